@@ -1,0 +1,69 @@
+"""Distributed SpMM: one module per technique behind one interface (``plan.Plan``) and one registry.
+
+A technique is added by adding its module to this package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from mgg.aggregate.plan import Plan, TechniqueOptions
+from mgg.backend import World
+from mgg.config import explain, nearest
+from mgg.errors import InputError
+from mgg.layout import PeLayout
+
+__all__ = ["Plan", "TechniqueOptions", "parse_options", "prepare", "technique", "techniques"]
+
+
+@cache
+def techniques() -> dict[str, type[Plan]]:
+    """Every technique of this package by its config value."""
+    found: dict[str, type[Plan]] = {}
+    for module in pkgutil.iter_modules(__path__):
+        loaded = importlib.import_module(f"{__name__}.{module.name}")
+        for value in vars(loaded).values():
+            if isinstance(value, type) and issubclass(value, Plan) and value is not Plan:
+                found[value.name] = value
+    return dict(sorted(found.items()))
+
+
+def technique(name: str) -> type[Plan]:
+    """The technique called ``name``; raises InputError with the nearest names."""
+    if name not in techniques():
+        raise InputError(f"technique {name!r}: unknown; {nearest(name, techniques())}")
+    return techniques()[name]
+
+
+def parse_options(name: str, values: Mapping[str, Any]) -> TechniqueOptions:
+    """Check the options of technique ``name``; raises InputError that names the option and what is allowed."""
+    options = technique(name).Options
+    try:
+        return options.model_validate(dict(values))
+    except ValidationError as error:
+        raise InputError(f"technique {name}: option {explain(error, options)}") from None
+
+
+def prepare(
+    name: str, world: World, layout: PeLayout, direction: str, max_dim: int, options: Mapping[str, Any] | None = None
+) -> Plan:
+    """Make a plan (collective).
+
+    Args:
+        name: the technique.
+        world: the PEs; as many as the layout has.
+        layout: what this PE holds.
+        direction: ``forward`` for A B, ``transpose`` for A^T B.
+        max_dim: the most embedding columns the plan will be asked for.
+        options: the technique's options.
+
+    Raises:
+        InputError: unknown technique or option.
+    """
+    return technique(name)(world, layout, direction, max_dim, parse_options(name, options or {}))

@@ -1,0 +1,36 @@
+"""Technique ``broadcast``: one-dimensional SUMMA, every PE broadcasts its rows in turn (CAGNET; CoLa 3.1.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgg.aggregate.owners import by_owner
+from mgg.aggregate.plan import Plan
+from mgg.backend.api import SymmetricArray
+
+
+class Broadcast(Plan):
+    """P stages; in stage q every PE receives all rows of PE q and multiplies its columns of q."""
+
+    name = "broadcast"
+    reads_inputs = False  # a broadcast sends what its root has written itself
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self._parts = by_owner(self.product, halo_columns=False)
+        self._stage = np.empty(self._max_rows * self.max_dim, np.float32)
+
+    def _aggregate(self, source: SymmetricArray, out: np.ndarray) -> None:
+        dim = out.shape[1]
+        local, spmm = self.product.local, self.world.operators.spmm_rows
+        spmm(local.indptr, local.indices, local.weights, source.local, out, False)
+        for root, part in enumerate(self._parts):
+            rows = int(self.layout.bounds[root + 1] - self.layout.bounds[root])
+            if root == self.world.rank:
+                self.world.broadcast(source.local[:rows], root)
+                continue
+            stage = self._stage[: rows * dim].reshape(rows, dim)
+            self.world.broadcast(stage, root)
+            spmm(part.indptr, part.indices, part.weights, stage, out, True)

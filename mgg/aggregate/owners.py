@@ -1,0 +1,37 @@
+"""The remote CSR cut by owner, for techniques that receive one PE's rows at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgg.graph.csr import Csr
+from mgg.layout import Product
+
+
+def by_owner(product: Product, *, halo_columns: bool) -> list[Csr]:
+    """One CSR for each owner, all with this PE's rows; the one of this PE is empty.
+
+    Args:
+        product: one direction of a PE's layout.
+        halo_columns: columns count from the owner's first halo row (its rows arrive packed); else they are offsets in
+            the owner's rows (all of its rows arrive).
+    """
+    remote = product.remote
+    owners = len(product.halo_ptr) - 1
+    rows = np.repeat(np.arange(remote.rows), np.diff(remote.indptr))
+    parts = []
+    for owner in range(owners):
+        first, last = product.halo_ptr[owner], product.halo_ptr[owner + 1]
+        mine = (remote.indices >= first) & (remote.indices < last)
+        columns = remote.indices[mine]
+        indptr = np.zeros(remote.rows + 1, np.int64)
+        np.cumsum(np.bincount(rows[mine], minlength=remote.rows), out=indptr[1:])
+        parts.append(
+            Csr(
+                indptr,
+                columns - columns.dtype.type(first) if halo_columns else product.halo_rows[columns],
+                None if remote.weights is None else remote.weights[mine],
+                int(last - first) if halo_columns else int(product.halo_rows[columns].max(initial=-1)) + 1,
+            )
+        )
+    return parts

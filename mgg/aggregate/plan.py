@@ -1,0 +1,87 @@
+"""The seam between whoever wants A B and the techniques that compute it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from mgg.backend import World
+from mgg.backend.api import SymmetricArray
+from mgg.layout import PeLayout
+
+
+class TechniqueOptions(BaseModel):
+    """Options of a technique; each has a default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Plan(ABC):
+    """One technique, ready for one layout and direction.
+
+    The plan alone synchronizes. ``plan.input(D)`` may be written as soon as ``plan(D)`` has returned, and ``plan(D)``
+    sees what every PE wrote before it called it; callers never add barriers.
+
+    Attributes:
+        name: config value of the technique.
+        deterministic: the same inputs and P give the same bits.
+    """
+
+    name: ClassVar[str]
+    deterministic: ClassVar[bool] = True
+    #: The technique reads other PEs' input rows, so it must wait until all are written.
+    reads_inputs: ClassVar[bool] = True
+    Options: ClassVar[type[TechniqueOptions]] = TechniqueOptions
+
+    def __init__(self, world: World, layout: PeLayout, direction: str, max_dim: int, options: TechniqueOptions):
+        self.world = world
+        self.product = layout.product(direction)
+        self.layout = layout
+        self.max_dim = max_dim
+        self.options = options
+        # Every PE allocates as many rows as the largest one, because symmetric arrays have one size.
+        self._max_rows = int(np.diff(layout.bounds).max())
+        self._input = world.symmetric(self._max_rows * max_dim)
+
+    def input(self, dim: int) -> np.ndarray:
+        """This PE's rows of the symmetric input, float32 [rows, dim]: write B here before calling the plan.
+
+        Raises:
+            ValueError: ``dim`` is not in 1..max_dim.
+        """
+        return self._input_view(dim).local[: self.layout.rows]
+
+    def __call__(self, dim: int, out: np.ndarray | None = None) -> np.ndarray:
+        """Aggregate (collective).
+
+        Args:
+            dim: embedding columns, as in ``input``; the same on every PE.
+            out: float32 [rows, dim] to write into; a new array without it.
+
+        Returns:
+            This PE's rows of A B (forward) or A^T B (transpose), float32 [rows, dim].
+        """
+        source = self._input_view(dim)
+        if out is None:
+            out = np.empty((self.layout.rows, dim), np.float32)
+        if self.reads_inputs:
+            self.world.barrier()
+        self._aggregate(source, out)
+        self.world.barrier()
+        return out
+
+    def close(self) -> None:
+        """Free the symmetric arrays (collective)."""
+        self.world.free(self._input)
+
+    def _input_view(self, dim: int) -> SymmetricArray:
+        if not 1 <= dim <= self.max_dim:
+            raise ValueError(f"{dim} columns asked of a plan made for 1..{self.max_dim}")
+        return self._input.view(self._max_rows, dim)
+
+    @abstractmethod
+    def _aggregate(self, source: SymmetricArray, out: np.ndarray) -> None:
+        """Compute ``out`` [rows, D] from the inputs of all PEs, ``source`` [max rows, D]; no barriers needed."""

@@ -1,0 +1,77 @@
+"""What carries data between PEs: ``simulated`` (threads) and ``mpi`` (ranks), behind one Protocol (``api.World``)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from mgg.backend.api import World, together
+from mgg.errors import InputError, MachineError
+
+__all__ = ["World", "abort_job", "job_rank", "job_size", "launch", "mpi_runs", "resolve", "together"]
+
+T = TypeVar("T")
+
+# Set by the launchers of MPICH (hydra, srun --mpi=pmi2), PMIx, Open MPI and plain srun.
+_LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS")
+_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+
+
+def job_size() -> int:
+    """Number of ranks that the launcher of this process started; 1 without a launcher."""
+    sizes = [os.environ[name] for name in _LAUNCHERS if name in os.environ]
+    return max((int(size) for size in sizes if size.isdigit()), default=1)
+
+
+def job_rank() -> int:
+    """This process's rank in the job, as its launcher says; 0 without a launcher."""
+    ranks = [os.environ[name] for name in _RANKS if name in os.environ]
+    return max((int(rank) for rank in ranks if rank.isdigit()), default=0) if job_size() > 1 else 0
+
+
+def abort_job(exit_code: int) -> None:
+    """End every rank with ``exit_code``: one that failed alone must not leave the others waiting."""
+    sys.modules["mgg.backend.mpi"].abort(exit_code)
+
+
+def mpi_runs() -> bool:
+    """Whether this process has started MPI in a job of several ranks."""
+    return job_size() > 1 and "mgg.backend.mpi" in sys.modules
+
+
+def resolve(backend: str) -> str:
+    """The backend that ``auto`` stands for in this process: mpi under a launcher of several ranks, else simulated."""
+    if backend == "auto":
+        return "mpi" if job_size() > 1 else "simulated"
+    return backend
+
+
+def launch(backend: str, pes: int, program: Callable[[World], T]) -> list[T]:
+    """Run ``program`` on ``pes`` PEs.
+
+    Returns:
+        ``simulated``: every PE's result, in rank order; ``mpi``: this rank's result alone.
+
+    Raises:
+        InputError: the job has another number of ranks than ``pes``.
+        MachineError: mpi4py finds no MPI library.
+    """
+    backend = resolve(backend)
+    if backend == "simulated":
+        from mgg.backend import simulated
+
+        if job_size() > 1:
+            error = InputError(
+                f"--backend simulated runs all PEs in one process, but the job has {job_size()} ranks:"
+                " start it without mpiexec, or take --backend mpi"
+            )
+            error.everywhere = True
+            raise error
+        return simulated.run(pes, program)
+    try:
+        from mgg.backend import mpi
+    except (ImportError, RuntimeError) as error:
+        raise MachineError(f"no MPI library for mpi4py ({error}): pip install mpich, or load your MPI module") from None
+    return mpi.run(pes, program)

@@ -1,0 +1,217 @@
+"""Backend ``mpi``: one rank a PE, one-sided windows, plain loads and stores where ranks share a host.
+
+Every wait polls, with a time limit: a stalled PE ends the job, and more ranks than cores do not spin each other out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from mpi4py import MPI
+from threadpoolctl import threadpool_limits
+
+from mgg.backend.api import DEFAULT_TIMEOUT, Counters, SymmetricArray, World
+from mgg.backend.cores import threads_per_pe
+from mgg.errors import InputError, PeError
+from mgg.kernel import cpu
+from mgg.kernel.operators import Operators
+
+T = TypeVar("T")
+
+_SIGNAL_TAG = 7
+_ITEM = 4  # bytes of a float32
+_SPINS = 200  # tests of a request before the poll starts to sleep
+
+
+@dataclass
+class _Windows:
+    """The MPI windows of one symmetric array: ``shared`` maps this host's copies, ``remote`` reaches other hosts'."""
+
+    shared: MPI.Win
+    remote: MPI.Win | None
+
+
+class MpiWorld:
+    """This rank's view of the job; see ``World`` for the methods.
+
+    Args:
+        comm: the communicator of the job.
+        timeout: seconds that a wait may last.
+        shared_memory: use plain loads and stores between ranks of one host; without it they use the one-sided
+            operations that ranks of different hosts use.
+    """
+
+    name = "mpi"
+    operators: Operators = cpu
+
+    def __init__(self, comm: MPI.Intracomm, timeout: float = DEFAULT_TIMEOUT, shared_memory: bool = True):
+        self.comm = comm.Dup()
+        self.rank = comm.Get_rank()
+        self.size = comm.Get_size()
+        self.counters = Counters()
+        self._timeout = timeout
+        host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.pes_per_host = host.Get_size()
+        self._host: MPI.Intracomm = host if shared_memory else comm.Split(self.rank)  # type: ignore[assignment]
+        self._windows: list[_Windows] = []
+        self._sends: list[MPI.Request] = []
+
+    def symmetric(self, elements: int) -> SymmetricArray:
+        """Allocate zeros on every PE (collective)."""
+        window = MPI.Win.Allocate_shared(elements * _ITEM, _ITEM, comm=self._host)
+        window.Lock_all()
+        ranks = MPI.Group.Translate_ranks(self._host.group, None, self.comm.group)
+        peers = {pe: self._mapped(window, host_rank, elements) for host_rank, pe in enumerate(ranks)}
+        remote = None
+        if len(peers) < self.size:
+            remote = MPI.Win.Create(window.Shared_query(self._host.rank)[0], _ITEM, comm=self.comm)
+            remote.Lock_all()
+        array = SymmetricArray(self.rank, peers, _Windows(window, remote))
+        array.local[:] = 0
+        self._windows.append(array.handle)
+        self.barrier()
+        return array
+
+    @staticmethod
+    def _mapped(window: MPI.Win, host_rank: int, elements: int) -> np.ndarray:
+        return np.asarray(window.Shared_query(host_rank)[0], np.uint8).view(np.float32)[:elements]
+
+    def free(self, array: SymmetricArray) -> None:
+        """Free the windows of ``array`` (collective)."""
+        self.barrier()
+        array.peers = {}
+        self._release(array.handle)
+
+    def _release(self, windows: _Windows) -> None:
+        self._windows.remove(windows)
+        for window in (windows.remote, windows.shared):
+            if window is not None:
+                window.Unlock_all()
+                window.Free()
+
+    def get_rows(self, source: SymmetricArray, pe: int, rows: np.ndarray, out: np.ndarray) -> None:
+        """Fetch rows of PE ``pe``."""
+        if pe in source.peers:
+            cpu.gather_rows(source.peers[pe], rows, out)
+        elif len(rows):
+            row = MPI.FLOAT.Create_contiguous(out.shape[1])
+            chosen = row.Create_indexed_block(1, rows.tolist()).Commit()
+            source.handle.remote.Get([out, out.size, MPI.FLOAT], pe, (0, 1, chosen))
+            source.handle.remote.Flush(pe)
+            chosen.Free()
+            row.Free()
+        if pe != self.rank:
+            self.counters.add("get", out.nbytes)
+
+    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: np.ndarray) -> None:
+        """Write rows of PE ``pe``."""
+        if pe in target.peers:
+            target.peers[pe][first : first + len(values)] = values
+        elif len(values):
+            target.handle.remote.Put(
+                [values, values.size, MPI.FLOAT], pe, (first * values.shape[1], values.size, MPI.FLOAT)
+            )
+            target.handle.remote.Flush(pe)
+        if pe != self.rank:
+            self.counters.add("put", values.nbytes)
+
+    def signal(self, pe: int) -> None:
+        """Signal PE ``pe``."""
+        self._sync()
+        self._sends.append(self.comm.Isend([b"", 0, MPI.BYTE], pe, _SIGNAL_TAG))
+
+    def wait_signal(self, pe: int) -> None:
+        """Wait for PE ``pe``'s signal."""
+        request = self.comm.Irecv([bytearray(1), 0, MPI.BYTE], pe, _SIGNAL_TAG)
+        self._wait(request, f"a signal from PE {pe}")
+        self._sync()
+
+    def broadcast(self, values: np.ndarray, root: int) -> None:
+        """Copy PE ``root``'s values everywhere (collective)."""
+        if self.size == 1:
+            return
+        self._wait(self.comm.Ibcast([values, values.size, MPI.FLOAT], root), f"the broadcast of PE {root}")
+        if self.rank != root:
+            self.counters.add("broadcast", values.nbytes)
+
+    def barrier(self) -> None:
+        """Wait for every PE."""
+        self._sync()
+        for request in self._sends:
+            self._wait(request, "a signal to be taken")
+        self._sends.clear()
+        self._wait(self.comm.Ibarrier(), "the other PEs at a barrier")
+        self._sync()
+
+    def all_reduce(self, values: np.ndarray) -> np.ndarray:
+        """Sum in rank order (collective)."""
+        if self.size == 1:
+            return values.copy()
+        values = np.ascontiguousarray(values)
+        copies = np.empty((self.size, *values.shape), values.dtype)
+        self._wait(self.comm.Iallgather(values, copies), "the other PEs at an all-reduce")
+        self.counters.add("all_reduce", values.nbytes * (self.size - 1))
+        return copies.astype(np.float64).sum(axis=0).astype(values.dtype)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every PE's value (collective)."""
+        self.barrier()  # waits politely; the blocking collective then finds everyone there
+        return self.comm.allgather(value)
+
+    def close(self) -> None:
+        """Free what is left (collective)."""
+        self.barrier()
+        for windows in list(self._windows):
+            self._release(windows)
+
+    def _sync(self) -> None:
+        """Order this rank's loads and stores on shared windows with those of others (MPI-4.1, 12.7)."""
+        for windows in self._windows:
+            windows.shared.Sync()
+
+    def _wait(self, request: MPI.Request, what: str) -> None:
+        deadline = time.monotonic() + self._timeout
+        spins = 0
+        while not request.Test():
+            spins += 1
+            if spins > _SPINS:
+                time.sleep(20e-6)
+                if time.monotonic() > deadline:
+                    raise PeError(f"PE {self.rank}: waited {self._timeout:g} s for {what}")
+
+
+def run(pes: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEOUT) -> list[T]:
+    """Run ``program`` on this rank and return its result in a list of one.
+
+    Raises:
+        InputError: the job has another number of ranks than ``pes``.
+    """
+    comm = MPI.COMM_WORLD
+    if comm.Get_size() != pes:
+        error = InputError(
+            f"this layout is for {pes} PEs but the job has {comm.Get_size()}: start it with mpiexec -n {pes}"
+            " (or srun -n), or make a layout for as many PEs as the job has"
+        )
+        error.everywhere = True
+        raise error
+    # MGG_MPI_SHARED_MEMORY=0 makes ranks of one host talk as ranks of different hosts do.
+    world = MpiWorld(comm, timeout, os.environ.get("MGG_MPI_SHARED_MEMORY", "1") != "0")
+    with threadpool_limits(threads_per_pe(world.pes_per_host)):
+        result = program(world)
+        world.close()
+    return [result]
+
+
+def abort(exit_code: int) -> None:
+    """End every rank of the job with ``exit_code``: a rank that failed alone must not leave the others waiting."""
+    MPI.COMM_WORLD.Abort(exit_code)
+
+
+def library() -> str:
+    """Name and version of the MPI library in use."""
+    return MPI.Get_library_version().split("\n")[0].strip()

@@ -1,0 +1,167 @@
+"""Backend ``simulated``: N PEs as threads of one process, so that everything runs and is debugged without MPI."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from mgg.backend.api import DEFAULT_TIMEOUT, Counters, SymmetricArray, World
+from mgg.backend.cores import threads_per_pe
+from mgg.errors import PeError
+from mgg.kernel import cpu
+from mgg.kernel.operators import Operators
+
+T = TypeVar("T")
+
+
+class _StoppedError(Exception):
+    """Another PE failed; this one only has to end."""
+
+
+class _Shared:
+    """What the PEs of one job have in common."""
+
+    def __init__(self, size: int, timeout: float):
+        self.size = size
+        self.timeout = timeout
+        self.slots: list[Any] = [None] * size
+        self.rendezvous = threading.Barrier(size)
+        self.signals: dict[tuple[int, int], threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
+        self.signals_lock = threading.Lock()
+        self.failed = threading.Event()
+
+    def fail(self) -> None:
+        self.failed.set()
+        self.rendezvous.abort()
+
+    def signal(self, source: int, target: int) -> threading.Semaphore:
+        with self.signals_lock:
+            return self.signals[source, target]
+
+
+class SimulatedWorld:
+    """One thread's view of the job; see ``World`` for the methods."""
+
+    name = "simulated"
+    operators: Operators = cpu
+
+    def __init__(self, rank: int, shared: _Shared):
+        self.rank = rank
+        self.size = shared.size
+        self.counters = Counters()
+        self._shared = shared
+
+    def symmetric(self, elements: int) -> SymmetricArray:
+        """Allocate zeros on every PE (collective)."""
+        return SymmetricArray(self.rank, dict(enumerate(self.gather(np.zeros(elements, np.float32)))))
+
+    def free(self, array: SymmetricArray) -> None:
+        """Drop every PE's copy (collective)."""
+        self.barrier()
+        array.peers = {}
+
+    def get_rows(self, source: SymmetricArray, pe: int, rows: np.ndarray, out: np.ndarray) -> None:
+        """Fetch rows of PE ``pe``."""
+        cpu.gather_rows(source.peers[pe], rows, out)
+        if pe != self.rank:
+            self.counters.add("get", out.nbytes)
+
+    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: np.ndarray) -> None:
+        """Write rows of PE ``pe``."""
+        target.peers[pe][first : first + len(values)] = values
+        if pe != self.rank:
+            self.counters.add("put", values.nbytes)
+
+    def signal(self, pe: int) -> None:
+        """Signal PE ``pe``."""
+        self._shared.signal(self.rank, pe).release()
+
+    def wait_signal(self, pe: int) -> None:
+        """Wait for PE ``pe``'s signal."""
+        deadline = time.monotonic() + self._shared.timeout
+        # Wake up now and then to see whether the PE that should signal has failed.
+        while not self._shared.signal(pe, self.rank).acquire(timeout=0.1):
+            if self._shared.failed.is_set():
+                raise _StoppedError
+            if time.monotonic() > deadline:
+                raise PeError(f"PE {self.rank}: no signal from PE {pe} within {self._shared.timeout:g} s")
+
+    def broadcast(self, values: np.ndarray, root: int) -> None:
+        """Copy PE ``root``'s values everywhere (collective)."""
+        shared = self._shared
+        if self.rank == root:
+            shared.slots[root] = values
+        self.barrier()
+        if self.rank != root:
+            values[...] = shared.slots[root]
+            self.counters.add("broadcast", values.nbytes)
+        self.barrier()
+
+    def barrier(self) -> None:
+        """Wait for every PE."""
+        try:
+            self._shared.rendezvous.wait(self._shared.timeout)
+        except threading.BrokenBarrierError:
+            if self._shared.failed.is_set():
+                raise _StoppedError from None
+            self._shared.fail()
+            raise PeError(f"PE {self.rank}: a PE did not reach the barrier within {self._shared.timeout:g} s") from None
+
+    def all_reduce(self, values: np.ndarray) -> np.ndarray:
+        """Sum in rank order (collective)."""
+        copies = self.gather(values)
+        total = np.sum(np.stack(copies).astype(np.float64), axis=0).astype(values.dtype)
+        if self.size > 1:
+            self.counters.add("all_reduce", values.nbytes * (self.size - 1))
+        self.barrier()  # nobody overwrites its values before all have read them
+        return total
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every PE's value (collective)."""
+        self._shared.slots[self.rank] = value
+        self.barrier()
+        values = list(self._shared.slots)
+        self.barrier()
+        return values
+
+    def close(self) -> None:
+        """Wait for every PE; memory goes with the last reference (collective)."""
+        self.barrier()
+
+
+def run(size: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEOUT) -> list[T]:
+    """Run ``program`` on ``size`` PEs and return their results in rank order.
+
+    Raises:
+        Exception: the first failure of any PE, after all PEs have ended.
+    """
+    shared = _Shared(size, timeout)
+    results: list[Any] = [None] * size
+    failures: list[BaseException] = []
+
+    def pe(rank: int) -> None:
+        world = SimulatedWorld(rank, shared)
+        try:
+            results[rank] = program(world)
+            world.close()
+        except _StoppedError:
+            pass
+        except BaseException as error:
+            failures.append(error)
+            shared.fail()
+
+    with threadpool_limits(threads_per_pe(size)):
+        threads = [threading.Thread(target=pe, args=(rank,), name=f"PE {rank}", daemon=True) for rank in range(size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]
+    return results

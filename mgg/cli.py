@@ -1,0 +1,381 @@
+"""The command line: one command a stage, the same entry points that the workflow's rules call."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import yaml
+
+from mgg import __version__, config
+from mgg.errors import InputError, MggError
+
+# Stages are imported inside their commands: `mgg --help` and one stage must not wait for all the others.
+
+F = TypeVar("F", bound=Callable[..., Any])
+_FOLDER = click.Path(path_type=Path)
+_AGGREGATE = config.AggregateConfig()
+_TRAIN = config.TrainConfig()
+
+
+class _CommaList(click.ParamType):
+    """Values separated by commas."""
+
+    name = "list"
+
+    def __init__(self, item: type = str):
+        self.item = item
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
+        if isinstance(value, list):
+            return value
+        try:
+            items = [self.item(part.strip()) for part in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is not a comma-separated list of whole numbers", param, ctx)
+        if self.item is int and min(items) < 1:
+            self.fail(f"{value!r} holds a number below 1", param, ctx)
+        return list(dict.fromkeys(items))
+
+
+def _common(command: F) -> F:
+    """The options that every command has."""
+    command = click.option("--debug", is_flag=True, help="show the traceback of an error")(command)
+    return click.option("--json", "as_json", is_flag=True, help="print one JSON object on standard output")(command)
+
+
+def _speaks() -> bool:
+    """Rank 0 alone prints; asked before and after MPI starts, so it reads the launcher's variables."""
+    from mgg.backend import job_rank
+
+    return job_rank() == 0
+
+
+def _show(values: dict[str, Any], as_json: bool) -> None:
+    """Print a result: one JSON object, or a line a value."""
+    if not _speaks():
+        return
+    if as_json:
+        click.echo(json.dumps(values))
+        return
+    for key, value in values.items():
+        click.echo(f"{key}: {value}")
+
+
+def _assignments(pairs: Iterable[str]) -> dict[str, Any]:
+    """``key=value`` pairs; values are read as YAML scalars (true, 3, 0.5, text)."""
+    values = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise InputError(f"--set {pair}: expected key=value")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            value = text
+        if not isinstance(value, (bool, int, float, str)):
+            raise InputError(f"--set {pair}: the value must be a number, true, false or text")
+        values[key] = value
+    return values
+
+
+def _split_assignments(pairs: Iterable[str], techniques: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Assignments as given and, by technique, those written ``technique.key=value``."""
+    plain: dict[str, Any] = {}
+    qualified: dict[str, Any] = {name: {} for name in techniques}
+    for key, value in _assignments(pairs).items():
+        owner, dot, option = key.partition(".")
+        if not dot:
+            plain[key] = value
+        elif owner in qualified:
+            qualified[owner][option] = value
+        else:
+            raise InputError(f"--set {key}: {config.nearest(owner, qualified)}")
+    return plain, qualified
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="mgg")
+def cli() -> None:
+    """Full-graph GNN training and distributed SpMM on every GPU of a cluster, or on CPU ranks."""
+
+
+@cli.command()
+@_common
+def doctor(as_json: bool, debug: bool) -> None:
+    """Say what this machine can run, and why not."""
+    from mgg.backend import probe
+
+    _show(probe.report(), as_json)
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--out", type=_FOLDER, required=True, help="folder of the raw files")
+@_common
+def retrieve(name: str, out: Path, as_json: bool, debug: bool) -> None:
+    """Fetch the raw files of data set NAME: from $MGG_DATA_DIR, the cache or the network, checksums verified."""
+    from mgg.graph.retrieve import retrieve as run
+
+    run(name, out)
+    _show({"dataset": name, "out": str(out)}, as_json)
+
+
+@cli.command()
+@click.argument("source")
+@click.option("--out", type=_FOLDER, required=True, help="graph folder")
+@click.option("--loader", help="reader of the files; folders made by mgg retrieve say it themselves")
+@click.option("--symmetrize", is_flag=True, help="add the reverse of every arc")
+@click.option("--order", default="natural", show_default=True, help="numbering of the nodes")
+@_common
+def graph(source: str, out: Path, loader: str | None, symmetrize: bool, order: str, as_json: bool, debug: bool) -> None:
+    """Turn SOURCE (a file, a folder or a data set's name) into a graph folder of Parquet CSR shards."""
+    from mgg.graph.build import build
+
+    manifest = build(source, out, loader=loader, symmetrize=symmetrize, order=order)  # type: ignore[arg-type]
+    _show(_facts(manifest, out), as_json)
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--out", type=_FOLDER, required=True, help="graph folder")
+@click.option("--scale", type=float, help="size as a share of the full graph  [default: 1]")
+@click.option("--seed", type=int, help="seed of the random draws")
+@click.option("--shuffle", is_flag=True, help="permute the node ids")
+@_common
+def generate(
+    name: str, out: Path, scale: float | None, seed: int | None, shuffle: bool, as_json: bool, debug: bool
+) -> None:
+    """Generate graph NAME: planted, reddit-like, products-like, orkut-like or web-like."""
+    from mgg.graph.build import generate as run
+
+    _show(_facts(run(name, out, scale=scale, seed=seed, shuffle=shuffle), out), as_json)
+
+
+def _facts(manifest: Any, out: Path) -> dict[str, Any]:
+    fields = ("name", "nodes", "arcs", "symmetric", "weighted", "features", "classes")
+    return {field: getattr(manifest, field) for field in fields} | {"out": str(out)}
+
+
+@cli.command()
+@click.argument("graph", type=_FOLDER)
+@click.option("--pes", type=click.IntRange(1, 4096), required=True, help="number of PEs")
+@click.option("--scheme", default="edge_balanced", show_default=True, help="edge_balanced or equal_nodes")
+@click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="PEs joined by fast links")
+@click.option("--dim", type=click.IntRange(1), default=64, show_default=True, help="columns of the stated volumes")
+@click.option("--out", type=_FOLDER, required=True, help="partition folder")
+@_common
+def partition(
+    graph: Path, pes: int, scheme: str, workgroup: int, dim: int, out: Path, as_json: bool, debug: bool
+) -> None:
+    """Choose which PE owns which rows of GRAPH; prints the quality of the choice as JSON."""
+    from mgg.partition import build
+
+    made = build(graph, out, pes=pes, scheme=scheme, workgroup=workgroup, dim=dim)
+    _show({"pes": pes, "scheme": scheme, **made.quality.model_dump(), "out": str(out)}, True)
+
+
+@cli.command()
+@click.argument("graph", type=_FOLDER)
+@click.argument("part", type=_FOLDER)
+@click.option("--out", type=_FOLDER, required=True, help="layout folder")
+@_common
+def layout(graph: Path, part: Path, out: Path, as_json: bool, debug: bool) -> None:
+    """Write what each PE holds of GRAPH, partitioned by PART."""
+    from mgg.layout import build
+
+    made = build(graph, part, out)
+    halo_rows = sum(made.forward.halo_rows)
+    _show(
+        {"name": made.name, "pes": made.pes, "halo_rows": halo_rows, "files": len(made.files), "out": str(out)}, as_json
+    )
+
+
+@cli.command()
+@click.argument("layout", type=_FOLDER)
+@click.option("--technique", "techniques", type=_CommaList(), required=True, help="technique, or several: mgg,halo")
+@click.option("--dim", "dims", type=_CommaList(int), required=True, help="embedding columns, or several: 16,64")
+@click.option("--dtype", type=click.Choice(["fp32"]), default="fp32", show_default=True, help="type of the embeddings")
+@click.option("--transpose", is_flag=True, help="the transposed (backward) product")
+@click.option("--set", "assignments", multiple=True, metavar="[TECHNIQUE.]KEY=VALUE", help="option of a technique")
+@click.option(
+    "--backend", type=click.Choice(["auto", "simulated", "mpi"]), default=_AGGREGATE.backend, show_default=True
+)
+@click.option("--warmup", type=click.IntRange(0), default=_AGGREGATE.warmup, show_default=True, help="untimed products")
+@click.option(
+    "--iterations", type=click.IntRange(1), default=_AGGREGATE.iterations, show_default=True, help="timed ones"
+)
+@click.option("--no-check", is_flag=True, help="skip the comparison with a float64 product")
+@click.option("--out", type=_FOLDER, required=True, help="records, JSON lines")
+@_common
+def aggregate(
+    layout: Path, techniques: list[str], dims: list[int], dtype: str, transpose: bool, assignments: tuple[str, ...],
+    backend: str, warmup: int, iterations: int, no_check: bool, out: Path, as_json: bool, debug: bool,
+) -> None:  # fmt: skip
+    """Check and time the aggregation of LAYOUT; more than one PE: mpiexec -n P mgg aggregate ..."""
+    from mgg.aggregate import parse_options
+    from mgg.aggregate.measure import measure
+    from mgg.backend import World, launch, together
+    from mgg.layout import load, read_manifest
+    from mgg.record import write_lines
+
+    plain, qualified = _split_assignments(assignments, techniques)
+    options = {name: parse_options(name, plain | qualified[name]) for name in techniques}
+    pes = read_manifest(layout).pes
+
+    def program(world: World) -> list[Any]:
+        mine = together(world, lambda: load(layout, world.rank))
+        records = []
+        for name in techniques:
+            records += measure(
+                world,
+                mine,
+                name,
+                dims=dims,
+                direction="transpose" if transpose else "forward",
+                options=options[name].model_dump(),
+                warmup=warmup,
+                iterations=iterations,
+                check=not no_check,
+            )
+        if world.rank == 0:
+            write_lines(out, records)
+        return records
+
+    records = launch(backend, pes, program)[0]
+    if as_json:
+        _show({"out": str(out), "records": [record.model_dump() for record in records]}, True)
+        return
+    for record in records:
+        line = f"D={record.dim} P={record.pes}  {record.median * 1e3:.3f} ms  {record.bytes_wire} bytes on the wire"
+        _show({f"{record.technique} {record.direction}": line}, False)
+
+
+@cli.command()
+@click.argument("layout", type=_FOLDER)
+@click.option("--model", required=True, help="model, for example gcn")
+@click.option("--technique", default="halo", show_default=True, help="aggregation technique")
+@click.option("--backend", type=click.Choice(["auto", "simulated", "mpi"]), default=_TRAIN.backend, show_default=True)
+@click.option("--dtype", type=click.Choice(["fp32"]), default="fp32", show_default=True, help="type of the embeddings")
+@click.option(
+    "--epochs", type=click.IntRange(1), default=_TRAIN.epochs, show_default=True, help="passes over the graph"
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="seed of weights and dropout")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="model setting, or TECHNIQUE.KEY=VALUE")
+@click.option(
+    "--checkpoint-every", type=click.FloatRange(0, min_open=True), default=_TRAIN.checkpoint_every, show_default=True,
+    metavar="SECONDS", help="seconds between checkpoints",
+)  # fmt: skip
+@click.option("--resume", is_flag=True, help="go on from the newest checkpoint, if there is one")
+@click.option("--out", type=_FOLDER, required=True, help="run folder")
+@_common
+def train(
+    layout: Path, model: str, technique: str, backend: str, dtype: str, epochs: int, seed: int,
+    assignments: tuple[str, ...], checkpoint_every: float, resume: bool, out: Path, as_json: bool, debug: bool,
+) -> None:  # fmt: skip
+    """Train a model on the whole graph of LAYOUT; more than one PE: mpiexec -n P mgg train ..."""
+    from mgg.backend import World, launch, together
+    from mgg.layout import load, read_manifest
+    from mgg.train import Result, stop_signals
+    from mgg.train import train as run
+
+    settings, options = _split_assignments(assignments, [technique])
+    pes = read_manifest(layout).pes
+    with stop_signals() as stop:
+
+        def program(world: World) -> Result:
+            return run(
+                world,
+                together(world, lambda: load(layout, world.rank)),
+                model=model,
+                technique=technique,
+                options=options[technique],
+                epochs=epochs,
+                seed=seed,
+                settings=settings,
+                out=out,
+                checkpoint_every=checkpoint_every,
+                resume=resume,
+                progress=True,
+                stop=stop,
+            )
+
+        record = launch(backend, pes, program)[0].record
+    fields = (
+        "model",
+        "technique",
+        "pes",
+        "epochs",
+        "loss",
+        "best_epoch",
+        "validation_accuracy",
+        "test_accuracy",
+        "median",
+    )
+    _show({name: getattr(record, name) for name in fields} | {"out": str(out)}, as_json)
+
+
+@cli.command()
+@click.argument("paths", type=_FOLDER, nargs=-1, required=True)
+@click.option("--title", default=config.ReportConfig().title, show_default=True, help="heading of the page")
+@click.option("--out", type=_FOLDER, required=True, help="report folder")
+@_common
+def report(paths: tuple[Path, ...], title: str, out: Path, as_json: bool, debug: bool) -> None:
+    """Make the report page and tables of timing records (.jsonl) and training runs (folders)."""
+    from mgg.report import build
+
+    build(paths, out, title)
+    _show({"page": str(out / "index.html")}, as_json)
+
+
+def main() -> None:
+    """Run the command line; errors are one line and an exit code (README.md, Exit codes)."""
+    try:
+        cli.main(standalone_mode=False, prog_name="mgg")
+        code = 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help())
+        code = 0
+    except click.ClickException as error:
+        code = _fail(_usage(error), 2, everywhere=True)
+    except click.Abort:
+        code = 130
+    except MggError as error:
+        code = _fail(str(error), error.exit_code, error.everywhere)
+    except Exception as error:
+        code = _fail(f"internal error: {type(error).__name__}: {error} (--debug shows where)", 1, everywhere=False)
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def _usage(error: click.ClickException) -> str:
+    """One line for a wrong option or argument."""
+    command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "mgg"
+    return f"{error.format_message()} (see {command} --help)"
+
+
+def _fail(message: str, code: int, everywhere: bool) -> int:
+    """Print one line; end the other ranks too if this one failed alone."""
+    from mgg.backend import abort_job, job_rank, mpi_runs
+
+    if "--debug" in sys.argv:
+        traceback.print_exc()
+    # Before MPI starts, every rank has read the same command line and files, and fails alike.
+    alone = not everywhere and mpi_runs()
+    if alone:
+        message = f"PE {job_rank()}: {message}"
+    if alone or job_rank() == 0:
+        click.echo(f"mgg: {' '.join(message.split())}", err=True)
+    sys.stderr.flush()
+    if alone:
+        abort_job(code)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""The one configuration schema: every field of ``config/*.yaml``, its unit, default and limits.
+
+``workflow/schemas/config.schema.yaml`` is generated from it; the command line takes its defaults from it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from mgg.errors import InputError
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="letters, digits, '_', '.', '-'")]
+Pes = Annotated[int, Field(ge=1, le=4096, description="processing elements (one GPU or one CPU rank each)")]
+Dim = Annotated[int, Field(ge=1, le=65536, description="embedding columns")]
+Scalar = bool | int | float | str
+Backend = Literal["auto", "simulated", "mpi"]
+Scheme = Literal["edge_balanced", "equal_nodes"]
+
+
+class Section(BaseModel):
+    """A group of fields; a field that it does not name is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class DatasetConfig(Section):
+    """How one data set is made; a generator takes ``scale``, ``seed`` and ``shuffle``."""
+
+    symmetrize: bool = Field(False, description="add the reverse of every arc (some sources always do)")
+    scale: float | None = Field(None, gt=0, le=16, description="generators: size as a share of the full graph")
+    seed: int | None = Field(None, ge=0, description="generators: seed of the random draws")
+    shuffle: bool = Field(False, description="generators: permute the node ids, which hides the communities")
+
+
+class GraphConfig(Section):
+    """Stages retrieve and graph."""
+
+    datasets: dict[Name, DatasetConfig] = Field(
+        default_factory=lambda: {"digits": DatasetConfig()},
+        min_length=1,
+        description="data sets of this run: a name of config/datasets.yaml or of a generator, with its options",
+    )
+
+
+class PartitionConfig(Section):
+    """Stage partition."""
+
+    pes: list[Pes] = Field(default_factory=lambda: [1, 2, 4], min_length=1, description="numbers of PEs to compare")
+    scheme: Scheme = Field("edge_balanced", description="equal arcs (MGG algorithm 1) or equal nodes for every PE")
+    workgroup: int = Field(8, ge=1, description="PEs joined by fast links (GPUs of one host)")
+    dim: Dim = Field(64, description="embedding columns for which the quality report states volumes in bytes")
+
+
+class AggregateConfig(Section):
+    """Stage aggregate: which products are timed."""
+
+    techniques: list[Name] = Field(
+        default_factory=lambda: ["mgg", "broadcast", "cola", "halo"], min_length=1, description="techniques to compare"
+    )
+    dims: list[Dim] = Field(default_factory=lambda: [16, 64], min_length=1, description="embedding columns to compare")
+    dtype: Literal["fp32"] = Field("fp32", description="type of the embeddings")
+    transpose: bool = Field(False, description="time the transposed (backward) product instead of the forward one")
+    backend: Backend = Field("auto", description="auto: mpi under mpiexec or srun, else simulated")
+    warmup: int = Field(5, ge=0, description="products before the timed ones")
+    iterations: int = Field(20, ge=1, description="timed products")
+    check: bool = Field(True, description="compare every result with a float64 product before it is timed")
+    options: dict[Name, dict[Name, Scalar]] = Field(
+        default_factory=dict, description="per technique: its options, for example {mgg: {ps: 32}}"
+    )
+
+
+class TrainConfig(Section):
+    """Stage train: every combination of these lists is one run."""
+
+    datasets: list[Name] | None = Field(None, description="data sets to train on; none: all that have labels")
+    models: list[Name] = Field(default_factory=lambda: ["gcn"], description="models to train")
+    techniques: list[Name] = Field(
+        default_factory=lambda: ["halo"], min_length=1, description="techniques to train with"
+    )
+    pes: list[Pes] = Field(default_factory=lambda: [1, 2], min_length=1, description="numbers of PEs, of partition.pes")
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(
+        default_factory=lambda: [0], min_length=1, description="seeds of weights and dropout"
+    )
+    epochs: int = Field(200, ge=1, description="passes over the graph")
+    backend: Backend = Field("auto", description="auto: mpi under mpiexec or srun, else simulated")
+    checkpoint_every: float = Field(60, gt=0, description="seconds between checkpoints")
+    settings: dict[Name, dict[Name, Scalar]] = Field(
+        default_factory=dict,
+        description="per model: settings that replace the published ones, for example {gcn: {hidden: 32}}",
+    )
+
+
+class ReportConfig(Section):
+    """Stage report."""
+
+    title: str = Field("MGG report", min_length=1, description="heading of the page")
+
+
+class Config(Section):
+    """A whole run of the workflow."""
+
+    results: str = Field("results", min_length=1, description="folder of all results, relative to the working folder")
+    graph: GraphConfig = Field(default_factory=GraphConfig)
+    partition: PartitionConfig = Field(default_factory=PartitionConfig)
+    aggregate: AggregateConfig = Field(default_factory=AggregateConfig)
+    train: TrainConfig = Field(default_factory=TrainConfig)
+    report: ReportConfig = Field(default_factory=ReportConfig)
+
+    @model_validator(mode="after")
+    def _train_within_graph_and_partition(self) -> Config:
+        for name in self.train.datasets or []:
+            if name not in self.graph.datasets:
+                raise ValueError(
+                    f"train.datasets: {name!r} is not in graph.datasets ({', '.join(self.graph.datasets)})"
+                )
+        for pes in self.train.pes:
+            if self.train.models and pes not in self.partition.pes:
+                raise ValueError(f"train.pes: {pes} is not in partition.pes ({self.partition.pes})")
+        return self
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A sentence that offers the known words nearest to ``word``, or all of them when none is near."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
+
+
+def validate(values: Mapping[str, Any], source: str = "config") -> Config:
+    """Check ``values`` against the schema.
+
+    Raises:
+        InputError: names the first wrong field of ``source``, what it holds and what is allowed.
+    """
+    try:
+        return Config.model_validate(dict(values))
+    except ValidationError as error:
+        raise InputError(f"{source}: {explain(error, Config)}") from None
+
+
+def load(path: str | Path) -> Config:
+    """Read and check a YAML file; raises InputError for a file that is missing, not YAML or not valid."""
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such config file") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected a mapping of sections, found {type(values).__name__}")
+    return validate(values, str(path))
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """One line for the first of pydantic's complaints: field, value, what is allowed."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    if first["type"] == "extra_forbidden":
+        word = str(first["loc"][-1])
+        return f"{where}: unknown field; {nearest(word, _fields_at(model, first['loc'][:-1]))}"
+    message = first["msg"].removeprefix("Value error, ")
+    if not where:
+        return message
+    held = first["input"]
+    shown = f", found {held!r}" if isinstance(held, (str, int, float, bool)) or held is None else ""
+    return f"{where}: {message[:1].lower()}{message[1:]}{shown}"
+
+
+def _fields_at(model: Any, loc: tuple[int | str, ...]) -> list[str]:
+    """Names of the fields of the section at ``loc``, walking through mappings of sections."""
+    for part in loc:
+        fields = getattr(model, "model_fields", {})
+        if part in fields:
+            model = fields[str(part)].annotation
+        else:
+            model = next((a for a in getattr(model, "__args__", ()) if hasattr(a, "model_fields")), model)
+    return list(getattr(model, "model_fields", {}))

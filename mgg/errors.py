@@ -1,0 +1,39 @@
+"""Errors that reach the user as one line and an exit code (see README.md, "Exit codes")."""
+
+
+class MggError(Exception):
+    """Base of every error that the command line reports in one line; ``exit_code`` is what the process returns."""
+
+    exit_code = 1
+    #: Every PE raises this same error: rank 0 alone speaks, and no PE has to be stopped by force.
+    everywhere = False
+
+
+class InputError(MggError):
+    """Bad input or usage: the message names the file, line or field and what to do."""
+
+    exit_code = 2
+
+
+class MachineError(MggError):
+    """This machine lacks something: the message says what and how to get it."""
+
+    exit_code = 3
+
+
+class CheckError(MggError):
+    """A result differs from its reference by more than the tolerance."""
+
+    exit_code = 4
+
+
+class StoppedError(MggError):
+    """Stopped on request after a checkpoint was written: run the same command again with ``--resume``."""
+
+    exit_code = 5
+
+
+class PeError(MggError):
+    """A PE died or stalled: the message names it."""
+
+    exit_code = 6

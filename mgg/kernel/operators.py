@@ -1,0 +1,37 @@
+"""The table of operators that techniques are written with; every kind of device has its own."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class Operators(Protocol):
+    """Arithmetic of one PE. Embeddings are float32 matrices, row-major; sums are rounded to float32 once."""
+
+    def gather_rows(self, source: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+        """Copy ``source[rows]`` into ``out`` [len(rows), columns]."""
+
+    def spmm_rows(
+        self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, b: np.ndarray, c: np.ndarray,
+        accumulate: bool,
+    ) -> None:  # fmt: skip
+        """Row-wise SpMM: ``c[r] (=|+=) sum_k weights[k] * b[indices[k]]`` over the arcs k of row r."""
+
+    def accumulator(self, rows: int, columns: int) -> np.ndarray:
+        """Zeros [rows, columns], precise enough for many partial sums of one row."""
+
+    def spmm_partitions(
+        self, rows: np.ndarray, starts: np.ndarray, stops: np.ndarray, indices: np.ndarray,
+        weights: np.ndarray | None, b: np.ndarray, acc: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Add the partial sum of each neighbor partition (arcs starts[i]..stops[i] of row rows[i]) to ``acc``."""
+
+    def spmm_columns(
+        self, colptr: np.ndarray, rows: np.ndarray, weights: np.ndarray | None, b: np.ndarray, acc: np.ndarray
+    ) -> None:
+        """Column-wise SpMM: ``acc[rows[k]] += weights[k] * b[j]`` over the arcs k of column j."""
+
+    def finish(self, acc: np.ndarray, c: np.ndarray) -> None:
+        """Round an accumulator into ``c``."""

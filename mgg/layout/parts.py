@@ -1,0 +1,119 @@
+"""The parts of one PE's layout, in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mgg.graph.csr import Csr
+
+if TYPE_CHECKING:
+    from mgg.layout.store import LayoutManifest
+
+
+@dataclass(frozen=True)
+class Product:
+    """One direction of the aggregation on one PE: C = A B (forward) or C = A^T B (transpose).
+
+    Attributes:
+        local: CSR of the arcs whose column this PE owns; columns are offsets into this PE's rows.
+        remote: CSR of the other arcs; columns are positions in the halo.
+        halo_ptr: int64 [P + 1]; halo rows of owner q are ``halo_ptr[q] .. halo_ptr[q + 1]``.
+        halo_rows: int32 or int64 [H]; offset of each halo row in its owner's rows, ascending for each owner.
+        send_ptr: int64 [P + 1]; rows that PE q needs from here are ``send_rows[send_ptr[q] : send_ptr[q + 1]]``.
+        send_rows: offsets into this PE's rows, ascending for each PE.
+        send_first: int64 [P]; position in PE q's halo of the first row from here.
+        arc_owner: int32 [arcs] or None; transpose only: the PE that owns each arc's forward arc.
+        arc_position: int64 [arcs] or None; transpose only: that arc's number on its owner. Arcs are numbered local
+            CSR first, then remote CSR.
+    """
+
+    local: Csr
+    remote: Csr
+    halo_ptr: np.ndarray
+    halo_rows: np.ndarray
+    send_ptr: np.ndarray
+    send_rows: np.ndarray
+    send_first: np.ndarray
+    arc_owner: np.ndarray | None = None
+    arc_position: np.ndarray | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of C on this PE."""
+        return self.local.rows
+
+    @property
+    def halo(self) -> int:
+        """Number of halo rows."""
+        return len(self.halo_rows)
+
+    def halo_of(self, pe: int) -> np.ndarray:
+        """Offsets in PE ``pe``'s rows of the halo rows that it owns."""
+        return self.halo_rows[self.halo_ptr[pe] : self.halo_ptr[pe + 1]]
+
+    def sends_to(self, pe: int) -> np.ndarray:
+        """Offsets in this PE's rows of the rows that PE ``pe`` needs."""
+        return self.send_rows[self.send_ptr[pe] : self.send_ptr[pe + 1]]
+
+
+@dataclass(frozen=True)
+class PeLayout:
+    """All that one PE holds of a graph.
+
+    Attributes:
+        manifest: facts about the graph and the whole partition.
+        rank: this PE.
+        forward, transpose: the two products.
+        features: float32 [rows, F] or None; labels: int32 [rows] or None, -1 = none; splits: uint8 [rows] or None
+            (0 none, 1 train, 2 validation, 3 test).
+    """
+
+    manifest: LayoutManifest
+    rank: int
+    forward: Product
+    transpose: Product
+    features: np.ndarray | None
+    labels: np.ndarray | None
+    splits: np.ndarray | None
+
+    @property
+    def size(self) -> int:
+        """Number of PEs."""
+        return self.manifest.pes
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """int64 [P + 1]: PE p owns nodes ``bounds[p] .. bounds[p + 1]``."""
+        return np.asarray(self.manifest.bounds, np.int64)
+
+    @property
+    def lo(self) -> int:
+        """First node of this PE."""
+        return self.manifest.bounds[self.rank]
+
+    @property
+    def hi(self) -> int:
+        """One past the last node of this PE."""
+        return self.manifest.bounds[self.rank + 1]
+
+    @property
+    def rows(self) -> int:
+        """Nodes of this PE."""
+        return self.hi - self.lo
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the whole graph."""
+        return self.manifest.nodes
+
+    @property
+    def node_ids(self) -> np.ndarray:
+        """Global node ids of this PE's rows, int64 [rows]."""
+        return np.arange(self.lo, self.hi, dtype=np.int64)
+
+    def product(self, direction: str) -> Product:
+        """``forward`` or ``transpose``."""
+        return self.forward if direction == "forward" else self.transpose

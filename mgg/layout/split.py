@@ -1,0 +1,151 @@
+"""Cut a graph into what each PE needs: local and remote CSR, halo, send lists, and the map of transposed arcs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numba
+import numpy as np
+
+from mgg.graph.csr import Csr
+from mgg.layout.parts import Product
+
+
+@dataclass(frozen=True)
+class Arcs:
+    """One direction of a whole graph, with the forward number of every arc.
+
+    Attributes:
+        csr: the adjacency (forward) or its transpose, global rows and columns.
+        forward: int64 [arcs] or None: position of each transposed arc in the forward CSR.
+    """
+
+    csr: Csr
+    forward: np.ndarray | None = None
+
+
+def transposed(csr: Csr) -> Arcs:
+    """The transpose of a CSR by one counting sort, rows ascending, with the position of each arc in ``csr``."""
+    offsets = np.zeros(csr.columns + 1, np.int64)
+    np.cumsum(np.bincount(csr.indices, minlength=csr.columns), out=offsets[1:])
+    rows = np.empty_like(csr.indices)
+    forward = np.empty(csr.arcs, np.int64)
+    _scatter(csr.indptr, csr.indices, offsets[:-1].copy(), rows, forward)
+    weights = None if csr.weights is None else csr.weights[forward]
+    return Arcs(Csr(offsets, rows, weights, csr.rows), forward)
+
+
+@numba.njit(cache=True)
+def _scatter(indptr, indices, cursor, rows, forward):  # type: ignore[no-untyped-def]
+    for row in range(indptr.size - 1):
+        for k in range(indptr[row], indptr[row + 1]):
+            at = cursor[indices[k]]
+            cursor[indices[k]] = at + 1
+            rows[at] = row
+            forward[at] = k
+
+
+def split(arcs: Arcs, bounds: np.ndarray) -> list[Product]:
+    """Every PE's product, send lists included.
+
+    Args:
+        arcs: one direction of the whole graph.
+        bounds: int64 [P + 1], row ranges of the PEs.
+    """
+    products = [_split_one(arcs, bounds, pe) for pe in range(len(bounds) - 1)]
+    return [_with_sends(products, pe) for pe in range(len(products))]
+
+
+def _split_one(arcs: Arcs, bounds: np.ndarray, pe: int) -> Product:
+    """PE ``pe``'s local and remote CSR and halo; the send lists need the halos of all PEs."""
+    csr = arcs.csr
+    lo, hi = int(bounds[pe]), int(bounds[pe + 1])
+    span = slice(csr.indptr[lo], csr.indptr[hi])
+    indptr = csr.indptr[lo : hi + 1]
+    columns = csr.indices[span]
+    weights = None if csr.weights is None else csr.weights[span]
+    remote = (columns < lo) | (columns >= hi)
+    halo = np.unique(columns[remote])
+    halo_ptr = np.searchsorted(halo, bounds).astype(np.int64)
+    owners = np.repeat(np.arange(len(bounds) - 1), np.diff(halo_ptr))
+    empty = np.empty(0, columns.dtype)
+    return Product(
+        local=_rebased(indptr, ~remote, columns - columns.dtype.type(lo), weights, hi - lo),
+        remote=_rebased(indptr, remote, np.searchsorted(halo, columns).astype(columns.dtype), weights, len(halo)),
+        halo_ptr=halo_ptr,
+        halo_rows=(halo - bounds[owners]).astype(columns.dtype),
+        send_ptr=np.zeros(len(bounds), np.int64),
+        send_rows=empty,
+        send_first=np.zeros(len(bounds) - 1, np.int64),
+    )
+
+
+def _rebased(indptr: np.ndarray, keep: np.ndarray, columns: np.ndarray, weights: np.ndarray | None, width: int) -> Csr:
+    """The kept arcs of a row range as a CSR of their own."""
+    before = np.zeros(len(keep) + 1, np.int64)
+    np.cumsum(keep, out=before[1:])
+    return Csr(
+        before[indptr - indptr[0]],
+        np.ascontiguousarray(columns[keep]),
+        None if weights is None else weights[keep],
+        width,
+    )
+
+
+def _with_sends(products: list[Product], pe: int) -> Product:
+    """Add what the halos of the other PEs ask of PE ``pe``."""
+    wanted = [product.halo_of(pe) for product in products]
+    return replace(
+        products[pe],
+        send_ptr=np.concatenate(([0], np.cumsum([len(rows) for rows in wanted]))).astype(np.int64),
+        send_rows=np.concatenate(wanted),
+        send_first=np.array([product.halo_ptr[pe] for product in products], np.int64),
+    )
+
+
+def numbered(forward: list[Product], arcs: Arcs, bounds: np.ndarray) -> np.ndarray:
+    """The number of every forward arc on the PE that owns it (local CSR first, then remote CSR).
+
+    Args:
+        forward: every PE's forward product.
+        arcs: the forward arcs of the whole graph.
+        bounds: int64 [P + 1].
+
+    Returns:
+        int64 [arcs], in the order of the forward CSR.
+    """
+    numbers = np.empty(arcs.csr.arcs, np.int64)
+    for pe, product in enumerate(forward):
+        lo, hi = int(bounds[pe]), int(bounds[pe + 1])
+        span = slice(arcs.csr.indptr[lo], arcs.csr.indptr[hi])
+        columns = arcs.csr.indices[span]
+        local = (columns >= lo) & (columns < hi)
+        here = np.empty(len(columns), np.int64)
+        here[local] = np.arange(product.local.arcs)
+        here[~local] = product.local.arcs + np.arange(product.remote.arcs)
+        numbers[span] = here
+    return numbers
+
+
+def with_arc_map(product: Product, arcs: Arcs, numbers: np.ndarray, bounds: np.ndarray, pe: int) -> Product:
+    """Add to PE ``pe``'s transposed product the owner and number of each arc's forward arc.
+
+    Args:
+        product: the transposed product of ``pe``.
+        arcs: the transposed arcs of the whole graph.
+        numbers: what ``numbered`` returned.
+        bounds: int64 [P + 1].
+        pe: the PE.
+    """
+    assert arcs.forward is not None
+    lo, hi = int(bounds[pe]), int(bounds[pe + 1])
+    span = slice(arcs.csr.indptr[lo], arcs.csr.indptr[hi])
+    columns = arcs.csr.indices[span]  # of the transpose: rows of the forward arcs
+    local = (columns >= lo) & (columns < hi)
+    order = np.concatenate((np.flatnonzero(local), np.flatnonzero(~local)))
+    owners = np.searchsorted(bounds, columns[order], side="right") - 1
+    return replace(
+        product,
+        arc_owner=owners.astype(np.int32),
+        arc_position=numbers[arcs.forward[span][order]],
+    )

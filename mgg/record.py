@@ -1,0 +1,189 @@
+"""Timing and training records: written by the stages aggregate and train, read by report.
+
+An aggregate job writes JSON lines, one ``AggregateRecord`` a line. A training run is a folder that holds
+``run.json`` (a ``TrainRecord``) and ``metrics.jsonl`` (an ``EpochRecord`` a line).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mgg.errors import InputError
+from mgg.files import write_text
+
+SCHEMA_VERSION = 1
+RUN_FILE = "run.json"
+METRICS_FILE = "metrics.jsonl"
+
+
+class Frozen(BaseModel):
+    """A record: its fields are fixed, unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Machine(Frozen):
+    """Where a record was measured."""
+
+    cpu: str = Field(description="processor model")
+    cores: int = Field(description="cores this process may use")
+    memory_bytes: int = Field(description="physical memory of the host, bytes")
+    gpus: list[str] = Field(default_factory=list, description="GPU models, one entry a GPU of the job")
+    system: str = Field(description="operating system and kernel")
+
+
+class Common(Frozen):
+    """Fields that every record has."""
+
+    schema_version: int = SCHEMA_VERSION
+    dataset: str = Field(description="name of the graph")
+    graph_hash: str = Field(description="hash of the graph's shards (its manifest's hash)")
+    nodes: int = Field(description="number of nodes")
+    arcs: int = Field(description="number of stored arcs (directed; a symmetric edge counts twice)")
+    technique: str = Field(description="aggregation technique")
+    options: dict[str, Any] = Field(description="options of the technique, defaults included")
+    backend: str = Field(description="simulated, mpi or nvshmem")
+    pes: int = Field(description="number of PEs")
+    dtype: str = Field(description="type of the embeddings")
+    machine: Machine
+    versions: dict[str, str] = Field(description="versions of MGG and of the libraries that do the work")
+
+
+class AggregateRecord(Common):
+    """One technique, direction and width on one layout."""
+
+    kind: Literal["aggregate"] = "aggregate"
+    direction: Literal["forward", "transpose"] = Field(description="A B or A^T B")
+    dim: int = Field(description="embedding columns D")
+    scheme: str = Field(description="partition scheme")
+    imbalance: float = Field(description="arcs of the fullest PE over the mean")
+    edge_cut: int = Field(description="arcs whose column another PE owns")
+    halo_rows: int = Field(description="unique remote rows, summed over PEs")
+    warmup: int = Field(description="products before the timed ones")
+    seconds: list[float] = Field(min_length=1, description="seconds of each timed product, slowest PE")
+    median: float = Field(description="median of seconds")
+    q1: float = Field(description="first quartile of seconds")
+    q3: float = Field(description="third quartile of seconds")
+    bytes_wire: int = Field(description="bytes that crossed PEs in one product, counted, summed over PEs")
+    bytes_per_pe: list[int] = Field(description="the same for each PE, counted where they arrive or are fetched")
+    v_cg: int = Field(description="CoLa eq. 5, bytes: every PE broadcasts all of its rows")
+    v_fr: int = Field(description="CoLa eq. 6, bytes: one remote row an arc")
+    v_fc: int = Field(description="CoLa eq. 7, bytes: each needed remote row once a PE")
+    error: float | None = Field(description="max |C - C*| / (|A| |B|) against float64, None if unchecked")
+    tolerance: float | None = Field(description="the largest error allowed")
+
+
+class TrainRecord(Common):
+    """One training run."""
+
+    kind: Literal["train"] = "train"
+    model: str = Field(description="model")
+    seed: int = Field(description="seed of weights and dropout")
+    epochs: int = Field(description="epochs trained")
+    settings: dict[str, Any] = Field(description="hyperparameters, defaults included")
+    features: int = Field(description="input feature columns")
+    classes: int = Field(description="number of classes")
+    parameters: int = Field(description="trainable numbers")
+    loss: float = Field(description="training loss of the last epoch")
+    best_epoch: int = Field(description="epoch with the best validation score, whose weights are kept")
+    train_accuracy: float = Field(description="accuracy on the training nodes at best_epoch, 0..1")
+    validation_accuracy: float = Field(description="accuracy on the validation nodes at best_epoch, 0..1")
+    test_accuracy: float = Field(description="accuracy on the test nodes at best_epoch, 0..1")
+    median: float = Field(description="median seconds of an epoch, slowest PE")
+    q1: float = Field(description="first quartile of the seconds of an epoch")
+    q3: float = Field(description="third quartile of the seconds of an epoch")
+    bytes_wire: int = Field(description="bytes that crossed PEs in one training epoch's aggregations, all PEs")
+
+
+class EpochRecord(Frozen):
+    """One line of ``metrics.jsonl``."""
+
+    epoch: int = Field(description="1-based")
+    loss: float = Field(description="training loss (with dropout)")
+    train_accuracy: float
+    validation_accuracy: float
+    test_accuracy: float
+    seconds: float = Field(description="seconds of the epoch, slowest PE, evaluation included")
+
+
+R = TypeVar("R", bound=BaseModel)
+
+
+def write_lines(path: str | Path, records: Iterable[BaseModel]) -> None:
+    """Write records as JSON lines: whole or not at all (temporary name, fsync, rename)."""
+    write_text(path, "".join(record.model_dump_json() + "\n" for record in records))
+
+
+def read_lines(path: str | Path, model: type[R]) -> list[R]:
+    """Read JSON lines; raises InputError that names the file, the line and the field."""
+    records = []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if line.strip():
+            records.append(_parse(line, model, f"{path}: line {number}"))
+    if not records:
+        raise InputError(f"{path}: holds no records")
+    return records
+
+
+def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:
+    """Read a training run's folder; raises InputError that names the file and field."""
+    run = Path(folder) / RUN_FILE
+    record = _parse(_text(run), TrainRecord, str(run))
+    return record, read_lines(Path(folder) / METRICS_FILE, EpochRecord)
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"{path}: {reason}") from None
+
+
+def _parse(text: str, model: type[R], where: str) -> R:
+    try:
+        return model.model_validate(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not JSON ({error.msg} at column {error.colno})") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{where}: field {field}: {first['msg']}") from None
+
+
+def this_machine(gpus: Iterable[str] = ()) -> Machine:
+    """Describe the host that runs this process."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    system = f"{platform.system()} {platform.release()}"
+    return Machine(cpu=_cpu_model(), cores=cores, memory_bytes=memory, gpus=list(gpus), system=system)
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def these_versions() -> dict[str, str]:
+    """Versions of MGG, Python and the installed libraries that compute or communicate."""
+    versions = {"python": ".".join(str(part) for part in sys.version_info[:3])}
+    for name in ("mgg", "numpy", "scipy", "numba", "pyarrow", "mpi4py", "mpich"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,79 @@
+"""Bytes are counted where they move; here they must equal formulas worked out from the graph alone."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.graphs import make_layout, random_csr
+from support.ranks import mpiexec
+
+from mgg import layout
+from mgg.aggregate import prepare
+from mgg.backend import simulated
+
+SIDE = {"broadcast": "V_CG", "mgg": "V_FR", "cola": "V_FC", "halo": "V_FC"}
+
+
+def formulas(csr, pes, dim, direction):
+    """CoLa eq. 5 to 7 for equal node ranges, from pairs of row and column."""
+    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
+    columns = csr.indices.astype(np.int64)
+    if direction == "transpose":
+        rows, columns = columns, rows
+    owner = np.searchsorted(np.arange(pes + 1) * csr.rows // pes, np.arange(csr.rows), side="right") - 1
+    remote = owner[rows] != owner[columns]
+    needed = {(int(owner[row]), int(column)) for row, column in zip(rows[remote], columns[remote], strict=True)}
+    volumes = {"V_CG": csr.rows * (pes - 1), "V_FR": int(remote.sum()), "V_FC": len(needed)}
+    return {name: 4 * dim * rows for name, rows in volumes.items()}
+
+
+def moved(world, folder, direction, dim):
+    """Bytes that this PE moved in one product, by technique."""
+    part = layout.load(folder, world.rank)
+    found = {}
+    for technique in SIDE:
+        plan = prepare(technique, world, part, direction, dim)
+        before = world.counters.embeddings()
+        plan(dim)
+        found[technique] = world.counters.embeddings() - before
+        plan.close()
+    return found
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 60), st.integers(0, 500), st.integers(1, 6), st.integers(0, 10**6),
+    st.sampled_from(["forward", "transpose"]), st.sampled_from([1, 16, 41]),
+)  # fmt: skip
+def test_simulated(tmp_path_factory, nodes, arcs, pes, seed, direction, dim):
+    csr = random_csr(nodes, arcs, seed=seed)
+    folder = make_layout(tmp_path_factory.mktemp("graph"), csr, pes)
+    counted = simulated.run(pes, lambda world: moved(world, folder, direction, dim))
+    expected = formulas(csr, pes, dim, direction)
+    assert {name: sum(part[name] for part in counted) for name in SIDE} == {n: expected[f] for n, f in SIDE.items()}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
+def test_mpi(tmp_path, shared):
+    csr = random_csr(300, 4_000)
+    folder = make_layout(tmp_path, csr, 4)
+    code = (
+        "import sys, json, pathlib\nsys.path.insert(0, sys.argv[1])\nfrom test_aggregate_bytes import moved\n"
+        "from mgg.backend import launch\nfolder = pathlib.Path(sys.argv[2])\n"
+        "def program(world):\n"
+        "    found = world.gather({d: moved(world, folder, d, 16) for d in ('forward', 'transpose')})\n"
+        "    if world.rank == 0: print(json.dumps(found))\n"
+        "launch('mpi', 4, program)\n"
+    )
+    from pathlib import Path
+
+    done = mpiexec(4, ["-c", code, str(Path(__file__).parent), str(folder)], MGG_MPI_SHARED_MEMORY=shared)
+    assert done.returncode == 0, done.stderr
+    import json
+
+    counted = json.loads(done.stdout)
+    for direction in ("forward", "transpose"):
+        expected = formulas(csr, 4, 16, direction)
+        total = {name: sum(part[direction][name] for part in counted) for name in SIDE}
+        assert total == {name: expected[formula] for name, formula in SIDE.items()}

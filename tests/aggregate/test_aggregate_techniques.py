@@ -1,0 +1,147 @@
+"""Every technique on every backend, against a float64 product of the graph that no part of the layout has touched."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.graphs import awkward_graphs, make_layout, matrix, random_csr, relative_error
+from support.ranks import mpiexec
+from support.spmm_program import DIMS, inputs, products
+
+from mgg import layout
+from mgg.aggregate import prepare, techniques
+from mgg.backend import simulated
+from mgg.errors import InputError
+
+GRAPHS = awkward_graphs()
+PROGRAM = Path(__file__).parents[1] / "support" / "spmm_program.py"
+TECHNIQUES = ["broadcast", "cola", "halo", "mgg"]
+
+
+def test_these_are_all_the_techniques():
+    assert list(techniques()) == TECHNIQUES
+
+
+def worst(csr, parts):
+    """Largest error over techniques, directions and widths; ``parts`` holds each PE's rows."""
+    errors = []
+    for key in parts[0]:
+        technique, direction, dim = key.split(" ")
+        a = matrix(csr) if direction == "forward" else matrix(csr).T.tocsr()
+        whole = np.concatenate([part[key] for part in parts])
+        assert whole.shape == (csr.rows, int(dim)) and whole.dtype == np.float32
+        errors.append((relative_error(whole, a, inputs(np.arange(csr.rows), int(dim))), technique, direction, dim))
+    return max(errors)
+
+
+@pytest.mark.parametrize("pes", [1, 2, 4])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_simulated(tmp_path, name, pes):
+    folder = make_layout(tmp_path, GRAPHS[name], pes)
+    parts = simulated.run(pes, lambda world: products(world, folder, DIMS))
+    assert worst(GRAPHS[name], parts) <= (1e-6,)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
+@pytest.mark.parametrize("pes", [2, 4])
+def test_mpi(tmp_path, pes, shared):
+    folders = [make_layout(tmp_path / str(number), csr, pes) for number, csr in enumerate(GRAPHS.values())]
+    done = mpiexec(pes, [str(PROGRAM), str(tmp_path), *map(str, folders)], MGG_MPI_SHARED_MEMORY=shared)
+    assert done.returncode == 0, done.stderr
+    for number, csr in enumerate(GRAPHS.values()):
+        parts = [dict(np.load(tmp_path / f"{number}-{pe}.npz")) for pe in range(pes)]
+        assert len(parts[0]) == len(TECHNIQUES) * 2 * len(DIMS)
+        assert worst(csr, parts) <= (1e-6,)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 50), st.integers(0, 400), st.integers(1, 5), st.integers(0, 10**6), st.booleans())
+def test_random_graphs(tmp_path_factory, nodes, arcs, pes, seed, weighted):
+    csr = random_csr(nodes, arcs, seed=seed, weighted=weighted)
+    folder = make_layout(tmp_path_factory.mktemp("graph"), csr, pes, scheme="edge_balanced")
+    parts = simulated.run(pes, lambda world: products(world, folder, [1, 5]))
+    assert worst(csr, parts) <= (1e-6,)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ps": 1, "dist": 1, "wpb": 1},
+        {"ps": 32, "dist": 3, "wpb": 5},
+        {"neighbor_partition": False},
+        {"interleave": False},
+        {"neighbor_partition": False, "interleave": False},
+    ],
+)
+def test_every_option_of_mgg_gives_the_product(tmp_path, options):
+    csr = random_csr(300, 6_000, weighted=True)
+    folder = make_layout(tmp_path, csr, 3)
+    parts = simulated.run(3, lambda world: products(world, folder, [17], {"mgg": options}))
+    assert worst(csr, parts) <= (1e-6,)
+
+
+@pytest.mark.parametrize("pes", [1, 3])
+@pytest.mark.parametrize("technique", TECHNIQUES)
+def test_the_plan_alone_synchronizes(tmp_path, technique, pes):
+    """Inputs rewritten at once after each product, PEs running ahead of each other: still the right products."""
+    csr = random_csr(200, 3_000)
+    folder = make_layout(tmp_path, csr, pes)
+    a = matrix(csr)
+    expected = a @ inputs(np.arange(200), 8).astype(np.float64)
+
+    def program(world):
+        part = layout.load(folder, world.rank)
+        plan = prepare(technique, world, part, "forward", 8)
+        for round_ in range(30):
+            plan.input(8)[:] = inputs(part.node_ids, 8) * (round_ + 1)
+            result = plan(8)
+            assert np.allclose(result, expected[part.lo : part.hi] * (round_ + 1), atol=1e-3 * (round_ + 1))
+
+    simulated.run(pes, program)
+
+
+@pytest.mark.parametrize("technique", [name for name, plan in techniques().items() if plan.deterministic])
+def test_deterministic_techniques_give_the_same_bits(tmp_path, technique):
+    folder = make_layout(tmp_path, random_csr(500, 10_000, weighted=True), 4)
+
+    def run():
+        return simulated.run(4, lambda world: products(world, folder, [33], only=[technique]))
+
+    first, second = run(), run()
+    assert all(np.array_equal(a[key], b[key]) for a, b in zip(first, second, strict=True) for key in a)
+
+
+def test_the_caller_may_give_the_output(tmp_path):
+    folder = make_layout(tmp_path, random_csr(50, 300), 1)
+
+    def program(world):
+        plan = prepare("halo", world, layout.load(folder, 0), "forward", 4)
+        plan.input(4)[:] = 1
+        out = np.full((50, 4), np.nan, np.float32)
+        assert plan(4, out) is out and np.isfinite(out).all()
+        assert plan(4) is not plan(4)
+        for wrong in (0, 5):
+            with pytest.raises(ValueError, match=r"1\.\.4"):
+                plan.input(wrong)
+
+    simulated.run(1, program)
+
+
+@pytest.mark.parametrize(
+    ("technique", "options", "said"),
+    [
+        ("hallo", {}, "did you mean halo"),
+        ("mgg", {"pss": 3}, "did you mean ps"),
+        ("mgg", {"ps": 0}, "greater than or equal to 1, found 0"),
+        ("mgg", {"wpb": "many"}, "wpb"),
+        ("halo", {"ps": 3}, "ps"),
+    ],
+)
+def test_unknown_names_and_options_are_one_line(tmp_path, technique, options, said):
+    folder = make_layout(tmp_path, random_csr(10, 30), 1)
+    with pytest.raises(InputError, match=said) as caught:
+        simulated.run(1, lambda world: prepare(technique, world, layout.load(folder, 0), "forward", 4, options))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,156 @@
+"""The same program on both backends: what World promises."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.ranks import mpiexec
+from support.world_program import program
+
+from mgg import backend
+from mgg.backend import simulated, together
+from mgg.errors import InputError, PeError
+
+SCRIPT = Path(__file__).parents[1] / "support" / "world_program.py"
+
+
+@pytest.mark.parametrize("pes", [1, 2, 5])
+def test_simulated(pes):
+    assert simulated.run(pes, program) == ["ok"] * pes
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
+@pytest.mark.parametrize("pes", [1, 4])
+def test_mpi(pes, shared):
+    done = mpiexec(pes, [str(SCRIPT)], MGG_MPI_SHARED_MEMORY=shared)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ok") == pes
+
+
+def test_all_reduce_is_the_same_bits_on_every_pe_and_run():
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((5, 1000)).astype(np.float32)
+    runs = [simulated.run(5, lambda world: world.all_reduce(values[world.rank])) for _ in range(3)]
+    first = runs[0][0]
+    assert all(np.array_equal(first, result) for run in runs for result in run)
+    assert np.allclose(first, values.sum(axis=0), atol=1e-5)
+
+
+def test_a_failing_pe_ends_the_others():
+    def fails(world):
+        if world.rank == 1:
+            raise InputError("broken")
+        world.barrier()
+
+    with pytest.raises(InputError, match="broken"):
+        simulated.run(3, fails)
+
+
+def test_a_failing_pe_ends_one_that_waits_for_its_signal():
+    def fails(world):
+        if world.rank == 1:
+            raise InputError("broken")
+        world.wait_signal(1)
+
+    with pytest.raises(InputError, match="broken"):
+        simulated.run(2, fails)
+
+
+def test_a_pe_that_stays_away_is_a_time_out_not_a_hang():
+    def absent(world):
+        if world.rank == 0:
+            world.barrier()
+
+    # PE 1 ends; its closing barrier is the one PE 0 meets, so make it sleep past the limit instead.
+    def sleeps(world):
+        if world.rank == 1:
+            import time
+
+            time.sleep(1.0)
+        absent(world)
+
+    with pytest.raises(PeError, match="barrier"):
+        simulated.run(2, sleeps, timeout=0.2)
+
+
+def test_a_missing_signal_is_a_time_out():
+    with pytest.raises(PeError, match="PE 1"):
+        simulated.run(2, lambda world: world.wait_signal(1) if world.rank == 0 else None, timeout=0.3)
+
+
+@pytest.mark.mpi
+def test_mpi_waits_are_bounded():
+    code = (
+        "from mpi4py import MPI\nfrom mgg.backend.mpi import MpiWorld\nfrom mgg.errors import PeError\n"
+        "import sys, time\n"
+        "world = MpiWorld(MPI.COMM_WORLD, timeout=0.5)\n"
+        "if world.rank == 1:\n    time.sleep(2)\n    MPI.COMM_WORLD.Abort(6)\n"
+        "try:\n    world.wait_signal(1)\nexcept PeError as error:\n    print(error, flush=True)\n    time.sleep(5)\n"
+    )
+    done = mpiexec(2, ["-c", code])
+    assert "PE 0: waited 0.5 s for a signal from PE 1" in done.stdout
+    assert done.returncode == 6
+
+
+@pytest.mark.mpi
+def test_an_error_of_one_pe_is_raised_on_all():
+    code = (
+        "from mgg.backend import launch, together\nfrom mgg.errors import InputError\n"
+        "def act(world):\n    def fail():\n        if world.rank == 2: raise InputError('only there')\n"
+        "    try:\n        together(world, fail)\n"
+        "    except InputError as error:\n        print(f'{error} {error.everywhere};', end='', flush=True)\n"
+        "launch('mpi', 3, act)\n"
+    )
+    done = mpiexec(3, ["-c", code])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("only there True;") == 3
+
+
+def test_together_raises_the_error_of_the_lowest_pe():
+    def act(world):
+        def fail():
+            if world.rank > 0:
+                raise InputError(f"PE {world.rank}")
+
+        with pytest.raises(InputError, match="PE 1"):
+            together(world, fail)
+        return together(world, lambda: world.rank)
+
+    assert simulated.run(3, act) == [0, 1, 2]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ["mpi", "auto"])
+def test_another_number_of_ranks_than_pes_is_refused(name):
+    code = (
+        "from mgg.backend import launch\nfrom mgg.errors import InputError\n"
+        f"try:\n    launch({name!r}, 4, print)\nexcept InputError as error:\n    print(error)\n"
+    )
+    done = mpiexec(2, ["-c", code])
+    assert done.stdout.count("for 4 PEs but the job has 2") == 2
+
+
+def test_auto_takes_threads_without_a_launcher(monkeypatch):
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    assert backend.resolve("auto") == "simulated"
+    monkeypatch.setenv("PMI_SIZE", "2")
+    assert backend.resolve("auto") == "mpi"
+    assert backend.resolve("simulated") == "simulated"
+
+
+@pytest.mark.mpi
+def test_simulated_under_mpiexec_is_refused():
+    code = (
+        "from mgg.backend import launch\nfrom mgg.errors import InputError\n"
+        "try:\n    launch('simulated', 2, print)\nexcept InputError as error:\n    print(error)\n"
+    )
+    assert mpiexec(2, ["-c", code]).stdout.count("without mpiexec") == 2
+
+
+def test_importing_the_backends_starts_no_mpi():
+    code = "import sys, mgg.backend, mgg.backend.simulated; sys.exit('mpi4py.MPI' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

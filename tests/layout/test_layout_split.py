@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from support.graphs import awkward_graphs, matrix, random_csr
+
+from mgg.layout.neighbors import neighbor_partitions
+from mgg.layout.split import Arcs, numbered, split, transposed, with_arc_map
+
+GRAPHS = awkward_graphs()
+
+
+def put_together(products, bounds):
+    """The whole matrix, from the parts of every PE."""
+    blocks = []
+    for pe, product in enumerate(products):
+        local, remote = product.local.to_scipy(np.float64).tocoo(), product.remote.to_scipy(np.float64).tocoo()
+        owners = np.repeat(np.arange(len(products)), np.diff(product.halo_ptr))
+        halo = bounds[owners] + product.halo_rows
+        rows = np.concatenate((local.row, remote.row)) + bounds[pe]
+        columns = np.concatenate((local.col + bounds[pe], halo[remote.col] if len(halo) else remote.col))
+        data = np.concatenate((local.data, remote.data))
+        blocks.append(sparse.coo_matrix((data, (rows, columns)), shape=(bounds[-1], bounds[-1])))
+    return sum(blocks[1:], start=blocks[0]).tocsr()
+
+
+def random_bounds(nodes, pes, seed):
+    bounds = np.sort(np.random.default_rng(seed).integers(0, nodes + 1, pes + 1)).astype(np.int64)
+    bounds[0], bounds[-1] = 0, nodes
+    return bounds
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("pes", [1, 2, 5])
+def test_the_parts_of_both_products_make_up_the_graph(name, pes):
+    csr = GRAPHS[name]
+    bounds = np.arange(pes + 1) * csr.rows // pes
+    forward, backward = Arcs(csr), transposed(csr)
+    for arcs, whole in ((forward, matrix(csr)), (backward, matrix(csr).T.tocsr())):
+        assert (put_together(split(arcs, bounds), bounds) != whole).nnz == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.integers(0, 300), st.integers(1, 6), st.integers(0, 10**6))
+def test_halos_sends_and_the_arc_map_agree(nodes, arcs, pes, seed):
+    csr = random_csr(nodes, arcs, seed=seed, weighted=True)
+    bounds = random_bounds(nodes, pes, seed)
+    forward = split(Arcs(csr), bounds)
+    backward = transposed(csr)
+    numbers = numbered(forward, Arcs(csr), bounds)
+    transpose = [
+        with_arc_map(product, backward, numbers, bounds, pe) for pe, product in enumerate(split(backward, bounds))
+    ]
+    values = [np.concatenate((product.local.weights, product.remote.weights)) for product in forward]
+    for pe in range(pes):
+        for products in (forward, transpose):
+            product = products[pe]
+            assert len(product.halo_of(pe)) == 0 and len(product.sends_to(pe)) == 0
+            for other in range(pes):
+                here = products[other].halo_of(pe)
+                assert np.all(np.diff(here) > 0)
+                assert np.array_equal(product.sends_to(other), here)
+                assert product.send_first[other] == products[other].halo_ptr[pe]
+                assert np.all((here >= 0) & (here < bounds[pe + 1] - bounds[pe]))
+        # A transposed arc carries the value of its forward arc, wherever that is.
+        mine = np.concatenate((transpose[pe].local.weights, transpose[pe].remote.weights))
+        owners, positions = transpose[pe].arc_owner, transpose[pe].arc_position
+        fetched = [values[owner][position] for owner, position in zip(owners, positions, strict=True)]
+        assert np.array_equal(mine, np.array(fetched, np.float32))
+
+
+@given(st.lists(st.integers(0, 50), max_size=30), st.one_of(st.none(), st.integers(1, 32)))
+def test_neighbor_partitions_cover_every_arc_once_in_order(degrees, ps):
+    indptr = np.concatenate(([0], np.cumsum(degrees))).astype(np.int64)
+    pieces = neighbor_partitions(indptr, ps)
+    covered = [k for start, stop in zip(pieces.starts, pieces.stops, strict=True) for k in range(start, stop)]
+    assert covered == list(range(indptr[-1]))
+    assert np.all(pieces.starts >= indptr[pieces.rows]) and np.all(pieces.stops <= indptr[pieces.rows + 1])
+    sizes = pieces.stops - pieces.starts
+    assert np.all(sizes > 0) and (ps is None or np.all(sizes <= ps))
+    if ps is not None:
+        assert len(pieces) == sum(-(-degree // ps) for degree in degrees)

@@ -1,0 +1,66 @@
+"""Small graphs that are hard to get right, and layouts of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from mgg import layout, partition
+from mgg.graph.csr import Csr, from_arcs
+from mgg.graph.store import write_graph
+
+
+def random_csr(nodes: int, arcs: int, *, seed: int = 0, weighted: bool = False, symmetrize: bool = False) -> Csr:
+    """A directed graph with skewed columns."""
+    rng = np.random.default_rng(seed)
+    columns = (nodes * rng.random(arcs) ** 2).astype(np.int64)
+    weights = rng.standard_normal(arcs).astype(np.float32) if weighted else None
+    return from_arcs(rng.integers(0, nodes, arcs), columns, n=nodes, weights=weights, symmetrize=symmetrize)
+
+
+def awkward_graphs() -> dict[str, Csr]:
+    """Name -> graph; every case that a technique must survive."""
+    rng = np.random.default_rng(1)
+    hub = np.zeros(10_000, np.int64)
+    blocks = np.repeat(np.arange(4), 300) * 100
+    return {
+        "directed": random_csr(500, 4_000),
+        "symmetric": random_csr(500, 3_000, seed=2, symmetrize=True),
+        "weighted": random_csr(400, 3_000, seed=3, weighted=True),
+        "empty rows": from_arcs(np.array([7, 7, 90]), np.array([90, 3, 90]), n=100),
+        "no arcs": from_arcs(np.array([], np.int64), np.array([], np.int64), n=9),
+        "row of 10,000 arcs": from_arcs(
+            np.concatenate((hub, rng.integers(0, 10_001, 500))),
+            np.concatenate((np.arange(1, 10_001), rng.integers(0, 10_001, 500))),
+            n=10_001,
+        ),
+        "more PEs than nodes": from_arcs(np.array([0, 1, 1]), np.array([1, 0, 2]), n=3),
+        "no remote arcs": from_arcs(blocks + rng.integers(0, 100, 1200), blocks + rng.integers(0, 100, 1200), n=400),
+        "loops": from_arcs(np.arange(50), np.arange(50), n=50),
+    }
+
+
+def make_layout(folder: Path, csr: Csr, pes: int, *, scheme: str = "equal_nodes", **node_data: np.ndarray) -> Path:
+    """Write the graph, its partition and its layout under ``folder``; returns the layout's folder."""
+    if not (folder / "graph").exists():
+        write_graph(folder / "graph", csr, name="test", source={}, **node_data)
+    part = folder / f"partition-{pes}"
+    partition.build(folder / "graph", part, pes=pes, scheme=scheme, workgroup=8, dim=16)
+    layout.build(folder / "graph", part, folder / f"layout-{pes}")
+    return folder / f"layout-{pes}"
+
+
+def matrix(csr: Csr) -> sparse.csr_matrix:
+    """The adjacency in float64."""
+    return csr.to_scipy(np.float64)
+
+
+def relative_error(product: np.ndarray, a: sparse.csr_matrix, b: np.ndarray) -> float:
+    """max |C - C*| / (|A| |B|); where |A| |B| is 0, C must be 0."""
+    b = b.astype(np.float64)
+    error, scale = np.abs(product - a @ b), abs(a) @ np.abs(b)
+    if np.any(error[scale == 0] != 0) or not np.all(np.isfinite(error)):
+        return np.inf
+    return float((error[scale > 0] / scale[scale > 0]).max(initial=0.0))
