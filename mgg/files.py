@@ -3,64 +3,135 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mgg.errors import InputError, MachineError
+
+
+@contextmanager
+def replace_folder(path: str | Path, marker: str) -> Iterator[Path]:
+    """Give a fresh folder beside ``path``; when the block ends without an exception it takes the place of ``path``.
+
+    A process that is killed leaves at most a hidden folder beside ``path``, which the next writer of ``path`` on the
+    same host removes.
+
+    Args:
+        path: the folder to make or replace.
+        marker: a file that every folder of this kind has; a folder that holds anything else is never replaced.
+
+    Raises:
+        InputError: ``path`` exists and is neither empty nor a folder of this kind, or its parent cannot be written.
+        MachineError: the disk is full or fails.
+    """
+    path = Path(path).resolve()
+    refuse_foreign(path, marker)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path)
+        part = _sibling(path, "part")
+        part.mkdir()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+    try:
+        yield part
+        _sync_all(part)
+        _swap(part, path)
+    except OSError as error:
+        raise MachineError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def refuse_foreign(path: Path, marker: str) -> None:
+    """Raise InputError when ``path`` is something that :func:`replace_folder` must not replace."""
+    if path.is_dir():
+        if any(path.iterdir()) and not (path / marker).is_file():
+            raise InputError(
+                f"{path}: exists and is not an output of this command (no {marker}); choose another folder"
+            )
+    elif path.exists() or path.is_symlink():
+        raise InputError(f"{path}: exists and is not a folder; choose another name")
+
+
+def write_file(path: Path, data: bytes | memoryview) -> None:
+    """Write and fsync one file of a folder that is being made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
 
 def write_text(path: str | Path, text: str) -> None:
-    """Replace ``path`` by ``text``, whole or not at all; makes its folder."""
+    """Replace the file ``path`` by ``text``, whole or not at all; makes its folder.
+
+    Raises:
+        MachineError: the disk is full or fails.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _sibling(path, "part")
     try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        write_file(part, text.encode())
         part.replace(path)
         sync(path.parent)
+    except OSError as error:
+        raise MachineError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
         part.unlink(missing_ok=True)
 
 
-@contextmanager
-def whole_folder(path: str | Path) -> Iterator[Path]:
-    """Yield an empty folder to fill; it replaces ``path`` when the block ends well, and vanishes otherwise."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.mkdir()
-    try:
-        yield part
-        for file in part.rglob("*"):
-            sync(file)
-        sync(part)
-        old = path.with_name(f".{path.name}.{os.getpid()}.old")
-        if path.exists():
-            path.rename(old)
-        part.rename(path)
-        sync(path.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-
-
 def sync(path: Path) -> None:
     """Flush a file or folder to its disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        os.fsync(handle)
     finally:
-        os.close(descriptor)
+        os.close(handle)
+
+
+def _sibling(path: Path, kind: str) -> Path:
+    return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{kind}")
 
 
 def _sweep(path: Path) -> None:
-    """Remove what killed processes left beside ``path``; a process that still runs keeps its part."""
-    for left in path.parent.glob(f".{path.name}.*.*"):
-        fields = left.name.rsplit(".", 2)
-        if fields[-1] in ("part", "old") and fields[-2].isdigit() and not Path(f"/proc/{fields[-2]}").exists():
-            shutil.rmtree(left, ignore_errors=True)
+    """Remove what killed writers of ``path`` left behind; writers that live or run on other hosts keep theirs."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.{re.escape(socket.gethostname())}\.(\d+)\.(part|old)")
+    for entry in path.parent.iterdir():
+        match = pattern.fullmatch(entry.name)
+        if match and (int(match[1]) == os.getpid() or not _alive(int(match[1]))):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _swap(part: Path, path: Path) -> None:
+    old = _sibling(path, "old")
+    if path.exists():
+        path.rename(old)
+    try:
+        part.rename(path)
+    except OSError:
+        if old.exists():
+            old.rename(path)
+        raise
+    sync(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync_all(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        sync(path)
+    sync(folder)

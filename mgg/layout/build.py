@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 
 from mgg.errors import InputError
-from mgg.files import whole_folder
+from mgg.files import replace_folder
 from mgg.graph.store import Graph
 from mgg.layout import store
 from mgg.layout.parts import Product
@@ -46,7 +46,7 @@ def build(graph_path: str | Path, partition_path: str | Path, out: str | Path) -
         forward=_counts(forward),
         transpose=_counts(transpose),
     )
-    with whole_folder(out) as folder:
+    with replace_folder(out, store.MANIFEST) as folder:
         for pe in range(partition.pes):
             here = folder / store.pe_folder(pe)
             here.mkdir()

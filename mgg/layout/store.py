@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from dataclasses import fields
 from pathlib import Path
 from typing import Literal
@@ -17,6 +18,7 @@ from mgg.layout.parts import PeLayout, Product
 
 MANIFEST = "manifest.yaml"
 _ARRAYS = [field.name for field in fields(Product) if field.name not in ("local", "remote")]
+_LOADING = threading.Lock()
 _NODE_DATA = ("features", "labels", "splits")
 
 
@@ -156,7 +158,9 @@ class _Arrays:
         try:
             if _shard(path) != expected:
                 raise InputError(f"{path}: truncated or altered since it was written: run mgg layout again")
-            return np.load(path, mmap_mode="c", allow_pickle=False)
+            # NumPy parses the header with Python's parser, which other PEs' threads can disturb (CPython 3.11).
+            with _LOADING:
+                return np.load(path, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: not readable ({error}): run mgg layout again") from None
 

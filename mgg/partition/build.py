@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mgg.config import nearest
 from mgg.errors import InputError
-from mgg.files import whole_folder
+from mgg.files import replace_folder
 from mgg.graph.store import Graph
 from mgg.partition import edge_balanced, equal_nodes
 from mgg.partition.quality import Quality, measure
@@ -60,7 +60,7 @@ def build(graph_path: str | Path, out: str | Path, *, pes: int, scheme: str, wor
         bounds=bounds.tolist(),
         quality=measure(graph.rows, bounds, dim),
     )
-    with whole_folder(out) as folder:
+    with replace_folder(out, FILE) as folder:
         (folder / FILE).write_text(partition.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return partition
 

@@ -1,0 +1,104 @@
+"""What every graph must satisfy before it is written."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgg.errors import InputError
+from mgg.graph.csr import Csr
+
+#: Values of a node's split.
+SPLITS = {"none": 0, "train": 1, "validation": 2, "test": 3}
+
+
+def check_csr(csr: Csr, name: str) -> None:
+    """Raise InputError unless ``csr`` is square with ascending, unique, valid ids in each row and finite weights."""
+    if csr.rows < 1 or csr.rows != csr.columns:
+        raise InputError(f"{name}: the adjacency matrix is {csr.rows} x {csr.columns}; it must be square, not empty")
+    degrees = np.diff(csr.indptr)
+    if csr.indptr[0] != 0 or csr.indptr[-1] != csr.arcs or (degrees < 0).any():
+        raise InputError(f"{name}: row offsets do not ascend from 0 to {csr.arcs}")
+    check_ids(csr.indices, csr.columns, name)
+    ascends = csr.indices[1:] > csr.indices[:-1]
+    starts = csr.indptr[1:-1]
+    ascends[starts[(starts > 0) & (starts < csr.arcs)] - 1] = True
+    if not ascends.all():
+        arc = int(np.argmin(ascends)) + 1
+        row = int(np.searchsorted(csr.indptr, arc, side="right")) - 1
+        raise InputError(f"{name}: neighbors of node {row} do not ascend or repeat")
+    if csr.weights is not None:
+        if len(csr.weights) != csr.arcs:
+            raise InputError(f"{name}: {len(csr.weights)} weights for {csr.arcs} arcs")
+        bad = np.flatnonzero(~np.isfinite(csr.weights))
+        if bad.size:
+            raise InputError(f"{name}: weight of arc {bad[0]} is {csr.weights[bad[0]]}")
+
+
+def check_ids(ids: np.ndarray, n: int, name: str) -> None:
+    """Raise InputError, naming the first, if an id is outside 0..n-1."""
+    if ids.size and (ids.min() < 0 or ids.max() >= n):
+        arc = int(np.flatnonzero((ids < 0) | (ids >= n))[0])
+        raise InputError(f"{name}: arc {arc}: node id {ids[arc]} is outside 0..{n - 1}")
+
+
+def check_features(features: np.ndarray, nodes: int, name: str) -> None:
+    """Raise InputError unless ``features`` is [nodes, >= 1] and finite as float32; names the first bad one."""
+    if features.ndim != 2 or len(features) != nodes or features.shape[1] < 1:
+        raise InputError(f"{name}: features have shape {features.shape}, expected {nodes} rows")
+    for lo in range(0, nodes, 2**16):
+        with np.errstate(over="ignore"):
+            block = features[lo : lo + 2**16].astype(np.float32, copy=False)
+        finite = np.isfinite(block)
+        if not finite.all():
+            node, column = (int(i) for i in np.argwhere(~finite)[0])
+            value = features[lo + node, column]
+            raise InputError(f"{name}: feature of node {lo + node}, column {column} is {value}, not a finite float32")
+
+
+def check_labels(labels: np.ndarray, nodes: int, classes: int | None, name: str) -> int:
+    """Raise InputError unless ``labels`` is [nodes] of -1 (unlabeled) or 0..classes-1.
+
+    Returns:
+        the number of classes, which is the largest label + 1 where ``classes`` is None.
+    """
+    _check_vector(labels, nodes, "labels", name)
+    classes = int(labels.max()) + 1 if classes is None else classes
+    if classes < 1:
+        raise InputError(f"{name}: labels without a class")
+    bad = np.flatnonzero((labels < -1) | (labels >= classes))
+    if bad.size:
+        raise InputError(f"{name}: label of node {bad[0]} is {labels[bad[0]]}; classes are 0..{classes - 1}, -1: none")
+    return classes
+
+
+def check_splits(splits: np.ndarray, nodes: int, name: str) -> None:
+    """Raise InputError unless ``splits`` is [nodes] of 0 none, 1 train, 2 validation, 3 test."""
+    _check_vector(splits, nodes, "splits", name)
+    bad = np.flatnonzero((splits < 0) | (splits > 3))
+    if bad.size:
+        raise InputError(f"{name}: split of node {bad[0]} is {splits[bad[0]]}; expected one of 0..3")
+
+
+def split_vector(nodes: int, name: str, **members: np.ndarray) -> np.ndarray:
+    """uint8 [nodes] from lists of node ids: ``split_vector(n, name, train=..., validation=..., test=...)``.
+
+    Raises:
+        InputError: a list names a node that does not exist, or a node is in two lists or twice in one.
+    """
+    splits = np.zeros(nodes, np.uint8)
+    for split, ids in members.items():
+        bad = np.flatnonzero((ids < 0) | (ids >= nodes))
+        if bad.size:
+            raise InputError(f"{name}: the {split} split names node {ids[bad[0]]}; nodes are 0..{nodes - 1}")
+        taken = ids[splits[ids] != 0]
+        unique, counts = np.unique(ids, return_counts=True)
+        repeated = taken if taken.size else unique[counts > 1]
+        if repeated.size:
+            raise InputError(f"{name}: the {split} split names node {repeated[0]}, which is already in a split")
+        splits[ids] = SPLITS[split]
+    return splits
+
+
+def _check_vector(values: np.ndarray, nodes: int, what: str, name: str) -> None:
+    if values.shape != (nodes,) or values.dtype.kind not in "iu":
+        raise InputError(f"{name}: {what} must be {nodes} integers, found {values.dtype} of shape {values.shape}")

@@ -1,0 +1,160 @@
+"""Compressed sparse rows in memory: what a range of an adjacency matrix looks like to every later stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import DTypeLike
+from scipy import sparse
+
+from mgg.errors import InputError
+
+#: Node ids are 32-bit below this many nodes.
+NARROW_NODES = 2**31
+#: ``row * n + column`` fits a signed 64-bit integer up to this many nodes.
+KEY_NODES = 3_037_000_499
+
+
+@dataclass(frozen=True)
+class Csr:
+    """Rows of an adjacency matrix; row v holds the in-neighbours of v, ascending and without repeats.
+
+    Attributes:
+        indptr: int64 [rows + 1], ``indptr[0] == 0``.
+        indices: int32 (int64 from 2^31 nodes on) [arcs], column ids.
+        weights: float32 [arcs], or None where every arc counts 1.
+        columns: number of columns.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    weights: np.ndarray | None
+    columns: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.indptr) - 1
+
+    @property
+    def arcs(self) -> int:
+        """Number of stored arcs."""
+        return len(self.indices)
+
+    def to_scipy(self, dtype: DTypeLike = np.float32) -> sparse.csr_matrix:
+        """A SciPy matrix [rows, columns] of ``dtype``; arcs without weights become ones."""
+        values = np.ones(self.arcs, dtype) if self.weights is None else self.weights.astype(dtype)
+        return sparse.csr_matrix((values, self.indices, self.indptr), shape=(self.rows, self.columns))
+
+
+def index_dtype(nodes: int) -> np.dtype:
+    """The type of node ids: int32 below 2^31 nodes, else int64."""
+    return np.dtype(np.int32 if nodes < NARROW_NODES else np.int64)
+
+
+def from_arcs(
+    rows: np.ndarray,
+    columns: np.ndarray,
+    *,
+    n: int,
+    weights: np.ndarray | None = None,
+    symmetrize: bool = False,
+    drop_loops: bool = False,
+) -> Csr:
+    """Sort arcs into a square matrix and drop repeats.
+
+    Args:
+        rows: integers [arcs], the arcs' targets.
+        columns: integers [arcs], the arcs' sources.
+        n: number of nodes.
+        weights: float [arcs]; of repeated arcs the first one's weight is kept.
+        symmetrize: add the reverse of every arc; of all arcs that join two nodes, in either direction, the first
+            one's weight counts for both directions.
+        drop_loops: leave out arcs from a node to itself.
+
+    Raises:
+        InputError: an id is negative, not below ``n`` or not an integer, or the arrays differ in length.
+    """
+    rows, columns = _ids(rows, n), _ids(columns, n)
+    if len(rows) != len(columns) or (weights is not None and len(weights) != len(rows)):
+        raise InputError(f"arcs: {len(rows)} targets, {len(columns)} sources, weights must be as many")
+    if drop_loops:
+        keep = rows != columns
+        rows, columns = rows[keep], columns[keep]
+        weights = None if weights is None else weights[keep]
+    if n > KEY_NODES:
+        raise InputError(f"{n} nodes: at most {KEY_NODES} are supported")
+    if weights is None:
+        return _unweighted(_keys(rows, columns, n, symmetrize), n)
+    return _weighted(rows, columns, np.asarray(weights, np.float32), n, symmetrize)
+
+
+def symmetrized(csr: Csr) -> Csr:
+    """The same square matrix with the reverse of every arc added (see :func:`from_arcs`)."""
+    return from_arcs(row_ids(csr), csr.indices, n=csr.columns, weights=csr.weights, symmetrize=True)
+
+
+def is_symmetric(csr: Csr) -> bool:
+    """Whether the square matrix equals its transpose, weights included."""
+    matrix = csr.to_scipy(np.int8 if csr.weights is None else np.float32)
+    other = matrix.T.tocsr()
+    return bool(
+        np.array_equal(matrix.indptr, other.indptr)
+        and np.array_equal(matrix.indices, other.indices)
+        and np.array_equal(matrix.data, other.data)
+    )
+
+
+def row_ids(csr: Csr) -> np.ndarray:
+    """The row of every arc, of the type of the column ids [arcs]."""
+    return np.repeat(np.arange(csr.rows, dtype=csr.indices.dtype), np.diff(csr.indptr))
+
+
+def _ids(ids: np.ndarray, n: int) -> np.ndarray:
+    ids = np.asarray(ids)
+    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
+        raise InputError(f"arcs: node ids must be a vector of integers, found {ids.dtype} of shape {ids.shape}")
+    if ids.size and (ids.min() < 0 or ids.max() >= n):
+        arc = int(np.flatnonzero((ids < 0) | (ids >= n))[0])
+        raise InputError(f"arc {arc}: node id {ids[arc]} is outside 0..{n - 1}")
+    return ids
+
+
+def _keys(rows: np.ndarray, columns: np.ndarray, n: int, symmetrize: bool) -> np.ndarray:
+    """``row * n + column`` of every arc and, where asked, of its reverse, in one array (the only copy of the arcs)."""
+    count = len(rows)
+    keys = np.empty(count * (2 if symmetrize else 1), np.int64)
+    forward, reverse = keys[:count], keys[count:]
+    np.multiply(rows, n, out=forward, dtype=np.int64)
+    np.add(forward, columns, out=forward, casting="unsafe")
+    if symmetrize:
+        np.multiply(columns, n, out=reverse, dtype=np.int64)
+        np.add(reverse, rows, out=reverse, casting="unsafe")
+    return keys
+
+
+def _unweighted(keys: np.ndarray, n: int) -> Csr:
+    keys.sort()
+    fresh = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
+    return _split_keys(keys[fresh], None, n)
+
+
+def _weighted(rows: np.ndarray, columns: np.ndarray, weights: np.ndarray, n: int, symmetrize: bool) -> Csr:
+    if symmetrize:
+        low, high = np.minimum(rows, columns), np.maximum(rows, columns)
+        keys, first = np.unique(_keys(low, high, n, False), return_index=True)
+        low, high, weights = keys // n, keys % n, weights[first]
+        off = low != high
+        rows, columns = np.concatenate([low, high[off]]), np.concatenate([high, low[off]])
+        weights = np.concatenate([weights, weights[off]])
+    keys, first = np.unique(_keys(rows, columns, n, False), return_index=True)
+    return _split_keys(keys, weights[first], n)
+
+
+def _split_keys(keys: np.ndarray, weights: np.ndarray | None, n: int) -> Csr:
+    """Sorted unique keys -> Csr; the row pointers come from n + 1 searches, so no row id per arc is stored."""
+    indptr = np.searchsorted(keys, np.arange(n + 1, dtype=np.int64) * n).astype(np.int64)
+    np.remainder(keys, max(n, 1), out=keys)
+    return Csr(indptr, keys.astype(index_dtype(n)), weights, n)

@@ -1,0 +1,137 @@
+"""``manifest.yaml``: what a graph folder holds, with a hash of every shard and of itself."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from mgg.config import explain
+from mgg.errors import InputError
+from mgg.files import write_file
+
+MANIFEST_FILE = "manifest.yaml"
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+ShardName = Annotated[
+    str, Field(pattern=r"^(offsets|adjacency|weights|features|labels|splits)/part-[0-9]{5,}\.parquet$")
+]
+
+_HASHED = re.compile(rb"(.*\n)hash: ([0-9a-f]{64})\n", re.DOTALL)
+
+
+class Shard(BaseModel):
+    """One Parquet part."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    first: int = Field(ge=0, description="first vertex of the part")
+    rows: int = Field(ge=1, description="vertices of the part")
+    arcs: int | None = Field(None, ge=0, description="arcs of the part; adjacency and weights only")
+    bytes: int = Field(ge=1, description="length of the file")
+    sha256: Sha256 = Field(description="hash of the file's bytes")
+
+
+class Manifest(BaseModel):
+    """A graph folder's table of contents."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: Literal[1] = Field(default=1, description="version of docs/format.md")
+    name: str = Field(min_length=1, description="name of the graph")
+    nodes: int = Field(ge=1, description="number of nodes")
+    arcs: int = Field(ge=0, description="number of stored arcs; an undirected edge counts twice")
+    symmetric: bool = Field(description="the adjacency matrix equals its transpose, weights included")
+    weighted: bool = Field(description="arcs have weights")
+    index_dtype: Literal["int32", "int64"] = Field(description="type of node ids in adjacency")
+    features: int = Field(0, ge=0, description="float32 feature columns of a node, 0: none")
+    classes: int = Field(0, ge=0, description="number of classes of the labels, 0: no labels")
+    order: Literal["natural"] = Field(
+        default="natural", description="how nodes are numbered: natural is the source's order"
+    )
+    source: dict[str, Any] = Field(default_factory=dict, description="where the graph comes from")
+    shards: dict[ShardName, Shard] = Field(description="every part, by its path relative to the folder")
+
+    def parts(self, kind: str) -> list[tuple[str, Shard]]:
+        """Names and entries of the parts of one kind, in the order of their vertices."""
+        return sorted(
+            ((name, shard) for name, shard in self.shards.items() if name.startswith(f"{kind}/")),
+            key=lambda part: part[1].first,
+        )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Manifest:
+        kinds = {"offsets": True, "adjacency": True, "weights": self.weighted, "features": self.features > 0}
+        kinds["labels"] = self.classes > 0
+        for kind, wanted in kinds.items():
+            if bool(self.parts(kind)) != wanted:
+                raise ValueError(f"shards: {kind} parts {'are missing' if wanted else 'do not belong here'}")
+        for kind in {name.split("/")[0] for name in self.shards}:
+            self._covers(kind)
+        if self.weighted and [s.arcs for _, s in self.parts("weights")] != [s.arcs for _, s in self.parts("adjacency")]:
+            raise ValueError("shards: weights parts are not parallel to adjacency parts")
+        return self
+
+    def _covers(self, kind: str) -> None:
+        vertex = 0
+        for name, shard in self.parts(kind):
+            if shard.first != vertex:
+                raise ValueError(f"shards: {name} begins at vertex {shard.first}, expected {vertex}")
+            if (shard.arcs is None) == (kind in ("adjacency", "weights")):
+                raise ValueError(f"shards: {name}: arcs belong to adjacency and weights alone")
+            vertex += shard.rows
+        arcs = sum(shard.arcs or 0 for _, shard in self.parts(kind))
+        if vertex != self.nodes or (kind in ("adjacency", "weights") and arcs != self.arcs):
+            raise ValueError(
+                f"shards: {kind} parts hold {vertex} vertices and {arcs} arcs, not {self.nodes}, {self.arcs}"
+            )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every hash: a run of digits and an 'e' is a number to some YAML readers."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    style = '"' if re.fullmatch(r"[0-9a-f]{64}", value) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def save(folder: Path, manifest: Manifest) -> str:
+    """Write ``manifest.yaml`` into a folder that is being made; returns the graph's hash."""
+    values = manifest.model_dump(exclude_none=True)
+    body = yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000).encode()
+    digest = hashlib.sha256(body).hexdigest()
+    write_file(folder / MANIFEST_FILE, body + f"hash: {digest}\n".encode())
+    return digest
+
+
+def load(folder: Path) -> tuple[Manifest, str]:
+    """Read and check ``manifest.yaml``: the manifest and the graph's hash.
+
+    Raises:
+        InputError: the file is missing, altered, of another schema version, or a field is wrong; names file and field.
+    """
+    path = folder / MANIFEST_FILE
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{folder}: not a graph folder (no {MANIFEST_FILE}); make it with mgg graph") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    match = _HASHED.fullmatch(data)
+    if not match or hashlib.sha256(match[1]).hexdigest() != match[2].decode():
+        raise InputError(f"{path}: truncated or altered: its last line is not the hash of the rest")
+    try:
+        values = yaml.load(match[1], Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return Manifest.model_validate(values), match[2].decode()
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+    except ValidationError as error:
+        raise InputError(f"{path}: {explain(error, Manifest)}") from None

@@ -1,0 +1,227 @@
+"""The graph folder: Parquet CSR shards and their manifest (docs/format.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mgg.errors import InputError
+from mgg.files import replace_folder
+from mgg.graph import manifest as manifests
+from mgg.graph import shards
+from mgg.graph.check import check_csr, check_features, check_ids, check_labels, check_splits
+from mgg.graph.csr import Csr, index_dtype, is_symmetric
+from mgg.graph.manifest import MANIFEST_FILE, Manifest, Shard
+from mgg.graph.shards import Kind
+
+__all__ = ["Graph", "Manifest", "Shard", "write_graph"]
+
+
+class Graph:
+    """A graph folder, opened for reading; any number of threads may share it.
+
+    Attributes:
+        path: the folder.
+        manifest: its checked manifest.
+        hash: sha256 (hex) of the manifest, which holds the hash of every shard: identifies the graph.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, digest: str) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.hash = digest
+        self._parts: dict[Kind, list[tuple[str, Shard]]] = {kind: manifest.parts(kind) for kind in shards.COLUMNS}
+        self._verified: dict[str, tuple[int, int]] = {}
+
+    @classmethod
+    def open(cls, path: str | Path) -> Graph:
+        """Open a graph folder; raises InputError that names the file and field if its manifest is wrong."""
+        path = Path(path)
+        return cls(path, *manifests.load(path))
+
+    def offsets(self) -> np.ndarray:
+        """int64 [nodes + 1]: where each row's arcs begin."""
+        return self._offsets(0, self.manifest.nodes)
+
+    def rows(self, lo: int, hi: int) -> Csr:
+        """The adjacency of rows lo..hi-1: ``indptr`` begins at 0, column ids are global. Reads only the parts it needs.
+
+        Raises:
+            InputError: a part is missing, truncated, altered or not what the manifest says.
+        """
+        self._range(lo, hi)
+        offsets = self._offsets(lo, hi)
+        begin, arcs = int(offsets[0]), int(offsets[-1] - offsets[0])
+        indices = np.empty(arcs, self.manifest.index_dtype)
+        weights = np.empty(arcs, np.float32) if self.manifest.weighted else None
+        self._fill_arcs("adjacency", begin, indices)
+        if weights is not None:
+            self._fill_arcs("weights", begin, weights)
+        return Csr(offsets - begin, indices, weights, self.manifest.nodes)
+
+    def features(self, lo: int, hi: int) -> np.ndarray | None:
+        """float32 [hi - lo, features] of nodes lo..hi-1, or None if the graph has none."""
+        width = self.manifest.features
+        return self._nodes("features", lo, hi, np.empty((hi - lo, width), np.float32)) if width else None
+
+    def labels(self, lo: int, hi: int) -> np.ndarray | None:
+        """int32 [hi - lo] of nodes lo..hi-1, -1 where unlabeled, or None if the graph has none."""
+        return self._nodes("labels", lo, hi, np.empty(hi - lo, np.int32)) if self.manifest.classes else None
+
+    def splits(self, lo: int, hi: int) -> np.ndarray | None:
+        """uint8 [hi - lo] of nodes lo..hi-1 (0 none, 1 train, 2 validation, 3 test), or None if the graph has none."""
+        return self._nodes("splits", lo, hi, np.empty(hi - lo, np.uint8)) if self._parts["splits"] else None
+
+    def _range(self, lo: int, hi: int) -> None:
+        if not 0 <= lo <= hi <= self.manifest.nodes:
+            raise ValueError(f"rows {lo}..{hi} of a graph of {self.manifest.nodes} nodes")
+
+    def _offsets(self, lo: int, hi: int) -> np.ndarray:
+        out = np.zeros(hi - lo + 1, np.int64)
+        for name, shard in self._overlapping("offsets", lo, hi):
+            block = self._read(name, "offsets", shard)
+            a, b = max(lo, shard.first), min(hi, shard.first + shard.rows)
+            out[a - lo : b - lo + 1] = block[a - shard.first : b - shard.first + 1]
+        if (np.diff(out) < 0).any() or out[0] < 0 or out[-1] > self.manifest.arcs:
+            raise InputError(f"{self.path}/offsets: offsets of nodes {lo}..{hi} do not ascend within the arcs")
+        return out
+
+    def _fill_arcs(self, kind: Kind, begin: int, out: np.ndarray) -> None:
+        """Fill ``out`` with the values of arcs begin..begin+len(out)-1 (numbered over the whole graph)."""
+        end, start = begin + len(out), 0
+        for name, shard in self._parts[kind]:
+            stop = start + (shard.arcs or 0)
+            a, b = max(begin, start), min(end, stop)
+            if a < b:
+                block = self._read(name, kind, shard)
+                if kind == "adjacency":
+                    check_ids(block, self.manifest.nodes, str(self.path / name))
+                out[a - begin : b - begin] = block[a - start : b - start]
+            start = stop
+
+    def _nodes(self, kind: Kind, lo: int, hi: int, out: np.ndarray) -> np.ndarray:
+        self._range(lo, hi)
+        for name, shard in self._overlapping(kind, lo, hi):
+            a, b = max(lo, shard.first), min(hi, shard.first + shard.rows)
+            out[a - lo : b - lo] = self._read(name, kind, shard)[a - shard.first : b - shard.first]
+        return out
+
+    def _overlapping(self, kind: Kind, lo: int, hi: int) -> Iterator[tuple[str, Shard]]:
+        for name, shard in self._parts[kind]:
+            if shard.first < hi and lo < shard.first + shard.rows:
+                yield name, shard
+
+    def _read(self, name: str, kind: Kind, shard: Shard) -> np.ndarray:
+        """A part's values; its hash is checked once, and again only if the file changes."""
+        path = self.path / name
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}; make the graph again") from None
+        state = (status.st_ino, status.st_mtime_ns)
+        dtype = self.manifest.index_dtype if kind == "adjacency" else shards.DTYPES[kind]
+        fresh = self._verified.get(name) != state
+        values = shards.read_part(path, kind, shard, dtype, self.manifest.features, verify=fresh)
+        self._verified[name] = state
+        return values
+
+
+def write_graph(
+    path: str | Path,
+    csr: Csr,
+    *,
+    name: str,
+    source: dict[str, Any],
+    features: np.ndarray | None = None,
+    labels: np.ndarray | None = None,
+    splits: np.ndarray | None = None,
+    classes: int | None = None,
+    symmetric: bool | None = None,
+) -> Manifest:
+    """Write a graph folder; the same input gives the same bytes. Replaces a graph that is there already.
+
+    Args:
+        path: the folder.
+        csr: the whole square adjacency matrix.
+        name: name of the graph.
+        source: where it comes from; plain YAML values that do not depend on the machine.
+        features: [nodes, columns], stored as float32.
+        labels: integers [nodes], -1 where unlabeled.
+        splits: [nodes], 0 none, 1 train, 2 validation, 3 test.
+        classes: number of classes; by default the largest label + 1.
+        symmetric: whether the matrix equals its transpose; found out by transposing it when not given.
+
+    Raises:
+        InputError: names the node, arc or column that is wrong; nothing is written then.
+    """
+    check_csr(csr, name)
+    if features is not None:
+        check_features(features, csr.rows, name)
+    if labels is not None:
+        classes = check_labels(labels, csr.rows, classes, name)
+    if splits is not None:
+        check_splits(splits, csr.rows, name)
+    with replace_folder(path, MANIFEST_FILE) as folder:
+        parts = dict(_write_arcs(folder, csr))
+        parts.update(_write_nodes(folder, csr.rows, features, labels, splits))
+        manifest = Manifest(
+            name=name,
+            nodes=csr.rows,
+            arcs=csr.arcs,
+            symmetric=is_symmetric(csr) if symmetric is None else symmetric,
+            weighted=csr.weights is not None,
+            index_dtype=index_dtype(csr.rows).name,
+            features=0 if features is None else features.shape[1],
+            classes=0 if labels is None or classes is None else classes,
+            source=source,
+            shards=parts,
+        )
+        manifests.save(folder, manifest)
+    return manifest
+
+
+def arc_cuts(indptr: np.ndarray) -> list[tuple[int, int]]:
+    """Row ranges of the parts of adjacency: as many whole rows as ARCS_PER_PART arcs hold, at least one."""
+    cuts, lo, rows = [], 0, len(indptr) - 1
+    while lo < rows:
+        hi = int(np.searchsorted(indptr, indptr[lo] + shards.ARCS_PER_PART, side="right")) - 1
+        hi = min(max(hi, lo + 1), rows)
+        cuts.append((lo, hi))
+        lo = hi
+    return cuts
+
+
+def _write_arcs(folder: Path, csr: Csr) -> Iterator[tuple[str, Shard]]:
+    step = shards.VERTICES_PER_PART
+    for number, lo in enumerate(range(0, csr.rows, step)):
+        hi = min(lo + step, csr.rows)
+        values = csr.indptr[lo : hi + 1].astype(np.int64, copy=False)
+        yield shards.write_part(folder, "offsets", number, values, first=lo, rows=hi - lo)
+    for number, (lo, hi) in enumerate(arc_cuts(csr.indptr)):
+        arcs = slice(int(csr.indptr[lo]), int(csr.indptr[hi]))
+        ids = csr.indices[arcs].astype(index_dtype(csr.rows), copy=False)
+        yield shards.write_part(folder, "adjacency", number, ids, first=lo, rows=hi - lo)
+        if csr.weights is not None:
+            values = csr.weights[arcs].astype(np.float32, copy=False)
+            yield shards.write_part(folder, "weights", number, values, first=lo, rows=hi - lo)
+
+
+def _write_nodes(
+    folder: Path, nodes: int, features: np.ndarray | None, labels: np.ndarray | None, splits: np.ndarray | None
+) -> Iterator[tuple[str, Shard]]:
+    if features is not None:
+        step = max(1, min(shards.VERTICES_PER_PART, shards.FEATURE_BYTES_PER_PART // (4 * features.shape[1])))
+        yield from _write_column(folder, "features", features, "<f4", step)
+    if labels is not None:
+        yield from _write_column(folder, "labels", labels, "<i4", shards.VERTICES_PER_PART)
+    if splits is not None:
+        yield from _write_column(folder, "splits", splits, "u1", shards.VERTICES_PER_PART)
+
+
+def _write_column(folder: Path, kind: Kind, values: np.ndarray, dtype: str, step: int) -> Iterator[tuple[str, Shard]]:
+    for number, lo in enumerate(range(0, len(values), step)):
+        block = values[lo : lo + step].astype(dtype, copy=False)
+        yield shards.write_part(folder, kind, number, block, first=lo, rows=len(block))

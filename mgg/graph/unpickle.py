@@ -1,0 +1,139 @@
+"""Python 2 pickles of NumPy arrays, SciPy matrices and adjacency lists, read without running what they contain.
+
+A pickle is a program that may call anything. Here every global is refused, by name, but those that arrays, CSR
+matrices and dictionaries of lists need, and even those are replaced by passive records, which are checked and turned
+into arrays when the program has ended. So neither code nor a malformed array reaches NumPy's or SciPy's C code.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from mgg.errors import InputError
+
+_NUMBER = re.compile(r"[biuf][1248]")
+
+
+def read_pickle(path: Path) -> Any:
+    """An ndarray, a CSR matrix (scipy.sparse.csr_matrix) or a dictionary of plain values.
+
+    Raises:
+        InputError: the file cannot be read, is truncated or no pickle, holds a malformed array, or asks for a global
+            outside the few allowed ones, which the message names.
+    """
+    try:
+        program = io.BytesIO(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    try:
+        return _finished(_Restricted(program, encoding="latin1").load())
+    except _RefusedError as refused:
+        raise InputError(f"{path}: refused: this pickle asks for {refused}, which is code, not data") from None
+    except Exception as error:  # the pickle machine passes on whatever a broken program makes it trip over
+        raise InputError(f"{path}: not a whole pickle of arrays: {' '.join(str(error).split())}") from None
+
+
+class _RefusedError(Exception):
+    """The pickle names a global that is not allowed; the message is that name."""
+
+
+#: Stands for the name ``numpy.ndarray``; a pickle can neither call a string nor set its attributes.
+_NDARRAY = "numpy.ndarray"
+
+
+# Every record has __setstate__: without it, a pickle could set attributes of the class itself.
+class _Array:
+    """The record that stands for an ndarray, made by what the pickle takes for ``_reconstruct``."""
+
+    def __init__(self, kind: Any, *_: Any) -> None:
+        if kind != _NDARRAY:
+            raise ValueError("only plain arrays are supported")
+
+    def __setstate__(self, state: Any) -> None:
+        _, self.shape, self.dtype, self.fortran, self.raw = state
+
+
+class _Dtype:
+    """The record that stands for a NumPy dtype: a plain number type and its byte order."""
+
+    def __init__(self, code: Any, *_: Any) -> None:
+        if not isinstance(code, str) or not _NUMBER.fullmatch(code):
+            raise ValueError(f"arrays of type {code!r} are not supported")
+        self.code = code
+        self.order = "<"
+
+    def __setstate__(self, state: Any) -> None:
+        order = state[1]
+        if order not in ("<", ">", "|", "="):
+            raise ValueError(f"unknown byte order {order!r}")
+        self.order = order
+
+
+class _CsrMatrix:
+    """The record that stands for a scipy.sparse.csr_matrix."""
+
+    def __setstate__(self, state: Any) -> None:
+        self.shape = state["_shape"]
+        self.parts = state["data"], state["indices"], state["indptr"]
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _NDARRAY,
+    ("numpy", "dtype"): _Dtype,
+    ("scipy.sparse.csr", "csr_matrix"): _CsrMatrix,
+    ("scipy.sparse._csr", "csr_matrix"): _CsrMatrix,
+    ("collections", "defaultdict"): defaultdict,
+    ("__builtin__", "list"): list,
+    ("builtins", "list"): list,
+}
+
+
+class _Restricted(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+        if (module, name) not in _ALLOWED:
+            raise _RefusedError(f"{module}.{name}")
+        return _ALLOWED[module, name]
+
+
+def _finished(value: Any) -> Any:
+    if isinstance(value, _Array):
+        return _array(value)
+    if isinstance(value, _CsrMatrix):
+        return _csr(value)
+    if isinstance(value, dict):
+        return dict(value)
+    raise ValueError(f"holds a {type(value).__name__}")
+
+
+def _array(record: _Array) -> np.ndarray:
+    raw = record.raw.encode("latin1") if isinstance(record.raw, str) else record.raw
+    if not isinstance(raw, bytes) or not isinstance(record.dtype, _Dtype):
+        raise ValueError("an array without numbers")
+    flat = np.frombuffer(raw, np.dtype(record.dtype.order + record.dtype.code))
+    shape = tuple(int(length) for length in record.shape)
+    if any(length < 0 for length in shape):
+        raise ValueError(f"an array of shape {shape}")
+    return flat.reshape(shape, order="F" if record.fortran else "C")
+
+
+def _csr(record: _CsrMatrix) -> sparse.csr_matrix:
+    data, indices, indptr = (_array(part) for part in record.parts)
+    rows, columns = (int(length) for length in record.shape)
+    if any(part.ndim != 1 for part in (data, indices, indptr)) or any(
+        p.dtype.kind not in "iu" for p in (indices, indptr)
+    ):
+        raise ValueError("a sparse matrix whose parts are not vectors")
+    matrix = sparse.csr_matrix((data, indices.astype(np.int64), indptr.astype(np.int64)), shape=(rows, columns))
+    matrix.check_format(full_check=True)
+    return matrix

@@ -1,0 +1,67 @@
+"""Models: one file each, found by name.
+
+A model's file defines ``Settings`` (its hyperparameters, published values as defaults) and
+``build(settings, features, classes)``, which returns its modules in the order of its formula. Adding a model is adding
+such a file; its name is the file's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+from pydantic import ValidationError
+
+from mgg.config import explain, nearest
+from mgg.errors import InputError
+from mgg.model.module import Array, Chain, Features, Module, Parameter, Pass
+from mgg.model.settings import ModelSettings
+
+__all__ = [
+    "Array",
+    "Chain",
+    "Features",
+    "ModelSettings",
+    "Module",
+    "Parameter",
+    "Pass",
+    "build",
+    "models",
+    "settings_of",
+]
+
+
+def models() -> list[str]:
+    """Names of the models, sorted."""
+    return sorted(info.name for info in pkgutil.iter_modules(__path__) if hasattr(_module(info.name), "build"))
+
+
+def settings_of(model: str, values: dict[str, Any] | None = None) -> ModelSettings:
+    """The hyperparameters of ``model``: the published ones, replaced by ``values``.
+
+    Raises:
+        InputError: unknown model, unknown setting (both with the nearest names) or a value out of its limits.
+    """
+    settings: type[ModelSettings] = _file(model).Settings
+    try:
+        return settings.model_validate(values or {})
+    except ValidationError as error:
+        raise InputError(f"setting of model {model}: {explain(error, settings)}") from None
+
+
+def build(model: str, settings: ModelSettings, features: int, classes: int) -> Chain:
+    """The modules of ``model`` for ``features`` input columns and ``classes`` output columns."""
+    chain: Chain = _file(model).build(settings, features, classes)
+    return chain
+
+
+def _file(model: str) -> Any:
+    known = models()
+    if model not in known:
+        raise InputError(f"model {model!r} is unknown; {nearest(model, known)}")
+    return _module(model)
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"{__name__}.{name}")

@@ -1,0 +1,92 @@
+"""The seam between models and training: parameters, modules with a forward and a backward, and one pass over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from scipy import sparse
+
+from mgg.model.neighborhood import Neighborhood
+
+Array = np.ndarray[Any, np.dtype[Any]]
+#: Input of a module: dense [rows, columns], or CSR of that shape where few entries are set.
+Features = Array | sparse.csr_array
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A trainable array: its name (unique in the model), shape, first values and L2 penalty."""
+
+    name: str
+    shape: tuple[int, ...]
+    init: Literal["glorot", "zeros", "ones"]
+    decay: float = 0.0
+
+
+@dataclass
+class Pass:
+    """One pass over the graph on one PE: what modules read, and the gradients that they leave.
+
+    ``weights`` and ``state`` (running statistics, which training passes replace) are the same on every PE;
+    ``gradients`` are float64 sums over this PE's nodes alone: the trainer adds them up over the PEs.
+    ``epoch`` and ``seed`` choose the dropout masks.
+    """
+
+    graph: Neighborhood
+    weights: dict[str, Array]
+    state: dict[str, Array]
+    training: bool = False
+    epoch: int = 0
+    seed: int = 0
+    gradients: dict[str, Array] = field(default_factory=dict)
+
+
+class Module:
+    """A differentiable function of this PE's rows. Some modules communicate: every PE calls all in the same order."""
+
+    #: Trainable arrays.
+    parameters: Sequence[Parameter] = ()
+    #: Running statistics, not trained: name -> first value.
+    state: dict[str, Array] = {}  # noqa: RUF012 - an empty default that nobody writes to
+    #: The widest array that it aggregates over neighbors, columns.
+    width: int = 0
+
+    def forward(self, x: Any, run: Pass) -> Any:
+        """Output [rows, columns] for input ``x`` [rows, columns]; in training it keeps what ``backward`` needs."""
+        raise NotImplementedError
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """Gradient by the input for the gradient by the output; leaves those by the parameters in ``run.gradients``.
+
+        Returns None when ``inputs`` is False: nobody needs the gradient by the input.
+        """
+        raise NotImplementedError
+
+
+class Chain(Module):
+    """Modules one after the other."""
+
+    def __init__(self, *modules: Module) -> None:
+        self.modules = modules
+        self.parameters = [parameter for module in modules for parameter in module.parameters]
+        self.state = {name: value for module in modules for name, value in module.state.items()}
+        self.width = max((module.width for module in modules), default=0)
+
+    def forward(self, x: Any, run: Pass) -> Any:
+        """The last module's output."""
+        for module in self.modules:
+            x = module.forward(x, run)
+        return x
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """As in ``Module``; without ``inputs`` it stops at the first module that has parameters."""
+        trainable = [place for place, module in enumerate(self.modules) if module.parameters]
+        last = 0 if inputs else min(trainable, default=len(self.modules))
+        result: Array | None = gradient
+        for place in range(len(self.modules) - 1, last - 1, -1):
+            assert result is not None
+            result = self.modules[place].backward(result, run, inputs or place > last)
+        return result if inputs else None

@@ -1,0 +1,97 @@
+"""Modules that look at a node's neighbors, around the bare products C = A B and A^T B."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import sparse
+
+from mgg.model.layers import Linear
+from mgg.model.module import Array, Chain, Features, Module, Parameter, Pass
+from mgg.model.neighborhood import Neighborhood
+
+
+class Propagation(Module):
+    """A linear map of the nodes' columns that keeps their number; ``width`` is that number."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+
+class Normalized(Propagation):
+    """D^-1/2 (A + I) D^-1/2 X, the propagation of the GCN (Kipf and Welling 2017, equation 2).
+
+    D holds the row sums of A + I: weighted in-degrees, for the rows and for the columns, also in directed graphs, as
+    PyTorch Geometric's gcn_norm does. A node whose sum is not positive (negative weights) is scaled by 0. A self-loop
+    that the graph has stays and I comes on top, as published (gcn_norm would replace it).
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self._scale: Array | None = None
+
+    def forward(self, x: Features, run: Pass) -> Array:
+        """With s = D^-1/2: s * (A (s * X) + s * X)."""
+        return self._propagate(dense(x), run.graph, transposed=False)
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """The same with A^T."""
+        return self._propagate(gradient, run.graph, transposed=True) if inputs else None
+
+    def _propagate(self, x: Array, graph: Neighborhood, transposed: bool) -> Array:
+        plan = graph.transposed if transposed else graph.plan
+        if self._scale is None:
+            self._scale = _inverse_root(graph.degrees + 1).astype(x.dtype)[:, None]
+        scaled = plan.input(self.width)
+        np.multiply(x, self._scale, out=scaled)
+        result = plan(self.width)
+        result += scaled
+        result *= self._scale
+        return result
+
+
+def _inverse_root(degrees: Array) -> Array:
+    positive = degrees > 0
+    return np.where(positive, 1 / np.sqrt(np.where(positive, degrees, 1)), 0)
+
+
+class SumWithSelf(Propagation):
+    """(1 + epsilon) X + A X with a trainable epsilon (GIN: Xu et al. 2019, equation 4.1)."""
+
+    def __init__(self, name: str, width: int) -> None:
+        super().__init__(width)
+        self.name = f"{name}.epsilon"
+        self.parameters = [Parameter(self.name, (1,), "zeros")]
+
+    def forward(self, x: Features, run: Pass) -> Array:
+        """(1 + epsilon) X + A X."""
+        own = dense(x)
+        if run.training:
+            self._own = own
+        run.graph.plan.input(self.width)[...] = own
+        result = run.graph.plan(self.width)
+        result += (1 + run.weights[self.name]) * own
+        return result
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """d epsilon = sum of G * X; dX = (1 + epsilon) G + A^T G."""
+        run.gradients[self.name] = np.einsum("ij,ij->", gradient, self._own, dtype=np.float64).reshape(1)
+        if not inputs:
+            return None
+        run.graph.transposed.input(self.width)[...] = gradient
+        result = run.graph.transposed(self.width)
+        result += (1 + run.weights[self.name]) * gradient
+        return result
+
+
+def narrow(linear: Linear, propagation: Callable[[int], Propagation]) -> Chain:
+    """Both maps in the order that aggregates fewer columns: (P X) W equals P (X W)."""
+    if linear.outputs <= linear.inputs:
+        return Chain(linear, propagation(linear.outputs))
+    return Chain(propagation(linear.inputs), linear)
+
+
+def dense(x: Features) -> Array:
+    """``x`` as a dense array."""
+    return x.toarray() if sparse.issparse(x) else x

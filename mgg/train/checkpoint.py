@@ -1,0 +1,169 @@
+"""Checkpoints of a training run: ``RUN.checkpoint/epoch-NNNNNN.safetensors``, the newest two.
+
+A file holds all that the next epoch depends on, so that a resumed run gives the same bits as one that never stopped:
+weights, running statistics, Adam's moments, the best weights so far, and as metadata the run's identity and its epochs.
+Random numbers have no state: they are computed from seed, epoch and node. Each file is written under a temporary name,
+flushed and renamed, and carries a hash of its content, so that a torn one is recognized.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from mgg.errors import InputError
+from mgg.files import sync, write_file
+from mgg.model import Array
+from mgg.record import EpochRecord, Frozen
+
+KEPT = 2
+_log = logging.getLogger(__name__)
+
+
+class Identity(Frozen):
+    """What must agree for a run to go on from a checkpoint bit by bit."""
+
+    model: str
+    dataset: str
+    graph_hash: str
+    pes: int
+    technique: str
+    options: dict[str, Any]
+    seed: int
+    settings: dict[str, Any]
+
+
+class History(BaseModel):
+    """The epochs so far and which of them was the best."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    epochs: list[EpochRecord] = Field(default_factory=list)
+    best_epoch: int = Field(default=0, description="1-based; 0 before the first epoch")
+    best_loss: float | None = Field(default=None, description="validation loss of best_epoch")
+    bytes_wire: int = Field(default=0, description="bytes of embeddings that crossed PEs in an epoch, all PEs")
+
+
+class _Meta(Frozen):
+    schema_version: Literal[1] = 1
+    identity: Identity
+    history: History
+
+
+@dataclass
+class Checkpoint:
+    """State after the last epoch of ``history``: named groups of arrays by name (weights, moments and so on)."""
+
+    history: History
+    groups: dict[str, dict[str, Array]] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """The checkpoint folder of one run; rank 0 alone uses it."""
+
+    def __init__(self, folder: Path, identity: Identity) -> None:
+        self.folder, self._identity = folder, identity
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write a checkpoint and remove all but the newest two.
+
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        tensors = {
+            f"{group}/{name}": np.ascontiguousarray(array)
+            for group, arrays in checkpoint.groups.items()
+            for name, array in arrays.items()
+        }
+        meta = _Meta(identity=self._identity, history=checkpoint.history).model_dump_json()
+        path = self.folder / f"epoch-{len(checkpoint.history.epochs):06d}.safetensors"
+        part = path.with_suffix(".part")
+        try:
+            write_file(part, save(tensors, {"mgg": meta, "sha256": _digest(meta, tensors)}))
+            part.replace(path)
+            sync(self.folder)
+            for old in self._newest_first()[KEPT:]:
+                old.unlink()
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+        return path
+
+    def load(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole, or None if there is none; a torn one is skipped with a warning.
+
+        Raises:
+            InputError: it belongs to another run (names what differs), or every checkpoint is torn.
+        """
+        torn = None
+        for path in self._newest_first():
+            try:
+                meta, tensors = _read(path)
+            except (OSError, SafetensorError, ValidationError, ValueError, KeyError) as error:
+                torn = path
+                _log.warning("%s: torn or altered (%s), trying the one before", path, " ".join(str(error).split())[:80])
+                continue
+            self._check(path, meta.identity)
+            return Checkpoint(meta.history, _grouped(tensors))
+        if torn:
+            raise InputError(f"{torn}: torn or altered, and no whole checkpoint beside it: remove {self.folder}")
+        return None
+
+    def clear(self) -> bool:
+        """Remove the folder; returns whether there was one."""
+        existed = self.folder.is_dir()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return existed
+
+    def _newest_first(self) -> list[Path]:
+        return sorted(self.folder.glob("epoch-*.safetensors"), reverse=True)
+
+    def _check(self, path: Path, found: Identity) -> None:
+        for name, mine in self._identity.model_dump().items():
+            theirs = getattr(found, name)
+            if theirs != mine:
+                raise InputError(
+                    f"{path}: is of a run with {name} {theirs}, this run has {name} {mine}:"
+                    f" take another output folder or remove {self.folder}"
+                )
+
+
+def _read(path: Path) -> tuple[_Meta, dict[str, Array]]:
+    with safe_open(path, framework="numpy") as file:
+        header = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    if header["sha256"] != _digest(header["mgg"], tensors):
+        raise ValueError("its content does not match its hash")
+    return _Meta.model_validate(json.loads(header["mgg"])), tensors
+
+
+def _grouped(tensors: dict[str, Array]) -> dict[str, dict[str, Array]]:
+    groups: dict[str, dict[str, Array]] = {}
+    for key, array in tensors.items():
+        group, name = key.split("/", 1)
+        groups.setdefault(group, {})[name] = array
+    return groups
+
+
+def _digest(meta: str, tensors: dict[str, Array]) -> str:
+    digest = hashlib.sha256(meta.encode())
+    for chunk in _chunks(tensors):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _chunks(tensors: dict[str, Array]) -> Iterator[bytes]:
+    for name in sorted(tensors):
+        array = tensors[name]
+        yield f"{name} {array.dtype} {array.shape}".encode()
+        yield array.tobytes()

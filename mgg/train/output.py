@@ -1,0 +1,50 @@
+"""The folder of a finished run: ``run.json``, ``metrics.jsonl`` and ``weights.safetensors`` of the best epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save
+
+from mgg.errors import InputError
+from mgg.files import refuse_foreign, replace_folder, write_file
+from mgg.model import Array
+from mgg.record import METRICS_FILE, RUN_FILE, EpochRecord, TrainRecord
+
+WEIGHTS_FILE = "weights.safetensors"
+
+
+def check_output(out: Path) -> None:
+    """Raise InputError, before hours of work, when a run cannot be written to ``out``."""
+    refuse_foreign(out, RUN_FILE)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written: {error.strerror}") from None
+
+
+def write_run(out: Path, record: TrainRecord, epochs: Sequence[EpochRecord], weights: dict[str, Array]) -> None:
+    """Write the folder, whole or not at all; it replaces an earlier run's.
+
+    Args:
+        out: the folder.
+        record: what ran and how it ended.
+        epochs: one record an epoch, in order.
+        weights: weights and running statistics of ``record.best_epoch``, by name.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    # One entry: safetensors writes several in an order that changes from run to run.
+    facts = record.model_dump_json(include={"model", "dataset", "graph_hash", "settings", "best_epoch"})
+    try:
+        with replace_folder(out, RUN_FILE) as folder:
+            arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
+            write_file(folder / WEIGHTS_FILE, save(arrays, {"mgg": facts}))
+            lines = "".join(epoch.model_dump_json() + "\n" for epoch in epochs)
+            write_file(folder / METRICS_FILE, lines.encode())
+            write_file(folder / RUN_FILE, record.model_dump_json(indent=2).encode() + b"\n")
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written: {error.strerror}") from None

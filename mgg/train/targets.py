@@ -1,0 +1,58 @@
+"""What a model is trained and scored on: this PE's labels and splits, and how many nodes each split has in all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mgg.backend.api import World, together
+from mgg.errors import InputError
+from mgg.layout import PeLayout
+
+SPLITS = {"train": 1, "validation": 2, "test": 3}
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Labels int32 [rows] of this PE; per split: its rows here (int64) and its size over all PEs."""
+
+    labels: np.ndarray
+    rows: dict[str, np.ndarray]
+    counts: dict[str, int]
+
+    @classmethod
+    def of(cls, world: World, layout: PeLayout) -> Targets:
+        """Collect the splits (collective).
+
+        Raises:
+            InputError: the graph lacks features, labels or splits, a split is empty, or one of its nodes has no label.
+        """
+        name = layout.manifest.name
+        together(world, lambda: _require(layout))
+        assert layout.labels is not None and layout.splits is not None
+        labels, splits = np.asarray(layout.labels), np.asarray(layout.splits)
+        rows = {split: np.flatnonzero(splits == code) for split, code in SPLITS.items()}
+        unlabeled = [np.count_nonzero(labels[chosen] < 0) for chosen in rows.values()]
+        sizes = world.all_reduce(np.array([*map(len, rows.values()), *unlabeled], np.int64))
+        counts = dict(zip(SPLITS, sizes.tolist(), strict=False))
+        together(world, lambda: _check_sizes(name, counts, sizes[len(SPLITS) :]))
+        return cls(labels, rows, counts)
+
+
+def _require(layout: PeLayout) -> None:
+    manifest = layout.manifest
+    if layout.features is None or manifest.features == 0:
+        raise InputError(f"graph {manifest.name}: has no node features to train on")
+    if layout.labels is None or manifest.classes == 0:
+        raise InputError(f"graph {manifest.name}: has no labels to train on")
+    if layout.splits is None:
+        raise InputError(f"graph {manifest.name}: has no training, validation and test splits")
+
+
+def _check_sizes(name: str, counts: dict[str, int], unlabeled: np.ndarray) -> None:
+    for (split, count), missing in zip(counts.items(), unlabeled, strict=True):
+        if count == 0:
+            raise InputError(f"graph {name}: its {split} split is empty: give it at least one node")
+        if missing:
+            raise InputError(f"graph {name}: {missing} nodes of its {split} split have no label")

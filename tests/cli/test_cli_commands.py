@@ -1,0 +1,191 @@
+"""The command line as scripts use it: output, exit codes, one line for every mistake, nothing half-written."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.ranks import mpiexec
+
+from mgg import record
+
+
+def mgg(*arguments, cwd, code=0, **environment):
+    """Run the installed command; returns what it printed, after checking its exit code."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mgg.cli", *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """digits, taken as far as its layouts."""
+    folder = tmp_path_factory.mktemp("cli")
+    mgg("retrieve", "digits", "--out", "raw", cwd=folder)
+    mgg("graph", "raw", "--out", "graph", cwd=folder)
+    for pes in (1, 2):
+        mgg("partition", "graph", "--pes", pes, "--out", f"part{pes}", cwd=folder)
+        mgg("layout", "graph", f"part{pes}", "--out", f"layout{pes}", cwd=folder)
+    return folder
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*"))
+
+
+def test_from_graph_to_report(made, tmp_path):
+    mgg(
+        "aggregate", made / "layout2", "--technique", "mgg,halo", "--dim", "4,16", "--set", "mgg.ps=8",
+        "--iterations", 3, "--out", "records.jsonl", cwd=tmp_path,
+    )  # fmt: skip
+    records = record.read_lines(tmp_path / "records.jsonl", record.AggregateRecord)
+    assert [(r.technique, r.dim, r.pes) for r in records] == [
+        ("mgg", 4, 2),
+        ("mgg", 16, 2),
+        ("halo", 4, 2),
+        ("halo", 16, 2),
+    ]
+    assert records[0].options["ps"] == 8 and all(r.error <= r.tolerance for r in records)
+    mgg("train", made / "layout2", "--model", "gcn", "--epochs", 5, "--set", "hidden=8", "--out", "run", cwd=tmp_path)
+    run, epochs = record.read_run(tmp_path / "run")
+    assert run.settings["hidden"] == 8 and len(epochs) == 5 and run.pes == 2
+    mgg("report", "records.jsonl", "run", "--out", "report", "--title", "Mine", cwd=tmp_path)
+    assert "Mine" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_json_is_one_object_on_standard_output(made, tmp_path):
+    commands = [
+        ["doctor"],
+        ["retrieve", "digits", "--out", "raw"],
+        ["graph", "raw", "--out", "graph"],
+        ["generate", "planted", "--scale", "0.1", "--out", "planted"],
+        ["partition", "graph", "--pes", "2", "--out", "part"],
+        ["layout", "graph", "part", "--out", "layout"],
+        ["aggregate", "layout", "--technique", "halo", "--dim", "4", "--iterations", "2", "--out", "r.jsonl"],
+        ["train", "layout", "--model", "gcn", "--epochs", "2", "--out", "run"],
+        ["report", "r.jsonl", "run", "--out", "report"],
+    ]
+    for command in commands:
+        values = json.loads(mgg(*command, "--json", cwd=tmp_path).stdout)
+        assert isinstance(values, dict) and values, command
+
+
+def test_partition_prints_its_quality_as_json(made, tmp_path):
+    quality = json.loads(mgg("partition", made / "graph", "--pes", 4, "--dim", 8, "--out", "p", cwd=tmp_path).stdout)
+    assert len(quality["arcs_per_pe"]) == 4 and sum(quality["arcs_per_pe"]) == 24678
+    assert quality["v_cg"] == 4 * 1797 * 8 * 3 and quality["v_fr"] == 4 * quality["edge_cut"] * 8
+    assert quality["v_fc"] == 4 * sum(quality["halo_rows_per_pe"]) * 8
+
+
+MISTAKES = {
+    "no such command": (["agregate"], "aggregate"),
+    "no such option": (["partition", "{made}/graph", "--pse", "2", "--out", "x"], "--pes"),
+    "missing option": (["partition", "{made}/graph", "--pes", "2"], "--out"),
+    "not a number": (["partition", "{made}/graph", "--pes", "two", "--out", "x"], "two"),
+    "no PEs": (["partition", "{made}/graph", "--pes", "0", "--out", "x"], "--pes"),
+    "unknown scheme": (["partition", "{made}/graph", "--pes", "2", "--scheme", "metys", "--out", "x"], "edge_balanced"),
+    "unknown data set": (["retrieve", "coro", "--out", "x"], "cora"),
+    "unknown generator": (["generate", "redit-like", "--out", "x"], "reddit-like"),
+    "no graph there": (["partition", "nowhere", "--pes", "2", "--out", "x"], "nowhere"),
+    "a layout is not a graph": (["partition", "{made}/layout2", "--pes", "2", "--out", "x"], "manifest.yaml"),
+    "no layout there": (["train", "nowhere", "--model", "gcn", "--out", "x"], "nowhere"),
+    "unknown technique": (["aggregate", "{made}/layout2", "--technique", "cula", "--dim", "4", "--out", "x"], "cola"),
+    "zero columns": (["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4,0", "--out", "x"], "4,0"),
+    "unknown option of a technique": (
+        ["aggregate", "{made}/layout2", "--technique", "mgg", "--dim", "4", "--set", "wbp=2", "--out", "x"], "wpb",
+    ),
+    "option of an absent technique": (
+        ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--set", "mgg.ps=2", "--out", "x"],
+        "mgg.ps",
+    ),
+    "not an assignment": (
+        ["aggregate", "{made}/layout2", "--technique", "mgg", "--dim", "4", "--set", "ps", "--out", "x"], "key=value",
+    ),
+    "unknown model": (["train", "{made}/layout2", "--model", "gnc", "--out", "x"], "gcn"),
+    "unknown setting": (["train", "{made}/layout2", "--model", "gcn", "--set", "hiden=3", "--out", "x"], "hidden"),
+    "impossible setting": (
+        ["train", "{made}/layout2", "--model", "gcn", "--set", "dropout=1.5", "--out", "x"], "dropout",
+    ),
+    "no records": (["report", "nowhere.jsonl", "--out", "x"], "nowhere.jsonl"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_line_exit_code_2_and_writes_nothing(made, tmp_path, name):
+    arguments, said = MISTAKES[name]
+    done = mgg(*[argument.format(made=made) for argument in arguments], cwd=tmp_path, code=2)
+    assert said in done.stderr and "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1 and done.stderr.startswith("mgg: ")
+    assert done.stdout == ""
+    assert files(tmp_path) == []
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    done = mgg("retrieve", "coro", "--out", "x", "--debug", cwd=tmp_path, code=2)
+    assert "Traceback" in done.stderr and done.stderr.strip().splitlines()[-1].startswith("mgg: ")
+
+
+def test_training_a_graph_without_labels_is_refused(tmp_path):
+    mgg("generate", "web-like", "--scale", "0.0002", "--out", "graph", cwd=tmp_path)
+    mgg("partition", "graph", "--pes", 2, "--out", "part", cwd=tmp_path)
+    mgg("layout", "graph", "part", "--out", "layout", cwd=tmp_path)
+    before = files(tmp_path)
+    done = mgg("train", "layout", "--model", "gcn", "--out", "run", cwd=tmp_path, code=2)
+    assert "labels" in done.stderr or "features" in done.stderr
+    assert files(tmp_path) == before
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_layout_for_another_number_of_pes_than_the_job_has(made, tmp_path, ranks):
+    arguments = ["aggregate", str(made / "layout2"), "--technique", "halo", "--dim", "4", "--backend", "mpi"]
+    done = mpiexec(ranks, ["-m", "mgg.cli", *arguments, "--out", str(tmp_path / "x")])
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        f"mgg: this layout is for 2 PEs but the job has {ranks}: start it with mpiexec -n 2"
+        " (or srun -n), or make a layout for as many PEs as the job has"
+    )
+    assert files(tmp_path) == []
+
+
+@pytest.mark.mpi
+def test_ranks_speak_with_one_voice(made, tmp_path):
+    arguments = ["aggregate", str(made / "layout2"), "--technique", "halo", "--dim", "4"]
+    done = mpiexec(2, ["-m", "mgg.cli", *arguments, "--json", "--out", str(tmp_path / "r.jsonl")])
+    assert done.returncode == 0, done.stderr
+    (only,) = json.loads(done.stdout)["records"]
+    assert only["backend"] == "mpi" and only["pes"] == 2
+    done = mpiexec(2, ["-m", "mgg.cli", *arguments, "--set", "ps=4", "--out", str(tmp_path / "x")])
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.mpi
+def test_an_array_harmed_on_one_pe_ends_all_ranks_with_one_line(made, tmp_path):
+    import shutil
+
+    harmed = tmp_path / "layout"
+    shutil.copytree(made / "layout2", harmed)
+    victim = harmed / "pe-0001" / "forward.halo_rows.npy"
+    victim.write_bytes(victim.read_bytes()[:-4])
+    arguments = ["aggregate", str(harmed), "--technique", "halo", "--dim", "4", "--out", str(tmp_path / "r.jsonl")]
+    done = mpiexec(2, ["-m", "mgg.cli", *arguments], timeout=60)
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()
+    assert "pe-0001/forward.halo_rows.npy" in line
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_help_names_every_stage(tmp_path):
+    out = mgg("--help", cwd=tmp_path).stdout
+    for stage in ("retrieve", "graph", "generate", "partition", "layout", "aggregate", "train", "report", "doctor"):
+        assert f"\n  {stage} " in out

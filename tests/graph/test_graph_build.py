@@ -1,0 +1,171 @@
+import gzip
+
+import numpy as np
+import pytest
+import yaml
+from graph_helpers import files_of
+
+from mgg.errors import InputError, MachineError
+from mgg.graph import datasets, sources
+from mgg.graph.build import build, generate
+from mgg.graph.csr import from_arcs
+from mgg.graph.datasets import catalog
+from mgg.graph.retrieve import retrieve
+from mgg.graph.sources import Generator, GraphData
+from mgg.graph.store import Graph
+
+
+@pytest.fixture
+def raw(tmp_path):
+    retrieve("digits", tmp_path / "raw")
+    return tmp_path / "raw"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("digit", "unknown data set 'digit'; did you mean digits"),
+        ("pubmedd", "did you mean pubmed"),
+        ("reddit-like", "is a generator, not a data set: mgg generate reddit-like"),
+        ("./digits", "./digits: no such file or folder"),
+        ("graph.mtx", "graph.mtx: no such file or folder"),
+    ],
+)
+def test_unknown_sources(tmp_path, monkeypatch, source, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        build(source, "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_loader_and_order(raw, tmp_path):
+    with pytest.raises(InputError, match="unknown loader 'digit'; did you mean digits"):
+        build(raw, tmp_path / "out", loader="digit")
+    with pytest.raises(InputError, match="unknown order 'random'"):
+        build(raw, tmp_path / "out", order="random")
+
+
+def test_a_folder_that_says_nothing_needs_a_loader(tmp_path):
+    (tmp_path / "raw").mkdir()
+    with pytest.raises(InputError, match=r"has no source\.yaml, so --loader"):
+        build(tmp_path / "raw", tmp_path / "out")
+
+
+def test_a_single_file_with_a_loader(raw, tmp_path):
+    assert build(raw / "digits.csv.gz", tmp_path / "out", loader="digits").nodes == 1797
+
+
+def test_a_raw_file_altered_since_it_was_retrieved(raw, tmp_path):
+    (raw / "digits.csv.gz").write_bytes(gzip.compress(b"0," * 64 + b"1\n"))
+    with pytest.raises(InputError, match=r"digits\.csv\.gz: truncated or altered"):
+        build(raw, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["name: digits\n", "[", "files: 3\n", "\xff", "name: d\nloader: l\nlicence: n\nf: 1\n"]
+)
+def test_a_source_file_of_nonsense(raw, tmp_path, text):
+    (raw / "source.yaml").write_bytes(text.encode("latin1"))
+    with pytest.raises(InputError, match=r"source\.yaml"):
+        build(raw, tmp_path / "out")
+
+
+def test_a_source_file_cannot_point_elsewhere(raw, tmp_path):
+    values = yaml.safe_load((raw / "source.yaml").read_text())
+    values["files"] = {"../secret": "0" * 64}
+    (raw / "source.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(InputError, match=r"source\.yaml: files"):
+        build(raw, tmp_path / "out")
+
+
+def test_counts_other_than_the_catalog_says_are_refused(raw, tmp_path, monkeypatch):
+    wrong = catalog()["digits"].model_copy(update={"arcs": 24680})
+    monkeypatch.setattr("mgg.graph.build.catalog", lambda: {"digits": wrong})
+    with pytest.raises(InputError, match="digits: the graph has 24678 arcs, expected 24680"):
+        build(raw, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_manifest_does_not_depend_on_the_folder(raw, tmp_path):
+    raw.rename(tmp_path / "elsewhere")
+    build(tmp_path / "elsewhere", tmp_path / "a")
+    build("digits", tmp_path / "b")
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+    assert Graph.open(tmp_path / "a").manifest.source["licence"] == "CC-BY-4.0"
+
+
+def test_symmetrize_adds_reverse_arcs(tmp_path, monkeypatch):
+    directed = GraphData(from_arcs(np.array([0, 1, 2]), np.array([1, 2, 2]), n=3))
+    monkeypatch.setattr("mgg.graph.build.find_loader", lambda name: lambda path: directed)
+    plain = build(tmp_path, tmp_path / "plain", loader="any")
+    both = build(tmp_path, tmp_path / "both", loader="any", symmetrize=True)
+    assert (plain.arcs, plain.symmetric, both.arcs, both.symmetric) == (3, False, 5, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("plantd", {}, "unknown generator 'plantd'; did you mean planted"),
+        ("planted", {"scale": 0}, "scale must be above 0"),
+        ("planted", {"scale": -1}, "scale must be above 0"),
+        ("planted", {"scale": float("nan")}, "scale must be above 0"),
+        ("planted", {"scale": float("inf")}, "scale must be above 0"),
+        ("planted", {"seed": -1}, "seed must not be negative"),
+    ],
+)
+def test_what_cannot_be_generated(tmp_path, name, options, message):
+    with pytest.raises(InputError, match=message):
+        generate(name, tmp_path / "out", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_larger_than_memory_is_one_line(tmp_path, monkeypatch):
+    def make(scale, seed, shuffle):
+        raise MemoryError
+
+    monkeypatch.setitem(sources._GENERATORS, "huge", Generator("huge", make, 0))
+    with pytest.raises(MachineError, match=r"huge at scale 2\.0: does not fit"):
+        generate("huge", tmp_path / "out", scale=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_foreign_output_is_refused_before_any_work(tmp_path, monkeypatch):
+    (tmp_path / "mine").write_text("x")
+    monkeypatch.setattr("mgg.graph.build.generators", lambda: {"planted": Generator("planted", None, 0)})
+    with pytest.raises(InputError, match="not an output of this command"):
+        generate("planted", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(loader="planetoids"), "digits: unknown loader 'planetoids'; did you mean planetoid"),
+        (lambda d: d.update(colour="red"), r"datasets\.digits\.colour: unknown field"),
+        (lambda d: d.pop("licence"), r"datasets\.digits\.licence"),
+        (lambda d: d["files"]["digits.csv.gz"].update(sha256="12"), "sha256"),
+        (lambda d: d["files"]["digits.csv.gz"].update(url="http://x"), "give url or package"),
+    ],
+)
+def test_a_wrong_catalog_names_the_field(tmp_path, monkeypatch, change, message):
+    values = yaml.safe_load(datasets._path().read_text())
+    change(values["datasets"]["digits"])
+    path = tmp_path / "datasets.yaml"
+    path.write_text(yaml.safe_dump(values))
+    monkeypatch.setattr(datasets, "_path", lambda: path)
+    catalog.cache_clear()
+    try:
+        with pytest.raises(InputError, match=message) as caught:
+            catalog()
+        assert str(path) in str(caught.value)
+    finally:
+        catalog.cache_clear()
+
+
+def test_every_file_of_the_catalog_has_its_own_name_and_hash():
+    hashes = [file.sha256 for dataset in catalog().values() for file in dataset.files.values()]
+    assert len(set(hashes)) == len(hashes)
+    for name, dataset in catalog().items():
+        for file, raw in dataset.files.items():
+            assert raw.url is None or raw.url.startswith("https://"), name
+            assert raw.url is None or raw.url.endswith(f"/{file}"), name

@@ -1,0 +1,104 @@
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from graph_helpers import arrays, files_of
+
+from mgg.errors import InputError, MachineError
+from mgg.files import replace_folder, write_file
+from mgg.graph.store import Graph, write_graph
+
+MARKER = "manifest.yaml"
+
+
+def test_a_failure_leaves_the_old_folder(tmp_path):
+    write_graph(tmp_path / "graph", **arrays())
+    before = files_of(tmp_path)
+    with pytest.raises(RuntimeError), replace_folder(tmp_path / "graph", MARKER) as folder:
+        write_file(folder / "offsets" / "x", b"half")
+        raise RuntimeError
+    assert files_of(tmp_path) == before
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    with pytest.raises(MachineError, match="No space left"), replace_folder(tmp_path / "graph", MARKER):
+        raise OSError(28, "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_is_replaced_as_a_whole(tmp_path, small_parts):
+    write_graph(tmp_path / "graph", **arrays(60, 400))
+    write_graph(tmp_path / "graph", **arrays(10, 30))
+    manifest = Graph.open(tmp_path / "graph").manifest
+    assert set(files_of(tmp_path / "graph")) == {*manifest.shards, MARKER}
+    assert [p.name for p in tmp_path.iterdir()] == ["graph"]
+
+
+def test_the_target_of_a_link_is_replaced(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    write_graph(tmp_path / "link", **arrays())
+    assert (tmp_path / "link").is_symlink()
+    assert Graph.open(tmp_path / "real").manifest.nodes == 40
+
+
+def test_foreign_folders_and_files_are_never_replaced(tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.txt").write_text("years of work")
+    (tmp_path / "file").write_text("too")
+    before = files_of(tmp_path)
+    for name in ("home", "file"):
+        with pytest.raises(InputError, match=name):
+            write_graph(tmp_path / name, **arrays())
+    with pytest.raises(InputError, match="cannot be written"):
+        write_graph(tmp_path / "file" / "graph", **arrays())
+    assert files_of(tmp_path) == before
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from graph_helpers import arrays
+from mgg.graph import shards, store
+shards.VERTICES_PER_PART, shards.ARCS_PER_PART = 7, 20
+write, left = shards.write_part, [{after}]
+def dying(*args, **options):
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), 9)
+    return write(*args, **options)
+shards.write_part = dying
+store.write_graph(Path({out!r}), **arrays(seed=1))
+"""
+
+
+@pytest.mark.parametrize("after", [0, 9])
+@pytest.mark.parametrize("existing", [False, True])
+def test_killed_while_writing(tmp_path, after, existing):
+    """The old graph stays as it was, and the next run clears away what the killed one left."""
+    out = tmp_path / "graph"
+    if existing:
+        write_graph(out, **arrays())
+    before = files_of(out)
+    code = textwrap.dedent(KILLED).format(tests=str(Path(__file__).parent), after=after, out=str(out))
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    assert files_of(out) == before
+    assert out.exists() == existing
+    assert len(list(tmp_path.glob(".graph.*.part"))) == 1
+    write_graph(out, **arrays(seed=1))
+    assert [p.name for p in tmp_path.iterdir()] == ["graph"]
+    assert Graph.open(out).manifest.source == {"seed": 1}
+
+
+def test_living_and_distant_writers_keep_their_folders(tmp_path):
+    kept = {f".graph.{socket.gethostname()}.{os.getppid()}.part", ".graph.elsewhere.1.part", ".graph.notes"}
+    for name in kept:
+        (tmp_path / name).mkdir()
+    write_graph(tmp_path / "graph", **arrays())
+    assert {p.name for p in tmp_path.iterdir()} == {*kept, "graph"}

@@ -1,0 +1,201 @@
+import hashlib
+import http.server
+import logging
+import threading
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+import yaml
+from graph_helpers import TinyPlanetoid, files_of
+
+from mgg.errors import InputError, MachineError
+from mgg.graph import datasets
+from mgg.graph import retrieve as module
+from mgg.graph.build import build
+from mgg.graph.datasets import Dataset, RawFile
+from mgg.graph.retrieve import retrieve
+from mgg.graph.sources import planetoid
+
+
+@pytest.fixture(autouse=True)
+def apart(tmp_path, monkeypatch):
+    """Keep the user's mirror and cache out of these tests, and do not wait for retries."""
+    monkeypatch.delenv("MGG_DATA_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setattr(module, "RETRIES", 0)
+    monkeypatch.setattr(planetoid, "VALIDATION", 3)
+
+
+@contextmanager
+def served(folder):
+    """A web server on this host for the files of a folder; yields its address and the paths asked for."""
+    asked = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            super().do_GET()
+
+        def log_message(self, *args):
+            logging.getLogger(__name__).debug(args)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A data set ``tiny`` served over HTTP; yields the folder that is served and the paths asked for."""
+    raw = TinyPlanetoid().write(tmp_path / "served")
+    with served(raw) as (address, asked):
+        files = {
+            path.name: RawFile(url=f"{address}/{path.name}", sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+            for path in sorted(raw.iterdir())
+        }
+        counts = {"nodes": 11, "arcs": 10, "features": 4, "classes": 3}
+        made = Dataset(title="tiny", loader="planetoid", licence="none", mirror="a_mirror", **counts, files=files)
+        monkeypatch.setattr(datasets, "catalog", lambda: {"tiny": made})
+        monkeypatch.setattr("mgg.graph.build.catalog", lambda: {"tiny": made})
+        yield raw, asked
+
+
+def raw_files(folder):
+    return {name: data for name, data in files_of(folder).items() if name != "source.yaml"}
+
+
+def test_from_the_network_then_from_the_cache(tiny, tmp_path):
+    raw, asked = tiny
+    retrieve("tiny", tmp_path / "out", cache=tmp_path / "cache")
+    assert raw_files(tmp_path / "out") == files_of(raw)
+    assert yaml.safe_load((tmp_path / "out/source.yaml").read_text())["loader"] == "planetoid"
+    assert len(asked) == 8
+    retrieve("tiny", tmp_path / "again", cache=tmp_path / "cache")
+    assert len(asked) == 8
+    assert files_of(tmp_path / "again") == files_of(tmp_path / "out")
+
+
+def test_the_default_cache_follows_xdg(tiny, tmp_path):
+    retrieve("tiny", tmp_path / "out")
+    assert raw_files(tmp_path / "out") == files_of(tmp_path / "xdg" / "mgg" / "tiny")
+
+
+def test_an_altered_cache_is_downloaded_again(tiny, tmp_path):
+    raw, _ = tiny
+    retrieve("tiny", tmp_path / "out", cache=tmp_path / "cache")
+    (tmp_path / "cache/tiny/ind.tiny.graph").write_bytes(b"altered")
+    retrieve("tiny", tmp_path / "out", cache=tmp_path / "cache")
+    assert raw_files(tmp_path / "out") == files_of(raw)
+
+
+@pytest.mark.parametrize("folder", ["a_mirror", "."])
+def test_the_mirror_comes_before_the_network(tiny, tmp_path, monkeypatch, folder):
+    _, asked = tiny
+    TinyPlanetoid().write(tmp_path / "mirror" / folder)
+    monkeypatch.setenv("MGG_DATA_DIR", str(tmp_path / "mirror"))
+    retrieve("tiny", tmp_path / "out")
+    assert asked == []
+    assert not (tmp_path / "xdg").exists()
+
+
+def test_a_mirror_without_the_files_is_passed_over(tiny, tmp_path, monkeypatch):
+    _, asked = tiny
+    (tmp_path / "mirror").mkdir()
+    monkeypatch.setenv("MGG_DATA_DIR", str(tmp_path / "mirror"))
+    retrieve("tiny", tmp_path / "out")
+    assert len(asked) == 8
+
+
+def test_an_altered_mirror_is_refused(tiny, tmp_path, monkeypatch):
+    path = TinyPlanetoid().write(tmp_path / "mirror" / "a_mirror") / "ind.tiny.tx"
+    path.write_bytes(path.read_bytes()[:-1])
+    monkeypatch.setenv("MGG_DATA_DIR", str(tmp_path / "mirror"))
+    with pytest.raises(InputError, match=r"a_mirror/ind\.tiny\.tx: truncated or altered"):
+        retrieve("tiny", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_mirror_that_does_not_exist_is_named(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("MGG_DATA_DIR", str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match=r"MGG_DATA_DIR=.*nowhere: no such folder"):
+        retrieve("tiny", tmp_path / "out")
+
+
+def test_a_wrong_file_on_the_network_is_refused(tiny, tmp_path):
+    raw, _ = tiny
+    (raw / "ind.tiny.ty").write_bytes(b"something else")
+    with pytest.raises(InputError, match=r"http.*/ind\.tiny\.ty: the file there does not have sha256"):
+        retrieve("tiny", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_network_that_fails_is_one_line(tiny, tmp_path):
+    raw, _ = tiny
+    (raw / "ind.tiny.y").unlink()
+    with pytest.raises(MachineError, match=r"ind\.tiny\.y: cannot be downloaded \(HTTPError\).*MGG_DATA_DIR") as caught:
+        retrieve("tiny", tmp_path / "out")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_download_is_tried_again(tiny, tmp_path, monkeypatch):
+    raw, asked = tiny
+    (raw / "ind.tiny.y").unlink()
+    monkeypatch.setattr(module, "RETRIES", 1)
+    with pytest.raises(MachineError):
+        retrieve("tiny", tmp_path / "out")
+    assert asked.count("/ind.tiny.y") == 2
+
+
+def test_no_server_at_all(tmp_path, monkeypatch):
+    file = RawFile(url="http://127.0.0.1:9/file", sha256="0" * 64)
+    made = Dataset(
+        title="t", loader="planetoid", licence="n", nodes=1, arcs=0, features=0, classes=0, files={"file": file}
+    )
+    monkeypatch.setattr(datasets, "catalog", lambda: {"gone": made})
+    with pytest.raises(MachineError, match=r"127\.0\.0\.1:9/file: cannot be downloaded"):
+        retrieve("gone", tmp_path / "out")
+
+
+def test_digits_need_no_network_and_no_mirror(tmp_path):
+    retrieve("digits", tmp_path / "out")
+    assert sorted(files_of(tmp_path / "out")) == ["digits.csv.gz", "source.yaml"]
+    assert not (tmp_path / "xdg").exists()
+
+
+@pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed"])
+def test_real_files_of_the_mirror_have_their_hashes(mirror, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("MGG_DATA_DIR", str(mirror))
+    retrieve(name, tmp_path / "out")
+    assert len(raw_files(tmp_path / "out")) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("kora", "unknown data set 'kora'; did you mean cora"), ("planted", "mgg generate planted"), ("", "unknown data")],
+)
+def test_unknown_data_sets(tmp_path, name, message):
+    with pytest.raises(InputError, match=message):
+        retrieve(name, tmp_path / "out")
+
+
+def test_an_existing_folder_of_other_things_is_kept(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("x")
+    with pytest.raises(InputError, match="not an output of this command"):
+        retrieve("digits", tmp_path / "out")
+    assert files_of(tmp_path / "out") == {"mine": b"x"}
+
+
+def test_retrieve_then_build_equals_build_by_name(tiny, tmp_path):
+    retrieve("tiny", tmp_path / "raw")
+    build(tmp_path / "raw", tmp_path / "a")
+    build("tiny", tmp_path / "b")
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")

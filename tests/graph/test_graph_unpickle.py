@@ -1,0 +1,153 @@
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+from graph_helpers import python2, python2_array, python2_csr, python2_graph
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from mgg.errors import InputError
+from mgg.graph import unpickle
+from mgg.graph.unpickle import read_pickle
+
+
+@pytest.fixture
+def read(tmp_path):
+    def reader(data: bytes):
+        (tmp_path / "file.pickle").write_bytes(data)
+        return read_pickle(tmp_path / "file.pickle")
+
+    return reader
+
+
+@pytest.mark.parametrize("dtype", ["i4", "i8", "f4", "f8", "u1", "b1"])
+def test_arrays(read, dtype):
+    values = np.arange(6).reshape(2, 3).astype(dtype)
+    found = read(python2(python2_array(values)))
+    assert found.dtype == values.dtype
+    assert np.array_equal(found, values)
+
+
+def test_sparse_matrices(read):
+    matrix = sparse.random(7, 5, 0.4, format="csr", dtype=np.float32, rng=0)
+    found = read(python2(python2_csr(matrix)))
+    assert found.shape == (7, 5)
+    assert (found != matrix).nnz == 0
+
+
+def test_graphs(read):
+    assert read(python2(python2_graph({0: [1, 2], 1: [], 2: [0]}))) == {0: [1, 2], 1: [], 2: [0]}
+
+
+class Runs:
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize(
+    ("function", "arguments"), [(os.system, "touch ran"), (eval, "open('ran', 'w')"), (exec, "open('ran', 'w')")]
+)
+def test_code_is_refused_and_named(read, tmp_path, monkeypatch, protocol, function, arguments):
+    monkeypatch.chdir(tmp_path)
+    module = {"posix": "posix"}.get(function.__module__, "__builtin__" if protocol < 3 else "builtins")
+    with pytest.raises(InputError, match=rf"file\.pickle: refused: .*{module}\.{function.__name__}"):
+        read(pickle.dumps(Runs(function, arguments), protocol=protocol))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        (b"(S'touch ran'\nios\nsystem\n.", "os.system"),
+        (python2(b"cos\nsystem\nU\x09touch ran\x85R"), "os.system"),
+        (python2(b"cnumpy\nload\nU\x03ran\x85R"), "numpy.load"),
+        (python2(b"cnumpy\nndarray.tofile\n"), "numpy.ndarray.tofile"),
+        (python2(b"cnumpy.core.multiarray\nscalar\n"), "numpy.core.multiarray.scalar"),
+        (python2(b"c__builtin__\ngetattr\n"), "__builtin__.getattr"),
+        (python2(b"ccopy_reg\n_reconstructor\n"), "copy_reg._reconstructor"),
+        (python2(b"cmgg.graph.unpickle\nread_pickle\n"), "mgg.graph.unpickle.read_pickle"),
+        (python2(b"}U\x01kcsubprocess\nPopen\ns"), "subprocess.Popen"),
+    ],
+)
+def test_every_other_global_is_refused_and_named(read, program, name):
+    with pytest.raises(InputError, match=f"refused: this pickle asks for {name}, which is code"):
+        read(program)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        python2_array(np.zeros(2), dtype=b"O8"),
+        python2_array(np.zeros(2), dtype=b"V8"),
+        python2_array(np.zeros(2, "f4"), dtype=b"f8"),
+        b"cnumpy\nndarray\nJ\xff\xff\xff\x7f\x85R",
+        b"cnumpy.core.multiarray\n_reconstruct\nc__builtin__\nlist\n\x85R",
+        b"cnumpy\nndarray\n",
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n\x85R",
+        b"]",
+        b"K\x01",
+        b"Pname\n",
+        b"\x82\x01",
+        b"cscipy.sparse.csr\ncsr_matrix\n)\x81}b",
+    ],
+)
+def test_malformed_arrays_are_refused(read, program):
+    with pytest.raises(InputError, match="not a whole pickle of arrays"):
+        read(python2(program))
+
+
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [("indices", [0, 9]), ("indices", [0, -1]), ("indptr", [0, 5, 2]), ("indptr", [0, 1]), ("indptr", [-7, 1, 2])],
+)
+def test_malformed_sparse_matrices_never_reach_scipy(read, part, values):
+    matrix = sparse.csr_matrix(np.eye(2, 3, dtype=np.float32))
+    setattr(matrix, part, np.array(values, np.int32))
+    with pytest.raises(InputError, match="not a whole pickle of arrays"):
+        read(python2(python2_csr(matrix)))
+
+
+@pytest.mark.parametrize(
+    "target", [b"cnumpy.core.multiarray\n_reconstruct\n", b"cnumpy\ndtype\n", b"cscipy.sparse.csr\ncsr_matrix\n"]
+)
+@pytest.mark.parametrize("state", [b"}U\x08pollutedK\x01s", b"N}U\x08pollutedK\x01s\x86"])
+def test_a_pickle_cannot_change_the_reader(read, target, state):
+    with pytest.raises(InputError):
+        read(python2(target + state + b"b"))
+    assert not [name for name in vars(unpickle) if hasattr(getattr(unpickle, name), "polluted")]
+
+
+def test_every_truncation_is_reported(read):
+    whole = python2(python2_csr(sparse.csr_matrix(np.eye(3, dtype=np.float32))))
+    for length in range(len(whole)):
+        with pytest.raises(InputError, match=r"file\.pickle"):
+            read(whole[:length])
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match="nothing: No such file"):
+        read_pickle(tmp_path / "nothing")
+
+
+@given(st.binary(max_size=60))
+def test_random_bytes_are_reported_or_data(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "random.pickle"
+    path.write_bytes(b"\x80\x02" + data)
+    try:
+        value = read_pickle(path)
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        assert isinstance(value, (np.ndarray, sparse.csr_matrix, dict))
+
+
+def test_a_claimed_length_beyond_the_file_is_refused(read):
+    with pytest.raises(InputError):
+        read(b"\x80\x02T" + struct.pack("<i", 2**31 - 1) + b"x")

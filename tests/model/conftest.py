@@ -1,0 +1,50 @@
+"""A graph on one PE in float64, on which models can be differentiated by finite differences."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from mgg.model.neighborhood import Neighborhood
+
+
+class SciPyPlan:
+    """The plan's interface around one SciPy product, in any dtype."""
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+        self.buffer = np.empty(0)
+
+    def input(self, dim):
+        self.buffer = np.full((self.matrix.shape[1], dim), np.nan, self.matrix.dtype)
+        return self.buffer
+
+    def __call__(self, dim):
+        assert self.buffer.shape == (self.matrix.shape[1], dim)
+        return self.matrix @ self.buffer
+
+
+@pytest.fixture
+def neighborhood():
+    """Make a neighborhood of a matrix; node ids start at 100, so that ids and row numbers cannot be confused."""
+
+    def make(matrix):
+        matrix = sparse.csr_array(matrix)
+        return Neighborhood(
+            nodes=matrix.shape[0],
+            node_ids=100 + np.arange(matrix.shape[0]),
+            degrees=matrix.sum(axis=1).astype(np.float64),
+            plan=SciPyPlan(matrix),
+            transposed=SciPyPlan(sparse.csr_array(matrix.T)),
+            total=lambda values: values.copy(),
+        )
+
+    return make
+
+
+@pytest.fixture
+def directed():
+    """A directed, weighted 12-node adjacency with self-loops and an empty row, float64."""
+    rng = np.random.default_rng(5)
+    matrix = rng.uniform(0.5, 2, (12, 12)) * (rng.random((12, 12)) < 0.3)
+    matrix[3] = 0
+    return matrix

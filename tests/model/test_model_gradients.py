@@ -1,0 +1,102 @@
+"""Every gradient against central finite differences in float64."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from mgg.model import Pass, build, settings_of
+from mgg.model.init import initial_weights
+from mgg.model.layers import BatchNorm, Bias, Dropout, Linear, Relu
+from mgg.model.loss import cross_entropy, cross_entropy_gradient
+from mgg.model.module import Chain
+from mgg.model.propagate import Normalized, SumWithSelf, narrow
+
+STEP = 1e-6
+MODULES = {
+    "linear": Linear("a", 4, 3),
+    "bias": Chain(Linear("a", 4, 4), Bias("a", 4)),
+    "relu": Relu(),
+    "batch norm": BatchNorm("a", 4),
+    "normalized": Normalized(4),
+    "sum with self": SumWithSelf("a", 4),
+    "narrow, product first": narrow(Linear("a", 4, 2), Normalized),
+    "narrow, aggregation first": narrow(Linear("a", 4, 6), Normalized),
+    "narrow, trainable aggregation first": narrow(Linear("a", 4, 6), partial(SumWithSelf, "a")),
+    "dropout": Dropout(0.4, 3),
+    "chain": Chain(Dropout(0.2, 0), Linear("a", 4, 5), BatchNorm("a", 5), Relu(), SumWithSelf("a", 5)),
+}
+
+
+def random_weights(parameters, rng):
+    """Float64 weights away from their special first values."""
+    return {
+        p.name: v + rng.normal(0, 0.3, v.shape)
+        for p, v in zip(parameters, initial_weights(parameters, 0).values(), strict=True)
+    }
+
+
+def numeric(function, array):
+    """Central differences of a scalar function by every entry of ``array``, changed in place."""
+    result = np.empty_like(array)
+    for place in np.ndindex(array.shape):
+        kept = array[place]
+        array[place] = kept + STEP
+        above = function()
+        array[place] = kept - STEP
+        result[place] = (above - function()) / (2 * STEP)
+        array[place] = kept
+    return result
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * max(1.0, np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules(name, neighborhood, directed):
+    module, rng = MODULES[name], np.random.default_rng(1)
+    graph, weights = neighborhood(directed), random_weights(module.parameters, rng)
+    x = rng.normal(size=(12, 4))
+
+    def forward():
+        run = Pass(graph, weights, dict(module.state), training=True, epoch=7, seed=2)
+        return module.forward(x.copy(), run), run
+
+    y, run = forward()
+    direction = rng.normal(size=y.shape)
+    by_input = module.backward(direction.copy(), run)
+    assert set(run.gradients) == set(weights)
+
+    def value():
+        return float((forward()[0] * direction).sum())
+
+    assert_close(by_input, numeric(value, x))
+    for parameter, weight in weights.items():
+        assert run.gradients[parameter].dtype == np.float64
+        assert_close(run.gradients[parameter], numeric(value, weight))
+
+
+@pytest.mark.parametrize("as_sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("features", [6, 2], ids=["product first", "aggregation first"])
+@pytest.mark.parametrize("model", ["gcn", "gin"])
+def test_models(model, features, as_sparse, neighborhood, directed):
+    rng = np.random.default_rng(3)
+    settings = settings_of(model, {"hidden": 4} | ({"layers": 2} if model == "gin" else {}))
+    chain = build(model, settings, features, 3)
+    weights, graph = random_weights(chain.parameters, rng), neighborhood(directed)
+    x = rng.normal(size=(12, features)) * (rng.random((12, features)) < 0.6)
+    x = sparse.csr_array(x) if as_sparse else x
+    labels, chosen = rng.integers(0, 3, 12), np.array([0, 2, 3, 7, 11])
+
+    def forward():
+        run = Pass(graph, weights, dict(chain.state), training=True, epoch=1, seed=4)
+        return chain.forward(x, run), run
+
+    logits, run = forward()
+    assert chain.backward(cross_entropy_gradient(logits, labels, chosen, 5), run, inputs=False) is None
+    assert list(weights) == [parameter.name for parameter in chain.parameters]
+    for name, weight in weights.items():
+        expected = numeric(lambda: cross_entropy(forward()[0], labels, chosen) / 5, weight)
+        assert_close(run.gradients[name], expected)

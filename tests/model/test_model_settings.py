@@ -1,0 +1,73 @@
+"""Names, hyperparameters and input features."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from mgg.errors import InputError
+from mgg.model import build, models, settings_of
+from mgg.model.features import prepare_features
+
+
+def test_models_are_found():
+    assert {"gcn", "gin"} <= set(models())
+    assert "layers" not in models()
+
+
+def test_published_gcn():
+    published = settings_of("gcn")
+    assert (published.hidden, published.dropout, published.learning_rate) == (16, 0.5, 0.01)
+    assert published.weight_decay == 5e-4
+    chain = build("gcn", published, 1433, 7)
+    shapes = {parameter.name: (parameter.shape, parameter.decay) for parameter in chain.parameters}
+    assert shapes == {
+        "layer0.weight": ((1433, 16), 5e-4),
+        "layer0.bias": ((16,), 5e-4),
+        "layer1.weight": ((16, 7), 0),
+        "layer1.bias": ((7,), 0),
+    }
+    assert chain.width == 16
+
+
+def test_published_gin():
+    chain = build("gin", settings_of("gin"), 500, 3)
+    names = {parameter.name for parameter in chain.parameters}
+    assert {f"layer{k}.epsilon" for k in range(5)} <= names
+    # A bias before a batch normalization would have a gradient of zero.
+    assert [name for name in names if name.endswith("bias")] == ["classifier.bias"]
+    assert chain.width == 64
+
+
+@pytest.mark.parametrize(
+    ("model", "values", "message"),
+    [
+        ("gnc", {}, "model 'gnc' is unknown; did you mean .*gcn"),
+        ("gcn", {"droput": 0.1}, "setting of model gcn: droput: unknown field; did you mean dropout"),
+        ("gcn", {"layers": 3}, "layers: unknown field"),
+        ("gin", {"layers": 0}, "layers: input should be greater than or equal to 1, found 0"),
+        ("gcn", {"dropout": 1.0}, "dropout: input should be less than 1, found 1.0"),
+        ("gcn", {"hidden": "many"}, "hidden: .*, found 'many'"),
+        ("gcn", {"learning_rate": float("nan")}, "learning_rate: "),
+    ],
+)
+def test_mistakes_are_named(model, values, message):
+    with pytest.raises(InputError, match=message):
+        settings_of(model, values)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), density=st.floats(0, 1))
+def test_row_normalization(seed, density):
+    rng = np.random.default_rng(seed)
+    x = (rng.normal(size=(8, 5)) * (rng.random((8, 5)) < density)).astype(np.float32)
+    sums = np.abs(x).sum(axis=1)
+    expected = x / np.where(sums > 0, sums, 1)[:, None]
+    dense = prepare_features(x, as_sparse=False, row_normalize=True)
+    csr = prepare_features(x, as_sparse=True, row_normalize=True)
+    assert sparse.issparse(csr)
+    assert dense.dtype == csr.dtype == np.float32
+    np.testing.assert_allclose(dense, expected, rtol=1e-6)
+    np.testing.assert_allclose(csr.toarray(), expected, rtol=1e-6)
+    np.testing.assert_array_equal(prepare_features(x, as_sparse=True, row_normalize=False).toarray(), x)

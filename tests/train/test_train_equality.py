@@ -1,0 +1,86 @@
+"""The same loss, gradients and curves on any number of PEs, technique and run."""
+
+import numpy as np
+import pytest
+from support.train_program import assert_close, gradients, result_arrays, run
+
+from mgg.aggregate import techniques
+from mgg.model import models
+
+SMALL = {"gcn": {"hidden": 16}, "gin": {"hidden": 16}}
+
+
+@pytest.mark.parametrize("technique", techniques())
+@pytest.mark.parametrize("graph", ["planted", "directed"])
+@pytest.mark.parametrize("model", models())
+def test_loss_and_gradients_on_any_pes_and_technique(model, graph, technique, layouts):
+    options = {"model": model, "settings": SMALL[model], "seed": 3, "epoch": 5}
+    expected = gradients("simulated", layouts(graph, 1), 1, technique="halo", **options)[0]
+    for pes in (1, 2, 4):
+        for found in gradients("simulated", layouts(graph, pes), pes, technique=technique, **options):
+            assert_close(found, expected)
+
+
+def test_gradients_at_given_weights(layouts):
+    options = {"model": "gcn", "technique": "halo", "settings": {"dropout": 0.0}}
+    at_start = gradients("simulated", layouts("planted", 1), 1, **options)[0]
+    weights = {name: np.zeros(array.shape, np.float32) for name, array in at_start.items() if name != "loss"}
+    found = gradients("simulated", layouts("planted", 2), 2, weights=weights, **options)[0]
+    # Zero weights give equal logits: the loss is that of a uniform guess over 10 classes.
+    assert np.isclose(found["loss"], np.log(10))
+    assert not found["layer0.weight"].any()
+
+
+def test_dropout_is_drawn_anew_in_each_epoch_and_for_each_seed(layouts):
+    options = {"model": "gcn", "technique": "halo"}
+    weights = gradients("simulated", layouts("planted", 1), 1, **options)[0]
+    weights = {name: array.astype(np.float32) for name, array in weights.items() if name != "loss"}
+    losses = {
+        float(
+            gradients("simulated", layouts("planted", 2), 2, weights=weights, seed=seed, epoch=epoch, **options)[0][
+                "loss"
+            ]
+        )
+        for seed, epoch in ((0, 1), (0, 2), (1, 1))
+    }
+    assert len(losses) == 3
+
+
+@pytest.mark.parametrize("graph", ["planted", "directed"])
+def test_gcn_curves_without_dropout(graph, layouts):
+    options = {"model": "gcn", "technique": "halo", "epochs": 50, "settings": {"dropout": 0.0}}
+    curves = [
+        np.array([epoch.loss for epoch in run("simulated", layouts(graph, pes), pes, **options)[0].epochs])
+        for pes in (1, 2, 4)
+    ]
+    for curve in curves[1:]:
+        np.testing.assert_allclose(curve, curves[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("technique", techniques())
+@pytest.mark.parametrize("model", models())
+def test_two_runs_give_the_same_bits(model, technique, layouts):
+    options = {"model": model, "technique": technique, "epochs": 6, "settings": SMALL[model], "seed": 1}
+    results = [run("simulated", layouts("planted", 4), 4, **options) for _ in range(2)]
+    expected = result_arrays(results[0][0])
+    for result in (*results[0], *results[1]):
+        for name, array in result_arrays(result).items():
+            np.testing.assert_array_equal(array, expected[name])
+
+
+def test_the_seed_changes_weights_and_curve(layouts):
+    options = {"model": "gcn", "technique": "halo", "epochs": 2}
+    first, second = (run("simulated", layouts("planted", 1), 1, seed=seed, **options)[0] for seed in (0, 1))
+    assert first.record.loss != second.record.loss
+    assert not np.array_equal(first.weights["layer0.weight"], second.weights["layer0.weight"])
+
+
+def test_bytes_on_the_wire_are_those_of_the_aggregations(layouts):
+    """GCN of 32 -> 16 -> 10 columns, halo: each halo row crosses once in each product."""
+    from mgg import layout
+
+    record = run("simulated", layouts("planted", 4), 4, model="gcn", technique="halo", epochs=2)[0].record
+    manifest = layout.read_manifest(layouts("planted", 4))
+    forward, backward = sum(manifest.forward.halo_rows), sum(manifest.transpose.halo_rows)
+    # Forward in training and in evaluation, and backward.
+    assert record.bytes_wire == 4 * (16 + 10) * (2 * forward + backward)

@@ -1,0 +1,261 @@
+"""Checkpoints: a run that was stopped or killed and resumed is the run that never stopped."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from support import train_program
+from support.train_program import result_arrays, run
+
+from mgg import layout
+from mgg.backend import launch
+from mgg.errors import InputError, StoppedError
+from mgg.model import settings_of
+from mgg.record import read_run
+from mgg.train import Trainer, stop_signals, train
+from mgg.train.checkpoint import KEPT
+
+BASE = {"technique": "halo", "epochs": 12, "settings": {"hidden": 8}, "seed": 2}
+ALWAYS = 1e-9  # seconds between checkpoints: one after each epoch
+
+
+class Stop(threading.Event):
+    """Asks to stop when it is looked at for the ``epoch``-th time."""
+
+    def __init__(self, epoch):
+        super().__init__()
+        self.left = epoch
+
+    def is_set(self):
+        self.left -= 1
+        return self.left == 0
+
+
+def stop_at(epoch, folder, pes, **options):
+    """Run until one PE, the last, is asked to stop in ``epoch``."""
+    parts = train_program.layouts("simulated", folder, pes)
+
+    def program(world):
+        stop = Stop(epoch) if world.rank == pes - 1 else None
+        return train(world, parts(world.rank), stop=stop, **options)
+
+    with pytest.raises(StoppedError, match=f"stopped after epoch {epoch} of 12: .*--resume"):
+        launch("simulated", pes, program)
+
+
+def tables(out):
+    """What of a run's folder must not depend on stopping: all but measured times."""
+    record, epochs = read_run(out)
+    return (
+        record.model_dump(exclude={"median", "q1", "q3"}),
+        [epoch.model_dump(exclude={"seconds"}) for epoch in epochs],
+        (out / "weights.safetensors").read_bytes(),
+    )
+
+
+def checkpoint_files(out):
+    return sorted(out.with_name(f"{out.name}.checkpoint").glob("*"))
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+@pytest.mark.parametrize("model", ["gcn", "gin"])
+def test_resumed_is_bitwise_the_run_that_never_stopped(model, pes, layouts, tmp_path):
+    folder, options = layouts("planted", pes), {**BASE, "model": model}
+    whole = run("simulated", folder, pes, out=tmp_path / "whole", **options)
+    stop_at(5, folder, pes, out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+    assert [path.name for path in checkpoint_files(tmp_path / "run")] == ["epoch-000005.safetensors"]
+    resumed = run("simulated", folder, pes, out=tmp_path / "run", resume=True, **options)
+    assert tables(tmp_path / "run") == tables(tmp_path / "whole")
+    assert not checkpoint_files(tmp_path / "run")
+    for mine, theirs in zip(resumed, whole, strict=True):
+        assert mine.weights.keys() == theirs.weights.keys()
+        expected = result_arrays(theirs)
+        for name, array in result_arrays(mine).items():
+            np.testing.assert_array_equal(array, expected[name])
+
+
+def test_resuming_without_a_checkpoint_starts(layouts, tmp_path):
+    run("simulated", layouts("planted", 1), 1, model="gcn", out=tmp_path / "a", resume=True, **BASE)
+    run("simulated", layouts("planted", 1), 1, model="gcn", out=tmp_path / "b", **BASE)
+    assert tables(tmp_path / "a") == tables(tmp_path / "b")
+
+
+def test_without_resume_earlier_checkpoints_go(layouts, tmp_path):
+    stop_at(5, layouts("planted", 1), 1, model="gcn", out=tmp_path / "run", **BASE)
+    stop_at(2, layouts("planted", 1), 1, model="gcn", out=tmp_path / "run", **BASE)
+    assert [path.name for path in checkpoint_files(tmp_path / "run")] == ["epoch-000002.safetensors"]
+
+
+def test_the_newest_two_checkpoints_are_kept(layouts, tmp_path):
+    stop_at(6, layouts("planted", 1), 1, model="gcn", out=tmp_path / "run", checkpoint_every=ALWAYS, **BASE)
+    names = [path.name for path in checkpoint_files(tmp_path / "run")]
+    assert names == ["epoch-000005.safetensors", "epoch-000006.safetensors"]
+    assert len(names) == KEPT
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered", "empty"])
+def test_a_torn_checkpoint_is_skipped(damage, layouts, tmp_path, caplog):
+    folder, out = layouts("planted", 1), tmp_path / "run"
+    stop_at(6, folder, 1, model="gcn", out=out, checkpoint_every=ALWAYS, **BASE)
+    older, newest = checkpoint_files(out)
+    content = newest.read_bytes()
+    flipped = content[:-1] + bytes([content[-1] ^ 1])
+    newest.write_bytes({"truncated": content[: len(content) // 2], "altered": flipped, "empty": b""}[damage])
+    with caplog.at_level(logging.WARNING):
+        run("simulated", folder, 1, model="gcn", out=out, resume=True, **BASE)
+    assert f"{newest}: torn or altered" in caplog.text
+    run("simulated", folder, 1, model="gcn", out=tmp_path / "whole", **BASE)
+    assert tables(out) == tables(tmp_path / "whole")
+    assert not older.exists()
+
+
+def test_only_torn_checkpoints_is_an_error(layouts, tmp_path):
+    folder, out = layouts("planted", 1), tmp_path / "run"
+    stop_at(3, folder, 1, model="gcn", out=out, **BASE)
+    checkpoint_files(out)[0].write_bytes(b"torn")
+    with pytest.raises(InputError, match=r"epoch-000003.safetensors: torn or altered, .* remove .*run.checkpoint"):
+        run("simulated", folder, 1, model="gcn", out=out, resume=True, **BASE)
+
+
+@pytest.mark.parametrize(
+    ("graph", "pes", "change", "message"),
+    [
+        ("planted", 2, {"model": "gin"}, "is of a run with model gcn, this run has model gin"),
+        ("directed", 2, {}, "is of a run with graph_hash .*, this run has graph_hash"),
+        ("planted", 4, {}, "is of a run with pes 2, this run has pes 4"),
+        ("planted", 2, {"technique": "cola"}, "technique halo, this run has technique cola"),
+        ("planted", 2, {"seed": 3}, "seed 2, this run has seed 3"),
+        ("planted", 2, {"settings": {"hidden": 9}}, "settings .*'hidden': 8.*'hidden': 9"),
+        ("planted", 2, {"epochs": 4}, "has 5 epochs already, more than the 4 asked for"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(graph, pes, change, message, layouts, tmp_path):
+    options = {"model": "gcn", **BASE}
+    stop_at(5, layouts("planted", 2), 2, out=tmp_path / "run", **options)
+    with pytest.raises(InputError, match=message):
+        run("simulated", layouts(graph, pes), pes, out=tmp_path / "run", resume=True, **{**options, **change})
+    assert checkpoint_files(tmp_path / "run")
+
+
+def test_a_finished_run_can_train_longer(layouts, tmp_path):
+    """More epochs than the stopped run asked for: the same curve, longer."""
+    options = {"model": "gcn", **BASE}
+    stop_at(5, layouts("planted", 1), 1, out=tmp_path / "run", **options)
+    run("simulated", layouts("planted", 1), 1, out=tmp_path / "run", resume=True, **{**options, "epochs": 15})
+    run("simulated", layouts("planted", 1), 1, out=tmp_path / "whole", **{**options, "epochs": 15})
+    assert tables(tmp_path / "run") == tables(tmp_path / "whole")
+
+
+def test_stopping_without_an_output(layouts):
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(StoppedError, match="stopped after epoch 1 of 12: no output"):
+        run("simulated", layouts("planted", 1), 1, model="gcn", stop=stop, **BASE)
+
+
+def test_stop_signals_set_the_event_and_are_put_back():
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        with stop_signals() as asked:
+            assert not asked.is_set()
+            os.kill(os.getpid(), number)
+            assert asked.wait(5)
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)) == before
+
+
+def test_a_killed_run_resumes(layouts, tmp_path):
+    """SIGKILL in the middle of a checkpoint-writing run, again and again, until it is done."""
+    folder, out = layouts("planted", 2), tmp_path / "run"
+    script = (
+        "import json, sys; from pathlib import Path; from support.train_program import run\n"
+        "options = json.loads(sys.argv[1]); out = Path(options.pop('out'))\n"
+        "run('simulated', out=out, **options)"
+    )
+    options = {"model": "gcn", **BASE, "epochs": 400}
+    arguments = {
+        **options,
+        "folder": str(folder),
+        "pes": 2,
+        "resume": True,
+        "checkpoint_every": ALWAYS,
+        "out": str(out),
+    }
+    environment = os.environ | {"PYTHONPATH": str(Path(train_program.__file__).parents[1])}
+    kills = 0
+    for _ in range(20):
+        command = [sys.executable, "-c", script, json.dumps(arguments)]
+        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+            started = progressed = checkpoint_files(out)
+            # Let it write some checkpoints, then kill it while it writes others.
+            while process.poll() is None and (kills >= 3 or len({*progressed} - {*started}) < 2):
+                progressed = checkpoint_files(out)
+                time.sleep(0.002)
+            process.kill()
+            code, errors = process.wait(), process.stderr.read()
+        assert code in (0, -signal.SIGKILL), errors
+        if code == 0:
+            break
+        kills += 1
+    assert kills == 3
+    assert out.is_dir()
+    run("simulated", folder, 2, out=tmp_path / "whole", **options)
+    assert tables(out) == tables(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "whole"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_stops_the_command_after_a_checkpoint(number, layouts, tmp_path):
+    out = tmp_path / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "mgg.cli",
+        "train",
+        str(layouts("planted", 1)),
+        "--model",
+        "gcn",
+        "--out",
+        str(out),
+    ]
+    command += ["--epochs", "300", "--checkpoint-every", str(ALWAYS), "--resume"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not checkpoint_files(out):
+            time.sleep(0.002)
+        process.send_signal(number)
+        errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 5, errors
+    stopped = int(errors.split("stopped after epoch ")[1].split()[0])
+    assert checkpoint_files(out)[-1].name == f"epoch-{stopped:06d}.safetensors"
+    assert not out.exists()
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(read_run(out)[1]) == 300
+
+
+def test_weights_are_those_of_the_best_epoch(layouts, tmp_path):
+    folder = layouts("planted", 1)
+    result = run("simulated", folder, 1, model="gin", out=tmp_path / "run", **BASE)[0]
+    kept = load_file(tmp_path / "run" / "weights.safetensors")
+
+    def scores(world):
+        trainer = Trainer(
+            world, layout.load(folder, 0), model="gin", technique="halo", options={},
+            settings=settings_of("gin", BASE["settings"]), seed=0,
+        )  # fmt: skip
+        trainer.weights = {name: kept[name] for name in trainer.weights}
+        trainer.state = {name: kept[name] for name in trainer.state}
+        return trainer.evaluate()
+
+    found = launch("simulated", 1, scores)[0]
+    assert found.test_accuracy == result.record.test_accuracy
+    assert found.validation_accuracy == max(epoch.validation_accuracy for epoch in result.epochs)

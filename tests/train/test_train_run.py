@@ -1,0 +1,159 @@
+"""The run's folder, progress, and input that cannot be trained on."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+from support.graphs import make_layout, random_csr
+from support.train_program import run
+
+from mgg.errors import InputError
+from mgg.record import read_run
+from mgg.train.progress import reporting
+
+OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 3}
+
+
+def test_the_folder_holds_the_run(layouts, tmp_path):
+    result = run("simulated", layouts("planted", 2), 2, out=tmp_path / "deep" / "run", seed=4, **OPTIONS)[0]
+    assert {path.name for path in (tmp_path / "deep" / "run").iterdir()} == {
+        "run.json", "metrics.jsonl", "weights.safetensors",
+    }  # fmt: skip
+    record, epochs = read_run(tmp_path / "deep" / "run")
+    assert record == result.record
+    assert epochs == result.epochs
+    assert [epoch.epoch for epoch in epochs] == [1, 2, 3]
+    assert (record.pes, record.backend, record.seed, record.epochs) == (2, "simulated", 4, 3)
+    assert record.settings["hidden"] == 16
+    assert record.settings["row_normalize"] is False  # planted features are dense
+    assert record.parameters == 32 * 16 + 16 + 16 * 10 + 10
+    best = max(epochs, key=lambda epoch: epoch.validation_accuracy)
+    assert record.validation_accuracy == best.validation_accuracy
+    assert epochs[record.best_epoch - 1].test_accuracy == record.test_accuracy
+    assert record.q1 <= record.median <= record.q3
+
+
+def test_options_are_recorded_with_their_defaults(layouts):
+    record = run("simulated", layouts("planted", 1), 1, **{**OPTIONS, "technique": "mgg", "options": {"ps": 4}})[
+        0
+    ].record
+    assert record.options["ps"] == 4
+    assert len(record.options) > 1
+
+
+def test_sparse_features_are_row_normalized(layouts):
+    assert run("simulated", layouts("directed", 1), 1, **OPTIONS)[0].record.settings["row_normalize"] is True
+
+
+def test_a_run_replaces_an_earlier_one_but_nothing_else(layouts, tmp_path):
+    for _ in range(2):
+        run("simulated", layouts("planted", 1), 1, out=tmp_path / "run", **OPTIONS)
+    foreign = tmp_path / "thesis"
+    foreign.mkdir()
+    (foreign / "chapter.txt").write_text("mine")
+    with pytest.raises(InputError, match="thesis: exists and is not an output"):
+        run("simulated", layouts("planted", 2), 2, out=foreign, **OPTIONS)
+    assert [path.name for path in foreign.iterdir()] == ["chapter.txt"]
+
+
+def test_a_model_learns(layouts):
+    for model in ("gcn", "gin"):
+        result = run("simulated", layouts("planted", 2), 2, model=model, technique="halo", epochs=100)[0]
+        assert result.record.test_accuracy > 0.5  # ten classes
+        assert result.record.loss < result.epochs[0].loss / 2
+
+
+def node_data(nodes=60):
+    rng = np.random.default_rng(0)
+    return {
+        "features": rng.random((nodes, 5), np.float32),
+        "labels": rng.integers(0, 3, nodes).astype(np.int32),
+        "splits": np.tile(np.arange(4), nodes // 4).astype(np.uint8),
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": None}, "graph test: has no node features"),
+        ({"labels": None}, "graph test: has no labels"),
+        ({"splits": None}, "graph test: has no training, validation and test splits"),
+        ({"splits": np.tile(np.array([0, 0, 2, 3], np.uint8), 15)}, "graph test: its train split is empty"),
+        ({"splits": np.tile(np.array([0, 1, 1, 3], np.uint8), 15)}, "graph test: its validation split is empty"),
+        ({"splits": np.tile(np.array([0, 1, 2, 2], np.uint8), 15)}, "graph test: its test split is empty"),
+        ({"labels": np.where(np.arange(60) < 9, -1, 1)}, "graph test: 2 nodes of its train split have no label"),
+    ],
+)
+def test_graphs_that_cannot_be_trained_on(change, message, tmp_path):
+    folder = make_layout(
+        tmp_path, random_csr(60, 200), 2, **{k: v for k, v in (node_data() | change).items() if v is not None}
+    )
+    with pytest.raises(InputError, match=message):
+        run("simulated", folder, 2, out=tmp_path / "run", **OPTIONS)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("pes", [1, 4])
+def test_more_pes_than_training_nodes_and_pes_without_rows(pes, tmp_path):
+    data = {
+        "features": np.eye(3, 2, dtype=np.float32),
+        "labels": np.array([0, 1, 1], np.int32),
+        "splits": np.array([1, 2, 3], np.uint8),
+    }
+    folder = make_layout(tmp_path, random_csr(3, 5), pes, **data)
+    for model in ("gcn", "gin"):
+        assert len(run("simulated", folder, pes, model=model, technique="halo", epochs=2)[0].epochs) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "gnc"}, "model 'gnc' is unknown"),
+        ({"settings": {"hiden": 3}}, "setting of model gcn: hiden: unknown field; did you mean hidden"),
+        ({"technique": "hallo"}, "technique 'hallo': unknown; did you mean halo"),
+        ({"options": {"ps": 3}}, "technique halo: option ps: unknown field"),
+    ],
+)
+def test_wrong_names(change, message, layouts):
+    with pytest.raises(InputError, match=message):
+        run("simulated", layouts("planted", 2), 2, **{**OPTIONS, **change})
+
+
+def test_a_loss_that_is_not_finite_names_its_epoch(layouts, tmp_path):
+    settings = {"learning_rate": 10.0, "hidden": 8, "weight_decay": 1e6, "dropout": 0.0}
+    features = np.full((60, 5), 3e38, np.float32)
+    folder = make_layout(tmp_path, random_csr(60, 200), 2, **{**node_data(), "features": features})
+    with pytest.raises(InputError, match=r"epoch \d+: the training loss is (nan|inf): lower the setting learning_rate"):
+        run("simulated", folder, 2, out=tmp_path / "run", **{**OPTIONS, "settings": settings})
+    assert not (tmp_path / "run").exists()
+
+
+def test_progress_off_a_terminal_is_a_line_every_tenth(layouts, capsys):
+    run("simulated", layouts("planted", 2), 2, **{**OPTIONS, "epochs": 20}, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 10
+    assert lines[0].startswith("gcn on test: epoch 2/20  loss ")
+
+
+def test_no_progress_unless_asked_for(layouts, capfd):
+    run("simulated", layouts("planted", 1), 1, **OPTIONS)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_progress_on_a_terminal_is_a_bar(layouts, monkeypatch):
+    epochs = run("simulated", layouts("planted", 1), 1, **OPTIONS)[0].epochs
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with reporting("gcn on test", 3, 0, shown=True) as report:
+        for epoch in epochs:
+            report(epoch)
+    shown = sys.stderr.getvalue()
+    assert "3/3" in shown
+    assert f"loss {epochs[-1].loss:.4f}" in shown
