@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mgg.errors import InputError
 from mgg.files import write_text
 
-SCHEMA_VERSION = 1
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
 
@@ -28,14 +27,15 @@ METRICS_FILE = "metrics.jsonl"
 class Frozen(BaseModel):
     """A record: its fields are fixed, unknown ones are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
 
 class Machine(Frozen):
     """Where a record was measured."""
 
     cpu: str = Field(description="processor model")
-    cores: int = Field(description="cores this process may use")
+    cores: int = Field(ge=1, description="cores that the PEs of the job may use, all hosts together")
+    hosts: int = Field(1, ge=1, description="hosts of the job")
     memory_bytes: int = Field(description="physical memory of the host, bytes")
     gpus: list[str] = Field(default_factory=list, description="GPU models, one entry a GPU of the job")
     system: str = Field(description="operating system and kernel")
@@ -44,7 +44,7 @@ class Machine(Frozen):
 class Common(Frozen):
     """Fields that every record has."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     dataset: str = Field(description="name of the graph")
     graph_hash: str = Field(description="hash of the graph's shards (its manifest's hash)")
     nodes: int = Field(description="number of nodes")
@@ -160,12 +160,18 @@ def _parse(text: str, model: type[R], where: str) -> R:
         raise InputError(f"{where}: field {field}: {first['msg']}") from None
 
 
-def this_machine(gpus: Iterable[str] = ()) -> Machine:
-    """Describe the host that runs this process."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def my_cores() -> set[tuple[str, int]]:
+    """The cores this process may use, as pairs of host name and core number."""
+    return {(platform.node(), core) for core in os.sched_getaffinity(0)}
+
+
+def this_machine(cores: set[tuple[str, int]] | None = None, gpus: Iterable[str] = ()) -> Machine:
+    """Describe where a job runs: this process's host, and the ``cores`` of all PEs (by default this process's)."""
+    cores = my_cores() if cores is None else cores
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     system = f"{platform.system()} {platform.release()}"
-    return Machine(cpu=_cpu_model(), cores=cores, memory_bytes=memory, gpus=list(gpus), system=system)
+    hosts = len({host for host, _ in cores})
+    return Machine(cpu=_cpu_model(), cores=len(cores), hosts=hosts, memory_bytes=memory, gpus=list(gpus), system=system)
 
 
 def _cpu_model() -> str:

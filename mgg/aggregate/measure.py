@@ -10,11 +10,11 @@ import numpy as np
 
 from mgg.aggregate import oracle, prepare
 from mgg.aggregate.plan import Plan
-from mgg.backend import World
+from mgg.backend import World, job_machine
 from mgg.errors import CheckError
 from mgg.layout import PeLayout
 from mgg.partition.quality import volumes
-from mgg.record import AggregateRecord, these_versions, this_machine
+from mgg.record import AggregateRecord, these_versions
 
 
 def measure(
@@ -96,7 +96,7 @@ def _record(
         backend=world.name,
         pes=world.size,
         dtype="fp32",
-        machine=this_machine(),
+        machine=job_machine(world),
         versions=these_versions(),
         direction=direction,
         dim=dim,

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from mgg.backend.api import World, together
+from mgg.backend.api import World, job_machine, together
 from mgg.errors import InputError, MachineError
 
-__all__ = ["World", "abort_job", "job_rank", "job_size", "launch", "mpi_runs", "resolve", "together"]
+__all__ = ["World", "abort_job", "job_machine", "job_rank", "job_size", "launch", "mpi_runs", "resolve", "together"]
 
 T = TypeVar("T")
 

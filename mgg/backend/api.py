@@ -13,6 +13,7 @@ import numpy as np
 
 from mgg.errors import MggError
 from mgg.kernel.operators import Operators
+from mgg.record import Machine, my_cores, this_machine
 
 #: Seconds after which a PE that waits for others gives up with a PeError: nothing hangs.
 DEFAULT_TIMEOUT = 600.0
@@ -108,6 +109,11 @@ class World(Protocol):
 
 
 T = TypeVar("T")
+
+
+def job_machine(world: World) -> Machine:
+    """The machine of the whole job, for records (collective)."""
+    return this_machine(cores=set().union(*world.gather(my_cores())))
 
 
 def together(world: World, action: Callable[[], T]) -> T:

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from mgg.aggregate import parse_options
-from mgg.backend.api import World, together
+from mgg.backend.api import World, job_machine, together
 from mgg.errors import InputError, StoppedError
 from mgg.layout import PeLayout
 from mgg.model import Array, settings_of
-from mgg.record import EpochRecord, TrainRecord, these_versions, this_machine
+from mgg.record import EpochRecord, TrainRecord, these_versions
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity
 from mgg.train.output import check_output, write_run
 from mgg.train.progress import reporting
@@ -238,7 +238,7 @@ class _Run:
             backend=self.world.name,
             pes=identity.pes,
             dtype="fp32",
-            machine=this_machine(),
+            machine=job_machine(self.world),
             versions=these_versions(),
             model=identity.model,
             seed=identity.seed,

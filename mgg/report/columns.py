@@ -1,0 +1,200 @@
+"""The columns of every table of the report: name, type, unit, meaning (docs/report.md says the same)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+TYPES = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "yes/no": pa.bool_()}
+
+
+class Column(NamedTuple):
+    """One column; ``kind`` is a key of TYPES, ``unit`` is "" for text, counts and ratios."""
+
+    name: str
+    kind: str
+    unit: str
+    meaning: str
+
+
+def schema(table: str) -> pa.Schema:
+    """The Arrow schema of a table; meaning and unit of a column are in its metadata."""
+    return pa.schema(
+        pa.field(c.name, TYPES[c.kind], metadata={"unit": c.unit, "description": c.meaning}) for c in TABLES[table]
+    )
+
+
+_MACHINE = Column("machine", "text", "", "machine and software, as named in table machines")
+_GRAPH = [
+    Column("dataset", "text", "", "name of the graph"),
+    Column("graph_hash", "text", "", "hash of the graph's shards: equal hashes, equal graphs"),
+]
+_BACKEND = Column("backend", "text", "", "what carried the PEs: simulated (threads), mpi (processes), nvshmem (GPUs)")
+_SCHEME = Column("scheme", "text", "", "partition scheme")
+_DIRECTION = Column("direction", "text", "", "forward: A B; transpose: A^T B")
+_DTYPE = Column("dtype", "text", "", "type of the embeddings")
+_DIM = Column("dim", "integer", "columns", "D, embedding columns")
+_PES = Column("pes", "integer", "", "number of PEs")
+_LABEL = Column("label", "text", "", "technique as the page calls it, with the options that tell it from its namesakes")
+_TECHNIQUE = [
+    Column("technique", "text", "", "aggregation technique"),
+    _LABEL,
+    Column("options", "text", "", "options of the technique, JSON with sorted keys"),
+]
+_OVERSUBSCRIBED = Column(
+    "oversubscribed", "yes/no", "", "more PEs than cores (or GPUs, where there are any): not a measure of scaling"
+)
+_SETTING = [_MACHINE, *_GRAPH, _BACKEND, _SCHEME, _DIRECTION, _DTYPE]
+_MODEL = [
+    Column("model", "text", "", "model"),
+    Column("model_label", "text", "", "model as the page calls it, with the settings that tell it from its namesakes"),
+    Column("settings", "text", "", "hyperparameters, JSON with sorted keys"),
+]
+
+TABLES: dict[str, list[Column]] = {
+    "machines": [
+        Column("machine", "text", "", "name of this machine and software in this report: M1, M2 ..."),
+        Column("cpu", "text", "", "processor model"),
+        Column("cores_min", "integer", "", "cores that a job might use, the smallest of all jobs"),
+        Column("cores_max", "integer", "", "cores that a job might use, the largest of all jobs"),
+        Column("memory", "integer", "GiB", "physical memory of the host, rounded"),
+        Column("gpus", "text", "", "GPU models, with the most GPUs of one job; empty: none"),
+        Column("system", "text", "", "operating system and kernel"),
+        Column("versions", "text", "", "versions of MGG and of the libraries that do the work"),
+        Column("backends", "text", "", "backends used"),
+        Column("timings", "integer", "", "rows of table aggregate"),
+        Column("runs", "integer", "", "rows of table training"),
+    ],
+    "graphs": [
+        *_GRAPH,
+        Column("nodes", "integer", "", "number of nodes"),
+        Column("arcs", "integer", "", "stored arcs; a symmetric edge counts twice"),
+        Column("arcs_per_node", "number", "", "arcs over nodes"),
+    ],
+    "partitions": [
+        *_GRAPH,
+        _SCHEME,
+        _DIRECTION,
+        _PES,
+        Column("imbalance", "number", "", "arcs of the fullest PE over the mean; 1 is even"),
+        Column("edge_cut", "integer", "arcs", "arcs whose column another PE owns"),
+        Column("edge_cut_share", "number", "", "edge_cut over all arcs, 0 to 1"),
+        Column("halo_rows", "integer", "rows", "remote rows that a PE needs, each once, summed over PEs"),
+    ],
+    "aggregate": [
+        *_SETTING,
+        _DIM,
+        _PES,
+        *_TECHNIQUE,
+        Column("warmup", "integer", "", "products before the timed ones"),
+        Column("iterations", "integer", "", "timed products"),
+        Column("q1", "number", "seconds", "first quartile of the time of one product, slowest PE"),
+        Column("median", "number", "seconds", "median of the same"),
+        Column("q3", "number", "seconds", "third quartile of the same"),
+        Column("fastest", "yes/no", "", "smallest median of its comparison; no where nothing was compared"),
+        Column("close", "yes/no", "", "not the fastest, but its quartiles overlap those of the fastest"),
+        Column("speedup", "number", "", "best 1-PE median of any technique, same setting and D, over this median"),
+        Column("efficiency", "number", "", "speedup over PEs; 1 is ideal"),
+        _OVERSUBSCRIBED,
+        Column("bytes_wire", "integer", "bytes", "counted where they crossed PEs in one product, summed over PEs"),
+        Column("bytes_pe_max", "integer", "bytes", "the same for the PE that got the most"),
+        Column("v_cg", "integer", "bytes", "CoLa eq. 5: every PE broadcasts all of its rows"),
+        Column("v_fr", "integer", "bytes", "CoLa eq. 6: one remote row an arc"),
+        Column("v_fc", "integer", "bytes", "CoLa eq. 7: each needed remote row once a PE"),
+        Column("equals", "text", "", "the volumes that bytes_wire equals exactly; empty: none, or 1 PE"),
+        Column("error", "number", "", "max |C - C*| / (|A| |B|) against float64; empty: not checked"),
+        Column("tolerance", "number", "", "largest error allowed"),
+        Column("check", "text", "", "passed, failed, or not checked"),
+    ],
+    "fastest": [
+        *_SETTING,
+        _DIM,
+        _PES,
+        _LABEL,
+        Column("median", "number", "seconds", "median time of one product of the fastest technique"),
+        Column("compared", "integer", "", "techniques compared, with a check that did not fail"),
+        Column("runner_up", "text", "", "label of the next technique"),
+        Column("ratio", "number", "", "median of the next technique over that of the fastest"),
+        Column("close", "yes/no", "", "the quartiles of the two overlap: too close to call"),
+        _OVERSUBSCRIBED,
+    ],
+    "checks": [
+        _MACHINE,
+        *_GRAPH,
+        _BACKEND,
+        _DTYPE,
+        _LABEL,
+        Column("passed", "integer", "", "timings whose result was within the tolerance"),
+        Column("failed", "integer", "", "timings whose result was not"),
+        Column("unchecked", "integer", "", "timings whose result was not checked"),
+        Column("error", "number", "", "largest error of the checked ones; empty: none was checked"),
+        Column("tolerance", "number", "", "largest error allowed, the strictest of them"),
+    ],
+    "training": [
+        Column("run", "integer", "", "number of the run in this report; table epochs refers to it"),
+        _MACHINE,
+        *_GRAPH,
+        _BACKEND,
+        _DTYPE,
+        *_MODEL,
+        *_TECHNIQUE,
+        _PES,
+        Column("seed", "integer", "", "seed of weights and dropout"),
+        Column("epochs", "integer", "", "epochs trained"),
+        Column("features", "integer", "columns", "input features of a node"),
+        Column("classes", "integer", "", "number of classes"),
+        Column("parameters", "integer", "", "trainable numbers"),
+        Column("loss", "number", "nats", "training loss (cross-entropy, with dropout) of the last epoch"),
+        Column("best_epoch", "integer", "", "epoch with the best validation score, whose weights are kept"),
+        Column("train_accuracy", "number", "", "share of the training nodes classified right at best_epoch, 0 to 1"),
+        Column("validation_accuracy", "number", "", "the same for the validation nodes"),
+        Column("test_accuracy", "number", "", "the same for the test nodes"),
+        Column("q1", "number", "seconds", "first quartile of the time of an epoch, slowest PE"),
+        Column("median", "number", "seconds", "median of the same"),
+        Column("q3", "number", "seconds", "third quartile of the same"),
+        Column("bytes_wire", "integer", "bytes", "crossed PEs in the aggregations of one epoch, summed over PEs"),
+        _OVERSUBSCRIBED,
+    ],
+    "accuracy": [
+        _MACHINE,
+        *_GRAPH,
+        _BACKEND,
+        _DTYPE,
+        Column("model_label", "text", "", "model as the page calls it"),
+        _LABEL,
+        _PES,
+        Column("seeds", "integer", "", "runs that differ in the seed alone"),
+        Column("test_mean", "number", "", "mean test accuracy of these runs, 0 to 1"),
+        Column("test_deviation", "number", "", "sample standard deviation of the same; empty: one run"),
+        Column("test_min", "number", "", "smallest of the same"),
+        Column("test_max", "number", "", "largest of the same"),
+        Column("validation_mean", "number", "", "mean validation accuracy, 0 to 1"),
+        Column("train_mean", "number", "", "mean training accuracy, 0 to 1"),
+        Column("epoch", "number", "seconds", "median over these runs of their median time of an epoch"),
+        Column("bytes_wire", "integer", "bytes", "crossed PEs in one epoch, the largest of these runs"),
+        _OVERSUBSCRIBED,
+    ],
+    "epochs": [
+        Column("run", "integer", "", "run of table training"),
+        Column("epoch", "integer", "", "counted from 1"),
+        Column("loss", "number", "nats", "training loss (cross-entropy, with dropout)"),
+        Column("train_accuracy", "number", "", "share of the training nodes classified right, 0 to 1"),
+        Column("validation_accuracy", "number", "", "the same for the validation nodes"),
+        Column("test_accuracy", "number", "", "the same for the test nodes"),
+        Column("seconds", "number", "seconds", "time of the epoch, slowest PE, evaluation included"),
+    ],
+}
+
+#: What each table holds, one line; a row is ...
+ABOUT = {
+    "machines": "one row a machine and software that records come from",
+    "graphs": "one row a graph",
+    "partitions": "one row a way of splitting a graph over PEs",
+    "aggregate": "one row a timed product: time, speedup, bytes, check",
+    "fastest": "one row a comparison: techniques that differ in nothing else",
+    "checks": "one row a technique and graph: results against a float64 product",
+    "training": "one row a training run",
+    "accuracy": "one row a group of training runs that differ in the seed alone",
+    "epochs": "one row an epoch of a training run",
+}

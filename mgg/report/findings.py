@@ -1,0 +1,186 @@
+"""The sentences at the top of the report: what was compared, what came out, what to be careful about."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import NamedTuple
+
+from mgg.report.numbers import count, listing, number, percent, quantity
+from mgg.report.tables import Row, Rows, graph_names, group, shared
+
+
+class Finding(NamedTuple):
+    """A sentence and the word that it is about."""
+
+    topic: str
+    text: str
+
+
+Tables = dict[str, Rows]
+Names = dict[tuple[str, str], str]
+
+
+def compared(tables: Tables) -> list[str]:
+    """What the records hold, one sentence a kind of record."""
+    sentences = []
+    rows = tables["aggregate"]
+    if rows:
+        techniques = sorted({row["label"] for row in rows})
+        graphs = listing(sorted({row["dataset"] for row in rows}))
+        widths = listing([str(d) for d in sorted({row["dim"] for row in rows})])
+        sentences.append(
+            f"{count(len(rows), 'timing')} of one aggregation: {count(len(techniques), 'technique')} "
+            f"({listing(techniques, 12)}) on the graph{'s' if ' and ' in graphs else ''} {graphs}, with {_pes(rows)} "
+            f"and embeddings {widths} numbers wide (D)."
+        )
+    runs = tables["training"]
+    if runs:
+        graphs = listing(sorted({row["dataset"] for row in runs}))
+        models = listing(sorted({row["model_label"] for row in runs}))
+        sentences.append(f"{count(len(runs), 'training run')}: {models} on {graphs}, with {_pes(runs)}.")
+    return sentences
+
+
+def findings(tables: Tables) -> list[Finding]:
+    """The main results, computed from the tables."""
+    names = graph_names(tables["graphs"])
+    found = [*_winners(tables["fastest"], names), *_scaling(tables["aggregate"]), *_bytes(tables["aggregate"])]
+    found += [*_checks(tables["checks"]), *_accuracy(tables["accuracy"], names)]
+    return [Finding(topic, text) for topic, text in found]
+
+
+def cautions(tables: Tables) -> list[str]:
+    """What makes these numbers mean less than they seem to."""
+    found = []
+    machines = tables["machines"]
+    rows = [*tables["aggregate"], *tables["training"]]
+    if len(machines) > 1:
+        found.append(
+            f"These records come from {len(machines)} machines or sets of software versions (see “What ran where”). "
+            "Times from different machines are not comparable; the page never compares them, and neither should you."
+        )
+    beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
+    if beyond:
+        where = {row["machine"] for row in rows if row["oversubscribed"]}
+        cores = listing([f"{_capacity(row)} of {row['machine']}" for row in machines if row["machine"] in where])
+        found.append(
+            f"Runs with {listing([str(pes) for pes in beyond])} PEs had more PEs than the {cores}: the "
+            "PEs took turns, so their times and speedups say nothing about scaling. Bytes, errors and accuracy hold."
+        )
+    if any(row["backend"] == "simulated" for row in rows):
+        found.append(
+            "Backend “simulated” runs the PEs as threads of one process that share its memory: right for results and "
+            "bytes, but its times are not those of a cluster."
+        )
+    unchecked = sum(row["unchecked"] for row in tables["checks"])
+    if unchecked:
+        found.append(f"{count(unchecked, 'timing')} came without a check of the result (marked “not checked”).")
+    failed = sum(row["failed"] for row in tables["checks"])
+    if failed:
+        found.append(f"{count(failed, 'result')} failed the check: wrong results are shown, but never as the fastest.")
+    return found
+
+
+def _pes(rows: Rows) -> str:
+    pes = sorted({row["pes"] for row in rows})
+    return f"{listing([str(p) for p in pes], 12)} PE{'' if pes == [1] else 's'}"
+
+
+def _capacity(machine: Row) -> str:
+    if machine["gpus"]:
+        return "GPUs"
+    low, high = machine["cores_min"], machine["cores_max"]
+    return count(low, "core") if low == high else f"{low} to {high} cores"
+
+
+def _winners(fastest: Rows, names: Names) -> list[tuple[str, str]]:
+    if not fastest:
+        return []
+    wins = Counter(row["label"] for row in fastest)
+    ranked = sorted(wins, key=lambda label: (-wins[label], label))
+    told = listing([f"{label} in {wins[label]}" for label in ranked])
+    what = "comparison (graph, D, PEs)" if len(fastest) == 1 else "comparisons (graph, D, PEs)"
+    close = sum(row["close"] for row in fastest)
+    text = f"Of {len(fastest)} {what} the fastest was {told}."
+    if close:
+        text += f" In {close} of them the first two are too close to call (their quartiles overlap)."
+    found = [("Fastest technique", text)]
+    for graph, rows in group(fastest, "dataset", "graph_hash").items():
+        row = max(rows, key=lambda row: (not row["oversubscribed"], row["pes"], row["dim"]))
+        margin = "too close to call against" if row["close"] else f"{number(row['ratio'])} times faster than"
+        text = (
+            f"{row['label']} with {count(row['pes'], 'PE')} and D = {row['dim']}: {quantity(row['median'])} a product, "
+            f"{margin} the next ({row['runner_up']})."
+        )
+        found.append((f"Fastest on {names[graph]}", text))
+    return found
+
+
+def _scaling(aggregate: Rows) -> list[tuple[str, str]]:
+    rows = [row for row in aggregate if row["speedup"] and row["pes"] > 1 and row["check"] != "failed"]
+    honest = [row for row in rows if not row["oversubscribed"]]
+    if not rows:
+        return []
+    if not honest:
+        return [("Scaling", f"Not measured: every run with more than 1 PE had more PEs than {shared(rows)}.")]
+    best = max(honest, key=lambda row: row["speedup"])
+    where = f"{best['label']} with {count(best['pes'], 'PE')} on {best['dataset']}, D = {best['dim']}"
+    if best["speedup"] <= 1:
+        return [("Scaling", f"Nothing ran faster on several PEs than the best of 1 PE (nearest: {where}).")]
+    text = f"At most {number(best['speedup'])} times faster than the best 1-PE time ({where})."
+    return [("Scaling", text)]
+
+
+#: What it means that the bytes equal a volume of the CoLa paper in every product; "": no volume fits all of them.
+_MOVED = {
+    "V_FC": "each needed row exactly once (V_FC)",
+    "V_FR": "exactly one row for every arc between PEs (V_FR)",
+    "V_CG": "exactly all rows to all PEs (V_CG)",
+    "": "none of V_FC, V_FR and V_CG in every case",
+}
+
+
+def _bytes(aggregate: Rows) -> list[tuple[str, str]]:
+    rows = [row for row in aggregate if row["pes"] > 1]
+    if not rows:
+        return []
+    moved: dict[str, list[str]] = {}
+    for (label,), found in group(rows, "label").items():
+        always = (name for name in ("V_FC", "V_FR", "V_CG") if all(name in row["equals"].split(", ") for row in found))
+        moved.setdefault(next(always, ""), []).append(label)
+    parts = [f"{listing(moved[volume])} moved {_MOVED[volume]}" for volume in _MOVED if volume in moved]
+    ratios = [row["v_cg"] / row["v_fc"] for row in rows if row["v_fc"]]
+    text = f"Counted where they cross PEs: {'; '.join(parts)}."
+    if ratios:
+        text += f" V_CG is {_range(ratios)} times V_FC here."
+    return [("Bytes on the wire", text)]
+
+
+def _range(values: list[float]) -> str:
+    low, high = number(min(values)), number(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _checks(checks: Rows) -> list[tuple[str, str]]:
+    passed = sum(row["passed"] for row in checks)
+    failed = sum(row["failed"] for row in checks)
+    errors = [row["error"] for row in checks if row["error"] is not None and math.isfinite(row["error"])]
+    if not passed + failed:
+        return []
+    text = f"{passed} of {passed + failed} checked results agree with a float64 product"
+    if errors:
+        text += f"; the largest error is {max(errors):.1e}"
+    return [("Correct results", f"{text}.")]
+
+
+def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
+    found = []
+    for graph, rows in group(accuracy, "dataset", "graph_hash").items():
+        best = max(rows, key=lambda row: (row["validation_mean"], row["model_label"], -row["pes"]))
+        seeds = f"mean of {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
+        spread = f" ± {100 * best['test_deviation']:.1f}" if best["test_deviation"] is not None else ""
+        text = f"{percent(best['test_mean']).removesuffix(' %')}{spread} % of the test nodes right "
+        text += f"({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}; the best on the validation nodes)."
+        found.append((f"Accuracy on {names[graph]}", text))
+    return found

@@ -1,0 +1,80 @@
+"""Numbers as people read them: three significant digits, one unit a table or figure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+#: What a table of the page shows where there is no value.
+ABSENT = "-"
+
+
+class Unit(NamedTuple):
+    """A unit of display: a value of ``size`` base units shows as 1."""
+
+    name: str
+    size: float
+
+
+_TIME = [Unit("s", 1.0), Unit("ms", 1e-3), Unit("µs", 1e-6)]
+_BYTES = [Unit("GB", 1e9), Unit("MB", 1e6), Unit("kB", 1e3), Unit("bytes", 1.0)]
+
+
+def time_unit(seconds: Sequence[float]) -> Unit:
+    """The unit in which the middle of ``seconds`` is at least 1."""
+    return _unit(seconds, _TIME)
+
+
+def bytes_unit(counts: Sequence[float]) -> Unit:
+    """The unit in which the middle of ``counts`` is at least 1; decimal: 1 MB = 10^6 bytes."""
+    return _unit(counts, _BYTES)
+
+
+def _unit(values: Sequence[float], units: Sequence[Unit]) -> Unit:
+    middle = statistics.median(values) if values else 0
+    return next((unit for unit in units if middle >= unit.size), units[-1])
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """``value`` with at least ``digits`` significant digits and no exponent; a dash for none."""
+    if value is None:
+        return ABSENT
+    if not math.isfinite(value):
+        return "not a number"
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(places, 9)}f}"
+
+
+def within(value: float | None, unit: Unit, digits: int = 3) -> str:
+    """``value``, in base units, as a number of ``unit``."""
+    return number(None if value is None else value / unit.size, digits)
+
+
+def quantity(value: float, units: str = "time") -> str:
+    """One value with its own unit: ``units`` is time (seconds) or bytes."""
+    unit = time_unit([value]) if units == "time" else bytes_unit([value])
+    return f"{within(value, unit)} {unit.name}"
+
+
+def percent(share: float | None) -> str:
+    """A share of 0 to 1 in percent, one decimal."""
+    if share is None:
+        return ABSENT
+    return f"{100 * share:.1f} %" if math.isfinite(share) else "not a number"
+
+
+def count(amount: int, noun: str) -> str:
+    """``1 graph``, ``2 graphs``."""
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
+def listing(words: Sequence[str], limit: int = 6) -> str:
+    """``a, b and c``; beyond ``limit`` words the rest is counted."""
+    words = list(words)
+    if len(words) > limit:
+        words = [*words[: limit - 1], f"{len(words) - limit + 1} more"]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"

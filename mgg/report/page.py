@@ -1,0 +1,423 @@
+"""The page: one self-contained HTML text from the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from mgg.report import figures, findings
+from mgg.report.columns import ABOUT, TABLES
+from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
+from mgg.report.tables import SETTING, Row, Rows, graph_names, group, shared
+
+_ACCURACY_KEY = ("dataset", "graph_hash", "model_label")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell: main text, small second line, whether it is the best of its comparison."""
+
+    text: str
+    small: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of the page: groups of (heading or "", rows of a name and its cells); ``prose``: cells hold sentences."""
+
+    caption: str
+    corner: str
+    columns: Sequence[str]
+    groups: Sequence[tuple[str, Sequence[tuple[str, Sequence[Cell]]]]]
+    note: str = ""
+    prose: bool = False
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure: the SVG and its caption."""
+
+    svg: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tables and figures under one heading."""
+
+    heading: str
+    intro: str
+    grids: Sequence[Grid] = ()
+    drawings: Sequence[Drawing] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """One graph, or the training on one graph."""
+
+    anchor: str
+    heading: str
+    intro: str
+    parts: Sequence[Part] = field(default_factory=list)
+
+
+def render(tables: dict[str, Rows], title: str) -> str:
+    """HTML of the whole report; every text from the records is escaped."""
+    folder = Path(__file__).parent
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    labels = [row["label"] for row in tables["aggregate"]]
+    styles = figures.Styles(labels)
+    return environment.get_template("page.html.j2").render(
+        title=title,
+        compared=findings.compared(tables),
+        findings=findings.findings(tables),
+        cautions=findings.cautions(tables),
+        fastest=_fastest(tables),
+        machines=_machines(tables["machines"]),
+        graphs=_graphs(tables),
+        partitions=_partitions(tables),
+        sections=_sections(tables, styles),
+        checks=_checks(tables),
+        training=_training(tables),
+        has_timings=bool(tables["aggregate"]),
+        has_runs=bool(tables["training"]),
+        files=[(name, ABOUT[name], f"{len(tables[name]):,}") for name in TABLES],
+    )
+
+
+def _pivot(
+    rows: Rows,
+    caption: str,
+    cell: Callable[[Row], Cell],
+    *,
+    note: str = "",
+    corner: str = "technique",
+    row: str = "label",
+) -> Grid:
+    """Rows of one setting: a row group a width, a row a technique, a column a number of PEs."""
+    pes = sorted({each["pes"] for each in rows})
+    groups = []
+    for (dim,), of_dim in group(rows, "dim").items():
+        lines = []
+        for (label,), found in group(of_dim, row).items():
+            at = {each["pes"]: cell(each) for each in found}
+            lines.append((label, [at.get(p, Cell(ABSENT)) for p in pes]))
+        groups.append((f"D\N{NO-BREAK SPACE}= {dim}", lines))
+    return Grid(caption, corner, _pes_headings(rows), groups, note)
+
+
+def _pes_headings(rows: Rows) -> list[str]:
+    """A column heading for each number of PEs in ``rows``."""
+    headings = []
+    for (pes,), found in group(rows, "pes").items():
+        headings.append(count(pes, "PE") + (f" (more than {shared(found)})" if shared(found) else ""))
+    return headings
+
+
+def _setting(row: Row) -> str:
+    """The conditions of a comparison in words."""
+    product = "forward product A B" if row["direction"] == "forward" else "transposed product A^T B"
+    return (
+        f"machine {row['machine']}, backend {row['backend']}, {product}, {row['dtype']}, "
+        f"partition scheme {row['scheme']}"
+    )
+
+
+def _fastest(tables: dict[str, Rows]) -> Grid | None:
+    rows = tables["fastest"]
+    if not rows:
+        return None
+    names = graph_names(tables["graphs"])
+    several = len(group(rows, *SETTING)) > len(group(rows, "dataset", "graph_hash"))
+    pes = sorted({row["pes"] for row in rows})
+    groups = []
+    for _, found in group(rows, "dataset", "graph_hash", *SETTING).items():
+        heading = names[found[0]["dataset"], found[0]["graph_hash"]]
+        lines = []
+        for (dim,), of_dim in group(found, "dim").items():
+            at = {row["pes"]: _winner(row) for row in of_dim}
+            lines.append((f"D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{dim}", [at.get(p, Cell(ABSENT)) for p in pes]))
+        groups.append((f"{heading} ({_setting(found[0])})" if several else heading, lines))
+    note = "x: time of the next technique over that of the fastest. ≈: too close to call, their quartiles overlap."
+    return Grid("Fastest technique of each comparison", "width", _pes_headings(rows), groups, note)
+
+
+def _winner(row: Row) -> Cell:
+    sign = "≈ " if row["close"] else ""
+    return Cell(
+        f"{sign}{row['label']}, {quantity(row['median'])}", f"next: {row['runner_up']}, {number(row['ratio'])} x"
+    )
+
+
+def _machines(rows: Rows) -> Grid:
+    """A column a machine: its properties are sentences rather than numbers."""
+    fields: dict[str, Callable[[Row], str]] = {
+        "processor": lambda row: row["cpu"],
+        "cores": lambda row: _span(row["cores_min"], row["cores_max"]),
+        "memory": lambda row: f"{row['memory']} GiB",
+        "GPUs": lambda row: row["gpus"] or "none",
+        "system": lambda row: row["system"],
+        "backends": lambda row: row["backends"],
+        "records": lambda row: f"{count(row['timings'], 'timing')}, {count(row['runs'], 'training run')}",
+        "versions": lambda row: row["versions"],
+    }
+    lines = [(name, [Cell(text(row)) for row in rows]) for name, text in fields.items()]
+    return Grid("Machines and software", "machine", [row["machine"] for row in rows], [("", lines)], prose=True)
+
+
+def _span(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}, by job"
+
+
+def _graphs(tables: dict[str, Rows]) -> Grid:
+    names = graph_names(tables["graphs"])
+    lines = [
+        (
+            names[row["dataset"], row["graph_hash"]],
+            [
+                Cell(f"{row['nodes']:,}"),
+                Cell(f"{row['arcs']:,}"),
+                Cell(number(row["arcs_per_node"])),
+                Cell(row["graph_hash"][:12]),
+            ],
+        )
+        for row in tables["graphs"]
+    ]
+    return Grid("Graphs", "graph", ["nodes", "arcs", "arcs a node", "hash"], [("", lines)])
+
+
+def _partitions(tables: dict[str, Rows]) -> Grid | None:
+    names = graph_names(tables["graphs"])
+    groups = []
+    for key, found in group((r for r in tables["partitions"] if r["pes"] > 1), "dataset", "graph_hash").items():
+        lines = []
+        for row in found:
+            cut = f"{row['edge_cut']:,} ({percent(row['edge_cut_share'])})"
+            cells = [number(row["imbalance"]), cut, f"{row['halo_rows']:,}"]
+            lines.append((f"{row['pes']} PEs, {row['scheme']}, {row['direction']}", [Cell(text) for text in cells]))
+        groups.append((names[key], lines))
+    if not groups:
+        return None
+    columns = ["imbalance (1 is even)", "edge cut, arcs", "halo rows, all PEs"]
+    return Grid("How each graph was split", "PEs, scheme, product", columns, groups)
+
+
+def _sections(tables: dict[str, Rows], styles: figures.Styles) -> list[Section]:
+    names = graph_names(tables["graphs"])
+    graphs = {(row["dataset"], row["graph_hash"]): row for row in tables["graphs"]}
+    sections = []
+    for number_, (key, rows) in enumerate(group(tables["aggregate"], "dataset", "graph_hash").items(), 1):
+        graph = graphs[key]
+        intro = f"{graph['nodes']:,} nodes, {graph['arcs']:,} arcs."
+        anchor = f"graph-{number_}"
+        parts: list[Part] = []
+        for index, found in enumerate(group(rows, *SETTING).values(), 1):
+            parts += _setting_parts(found, styles, f"g{number_}s{index}", names[key])
+        sections.append(Section(anchor, f"Graph {names[key]}", intro, parts))
+    return sections
+
+
+def _setting_parts(rows: Rows, styles: figures.Styles, key: str, name: str) -> list[Part]:
+    where = _setting(rows[0])
+    parts = [_time_part(rows, styles, key, name, where)]
+    if any(row["pes"] > 1 for row in rows):
+        parts += [_scaling_part(rows, styles, key, name, where), _bytes_part(rows, styles, key, name, where)]
+    return parts
+
+
+def _time_part(rows: Rows, styles: figures.Styles, key: str, name: str, where: str) -> Part:
+    unit = time_unit([row["median"] for row in rows])
+
+    def cell(row: Row) -> Cell:
+        sign = f"{figures.STAR} " if row["fastest"] else "≈ " if row["close"] else ""
+        marks = {"failed": "; wrong result", "not checked": "; not checked", "passed": ""}[row["check"]]
+        small = f"{within(row['q1'], unit)} to {within(row['q3'], unit)}{marks}"
+        return Cell(f"{sign}{within(row['median'], unit)}", small, row["fastest"])
+
+    iterations = listing(sorted({f"{row['iterations']} timed products after {row['warmup']} untimed" for row in rows}))
+    note = f"{figures.STAR} fastest of its D and number of PEs; ≈ not the fastest, but the quartiles overlap."
+    grid = _pivot(
+        rows, f"{name}: median time of one aggregation ({unit.name}); below it the quartiles", cell, note=note
+    )
+    drawings = [
+        Drawing(
+            Markup(figures.times(found, styles, f"{key}t{dim}", f"{name}, D = {dim}")),
+            f"{name}, D = {dim}: median time of one aggregation. Whiskers: first to third quartile.",
+        )
+        for (dim,), found in group(rows, "dim").items()
+    ]
+    return Part("Time", f"{where[:1].upper()}{where[1:]}; {iterations}, the slowest PE of each.", [grid], drawings)
+
+
+def _scaling_part(rows: Rows, styles: figures.Styles, key: str, name: str, where: str) -> Part:
+    known = [row for row in rows if row["speedup"] is not None and row["check"] != "failed"]
+    if not known:
+        text = "There is no sound time with 1 PE to compare with, so speedups are unknown."
+        return Part("Scaling", text)
+
+    def cell(row: Row) -> Cell:
+        sign = f"{figures.STAR} " if row["fastest"] else ""
+        return Cell(f"{sign}{number(row['speedup'])}", percent(row["efficiency"]), row["fastest"])
+
+    grids = [_pivot(known, f"{name}: speedup against the best time with 1 PE (times); below it the efficiency", cell)]
+    drawings = []
+    baselines = []
+    for (dim,), found in group(known, "dim").items():
+        one = min((row for row in found if row["pes"] == 1), key=lambda row: (row["median"], row["label"]))
+        baselines.append(f"D = {dim}: {one['label']}, {quantity(one['median'])}")
+        if len({row["pes"] for row in found}) > 1:
+            svg = Markup(figures.scaling(found, styles, f"{key}s{dim}", f"{name}, D = {dim}"))
+            drawings.append(Drawing(svg, f"{name}, D = {dim}: speedup against the best time with 1 PE."))
+    text = (
+        "Speedup: the best time with 1 PE, whatever the technique, divided by the time; P times on P PEs would be "
+        f"ideal. Efficiency: speedup over PEs. Best with 1 PE: {'; '.join(baselines)}."
+    )
+    return Part("Scaling", text, grids, drawings)
+
+
+def _bytes_part(rows: Rows, styles: figures.Styles, key: str, name: str, where: str) -> Part:
+    widest = max(row["dim"] for row in rows if row["pes"] > 1)
+    found = [row for row in rows if row["pes"] > 1 and row["dim"] == widest]
+    unit = bytes_unit([row["bytes_wire"] for row in found])
+
+    def cell(row: Row) -> Cell:
+        return Cell(within(row["bytes_wire"], unit), f"= {row['equals']}" if row["equals"] else "")
+
+    grid = _pivot(found, f"{name}: bytes on the wire of one aggregation ({unit.name}), all PEs", cell)
+    pes = sorted({row["pes"] for row in found})
+    volumes = []
+    for column, title in (
+        ("v_fc", "V_FC: each needed row once"),
+        ("v_fr", "V_FR: a row an arc"),
+        ("v_cg", "V_CG: broadcast all"),
+    ):
+        at = {row["pes"]: row[column] for row in found}
+        volumes.append((title, [Cell(within(at[p], unit)) for p in pes]))
+    # Plain headings: bytes mean the same with more PEs than cores.
+    grid = Grid(
+        grid.caption,
+        grid.corner,
+        [count(p, "PE") for p in pes],
+        [*grid.groups, ("CoLa paper, for comparison", volumes)],
+    )
+    drawing = Drawing(
+        Markup(figures.volumes(found, styles, f"{key}b", f"{name}, D = {widest}")),
+        f"{name}, D = {widest}: bytes counted where they crossed PEs; hatched: what the CoLa paper's formulas give.",
+    )
+    text = (
+        "V_CG: every PE sends all of its rows to all others. V_FR: one row for every arc between PEs. V_FC: each row "
+        f"that a PE needs, once: the least possible. Shown for D = {widest}; bytes are proportional to D."
+    )
+    return Part("Bytes on the wire", text, [grid], [drawing])
+
+
+def _checks(tables: dict[str, Rows]) -> Grid | None:
+    names = graph_names(tables["graphs"])
+    groups = []
+    several = len(group(tables["checks"], "machine", "backend", "dtype")) > 1
+    for key, found in group(tables["checks"], "dataset", "graph_hash").items():
+        lines = []
+        for row in found:
+            where = f" ({row['machine']}, {row['backend']}, {row['dtype']})" if several else ""
+            verdict = "FAILED" if row["failed"] else "passed" if row["passed"] else "not checked"
+            cells = [
+                Cell(f"{row['error']:.1e}" if row["error"] is not None else ABSENT),
+                Cell(f"{row['tolerance']:.0e}" if row["tolerance"] is not None else ABSENT),
+                Cell(str(row["passed"])),
+                Cell(str(row["failed"])),
+                Cell(str(row["unchecked"])),
+                Cell(verdict, best=bool(row["failed"])),
+            ]
+            lines.append((f"{row['label']}{where}", cells))
+        groups.append((names[key], lines))
+    columns = ["largest error", "tolerance", "passed", "failed", "not checked", "verdict"]
+    return Grid("Result checks", "technique", columns, groups) if groups else None
+
+
+def _training(tables: dict[str, Rows]) -> list[Section]:
+    names = graph_names(tables["graphs"])
+    epochs = group(tables["epochs"], "run")
+    sections = []
+    graphs = group(tables["training"], "dataset", "graph_hash")
+    for index, (key, runs) in enumerate(graphs.items(), 1):
+        rows = [row for row in tables["accuracy"] if (row["dataset"], row["graph_hash"]) == key]
+        drawings: list[Drawing] = []
+        for number_, ((label,), found) in enumerate(group(runs, "model_label").items(), 1):
+            points = {
+                name: [e for run in some for e in epochs[run["run"],]] for name, some in _curve_runs(found).items()
+            }
+            drawings += _curve_drawings(points, f"t{index}m{number_}", f"{label} on {names[key]}")
+        text = "Accuracy is the share of nodes put into the right class, at the epoch with the best validation score."
+        part = Part("Accuracy and curves", text, [_accuracy_grid(rows, names[key])], drawings)
+        sections.append(Section(f"train-{index}", f"Training on {names[key]}", "", [part]))
+    return sections
+
+
+def _accuracy_grid(rows: Rows, name: str) -> Grid:
+    columns = ["PEs", "test accuracy", "lowest to highest", "validation", "training", "seeds", "time an epoch", "bytes"]
+    unit = time_unit([row["epoch"] for row in rows])
+    volume = bytes_unit([row["bytes_wire"] for row in rows])
+    columns[-2:] = [f"time an epoch ({unit.name})", f"bytes an epoch ({volume.name})"]
+    several = len(group(rows, "machine", "backend", "dtype")) > 1
+    groups = []
+    for (model,), found in group(rows, "model_label").items():
+        lines = []
+        for row in found:
+            where = f" ({row['machine']}, {row['backend']}, {row['dtype']})" if several else ""
+            spread = f" ± {100 * row['test_deviation']:.1f}" if row["test_deviation"] is not None else ""
+            cells = [
+                str(row["pes"]) + (f" (more than {shared([row])})" if shared([row]) else ""),
+                f"{percent(row['test_mean']).removesuffix(' %')}{spread} %",
+                f"{percent(row['test_min'])} to {percent(row['test_max'])}" if row["seeds"] > 1 else ABSENT,
+                percent(row["validation_mean"]),
+                percent(row["train_mean"]),
+                str(row["seeds"]),
+                within(row["epoch"], unit),
+                within(row["bytes_wire"], volume),
+            ]
+            lines.append((f"{row['label']}{where}", [Cell(text) for text in cells]))
+        groups.append((f"model {model}", lines))
+    note = "Test accuracy: mean over seeds ± sample standard deviation."
+    return Grid(f"{name}: final accuracy and cost", "technique", columns, groups, note)
+
+
+def _curve_runs(runs: Rows) -> dict[str, Rows]:
+    """Runs by curve: one for each technique and number of PEs; where that is too many, one for each technique."""
+    varying = [column for column in ("backend", "dtype", "machine") if len({run[column] for run in runs}) > 1]
+    fine: dict[str, Rows] = {}
+    for (label, pes, *rest), found in group(runs, "label", "pes", *varying).items():
+        fine[", ".join([label, count(pes, "PE"), *rest])] = found
+    if len(fine) <= 6:
+        return fine
+    return {f"{label}, all numbers of PEs": found for (label,), found in group(runs, "label").items()}
+
+
+def _curve_drawings(points: dict[str, Rows], key: str, name: str) -> Iterable[Drawing]:
+    several = any(len({row["run"] for row in rows}) > 1 for rows in points.values())
+    hint = " Line: median of the runs; band: lowest to highest." if several else ""
+    kinds: list[tuple[str, str, str, dict[str, Any]]] = [
+        ("loss", "training loss", "training loss (nats)", {}),
+        ("validation_accuracy", "validation accuracy", "validation accuracy (%)", {"share": True}),
+    ]
+    for column, what, axis, options in kinds:
+        lines = figures.curves(points, column)
+        ends = [
+            f"{line.name} {percent(line.middle[-1]) if options else number(line.middle[-1])}"
+            for line in lines
+            if line.middle
+        ]
+        alt = f"Line chart: {what} over epochs, {name}. Last epoch: {listing(ends, 12)}."
+        svg = Markup(figures.training(lines, axis, f"{key}{column[0]}", alt, **options))
+        yield Drawing(svg, f"{name}: {what} over epochs.{hint}")

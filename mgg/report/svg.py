@@ -1,0 +1,110 @@
+"""From a Matplotlib figure to an inline SVG that follows the page: its colors, its font, its width."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib
+from matplotlib.figure import Figure
+
+WIDTH = 4.7  # inches: at 400 pixels of page width a 9-point label still shows 9 pixels high
+
+#: Colors that figures use; the SVG gets the CSS variables instead, so that one figure suits light, dark and paper.
+INK, GRID, SHADE = "#010101", "#010102", "#010103"
+SERIES = [f"#0102{number:02x}" for number in range(10)]
+_VARIABLES = {INK: "var(--ink)", GRID: "var(--grid)", SHADE: "var(--shade)"} | {
+    color: f"var(--s{number})" for number, color in enumerate(SERIES)
+}
+
+# Any: the type stubs of Matplotlib spell out its parameters in some versions only.
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "mgg",
+    "text.parse_math": False,  # a '$' in a data set's name is a dollar sign
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "axes.titlesize": 10,
+    "legend.fontsize": 8.5,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.6,
+}
+_SVG = "http://www.w3.org/2000/svg"
+_HREF = "{http://www.w3.org/1999/xlink}href"
+_COLOR = re.compile("|".join(_VARIABLES))
+_REFERENCE = re.compile(r"url\(#([^)]*)\)")
+_FONT = re.compile(r"font-family:[^;]*;?\s*")
+
+
+def draw(plot: Callable[[Figure], None], *, key: str, alt: str, height: float) -> str:
+    """Let ``plot`` fill a figure ``height`` inches high; returns the text of an ``<svg>`` element.
+
+    ``key`` makes the element's ids unique in the page; ``alt`` is what a screen reader says. Equal calls give equal
+    text: no date, and ids that depend on the content alone.
+    """
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        # A name in a script that the measuring font lacks: the reader's browser has the glyphs.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        plot(figure)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return _inline(buffer.getvalue(), key, alt)
+
+
+def _inline(text: bytes, key: str, alt: str) -> str:
+    root = ElementTree.fromstring(text)
+    for child in list(root):
+        if child.tag == f"{{{_SVG}}}metadata" or (child.tag == f"{{{_SVG}}}defs" and len(child) and _is_style(child)):
+            root.remove(child)
+    used = set()
+    for element in root.iter():
+        for name, value in element.attrib.items():
+            if name == _HREF:
+                used.add(value.removeprefix("#"))
+            used.update(_REFERENCE.findall(value))
+    for element in root.iter():
+        _rewrite(element, key, used)
+    for name in ("width", "height"):
+        root.attrib.pop(name)
+    root.attrib |= {"role": "img", "aria-label": alt}
+    ElementTree.register_namespace("", _SVG)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _is_style(defs: ElementTree.Element) -> bool:
+    """Whether ``defs`` holds Matplotlib's style sheet, which inside a page would apply to all of it."""
+    return defs[0].tag == f"{{{_SVG}}}style"
+
+
+def _rewrite(element: ElementTree.Element, key: str, used: set[str]) -> None:
+    """Drop ids that nothing refers to, make the others unique, put CSS variables for colors."""
+    element.tag = element.tag.removeprefix(f"{{{_SVG}}}")
+    attributes = {}
+    for name, value in element.attrib.items():
+        if name == "id":
+            if value in used:
+                attributes[name] = f"{key}-{value}"
+        elif name == _HREF:
+            attributes["href"] = f"#{key}-{value.removeprefix('#')}"
+        else:
+            local = _REFERENCE.sub(rf"url(#{key}-\1)", _FONT.sub("", value))
+            attributes[name] = " ".join(_COLOR.sub(lambda found: _VARIABLES[found[0]], local).split())
+    element.attrib.clear()
+    element.attrib.update(attributes)

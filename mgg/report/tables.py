@@ -1,0 +1,278 @@
+"""The numbers of the report: every table as rows, computed from the records alone."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from mgg.record import AggregateRecord, Common
+from mgg.report.collect import GIB, Collection, Run, Timing, canonical
+from mgg.report.columns import TABLES, schema
+
+Row = dict[str, Any]
+Rows = list[Row]
+
+#: Columns that say under which conditions products were timed: only rows that share them are compared.
+SETTING = ("machine", "dataset", "graph_hash", "backend", "scheme", "direction", "dtype")
+COMPARISON = (*SETTING, "dim", "pes")
+
+
+def compute(collection: Collection) -> dict[str, Rows]:
+    """Rows of every table of ``columns.TABLES``, sorted; a table without records has no rows."""
+    aggregate = _aggregate(collection.timings)
+    training = [_training(number, run) for number, run in enumerate(collection.runs, 1)]
+    return {
+        "machines": _machines(collection),
+        "graphs": _graphs(collection),
+        "partitions": _partitions(collection.timings),
+        "aggregate": aggregate,
+        "fastest": _fastest(aggregate),
+        "checks": _checks(aggregate),
+        "training": training,
+        "accuracy": _accuracy(training),
+        "epochs": [{"run": n, **e.model_dump()} for n, run in enumerate(collection.runs, 1) for e in run.epochs],
+    }
+
+
+def to_arrow(name: str, rows: Rows) -> pa.Table:
+    """One table with the documented columns and types."""
+    return pa.Table.from_pylist(rows, schema=schema(name))
+
+
+def group(rows: Iterable[Row], *columns: str) -> dict[tuple[Any, ...], Rows]:
+    """Rows by their values of ``columns``, groups in ascending order."""
+    found: dict[tuple[Any, ...], Rows] = defaultdict(list)
+    for row in rows:
+        found[tuple(row[column] for column in columns)].append(row)
+    return {key: found[key] for key in sorted(found)}
+
+
+def graph_names(graphs: Rows) -> dict[tuple[str, str], str]:
+    """What the page calls each graph, by (dataset, graph_hash): the hash tells two graphs of one name apart."""
+    often = Counter(row["dataset"] for row in graphs)
+    return {
+        (name, code): name if often[name] == 1 else f"{name} ({code[:8]})"
+        for name, code in ((row["dataset"], row["graph_hash"]) for row in graphs)
+    }
+
+
+def _sorted(rows: Iterable[Row], table: str) -> Rows:
+    """Rows in the order of their columns, left to right; empty values first."""
+    names = [column.name for column in TABLES[table]]
+    return sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in names])
+
+
+def _once(rows: Iterable[Row], table: str) -> Rows:
+    return _sorted({canonical(row): row for row in rows}.values(), table)
+
+
+def _machines(collection: Collection) -> Rows:
+    rows = []
+    for name in {entry.machine for entry in collection.entries}:
+        entries = [entry for entry in collection.entries if entry.machine == name]
+        records: list[Common] = [entry.record for entry in entries]
+        first = records[0]
+        rows.append(
+            {
+                "machine": name,
+                "cpu": first.machine.cpu,
+                "cores_min": min(record.machine.cores for record in records),
+                "cores_max": max(record.machine.cores for record in records),
+                "memory": round(first.machine.memory_bytes / GIB),
+                "gpus": _gpus(records),
+                "system": first.machine.system,
+                "versions": ", ".join(f"{name} {version}" for name, version in sorted(first.versions.items())),
+                "backends": ", ".join(sorted({record.backend for record in records})),
+                "timings": sum(isinstance(entry, Timing) for entry in entries),
+                "runs": sum(isinstance(entry, Run) for entry in entries),
+            }
+        )
+    return sorted(rows, key=lambda row: int(row["machine"][1:]))
+
+
+def _gpus(records: Iterable[Common]) -> str:
+    """Each model with the most GPUs that one job had of it."""
+    most: Counter[str] = Counter()
+    for record in records:
+        most |= Counter(record.machine.gpus)
+    return ", ".join(f"{count} x {model}" for model, count in sorted(most.items()))
+
+
+def _graphs(collection: Collection) -> Rows:
+    rows = []
+    for entry in collection.entries:
+        record = entry.record
+        share = record.arcs / record.nodes if record.nodes else 0.0
+        rows.append({**_graph(record), "nodes": record.nodes, "arcs": record.arcs, "arcs_per_node": share})
+    return _once(rows, "graphs")
+
+
+def _graph(record: Common) -> Row:
+    return {"dataset": record.dataset, "graph_hash": record.graph_hash}
+
+
+def _partitions(timings: Iterable[Timing]) -> Rows:
+    rows = []
+    for timing in timings:
+        record = timing.record
+        rows.append(
+            {
+                **_graph(record),
+                "scheme": record.scheme,
+                "direction": record.direction,
+                "pes": record.pes,
+                "imbalance": record.imbalance,
+                "edge_cut": record.edge_cut,
+                "edge_cut_share": record.edge_cut / record.arcs if record.arcs else 0.0,
+                "halo_rows": record.halo_rows,
+            }
+        )
+    return _once(rows, "partitions")
+
+
+def _oversubscribed(record: Common) -> bool:
+    return record.pes > (len(record.machine.gpus) or record.machine.cores)
+
+
+def shared(rows: Iterable[Row]) -> str:
+    """What PEs share where there are more of them than that; empty where no row is oversubscribed."""
+    beyond = [row for row in rows if row["oversubscribed"]]
+    if not beyond:
+        return ""
+    return "GPUs" if all(row["backend"] == "nvshmem" for row in beyond) else "cores"
+
+
+def _aggregate(timings: Iterable[Timing]) -> Rows:
+    rows = [_timing(timing) for timing in timings]
+    baseline = {
+        key: min(row["median"] for row in found)
+        for key, found in group(_sound(row for row in rows if row["pes"] == 1), *SETTING, "dim").items()
+    }
+    for row in rows:
+        one = baseline.get(tuple(row[column] for column in (*SETTING, "dim")))
+        row["speedup"] = one / row["median"] if one else None
+        row["efficiency"] = row["speedup"] / row["pes"] if one else None
+    for found in group(_sound(rows), *COMPARISON).values():
+        if len(found) > 1:
+            best = min(row["median"] for row in found)
+            reach = max(row["q3"] for row in found if row["median"] == best)
+            for row in found:
+                row["fastest"] = row["median"] == best
+                row["close"] = not row["fastest"] and row["q1"] <= reach
+    return _sorted(rows, "aggregate")
+
+
+def _sound(rows: Iterable[Row]) -> Rows:
+    """A wrong result wins nothing and is no baseline, however fast it was."""
+    return [row for row in rows if row["check"] != "failed"]
+
+
+def _timing(timing: Timing) -> Row:
+    record = timing.record
+    return {
+        **record.model_dump(include={column.name for column in TABLES["aggregate"]}),
+        "machine": timing.machine,
+        "label": timing.label,
+        "options": canonical(record.options),
+        "iterations": len(record.seconds),
+        "fastest": False,
+        "close": False,
+        "oversubscribed": _oversubscribed(record),
+        "bytes_pe_max": max(record.bytes_per_pe, default=0),
+        "equals": _equals(record),
+        "check": _check(record),
+    }
+
+
+def _equals(record: AggregateRecord) -> str:
+    if record.pes == 1:
+        return ""
+    volumes = {"V_CG": record.v_cg, "V_FR": record.v_fr, "V_FC": record.v_fc}
+    return ", ".join(name for name, volume in volumes.items() if volume == record.bytes_wire)
+
+
+def _check(record: AggregateRecord) -> str:
+    if record.error is None or record.tolerance is None:
+        return "not checked"
+    # Written so that an error that is not a number fails.
+    return "passed" if record.error <= record.tolerance else "failed"
+
+
+def _fastest(aggregate: Rows) -> Rows:
+    rows = []
+    for found in group(_sound(aggregate), *COMPARISON).values():
+        if len(found) < 2:
+            continue
+        first, second, *_ = sorted(found, key=lambda row: (row["median"], row["label"]))
+        kept = {column: first[column] for column in (*COMPARISON, "label", "median", "oversubscribed")}
+        ratio = second["median"] / first["median"]
+        close = second["q1"] <= first["q3"]
+        rows.append(kept | {"compared": len(found), "runner_up": second["label"], "ratio": ratio, "close": close})
+    return _sorted(rows, "fastest")
+
+
+def _checks(aggregate: Rows) -> Rows:
+    columns = ("machine", "dataset", "graph_hash", "backend", "dtype", "label")
+    rows = []
+    for key, found in group(aggregate, *columns).items():
+        count = Counter(row["check"] for row in found)
+        checked = [row for row in found if row["check"] != "not checked"]
+        # An error that is not a number is the worst of all.
+        worst = max((row["error"] for row in checked), key=lambda e: (math.isnan(e), e), default=None)
+        rows.append(
+            {
+                **dict(zip(columns, key, strict=True)),
+                "passed": count["passed"],
+                "failed": count["failed"],
+                "unchecked": count["not checked"],
+                "error": worst,
+                "tolerance": min((row["tolerance"] for row in checked), default=None),
+            }
+        )
+    return rows
+
+
+def _training(number: int, run: Run) -> Row:
+    record = run.record
+    return {
+        "run": number,
+        **record.model_dump(include={column.name for column in TABLES["training"]}),
+        "machine": run.machine,
+        "model_label": run.model_label,
+        "label": run.label,
+        "settings": canonical(record.settings),
+        "options": canonical(record.options),
+        "oversubscribed": _oversubscribed(record),
+    }
+
+
+def _accuracy(training: Rows) -> Rows:
+    columns = ("machine", "dataset", "graph_hash", "backend", "dtype", "model_label", "label", "pes")
+    rows = []
+    for key, found in group(training, *columns).items():
+        test = _values(found, "test_accuracy")
+        rows.append(
+            {
+                **dict(zip(columns, key, strict=True)),
+                "seeds": len(found),
+                "test_mean": statistics.fmean(test),
+                "test_deviation": statistics.stdev(test) if len(test) > 1 else None,
+                "test_min": min(test),
+                "test_max": max(test),
+                "validation_mean": statistics.fmean(_values(found, "validation_accuracy")),
+                "train_mean": statistics.fmean(_values(found, "train_accuracy")),
+                "epoch": statistics.median(_values(found, "median")),
+                "bytes_wire": max(row["bytes_wire"] for row in found),
+                "oversubscribed": any(row["oversubscribed"] for row in found),
+            }
+        )
+    return rows
+
+
+def _values(rows: Sequence[Row], column: str) -> list[float]:
+    return [row[column] for row in rows]

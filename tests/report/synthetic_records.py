@@ -1,0 +1,199 @@
+"""Made-up but plausible records: times follow bytes and arcs, so that the pages look like real ones."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mgg.record import METRICS_FILE, RUN_FILE, AggregateRecord, EpochRecord, Machine, TrainRecord, write_lines
+
+MACHINE = Machine(cpu="AMD EPYC 9654 96-Core Processor", cores=2, memory_bytes=8 * 2**30, system="Linux 6.1.0")
+OTHER = Machine(cpu="Intel Xeon Platinum 8480", cores=16, memory_bytes=64 * 2**30, system="Linux 6.8.0")
+VERSIONS = {
+    "python": "3.11.2",
+    "mgg": "0.1.0",
+    "numpy": "2.4.6",
+    "scipy": "1.17.0",
+    "numba": "0.65.0",
+    "mpich": "5.0.0",
+}
+GRAPHS = {"digits": (1797, 23_526), "cora": (2708, 10_556), "reddit-like": (23_296, 9_400_000)}
+TECHNIQUES = ("broadcast", "cola", "halo", "mgg")
+
+
+def aggregate(**changes: Any) -> AggregateRecord:
+    """One record, every field given; ``changes`` replace fields."""
+    seconds = changes.pop("seconds", [0.002, 0.004, 0.003])
+    q1, median, q3 = (float(value) for value in np.quantile(seconds, [0.25, 0.5, 0.75]))
+    fields: dict[str, Any] = {
+        "dataset": "cora",
+        "graph_hash": "c0" * 32,
+        "nodes": 2708,
+        "arcs": 10_556,
+        "technique": "halo",
+        "options": {},
+        "backend": "mpi",
+        "pes": 2,
+        "dtype": "fp32",
+        "machine": MACHINE,
+        "versions": VERSIONS,
+        "direction": "forward",
+        "dim": 16,
+        "scheme": "edge_balanced",
+        "imbalance": 1.02,
+        "edge_cut": 4000,
+        "halo_rows": 1500,
+        "warmup": 5,
+        "seconds": seconds,
+        "median": median,
+        "q1": q1,
+        "q3": q3,
+        "bytes_wire": 96_000,
+        "bytes_per_pe": [50_000, 46_000],
+        "v_cg": 173_312,
+        "v_fr": 256_000,
+        "v_fc": 96_000,
+        "error": 2.5e-7,
+        "tolerance": 1e-6,
+    }
+    return AggregateRecord(**(fields | changes))
+
+
+def sweep(
+    techniques: Sequence[str] = TECHNIQUES,
+    pes: Sequence[int] = (1, 2, 4),
+    dims: Sequence[int] = (16, 64),
+    graphs: Sequence[str] = tuple(GRAPHS),
+    **changes: Any,
+) -> list[AggregateRecord]:
+    """Records of every combination."""
+    records = []
+    for dataset in graphs:
+        nodes, arcs = GRAPHS.get(dataset, (50_000, 1_000_000))
+        for p in pes:
+            for dim in dims:
+                for index, technique in enumerate(techniques):
+                    records.append(_made(dataset, nodes, arcs, p, dim, technique, index, changes))
+    return records
+
+
+def _made(dataset: str, nodes: int, arcs: int, p: int, dim: int, technique: str, index: int, changes: dict[str, Any]):
+    draw = random.Random(f"{dataset} {p} {dim} {technique}")
+    cut = 0 if p == 1 else int(arcs * 0.3 * (1 - 1 / p))
+    halo = 0 if p == 1 else min(cut, int(nodes * 0.35 * (p - 1)))
+    volumes = {"v_cg": 4 * dim * nodes * (p - 1), "v_fr": 4 * dim * cut, "v_fc": 4 * dim * halo}
+    kind = {"broadcast": "v_cg", "mgg": "v_fr"}.get(technique, "v_fc")
+    slow = {"mgg": 1.8, "broadcast": 1.5, "cola": 1.25, "halo": 1.0}.get(technique, 1 + 0.07 * index)
+    base = 2e-5 + arcs * dim * 1.5e-10 * slow / min(p, 2) ** 0.9 + volumes[kind] * 2e-9
+    seconds = [base * (1 + 0.08 * abs(draw.gauss(0, 1))) for _ in range(20)]
+    options = {"ps": 16, "interleave": True} if technique == "mgg" else {}
+    each = [volumes[kind] // p] * (p - 1)
+    fields = {
+        "dataset": dataset,
+        "graph_hash": f"{sum(map(ord, dataset)):064x}"[::-1],
+        "nodes": nodes,
+        "arcs": arcs,
+        "technique": technique,
+        "options": options,
+        "pes": p,
+        "dim": dim,
+        "imbalance": 1 + 0.02 * (p - 1),
+        "edge_cut": cut,
+        "halo_rows": halo,
+        "seconds": seconds,
+        "bytes_wire": volumes[kind],
+        "bytes_per_pe": [*each, volumes[kind] - sum(each)],
+        "error": draw.uniform(0.5, 4) * 1e-7,
+        **volumes,
+    }
+    return aggregate(**(fields | changes))
+
+
+def train(**changes: Any) -> TrainRecord:
+    """One training record, every field given; ``changes`` replace fields."""
+    fields: dict[str, Any] = {
+        "dataset": "cora",
+        "graph_hash": f"{sum(map(ord, 'cora')):064x}"[::-1],
+        "nodes": 2708,
+        "arcs": 10_556,
+        "technique": "halo",
+        "options": {},
+        "backend": "mpi",
+        "pes": 2,
+        "dtype": "fp32",
+        "machine": MACHINE,
+        "versions": VERSIONS,
+        "model": "gcn",
+        "seed": 0,
+        "epochs": 200,
+        "settings": {"hidden": 16, "dropout": 0.5, "learning_rate": 0.01, "weight_decay": 0.0005},
+        "features": 1433,
+        "classes": 7,
+        "parameters": 23_063,
+        "loss": 0.52,
+        "best_epoch": 150,
+        "train_accuracy": 1.0,
+        "validation_accuracy": 0.79,
+        "test_accuracy": 0.815,
+        "median": 0.012,
+        "q1": 0.011,
+        "q3": 0.013,
+        "bytes_wire": 2_000_000,
+    }
+    return TrainRecord(**(fields | changes))
+
+
+def epochs(record: TrainRecord, top: float = 0.8) -> list[EpochRecord]:
+    """A falling loss and a rising accuracy."""
+    draw = random.Random(f"{record.dataset} {record.model} {record.seed}")
+    lines = []
+    for epoch in range(1, record.epochs + 1):
+        done = 1 - math.exp(-epoch / 25)
+        noise = draw.gauss(0, 0.01)
+        accuracy = min(1.0, max(0.0, 0.14 + (top - 0.14) * done + noise))
+        lines.append(
+            EpochRecord(
+                epoch=epoch,
+                loss=1.95 - 1.4 * done + 3 * abs(noise),
+                train_accuracy=min(1.0, accuracy + 0.15),
+                validation_accuracy=accuracy,
+                test_accuracy=accuracy + 0.01 if accuracy < 0.99 else accuracy,
+                seconds=0.012,
+            )
+        )
+    return lines
+
+
+def write_run(folder: Path, record: TrainRecord, lines: Sequence[EpochRecord] | None = None) -> Path:
+    """Write a run folder."""
+    folder.mkdir(parents=True)
+    (folder / RUN_FILE).write_text(record.model_dump_json())
+    write_lines(folder / METRICS_FILE, epochs(record) if lines is None else lines)
+    return folder
+
+
+def write_all(folder: Path) -> list[Path]:
+    """A whole experiment: 3 graphs, 4 techniques, 3 numbers of PEs, 2 widths, training with 3 seeds."""
+    paths = []
+    for dataset in GRAPHS:
+        for p in (1, 2, 4):
+            path = folder / "aggregate" / dataset / f"p{p}.jsonl"
+            write_lines(path, sweep(pes=[p], graphs=[dataset]))
+            paths.append(path)
+    for dataset in ("digits", "cora"):
+        for model in ("gcn", "gin"):
+            for p in (1, 2):
+                for seed in range(3):
+                    code = f"{sum(map(ord, dataset)):064x}"[::-1]
+                    nodes, arcs = GRAPHS[dataset]
+                    found = 0.81 + 0.003 * seed - (0.03 if model == "gin" else 0)
+                    names = {"dataset": dataset, "graph_hash": code, "nodes": nodes, "arcs": arcs, "model": model}
+                    scores = {"test_accuracy": found, "validation_accuracy": found - 0.02}
+                    record = train(**names, **scores, pes=p, seed=seed, bytes_wire=2_000_000 * (p - 1))
+                    paths.append(write_run(folder / "train" / dataset / f"{model}-halo-p{p}-s{seed}", record))
+    return paths

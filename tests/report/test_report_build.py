@@ -1,0 +1,160 @@
+"""The folder: same bytes for the same records, whole or not at all, one clear line for bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic_records import aggregate, sweep, train, write_all, write_run
+
+import mgg.report
+from mgg.errors import InputError, MachineError
+from mgg.record import write_lines
+from mgg.report.columns import TABLES
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture
+def records(tmp_path):
+    path = tmp_path / "in" / "a.jsonl"
+    write_lines(path, sweep(graphs=["cora"], dims=[16]))
+    return path
+
+
+def test_a_report_is_a_page_and_every_table_twice(records, tmp_path):
+    mgg.report.build([records], tmp_path / "deep" / "out", "t")
+    names = {f"{name}.{kind}" for name in TABLES for kind in ("csv", "parquet")}
+    assert set(snapshot(tmp_path / "deep" / "out")) == names | {"index.html"}
+
+
+def test_the_same_records_give_the_same_bytes_in_any_order(tmp_path):
+    paths = write_all(tmp_path / "in")
+    mgg.report.build(paths, tmp_path / "one", "t")
+    mgg.report.build([*paths[::-1], paths[0]], tmp_path / "two", "t")
+    assert snapshot(tmp_path / "one") == snapshot(tmp_path / "two")
+
+
+def test_another_process_gives_the_same_bytes(records, tmp_path):
+    mgg.report.build([records], tmp_path / "one", "t")
+    code = "import sys, mgg.report; mgg.report.build([sys.argv[1]], sys.argv[2], 't')"
+    environment = os.environ | {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
+    command = [sys.executable, "-c", code, str(records), str(tmp_path / "two")]
+    subprocess.run(command, check=True, env=environment, cwd=tmp_path)
+    assert snapshot(tmp_path / "one") == snapshot(tmp_path / "two")
+
+
+def test_an_earlier_report_is_replaced(records, tmp_path):
+    out = tmp_path / "out"
+    mgg.report.build([records], out, "first")
+    mgg.report.build([records], out, "second")
+    assert "<title>second</title>" in (out / "index.html").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+@pytest.mark.parametrize("step", ["pa.parquet.write_table", "_sync_all", "rename"])
+def test_a_failure_leaves_the_old_report_untouched(records, tmp_path, monkeypatch, step):
+    out = tmp_path / "out"
+    mgg.report.build([records], out, "first")
+    before = snapshot(out)
+
+    def full(self_or_table, *_):
+        if step != "rename" or self_or_table.name.endswith(".part"):
+            raise OSError(28, "No space left on device")
+        return real_rename(self_or_table, *_)
+
+    real_rename = Path.rename
+    place = {"_sync_all": "mgg.files._sync_all", "rename": "pathlib.Path.rename"}
+    monkeypatch.setattr(place.get(step, "pyarrow.parquet.write_table"), full)
+    with pytest.raises(MachineError, match=r"out: cannot be written: No space left on device"):
+        mgg.report.build([records], out, "second")
+    monkeypatch.undo()
+    assert snapshot(out) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_a_folder_of_other_things_is_refused(records, tmp_path):
+    out = tmp_path / "home"
+    out.mkdir()
+    (out / "thesis.tex").write_text("x")
+    (out / "index.html").write_text("a web site")
+    with pytest.raises(InputError, match=r"home: exists and is not an output of this command"):
+        mgg.report.build([records], out, "t")
+    assert snapshot(out) == {"index.html": b"a web site", "thesis.tex": b"x"}
+    with pytest.raises(InputError, match="exists and is not a folder"):
+        mgg.report.build([records], out / "thesis.tex", "t")
+
+
+def test_nothing_is_written_for_bad_input(records, tmp_path):
+    lines = records.read_text().splitlines()
+    lines[2] = lines[2][:40]
+    records.write_text("\n".join(lines))
+    with pytest.raises(InputError, match=r"a\.jsonl: line 3: not JSON"):
+        mgg.report.build([records], tmp_path / "out", "t")
+    assert not (tmp_path / "out").exists()
+
+
+def altered(record, **fields):
+    return json.dumps(json.loads(record.model_dump_json()) | fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"median": "fast"}, r"a\.jsonl: line 1: field median"),
+        ({"median": -1.0}, r"a\.jsonl: record 1: field (q1|median): -1\.0 is not a time"),
+        ({"q1": 9.0}, r"a\.jsonl: record 1: fields q1, median, q3 are not in ascending order"),
+        ({"pes": 0}, r"a\.jsonl: record 1: field pes: 0 is not a number of PEs"),
+        ({"surprise": 1}, r"a\.jsonl: line 1: field surprise"),
+    ],
+)
+def test_an_altered_record_is_named(tmp_path, fields, message):
+    path = tmp_path / "a.jsonl"
+    path.write_text(altered(aggregate(), **fields))
+    with pytest.raises(InputError, match=message):
+        mgg.report.build([path], tmp_path / "out", "t")
+
+
+def test_no_records(tmp_path):
+    with pytest.raises(InputError, match="no records given"):
+        mgg.report.build([], tmp_path / "out", "t")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(InputError, match=r"empty\.jsonl: holds no records"):
+        mgg.report.build([tmp_path / "empty.jsonl"], tmp_path / "out", "t")
+    with pytest.raises(InputError, match=r"absent\.jsonl: No such file"):
+        mgg.report.build([tmp_path / "absent.jsonl"], tmp_path / "out", "t")
+    with pytest.raises(InputError, match=r"holds no run\.json; give a run folder"):
+        mgg.report.build([tmp_path], tmp_path / "out", "t")
+
+
+def test_two_results_of_one_measurement_name_both_files(tmp_path):
+    write_lines(tmp_path / "a.jsonl", [aggregate(), aggregate(pes=4)])
+    write_lines(tmp_path / "b.jsonl", [aggregate(seconds=[0.5])])
+    with pytest.raises(
+        InputError, match=r"a\.jsonl and .*b\.jsonl: hold two different results .*technique halo"
+    ) as found:
+        mgg.report.build([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "out", "t")
+    assert "\n" not in str(found.value)
+    write_lines(tmp_path / "c.jsonl", [aggregate(), aggregate(seconds=[0.5])])
+    with pytest.raises(InputError, match=r"c\.jsonl: holds two different results"):
+        mgg.report.build([tmp_path / "c.jsonl"], tmp_path / "out", "t")
+
+
+def test_two_results_of_one_run_name_both_folders(tmp_path):
+    folders = [write_run(tmp_path / name, train(loss=loss)) for name, loss in (("r1", 0.5), ("r2", 0.6))]
+    with pytest.raises(InputError, match=r"r1 and .*r2: hold two different results"):
+        mgg.report.build(folders, tmp_path / "out", "t")
+
+
+def test_a_copy_of_a_record_counts_once(records, tmp_path):
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(records.read_bytes())
+    mgg.report.build([records], tmp_path / "one", "t")
+    mgg.report.build([records, copy], tmp_path / "two", "t")
+    assert snapshot(tmp_path / "one") == snapshot(tmp_path / "two")

@@ -1,0 +1,221 @@
+"""The page: complete, self-contained, escaped, and honest about what the records are worth."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+from synthetic_records import MACHINE, OTHER, aggregate, epochs, sweep, train, write_all, write_run
+
+import mgg.report
+from mgg.record import write_lines
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+ALLOWED_LINK = re.compile(r"^(#[\w-]+|\w+\.(csv|parquet))$")
+
+
+class Page(HTMLParser):
+    """Elements, ids, text and nesting of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture
+def page(tmp_path):
+    def make(records=(), runs=(), title="t"):
+        paths = [write_run(tmp_path / "in" / f"run-{n}", *run) for n, run in enumerate(runs)]
+        if records:
+            write_lines(tmp_path / "in" / "a.jsonl", records)
+            paths.append(tmp_path / "in" / "a.jsonl")
+        mgg.report.build(paths, tmp_path / "out", title)
+        return (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The page of a whole experiment."""
+    folder = tmp_path_factory.mktemp("whole")
+    mgg.report.build(write_all(folder / "in"), folder / "out", "Whole")
+    return (folder / "out" / "index.html").read_text(encoding="utf-8")
+
+
+def test_nothing_is_fetched_from_elsewhere(whole):
+    page = Page(whole)
+    assert not {tag for tag, _ in page.elements} & {"script", "link", "img", "iframe", "object", "embed", "base"}
+    for tag, attributes in page.elements:
+        assert not {"src", "srcset", "data", "action"} & set(attributes), tag
+        for name, value in attributes.items():
+            assert not name.startswith("on"), (tag, name)
+            if name == "href":
+                assert ALLOWED_LINK.match(value or ""), value
+            elif not name.startswith("xmlns"):
+                assert "://" not in (value or ""), (tag, name, value)
+    assert "@import" not in whole
+    assert not re.search(r"url\((?!#)", whole)
+
+
+def test_ids_are_unique_and_every_reference_has_its_target(whole):
+    page = Page(whole)
+    ids = Counter(attributes["id"] for _, attributes in page.elements if "id" in attributes)
+    assert [name for name, times in ids.items() if times > 1] == []
+    wanted = set(re.findall(r"url\(#([^)]*)\)", whole))
+    wanted |= {a["href"][1:] for _, a in page.elements if (a.get("href") or "").startswith("#")}
+    assert wanted <= set(ids)
+
+
+def test_headings_captions_and_figures_are_accessible(whole):
+    page = Page(whole)
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    assert len(page.named("caption")) == len(page.named("table"))
+    assert len(page.named("figcaption")) == len(page.named("svg")) == len(page.named("figure"))
+    assert all(len(svg["aria-label"]) > 40 and svg["role"] == "img" for svg in page.named("svg"))
+    assert page.named("html")[0]["lang"] == "en"
+
+
+def test_figures_take_their_colors_from_the_page(whole):
+    svgs = re.findall(r"<svg.*?</svg>", whole, re.S)
+    # 3 graphs: time and scaling for 2 widths, bytes for one; 2 graphs and 2 models: loss and accuracy.
+    assert len(svgs) == 3 * 5 + 2 * 2 * 2
+    for svg in svgs:
+        assert not re.search(r"#[0-9a-f]{6}\b(?!\))", re.sub(r'(id|href)="[^"]*"|url\([^)]*\)', "", svg)), svg[:200]
+    used = set(re.findall(r"var\((--\w+)\)", whole))
+    assert all(whole.count(f"{name}:") == 2 for name in used), "each color once for light, once for dark"
+
+
+def test_a_stranger_finds_the_main_findings(whole):
+    text = Page(whole).text
+    assert "MGG trains graph neural networks" in text
+    assert "72 timings of one aggregation: 4 techniques (broadcast, cola, halo and mgg)" in text
+    assert "Of 18 comparisons (graph, D, PEs) the fastest was halo in" in text
+    assert "cola and halo moved each needed row exactly once (V_FC)" in text
+    assert "broadcast moved exactly all rows to all PEs (V_CG)" in text
+    assert "72 of 72 checked results agree with a float64 product" in text
+    assert "81.3 ± 0.3 % of the test nodes right (gcn, mean of 3 seeds" in text
+    assert "Runs with 4 PEs had more PEs than the 2 cores of M1" in text
+    for term in ("PE", "Halo", "V_CG", "V_FR", "V_FC", "Speedup, efficiency"):
+        assert f"<dt>{term}</dt>" in whole
+
+
+def test_the_fastest_is_marked_in_table_and_figure(page):
+    found = {"halo": 1e-3, "cola": 3e-3}
+    text = page([aggregate(technique=name, pes=2, seconds=[time]) for name, time in found.items()])
+    assert re.findall(r'<td class="best">★ ([\d.]+)', text) == ["1.00"]
+    assert re.findall(r"<text[^>]*>([^<]*★[^<]*)</text>", text) == ["1.00 ★ fastest"]
+    assert "halo with 2 PEs and D = 16: 1.00 ms a product, 3.00 times faster than the next (cola)" in text
+
+
+def test_texts_from_records_are_escaped(page):
+    evil = "<script>alert('x')</script>$x^2${{7*7}}&amp;\"'"
+    changes = {"dataset": evil, "technique": f"{evil}T", "options": {"<b>": evil}}
+    records = [aggregate(**changes, pes=p) for p in (1, 2)] + [aggregate(**changes | {"technique": "halo"}, pes=2)]
+    machine = MACHINE.model_copy(update={"cpu": evil})
+    text = page(records, [(train(**changes | {"model": evil}, machine=machine),)], title=evil)
+    assert not {tag for tag, _ in Page(text).elements} & {"script", "b"}
+    assert Page(text).text.count("alert('x')") > 10
+    assert "{{7*7}}" in text
+    assert "&lt;script&gt;alert" in text
+
+
+def test_only_training_runs(page):
+    run = train(epochs=20)
+    text = Page(page([], [(run,), (train(seed=1, epochs=20),)])).text
+    assert "Training on cora" in text
+    assert "Result checks" not in text
+    assert "Fastest" not in text
+
+
+def test_only_timings(page):
+    text = Page(page(sweep(graphs=["cora"]))).text
+    assert "Graph cora" in text
+    assert "training run:" not in text
+    assert "Accuracy on" not in text
+
+
+def test_one_technique_on_one_pe(page):
+    text = Page(page([aggregate(pes=1, bytes_wire=0)])).text
+    assert "★ " not in text.replace("★ fastest of its D", "")
+    assert "Bytes on the wire V_CG" not in text
+
+
+def test_no_one_pe_time(page):
+    text = Page(page([aggregate(pes=2), aggregate(pes=4)])).text
+    assert "There is no sound time with 1 PE to compare with" in text
+
+
+@pytest.mark.parametrize(
+    ("records", "caution"),
+    [
+        ([aggregate(pes=1), aggregate(pes=1, machine=OTHER)], "These records come from 2 machines"),
+        ([aggregate(pes=8)], "Runs with 8 PEs had more PEs than the 2 cores of M1"),
+        ([aggregate(error=None, tolerance=None)], "1 timing came without a check"),
+        ([aggregate(error=1.0)], "1 result failed the check"),
+        ([aggregate(backend="simulated")], "threads of one process"),
+    ],
+)
+def test_cautions(page, records, caution):
+    assert caution in Page(page(records)).text
+
+
+def test_nothing_to_be_careful_about(page):
+    assert "Read with care" not in page([aggregate(pes=1), aggregate(pes=2)])
+
+
+def test_graphs_of_one_name_are_told_apart(page):
+    text = Page(page([aggregate(graph_hash=code * 32) for code in ("ab", "cd")])).text
+    assert "Graph cora (abababab)" in text
+    assert "Graph cora (cdcdcdcd)" in text
+
+
+def test_a_short_or_uneven_training_curve(page):
+    short = train(seed=1, epochs=1)
+    text = page([], [(train(epochs=5),), (short, epochs(short))])
+    assert "validation accuracy over epochs" in text
+
+
+def test_many_techniques_numbers_of_pes_and_widths(page):
+    techniques = [f"technique-with-a-long-name-number-{number}-of-many" for number in range(10)]
+    text = page(sweep(techniques, (1, 2, 3, 8), (1, 602), ["cora"]))
+    labels = re.findall(r"<text[^>]*>(technique[^<]*)</text>", text)
+    assert max(map(len, labels)) <= 26
+    assert len(set(labels)) == 10
+
+
+def test_many_runs_share_a_figure(page):
+    runs = [(train(technique=f"t{t}", pes=p, epochs=3),) for t in range(3) for p in (1, 2, 4)]
+    assert "t0, all numbers of PEs" in page([], runs)

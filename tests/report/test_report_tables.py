@@ -1,0 +1,208 @@
+"""The tables: numbers against ones worked out by hand, and their documentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic_records import GRAPHS, MACHINE, OTHER, aggregate, sweep, train, write_run
+
+from mgg.record import write_lines
+from mgg.report import build
+from mgg.report.collect import collect
+from mgg.report.columns import ABOUT, TABLES
+from mgg.report.tables import compute, to_arrow
+
+DOCS = Path(__file__).parents[2] / "docs" / "report.md"
+
+
+def tables(folder, records, runs=()):
+    paths = [write_run(folder / f"run-{number}", run) for number, run in enumerate(runs)]
+    if records:
+        write_lines(folder / "records.jsonl", records)
+        paths.append(folder / "records.jsonl")
+    return compute(collect(paths))
+
+
+def timed(technique, pes, median, **changes):
+    return aggregate(technique=technique, pes=pes, seconds=[0.9 * median, median, 1.1 * median], **changes)
+
+
+def by_label(rows):
+    return {(row["label"], row["pes"]): row for row in rows}
+
+
+def test_speedup_is_against_the_best_one_pe_time_of_any_technique(tmp_path):
+    records = [timed("halo", 1, 8.0), timed("mgg", 1, 10.0), timed("halo", 4, 4.0), timed("mgg", 4, 20.0)]
+    rows = by_label(tables(tmp_path, records)["aggregate"])
+    assert rows["halo", 1]["speedup"] == 1
+    assert rows["mgg", 1]["speedup"] == 0.8
+    assert (rows["halo", 4]["speedup"], rows["halo", 4]["efficiency"]) == (2, 0.5)
+    assert rows["mgg", 4]["speedup"] == pytest.approx(0.4)
+
+
+def test_speedup_is_unknown_without_one_pe_and_never_crosses_widths(tmp_path):
+    records = [timed("halo", 1, 8.0, dim=16), timed("halo", 2, 4.0, dim=64)]
+    rows = by_label(tables(tmp_path, records)["aggregate"])
+    assert rows["halo", 2]["speedup"] is None
+    assert rows["halo", 2]["efficiency"] is None
+
+
+def test_fastest_and_close(tmp_path):
+    records = [timed("halo", 2, 1.0), timed("cola", 2, 1.05), timed("mgg", 2, 3.0)]
+    found = tables(tmp_path, records)
+    rows = by_label(found["aggregate"])
+    assert [rows[name, 2]["fastest"] for name in ("halo", "cola", "mgg")] == [True, False, False]
+    assert [rows[name, 2]["close"] for name in ("halo", "cola", "mgg")] == [False, True, False]
+    (winner,) = found["fastest"]
+    assert (winner["label"], winner["runner_up"], winner["compared"], winner["close"]) == ("halo", "cola", 3, True)
+    assert winner["ratio"] == pytest.approx(1.05)
+
+
+@given(st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=8))
+def test_the_fastest_has_the_smallest_median(tmp_path_factory, medians):
+    records = [timed(f"t{number}", 2, median) for number, median in enumerate(medians)]
+    rows = tables(tmp_path_factory.mktemp("records"), records)["aggregate"]
+    smallest = min(row["median"] for row in rows)
+    assert all(row["fastest"] == (row["median"] == smallest) for row in rows)
+    assert not any(row["fastest"] and row["close"] for row in rows)
+
+
+def test_one_technique_alone_is_not_called_the_fastest(tmp_path):
+    found = tables(tmp_path, [timed("halo", 1, 1.0), timed("halo", 2, 1.0)])
+    assert not any(row["fastest"] for row in found["aggregate"])
+    assert found["fastest"] == []
+
+
+def test_a_wrong_result_never_wins_and_is_no_baseline(tmp_path):
+    records = [timed("bad", 1, 0.1, error=2e-6), timed("halo", 1, 1.0), timed("mgg", 1, 2.0)]
+    found = tables(tmp_path, records)
+    rows = by_label(found["aggregate"])
+    assert rows["bad", 1]["check"] == "failed"
+    assert not rows["bad", 1]["fastest"]
+    assert rows["halo", 1]["fastest"]
+    assert rows["halo", 1]["speedup"] == 1
+    assert [row["failed"] for row in found["checks"]] == [1, 0, 0]
+
+
+def test_unchecked_results_are_counted_apart(tmp_path):
+    records = [aggregate(pes=1), aggregate(pes=2, error=None, tolerance=None), aggregate(pes=4, error=9e-7)]
+    (row,) = tables(tmp_path, records)["checks"]
+    assert (row["passed"], row["failed"], row["unchecked"]) == (2, 0, 1)
+    assert (row["error"], row["tolerance"]) == (9e-7, 1e-6)
+
+
+def test_bytes_name_the_volumes_that_they_equal(tmp_path):
+    volumes = {"v_cg": 300, "v_fr": 100, "v_fc": 100}
+    records = [
+        aggregate(technique="broadcast", bytes_wire=300, bytes_per_pe=[100, 200], **volumes),
+        aggregate(technique="halo", bytes_wire=100, bytes_per_pe=[100, 0], **volumes),
+        aggregate(technique="odd", bytes_wire=99, bytes_per_pe=[], **volumes),
+        aggregate(technique="one", pes=1, bytes_wire=0, bytes_per_pe=[0], v_cg=0, v_fr=0, v_fc=0),
+    ]
+    rows = {row["technique"]: row for row in tables(tmp_path, records)["aggregate"]}
+    assert {name: row["equals"] for name, row in rows.items()} == {
+        "broadcast": "V_CG",
+        "halo": "V_FR, V_FC",
+        "odd": "",
+        "one": "",
+    }
+    assert [rows[name]["bytes_pe_max"] for name in ("broadcast", "odd")] == [200, 0]
+
+
+def test_options_are_named_only_where_a_comparison_needs_them(tmp_path):
+    mixed = [aggregate(technique="mgg", options={"ps": ps, "wpb": 4}) for ps in (16, 32)]
+    tuned = [aggregate(technique="cola", pes=p, options={"fusion": p > 2}) for p in (2, 4)]
+    rows = tables(tmp_path, [*mixed, *tuned])["aggregate"]
+    assert sorted({row["label"] for row in rows}) == ["cola", "mgg (ps=16)", "mgg (ps=32)"]
+    assert '{"ps": 32, "wpb": 4}' in [row["options"] for row in rows]
+
+
+def test_machines_differ_by_hardware_and_software_not_by_granted_cores(tmp_path):
+    few = MACHINE.model_copy(update={"cores": 1, "memory_bytes": MACHINE.memory_bytes - 4096})
+    gpus = OTHER.model_copy(update={"gpus": ["NVIDIA H200"] * 2})
+    records = [aggregate(pes=1, machine=few), aggregate(pes=4), aggregate(pes=2, machine=gpus)]
+    found = tables(tmp_path, [*records, aggregate(pes=8, versions={"mgg": "9"})])
+    assert [row["machine"] for row in found["machines"]] == ["M1", "M2", "M3"]
+    assert {(row["cores_min"], row["cores_max"]) for row in found["machines"]} == {(1, 2), (2, 2), (16, 16)}
+    assert [row["gpus"] for row in found["machines"]] == ["", "", "2 x NVIDIA H200"]
+    assert {row["pes"]: row["oversubscribed"] for row in found["aggregate"]} == {1: False, 2: False, 4: True, 8: True}
+
+
+def test_times_of_two_machines_are_never_compared(tmp_path):
+    records = [timed("halo", 1, 1.0), timed("mgg", 1, 2.0, machine=OTHER), timed("halo", 2, 2.0, machine=OTHER)]
+    found = tables(tmp_path, records)
+    assert found["fastest"] == []
+    assert {(row["label"], row["pes"]): row["speedup"] for row in found["aggregate"]} == {
+        ("halo", 1): 1,
+        ("mgg", 1): 1,
+        ("halo", 2): 1,
+    }
+
+
+def test_accuracy_is_the_mean_over_seeds(tmp_path):
+    runs = [train(seed=seed, test_accuracy=score) for seed, score in enumerate((0.80, 0.82, 0.84))]
+    rows = tables(tmp_path, [], [*runs, train(pes=1, test_accuracy=0.5)])["accuracy"]
+    one, three = rows
+    assert (one["seeds"], one["test_mean"], one["test_deviation"]) == (1, 0.5, None)
+    assert three["seeds"] == 3
+    assert three["test_mean"] == pytest.approx(0.82)
+    assert three["test_deviation"] == pytest.approx(0.02)
+    assert (three["test_min"], three["test_max"]) == (0.80, 0.84)
+
+
+def test_models_with_other_settings_are_told_apart(tmp_path):
+    runs = [train(settings={"hidden": hidden, "dropout": 0.5}) for hidden in (16, 64)]
+    rows = tables(tmp_path, [], runs)["accuracy"]
+    assert [row["model_label"] for row in rows] == ["gcn (hidden=16)", "gcn (hidden=64)"]
+
+
+def test_epochs_refer_to_their_run(tmp_path):
+    found = tables(tmp_path, [], [train(seed=seed, epochs=3) for seed in (0, 1)])
+    assert [(row["run"], row["epoch"]) for row in found["epochs"]] == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
+    assert [row["run"] for row in found["training"]] == [1, 2]
+
+
+def test_graphs_and_partitions_are_listed_once(tmp_path):
+    found = tables(tmp_path, sweep())
+    assert len(found["graphs"]) == len(GRAPHS)
+    assert len(found["partitions"]) == 3 * len(GRAPHS)
+    row = found["graphs"][0]
+    assert (row["dataset"], row["arcs_per_node"]) == ("cora", 10_556 / 2708)
+
+
+@pytest.mark.parametrize("runs", [[], [train(seed=seed) for seed in range(2)]])
+def test_every_row_has_exactly_the_documented_columns(tmp_path, runs):
+    for name, rows in tables(tmp_path, sweep(), runs).items():
+        names = [column.name for column in TABLES[name]]
+        assert all(sorted(row) == sorted(names) for row in rows), name
+        assert to_arrow(name, rows).column_names == names
+
+
+def test_csv_and_parquet_hold_the_same_table(tmp_path):
+    write_lines(tmp_path / "a.jsonl", sweep(graphs=["cora"]))
+    build([tmp_path / "a.jsonl", write_run(tmp_path / "run", train(epochs=5))], tmp_path / "out", "t")
+    for name in TABLES:
+        table = pa.parquet.read_table(tmp_path / "out" / f"{name}.parquet")
+        types = pa.csv.ConvertOptions(column_types=table.schema, strings_can_be_null=False)
+        again = pa.csv.read_csv(tmp_path / "out" / f"{name}.csv", convert_options=types)
+        assert again.to_pylist() == table.to_pylist(), name
+        assert all(field.metadata[b"description"] for field in table.schema)
+
+
+def test_docs_name_every_column():
+    documented: dict[str, list[tuple[str, ...]]] = {}
+    for line in DOCS.read_text(encoding="utf-8").splitlines():
+        if line.startswith("### "):
+            rows = documented.setdefault(line.removeprefix("### "), [])
+        elif line.startswith("| `"):
+            cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            rows.append((cells[0].strip("`"), cells[1], cells[2].removeprefix("-"), cells[3]))
+    assert documented == {name: [tuple(column) for column in columns] for name, columns in TABLES.items()}
+    assert list(ABOUT) == list(TABLES)
