@@ -66,7 +66,9 @@ class AggregateConfig(Section):
     dims: list[Dim] = Field(default_factory=lambda: [16, 64], min_length=1, description="embedding columns to compare")
     dtype: Literal["fp32"] = Field("fp32", description="type of the embeddings")
     transpose: bool = Field(False, description="time the transposed (backward) product instead of the forward one")
-    backend: Backend = Field("auto", description="auto: mpi under mpiexec or srun, else simulated")
+    backend: Backend = Field(
+        "auto", description="auto: mpi for ranks of mpiexec or srun and for one PE, else simulated"
+    )
     warmup: int = Field(5, ge=0, description="products before the timed ones")
     iterations: int = Field(20, ge=1, description="timed products")
     check: bool = Field(True, description="compare every result with a float64 product before it is timed")
@@ -88,7 +90,9 @@ class TrainConfig(Section):
         default_factory=lambda: [0], min_length=1, description="seeds of weights and dropout"
     )
     epochs: int = Field(200, ge=1, description="passes over the graph")
-    backend: Backend = Field("auto", description="auto: mpi under mpiexec or srun, else simulated")
+    backend: Backend = Field(
+        "auto", description="auto: mpi for ranks of mpiexec or srun and for one PE, else simulated"
+    )
     checkpoint_every: float = Field(60, gt=0, description="seconds between checkpoints")
     settings: dict[Name, dict[Name, Scalar]] = Field(
         default_factory=dict,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -41,11 +42,24 @@ def mpi_runs() -> bool:
     return job_size() > 1 and "mgg.backend.mpi" in sys.modules
 
 
-def resolve(backend: str) -> str:
-    """The backend that ``auto`` stands for in this process: mpi under a launcher of several ranks, else simulated."""
-    if backend == "auto":
-        return "mpi" if job_size() > 1 else "simulated"
-    return backend
+def resolve(backend: str, pes: int) -> str:
+    """The backend that ``auto`` stands for: mpi for the ranks of a launcher and for a single PE, else simulated.
+
+    A single PE takes mpi where there is one, so that its times belong to the same series as those of more ranks.
+    """
+    if backend != "auto":
+        return backend
+    if job_size() > 1:
+        return "mpi"
+    return "mpi" if pes == 1 and _has_mpi() else "simulated"
+
+
+def _has_mpi() -> bool:
+    try:
+        importlib.import_module("mgg.backend.mpi")
+    except (ImportError, RuntimeError):
+        return False
+    return True
 
 
 def launch(backend: str, pes: int, program: Callable[[World], T]) -> list[T]:
@@ -58,7 +72,7 @@ def launch(backend: str, pes: int, program: Callable[[World], T]) -> list[T]:
         InputError: the job has another number of ranks than ``pes``.
         MachineError: mpi4py finds no MPI library.
     """
-    backend = resolve(backend)
+    backend = resolve(backend, pes)
     if backend == "simulated":
         from mgg.backend import simulated
 

@@ -17,6 +17,8 @@ from mgg.record import Machine, my_cores, this_machine
 
 #: Seconds after which a PE that waits for others gives up with a PeError: nothing hangs.
 DEFAULT_TIMEOUT = 600.0
+#: Threads of a CPU PE's dense products: a PE is one core, and its bits do not depend on the machine's cores or load.
+THREADS_PER_PE = 1
 
 
 @dataclass

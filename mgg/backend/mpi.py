@@ -15,8 +15,7 @@ import numpy as np
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
-from mgg.backend.api import DEFAULT_TIMEOUT, Counters, SymmetricArray, World
-from mgg.backend.cores import threads_per_pe
+from mgg.backend.api import DEFAULT_TIMEOUT, THREADS_PER_PE, Counters, SymmetricArray, World
 from mgg.errors import InputError, PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -56,7 +55,6 @@ class MpiWorld:
         self.counters = Counters()
         self._timeout = timeout
         host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-        self.pes_per_host = host.Get_size()
         self._host: MPI.Intracomm = host if shared_memory else comm.Split(self.rank)  # type: ignore[assignment]
         self._windows: list[_Windows] = []
         self._sends: list[MPI.Request] = []
@@ -201,7 +199,7 @@ def run(pes: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEOU
         raise error
     # MGG_MPI_SHARED_MEMORY=0 makes ranks of one host talk as ranks of different hosts do.
     world = MpiWorld(comm, timeout, os.environ.get("MGG_MPI_SHARED_MEMORY", "1") != "0")
-    with threadpool_limits(threads_per_pe(world.pes_per_host)):
+    with threadpool_limits(THREADS_PER_PE):
         result = program(world)
         world.close()
     return [result]

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mgg.backend.api import DEFAULT_TIMEOUT, Counters, SymmetricArray, World
-from mgg.backend.cores import threads_per_pe
+from mgg.backend.api import DEFAULT_TIMEOUT, THREADS_PER_PE, Counters, SymmetricArray, World
 from mgg.errors import PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -156,7 +155,7 @@ def run(size: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEO
             failures.append(error)
             shared.fail()
 
-    with threadpool_limits(threads_per_pe(size)):
+    with threadpool_limits(THREADS_PER_PE):
         threads = [threading.Thread(target=pe, args=(rank,), name=f"PE {rank}", daemon=True) for rank in range(size)]
         for thread in threads:
             thread.start()

@@ -136,10 +136,13 @@ def test_another_number_of_ranks_than_pes_is_refused(name):
 def test_auto_takes_threads_without_a_launcher(monkeypatch):
     for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(name, raising=False)
-    assert backend.resolve("auto") == "simulated"
+    assert backend.resolve("auto", 2) == "simulated"
+    assert backend.resolve("auto", 1) == "mpi"
+    monkeypatch.setattr(backend, "_has_mpi", lambda: False)
+    assert backend.resolve("auto", 1) == "simulated"
     monkeypatch.setenv("PMI_SIZE", "2")
-    assert backend.resolve("auto") == "mpi"
-    assert backend.resolve("simulated") == "simulated"
+    assert backend.resolve("auto", 2) == "mpi"
+    assert backend.resolve("simulated", 2) == "simulated"
 
 
 @pytest.mark.mpi
