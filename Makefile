@@ -1,0 +1,64 @@
+# make demo, make test: both do all the set-up themselves, into .venv. Killed at any moment, the next call goes on.
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+# A killed make takes what it started along: leftovers would write beside the next run.
+TIED := exec $(shell command -v setpriv >/dev/null && echo setpriv --pdeathsig KILL --)
+WORKERS ?= 2
+export PATH := $(abspath $(BIN)):$(PATH)
+
+.PHONY: help demo test lint schema constraints clean distclean runtime-environment dev-environment
+
+help:
+	@echo "make demo         set up, then take small graphs through every stage: results/report/index.html"
+	@echo "make test         set up, then run the tests (WORKERS=2 at once)"
+	@echo "make lint         set up, then run every linter"
+	@echo "make schema       write workflow/schemas/config.schema.yaml anew from mgg/config.py"
+	@echo "make constraints  resolve constraints.txt anew from pyproject.toml"
+	@echo "make clean        remove results and caches;  make distclean: the environment too"
+
+demo: runtime-environment
+	@$(TIED) snakemake --profile profiles/local
+	@echo "Done: open results/report/index.html in a browser."
+
+test: dev-environment
+	@$(TIED) pytest -n $(WORKERS) --dist worksteal
+
+lint: dev-environment
+	ruff check .
+	ruff format --check .
+	mypy
+	lint-imports
+	snakefmt --check Snakefile workflow
+	snakemake --lint
+	pre-commit validate-config
+
+schema: dev-environment
+	python workflow/schemas/generate.py
+
+# uv resolves for all Python versions at once, as pip cannot; pyproject.toml, [tool.uv], says for which platform.
+constraints: dev-environment
+	sed -n '/^#/p' constraints.txt > constraints.part
+	python -m venv $(VENV).uv
+	$(VENV).uv/bin/pip install --quiet uv
+	$(VENV).uv/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links pyproject.toml | \
+		sed -E -e "s/ and implementation_name.*//" -e "s/ (;|and) python_full_version < '3\.14'//" >> constraints.part
+	mv constraints.part constraints.txt
+	rm -rf $(VENV).uv
+
+clean:
+	rm -rf results .snakemake .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -not -path "./$(VENV)/*" -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV) $(VENV).lock $(VENV).uv
+
+runtime-environment:
+	@test -n "$(PYTHON)" || { echo "error: MGG needs Python 3.11 or newer (python3.13, python3.12, python3.11 or python3)"; exit 1; }
+	@$(TIED) $(PYTHON) tools/venv.py $(VENV)
+
+dev-environment:
+	@test -n "$(PYTHON)" || { echo "error: MGG needs Python 3.11 or newer (python3.13, python3.12, python3.11 or python3)"; exit 1; }
+	@$(TIED) $(PYTHON) tools/venv.py $(VENV) dev

@@ -1,0 +1,78 @@
+"""mgg/record.py: records survive the disk; a broken one is named by file, line and field."""
+
+import json
+
+import pytest
+
+from mgg import record
+from mgg.errors import InputError, MachineError
+
+AGGREGATE = {
+    "dataset": "digits", "graph_hash": "0" * 64, "nodes": 3, "arcs": 4, "technique": "halo", "options": {},
+    "backend": "mpi", "pes": 2, "dtype": "fp32", "direction": "forward", "dim": 16, "scheme": "edge_balanced",
+    "imbalance": 1.0, "edge_cut": 2, "halo_rows": 2, "warmup": 1, "seconds": [0.1, 0.2], "median": 0.15, "q1": 0.1,
+    "q3": 0.2, "bytes_wire": 128, "bytes_per_pe": [64, 64], "v_cg": 192, "v_fr": 128, "v_fc": 128, "error": 1e-8,
+    "tolerance": 1e-6,
+}  # fmt: skip
+
+
+@pytest.fixture
+def made() -> record.AggregateRecord:
+    return record.AggregateRecord(**AGGREGATE, machine=record.this_machine(), versions=record.these_versions())
+
+
+def test_records_survive_the_disk(tmp_path, made):
+    path = tmp_path / "new" / "p2.jsonl"
+    record.write_lines(path, [made, made])
+    assert record.read_lines(path, record.AggregateRecord) == [made, made]
+    assert [file.name for file in path.parent.iterdir()] == ["p2.jsonl"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, made, monkeypatch):
+    path = tmp_path / "p2.jsonl"
+    record.write_lines(path, [made])
+    before = path.read_bytes()
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(MachineError, match="No space left"):
+        record.write_lines(path, [made, made])
+    assert path.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pes": "two"}, "line 2: field pes"),
+        ({"unknown": 1}, "line 2: field unknown"),
+        ({"seconds": []}, "line 2: field seconds"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_line(tmp_path, made, change, message):
+    path = tmp_path / "p2.jsonl"
+    good = json.loads(made.model_dump_json())
+    path.write_text(f"{json.dumps(good)}\n{json.dumps(good | change)}\n")
+    with pytest.raises(InputError, match=message):
+        record.read_lines(path, record.AggregateRecord)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"", "holds no records"), (b"{", "line 1: not JSON"), (b"\xff\xfe", "not UTF-8 text")]
+)
+def test_a_file_that_is_no_record_is_refused(tmp_path, content, message):
+    path = tmp_path / "p2.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        record.read_lines(path, record.AggregateRecord)
+
+
+def test_a_missing_run_names_its_file(tmp_path):
+    with pytest.raises(InputError, match=r"run\.json: No such file"):
+        record.read_run(tmp_path)
+
+
+def test_the_machine_is_described():
+    machine = record.this_machine(gpus=["H200"])
+    assert machine.cores >= 1
+    assert machine.memory_bytes > 2**20
+    assert machine.gpus == ["H200"]
+    assert {"python", "numpy", "mgg"} <= set(record.these_versions())

@@ -1,0 +1,83 @@
+"""mgg/config.py and what is derived from it."""
+
+import runpy
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.workflow import ROOT
+
+from mgg import config
+from mgg.errors import InputError
+
+
+def test_the_schema_file_is_what_the_code_generates():
+    generate = runpy.run_path(str(ROOT / "workflow/schemas/generate.py"))
+    assert generate["TARGET"].read_text(encoding="utf-8") == generate["text"](), "run make schema"
+
+
+def test_the_default_config_states_every_field():
+    values = yaml.safe_load((ROOT / "config/config.yaml").read_text(encoding="utf-8"))
+    assert config.validate(values)
+    assert set(values) == set(config.Config.model_fields)
+    for name, section in values.items():
+        if isinstance(section, dict):
+            assert set(section) == set(config.Config.model_fields[name].annotation.model_fields), name
+
+
+def test_every_field_is_described():
+    def walk(schema: dict) -> None:
+        for name, field in schema.get("properties", {}).items():
+            assert "description" in field or "$ref" in field, name
+
+    schema = config.Config.model_json_schema()
+    for part in [schema, *schema["$defs"].values()]:
+        walk(part)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"agregate": {}}, "config: agregate: unknown field; did you mean aggregate?"),
+        ({"aggregate": []}, "config: aggregate: input should be a valid dictionary"),
+        ({"train": {"datasets": ["cora"]}}, "train.datasets: 'cora' is not in graph.datasets (digits)"),
+        ({"graph": {"datasets": {"digits": {"scale": -1}}}}, "graph.datasets.digits.scale"),
+        ({"graph": {"datasets": {"a b": {}}}}, "graph.datasets.a b"),
+        ({"results": ""}, "config: results: "),
+    ],
+)
+def test_a_wrong_field_is_named_in_one_line(values: dict, message: str):
+    with pytest.raises(InputError) as error:
+        config.validate(values)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_load_names_the_file(tmp_path):
+    with pytest.raises(InputError, match=r"none\.yaml: no such config file"):
+        config.load(tmp_path / "none.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [1")
+    with pytest.raises(InputError, match=r"broken.yaml: not readable as YAML: .*line 1"):
+        config.load(broken)
+    broken.write_text("- 1")
+    with pytest.raises(InputError, match="expected a mapping of sections, found list"):
+        config.load(broken)
+    broken.write_text("")
+    assert config.load(broken) == config.Config()
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+trees = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from([*config.Config.model_fields, "other"]), trees, max_size=4))
+def test_any_mapping_is_accepted_or_refused_in_one_line(values: dict):
+    try:
+        config.validate(values)
+    except InputError as error:
+        assert str(error)

@@ -1,0 +1,77 @@
+"""tools/venv.py: an interrupted set-up is completed by the next one."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from support.workflow import ROOT
+
+
+class Installer:
+    """tools/venv.py with commands that are written down instead of run; the one numbered ``dies`` is interrupted."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
+        spec = importlib.util.spec_from_file_location("venv_tool", ROOT / "tools" / "venv.py")
+        self.tool = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.tool)
+        self.folder, self.monkeypatch = folder, monkeypatch
+        self.dies: int | None = None
+        monkeypatch.setattr(self.tool, "_run", self._run)
+
+    def _run(self, command: list[str], complaint: str) -> None:
+        if len(self.commands) == self.dies:
+            raise KeyboardInterrupt
+        self.commands.append("venv" if "venv" in command else "pip " + command[-1].rpartition("/")[2])
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / f"made by {self.commands[-1]}").touch()
+
+    def __call__(self, *extras: str, dies: int | None = None) -> list[str]:
+        """What the tool runs for these extras."""
+        self.commands: list[str] = []
+        self.dies = dies
+        self.monkeypatch.setattr(sys, "argv", ["venv.py", str(self.folder), *extras])
+        if dies is None:
+            self.tool.main()
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                self.tool.main()
+        return self.commands
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installer:
+    return Installer(tmp_path / ".venv", monkeypatch)
+
+
+def test_nothing_is_done_twice(install: Installer):
+    assert install() == ["venv", f"pip {ROOT.name}"]
+    assert install() == []
+
+
+def test_an_extra_is_added_and_kept(install: Installer):
+    install()
+    assert install("dev") == [f"pip {ROOT.name}[dev]"]
+    assert install() == []
+    assert install("dev") == []
+
+
+@pytest.mark.parametrize("dies", [0, 1])
+def test_an_unfinished_environment_is_thrown_away(install: Installer, dies: int):
+    install(dies=dies)
+    install.folder.mkdir(exist_ok=True)
+    (install.folder / "half").touch()
+    assert install() == ["venv", f"pip {ROOT.name}"]
+    assert not (install.folder / "half").exists()
+
+
+def test_an_interrupted_addition_starts_afresh(install: Installer):
+    install()
+    install("dev", dies=0)
+    assert install() == ["venv", f"pip {ROOT.name}"]
+
+
+def test_other_requirements_bring_it_up_to_date(install: Installer):
+    install("dev")
+    install.monkeypatch.setattr(install.tool, "_key", lambda folder: "another")
+    assert install() == [f"pip {ROOT.name}[dev]"]

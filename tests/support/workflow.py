@@ -1,0 +1,80 @@
+"""Runs the real snakemake, with the real mgg, in a folder of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Small enough that all stages take seconds, and with every kind of job: generated, one PE, several PEs, training.
+TINY = {
+    "graph": {"datasets": {"planted": {"scale": 0.05}}},
+    "partition": {"pes": [1, 2]},
+    "aggregate": {"techniques": ["halo"], "dims": [4], "warmup": 1, "iterations": 2},
+    "train": {"datasets": ["planted"], "models": ["gcn"], "pes": [2], "epochs": 3},
+}
+
+
+class Folder:
+    """A working folder with the default config and an overlay, ``tiny.yaml``."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.results = path / "results"
+        shutil.copytree(ROOT / "config", path / "config")
+        self.overlay(TINY)
+
+    def overlay(self, values: dict, name: str = "tiny.yaml") -> Path:
+        """Write a config file."""
+        file = self.path / name
+        file.write_text(yaml.safe_dump(values), encoding="utf-8")
+        return file
+
+    def command(self, *arguments: str, profile: str = "local", overlay: str | None = "tiny.yaml") -> list[str]:
+        """The snakemake command line."""
+        base = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--nocolor"]
+        files = ["--configfile", overlay] if overlay else []
+        return [*base, "--profile", str(ROOT / "profiles" / profile), *files, *arguments]
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        """No launcher's variables, and the installation under test first."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PMI_", "SLURM_"))}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return kept | {"PATH": path} | changes
+
+    def run(self, *arguments: str, env: dict[str, str] | None = None, **options: str | None):
+        """Run snakemake to its end; output and errors come together."""
+        return subprocess.run(
+            self.command(*arguments, **options),
+            cwd=self.path,
+            env=env or self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen:
+        """Start snakemake and leave it running; its output goes to ``run.log``."""
+        with (self.path / "run.log").open("w") as log:
+            return subprocess.Popen(
+                self.command(*arguments),
+                cwd=self.path,
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+
+def job_counts(output: str) -> dict[str, int]:
+    """The table of jobs that snakemake prints."""
+    lines = output[output.index("Job stats:") :].splitlines()[3:]
+    rows = [line.split() for line in lines[: lines.index("")]]
+    return {name: int(count) for name, count in rows}

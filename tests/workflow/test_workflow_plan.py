@@ -1,0 +1,125 @@
+"""What the workflow would do: nothing is computed here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.workflow import ROOT, Folder, job_counts
+
+
+def test_default_config_runs_every_stage_for_every_combination(folder: Folder):
+    run = folder.run("--dry-run", overlay=None)
+    assert run.returncode == 0, run.stdout
+    assert job_counts(run.stdout) == {
+        "retrieve": 1,  # digits; products-like is generated
+        "graph": 1,
+        "generate": 1,
+        "partition": 6,  # 2 data sets, 3 numbers of PEs
+        "layout": 6,
+        "aggregate": 6,
+        "train": 4,  # digits: 2 models, 2 numbers of PEs
+        "report": 1,
+        "default": 1,
+        "total": 27,
+    }
+    assert not folder.results.exists(), "a dry run must not write"
+
+
+def test_ranks_start_with_mpiexec_only_where_there_are_several(folder: Folder):
+    shown = folder.run("--dry-run").stdout
+    assert "mpiexec -n 2 mgg aggregate results/layout/planted/p2" in shown
+    assert "mpiexec -n 2 mgg train results/layout/planted/p2" in shown
+    assert "mpiexec -n 1" not in shown
+    folder.overlay({"aggregate": {"backend": "simulated"}, "train": {"models": []}}, "simulated.yaml")
+    simulated = folder.run("--dry-run", overlay="simulated.yaml").stdout
+    assert "mgg aggregate results/layout/digits/p2" in simulated
+    assert "mpiexec -n" not in simulated
+
+
+def test_overlay_replaces_lists_and_data_sets_and_keeps_the_rest(folder: Folder):
+    folder.overlay(
+        {"graph": {"datasets": {"reddit-like": {"scale": 0.001}}}, "partition": {"pes": [3]}, "train": {"models": []}},
+        "experiment.yaml",
+    )
+    run = folder.run("--dry-run", overlay="experiment.yaml")
+    assert run.returncode == 0, run.stdout
+    assert job_counts(run.stdout) == {
+        "generate": 1, "partition": 1, "layout": 1, "aggregate": 1, "report": 1, "default": 1, "total": 6,
+    }  # fmt: skip
+    assert "mgg generate reddit-like --out results/graph/reddit-like --scale 0.001" in run.stdout
+    assert "--technique mgg,broadcast,cola,halo --dim 16,64" in run.stdout
+
+
+def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Folder):
+    datasets = {"digits": {}, "web-like": {"scale": 0.001}, "planted": {}}
+    folder.overlay({"graph": {"datasets": datasets}, "train": {"datasets": None}}, "all.yaml")
+    shown = folder.run("--dry-run", overlay="all.yaml").stdout
+    assert job_counts(shown)["train"] == 8
+    assert "mgg train results/layout/web-like" not in shown
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"partition": {"pez": [1]}}, "config: partition.pez: unknown field; did you mean pes?"),
+        ({"aggregate": {"iterations": "many"}}, "config: aggregate.iterations: input should be a valid integer"),
+        ({"partition": {"pes": [0]}}, "config: partition.pes.0: input should be greater than or equal to 1, found 0"),
+        ({"aggregate": {"backend": "mpy"}}, "config: aggregate.backend: input should be 'auto', 'simulated' or 'mpi'"),
+        ({"graph": {"datasets": {"korra": {}}}}, "unknown data set 'korra'; did you mean cora"),
+        ({"graph": {"datasets": {"../up": {}}}}, "config: graph.datasets.../up: string should match pattern"),
+        ({"graph": {"datasets": {"planted": {"scael": 1}}}}, "config: graph.datasets.planted.scael: unknown field"),
+        ({"aggregate": {"techniques": ["hallo"]}}, "technique 'hallo': unknown; did you mean halo"),
+        ({"train": {"techniques": ["hallo"]}}, "technique 'hallo': unknown; did you mean halo"),
+        ({"aggregate": {"options": {"mgg": {"px": 4}}}}, "technique mgg: option px: unknown field"),
+        ({"train": {"models": ["gnc"]}}, "model 'gnc' is unknown"),
+        (
+            {"train": {"settings": {"gcn": {"hiden": 4}}}},
+            "setting of model gcn: hiden: unknown field; did you mean hidden?",
+        ),
+        ({"train": {"pes": [3]}}, "train.pes: 3 is not in partition.pes"),
+    ],
+)
+def test_a_mistake_in_the_config_is_one_line(folder: Folder, values: dict, message: str):
+    folder.overlay(values, "wrong.yaml")
+    run = folder.run("--dry-run", overlay="wrong.yaml")
+    assert run.returncode != 0
+    errors = [line for line in run.stdout.splitlines() if "rror" in line]
+    assert len(errors) == 1, run.stdout
+    assert message in errors[0]
+    assert "Traceback" not in run.stdout
+
+
+def test_snakemake_lint_passes():
+    run = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--lint"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_rules_are_formatted():
+    snakefmt = Path(sys.executable).with_name("snakefmt")
+    run = subprocess.run(
+        [snakefmt, "--check", "Snakefile", "workflow"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_text_of_the_config_never_reaches_the_shell(folder: Folder):
+    nasty = "a b; touch pwned $(touch pwned) `touch pwned` 'x' \"y\" & | > pwned"
+    folder.overlay(
+        {
+            "results": "my results; touch pwned",
+            "graph": {"datasets": {"planted": {"scale": 0.05}}},
+            "partition": {"pes": [1]},
+            "aggregate": {"techniques": ["halo"], "dims": [4], "warmup": 0, "iterations": 1},
+            "train": {"models": []},
+            "report": {"title": nasty},
+        },
+        "nasty.yaml",
+    )
+    run = folder.run(overlay="nasty.yaml")
+    assert run.returncode == 0, run.stdout
+    assert not (folder.path / "pwned").exists()
+    page = folder.path / "my results; touch pwned" / "report" / "index.html"
+    assert "a b; touch pwned $(touch pwned)" in page.read_text(encoding="utf-8")

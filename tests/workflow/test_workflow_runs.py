@@ -1,0 +1,112 @@
+"""The whole workflow, at its smallest: reruns, two runs at once, a killed run."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+from support.workflow import Folder, job_counts
+
+from mgg.record import AggregateRecord, read_lines, read_run
+
+NOTHING = "Nothing to be done"
+
+
+def _started(folder: Folder, run: subprocess.Popen, words: str) -> None:
+    """Wait until the run that ``folder.start`` started has printed ``words``."""
+    for _ in range(600):
+        if words in (folder.path / "run.log").read_text():
+            return
+        assert run.poll() is None, (folder.path / "run.log").read_text()
+        time.sleep(0.05)
+    raise AssertionError(f"{words!r} never came")
+
+
+def _scores(results: Path) -> dict[str, object]:
+    """Everything in the records that a clock does not change."""
+    records = read_lines(results / "aggregate/planted/p2.jsonl", AggregateRecord)
+    run, epochs = read_run(results / "train/planted/gcn-halo-p2-s0")
+    return {
+        "graph": records[0].graph_hash,
+        "wire": [record.bytes_wire for record in records],
+        "loss": run.loss,
+        "losses": [epoch.loss for epoch in epochs],
+        "accuracy": run.test_accuracy,
+    }
+
+
+def test_every_stage_leaves_its_output_log_and_benchmark(finished: Folder):
+    assert (finished.results / "report/index.html").stat().st_size > 10_000
+    assert list((finished.results / "report").glob("*.csv"))
+    records = read_lines(finished.results / "aggregate/planted/p2.jsonl", AggregateRecord)
+    assert [(record.pes, record.backend, record.dim) for record in records] == [(2, "mpi", 4)]
+    for stage in ("graph", "partition", "layout", "aggregate", "train"):
+        assert list((finished.results / "logs" / stage).rglob("*.log")), stage
+        for benchmark in (finished.results / "benchmarks" / stage).rglob("*.jsonl"):
+            assert json.loads(benchmark.read_text().splitlines()[0])["s"] >= 0
+
+
+def test_a_second_run_does_nothing(finished: Folder):
+    run = finished.run()
+    assert run.returncode == 0
+    assert NOTHING in run.stdout
+
+
+def test_forcing_one_stage_runs_that_stage_alone(finished: Folder):
+    before = _scores(finished.results)
+    run = finished.run("--forcerun", "train", "--until", "train")
+    assert run.returncode == 0, run.stdout
+    assert job_counts(run.stdout) == {"train": 1, "total": 1}
+    assert _scores(finished.results) == before
+
+
+def test_a_second_live_run_is_refused_and_named(folder: Folder):
+    first = folder.start()
+    try:
+        _started(folder, first, "rule ")
+        second = folder.run()
+        assert second.returncode != 0
+        refusals = [line for line in second.stdout.splitlines() if "another run" in line]
+        assert len(refusals) == 1, second.stdout
+        assert f"process {first.pid} " in refusals[0]
+        assert "Traceback" not in second.stdout
+        planned = folder.run("--dry-run")
+        assert planned.returncode == 0, planned.stdout
+    finally:
+        first.kill()
+        first.wait()
+
+
+def test_a_killed_run_is_completed_by_the_same_command(folder: Folder, finished: Folder):
+    for words in ("rule layout", "rule train"):
+        run = folder.start()
+        _started(folder, run, words)
+        time.sleep(0.3)
+        run.kill()
+        run.wait()
+    again = folder.run()
+    assert again.returncode == 0, again.stdout
+    assert _scores(folder.results) == _scores(finished.results)
+    left = [path.name for path in folder.results.rglob("*") if path.name.endswith((".part", ".old"))]
+    assert not left
+    assert NOTHING in folder.run().stdout
+
+
+def test_jobs_die_with_a_killed_snakemake(folder: Folder):
+    run = folder.start()
+    _started(folder, run, "rule ")
+    run.kill()
+    run.wait()
+    here = str(folder.path)
+    for _ in range(100):
+        if not [entry for entry in Path("/proc").glob("[0-9]*/cwd") if _target(entry) == here]:
+            return
+        time.sleep(0.05)
+    raise AssertionError("a job outlived the snakemake that started it")
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""

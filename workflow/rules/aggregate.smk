@@ -1,0 +1,31 @@
+# One job a layout: it times every technique and width, so that a graph is loaded once.
+rule aggregate:
+    input:
+        f"{RESULTS}/layout/{{dataset}}/p{{pes}}",
+    output:
+        f"{RESULTS}/aggregate/{{dataset}}/p{{pes}}.jsonl",
+    log:
+        f"{RESULTS}/logs/aggregate/{{dataset}}/p{{pes}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/aggregate/{{dataset}}/p{{pes}}.jsonl"
+    conda:
+        "../../environment.yml"
+    resources:
+        mem_mb=16000,
+        runtime=60,
+        tasks=ranks(SETTINGS.aggregate.backend),
+        mpi=mpiexec(SETTINGS.aggregate.backend),
+        gpu=0,
+    params:
+        launcher=launcher,
+        techniques=",".join(SETTINGS.aggregate.techniques),
+        dims=",".join(map(str, SETTINGS.aggregate.dims)),
+        dtype=SETTINGS.aggregate.dtype,
+        backend=SETTINGS.aggregate.backend,
+        warmup=SETTINGS.aggregate.warmup,
+        iterations=SETTINGS.aggregate.iterations,
+        options=aggregate_options(SETTINGS.aggregate),
+    shell:
+        "{params.launcher} mgg aggregate {input:q} --technique {params.techniques:q} --dim {params.dims:q}"
+        " --dtype {params.dtype:q} --backend {params.backend:q} --warmup {params.warmup:q}"
+        " --iterations {params.iterations:q} {params.options:q} --out {output:q} > {log:q} 2>&1"

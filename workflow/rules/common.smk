@@ -1,0 +1,136 @@
+# The checked configuration and what the rules share.
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from snakemake.common.configfile import load_configfile
+from snakemake.utils import validate
+
+import mgg.config
+from mgg.aggregate import parse_options, technique
+from mgg.errors import InputError
+from mgg.graph.datasets import catalog, find
+from mgg.graph.sources import generators
+from mgg.model import settings_of
+
+
+def refuse(message, code=2):
+    """End snakemake with one line; raising would print a traceback of this file."""
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def replace_datasets(values):
+    """Snakemake merges mappings, but an overlay that names data sets means those alone, not the demo's too."""
+    for overlay in workflow.overwrite_configfiles:
+        graph = load_configfile(overlay).get("graph")
+        if isinstance(graph, dict) and "datasets" in graph:
+            values["graph"]["datasets"] = graph["datasets"]
+
+
+def check_names(settings):
+    """Raise InputError for a data set, technique, model or option that MGG does not have."""
+    for name in settings.graph.datasets:
+        if name not in generators():
+            find(name)
+    for name in [*settings.aggregate.techniques, *settings.train.techniques]:
+        technique(name)
+    for name, options in settings.aggregate.options.items():
+        parse_options(name, options)
+    for name in [*settings.train.models, *settings.train.settings]:
+        settings_of(name, settings.train.settings.get(name))
+
+
+def read_settings():
+    """Check `config` against the schema; the message names the field and what is allowed."""
+    try:
+        replace_datasets(config)
+        settings = mgg.config.validate(config)
+        if workflow.is_main_process:
+            check_names(settings)
+    except InputError as error:
+        refuse(error)
+    # Read back, because --config hands over numbers as text.
+    validate(settings.model_dump(mode="json"), "../schemas/config.schema.yaml", set_default=False)
+    return settings
+
+
+def use_own_installation():
+    """Without an activated environment, take mgg and mpiexec from the one that snakemake itself runs in."""
+    if shutil.which("mgg") is None:
+        os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
+
+
+def tie_jobs_to_snakemake():
+    """Let a killed snakemake take its jobs along, so that none of them writes beside those of the next run."""
+    if shutil.which("setpriv"):
+        shell.prefix("set -euo pipefail; exec setpriv --pdeathsig KILL -- ")
+
+
+def any_of(names):
+    """A regular expression for exactly these names; for none, one that matches nothing."""
+    return "|".join(re.escape(str(name)) for name in names) or "(?!)"
+
+
+def launcher(wildcards, resources):
+    """What starts a job's PEs: nothing for one process, else `mpiexec -n P` or what the profile says."""
+    return f"{resources.mpi} -n {resources.tasks}" if resources.mpi else ""
+
+
+def ranks(backend):
+    """Resource function: the MPI ranks of a job."""
+    return lambda wildcards: 1 if backend == "simulated" else int(wildcards.pes)
+
+
+def mpiexec(backend):
+    """Resource function: the MPI launcher, none for a single rank (the Slurm plugin refuses MPI jobs of one task)."""
+    return lambda wildcards: "mpiexec" if ranks(backend)(wildcards) > 1 else ""
+
+
+def flags(**switches):
+    """The command line flags that are switched on."""
+    return [f"--{name.replace('_', '-')}" for name, on in switches.items() if on]
+
+
+def assignments(values):
+    """--set key=value for every option."""
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+def generator_options(dataset):
+    """The options of mgg generate; what the config leaves open is left to its defaults."""
+    given = {"--scale": dataset.scale, "--seed": dataset.seed}
+    words = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
+    return words + flags(shuffle=dataset.shuffle)
+
+
+def aggregate_options(section):
+    """The options of mgg aggregate that need not be there."""
+    options = {f"{name}.{key}": value for name, chosen in section.options.items() for key, value in chosen.items()}
+    return flags(transpose=section.transpose, no_check=not section.check) + assignments(options)
+
+
+def trained_datasets(settings):
+    """The data sets to train on: those of the config, else all that have labels."""
+    labeled = [name for name, dataset in catalog().items() if dataset.classes] + ["planted"]
+    chosen = settings.train.datasets
+    return [name for name in settings.graph.datasets if (name in labeled if chosen is None else name in chosen)]
+
+
+use_own_installation()
+tie_jobs_to_snakemake()
+SETTINGS = read_settings()
+RESULTS = SETTINGS.results
+DATASETS = SETTINGS.graph.datasets
+GENERATED = [name for name in DATASETS if name in generators()]
+TRAINED = trained_datasets(SETTINGS)
+
+
+wildcard_constraints:
+    dataset=any_of(DATASETS),
+    pes=any_of(SETTINGS.partition.pes),
+    model=any_of(SETTINGS.train.models),
+    technique=any_of(SETTINGS.train.techniques),
+    seed=any_of(SETTINGS.train.seeds),

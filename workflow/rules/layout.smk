@@ -1,0 +1,17 @@
+rule layout:
+    input:
+        graph=f"{RESULTS}/graph/{{dataset}}",
+        partition=f"{RESULTS}/partition/{{dataset}}/p{{pes}}",
+    output:
+        directory(f"{RESULTS}/layout/{{dataset}}/p{{pes}}"),
+    log:
+        f"{RESULTS}/logs/layout/{{dataset}}/p{{pes}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/layout/{{dataset}}/p{{pes}}.jsonl"
+    conda:
+        "../../environment.yml"
+    resources:
+        mem_mb=16000,
+        runtime=30,
+    shell:
+        "mgg layout {input.graph:q} {input.partition:q} --out {output:q} > {log:q} 2>&1"

@@ -1,0 +1,21 @@
+rule partition:
+    input:
+        f"{RESULTS}/graph/{{dataset}}",
+    output:
+        directory(f"{RESULTS}/partition/{{dataset}}/p{{pes}}"),
+    log:
+        f"{RESULTS}/logs/partition/{{dataset}}/p{{pes}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/partition/{{dataset}}/p{{pes}}.jsonl"
+    conda:
+        "../../environment.yml"
+    resources:
+        mem_mb=8000,
+        runtime=30,
+    params:
+        scheme=SETTINGS.partition.scheme,
+        workgroup=SETTINGS.partition.workgroup,
+        dim=SETTINGS.partition.dim,
+    shell:
+        "mgg partition {input:q} --pes {wildcards.pes:q} --scheme {params.scheme:q} --workgroup {params.workgroup:q}"
+        " --dim {params.dim:q} --out {output:q} > {log:q} 2>&1"

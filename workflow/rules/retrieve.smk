@@ -1,0 +1,14 @@
+rule retrieve:
+    output:
+        directory(f"{RESULTS}/retrieve/{{dataset}}"),
+    log:
+        f"{RESULTS}/logs/retrieve/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/retrieve/{{dataset}}.jsonl"
+    conda:
+        "../../environment.yml"
+    resources:
+        mem_mb=2000,
+        runtime=60,
+    shell:
+        "mgg retrieve {wildcards.dataset:q} --out {output:q} > {log:q} 2>&1"

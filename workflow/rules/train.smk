@@ -1,0 +1,28 @@
+# One job a run. A run that was stopped goes on from its checkpoint, which is no output: Snakemake deletes those.
+rule train:
+    input:
+        f"{RESULTS}/layout/{{dataset}}/p{{pes}}",
+    output:
+        directory(f"{RESULTS}/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}"),
+    log:
+        f"{RESULTS}/logs/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}.jsonl"
+    conda:
+        "../../environment.yml"
+    resources:
+        mem_mb=16000,
+        runtime=240,
+        tasks=ranks(SETTINGS.train.backend),
+        mpi=mpiexec(SETTINGS.train.backend),
+        gpu=0,
+    params:
+        launcher=launcher,
+        backend=SETTINGS.train.backend,
+        epochs=SETTINGS.train.epochs,
+        checkpoint_every=SETTINGS.train.checkpoint_every,
+        settings=lambda wildcards: assignments(SETTINGS.train.settings.get(wildcards.model, {})),
+    shell:
+        "{params.launcher} mgg train {input:q} --model {wildcards.model:q} --technique {wildcards.technique:q}"
+        " --backend {params.backend:q} --epochs {params.epochs:q} --seed {wildcards.seed:q} {params.settings:q}"
+        " --checkpoint-every {params.checkpoint_every:q} --resume --out {output:q} > {log:q} 2>&1"
