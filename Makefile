@@ -1,8 +1,10 @@
 # make demo, make test: both do all the set-up themselves, into .venv. Killed at any moment, the next call goes on.
 VENV ?= .venv
 BIN := $(VENV)/bin
+# The interpreter behind an activated environment: that of .venv cannot make .venv anew.
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
-	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+	$$python -c 'import sys; sys.version_info < (3, 11) and sys.exit(1); print(sys._base_executable)' 2>/dev/null && break; \
+	done)
 # A killed make takes what it started along: leftovers would write beside the next run.
 TIED := exec $(shell command -v setpriv >/dev/null && echo setpriv --pdeathsig KILL --)
 WORKERS ?= 2

@@ -43,7 +43,7 @@ def accuracy(dataset: str, seeds: int, *, model: str = "gcn", pes: int = 1, epoc
         return [
             launch(
                 "simulated",
-                pes,
+                lambda: pes,
                 lambda world, seed=seed: train(
                     world, parts[world.rank], model=model, technique="halo", epochs=epochs, seed=seed
                 ),

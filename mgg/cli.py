@@ -13,7 +13,7 @@ import click
 import yaml
 
 from mgg import __version__, config
-from mgg.errors import InputError, MggError
+from mgg.errors import InputError, MachineError, MggError
 
 # Stages are imported inside their commands: `mgg --help` and one stage must not wait for all the others.
 
@@ -38,8 +38,8 @@ class _CommaList(click.ParamType):
             items = [self.item(part.strip()) for part in str(value).split(",")]
         except ValueError:
             self.fail(f"{value!r} is not a comma-separated list of whole numbers", param, ctx)
-        if self.item is int and min(items) < 1:
-            self.fail(f"{value!r} holds a number below 1", param, ctx)
+        if self.item is int and not 1 <= min(items) <= max(items) <= config.MAX_DIM:
+            self.fail(f"{value!r} holds a number that is not in 1..{config.MAX_DIM}", param, ctx)
         return list(dict.fromkeys(items))
 
 
@@ -95,7 +95,9 @@ def _split_assignments(pairs: Iterable[str], techniques: Iterable[str]) -> tuple
         elif owner in qualified:
             qualified[owner][option] = value
         else:
-            raise InputError(f"--set {key}: {config.nearest(owner, qualified)}")
+            raise InputError(
+                f"--set {key}: technique {owner!r} is not among those named; {config.nearest(owner, qualified)}"
+            )
     return plain, qualified
 
 
@@ -167,7 +169,9 @@ def _facts(manifest: Any, out: Path) -> dict[str, Any]:
 @click.option("--pes", type=click.IntRange(1, 4096), required=True, help="number of PEs")
 @click.option("--scheme", default="edge_balanced", show_default=True, help="edge_balanced or equal_nodes")
 @click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="PEs joined by fast links")
-@click.option("--dim", type=click.IntRange(1), default=64, show_default=True, help="columns of the stated volumes")
+@click.option(
+    "--dim", type=click.IntRange(1, config.MAX_DIM), default=64, show_default=True, help="columns of the stated volumes"
+)
 @click.option("--out", type=_FOLDER, required=True, help="partition folder")
 @_common
 def partition(
@@ -222,13 +226,13 @@ def aggregate(
     from mgg.aggregate.measure import measure
     from mgg.backend import World, launch, together
     from mgg.layout import load, read_manifest
-    from mgg.record import write_lines
+    from mgg.record import check_lines_output, write_lines
 
     plain, qualified = _split_assignments(assignments, techniques)
     options = {name: parse_options(name, plain | qualified[name]) for name in techniques}
-    pes = read_manifest(layout).pes
 
     def program(world: World) -> list[Any]:
+        together(world, lambda: check_lines_output(out))
         mine = together(world, lambda: load(layout, world.rank))
         records = []
         for name in techniques:
@@ -243,11 +247,10 @@ def aggregate(
                 iterations=iterations,
                 check=not no_check,
             )
-        if world.rank == 0:
-            write_lines(out, records)
+        together(world, lambda: write_lines(out, records) if world.rank == 0 else None)
         return records
 
-    records = launch(backend, pes, program)[0]
+    records = launch(backend, lambda: read_manifest(layout).pes, program)[0]
     if as_json:
         _show({"out": str(out), "records": [record.model_dump() for record in records]}, True)
         return
@@ -285,7 +288,6 @@ def train(
     from mgg.train import train as run
 
     settings, options = _split_assignments(assignments, [technique])
-    pes = read_manifest(layout).pes
     with stop_signals() as stop:
 
         def program(world: World) -> Result:
@@ -305,7 +307,7 @@ def train(
                 stop=stop,
             )
 
-        record = launch(backend, pes, program)[0].record
+        record = launch(backend, lambda: read_manifest(layout).pes, program)[0].record
     fields = (
         "model",
         "technique",
@@ -347,6 +349,8 @@ def main() -> None:
         code = 130
     except MggError as error:
         code = _fail(str(error), error.exit_code, error.everywhere)
+    except MemoryError as error:
+        code = _fail(f"not enough memory: {error}", MachineError.exit_code, everywhere=False)
     except Exception as error:
         code = _fail(f"internal error: {type(error).__name__}: {error} (--debug shows where)", 1, everywhere=False)
     sys.stdout.flush()

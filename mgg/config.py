@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mgg.errors import InputError
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="letters, digits, '_', '.', '-'")]
 Pes = Annotated[int, Field(ge=1, le=4096, description="processing elements (one GPU or one CPU rank each)")]
-Dim = Annotated[int, Field(ge=1, le=65536, description="embedding columns")]
+MAX_DIM = 65536
+Dim = Annotated[int, Field(ge=1, le=MAX_DIM, description="embedding columns")]
 Scalar = bool | int | float | str
 Backend = Literal["auto", "simulated", "mpi"]
 Scheme = Literal["edge_balanced", "equal_nodes"]
@@ -109,7 +108,9 @@ class ReportConfig(Section):
 class Config(Section):
     """A whole run of the workflow."""
 
-    results: str = Field("results", min_length=1, description="folder of all results, relative to the working folder")
+    results: str = Field(
+        "results", pattern=r"^[^{}]+$", description="folder of all results, relative to the working folder; no braces"
+    )
     graph: GraphConfig = Field(default_factory=GraphConfig)
     partition: PartitionConfig = Field(default_factory=PartitionConfig)
     aggregate: AggregateConfig = Field(default_factory=AggregateConfig)
@@ -132,6 +133,8 @@ class Config(Section):
 def nearest(word: str, known: Iterable[str]) -> str:
     """A sentence that offers the known words nearest to ``word``, or all of them when none is near."""
     known = sorted(known)
+    if not known:
+        return "there are none"
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
 
@@ -148,23 +151,11 @@ def validate(values: Mapping[str, Any], source: str = "config") -> Config:
         raise InputError(f"{source}: {explain(error, Config)}") from None
 
 
-def load(path: str | Path) -> Config:
-    """Read and check a YAML file; raises InputError for a file that is missing, not YAML or not valid."""
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such config file") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: expected a mapping of sections, found {type(values).__name__}")
-    return validate(values, str(path))
-
-
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """One line for the first of pydantic's complaints: field, value, what is allowed."""
     first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    # Without the marks that pydantic adds for keys and for the branches of a union.
+    where = ".".join(str(part) for part in first["loc"] if part not in ("[key]", "bool", "int", "float", "str"))
     if first["type"] == "extra_forbidden":
         word = str(first["loc"][-1])
         return f"{where}: unknown field; {nearest(word, _fields_at(model, first['loc'][:-1]))}"

@@ -7,14 +7,30 @@ import re
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from mgg.errors import InputError, MachineError
 
 
+@dataclass(frozen=True)
+class Kind:
+    """A kind of output folder: the file that each has, and patterns of all entries that one may have."""
+
+    marker: str
+    members: tuple[str, ...] = ()
+
+    def owns(self, folder: Path) -> bool:
+        """Whether ``folder`` holds the marker and nothing that does not belong to this kind."""
+        names = {entry.name for entry in folder.iterdir()}
+        allowed = (self.marker, *self.members)
+        return self.marker in names and all(any(fnmatch(name, part) for part in allowed) for name in names)
+
+
 @contextmanager
-def replace_folder(path: str | Path, marker: str) -> Iterator[Path]:
+def replace_folder(path: str | Path, kind: Kind) -> Iterator[Path]:
     """Give a fresh folder beside ``path``; when the block ends without an exception it takes the place of ``path``.
 
     A process that is killed leaves at most a hidden folder beside ``path``, which the next writer of ``path`` on the
@@ -22,14 +38,14 @@ def replace_folder(path: str | Path, marker: str) -> Iterator[Path]:
 
     Args:
         path: the folder to make or replace.
-        marker: a file that every folder of this kind has; a folder that holds anything else is never replaced.
+        kind: what the folder is; a folder that holds anything else is never replaced.
 
     Raises:
         InputError: ``path`` exists and is neither empty nor a folder of this kind, or its parent cannot be written.
         MachineError: the disk is full or fails.
     """
     path = Path(path).resolve()
-    refuse_foreign(path, marker)
+    refuse_foreign(path, kind)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path)
@@ -47,13 +63,11 @@ def replace_folder(path: str | Path, marker: str) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def refuse_foreign(path: Path, marker: str) -> None:
+def refuse_foreign(path: Path, kind: Kind) -> None:
     """Raise InputError when ``path`` is something that :func:`replace_folder` must not replace."""
     if path.is_dir():
-        if any(path.iterdir()) and not (path / marker).is_file():
-            raise InputError(
-                f"{path}: exists and is not an output of this command (no {marker}); choose another folder"
-            )
+        if any(path.iterdir()) and not kind.owns(path):
+            raise InputError(f"{path}: exists and is not an output of this command; choose another folder")
     elif path.exists() or path.is_symlink():
         raise InputError(f"{path}: exists and is not a folder; choose another name")
 
@@ -76,13 +90,16 @@ def write_text(path: str | Path, text: str) -> None:
     path = Path(path)
     part = _sibling(path, "part")
     try:
+        if path.parent.is_dir():
+            _sweep(path)
         write_file(part, text.encode())
         part.replace(path)
         sync(path.parent)
     except OSError as error:
         raise MachineError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
 
 
 def sync(path: Path) -> None:
@@ -104,7 +121,14 @@ def _sweep(path: Path) -> None:
     for entry in path.parent.iterdir():
         match = pattern.fullmatch(entry.name)
         if match and (int(match[1]) == os.getpid() or not _alive(int(match[1]))):
-            shutil.rmtree(entry, ignore_errors=True)
+            _remove(entry)
+
+
+def _remove(entry: Path) -> None:
+    if entry.is_dir():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        entry.unlink(missing_ok=True)
 
 
 def _alive(pid: int) -> bool:

@@ -101,7 +101,9 @@ class TrainRecord(Common):
     median: float = Field(description="median seconds of an epoch, slowest PE")
     q1: float = Field(description="first quartile of the seconds of an epoch")
     q3: float = Field(description="third quartile of the seconds of an epoch")
-    bytes_wire: int = Field(description="bytes that crossed PEs in one training epoch's aggregations, all PEs")
+    bytes_wire: int = Field(
+        description="bytes that crossed PEs in one epoch's aggregations, evaluation included, all PEs"
+    )
 
 
 class EpochRecord(Frozen):
@@ -121,6 +123,21 @@ R = TypeVar("R", bound=BaseModel)
 def write_lines(path: str | Path, records: Iterable[BaseModel]) -> None:
     """Write records as JSON lines: whole or not at all (temporary name, fsync, rename)."""
     write_text(path, "".join(record.model_dump_json() + "\n" for record in records))
+
+
+def check_lines_output(path: Path) -> None:
+    """Raise InputError, before anything is measured, when records cannot be written to ``path``."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; records are written to a file")
+    if path.exists() and path.stat().st_size:
+        try:
+            read_lines(path, AggregateRecord)
+        except InputError:
+            raise InputError(f"{path}: exists and holds no timing records; choose another name") from None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def read_lines(path: str | Path, model: type[R]) -> list[R]:

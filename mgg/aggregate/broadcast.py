@@ -23,9 +23,10 @@ class Broadcast(Plan):
         self._stage = np.empty(self._max_rows * self.max_dim, np.float32)
 
     def _aggregate(self, source: SymmetricArray, out: np.ndarray) -> None:
-        dim = out.shape[1]
-        local, spmm = self.product.local, self.world.operators.spmm_rows
-        spmm(local.indptr, local.indices, local.weights, source.local, out, False)
+        dim, operators = out.shape[1], self.world.operators
+        local, spmm = self.product.local, operators.spmm_rows
+        sums = self.accumulator(dim) if self.world.size > 1 else out
+        spmm(local.indptr, local.indices, local.weights, source.local, sums, False)
         for root, part in enumerate(self._parts):
             rows = int(self.layout.bounds[root + 1] - self.layout.bounds[root])
             if root == self.world.rank:
@@ -33,4 +34,5 @@ class Broadcast(Plan):
                 continue
             stage = self._stage[: rows * dim].reshape(rows, dim)
             self.world.broadcast(stage, root)
-            spmm(part.indptr, part.indices, part.weights, stage, out, True)
+            spmm(part.indptr, part.indices, part.weights, stage, sums, True)
+        operators.finish(sums, out)

@@ -26,12 +26,9 @@ class Cola(Plan):
 
     def _aggregate(self, source: SymmetricArray, out: np.ndarray) -> None:
         operators, local = self.world.operators, self.product.local
-        operators.spmm_rows(local.indptr, local.indices, local.weights, source.local, out, False)
-        if not self.product.halo:
-            return
         dim = out.shape[1]
-        acc = operators.accumulator(*out.shape)
-        acc += out
+        acc = self.accumulator(dim) if self.product.halo else out
+        operators.spmm_rows(local.indptr, local.indices, local.weights, source.local, acc, False)
         batch = max(1, BUFFER_BYTES // (4 * dim))
         buffer = np.empty((batch, dim), np.float32)
         for pe in range(self.world.size):

@@ -30,17 +30,19 @@ class Halo(Plan):
     def _aggregate(self, source: SymmetricArray, out: np.ndarray) -> None:
         dim, rank, size = out.shape[1], self.world.rank, self.world.size
         local, spmm = self.product.local, self.world.operators.spmm_rows
+        sums = self.accumulator(dim) if size > 1 else out
         halo = self._halo.view(self._halo_rows, dim)
         # Each PE starts with its right neighbour, so that no PE is everyone's first target.
         for step in range(1, size):
             self._push(source, halo, (rank + step) % size)
-        spmm(local.indptr, local.indices, local.weights, source.local, out, False)
+        spmm(local.indptr, local.indices, local.weights, source.local, sums, False)
         for step in range(1, size):
             owner = (rank - step) % size
             self.world.wait_signal(owner)
             part = self._parts[owner]
             arrived = halo.local[self.product.halo_ptr[owner] : self.product.halo_ptr[owner + 1]]
-            spmm(part.indptr, part.indices, part.weights, arrived, out, True)
+            spmm(part.indptr, part.indices, part.weights, arrived, sums, True)
+        self.world.operators.finish(sums, out)
 
     def _push(self, source: SymmetricArray, halo: SymmetricArray, pe: int) -> None:
         rows = self.product.sends_to(pe)

@@ -93,7 +93,8 @@ class Mgg(Plan):
 
     def _aggregate(self, source: SymmetricArray, out: np.ndarray) -> None:
         operators, dim = self.world.operators, out.shape[1]
-        acc = operators.accumulator(*out.shape)
+        acc = self.accumulator(dim)
+        acc[...] = 0
         local = self.product.local
         for block in self._blocks:
             part = block.local

@@ -16,7 +16,7 @@ from mgg.layout import PeLayout
 class TechniqueOptions(BaseModel):
     """Options of a technique; each has a default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Plan(ABC):
@@ -45,6 +45,7 @@ class Plan(ABC):
         # Every PE allocates as many rows as the largest one, because symmetric arrays have one size.
         self._max_rows = int(np.diff(layout.bounds).max())
         self._input = world.symmetric(self._max_rows * max_dim)
+        self._sums: np.ndarray | None = None
 
     def input(self, dim: int) -> np.ndarray:
         """This PE's rows of the symmetric input, float32 [rows, dim]: write B here before calling the plan.
@@ -76,6 +77,12 @@ class Plan(ABC):
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""
         self.world.free(self._input)
+
+    def accumulator(self, dim: int) -> np.ndarray:
+        """An uninitialized accumulator [rows, dim], the same memory every time."""
+        if self._sums is None:
+            self._sums = self.world.operators.accumulator(self.layout.rows, self.max_dim)
+        return self._sums.reshape(-1)[: self.layout.rows * dim].reshape(self.layout.rows, dim)
 
     def _input_view(self, dim: int) -> SymmetricArray:
         if not 1 <= dim <= self.max_dim:

@@ -21,9 +21,9 @@ _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
 def job_size() -> int:
-    """Number of ranks that the launcher of this process started; 1 without a launcher."""
+    """Number of ranks that the launcher of this process started; 0 without a launcher."""
     sizes = [os.environ[name] for name in _LAUNCHERS if name in os.environ]
-    return max((int(size) for size in sizes if size.isdigit()), default=1)
+    return max((int(size) for size in sizes if size.isdigit()), default=0)
 
 
 def job_rank() -> int:
@@ -42,16 +42,16 @@ def mpi_runs() -> bool:
     return job_size() > 1 and "mgg.backend.mpi" in sys.modules
 
 
-def resolve(backend: str, pes: int) -> str:
+def resolve(backend: str, pes: Callable[[], int]) -> str:
     """The backend that ``auto`` stands for: mpi for the ranks of a launcher and for a single PE, else simulated.
 
     A single PE takes mpi where there is one, so that its times belong to the same series as those of more ranks.
     """
     if backend != "auto":
         return backend
-    if job_size() > 1:
+    if job_size():
         return "mpi"
-    return "mpi" if pes == 1 and _has_mpi() else "simulated"
+    return "mpi" if pes() == 1 and _has_mpi() else "simulated"
 
 
 def _has_mpi() -> bool:
@@ -62,14 +62,14 @@ def _has_mpi() -> bool:
     return True
 
 
-def launch(backend: str, pes: int, program: Callable[[World], T]) -> list[T]:
-    """Run ``program`` on ``pes`` PEs.
+def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T]) -> list[T]:
+    """Run ``program`` on ``pes()`` PEs; the ranks of a job all call ``pes``, and fail together if one of them cannot.
 
     Returns:
         ``simulated``: every PE's result, in rank order; ``mpi``: this rank's result alone.
 
     Raises:
-        InputError: the job has another number of ranks than ``pes``.
+        InputError: the job has another number of ranks than ``pes()``.
         MachineError: mpi4py finds no MPI library.
     """
     backend = resolve(backend, pes)
@@ -83,7 +83,7 @@ def launch(backend: str, pes: int, program: Callable[[World], T]) -> list[T]:
             )
             error.everywhere = True
             raise error
-        return simulated.run(pes, program)
+        return simulated.run(pes(), program)
     try:
         from mgg.backend import mpi
     except (ImportError, RuntimeError) as error:

@@ -113,6 +113,11 @@ class World(Protocol):
 T = TypeVar("T")
 
 
+def name_pes(pes: list[int]) -> str:
+    """``PE 3`` or ``PEs 1, 2``, for messages."""
+    return f"PE {pes[0]}" if len(pes) == 1 else f"PEs {', '.join(map(str, pes))}"
+
+
 def job_machine(world: World) -> Machine:
     """The machine of the whole job, for records (collective)."""
     return this_machine(cores=set().union(*world.gather(my_cores())))

@@ -9,21 +9,24 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
-from mgg.backend.api import DEFAULT_TIMEOUT, THREADS_PER_PE, Counters, SymmetricArray, World
-from mgg.errors import InputError, PeError
+from mgg.backend.api import DEFAULT_TIMEOUT, THREADS_PER_PE, Counters, SymmetricArray, World, name_pes, together
+from mgg.errors import InputError, MachineError, PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
 
 _SIGNAL_TAG = 7
+_SHARED_MEMORY = "/dev/shm"
 _ITEM = 4  # bytes of a float32
+_COUNTS = 2**24  # whole numbers that a float32 tells apart
 _SPINS = 200  # tests of a request before the poll starts to sleep
 
 
@@ -58,9 +61,13 @@ class MpiWorld:
         self._host: MPI.Intracomm = host if shared_memory else comm.Split(self.rank)  # type: ignore[assignment]
         self._windows: list[_Windows] = []
         self._sends: list[MPI.Request] = []
+        self._barriers = 0
+        self._progress: SymmetricArray | None = None
+        self._progress = self.symmetric(1)  # barriers that each PE has come to
 
     def symmetric(self, elements: int) -> SymmetricArray:
         """Allocate zeros on every PE (collective)."""
+        self._check_shared_memory(elements * _ITEM)
         window = MPI.Win.Allocate_shared(elements * _ITEM, _ITEM, comm=self._host)
         window.Lock_all()
         ranks = MPI.Group.Translate_ranks(self._host.group, None, self.comm.group)
@@ -74,6 +81,19 @@ class MpiWorld:
         self._windows.append(array.handle)
         self.barrier()
         return array
+
+    def _check_shared_memory(self, size: int) -> None:
+        """Windows live in /dev/shm, and writing past its end kills the process (collective)."""
+        free = os.statvfs(_SHARED_MEMORY).f_bavail * os.statvfs(_SHARED_MEMORY).f_frsize
+        needed = size * self._host.Get_size()
+        short = [(needed, free)] if self._host.Get_size() > 1 and needed > free else []
+        for needed, free in chain.from_iterable(self.gather(short)):
+            error = MachineError(
+                f"{_SHARED_MEMORY} has {free} bytes left and the ranks of a host need {needed}: enlarge it"
+                " (docker run --shm-size, or mount -o remount,size=...), or use fewer ranks a host"
+            )
+            error.everywhere = True
+            raise error
 
     @staticmethod
     def _mapped(window: MPI.Win, host_rank: int, elements: int) -> np.ndarray:
@@ -139,12 +159,26 @@ class MpiWorld:
 
     def barrier(self) -> None:
         """Wait for every PE."""
+        self._barriers += 1
+        if self._progress is not None:
+            self._progress.local[0] = self._barriers % _COUNTS
         self._sync()
         for request in self._sends:
             self._wait(request, "a signal to be taken")
         self._sends.clear()
-        self._wait(self.comm.Ibarrier(), "the other PEs at a barrier")
+        try:
+            self._wait(self.comm.Ibarrier(), "the others at a barrier")
+        except PeError:
+            late = self._late()
+            raise PeError(f"{late} did not reach a barrier within {self._timeout:g} s") from None
         self._sync()
+
+    def _late(self) -> str:
+        """Who has not come to this barrier, as far as memory shows it: a one-sided get would wait for a stalled PE."""
+        self._sync()
+        counts = {} if self._progress is None else {pe: int(copy[0]) for pe, copy in self._progress.peers.items()}
+        late = [pe for pe, count in counts.items() if count != self._barriers % _COUNTS]
+        return name_pes(late) if late else "a PE of another host"
 
     def all_reduce(self, values: np.ndarray) -> np.ndarray:
         """Sum in rank order (collective)."""
@@ -171,6 +205,8 @@ class MpiWorld:
         """Order this rank's loads and stores on shared windows with those of others (MPI-4.1, 12.7)."""
         for windows in self._windows:
             windows.shared.Sync()
+            if windows.remote is not None:
+                windows.remote.Sync()
 
     def _wait(self, request: MPI.Request, what: str) -> None:
         deadline = time.monotonic() + self._timeout
@@ -183,26 +219,28 @@ class MpiWorld:
                     raise PeError(f"PE {self.rank}: waited {self._timeout:g} s for {what}")
 
 
-def run(pes: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEOUT) -> list[T]:
+def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = DEFAULT_TIMEOUT) -> list[T]:
     """Run ``program`` on this rank and return its result in a list of one.
 
     Raises:
-        InputError: the job has another number of ranks than ``pes``.
+        InputError: the job has another number of ranks than ``pes()``.
     """
     comm = MPI.COMM_WORLD
-    if comm.Get_size() != pes:
-        error = InputError(
-            f"this layout is for {pes} PEs but the job has {comm.Get_size()}: start it with mpiexec -n {pes}"
-            " (or srun -n), or make a layout for as many PEs as the job has"
-        )
-        error.everywhere = True
-        raise error
     # MGG_MPI_SHARED_MEMORY=0 makes ranks of one host talk as ranks of different hosts do.
     world = MpiWorld(comm, timeout, os.environ.get("MGG_MPI_SHARED_MEMORY", "1") != "0")
+    together(world, lambda: _check_size(comm.Get_size(), pes()))
     with threadpool_limits(THREADS_PER_PE):
         result = program(world)
         world.close()
     return [result]
+
+
+def _check_size(ranks: int, pes: int) -> None:
+    if ranks != pes:
+        raise InputError(
+            f"this layout is for {pes} PEs but the job has {ranks}: start it with mpiexec -n {pes}"
+            " (or srun -n), or make a layout for as many PEs as the job has"
+        )
 
 
 def abort(exit_code: int) -> None:

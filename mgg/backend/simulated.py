@@ -11,15 +11,18 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mgg.backend.api import DEFAULT_TIMEOUT, THREADS_PER_PE, Counters, SymmetricArray, World
+from mgg.backend.api import DEFAULT_TIMEOUT, THREADS_PER_PE, Counters, SymmetricArray, World, name_pes
 from mgg.errors import PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
 
+_POLL = 0.1  # seconds between looks at whether a PE has failed
+_GRACE = 2.0  # seconds that the other PEs get to end after a failure
 
-class _StoppedError(Exception):
+
+class _PeerFailedError(Exception):
     """Another PE failed; this one only has to end."""
 
 
@@ -34,6 +37,7 @@ class _Shared:
         self.signals: dict[tuple[int, int], threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
         self.signals_lock = threading.Lock()
         self.failed = threading.Event()
+        self.arrivals = [0] * size  # barriers that each PE has come to
 
     def fail(self) -> None:
         self.failed.set()
@@ -85,9 +89,9 @@ class SimulatedWorld:
         """Wait for PE ``pe``'s signal."""
         deadline = time.monotonic() + self._shared.timeout
         # Wake up now and then to see whether the PE that should signal has failed.
-        while not self._shared.signal(pe, self.rank).acquire(timeout=0.1):
+        while not self._shared.signal(pe, self.rank).acquire(timeout=_POLL):
             if self._shared.failed.is_set():
-                raise _StoppedError
+                raise _PeerFailedError
             if time.monotonic() > deadline:
                 raise PeError(f"PE {self.rank}: no signal from PE {pe} within {self._shared.timeout:g} s")
 
@@ -104,13 +108,16 @@ class SimulatedWorld:
 
     def barrier(self) -> None:
         """Wait for every PE."""
+        shared = self._shared
+        shared.arrivals[self.rank] += 1
         try:
-            self._shared.rendezvous.wait(self._shared.timeout)
+            shared.rendezvous.wait(shared.timeout)
         except threading.BrokenBarrierError:
-            if self._shared.failed.is_set():
-                raise _StoppedError from None
-            self._shared.fail()
-            raise PeError(f"PE {self.rank}: a PE did not reach the barrier within {self._shared.timeout:g} s") from None
+            if shared.failed.is_set():
+                raise _PeerFailedError from None
+            away = [pe for pe, count in enumerate(shared.arrivals) if count < shared.arrivals[self.rank]]
+            shared.fail()
+            raise PeError(f"{name_pes(away)} did not reach a barrier within {shared.timeout:g} s") from None
 
     def all_reduce(self, values: np.ndarray) -> np.ndarray:
         """Sum in rank order (collective)."""
@@ -149,7 +156,7 @@ def run(size: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEO
         try:
             results[rank] = program(world)
             world.close()
-        except _StoppedError:
+        except _PeerFailedError:
             pass
         except BaseException as error:
             failures.append(error)
@@ -160,7 +167,11 @@ def run(size: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEO
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                thread.join(_POLL)
+                if shared.failed.is_set():
+                    thread.join(_GRACE)  # one that never comes back is a daemon: it does not keep the process
+                    break
     if failures:
         raise failures[0]
     return results

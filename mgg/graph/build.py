@@ -17,7 +17,7 @@ from mgg.errors import InputError, MachineError
 from mgg.files import refuse_foreign
 from mgg.graph.csr import is_symmetric, symmetrized
 from mgg.graph.datasets import catalog, find
-from mgg.graph.manifest import MANIFEST_FILE, Manifest, Sha256
+from mgg.graph.manifest import KIND, Manifest, Sha256
 from mgg.graph.retrieve import SOURCE_FILE, check_sha256, retrieve
 from mgg.graph.sources import GraphData, find_loader, generators
 from mgg.graph.store import write_graph
@@ -57,7 +57,7 @@ def build(
     """
     if order != "natural":
         raise InputError(f"unknown order {order!r}; {nearest(order, ['natural'])}")
-    refuse_foreign(Path(out), MANIFEST_FILE)
+    refuse_foreign(Path(out), KIND)
     if isinstance(source, str) and source in catalog():
         with tempfile.TemporaryDirectory(prefix="mgg-") as scratch:
             retrieve(source, Path(scratch) / source)
@@ -91,7 +91,7 @@ def generate(
         raise InputError(f"{name}: scale must be above 0, found {scale}")
     if seed < 0:
         raise InputError(f"{name}: seed must not be negative, found {seed}")
-    refuse_foreign(Path(out), MANIFEST_FILE)
+    refuse_foreign(Path(out), KIND)
     with _enough_memory(f"{name} at scale {scale}"):
         data = known[name].make(scale, seed, shuffle)
     return _write(data, out, name, {"generator": name, "scale": scale, "seed": seed, "shuffle": shuffle})

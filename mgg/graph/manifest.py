@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from mgg import hashed
 from mgg.config import explain
 from mgg.errors import InputError
-from mgg.files import write_file
+from mgg.files import Kind
 
 MANIFEST_FILE = "manifest.yaml"
+KIND = Kind(MANIFEST_FILE, ("offsets", "adjacency", "weights", "features", "labels", "splits"))
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ShardName = Annotated[
     str, Field(pattern=r"^(offsets|adjacency|weights|features|labels|splits)/part-[0-9]{5,}\.parquet$")
 ]
-
-_HASHED = re.compile(rb"(.*\n)hash: ([0-9a-f]{64})\n", re.DOTALL)
 
 
 class Shard(BaseModel):
@@ -91,25 +88,9 @@ class Manifest(BaseModel):
             )
 
 
-class _Dumper(yaml.SafeDumper):
-    """Quotes every hash: a run of digits and an 'e' is a number to some YAML readers."""
-
-
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-    style = '"' if re.fullmatch(r"[0-9a-f]{64}", value) else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-
-_Dumper.add_representer(str, _text)
-
-
 def save(folder: Path, manifest: Manifest) -> str:
     """Write ``manifest.yaml`` into a folder that is being made; returns the graph's hash."""
-    values = manifest.model_dump(exclude_none=True)
-    body = yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000).encode()
-    digest = hashlib.sha256(body).hexdigest()
-    write_file(folder / MANIFEST_FILE, body + f"hash: {digest}\n".encode())
-    return digest
+    return hashed.save(folder / MANIFEST_FILE, manifest.model_dump(exclude_none=True))
 
 
 def load(folder: Path) -> tuple[Manifest, str]:
@@ -119,19 +100,8 @@ def load(folder: Path) -> tuple[Manifest, str]:
         InputError: the file is missing, altered, of another schema version, or a field is wrong; names file and field.
     """
     path = folder / MANIFEST_FILE
+    values, digest = hashed.load(path, "graph", "mgg graph")
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{folder}: not a graph folder (no {MANIFEST_FILE}); make it with mgg graph") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    match = _HASHED.fullmatch(data)
-    if not match or hashlib.sha256(match[1]).hexdigest() != match[2].decode():
-        raise InputError(f"{path}: truncated or altered: its last line is not the hash of the rest")
-    try:
-        values = yaml.load(match[1], Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return Manifest.model_validate(values), match[2].decode()
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+        return Manifest.model_validate(values), digest
     except ValidationError as error:
         raise InputError(f"{path}: {explain(error, Manifest)}") from None

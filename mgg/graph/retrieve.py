@@ -13,7 +13,7 @@ import pooch
 import yaml
 
 from mgg.errors import InputError, MachineError
-from mgg.files import refuse_foreign, replace_folder, write_file
+from mgg.files import Kind, refuse_foreign, replace_folder, write_file
 from mgg.graph.datasets import Dataset, RawFile, find
 
 SOURCE_FILE = "source.yaml"
@@ -33,9 +33,10 @@ def retrieve(name: str, out: str | Path, *, cache: Path | None = None) -> None:
         MachineError: no mirror has the file and it cannot be downloaded.
     """
     dataset = find(name)
-    refuse_foreign(Path(out), SOURCE_FILE)
+    kind = Kind(SOURCE_FILE, tuple(dataset.files))
+    refuse_foreign(Path(out), kind)
     files = {file: _content(name, dataset, file, raw, cache) for file, raw in dataset.files.items()}
-    with replace_folder(out, SOURCE_FILE) as folder:
+    with replace_folder(out, kind) as folder:
         for file, data in files.items():
             write_file(folder / file, data)
         source = {"name": name, "loader": dataset.loader, "licence": dataset.licence}

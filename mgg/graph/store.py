@@ -14,7 +14,7 @@ from mgg.graph import manifest as manifests
 from mgg.graph import shards
 from mgg.graph.check import check_csr, check_features, check_ids, check_labels, check_splits
 from mgg.graph.csr import Csr, index_dtype, is_symmetric
-from mgg.graph.manifest import MANIFEST_FILE, Manifest, Shard
+from mgg.graph.manifest import KIND, Manifest, Shard
 from mgg.graph.shards import Kind
 
 __all__ = ["Graph", "Manifest", "Shard", "write_graph"]
@@ -164,7 +164,7 @@ def write_graph(
         classes = check_labels(labels, csr.rows, classes, name)
     if splits is not None:
         check_splits(splits, csr.rows, name)
-    with replace_folder(path, MANIFEST_FILE) as folder:
+    with replace_folder(path, KIND) as folder:
         parts = dict(_write_arcs(folder, csr))
         parts.update(_write_nodes(folder, csr.rows, features, labels, splits))
         manifest = Manifest(

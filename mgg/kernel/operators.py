@@ -17,10 +17,13 @@ class Operators(Protocol):
         self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, b: np.ndarray, c: np.ndarray,
         accumulate: bool,
     ) -> None:  # fmt: skip
-        """Row-wise SpMM: ``c[r] (=|+=) sum_k weights[k] * b[indices[k]]`` over the arcs k of row r."""
+        """Row-wise SpMM: ``c[r] (=|+=) sum_k weights[k] * b[indices[k]]`` over the arcs k of row r.
+
+        ``c`` is an embedding matrix or an accumulator.
+        """
 
     def accumulator(self, rows: int, columns: int) -> np.ndarray:
-        """Zeros [rows, columns], precise enough for many partial sums of one row."""
+        """An uninitialized matrix [rows, columns], precise enough for many partial sums of one row."""
 
     def spmm_partitions(
         self, rows: np.ndarray, starts: np.ndarray, stops: np.ndarray, indices: np.ndarray,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from mgg.errors import InputError
 from mgg.files import replace_folder
@@ -24,7 +23,7 @@ def build(graph_path: str | Path, partition_path: str | Path, out: str | Path) -
     """
     graph = Graph.open(graph_path)
     partition = load_partition(partition_path)
-    if partition.graph_hash != graph.hash:
+    if (partition.graph_hash, partition.nodes) != (graph.hash, graph.manifest.nodes):
         raise InputError(f"{partition_path}: made for another graph than {graph_path}: run mgg partition again")
     bounds = np.asarray(partition.bounds, np.int64)
     forward_arcs = Arcs(graph.rows(0, graph.manifest.nodes))
@@ -39,6 +38,7 @@ def build(graph_path: str | Path, partition_path: str | Path, out: str | Path) -
         weighted=graph.manifest.weighted,
         features=graph.manifest.features,
         classes=graph.manifest.classes,
+        splits=bool(graph.manifest.parts("splits")),
         pes=partition.pes,
         scheme=partition.scheme,
         workgroup=partition.workgroup,
@@ -46,7 +46,7 @@ def build(graph_path: str | Path, partition_path: str | Path, out: str | Path) -
         forward=_counts(forward),
         transpose=_counts(transpose),
     )
-    with replace_folder(out, store.MANIFEST) as folder:
+    with replace_folder(out, store.KIND) as folder:
         for pe in range(partition.pes):
             here = folder / store.pe_folder(pe)
             here.mkdir()
@@ -57,8 +57,7 @@ def build(graph_path: str | Path, partition_path: str | Path, out: str | Path) -
                 here, features=graph.features(lo, hi), labels=graph.labels(lo, hi), splits=graph.splits(lo, hi)
             )
         manifest.files = store.describe_files(folder)
-        text = yaml.safe_dump(manifest.model_dump(), sort_keys=False)
-        (folder / store.MANIFEST).write_text(text, encoding="utf-8")
+        store.write_manifest(folder, manifest)
     return manifest
 
 

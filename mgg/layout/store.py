@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from mgg import hashed
+from mgg.config import explain
 from mgg.errors import InputError
+from mgg.files import Kind
 from mgg.graph.csr import Csr
 from mgg.layout.parts import PeLayout, Product
 
-MANIFEST = "manifest.yaml"
+MANIFEST = "layout.yaml"
+KIND = Kind(MANIFEST, ("pe-*",))
 _ARRAYS = [field.name for field in fields(Product) if field.name not in ("local", "remote")]
 _LOADING = threading.Lock()
 _NODE_DATA = ("features", "labels", "splits")
@@ -55,6 +58,7 @@ class LayoutManifest(BaseModel):
     weighted: bool
     features: int = Field(ge=0, description="feature columns, 0 = none")
     classes: int = Field(ge=0, description="label classes, 0 = none")
+    splits: bool = Field(description="nodes have a split")
     pes: int = Field(ge=1)
     scheme: str
     workgroup: int = Field(ge=1)
@@ -62,6 +66,17 @@ class LayoutManifest(BaseModel):
     forward: Direction
     transpose: Direction
     files: dict[str, Shard] = Field(default_factory=dict, description="every array file, relative to the layout")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> LayoutManifest:
+        bounds = self.bounds
+        if len(bounds) != self.pes + 1 or bounds[0] != 0 or bounds[-1] != self.nodes or bounds != sorted(bounds):
+            raise ValueError(f"bounds: they do not cut {self.nodes} nodes into {self.pes} ranges")
+        for direction in (self.forward, self.transpose):
+            counts = (direction.arcs, direction.remote_arcs, direction.halo_rows)
+            if any(len(each) != self.pes for each in counts) or sum(direction.arcs) != self.arcs:
+                raise ValueError(f"counts of arcs and halo rows do not fit {self.pes} PEs and {self.arcs} arcs")
+        return self
 
     def direction(self, name: str) -> Direction:
         """Counts of ``forward`` or ``transpose``."""
@@ -105,40 +120,41 @@ def _shard(path: Path) -> Shard:
         return Shard(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 
 
+def write_manifest(folder: Path, manifest: LayoutManifest) -> None:
+    """Write the manifest into a layout that is being made, with the hash of itself."""
+    hashed.save(folder / MANIFEST, manifest.model_dump())
+
+
 def read_manifest(folder: str | Path) -> LayoutManifest:
-    """Read a layout's manifest; raises InputError that names it."""
+    """Read a layout's manifest; raises InputError that names the file and field."""
     path = Path(folder) / MANIFEST
+    values, _ = hashed.load(path, "layout", "mgg layout")
     try:
-        manifest = LayoutManifest.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file: not a layout folder (make one with mgg layout)") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path}: not a layout's manifest ({reason}): run mgg layout again") from None
-    if len(manifest.bounds) != manifest.pes + 1:
-        raise InputError(f"{path}: field bounds: {len(manifest.bounds)} entries for {manifest.pes} PEs")
-    return manifest
+        return LayoutManifest.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{path}: {explain(error, LayoutManifest)}: run mgg layout again") from None
 
 
 def load(folder: str | Path, rank: int) -> PeLayout:
     """Map the arrays of PE ``rank`` into memory, after checking the hash of each.
 
     Raises:
-        InputError: names the file that is missing, truncated or altered.
+        InputError: names the file that is missing, truncated, altered or of another shape than the manifest says.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
     if rank >= manifest.pes:
         raise InputError(f"{folder}: a layout for {manifest.pes} PEs has no PE {rank}")
     arrays = _Arrays(folder, manifest, pe_folder(rank))
+    rows = manifest.bounds[rank + 1] - manifest.bounds[rank]
     return PeLayout(
         manifest=manifest,
         rank=rank,
-        forward=_product(arrays, "forward", manifest.bounds[rank + 1] - manifest.bounds[rank]),
-        transpose=_product(arrays, "transpose", manifest.bounds[rank + 1] - manifest.bounds[rank]),
-        features=arrays.get("features"),
-        labels=arrays.get("labels"),
-        splits=arrays.get("splits"),
+        forward=_product(arrays, "forward", rows, rank),
+        transpose=_product(arrays, "transpose", rows, rank),
+        features=arrays.get("features", (rows, manifest.features)) if manifest.features else None,
+        labels=arrays.get("labels", (rows,)) if manifest.classes else None,
+        splits=arrays.get("splits", (rows,)) if manifest.splits else None,
     )
 
 
@@ -148,39 +164,52 @@ class _Arrays:
     def __init__(self, folder: Path, manifest: LayoutManifest, pe: str):
         self.folder, self.manifest, self.pe = folder, manifest, pe
 
-    def get(self, name: str) -> np.ndarray | None:
-        """The array ``name``, mapped; None when the layout does not list it."""
+    def get(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """The array ``name``, mapped, of this ``shape``."""
         key = f"{self.pe}/{name}.npy"
+        path = self.folder / key
         expected = self.manifest.files.get(key)
         if expected is None:
-            return None
-        path = self.folder / key
+            raise InputError(f"{self.folder / MANIFEST}: field files: {key} is missing: run mgg layout again")
         try:
             if _shard(path) != expected:
                 raise InputError(f"{path}: truncated or altered since it was written: run mgg layout again")
             # NumPy parses the header with Python's parser, which other PEs' threads can disturb (CPython 3.11).
             with _LOADING:
-                return np.load(path, mmap_mode="c", allow_pickle=False)
+                array = np.load(path, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: not readable ({error}): run mgg layout again") from None
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        array = self.get(name)
-        if array is None:
-            path = self.folder / MANIFEST
-            raise InputError(f"{path}: field files: {self.pe}/{name}.npy is missing: run mgg layout again")
+        if array.shape != shape:
+            raise InputError(f"{path}: has shape {array.shape}, expected {shape}: run mgg layout again")
         return array
 
 
-def _product(arrays: _Arrays, direction: str, rows: int) -> Product:
-    halo_rows = arrays[f"{direction}.halo_rows"]
+def _product(arrays: _Arrays, direction: str, rows: int, rank: int) -> Product:
+    manifest = arrays.manifest
+    counts = manifest.direction(direction)
+    all_arcs, remote, halo = counts.arcs[rank], counts.remote_arcs[rank], counts.halo_rows[rank]
     csrs = {
         part: Csr(
-            arrays[f"{direction}.{part}.indptr"],
-            arrays[f"{direction}.{part}.indices"],
-            arrays.get(f"{direction}.{part}.weights"),
+            arrays.get(f"{direction}.{part}.indptr", (rows + 1,)),
+            arrays.get(f"{direction}.{part}.indices", (arcs,)),
+            arrays.get(f"{direction}.{part}.weights", (arcs,)) if manifest.weighted else None,
             width,
         )
-        for part, width in (("local", rows), ("remote", len(halo_rows)))
+        for part, arcs, width in (("local", all_arcs - remote, rows), ("remote", remote, halo))
     }
-    return Product(**csrs, **{name: arrays.get(f"{direction}.{name}") for name in _ARRAYS})  # type: ignore[arg-type]
+    send_ptr = arrays.get(f"{direction}.send_ptr", (manifest.pes + 1,))
+    owner, position = (
+        arrays.get(f"{direction}.{name}", (all_arcs,)) if direction == "transpose" else None
+        for name in ("arc_owner", "arc_position")
+    )
+    return Product(
+        local=csrs["local"],
+        remote=csrs["remote"],
+        halo_ptr=arrays.get(f"{direction}.halo_ptr", (manifest.pes + 1,)),
+        halo_rows=arrays.get(f"{direction}.halo_rows", (halo,)),
+        send_ptr=send_ptr,
+        send_rows=arrays.get(f"{direction}.send_rows", (int(send_ptr[-1]),)),
+        send_first=arrays.get(f"{direction}.send_first", (manifest.pes,)),
+        arc_owner=owner,
+        arc_position=position,
+    )

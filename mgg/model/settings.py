@@ -8,10 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 class ModelSettings(BaseModel):
     """Hyperparameters of one model; a name that it does not know is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     hidden: int = Field(16, ge=1, le=65536, description="columns of the hidden layers")
     dropout: float = Field(0.5, ge=0, lt=1, description="share of the values that dropout sets to zero")
     learning_rate: float = Field(0.01, gt=0, le=10, description="step size of Adam")
-    weight_decay: float = Field(0, ge=0, le=1e6, description="L2 penalty: this times a weight is added to its gradient")
     row_normalize: bool | None = Field(False, description="scale every node's features to an absolute sum of 1")

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mgg.config import nearest
+from mgg.config import explain, nearest
 from mgg.errors import InputError
-from mgg.files import replace_folder
+from mgg.files import Kind, replace_folder
 from mgg.graph.store import Graph
 from mgg.partition import edge_balanced, equal_nodes
 from mgg.partition.quality import Quality, measure
 
 FILE = "partition.json"
-SCHEMA_VERSION = 1
+KIND = Kind(FILE)
 SCHEMES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "edge_balanced": edge_balanced.split,
     "equal_nodes": equal_nodes.split,
@@ -29,7 +30,7 @@ class Partition(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     name: str = Field(description="name of the graph")
     graph_hash: str = Field(description="hash of the graph that was partitioned")
     nodes: int = Field(ge=0)
@@ -60,7 +61,7 @@ def build(graph_path: str | Path, out: str | Path, *, pes: int, scheme: str, wor
         bounds=bounds.tolist(),
         quality=measure(graph.rows, bounds, dim),
     )
-    with replace_folder(out, FILE) as folder:
+    with replace_folder(out, KIND) as folder:
         (folder / FILE).write_text(partition.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return partition
 
@@ -70,8 +71,10 @@ def load(folder: str | Path) -> Partition:
     path = Path(folder) / FILE
     try:
         partition = Partition.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, ValidationError) as error:
-        raise InputError(f"{path}: not a partition ({str(error).splitlines()[0]}): run mgg partition again") from None
+    except ValidationError as error:
+        raise InputError(f"{path}: {explain(error, Partition)}: run mgg partition again") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{path}: not a partition ({error}): make one with mgg partition") from None
     bounds = np.asarray(partition.bounds, np.int64)
     whole = len(bounds) == partition.pes + 1 and bounds[0] == 0 and bounds[-1] == partition.nodes
     if not whole or np.any(np.diff(bounds) < 0):

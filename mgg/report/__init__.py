@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from mgg.files import replace_folder
+from mgg.files import Kind, replace_folder
 from mgg.report.collect import collect
 from mgg.report.columns import TABLES
 from mgg.report.page import render
@@ -19,7 +19,7 @@ __all__ = ["build"]
 
 PAGE = "index.html"
 #: A file that no folder but a report has; index.html alone would let a web site be replaced.
-MARKER = "machines.parquet"
+KIND = Kind("machines.parquet", (PAGE, *(f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet"))))
 
 
 def build(paths: Sequence[Path], out: Path, title: str) -> None:
@@ -40,7 +40,7 @@ def build(paths: Sequence[Path], out: Path, title: str) -> None:
     rows = compute(collect(paths))
     tables = {name: to_arrow(name, rows[name]) for name in TABLES}
     page = render(rows, title)
-    with replace_folder(out, MARKER) as folder:
+    with replace_folder(out, KIND) as folder:
         _write(folder, page, tables)
 
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from mgg.errors import InputError
+from mgg.errors import InputError, MachineError
 from mgg.files import sync, write_file
 from mgg.model import Array
 from mgg.record import EpochRecord, Frozen
@@ -79,7 +79,7 @@ class Checkpoints:
         """Write a checkpoint and remove all but the newest two.
 
         Raises:
-            InputError: the folder cannot be written.
+            MachineError: the disk is full or fails.
         """
         tensors = {
             f"{group}/{name}": np.ascontiguousarray(array)
@@ -96,7 +96,7 @@ class Checkpoints:
             for old in self._newest_first()[KEPT:]:
                 old.unlink()
         except OSError as error:
-            raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+            raise MachineError(f"{path}: cannot be written: {error.strerror}") from None
         return path
 
     def load(self) -> Checkpoint | None:

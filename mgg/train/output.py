@@ -9,16 +9,17 @@ import numpy as np
 from safetensors.numpy import save
 
 from mgg.errors import InputError
-from mgg.files import refuse_foreign, replace_folder, write_file
+from mgg.files import Kind, refuse_foreign, replace_folder, write_file
 from mgg.model import Array
 from mgg.record import METRICS_FILE, RUN_FILE, EpochRecord, TrainRecord
 
 WEIGHTS_FILE = "weights.safetensors"
+KIND = Kind(RUN_FILE, (METRICS_FILE, WEIGHTS_FILE))
 
 
 def check_output(out: Path) -> None:
     """Raise InputError, before hours of work, when a run cannot be written to ``out``."""
-    refuse_foreign(out, RUN_FILE)
+    refuse_foreign(out, KIND)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -35,16 +36,14 @@ def write_run(out: Path, record: TrainRecord, epochs: Sequence[EpochRecord], wei
         weights: weights and running statistics of ``record.best_epoch``, by name.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: ``out`` is something else than a run, or its parent cannot be written.
+        MachineError: the disk is full or fails.
     """
     # One entry: safetensors writes several in an order that changes from run to run.
     facts = record.model_dump_json(include={"model", "dataset", "graph_hash", "settings", "best_epoch"})
-    try:
-        with replace_folder(out, RUN_FILE) as folder:
-            arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
-            write_file(folder / WEIGHTS_FILE, save(arrays, {"mgg": facts}))
-            lines = "".join(epoch.model_dump_json() + "\n" for epoch in epochs)
-            write_file(folder / METRICS_FILE, lines.encode())
-            write_file(folder / RUN_FILE, record.model_dump_json(indent=2).encode() + b"\n")
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written: {error.strerror}") from None
+    with replace_folder(out, KIND) as folder:
+        arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
+        write_file(folder / WEIGHTS_FILE, save(arrays, {"mgg": facts}))
+        lines = "".join(epoch.model_dump_json() + "\n" for epoch in epochs)
+        write_file(folder / METRICS_FILE, lines.encode())
+        write_file(folder / RUN_FILE, record.model_dump_json(indent=2).encode() + b"\n")

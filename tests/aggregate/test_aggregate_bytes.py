@@ -64,7 +64,7 @@ def test_mpi(tmp_path, shared):
         "def program(world):\n"
         "    found = world.gather({d: moved(world, folder, d, 16) for d in ('forward', 'transpose')})\n"
         "    if world.rank == 0: print(json.dumps(found))\n"
-        "launch('mpi', 4, program)\n"
+        "launch('mpi', lambda: 4, program)\n"
     )
     from pathlib import Path
 

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -59,26 +61,24 @@ def test_a_failing_pe_ends_one_that_waits_for_its_signal():
         simulated.run(2, fails)
 
 
-def test_a_pe_that_stays_away_is_a_time_out_not_a_hang():
-    def absent(world):
-        if world.rank == 0:
-            world.barrier()
+def test_a_pe_that_stays_away_is_named_and_does_not_hang_the_others():
+    never = threading.Event()
 
-    # PE 1 ends; its closing barrier is the one PE 0 meets, so make it sleep past the limit instead.
-    def sleeps(world):
+    def stalls(world):
         if world.rank == 1:
-            import time
+            never.wait()
+        world.barrier()
 
-            time.sleep(1.0)
-        absent(world)
-
-    with pytest.raises(PeError, match="barrier"):
-        simulated.run(2, sleeps, timeout=0.2)
+    started = time.monotonic()
+    with pytest.raises(PeError, match=r"^PE 1 did not reach a barrier within 0\.2 s"):
+        simulated.run(3, stalls, timeout=0.2)
+    assert time.monotonic() - started < 10
+    never.set()
 
 
 def test_a_missing_signal_is_a_time_out():
     with pytest.raises(PeError, match="PE 1"):
-        simulated.run(2, lambda world: world.wait_signal(1) if world.rank == 0 else None, timeout=0.3)
+        simulated.run(2, lambda world: world.wait_signal(1) if world.rank == 0 else time.sleep(1), timeout=0.3)
 
 
 @pytest.mark.mpi
@@ -96,13 +96,45 @@ def test_mpi_waits_are_bounded():
 
 
 @pytest.mark.mpi
+@pytest.mark.parametrize(("shared", "late"), [(True, "PE 2"), (False, "a PE of another host")])
+def test_mpi_names_the_pe_that_stays_away(shared, late):
+    code = (
+        "from mpi4py import MPI\nfrom mgg.backend.mpi import MpiWorld\nfrom mgg.errors import PeError\n"
+        "import sys, time\n"
+        f"world = MpiWorld(MPI.COMM_WORLD, timeout=0.5, shared_memory={shared})\n"
+        "world.barrier()\n"
+        "if world.rank == 2:\n    time.sleep(3)\n    MPI.COMM_WORLD.Abort(6)\n"
+        "try:\n    world.barrier()\n"
+        "except PeError as error:\n    print(f'{error};', end='', flush=True)\n    time.sleep(5)\n"
+    )
+    done = mpiexec(3, ["-c", code])
+    assert done.stdout.count(f"{late} did not reach a barrier within 0.5 s;") == 2, done.stdout + done.stderr
+
+
+@pytest.mark.mpi
+def test_too_little_shared_memory_is_said_before_it_kills():
+    code = (
+        "import types\nfrom mgg.backend import launch, mpi\nfrom mgg.errors import MachineError\n"
+        "full = types.SimpleNamespace(f_bavail=10, f_frsize=4096)\n"
+        "def program(world):\n"
+        "    mpi.os = types.SimpleNamespace(statvfs=lambda path: full)\n"
+        "    try:\n        world.symmetric(100_000)\n"
+        "    except MachineError as error:\n        print(f'{error.everywhere} {error};', end='', flush=True)\n"
+        "launch('mpi', lambda: 2, program)\n"
+    )
+    done = mpiexec(2, ["-c", code])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("True /dev/shm has 40960 bytes left and the ranks of a host need 800000:") == 2
+
+
+@pytest.mark.mpi
 def test_an_error_of_one_pe_is_raised_on_all():
     code = (
         "from mgg.backend import launch, together\nfrom mgg.errors import InputError\n"
         "def act(world):\n    def fail():\n        if world.rank == 2: raise InputError('only there')\n"
         "    try:\n        together(world, fail)\n"
         "    except InputError as error:\n        print(f'{error} {error.everywhere};', end='', flush=True)\n"
-        "launch('mpi', 3, act)\n"
+        "launch('mpi', lambda: 3, act)\n"
     )
     done = mpiexec(3, ["-c", code])
     assert done.returncode == 0, done.stderr
@@ -127,7 +159,7 @@ def test_together_raises_the_error_of_the_lowest_pe():
 def test_another_number_of_ranks_than_pes_is_refused(name):
     code = (
         "from mgg.backend import launch\nfrom mgg.errors import InputError\n"
-        f"try:\n    launch({name!r}, 4, print)\nexcept InputError as error:\n    print(error)\n"
+        f"try:\n    launch({name!r}, lambda: 4, print)\nexcept InputError as error:\n    print(error)\n"
     )
     done = mpiexec(2, ["-c", code])
     assert done.stdout.count("for 4 PEs but the job has 2") == 2
@@ -136,20 +168,20 @@ def test_another_number_of_ranks_than_pes_is_refused(name):
 def test_auto_takes_threads_without_a_launcher(monkeypatch):
     for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(name, raising=False)
-    assert backend.resolve("auto", 2) == "simulated"
-    assert backend.resolve("auto", 1) == "mpi"
+    assert backend.resolve("auto", lambda: 2) == "simulated"
+    assert backend.resolve("auto", lambda: 1) == "mpi"
     monkeypatch.setattr(backend, "_has_mpi", lambda: False)
-    assert backend.resolve("auto", 1) == "simulated"
+    assert backend.resolve("auto", lambda: 1) == "simulated"
     monkeypatch.setenv("PMI_SIZE", "2")
-    assert backend.resolve("auto", 2) == "mpi"
-    assert backend.resolve("simulated", 2) == "simulated"
+    assert backend.resolve("auto", lambda: 2) == "mpi"
+    assert backend.resolve("simulated", lambda: 2) == "simulated"
 
 
 @pytest.mark.mpi
 def test_simulated_under_mpiexec_is_refused():
     code = (
         "from mgg.backend import launch\nfrom mgg.errors import InputError\n"
-        "try:\n    launch('simulated', 2, print)\nexcept InputError as error:\n    print(error)\n"
+        "try:\n    launch('simulated', lambda: 2, print)\nexcept InputError as error:\n    print(error)\n"
     )
     assert mpiexec(2, ["-c", code]).stdout.count("without mpiexec") == 2
 

@@ -97,7 +97,29 @@ MISTAKES = {
     "unknown data set": (["retrieve", "coro", "--out", "x"], "cora"),
     "unknown generator": (["generate", "redit-like", "--out", "x"], "reddit-like"),
     "no graph there": (["partition", "nowhere", "--pes", "2", "--out", "x"], "nowhere"),
-    "a layout is not a graph": (["partition", "{made}/layout2", "--pes", "2", "--out", "x"], "manifest.yaml"),
+    "a layout is not a graph": (["partition", "{made}/layout2", "--pes", "2", "--out", "x"], "not a graph folder"),
+    "a graph is not a layout": (["train", "{made}/graph", "--model", "gcn", "--out", "x"], "not a layout folder"),
+    "too many columns": (
+        ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "99999", "--out", "x"], "65536",
+    ),
+    "a folder for records": (
+        ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--out", "{made}"], "is a folder",
+    ),
+    "a file of another kind": (
+        ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--out", "{made}/raw/digits.csv.gz"],
+        "no timing records",
+    ),
+    "below a file": (
+        ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--out", "{made}/raw/source.yaml/x"],
+        "cannot be written",
+    ),
+    "an option of a technique without options": (
+        ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--set", "ps=4", "--out", "x"],
+        "there are none",
+    ),
+    "over another kind of folder": (
+        ["layout", "{made}/graph", "{made}/part2", "--out", "{made}/graph"], "not an output",
+    ),
     "no layout there": (["train", "nowhere", "--model", "gcn", "--out", "x"], "nowhere"),
     "unknown technique": (["aggregate", "{made}/layout2", "--technique", "cula", "--dim", "4", "--out", "x"], "cola"),
     "zero columns": (["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4,0", "--out", "x"], "4,0"),
@@ -113,6 +135,9 @@ MISTAKES = {
     ),
     "unknown model": (["train", "{made}/layout2", "--model", "gnc", "--out", "x"], "gcn"),
     "unknown setting": (["train", "{made}/layout2", "--model", "gcn", "--set", "hiden=3", "--out", "x"], "hidden"),
+    "a setting that the model ignores": (
+        ["train", "{made}/layout2", "--model", "gin", "--set", "weight_decay=10", "--out", "x"], "weight_decay",
+    ),
     "impossible setting": (
         ["train", "{made}/layout2", "--model", "gcn", "--set", "dropout=1.5", "--out", "x"], "dropout",
     ),

@@ -54,20 +54,6 @@ def test_a_wrong_field_is_named_in_one_line(values: dict, message: str):
     assert "\n" not in str(error.value)
 
 
-def test_load_names_the_file(tmp_path):
-    with pytest.raises(InputError, match=r"none\.yaml: no such config file"):
-        config.load(tmp_path / "none.yaml")
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("a: [1")
-    with pytest.raises(InputError, match=r"broken.yaml: not readable as YAML: .*line 1"):
-        config.load(broken)
-    broken.write_text("- 1")
-    with pytest.raises(InputError, match="expected a mapping of sections, found list"):
-        config.load(broken)
-    broken.write_text("")
-    assert config.load(broken) == config.Config()
-
-
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 trees = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)

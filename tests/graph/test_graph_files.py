@@ -11,22 +11,23 @@ from graph_helpers import arrays, files_of
 
 from mgg.errors import InputError, MachineError
 from mgg.files import replace_folder, write_file
+from mgg.graph.manifest import KIND
 from mgg.graph.store import Graph, write_graph
 
-MARKER = "manifest.yaml"
+MARKER = KIND.marker
 
 
 def test_a_failure_leaves_the_old_folder(tmp_path):
     write_graph(tmp_path / "graph", **arrays())
     before = files_of(tmp_path)
-    with pytest.raises(RuntimeError), replace_folder(tmp_path / "graph", MARKER) as folder:
+    with pytest.raises(RuntimeError), replace_folder(tmp_path / "graph", KIND) as folder:
         write_file(folder / "offsets" / "x", b"half")
         raise RuntimeError
     assert files_of(tmp_path) == before
 
 
 def test_a_full_disk_is_one_line(tmp_path):
-    with pytest.raises(MachineError, match="No space left"), replace_folder(tmp_path / "graph", MARKER):
+    with pytest.raises(MachineError, match="No space left"), replace_folder(tmp_path / "graph", KIND):
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []
 

@@ -31,10 +31,12 @@ def test_partition_wise_and_column_wise_products(csr, dim, ps):
     b = np.random.default_rng(0).random((300, dim), np.float32)
     pieces = neighbor_partitions(csr.indptr, ps)
     acc = cpu.accumulator(300, dim)
+    acc[...] = 0
     cpu.spmm_partitions(pieces.rows, pieces.starts, pieces.stops, csr.indices, csr.weights, b, acc)
     assert relative_error(acc, matrix(csr), b) < 1e-14
     columns = transposed(csr).csr
     other = cpu.accumulator(300, dim)
+    other[...] = 0
     for start in range(0, 300, 77):  # in pieces, as cola does
         stop = min(start + 77, 300)
         arcs = slice(columns.indptr[start], columns.indptr[stop])

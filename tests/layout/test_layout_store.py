@@ -4,10 +4,9 @@ import socket
 
 import numpy as np
 import pytest
-import yaml
 from support.graphs import make_layout, random_csr
 
-from mgg import layout, partition
+from mgg import hashed, layout, partition
 from mgg.errors import InputError, MachineError
 from mgg.graph.store import Graph, write_graph
 
@@ -74,23 +73,51 @@ def test_a_harmed_array_is_named(made, harm):
         layout.load(made, 1)
 
 
+def test_an_altered_manifest_is_named(made):
+    path = made / "layout.yaml"
+    whole = path.read_text()
+    for altered in (whole.replace("pes: 3", "pes: 2"), whole[:-100], whole.replace("- 0\n", "- 1\n", 1), ""):
+        assert altered != whole
+        path.write_text(altered)
+        with pytest.raises(InputError, match=r"layout\.yaml: truncated or altered"):
+            layout.load(made, 0)
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "said"),
     [
-        lambda values: values.update(pes=4),
-        lambda values: values.update(surprise=1),
-        lambda values: values.pop("bounds"),
-        lambda values: values.update(schema_version=2),
-        lambda values: values["files"].pop("pe-0000/forward.local.indptr.npy"),
+        (lambda values: values.update(pes=4), "bounds"),
+        (lambda values: values.update(bounds=[0, 50, 40, 120]), "bounds"),
+        (lambda values: values.update(surprise=1), "surprise"),
+        (lambda values: values.pop("bounds"), "bounds"),
+        (lambda values: values.update(schema_version=2), "schema_version"),
+        (lambda values: values["forward"]["halo_rows"].pop(), "halo rows"),
+        (lambda values: values["files"].pop("pe-0000/forward.local.indptr.npy"), r"forward\.local\.indptr\.npy"),
+        (lambda values: values["files"].pop("pe-0000/forward.local.weights.npy"), r"forward\.local\.weights\.npy"),
+        (lambda values: values["files"].pop("pe-0000/features.npy"), r"pe-0000/features\.npy"),
+        (lambda values: values.update(features=6), r"features\.npy: has shape"),
+        (lambda values: values.update(bounds=[0, 1, 2, 120]), "has shape"),
     ],
 )
-def test_an_altered_manifest_is_named(made, change):
-    path = made / "manifest.yaml"
-    values = yaml.safe_load(path.read_text())
+def test_a_manifest_that_contradicts_itself_is_named(made, change, said):
+    path = made / "layout.yaml"
+    values, _ = hashed.load(path, "layout", "mgg layout")
     change(values)
-    path.write_text(yaml.safe_dump(values))
-    with pytest.raises(InputError, match=r"manifest\.yaml"):
+    hashed.save(path, values)
+    with pytest.raises(InputError, match=said):
         layout.load(made, 0)
+
+
+def test_nothing_but_a_layout_is_replaced(made, tmp_path):
+    for folder in ("graph", "partition-3"):
+        before = sorted(path.name for path in (tmp_path / folder).iterdir())
+        with pytest.raises(InputError, match="not an output of this command"):
+            layout.build(tmp_path / "graph", tmp_path / "partition-3", tmp_path / folder)
+        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == before
+    (made / "thesis.tex").write_text("mine")
+    with pytest.raises(InputError, match="not an output of this command"):
+        layout.build(tmp_path / "graph", tmp_path / "partition-3", made)
+    assert (made / "thesis.tex").exists()
 
 
 def test_a_partition_of_another_graph_is_refused_and_nothing_is_written(made, tmp_path):

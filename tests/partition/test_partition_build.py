@@ -76,6 +76,7 @@ def test_unknown_scheme_names_the_nearest(graph, tmp_path):
         lambda values: values.update(bounds=[0, 50, 100, 199]),
         lambda values: values.update(surprise=1),
         lambda values: values.pop("graph_hash"),
+        lambda values: values.update(schema_version=99),
     ],
 )
 def test_an_altered_partition_is_named(graph, tmp_path, change):

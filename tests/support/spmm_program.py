@@ -46,7 +46,7 @@ def _main(out: Path, folders: list[Path]) -> None:
         for number, folder in enumerate(folders):
             np.savez(out / f"{number}-{world.rank}.npz", **products(world, folder, DIMS))
 
-    launch("mpi", job_size(), program)
+    launch("mpi", job_size, program)
 
 
 if __name__ == "__main__":

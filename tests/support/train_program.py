@@ -31,7 +31,7 @@ def gradients(backend: str, folder: str | Path, pes: int, **options: Any) -> lis
         loss, by_name = loss_and_gradients(world, parts(world.rank), **options)
         return {"loss": np.array(loss), **by_name}
 
-    return launch(backend, pes, program)
+    return launch(backend, lambda: pes, program)
 
 
 def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
@@ -51,7 +51,7 @@ def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], 
 def run(backend: str, folder: str | Path, pes: int, **options: Any) -> list[Result]:
     """The result of a training run on each PE (on this rank under MPI)."""
     parts = layouts(backend, folder, pes)
-    return launch(backend, pes, lambda world: train(world, parts(world.rank), **options))
+    return launch(backend, lambda: pes, lambda world: train(world, parts(world.rank), **options))
 
 
 def result_arrays(result: Result) -> dict[str, np.ndarray]:

@@ -65,4 +65,4 @@ def _reduce(world: World) -> None:
 
 
 if __name__ == "__main__":
-    print(launch("mpi", job_size(), program)[0], flush=True)
+    print(launch("mpi", job_size, program)[0], flush=True)

@@ -49,7 +49,7 @@ def stop_at(epoch, folder, pes, **options):
         return train(world, parts(world.rank), stop=stop, **options)
 
     with pytest.raises(StoppedError, match=f"stopped after epoch {epoch} of 12: .*--resume"):
-        launch("simulated", pes, program)
+        launch("simulated", lambda: pes, program)
 
 
 def tables(out):
@@ -256,6 +256,6 @@ def test_weights_are_those_of_the_best_epoch(layouts, tmp_path):
         trainer.state = {name: kept[name] for name in trainer.state}
         return trainer.evaluate()
 
-    found = launch("simulated", 1, scores)[0]
+    found = launch("simulated", lambda: 1, scores)[0]
     assert found.test_accuracy == result.record.test_accuracy
     assert found.validation_accuracy == max(epoch.validation_accuracy for epoch in result.epochs)
