@@ -114,7 +114,8 @@ def aggregate_options(section):
 
 def trained_datasets(settings):
     """The data sets to train on: those of the config, else all that have labels."""
-    labeled = [name for name, dataset in catalog().items() if dataset.classes] + ["planted"]
+    labeled = [name for name, dataset in catalog().items() if dataset.classes]
+    labeled += [name for name, generator in generators().items() if generator.labels]
     chosen = settings.train.datasets
     return [name for name in settings.graph.datasets if (name in labeled if chosen is None else name in chosen)]
 

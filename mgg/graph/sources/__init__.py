@@ -48,11 +48,12 @@ Loader = Callable[[Path], GraphData]
 
 @dataclass(frozen=True)
 class Generator:
-    """A seeded random graph: ``make(scale, seed, shuffle)``; ``seed`` is the default seed."""
+    """A seeded random graph: ``make(scale, seed, shuffle)``, the default seed, and whether its nodes have labels."""
 
     name: str
     make: Callable[[float, int, bool], GraphData]
     seed: int
+    labels: bool = False
 
 
 _LOADERS: dict[str, Loader] = {}

@@ -57,4 +57,4 @@ def _split(order: np.ndarray) -> np.ndarray:
     )
 
 
-generator(Generator("planted", make, seed=0))
+generator(Generator("planted", make, seed=0, labels=True))
