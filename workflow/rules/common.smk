@@ -108,7 +108,12 @@ def generator_options(dataset):
 
 def aggregate_options(section):
     """The options of mgg aggregate that need not be there."""
-    options = {f"{name}.{key}": value for name, chosen in section.options.items() if name in section.techniques for key, value in chosen.items()}
+    options = {
+        f"{name}.{key}": value
+        for name, chosen in section.options.items()
+        if name in section.techniques
+        for key, value in chosen.items()
+    }
     return flags(transpose=section.transpose, no_check=not section.check) + assignments(options)
 
 
