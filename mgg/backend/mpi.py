@@ -27,7 +27,8 @@ _SIGNAL_TAG = 7
 _SHARED_MEMORY = "/dev/shm"
 _ITEM = 4  # bytes of a float32
 _COUNTS = 2**24  # whole numbers that a float32 tells apart
-_SPINS = 200  # tests of a request before the poll starts to sleep
+_PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
+_NAP = 20e-6  # seconds of sleep between looks
 
 
 @dataclass
@@ -209,14 +210,15 @@ class MpiWorld:
                 windows.remote.Sync()
 
     def _wait(self, request: MPI.Request, what: str) -> None:
-        deadline = time.monotonic() + self._timeout
-        spins = 0
+        start = time.monotonic()
         while not request.Test():
-            spins += 1
-            if spins > _SPINS:
-                time.sleep(20e-6)
-                if time.monotonic() > deadline:
-                    raise PeError(f"PE {self.rank}: waited {self._timeout:g} s for {what}")
+            waited = time.monotonic() - start
+            if waited < _PATIENCE:
+                os.sched_yield()
+            elif waited < self._timeout:
+                time.sleep(_NAP)
+            else:
+                raise PeError(f"PE {self.rank}: waited {self._timeout:g} s for {what}")
 
 
 def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = DEFAULT_TIMEOUT) -> list[T]:
