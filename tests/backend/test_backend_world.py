@@ -114,10 +114,10 @@ def test_mpi_names_the_pe_that_stays_away(shared, late):
 @pytest.mark.mpi
 def test_too_little_shared_memory_is_said_before_it_kills():
     code = (
-        "import types\nfrom mgg.backend import launch, mpi\nfrom mgg.errors import MachineError\n"
+        "import os, types\nfrom mgg.backend import launch\nfrom mgg.errors import MachineError\n"
         "full = types.SimpleNamespace(f_bavail=10, f_frsize=4096)\n"
         "def program(world):\n"
-        "    mpi.os = types.SimpleNamespace(statvfs=lambda path: full)\n"
+        "    os.statvfs = lambda path: full\n"
         "    try:\n        world.symmetric(100_000)\n"
         "    except MachineError as error:\n        print(f'{error.everywhere} {error};', end='', flush=True)\n"
         "launch('mpi', lambda: 2, program)\n"
