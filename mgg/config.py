@@ -25,7 +25,7 @@ Scheme = Literal["edge_balanced", "equal_nodes"]
 class Section(BaseModel):
     """A group of fields; a field that it does not name is an error."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid")
 
 
 class DatasetConfig(Section):

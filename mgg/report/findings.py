@@ -73,6 +73,11 @@ def cautions(tables: Tables) -> list[str]:
             "Backend “simulated” runs the PEs as threads of one process that share its memory: right for results and "
             "bytes, but its times are not those of a cluster."
         )
+    if any(row["backend"] in ("simulated", "mpi") for row in rows):
+        found.append(
+            "These PEs were CPU ranks or threads. Quartiles are of one run: on cores that other work shares, a second "
+            "run of the same job can differ by more. Do not call a winner from one run."
+        )
     unchecked = sum(row["unchecked"] for row in tables["checks"])
     if unchecked:
         found.append(f"{count(unchecked, 'timing')} came without a check of the result (marked “not checked”).")
@@ -97,16 +102,20 @@ def _capacity(machine: Row) -> str:
 def _winners(fastest: Rows, names: Names) -> list[tuple[str, str]]:
     if not fastest:
         return []
+    # One PE moves nothing, and PEs that take turns measure nothing: they count only where there is nothing else.
+    telling = [row for row in fastest if row["pes"] > 1 and not row["oversubscribed"]]
+    graphs, fastest = group(fastest, "dataset", "graph_hash"), telling or fastest
     wins = Counter(row["label"] for row in fastest)
     ranked = sorted(wins, key=lambda label: (-wins[label], label))
     told = listing([f"{label} in {wins[label]}" for label in ranked])
     what = "comparison (graph, D, PEs)" if len(fastest) == 1 else "comparisons (graph, D, PEs)"
     close = sum(row["close"] for row in fastest)
-    text = f"Of {len(fastest)} {what} the fastest was {told}."
+    which = " in which several PEs ran without taking turns," if telling else ""
+    text = f"Of {len(fastest)} {what}{which} the fastest was {told}."
     if close:
         text += f" In {close} of them the first two are too close to call (their quartiles overlap)."
     found = [("Fastest technique", text)]
-    for graph, rows in group(fastest, "dataset", "graph_hash").items():
+    for graph, rows in graphs.items():
         row = max(rows, key=lambda row: (not row["oversubscribed"], row["pes"], row["dim"]))
         margin = "too close to call against" if row["close"] else f"{number(row['ratio'])} times faster than"
         text = (

@@ -390,7 +390,7 @@ def _accuracy_grid(rows: Rows, name: str) -> Grid:
             lines.append((f"{row['label']}{where}", [Cell(text) for text in cells]))
         groups.append((f"model {model}", lines))
     note = "Test accuracy: mean over seeds ± sample standard deviation."
-    return Grid(f"{name}: final accuracy and cost", "technique", columns, groups, note)
+    return Grid(f"{name}: accuracy at the best validation epoch, and cost", "technique", columns, groups, note)
 
 
 def _curve_runs(runs: Rows) -> dict[str, Rows]:

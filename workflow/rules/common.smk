@@ -3,6 +3,7 @@ import os
 import re
 import shutil
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 from snakemake.common.configfile import load_configfile
@@ -31,16 +32,40 @@ def replace_datasets(values):
 
 
 def check_names(settings):
-    """Raise InputError for a data set, technique, model or option that MGG does not have."""
-    for name in settings.graph.datasets:
-        if name not in generators():
-            find(name)
-    for name in [*settings.aggregate.techniques, *settings.train.techniques]:
-        technique(name)
+    """Raise InputError, with the field, for a data set, technique, model or option that MGG does not have."""
+    for name, dataset in settings.graph.datasets.items():
+        with field(f"graph.datasets.{name}"):
+            check_dataset(name, dataset)
+    for section in ("aggregate", "train"):
+        for name in getattr(settings, section).techniques:
+            with field(f"{section}.techniques"):
+                technique(name)
     for name, options in settings.aggregate.options.items():
-        parse_options(name, options)
+        with field("aggregate.options"):
+            parse_options(name, options)
     for name in [*settings.train.models, *settings.train.settings]:
-        settings_of(name, settings.train.settings.get(name))
+        with field("train.settings" if name in settings.train.settings else "train.models"):
+            settings_of(name, settings.train.settings.get(name))
+
+
+def check_dataset(name, dataset):
+    """Raise InputError for an unknown data set, or an option that its kind does not have."""
+    if name in generators():
+        if dataset.symmetrize:
+            raise InputError("symmetrize: generated graphs are symmetric already")
+        return
+    find(name)
+    if dataset.scale is not None or dataset.seed is not None or dataset.shuffle:
+        raise InputError("scale, seed and shuffle are options of generators, and this is a data set")
+
+
+@contextmanager
+def field(name):
+    """Put the name of the field in front of what is wrong with it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
 
 
 def read_settings():
