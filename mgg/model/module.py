@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -44,7 +45,7 @@ class Pass:
     gradients: dict[str, Array] = field(default_factory=dict)
 
 
-class Module:
+class Module(ABC):
     """A differentiable function of this PE's rows. Some modules communicate: every PE calls all in the same order."""
 
     #: Trainable arrays.
@@ -54,16 +55,16 @@ class Module:
     #: The widest array that it aggregates over neighbors, columns.
     width: int = 0
 
+    @abstractmethod
     def forward(self, x: Any, run: Pass) -> Any:
         """Output [rows, columns] for input ``x`` [rows, columns]; in training it keeps what ``backward`` needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Gradient by the input for the gradient by the output; leaves those by the parameters in ``run.gradients``.
 
         Returns None when ``inputs`` is False: nobody needs the gradient by the input.
         """
-        raise NotImplementedError
 
 
 class Chain(Module):
