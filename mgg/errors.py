@@ -1,5 +1,7 @@
 """Errors that reach the user as one line and an exit code (see README.md, "Exit codes")."""
 
+from typing import Self
+
 
 class MggError(Exception):
     """Base of every error that the command line reports in one line; ``exit_code`` is what the process returns."""
@@ -7,6 +9,11 @@ class MggError(Exception):
     exit_code = 1
     #: Every PE raises this same error: rank 0 alone speaks, and no PE has to be stopped by force.
     everywhere = False
+
+    def on_every_pe(self) -> Self:
+        """This error, marked as one that every PE raises."""
+        self.everywhere = True
+        return self
 
 
 class InputError(MggError):

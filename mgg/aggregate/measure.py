@@ -53,12 +53,10 @@ def _checked(world: World, layout: PeLayout, plan: Plan, direction: str, dim: in
     errors = world.gather(oracle.relative_error(layout, direction, plan(dim)))
     worst = max(errors)
     if worst > oracle.TOLERANCE["fp32"]:
-        failed = CheckError(
+        raise CheckError(
             f"technique {plan.name}, {direction}, D = {dim}: PE {errors.index(worst)} differs from the float64 product"
             f" by {worst:.3g} of |A| |B|, allowed is {oracle.TOLERANCE['fp32']:.0e}"
-        )
-        failed.everywhere = True
-        raise failed
+        ).on_every_pe()
     return worst
 
 

@@ -77,12 +77,10 @@ def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T]) 
         from mgg.backend import simulated
 
         if job_size() > 1:
-            error = InputError(
+            raise InputError(
                 f"--backend simulated runs all PEs in one process, but the job has {job_size()} ranks:"
                 " start it without mpiexec, or take --backend mpi"
-            )
-            error.everywhere = True
-            raise error
+            ).on_every_pe()
         return simulated.run(pes(), program)
     try:
         from mgg.backend import mpi

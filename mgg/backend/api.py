@@ -135,6 +135,5 @@ def together(world: World, action: Callable[[], T]) -> T:
         error = caught
     for failed in world.gather(error):
         if failed is not None:
-            failed.everywhere = True
-            raise failed
+            raise failed.on_every_pe()
     return result  # type: ignore[return-value]

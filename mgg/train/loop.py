@@ -204,9 +204,8 @@ class _Run:
         kept = (
             f"{path} is written: run the same command again with --resume" if path else "no output, so nothing is kept"
         )
-        error = StoppedError(f"stopped after epoch {len(self.history.epochs)} of {self.epochs}: {kept}")
-        error.everywhere = True
-        raise error
+        done = len(self.history.epochs)
+        raise StoppedError(f"stopped after epoch {done} of {self.epochs}: {kept}").on_every_pe()
 
     def _write_checkpoint(self) -> Path | None:
         if self.checkpoints is None:

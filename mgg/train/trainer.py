@@ -103,9 +103,8 @@ class Trainer:
         """
         loss, gradients = self.loss_and_gradients(epoch)
         if not math.isfinite(loss):
-            error = InputError(f"epoch {epoch}: the training loss is {loss}: lower the setting learning_rate")
-            error.everywhere = True
-            raise error
+            message = f"epoch {epoch}: the training loss is {loss}: lower the setting learning_rate"
+            raise InputError(message).on_every_pe()
         self.adam.step(self.weights, gradients, epoch)
         return loss
 
