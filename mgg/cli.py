@@ -19,6 +19,8 @@ from mgg.errors import InputError, MachineError, MggError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FOLDER = click.Path(path_type=Path)
+_GRAPH = config.GraphConfig()
+_DATASET = config.DatasetConfig()
 _AGGREGATE = config.AggregateConfig()
 _TRAIN = config.TrainConfig()
 
@@ -128,19 +130,94 @@ def retrieve(name: str, out: Path, as_json: bool, debug: bool) -> None:
     _show({"dataset": name, "out": str(out)}, as_json)
 
 
+def _budget(command: F) -> F:
+    """The options of commands that keep within an amount of memory."""
+    command = click.option("--workers", type=click.IntRange(1), help="threads  [default: one a core]")(command)
+    text = "memory that the process may take at its peak, for example 1GiB or 800MB"
+    return click.option("--memory", "budget", default=_GRAPH.memory, show_default=True, help=text)(command)
+
+
+def _reads(command: F) -> F:
+    """The options of commands that read a source."""
+    text = "reader of the files; folders made by mgg retrieve or mgg graph and well-known suffixes say it themselves"
+    command = click.option("--symmetrize", is_flag=True, help="add the reverse of every arc")(command)
+    return click.option("--loader", help=text)(command)
+
+
+def _memory(budget: str, workers: int | None) -> Any:
+    from mgg.graph.external import Memory, parse_size
+    from mgg.graph.external.memory import usable_cores
+
+    return Memory(parse_size(budget), workers or usable_cores())
+
+
 @cli.command()
 @click.argument("source")
 @click.option("--out", type=_FOLDER, required=True, help="graph folder")
-@click.option("--loader", help="reader of the files; folders made by mgg retrieve say it themselves")
-@click.option("--symmetrize", is_flag=True, help="add the reverse of every arc")
-@click.option("--order", default="natural", show_default=True, help="numbering of the nodes")
+@_reads
+@click.option(
+    "--order", default=_DATASET.order, show_default=True, help="numbering: natural, degree, rcm, rabbit, auto"
+)
+@_budget
 @_common
-def graph(source: str, out: Path, loader: str | None, symmetrize: bool, order: str, as_json: bool, debug: bool) -> None:
+def graph(
+    source: str, out: Path, loader: str | None, symmetrize: bool, order: str, budget: str, workers: int | None,
+    as_json: bool, debug: bool,
+) -> None:  # fmt: skip
     """Turn SOURCE (a file, a folder or a data set's name) into a graph folder of Parquet CSR shards."""
     from mgg.graph.build import build
 
-    manifest = build(source, out, loader=loader, symmetrize=symmetrize, order=order)  # type: ignore[arg-type]
+    memory = _memory(budget, workers)
+    manifest = build(source, out, loader=loader, symmetrize=symmetrize, order=order, memory=memory)
     _show(_facts(manifest, out), as_json)
+
+
+@cli.command()
+@click.argument("source")
+@click.option("--out", type=_FOLDER, required=True, help="folder of the scattered graph")
+@_reads
+@_budget
+@_common
+def graph_scatter(
+    source: str, out: Path, loader: str | None, symmetrize: bool, budget: str, workers: int | None,
+    as_json: bool, debug: bool,
+) -> None:  # fmt: skip
+    """Step 1 of mgg graph for a cluster: read SOURCE and spool its arcs by row range."""
+    from mgg.graph.build import scatter
+
+    made = scatter(source, out, loader=loader, symmetrize=symmetrize, memory=_memory(budget, workers))
+    _show({"name": made.name, "nodes": made.nodes, "listed_arcs": made.listed_arcs, "out": str(out)}, as_json)
+
+
+@cli.command()
+@click.argument("buckets", type=_FOLDER)
+@click.option("--part", required=True, metavar="K-of-N", help="which of N row ranges, for example 2-of-8")
+@click.option("--out", type=_FOLDER, required=True, help="folder of the sorted range")
+@_budget
+@_common
+def graph_shard(
+    buckets: Path, part: str, out: Path, budget: str, workers: int | None, as_json: bool, debug: bool
+) -> None:
+    """Step 2 of mgg graph for a cluster: sort one row range of the scattered graph BUCKETS."""
+    from mgg.graph.build import shard
+
+    number, _, of = part.partition("-of-")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise InputError(f"--part {part}: expected K-of-N with K from 1 to N, for example 2-of-8")
+    made = shard(buckets, out, number=int(number), of=int(of), memory=_memory(budget, workers))
+    _show({"first": made.first, "rows": made.rows, "arcs": made.arcs, "out": str(out)}, as_json)
+
+
+@cli.command()
+@click.argument("buckets", type=_FOLDER)
+@click.argument("shards", type=_FOLDER, nargs=-1, required=True)
+@click.option("--out", type=_FOLDER, required=True, help="graph folder")
+@_common
+def graph_gather(buckets: Path, shards: tuple[Path, ...], out: Path, as_json: bool, debug: bool) -> None:
+    """Step 3 of mgg graph for a cluster: put all sorted ranges SHARDS of the scattered graph BUCKETS together."""
+    from mgg.graph.build import gather
+
+    _show(_facts(gather(buckets, shards, out), out), as_json)
 
 
 @cli.command()
@@ -154,20 +231,34 @@ def generate(
     name: str, out: Path, scale: float | None, seed: int | None, shuffle: bool, as_json: bool, debug: bool
 ) -> None:
     """Generate graph NAME: planted, reddit-like, products-like, orkut-like or web-like."""
-    from mgg.graph.build import generate as run
+    from mgg.graph.generate import generate as run
 
     _show(_facts(run(name, out, scale=scale, seed=seed, shuffle=shuffle), out), as_json)
 
 
 def _facts(manifest: Any, out: Path) -> dict[str, Any]:
-    fields = ("name", "nodes", "arcs", "symmetric", "weighted", "features", "classes")
+    fields = (
+        "name",
+        "nodes",
+        "arcs",
+        "symmetric",
+        "weighted",
+        "features",
+        "classes",
+        "relations",
+        "tasks",
+        "order",
+        "listed_arcs",
+        "dropped_loops",
+        "dropped_repeats",
+    )
     return {field: getattr(manifest, field) for field in fields} | {"out": str(out)}
 
 
 @cli.command()
 @click.argument("graph", type=_FOLDER)
 @click.option("--pes", type=click.IntRange(1, 4096), required=True, help="number of PEs")
-@click.option("--scheme", default="edge_balanced", show_default=True, help="edge_balanced or equal_nodes")
+@click.option("--scheme", default="edge_balanced", show_default=True, help="edge_balanced, equal_nodes or metis")
 @click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="PEs joined by fast links")
 @click.option(
     "--dim", type=click.IntRange(1, config.MAX_DIM), default=64, show_default=True, help="columns of the stated volumes"
@@ -181,7 +272,7 @@ def partition(
     from mgg.partition import build
 
     made = build(graph, out, pes=pes, scheme=scheme, workgroup=workgroup, dim=dim)
-    _show({"pes": pes, "scheme": scheme, **made.quality.model_dump(), "out": str(out)}, True)
+    _show({"pes": pes, "scheme": scheme, "workgroup": workgroup, **made.quality.model_dump(), "out": str(out)}, True)
 
 
 @cli.command()
@@ -323,12 +414,22 @@ def train(
 
 
 @cli.command()
+@click.argument("run", type=_FOLDER)
+@_common
+def evaluate(run: Path, as_json: bool, debug: bool) -> None:
+    """Score the predictions of a training RUN; for OGB's data sets with OGB's own Evaluator."""
+    from mgg.train.evaluate import evaluate as score
+
+    _show(score(run), as_json)
+
+
+@cli.command()
 @click.argument("paths", type=_FOLDER, nargs=-1, required=True)
 @click.option("--title", default=config.ReportConfig().title, show_default=True, help="heading of the page")
 @click.option("--out", type=_FOLDER, required=True, help="report folder")
 @_common
 def report(paths: tuple[Path, ...], title: str, out: Path, as_json: bool, debug: bool) -> None:
-    """Make the report page and tables of timing records (.jsonl) and training runs (folders)."""
+    """Make the report page and tables of timing records (.jsonl), training runs and partitions (folders)."""
     from mgg.report import build
 
     build(paths, out, title)

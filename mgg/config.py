@@ -19,7 +19,6 @@ MAX_DIM = 65536
 Dim = Annotated[int, Field(ge=1, le=MAX_DIM, description="embedding columns")]
 Scalar = bool | int | float | str
 Backend = Literal["auto", "simulated", "mpi"]
-Scheme = Literal["edge_balanced", "equal_nodes"]
 
 
 class Section(BaseModel):
@@ -32,6 +31,11 @@ class DatasetConfig(Section):
     """How one data set is made; a generator takes ``scale``, ``seed`` and ``shuffle``."""
 
     symmetrize: bool = Field(False, description="add the reverse of every arc (some sources always do)")
+    order: Name = Field(
+        "natural",
+        description="numbering of the nodes: natural (the source's), degree, rcm, rabbit, or auto: rabbit where"
+        " GNNAdvisor's test says that it pays",
+    )
     scale: float | None = Field(None, gt=0, le=16, description="generators: size as a share of the full graph")
     seed: int | None = Field(None, ge=0, description="generators: seed of the random draws")
     shuffle: bool = Field(False, description="generators: permute the node ids, which hides the communities")
@@ -45,15 +49,29 @@ class GraphConfig(Section):
         min_length=1,
         description="data sets of this run: a name of config/datasets.yaml or of a generator, with its options",
     )
+    memory: str = Field(
+        "4GiB",
+        pattern=r"^[0-9.]+ *[A-Za-z]*$",
+        description="memory of a job of this stage at its peak, for example 1GiB",
+    )
+    shards: int = Field(1, ge=1, le=1024, description="jobs among which the sorting of one data set is divided")
 
 
 class PartitionConfig(Section):
     """Stage partition."""
 
     pes: list[Pes] = Field(default_factory=lambda: [1, 2, 4], min_length=1, description="numbers of PEs to compare")
-    scheme: Scheme = Field("edge_balanced", description="equal arcs (MGG algorithm 1) or equal nodes for every PE")
+    scheme: Name = Field(
+        "edge_balanced",
+        description="edge_balanced: equal arcs for every PE (MGG algorithm 1); equal_nodes: equal nodes;"
+        " metis: few arcs between PEs",
+    )
     workgroup: int = Field(8, ge=1, description="PEs joined by fast links (GPUs of one host)")
     dim: Dim = Field(64, description="embedding columns for which the quality report states volumes in bytes")
+    quality_pes: list[Pes] = Field(
+        default_factory=lambda: [2, 4, 8, 16, 32],
+        description="numbers of PEs whose partitions the report compares, beside those of pes; nothing runs on them",
+    )
 
 
 class AggregateConfig(Section):

@@ -1,7 +1,8 @@
-"""Timing and training records: written by the stages aggregate and train, read by report.
+"""Records of the stages partition, aggregate and train: the only thing that report reads.
 
-An aggregate job writes JSON lines, one ``AggregateRecord`` a line. A training run is a folder that holds
-``run.json`` (a ``TrainRecord``) and ``metrics.jsonl`` (an ``EpochRecord`` a line).
+A partition is a folder that holds ``partition.json`` (a ``PartitionRecord``). An aggregate job writes JSON lines, one
+``AggregateRecord`` a line. A training run is a folder that holds ``run.json`` (a ``TrainRecord``) and
+``metrics.jsonl`` (an ``EpochRecord`` a line).
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import sys
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mgg.errors import InputError
 from mgg.files import write_text
 
+PARTITION_FILE = "partition.json"
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
 
@@ -28,6 +30,71 @@ class Frozen(BaseModel):
     """A record: its fields are fixed, unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class Quality(Frozen):
+    """How good a partition is: balance, cut, halos, and the communication volumes of the CoLa paper.
+
+    Volumes are bytes of one forward product of ``dim`` fp32 columns, all PEs together; V is all of it, VI the part that
+    crosses between workgroups (CoLa's tables 2 and 3). A halo row is a row of another PE that a PE needs, counted once.
+    """
+
+    dim: int = Field(ge=1, description="embedding columns D that the volumes are for")
+    nodes_per_pe: list[Count] = Field(min_length=1, description="rows that each PE owns")
+    arcs_per_pe: list[Count] = Field(description="arcs of the rows that each PE owns")
+    imbalance: float = Field(description="arcs of the fullest PE over the mean (1 = perfect)")
+    edge_cut: int = Field(ge=0, description="arcs whose column another PE owns (E_R)")
+    edge_cut_per_pe: list[Count] = Field(description="those of the rows of each PE")
+    halo_rows_per_pe: list[Count] = Field(description="halo rows of each PE (their sum is N_R)")
+    halo_rows_per_pair: list[list[Count]] | None = Field(
+        description="entry [p][q]: rows of PE q in the halo of PE p; none for more than 128 PEs"
+    )
+    v_cg: int = Field(ge=0, description="eq. 5, 4 n D (P - 1): every PE broadcasts all of its rows")
+    v_fr: int = Field(ge=0, description="eq. 6, 4 E_R D: one remote row an arc")
+    v_fc: int = Field(ge=0, description="eq. 7, 4 N_R D: each needed remote row once a PE")
+    arcs_per_workgroup: list[Count] = Field(min_length=1, description="arcs of the rows that each workgroup owns")
+    workgroup_imbalance: float = Field(description="arcs a PE of the fullest workgroup over the mean (1 = perfect)")
+    workgroup_edge_cut: int = Field(ge=0, description="arcs whose column another workgroup owns")
+    workgroup_halo_rows: list[Count] = Field(
+        description="rows of other workgroups that a PE of each workgroup needs, counted once a workgroup"
+    )
+    vi_cg: int = Field(ge=0, description="V_CG between workgroups: 4 n D (P - G) where G divides P")
+    vi_fr: int = Field(ge=0, description="V_FR between workgroups")
+    vi_fc: int = Field(ge=0, description="V_FC between workgroups: once for each PE that needs the row")
+    vi_cola: int = Field(ge=0, description="communication fusion (4.2): once for each workgroup that needs the row")
+
+
+class PartitionRecord(Frozen):
+    """Which PE owns which rows of a graph: a permutation of its nodes (none: as they are) and P - 1 split points."""
+
+    schema_version: Literal[2] = 2
+    name: str = Field(description="name of the graph")
+    graph_hash: str = Field(description="hash of the graph that was partitioned")
+    nodes: int = Field(ge=0, description="number of nodes")
+    pes: int = Field(ge=1, description="number of PEs")
+    scheme: str = Field(description="partition scheme")
+    workgroup: int = Field(ge=1, description="PEs joined by fast links; the last workgroup may have fewer")
+    order: str | None = Field(
+        pattern=r"^[0-9a-f]{64}$", description="sha256 of order.npy, the new position of each node; none: as they are"
+    )
+    bounds: list[Count] = Field(description="pes + 1 positions: PE p owns those from bounds[p] to bounds[p + 1] - 1")
+    quality: Quality
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PartitionRecord:
+        bounds, quality = self.bounds, self.quality
+        if len(bounds) != self.pes + 1 or bounds[0] != 0 or bounds[-1] != self.nodes or bounds != sorted(bounds):
+            raise ValueError(f"bounds: they do not cut {self.nodes} rows into {self.pes} ranges")
+        each = (quality.nodes_per_pe, quality.arcs_per_pe, quality.edge_cut_per_pe, quality.halo_rows_per_pe)
+        pairs = quality.halo_rows_per_pair
+        per_pe = {len(values) for values in (*each, *(pairs or []))} | ({len(pairs)} if pairs is not None else set())
+        per_group = {len(quality.arcs_per_workgroup), len(quality.workgroup_halo_rows)}
+        if per_pe != {self.pes} or per_group != {-(-self.pes // self.workgroup)}:
+            raise ValueError(f"quality: its lists do not fit {self.pes} PEs in workgroups of {self.workgroup}")
+        return self
 
 
 class Machine(Frozen):
@@ -158,6 +225,12 @@ def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:
     return record, read_lines(Path(folder) / METRICS_FILE, EpochRecord)
 
 
+def read_partition(folder: str | Path) -> PartitionRecord:
+    """Read a partition's record; raises InputError that names the file and field."""
+    path = Path(folder) / PARTITION_FILE
+    return _parse(_text(path), PartitionRecord, str(path))
+
+
 def _text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -174,7 +247,8 @@ def _parse(text: str, model: type[R], where: str) -> R:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{where}: field {field}: {first['msg']}") from None
+        place = f"field {field}: " if field else ""
+        raise InputError(f"{where}: {place}{first['msg'].removeprefix('Value error, ')}") from None
 
 
 def my_cores() -> set[tuple[str, int]]:

@@ -1,37 +1,26 @@
-"""Stage graph: raw files or a generator -> a graph folder."""
+"""Stage graph: SOURCE -> a graph folder, within a memory budget, in one go or in steps that a cluster shares."""
 
 from __future__ import annotations
 
-import math
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from mgg.errors import MachineError
+from mgg.files import refuse_foreign, replace_folder
+from mgg.graph import external
+from mgg.graph import manifest as manifests
+from mgg.graph.external import Memory, scattering, sharding
+from mgg.graph.external.memory import MIB
+from mgg.graph.external.sharding import Shards
+from mgg.graph.manifest import KIND, Manifest
+from mgg.graph.relabel import relabeled
+from mgg.graph.reorder import find_order, needed_bytes, permutation
+from mgg.graph.source import Source, opened, stored
+from mgg.graph.store import Graph
 
-from mgg.config import explain, nearest
-from mgg.errors import InputError, MachineError
-from mgg.files import refuse_foreign
-from mgg.graph.csr import is_symmetric, symmetrized
-from mgg.graph.datasets import catalog, find
-from mgg.graph.manifest import KIND, Manifest, Sha256
-from mgg.graph.retrieve import SOURCE_FILE, check_sha256, retrieve
-from mgg.graph.sources import GraphData, find_loader, generators
-from mgg.graph.store import write_graph
-
-
-class _Source(BaseModel):
-    """``source.yaml`` of a folder that ``mgg retrieve`` made."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str
-    loader: str
-    licence: str
-    files: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], Sha256]
+#: Where the steps of a single call work, inside the folder that is being made.
+SCRATCH = ".scratch"
 
 
 def build(
@@ -40,121 +29,121 @@ def build(
     *,
     loader: str | None = None,
     symmetrize: bool = False,
-    order: Literal["natural"] = "natural",
+    order: str = "natural",
+    memory: Memory | None = None,
 ) -> Manifest:
-    """Make the graph folder ``out``.
+    """Make the graph folder ``out``; the same input gives the same bytes, whatever the memory and the threads.
 
     Args:
-        source: the name of a data set (a string), or a file or folder; a folder that ``mgg retrieve`` made says
-            itself how it is read, anything else needs ``loader``. Write ``./NAME`` for a folder called like a data set.
+        source: the name of a data set, files of one, or a graph folder (see :func:`mgg.graph.source.opened`).
         out: the graph folder; one that exists is replaced when the new one is whole.
         loader: which reader to use.
         symmetrize: add the reverse of every arc.
-        order: how nodes are numbered; ``natural`` is the source's order.
+        order: how nodes are numbered: one of mgg/graph/reorder, or ``auto``.
+        memory: how much of it, and how many threads, this may take.
 
     Raises:
         InputError: unknown name (with the nearest ones), or files that are not what the loader expects.
+        MachineError: the memory does not suffice, or the disk is full.
     """
-    if order != "natural":
-        raise InputError(f"unknown order {order!r}; {nearest(order, ['natural'])}")
+    memory = memory or Memory()
+    find_order(order)
     refuse_foreign(Path(out), KIND)
-    if isinstance(source, str) and source in catalog():
-        with tempfile.TemporaryDirectory(prefix="mgg-") as scratch:
-            retrieve(source, Path(scratch) / source)
-            return _from_path(Path(scratch) / source, out, loader, symmetrize)
-    if not Path(source).exists():
-        raise _unknown(str(source))
-    return _from_path(Path(source), out, loader, symmetrize)
+    with opened(source, loader) as given, replace_folder(out, KIND) as folder:
+        plain = order == "natural"
+        if plain or given.made is None or symmetrize:
+            target = folder if plain else _subfolder(folder / SCRATCH, "natural")
+            manifest = _steps(target, lambda at: _scatter(given, at, memory, symmetrize), memory)
+            if given.made is not None and not symmetrize:
+                manifest = _with_counts(target, manifest, given.made.manifest)
+            given.check(manifest, symmetrize)
+        if not plain:
+            natural = Graph.open(target) if given.made is None or symmetrize else given.made
+            manifest = _reorder(natural, folder, order, memory)
+            shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+    return manifest
 
 
-def generate(
-    name: str, out: str | Path, *, scale: float | None = None, seed: int | None = None, shuffle: bool = False
-) -> Manifest:
-    """Make the graph folder ``out`` with a generator.
-
-    Args:
-        name: planted, reddit-like, products-like, orkut-like or web-like.
-        out: the graph folder; one that exists is replaced when the new one is whole.
-        scale: size as a share of the full graph, 1 by default.
-        seed: of the random draws; the generator's own by default.
-        shuffle: permute the node ids, which hides the communities.
-
-    Raises:
-        InputError: unknown name (with the nearest ones), or a scale or seed that cannot be.
-    """
-    known = generators()
-    if name not in known:
-        raise InputError(f"unknown generator {name!r}; {nearest(name, known)}")
-    scale = 1.0 if scale is None else float(scale)
-    seed = known[name].seed if seed is None else seed
-    if not (math.isfinite(scale) and scale > 0):
-        raise InputError(f"{name}: scale must be above 0, found {scale}")
-    if seed < 0:
-        raise InputError(f"{name}: seed must not be negative, found {seed}")
-    refuse_foreign(Path(out), KIND)
-    with _enough_memory(f"{name} at scale {scale}"):
-        data = known[name].make(scale, seed, shuffle)
-    return _write(data, out, name, {"generator": name, "scale": scale, "seed": seed, "shuffle": shuffle})
+def scatter(
+    source: str | Path,
+    out: str | Path,
+    *,
+    loader: str | None = None,
+    symmetrize: bool = False,
+    memory: Memory | None = None,
+) -> scattering.Buckets:
+    """Step 1 of :func:`build` alone: read ``source`` and spool its arcs by row range into the folder ``out``."""
+    refuse_foreign(Path(out), scattering.KIND)
+    with opened(source, loader) as given, replace_folder(out, scattering.KIND) as folder:
+        return _scatter(given, folder, memory or Memory(), symmetrize).facts
 
 
-@contextmanager
-def _enough_memory(what: str) -> Iterator[None]:
-    try:
-        yield
-    except MemoryError:
-        raise MachineError(f"{what}: does not fit into this machine's memory") from None
+def shard(buckets: str | Path, out: str | Path, *, number: int, of: int, memory: Memory | None = None) -> Shards:
+    """Step 2 alone: sort range ``number`` (from 1) of ``of`` of a scattered graph into the folder ``out``."""
+    scattered = scattering.Scattered.open(buckets)
+    with replace_folder(out, sharding.KIND) as folder:
+        return external.shard(scattered, folder, memory or Memory(), number=number, of=of)
 
 
-def _unknown(source: str) -> InputError:
-    if "/" in source or "." in source:
-        return InputError(f"{source}: no such file or folder")
-    try:
-        find(source)
-    except InputError as error:
-        return error
-    return InputError(f"{source}: no such file or folder")
+def gather(buckets: str | Path, shards: Sequence[str | Path], out: str | Path) -> Manifest:
+    """Step 3 alone: put the sorted ranges of a scattered graph together as the graph folder ``out``."""
+    scattered = scattering.Scattered.open(buckets)
+    with replace_folder(out, KIND) as folder:
+        return external.gather(scattered, [Path(one) for one in shards], folder)
 
 
-def _from_path(path: Path, out: str | Path, loader: str | None, symmetrize: bool) -> Manifest:
-    described = path / SOURCE_FILE
-    if described.is_file():
-        made = _read_source(described)
-        for file, sha256 in made.files.items():
-            check_sha256(path / file, sha256)
-        loader = loader or made.loader
-        name, source = made.name, {"licence": made.licence, "files": made.files}
-    elif loader is None:
-        raise InputError(f"{path}: has no {SOURCE_FILE}, so --loader must say how to read it")
-    else:
-        name, source = path.resolve().name, {}
-    with _enough_memory(str(path)):
-        data = find_loader(loader)(path)
-    if symmetrize and not data.symmetric and not is_symmetric(data.csr):
-        data = GraphData(symmetrized(data.csr), True, data.features, data.labels, data.splits, data.classes)
-    expected = catalog().get(name) if described.is_file() else None
-    if expected is not None and loader == expected.loader:
-        expected.check(name, data, symmetrize)
-    return _write(data, out, name, {"loader": loader, **source})
-
-
-def _read_source(path: Path) -> _Source:
-    try:
-        return _Source.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
-    except ValidationError as error:
-        raise InputError(f"{path}: {explain(error, _Source)}; run mgg retrieve again") from None
-
-
-def _write(data: GraphData, out: str | Path, name: str, source: dict[str, Any]) -> Manifest:
-    return write_graph(
-        out,
-        data.csr,
-        name=name,
-        source=source,
-        features=data.features,
-        labels=data.labels,
-        splits=data.splits,
-        classes=data.classes,
-        symmetric=data.symmetric,
+def _scatter(given: Source, folder: Path, memory: Memory, symmetrize: bool) -> scattering.Scattered:
+    made = given.made
+    return external.scatter(
+        given.graph,
+        folder,
+        name=given.name,
+        source=given.facts,
+        memory=memory,
+        symmetrize=symmetrize or given.undirected,
+        order="natural" if made is None else made.manifest.order,
     )
+
+
+def _steps(folder: Path, scatter: Callable[[Path], scattering.Scattered], memory: Memory) -> Manifest:
+    """All three steps, with their own files in a scratch folder that is removed."""
+    scratch = folder / SCRATCH / "steps"
+    scattered = scatter(_subfolder(scratch, "buckets"))
+    sorted_rows = _subfolder(scratch, "shards")
+    external.shard(scattered, sorted_rows, memory)
+    manifest = external.gather(scattered, [sorted_rows], folder)
+    shutil.rmtree(scratch)
+    if not any((folder / SCRATCH).iterdir()):
+        (folder / SCRATCH).rmdir()
+    return manifest
+
+
+def _reorder(natural: Graph, folder: Path, order: str, memory: Memory) -> Manifest:
+    facts = natural.manifest
+    need = needed_bytes(order, facts.nodes, facts.arcs, symmetric=facts.symmetric)
+    if need > memory.limit:
+        raise MachineError(f"{facts.name}: order {order} needs about {need // MIB} MiB of memory: raise --memory")
+    used, rank = permutation(natural, order)
+    graph = stored(natural)
+    if rank is None:
+        used = facts.order
+    else:
+        graph = relabeled(graph, rank, _subfolder(folder / SCRATCH, "order"))
+
+    def scatter(at: Path) -> scattering.Scattered:
+        return external.scatter(graph, at, name=facts.name, source=facts.source, memory=memory, order=used)
+
+    return _with_counts(folder, _steps(folder, scatter, memory), facts)
+
+
+def _with_counts(folder: Path, made: Manifest, first: Manifest) -> Manifest:
+    """Write the manifest again with what was listed and dropped when the graph was first made."""
+    counts = first.model_dump(include={"listed_arcs", "dropped_loops", "dropped_repeats"})
+    manifest = made.model_copy(update=counts)
+    manifests.save(folder, manifest)
+    return manifest
+
+
+def _subfolder(folder: Path, name: str) -> Path:
+    (folder / name).mkdir(parents=True)
+    return folder / name

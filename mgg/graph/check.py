@@ -20,6 +20,10 @@ def check_csr(csr: Csr, name: str) -> None:
         raise InputError(f"{name}: row offsets do not ascend from 0 to {csr.arcs}")
     check_ids(csr.indices, csr.columns, name)
     ascends = csr.indices[1:] > csr.indices[:-1]
+    if csr.types is not None:
+        if len(csr.types) != csr.arcs or (csr.types < 0).any():
+            raise InputError(f"{name}: {len(csr.types)} arc types for {csr.arcs} arcs, or negative ones")
+        ascends |= (csr.indices[1:] == csr.indices[:-1]) & (csr.types[1:] > csr.types[:-1])
     starts = csr.indptr[1:-1]
     ascends[starts[(starts > 0) & (starts < csr.arcs)] - 1] = True
     if not ascends.all():
@@ -69,6 +73,16 @@ def check_labels(labels: np.ndarray, nodes: int, classes: int | None, name: str)
     if bad.size:
         raise InputError(f"{name}: label of node {bad[0]} is {labels[bad[0]]}; classes are 0..{classes - 1}, -1: none")
     return classes
+
+
+def check_tasks(tasks: np.ndarray, nodes: int, name: str) -> None:
+    """Raise InputError unless ``tasks`` is uint8 [nodes, >= 1] of 0, 1 and 255 (unknown)."""
+    if tasks.ndim != 2 or len(tasks) != nodes or tasks.shape[1] < 1 or tasks.dtype != np.uint8:
+        raise InputError(f"{name}: tasks must be {nodes} rows of bytes, found {tasks.dtype} of shape {tasks.shape}")
+    bad = np.argwhere((tasks > 1) & (tasks != 255))
+    if bad.size:
+        node, task = (int(i) for i in bad[0])
+        raise InputError(f"{name}: task {task} of node {node} is {tasks[node, task]}; expected 0, 1 or 255")
 
 
 def check_splits(splits: np.ndarray, nodes: int, name: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # its subpackages load at first use
 from numpy.typing import DTypeLike
-from scipy import sparse
 
 from mgg.errors import InputError
 
@@ -25,12 +25,15 @@ class Csr:
         indices: int32 (int64 from 2^31 nodes on) [arcs], column ids.
         weights: float32 [arcs], or None where every arc counts 1.
         columns: number of columns.
+        types: int32 [arcs], or None where arcs have no types; arcs of different types may join the same two nodes,
+            the lower type first.
     """
 
     indptr: np.ndarray
     indices: np.ndarray
     weights: np.ndarray | None
     columns: int
+    types: np.ndarray | None = None
 
     @property
     def rows(self) -> int:
@@ -42,10 +45,10 @@ class Csr:
         """Number of stored arcs."""
         return len(self.indices)
 
-    def to_scipy(self, dtype: DTypeLike = np.float32) -> sparse.csr_matrix:
+    def to_scipy(self, dtype: DTypeLike = np.float32) -> scipy.sparse.csr_matrix:
         """A SciPy matrix [rows, columns] of ``dtype``; arcs without weights become ones."""
         values = np.ones(self.arcs, dtype) if self.weights is None else self.weights.astype(dtype)
-        return sparse.csr_matrix((values, self.indices, self.indptr), shape=(self.rows, self.columns))
+        return scipy.sparse.csr_matrix((values, self.indices, self.indptr), shape=(self.rows, self.columns))
 
 
 def index_dtype(nodes: int) -> np.dtype:

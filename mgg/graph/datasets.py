@@ -8,14 +8,33 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    model_validator,
+)
 
 from mgg.config import explain, nearest
 from mgg.errors import InputError
+from mgg.graph.archive import relative_name
 from mgg.graph.manifest import Sha256
-from mgg.graph.sources import GraphData, generators, loaders
+from mgg.graph.sources import generators, loaders
 
-FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+
+def _inside(name: str) -> str:
+    if relative_name(name) != name:
+        raise ValueError("not the name of a file inside the folder")
+    return name
+
+
+#: A file of a raw folder, relative to it; may lie in sub-folders.
+FileName = Annotated[str, AfterValidator(_inside)]
+Count = Annotated[int, Field(ge=0)]
 
 
 class RawFile(BaseModel):
@@ -25,43 +44,58 @@ class RawFile(BaseModel):
 
     url: str | None = Field(None, description="where to download it")
     package: str | None = Field(None, description="installed Python package that bundles it")
-    sha256: Sha256 = Field(description="hash of its bytes")
+    sha256: Sha256 | None = Field(None, description="hash of its bytes, where known")
+    bytes: Count | None = Field(None, description="its size, where known")
+    unpack: StrictBool | Annotated[StrictInt, Field(ge=1)] = Field(
+        False, description="an archive whose members are the raw files; a number bounds their bytes in all"
+    )
+
+    members: dict[str, FileName] | None = Field(
+        None, description="members of the archive to take and the names that they get; all of them if absent"
+    )
+    stand_in: dict[FileName, Sha256] = Field(
+        default_factory=dict, description="other files, with their hashes, that the mirror may have in its place"
+    )
 
     @model_validator(mode="after")
     def _one_origin(self) -> RawFile:
         if (self.url is None) == (self.package is None):
             raise ValueError("give url or package")
+        if self.members is not None and not self.unpack:
+            raise ValueError("members need unpack")
         return self
 
 
 class Dataset(BaseModel):
-    """One data set."""
+    """One data set; a count that is null is not known and not checked."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str = Field(description="what it is")
     loader: str = Field(description="which source of mgg/graph/sources reads its files")
     licence: str = Field(description="terms under which its files may be used")
+    homepage: str | None = Field(None, description="page that describes it")
     mirror: str | None = Field(None, description="its folder under $MGG_DATA_DIR")
-    nodes: int = Field(ge=1, description="nodes of the graph")
-    arcs: int = Field(ge=0, description="arcs of the graph as stored: no self-loops, an undirected edge counts twice")
-    features: int = Field(ge=0, description="feature columns")
-    classes: int = Field(ge=0, description="classes")
-    files: dict[FileName, RawFile] = Field(min_length=1, description="its raw files")
+    undirected: bool = Field(False, description="each arc that the files list stands for both directions")
+    nodes: Annotated[int, Field(ge=1)] = Field(description="nodes of the graph")
+    edges: Count | None = Field(None, description="arcs that the files list, self-loops and repeats included")
+    arcs: Count | None = Field(
+        None, description="arcs of the graph as stored: no self-loops, no repeats, an undirected edge counts twice"
+    )
+    features: Count | None = Field(None, description="feature columns, 0 for none")
+    classes: Count | None = Field(None, description="classes, 0 where nodes have no labels")
+    tasks: Count | None = Field(None, description="yes-or-no labels of a node, 0 for none")
+    files: dict[FileName, RawFile] = Field(min_length=1, description="its published files")
 
-    def check(self, name: str, data: GraphData, symmetrized: bool) -> None:
-        """Raise InputError if the graph read from this data set's files has other counts than it should."""
-        found = {
-            "nodes": data.csr.rows,
-            "arcs": self.arcs if symmetrized else data.csr.arcs,
-            "features": 0 if data.features is None else data.features.shape[1],
-            "classes": data.classes or 0,
-        }
+    def check_counts(self, name: str, **found: int | None) -> None:
+        """Raise InputError for the first count (nodes, edges, arcs, features, classes, tasks) that differs.
+
+        A count that is None, here or there, is not compared.
+        """
         for field, count in found.items():
-            if count != getattr(self, field):
-                raise InputError(
-                    f"{name}: the graph has {count} {field}, expected {getattr(self, field)}; check its files"
-                )
+            expected = getattr(self, field)
+            if None not in (count, expected) and count != expected:
+                raise InputError(f"{name}: the graph has {count} {field}, expected {expected}; check its files")
 
 
 class _File(BaseModel):

@@ -13,12 +13,14 @@ from mgg.errors import InputError
 from mgg.files import Kind
 
 MANIFEST_FILE = "manifest.yaml"
-KIND = Kind(MANIFEST_FILE, ("offsets", "adjacency", "weights", "features", "labels", "splits"))
+#: Kinds of parts, each a folder; those of arcs are cut alike.
+ARC_KINDS = ("adjacency", "weights", "arc_types")
+KINDS = ("offsets", *ARC_KINDS, "features", "labels", "tasks", "splits", "ids")
+KIND = Kind(MANIFEST_FILE, KINDS)
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-ShardName = Annotated[
-    str, Field(pattern=r"^(offsets|adjacency|weights|features|labels|splits)/part-[0-9]{5,}\.parquet$")
-]
+ShardName = Annotated[str, Field(pattern=rf"^({'|'.join(KINDS)})/part-[0-9]{{5,}}\.parquet$")]
+OrderName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 class Shard(BaseModel):
@@ -28,7 +30,7 @@ class Shard(BaseModel):
 
     first: int = Field(ge=0, description="first vertex of the part")
     rows: int = Field(ge=1, description="vertices of the part")
-    arcs: int | None = Field(None, ge=0, description="arcs of the part; adjacency and weights only")
+    arcs: int | None = Field(None, ge=0, description="arcs of the part; adjacency, weights and arc_types only")
     bytes: int = Field(ge=1, description="length of the file")
     sha256: Sha256 = Field(description="hash of the file's bytes")
 
@@ -47,9 +49,14 @@ class Manifest(BaseModel):
     index_dtype: Literal["int32", "int64"] = Field(description="type of node ids in adjacency")
     features: int = Field(0, ge=0, description="float32 feature columns of a node, 0: none")
     classes: int = Field(0, ge=0, description="number of classes of the labels, 0: no labels")
-    order: Literal["natural"] = Field(
-        default="natural", description="how nodes are numbered: natural is the source's order"
+    relations: int = Field(0, ge=0, description="number of arc types, 0: arcs have none")
+    tasks: int = Field(0, ge=0, description="yes-or-no labels of a node, 0: none")
+    order: OrderName = Field(
+        default="natural", description="how nodes are numbered: natural is the source's order (mgg/graph/reorder)"
     )
+    listed_arcs: int = Field(0, ge=0, description="arcs that the source lists, 0: not counted")
+    dropped_loops: int = Field(0, ge=0, description="arcs of the source that join a node to itself, left out")
+    dropped_repeats: int = Field(0, ge=0, description="arcs that repeat another one, added reverses counted, left out")
     source: dict[str, Any] = Field(default_factory=dict, description="where the graph comes from")
     shards: dict[ShardName, Shard] = Field(description="every part, by its path relative to the folder")
 
@@ -63,14 +70,16 @@ class Manifest(BaseModel):
     @model_validator(mode="after")
     def _whole(self) -> Manifest:
         kinds = {"offsets": True, "adjacency": True, "weights": self.weighted, "features": self.features > 0}
-        kinds["labels"] = self.classes > 0
+        kinds |= {"labels": self.classes > 0, "arc_types": self.relations > 0, "tasks": self.tasks > 0}
         for kind, wanted in kinds.items():
             if bool(self.parts(kind)) != wanted:
                 raise ValueError(f"shards: {kind} parts {'are missing' if wanted else 'do not belong here'}")
         for kind in {name.split("/")[0] for name in self.shards}:
             self._covers(kind)
-        if self.weighted and [s.arcs for _, s in self.parts("weights")] != [s.arcs for _, s in self.parts("adjacency")]:
-            raise ValueError("shards: weights parts are not parallel to adjacency parts")
+        adjacency = [(s.first, s.rows, s.arcs) for _, s in self.parts("adjacency")]
+        for kind in ARC_KINDS:
+            if self.parts(kind) and [(s.first, s.rows, s.arcs) for _, s in self.parts(kind)] != adjacency:
+                raise ValueError(f"shards: {kind} parts are not parallel to adjacency parts")
         return self
 
     def _covers(self, kind: str) -> None:
@@ -78,11 +87,11 @@ class Manifest(BaseModel):
         for name, shard in self.parts(kind):
             if shard.first != vertex:
                 raise ValueError(f"shards: {name} begins at vertex {shard.first}, expected {vertex}")
-            if (shard.arcs is None) == (kind in ("adjacency", "weights")):
-                raise ValueError(f"shards: {name}: arcs belong to adjacency and weights alone")
+            if (shard.arcs is None) == (kind in ARC_KINDS):
+                raise ValueError(f"shards: {name}: arcs belong to {', '.join(ARC_KINDS)} alone")
             vertex += shard.rows
         arcs = sum(shard.arcs or 0 for _, shard in self.parts(kind))
-        if vertex != self.nodes or (kind in ("adjacency", "weights") and arcs != self.arcs):
+        if vertex != self.nodes or (kind in ARC_KINDS and arcs != self.arcs):
             raise ValueError(
                 f"shards: {kind} parts hold {vertex} vertices and {arcs} arcs, not {self.nodes}, {self.arcs}"
             )

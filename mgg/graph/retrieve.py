@@ -1,24 +1,24 @@
-"""Stage retrieve: the raw files of a data set, each checked against its sha256."""
+"""Stage retrieve: the raw files of a data set, verified, archives unpacked."""
 
 from __future__ import annotations
 
+import glob
 import hashlib
-import logging
 import os
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-import pooch
 import yaml
 
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind, refuse_foreign, replace_folder, write_file
+from mgg.graph.archive import unpack_hashed
 from mgg.graph.datasets import Dataset, RawFile, find
 
 SOURCE_FILE = "source.yaml"
 MIRROR_VARIABLE = "MGG_DATA_DIR"
-RETRIES = 3
+CHUNK = 2**20
 
 
 def retrieve(name: str, out: str | Path, *, cache: Path | None = None) -> None:
@@ -26,53 +26,86 @@ def retrieve(name: str, out: str | Path, *, cache: Path | None = None) -> None:
 
     A file bundled with an installed package is copied from there. Others come from the mirror
     ``$MGG_DATA_DIR`` (its folder for the data set, or the mirror itself), else the cache (``cache``, by default
-    ``$XDG_CACHE_HOME/mgg`` or ``~/.cache/mgg``), else the network, which fills the cache.
+    ``$XDG_CACHE_HOME/mgg`` or ``~/.cache/mgg``), else the network, which fills the cache. Archives are unpacked.
+    Files are copied, not linked: whoever edits ``out`` must not alter the cache or the mirror. Nothing is held in
+    memory whole.
 
     Raises:
-        InputError: unknown data set, a file that does not match its sha256, or an ``out`` that cannot be replaced.
-        MachineError: no mirror has the file and it cannot be downloaded.
+        InputError: unknown data set, a file that does not match its sha256 or size, an archive that is unsafe, or an
+            ``out`` that cannot be replaced.
+        MachineError: no mirror has the file and it cannot be downloaded, or a disk is full.
     """
     dataset = find(name)
-    kind = Kind(SOURCE_FILE, tuple(dataset.files))
+    kind = _kind(Path(out), dataset)
     refuse_foreign(Path(out), kind)
-    files = {file: _content(name, dataset, file, raw, cache) for file, raw in dataset.files.items()}
+    found = [_origin(name, dataset, file, raw, cache) for file, raw in dataset.files.items()]
+    hashes: dict[str, str] = {}
     with replace_folder(out, kind) as folder:
-        for file, data in files.items():
-            write_file(folder / file, data)
-        source = {"name": name, "loader": dataset.loader, "licence": dataset.licence}
-        hashes = {file: raw.sha256 for file, raw in dataset.files.items()}
-        write_file(folder / SOURCE_FILE, yaml.safe_dump({**source, "files": hashes}, sort_keys=False).encode())
+        for file, (path, raw) in (item for origin in found for item in origin.items()):
+            hashes |= _place(path, file, raw, folder)
+        source = {"name": name, "loader": dataset.loader, "licence": dataset.licence, "files": hashes}
+        write_file(folder / SOURCE_FILE, yaml.safe_dump(source, sort_keys=False, allow_unicode=True).encode())
 
 
-def check_sha256(path: Path, expected: str) -> bytes:
-    """The bytes of ``path``; InputError if it cannot be read or its sha256 is not ``expected``."""
+def check_sha256(path: Path, expected: str) -> None:
+    """Read ``path``; InputError if it cannot be read or its sha256 is not ``expected``."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    if hashlib.sha256(data).hexdigest() != expected:
+    _expect(path, found, expected)
+
+
+def _expect(path: Path, found: str, expected: str) -> None:
+    if found != expected:
         raise InputError(f"{path}: truncated or altered: its sha256 is not {expected}")
-    return data
 
 
-def _content(name: str, dataset: Dataset, file: str, raw: RawFile, cache: Path | None) -> bytes:
+def _kind(out: Path, dataset: Dataset) -> Kind:
+    """What may be in a raw folder that is replaced: what its own description lists, or the files of the data set."""
+    try:
+        listed = list(yaml.safe_load((out / SOURCE_FILE).read_text(encoding="utf-8"))["files"])
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        listed = list(dataset.files)
+    return Kind(SOURCE_FILE, tuple({glob.escape(str(file).partition("/")[0]) for file in listed}))
+
+
+def _origin(
+    name: str, dataset: Dataset, file: str, raw: RawFile, cache: Path | None
+) -> dict[str, tuple[Path, RawFile]]:
+    """Where the file, or what stands in for it, lies on this machine, by name; downloads it if it must."""
     if raw.package is not None:
-        return check_sha256(Path(str(resources.files(raw.package))) / file, raw.sha256)
-    for path in _mirrored(dataset, file):
-        if path.is_file():
-            return check_sha256(path, raw.sha256)
-    return check_sha256(_download(file, raw, (cache or _default_cache()) / name), raw.sha256)
+        return {file: (Path(str(resources.files(raw.package))) / file, raw)}
+    for folder in _mirrors(dataset):
+        if (folder / file).is_file():
+            return {file: (folder / file, raw)}
+        if raw.stand_in and all((folder / other).is_file() for other in raw.stand_in):
+            others = {other: RawFile(url=raw.url, sha256=sha256) for other, sha256 in raw.stand_in.items()}
+            return {other: (folder / other, described) for other, described in others.items()}
+    assert raw.url is not None  # what is in no package has one
+    if raw.url.startswith("file://"):
+        return {file: (Path(unquote(urlsplit(raw.url).path)), raw)}
+    path = (cache or _default_cache()) / name / file
+    from mgg.graph.download import (
+        fetch,
+    )  # what it needs of HTTP and displays takes 20 MB: only where there is a download
+
+    try:
+        fetch(raw.url, path, sha256=raw.sha256, size=raw.bytes)
+    except MachineError as error:
+        advice = f"or put {Path(file).name} into a folder and set {MIRROR_VARIABLE} to it"
+        raise MachineError(f"{error}; {advice}") from None
+    return {file: (path, raw)}
 
 
-def _mirrored(dataset: Dataset, file: str) -> Iterator[Path]:
+def _mirrors(dataset: Dataset) -> list[Path]:
     mirror = os.environ.get(MIRROR_VARIABLE)
     if not mirror:
-        return
+        return []
     if not Path(mirror).is_dir():
         raise InputError(f"{MIRROR_VARIABLE}={mirror}: no such folder; correct or unset it")
-    if dataset.mirror:
-        yield Path(mirror) / dataset.mirror / file
-    yield Path(mirror) / file
+    return [Path(mirror) / dataset.mirror, Path(mirror)] if dataset.mirror else [Path(mirror)]
 
 
 def _default_cache() -> Path:
@@ -80,22 +113,42 @@ def _default_cache() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "mgg"
 
 
-def _download(file: str, raw: RawFile, folder: Path) -> Path:
-    """Path of the file in the cache, which keeps a file with the right hash and replaces any other."""
-    pooch.get_logger().setLevel(logging.WARNING)
-    source = pooch.create(
-        path=folder,
-        base_url="",
-        registry={file: f"sha256:{raw.sha256}"},
-        urls={file: raw.url},
-        retry_if_failed=RETRIES,
-    )
+def _place(path: Path, file: str, raw: RawFile, folder: Path) -> dict[str, str]:
+    """Copy or unpack one published file into ``folder``; sha256 of each file made, by its name there."""
+    if not raw.unpack:
+        hashes = {file: _copy(path, folder / file)}
+        if raw.sha256 is not None:
+            _expect(path, hashes[file], raw.sha256)
+    elif raw.sha256 is not None:
+        check_sha256(path, raw.sha256)
+    if raw.bytes is not None and path.stat().st_size != raw.bytes:
+        raise InputError(f"{path}: truncated or altered: it has {path.stat().st_size} bytes, not {raw.bytes}")
+    if raw.unpack:
+        hashes = _unpack(path, raw, folder)
+    if SOURCE_FILE in hashes:
+        raise InputError(f"{path}: {SOURCE_FILE}: no data set may have a file of this name")
+    return hashes
+
+
+def _unpack(path: Path, raw: RawFile, folder: Path) -> dict[str, str]:
     try:
-        return Path(source.fetch(file, downloader=pooch.HTTPDownloader(progressbar=False, timeout=30)))
-    except ValueError:
-        raise InputError(f"{raw.url}: the file there does not have sha256 {raw.sha256}") from None
-    except OSError as error:  # those of HTTP and of the connection too: they have pages of text but no strerror
-        reason = error.strerror or type(error).__name__
-        raise MachineError(
-            f"{raw.url}: cannot be downloaded ({reason}); put {file} into a folder and set {MIRROR_VARIABLE} to it"
-        ) from None
+        return unpack_hashed(path, folder, None if raw.unpack is True else raw.unpack, raw.members)
+    except InputError as error:
+        if raw.sha256 is not None:  # then it is as it was published
+            raise
+        raise InputError(f"{error}; remove it to have it downloaded again") from None
+
+
+def _copy(path: Path, target: Path) -> str:
+    """Copy a file; the sha256 of what was copied."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    try:
+        source = path.open("rb")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    with source, target.open("wb") as file:
+        while block := source.read(CHUNK):
+            digest.update(block)
+            file.write(block)
+    return digest.hexdigest()

@@ -16,15 +16,17 @@ import pyarrow.parquet as pq
 
 from mgg.errors import InputError
 from mgg.files import write_file
-from mgg.graph.manifest import Shard
+from mgg.graph.arrow import to_arrow, to_numpy
+from mgg.graph.manifest import ARC_KINDS, Shard
 
-Kind = Literal["offsets", "adjacency", "weights", "features", "labels", "splits"]
+Kind = Literal["offsets", "adjacency", "weights", "arc_types", "features", "labels", "tasks", "splits", "ids"]
 
-#: Vertices of a part of offsets, labels and splits.
+#: Vertices of a part of offsets, labels, splits and ids.
 VERTICES_PER_PART = 2**18
-#: Arcs of a part of adjacency and weights: as many whole rows as fit, at least one.
+#: Arcs of a part of adjacency, weights and arc_types: as many whole rows as fit, at least one, and never more vertices
+#: than one of those parts has; so each of them can be cut without knowing the arcs before it.
 ARCS_PER_PART = 2**22
-#: Bytes of a part of features before compression (and never more than VERTICES_PER_PART rows).
+#: Bytes of a part of features or tasks before compression (and never more than VERTICES_PER_PART rows).
 FEATURE_BYTES_PER_PART = 2**26
 
 #: Kind -> name of its one column.
@@ -32,18 +34,26 @@ COLUMNS: dict[Kind, str] = {
     "offsets": "offset",
     "adjacency": "neighbor",
     "weights": "weight",
+    "arc_types": "type",
     "features": "features",
     "labels": "label",
+    "tasks": "tasks",
     "splits": "split",
+    "ids": "id",
 }
 #: Kind -> type of its numbers; that of adjacency is the manifest's index_dtype.
 DTYPES: dict[Kind, str] = {
     "offsets": "int64",
     "weights": "float32",
+    "arc_types": "int32",
     "features": "float32",
     "labels": "int32",
+    "tasks": "uint8",
     "splits": "uint8",
+    "ids": "int64",
 }
+#: Kinds whose values are rows of fixed width.
+_ROWS = ("features", "tasks")
 #: Pinned, so that the same numbers give the same bytes; no Arrow schema, which readers in other languages lack.
 _OPTIONS: dict[str, Any] = {
     "version": "2.6",
@@ -70,8 +80,8 @@ def write_part(
         folder: the graph folder that is being made.
         kind: which of the graph's arrays.
         number: the part's number among its kind.
-        values: the part's numbers: [rows + 1] offsets, [arcs] neighbors or weights, [rows, width] features,
-            [rows] labels or splits.
+        values: the part's numbers: [rows + 1] offsets, [arcs] neighbors, weights or types, [rows, width] features
+            or tasks, [rows] labels, splits or ids.
         first: first vertex of the part.
         rows: vertices of the part.
     """
@@ -84,7 +94,7 @@ def write_part(
     data = sink.getbuffer()
     name = part_name(kind, number)
     write_file(folder / name, data)
-    arcs = len(values) if kind in ("adjacency", "weights") else None
+    arcs = len(values) if kind in ARC_KINDS else None
     return name, Shard(first=first, rows=rows, arcs=arcs, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
@@ -96,7 +106,7 @@ def read_part(path: Path, kind: Kind, shard: Shard, dtype: str, width: int = 0, 
         kind: which of the graph's arrays.
         shard: the part's entry of the manifest.
         dtype: type of the numbers.
-        width: number of feature columns.
+        width: number of columns of features or tasks.
         verify: compare the file's hash with the manifest's.
 
     Raises:
@@ -128,12 +138,13 @@ def _encoding(kind: Kind) -> dict[str, str]:
 
 def _column(kind: Kind, values: np.ndarray) -> tuple[pa.Array, dict[str, str]]:
     """The part's column and the file's key-value metadata."""
-    if kind != "features":
-        return pa.array(np.ascontiguousarray(values)), {}
+    if kind not in _ROWS:
+        return to_arrow(values), {}
     rows, width = values.shape
-    block = np.ascontiguousarray(values, dtype="<f4")
-    column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(4 * width), rows, [None, pa.py_buffer(block)])
-    return column, {"mgg.dtype": "float32", "mgg.width": str(width)}
+    block = np.ascontiguousarray(values, dtype=DTYPES[kind])
+    size = block.itemsize * width
+    column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), rows, [None, pa.py_buffer(block)])
+    return column, {"mgg.dtype": DTYPES[kind], "mgg.width": str(width)}
 
 
 def _values(table: pa.Table, metadata: dict[bytes, bytes], kind: Kind, dtype: str, width: int) -> np.ndarray:
@@ -142,12 +153,13 @@ def _values(table: pa.Table, metadata: dict[bytes, bytes], kind: Kind, dtype: st
     column = table.column(0).combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    if kind != "features":
+    if kind not in _ROWS:
         if column.type != pa.from_numpy_dtype(dtype):
             raise ValueError(f"expected {dtype}, found {column.type}")
-        return column.to_numpy(zero_copy_only=True)
+        return to_numpy(column)
     found = (metadata.get(b"mgg.dtype"), metadata.get(b"mgg.width"), column.type)
-    if found != (dtype.encode(), str(width).encode(), pa.binary(4 * width)):
+    size = np.dtype(dtype).itemsize * width
+    if found != (dtype.encode(), str(width).encode(), pa.binary(size)):
         raise ValueError(f"expected {dtype} rows of width {width}, found {found}")
-    block = np.frombuffer(column.buffers()[1], "<f4", count=len(column) * width, offset=column.offset * 4 * width)
+    block = np.frombuffer(column.buffers()[1], dtype, count=len(column) * width, offset=column.offset * size)
     return block.reshape(len(column), width)

@@ -12,9 +12,10 @@ from mgg.errors import InputError
 from mgg.files import replace_folder
 from mgg.graph import manifest as manifests
 from mgg.graph import shards
-from mgg.graph.check import check_csr, check_features, check_ids, check_labels, check_splits
+from mgg.graph.check import check_csr, check_ids
 from mgg.graph.csr import Csr, index_dtype, is_symmetric
 from mgg.graph.manifest import KIND, Manifest, Shard
+from mgg.graph.nodes import NodeData, write_nodes
 from mgg.graph.shards import Kind
 
 __all__ = ["Graph", "Manifest", "Shard", "write_graph"]
@@ -60,7 +61,18 @@ class Graph:
         self._fill_arcs("adjacency", begin, indices)
         if weights is not None:
             self._fill_arcs("weights", begin, weights)
-        return Csr(offsets - begin, indices, weights, self.manifest.nodes)
+        types = np.empty(arcs, np.int32) if self.manifest.relations else None
+        if types is not None:
+            self._fill_arcs("arc_types", begin, types)
+        return Csr(offsets - begin, indices, weights, self.manifest.nodes, types)
+
+    def blocks(self) -> Iterator[tuple[int, Csr]]:
+        """All rows in order, one part of the adjacency at a time: the first row, and the rows as from :meth:`rows`.
+
+        A part holds a few million arcs or a single row, so it fits any memory, and each is read once.
+        """
+        for _, shard in self._parts["adjacency"]:
+            yield shard.first, self.rows(shard.first, shard.first + shard.rows)
 
     def features(self, lo: int, hi: int) -> np.ndarray | None:
         """float32 [hi - lo, features] of nodes lo..hi-1, or None if the graph has none."""
@@ -74,6 +86,15 @@ class Graph:
     def splits(self, lo: int, hi: int) -> np.ndarray | None:
         """uint8 [hi - lo] of nodes lo..hi-1 (0 none, 1 train, 2 validation, 3 test), or None if the graph has none."""
         return self._nodes("splits", lo, hi, np.empty(hi - lo, np.uint8)) if self._parts["splits"] else None
+
+    def tasks(self, lo: int, hi: int) -> np.ndarray | None:
+        """uint8 [hi - lo, tasks] of nodes lo..hi-1 (0, 1, 255: unknown), or None if the graph has none."""
+        width = self.manifest.tasks
+        return self._nodes("tasks", lo, hi, np.empty((hi - lo, width), np.uint8)) if width else None
+
+    def ids(self, lo: int, hi: int) -> np.ndarray | None:
+        """int64 [hi - lo]: the source's own ids of nodes lo..hi-1, or None if it numbers them as the graph does."""
+        return self._nodes("ids", lo, hi, np.empty(hi - lo, np.int64)) if self._parts["ids"] else None
 
     def _range(self, lo: int, hi: int) -> None:
         if not 0 <= lo <= hi <= self.manifest.nodes:
@@ -124,7 +145,8 @@ class Graph:
         state = (status.st_ino, status.st_mtime_ns)
         dtype = self.manifest.index_dtype if kind == "adjacency" else shards.DTYPES[kind]
         fresh = self._verified.get(name) != state
-        values = shards.read_part(path, kind, shard, dtype, self.manifest.features, verify=fresh)
+        width = {"features": self.manifest.features, "tasks": self.manifest.tasks}.get(kind, 0)
+        values = shards.read_part(path, kind, shard, dtype, width, verify=fresh)
         self._verified[name] = state
         return values
 
@@ -141,7 +163,7 @@ def write_graph(
     classes: int | None = None,
     symmetric: bool | None = None,
 ) -> Manifest:
-    """Write a graph folder; the same input gives the same bytes. Replaces a graph that is there already.
+    """Write a graph that is in memory to a folder; the same input gives the same bytes. Replaces a graph that is there.
 
     Args:
         path: the folder.
@@ -158,15 +180,10 @@ def write_graph(
         InputError: names the node, arc or column that is wrong; nothing is written then.
     """
     check_csr(csr, name)
-    if features is not None:
-        check_features(features, csr.rows, name)
-    if labels is not None:
-        classes = check_labels(labels, csr.rows, classes, name)
-    if splits is not None:
-        check_splits(splits, csr.rows, name)
+    data = NodeData(features, labels, splits, classes).checked(csr.rows, name)
     with replace_folder(path, KIND) as folder:
         parts = dict(_write_arcs(folder, csr))
-        parts.update(_write_nodes(folder, csr.rows, features, labels, splits))
+        parts.update(write_nodes(folder, data, csr.rows, name))
         manifest = Manifest(
             name=name,
             nodes=csr.rows,
@@ -174,8 +191,9 @@ def write_graph(
             symmetric=is_symmetric(csr) if symmetric is None else symmetric,
             weighted=csr.weights is not None,
             index_dtype=index_dtype(csr.rows).name,
-            features=0 if features is None else features.shape[1],
-            classes=0 if labels is None or classes is None else classes,
+            features=data.width,
+            classes=data.classes or 0,
+            relations=0 if csr.types is None else int(csr.types.max(initial=0)) + 1,
             source=source,
             shards=parts,
         )
@@ -184,44 +202,47 @@ def write_graph(
 
 
 def arc_cuts(indptr: np.ndarray) -> list[tuple[int, int]]:
-    """Row ranges of the parts of adjacency: as many whole rows as ARCS_PER_PART arcs hold, at least one."""
+    """Row ranges of the parts of adjacency: as many whole rows as ARCS_PER_PART arcs hold, at least one.
+
+    A multiple of VERTICES_PER_PART always begins a part.
+    """
     cuts, lo, rows = [], 0, len(indptr) - 1
     while lo < rows:
         hi = int(np.searchsorted(indptr, indptr[lo] + shards.ARCS_PER_PART, side="right")) - 1
-        hi = min(max(hi, lo + 1), rows)
+        limit = min(rows, (lo // shards.VERTICES_PER_PART + 1) * shards.VERTICES_PER_PART)
+        hi = min(max(hi, lo + 1), limit)
         cuts.append((lo, hi))
         lo = hi
     return cuts
 
 
+def write_offsets(folder: Path, degrees: Iterator[np.ndarray]) -> Iterator[tuple[str, Shard]]:
+    """Write the offsets of a graph.
+
+    Args:
+        folder: the graph folder that is being made.
+        degrees: integers [VERTICES_PER_PART] (the last one: the rest), arcs of each row.
+    """
+    first, arcs = 0, 0
+    for number, block in enumerate(degrees):
+        values = np.empty(len(block) + 1, np.int64)
+        values[0] = arcs
+        np.cumsum(block, out=values[1:])
+        values[1:] += arcs
+        yield shards.write_part(folder, "offsets", number, values, first=first, rows=len(block))
+        first, arcs = first + len(block), int(values[-1])
+
+
 def _write_arcs(folder: Path, csr: Csr) -> Iterator[tuple[str, Shard]]:
     step = shards.VERTICES_PER_PART
-    for number, lo in enumerate(range(0, csr.rows, step)):
-        hi = min(lo + step, csr.rows)
-        values = csr.indptr[lo : hi + 1].astype(np.int64, copy=False)
-        yield shards.write_part(folder, "offsets", number, values, first=lo, rows=hi - lo)
+    degrees = np.diff(csr.indptr)
+    yield from write_offsets(folder, (degrees[lo : lo + step] for lo in range(0, csr.rows, step)))
     for number, (lo, hi) in enumerate(arc_cuts(csr.indptr)):
         arcs = slice(int(csr.indptr[lo]), int(csr.indptr[hi]))
         ids = csr.indices[arcs].astype(index_dtype(csr.rows), copy=False)
         yield shards.write_part(folder, "adjacency", number, ids, first=lo, rows=hi - lo)
-        if csr.weights is not None:
-            values = csr.weights[arcs].astype(np.float32, copy=False)
-            yield shards.write_part(folder, "weights", number, values, first=lo, rows=hi - lo)
-
-
-def _write_nodes(
-    folder: Path, nodes: int, features: np.ndarray | None, labels: np.ndarray | None, splits: np.ndarray | None
-) -> Iterator[tuple[str, Shard]]:
-    if features is not None:
-        step = max(1, min(shards.VERTICES_PER_PART, shards.FEATURE_BYTES_PER_PART // (4 * features.shape[1])))
-        yield from _write_column(folder, "features", features, "<f4", step)
-    if labels is not None:
-        yield from _write_column(folder, "labels", labels, "<i4", shards.VERTICES_PER_PART)
-    if splits is not None:
-        yield from _write_column(folder, "splits", splits, "u1", shards.VERTICES_PER_PART)
-
-
-def _write_column(folder: Path, kind: Kind, values: np.ndarray, dtype: str, step: int) -> Iterator[tuple[str, Shard]]:
-    for number, lo in enumerate(range(0, len(values), step)):
-        block = values[lo : lo + step].astype(dtype, copy=False)
-        yield shards.write_part(folder, kind, number, block, first=lo, rows=len(block))
+        more: dict[Kind, np.ndarray | None] = {"weights": csr.weights, "arc_types": csr.types}
+        for kind, values in more.items():
+            if values is not None:
+                block = values[arcs].astype(shards.DTYPES[kind], copy=False)
+                yield shards.write_part(folder, kind, number, block, first=lo, rows=hi - lo)

@@ -1,4 +1,4 @@
-"""Python 2 pickles of NumPy arrays, SciPy matrices and adjacency lists, read without running what they contain.
+"""Pickles of NumPy arrays, SciPy matrices and adjacency lists (Python 2 and 3), read without running what they contain.
 
 A pickle is a program that may call anything. Here every global is refused, by name, but those that arrays, CSR
 matrices and dictionaries of lists need, and even those are replaced by passive records, which are checked and turned
@@ -13,14 +13,16 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-from scipy import sparse
+import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
 
 _NUMBER = re.compile(r"[biuf][1248]")
+#: What NumPy has called the dtype of Python objects.
+_OBJECTS = ("O", "O4", "O8")
 
 
 def read_pickle(path: Path) -> Any:
@@ -34,12 +36,23 @@ def read_pickle(path: Path) -> Any:
         program = io.BytesIO(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
+    return read_object(program, str(path))
+
+
+def read_object(program: IO[bytes], name: str) -> Any:
+    """The same from an open file; ``name`` is what errors call it.
+
+    An object array of no dimension, which is how ``numpy.save`` stores a SciPy matrix, gives what it holds.
+
+    Raises:
+        InputError: as :func:`read_pickle`.
+    """
     try:
         return _finished(_Restricted(program, encoding="latin1").load())
     except _RefusedError as refused:
-        raise InputError(f"{path}: refused: this pickle asks for {refused}, which is code, not data") from None
+        raise InputError(f"{name}: refused: this pickle asks for {refused}, which is code, not data") from None
     except Exception as error:  # the pickle machine passes on whatever a broken program makes it trip over
-        raise InputError(f"{path}: not a whole pickle of arrays: {' '.join(str(error).split())}") from None
+        raise InputError(f"{name}: not a whole pickle of arrays: {' '.join(str(error).split())}") from None
 
 
 class _RefusedError(Exception):
@@ -63,10 +76,10 @@ class _Array:
 
 
 class _Dtype:
-    """The record that stands for a NumPy dtype: a plain number type and its byte order."""
+    """The record that stands for a NumPy dtype: a plain number type and its byte order, or Python objects."""
 
     def __init__(self, code: Any, *_: Any) -> None:
-        if not isinstance(code, str) or not _NUMBER.fullmatch(code):
+        if not isinstance(code, str) or not (code in _OBJECTS or _NUMBER.fullmatch(code)):
             raise ValueError(f"arrays of type {code!r} are not supported")
         self.code = code
         self.order = "<"
@@ -108,12 +121,20 @@ class _Restricted(pickle.Unpickler):
 
 def _finished(value: Any) -> Any:
     if isinstance(value, _Array):
-        return _array(value)
+        boxed = isinstance(value.dtype, _Dtype) and value.dtype.code in _OBJECTS
+        return _finished(_only(value)) if boxed else _array(value)
     if isinstance(value, _CsrMatrix):
         return _csr(value)
     if isinstance(value, dict):
         return dict(value)
     raise ValueError(f"holds a {type(value).__name__}")
+
+
+def _only(record: _Array) -> Any:
+    """What an object array of no dimension holds; arrays that hold each other end in a RecursionError."""
+    if record.shape != () or not isinstance(record.raw, list) or len(record.raw) != 1:
+        raise ValueError("an array of several objects")
+    return record.raw[0]
 
 
 def _array(record: _Array) -> np.ndarray:
@@ -127,13 +148,17 @@ def _array(record: _Array) -> np.ndarray:
     return flat.reshape(shape, order="F" if record.fortran else "C")
 
 
-def _csr(record: _CsrMatrix) -> sparse.csr_matrix:
-    data, indices, indptr = (_array(part) for part in record.parts)
-    rows, columns = (int(length) for length in record.shape)
+def _csr(record: _CsrMatrix) -> scipy.sparse.csr_matrix:
+    return csr_of(*(_array(part) for part in record.parts), shape=record.shape)
+
+
+def csr_of(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, *, shape: Any) -> scipy.sparse.csr_matrix:
+    """A SciPy matrix of parts that nobody has checked; ValueError unless they are one."""
+    rows, columns = (int(length) for length in shape)
     if any(part.ndim != 1 for part in (data, indices, indptr)) or any(
         p.dtype.kind not in "iu" for p in (indices, indptr)
     ):
         raise ValueError("a sparse matrix whose parts are not vectors")
-    matrix = sparse.csr_matrix((data, indices.astype(np.int64), indptr.astype(np.int64)), shape=(rows, columns))
+    matrix = scipy.sparse.csr_matrix((data, indices.astype(np.int64), indptr.astype(np.int64)), shape=(rows, columns))
     matrix.check_format(full_check=True)
     return matrix

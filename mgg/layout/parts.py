@@ -69,6 +69,8 @@ class PeLayout:
         forward, transpose: the two products.
         features: float32 [rows, F] or None; labels: int32 [rows] or None, -1 = none; splits: uint8 [rows] or None
             (0 none, 1 train, 2 validation, 3 test).
+        graph_nodes: int32 or int64 [rows], the graph's node of each row, or None where the partition moves none.
+        ids: int64 [rows], the source's own id of each row's node, or None where the source counts as the graph does.
     """
 
     manifest: LayoutManifest
@@ -78,6 +80,8 @@ class PeLayout:
     features: np.ndarray | None
     labels: np.ndarray | None
     splits: np.ndarray | None
+    graph_nodes: np.ndarray | None = None
+    ids: np.ndarray | None = None
 
     @property
     def size(self) -> int:
@@ -86,17 +90,17 @@ class PeLayout:
 
     @property
     def bounds(self) -> np.ndarray:
-        """int64 [P + 1]: PE p owns nodes ``bounds[p] .. bounds[p + 1]``."""
+        """int64 [P + 1]: PE p owns the positions ``bounds[p] .. bounds[p + 1]``."""
         return np.asarray(self.manifest.bounds, np.int64)
 
     @property
     def lo(self) -> int:
-        """First node of this PE."""
+        """First position of this PE."""
         return self.manifest.bounds[self.rank]
 
     @property
     def hi(self) -> int:
-        """One past the last node of this PE."""
+        """One past the last position of this PE."""
         return self.manifest.bounds[self.rank + 1]
 
     @property
@@ -111,8 +115,16 @@ class PeLayout:
 
     @property
     def node_ids(self) -> np.ndarray:
-        """Global node ids of this PE's rows, int64 [rows]."""
+        """Positions of this PE's rows in the layout's order, int64 [rows]; halo rows are positions, too."""
         return np.arange(self.lo, self.hi, dtype=np.int64)
+
+    @property
+    def source_ids(self) -> np.ndarray:
+        """What the source calls this PE's nodes, int64 [rows]: the same for any order and partition of a graph."""
+        for ids in (self.ids, self.graph_nodes):
+            if ids is not None:
+                return np.asarray(ids, np.int64)
+        return self.node_ids
 
     def product(self, direction: str) -> Product:
         """``forward`` or ``transpose``."""

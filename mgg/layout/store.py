@@ -1,4 +1,4 @@
-"""The layout on disk: ``manifest.yaml`` and a folder of ``.npy`` arrays for each PE (docs/format.md, Layout)."""
+"""The layout on disk: ``layout.yaml`` and a folder of ``.npy`` arrays for each PE (docs/format.md, Layout)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ MANIFEST = "layout.yaml"
 KIND = Kind(MANIFEST, ("pe-*",))
 _ARRAYS = [field.name for field in fields(Product) if field.name not in ("local", "remote")]
 _LOADING = threading.Lock()
-_NODE_DATA = ("features", "labels", "splits")
 
 
 class Direction(BaseModel):
@@ -49,7 +48,7 @@ class LayoutManifest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     name: str
     graph_hash: str
     nodes: int = Field(ge=0)
@@ -59,6 +58,8 @@ class LayoutManifest(BaseModel):
     features: int = Field(ge=0, description="feature columns, 0 = none")
     classes: int = Field(ge=0, description="label classes, 0 = none")
     splits: bool = Field(description="nodes have a split")
+    ids: bool = Field(description="nodes have ids of their source")
+    permuted: bool = Field(description="positions differ from the graph's nodes, which are stored")
     pes: int = Field(ge=1)
     scheme: str
     workgroup: int = Field(ge=1)
@@ -99,9 +100,22 @@ def save_product(folder: Path, direction: str, product: Product) -> None:
 
 
 def save_node_data(folder: Path, **arrays: np.ndarray | None) -> None:
-    """Write features, labels and splits of one PE's rows; None writes nothing."""
-    for name in _NODE_DATA:
-        _save(folder / f"{name}.npy", arrays[name])
+    """Write arrays with an entry a row of one PE, by name; None writes nothing."""
+    for name, array in arrays.items():
+        _save(folder / f"{name}.npy", array)
+
+
+def begin_rows(path: Path, dtype: str, shape: tuple[int, int]) -> None:
+    """Begin an array of this ``shape`` whose rows :func:`add_rows` will bring."""
+    header = {"descr": dtype, "fortran_order": False, "shape": shape}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+
+
+def add_rows(path: Path, rows: np.ndarray) -> None:
+    """Add the next rows to an array that :func:`begin_rows` began."""
+    with path.open("ab") as file:
+        file.write(np.ascontiguousarray(rows).data)
 
 
 def _save(path: Path, array: np.ndarray | None) -> None:
@@ -155,6 +169,8 @@ def load(folder: str | Path, rank: int) -> PeLayout:
         features=arrays.get("features", (rows, manifest.features)) if manifest.features else None,
         labels=arrays.get("labels", (rows,)) if manifest.classes else None,
         splits=arrays.get("splits", (rows,)) if manifest.splits else None,
+        graph_nodes=arrays.get("nodes", (rows,)) if manifest.permuted else None,
+        ids=arrays.get("ids", (rows,)) if manifest.ids else None,
     )
 
 

@@ -20,7 +20,7 @@ class Neighborhood:
 
     Attributes:
         nodes: number of nodes of all PEs.
-        node_ids: int64 [rows], this PE's nodes in the graph's order.
+        node_ids: int64 [rows], what the source calls this PE's nodes: the same for any order and partition.
         degrees: float64 [rows], row sums of A: weighted in-degrees, without self-loops added.
         plan: aggregation with A (collective).
         transposed: aggregation with the transpose of A (collective).
@@ -43,7 +43,7 @@ class Neighborhood:
         degrees = sum(np.asarray(part.to_scipy(np.float64).sum(axis=1)).ravel() for part in parts)
         return cls(
             nodes=layout.manifest.nodes,
-            node_ids=np.asarray(layout.node_ids),
+            node_ids=layout.source_ids,
             degrees=np.asarray(degrees),
             plan=aggregate.prepare(technique, world, layout, "forward", width, options),
             transposed=aggregate.prepare(technique, world, layout, "transpose", width, options),

@@ -1,5 +1,6 @@
 """Stage partition: which PE owns which rows, and how good that choice is."""
 
-from mgg.partition.build import SCHEMES, Partition, build, load
+from mgg.partition.build import build, load, load_order
+from mgg.partition.schemes import schemes
 
-__all__ = ["SCHEMES", "Partition", "build", "load"]
+__all__ = ["build", "load", "load_order", "schemes"]

@@ -1,82 +1,102 @@
-"""Make, store and read a partition: ``partition.json`` in a folder of its own."""
+"""Make, store and read a partition: ``partition.json`` and, where nodes move, ``order.npy`` in a folder of its own."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+import hashlib
+import io
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mgg.config import explain, nearest
 from mgg.errors import InputError
-from mgg.files import Kind, replace_folder
+from mgg.files import Kind, replace_folder, write_file
 from mgg.graph.store import Graph
-from mgg.partition import edge_balanced, equal_nodes
-from mgg.partition.quality import Quality, measure
+from mgg.partition.quality import measure
+from mgg.partition.schemes import scheme as find_scheme
+from mgg.record import PARTITION_FILE, PartitionRecord, read_partition
 
-FILE = "partition.json"
-KIND = Kind(FILE)
-SCHEMES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
-    "edge_balanced": edge_balanced.split,
-    "equal_nodes": equal_nodes.split,
-}
+ORDER_FILE = "order.npy"
+KIND = Kind(PARTITION_FILE, (ORDER_FILE,))
 
 
-class Partition(BaseModel):
-    """Row ranges of the PEs of one graph."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    schema_version: Literal[1] = 1
-    name: str = Field(description="name of the graph")
-    graph_hash: str = Field(description="hash of the graph that was partitioned")
-    nodes: int = Field(ge=0)
-    pes: int = Field(ge=1)
-    scheme: str
-    workgroup: int = Field(ge=1, description="PEs joined by fast links")
-    bounds: list[int] = Field(description="pes + 1 row ids: PE p owns rows bounds[p] .. bounds[p + 1]")
-    quality: Quality
-
-
-def build(graph_path: str | Path, out: str | Path, *, pes: int, scheme: str, workgroup: int, dim: int) -> Partition:
+def build(
+    graph_path: str | Path, out: str | Path, *, pes: int, scheme: str, workgroup: int, dim: int
+) -> PartitionRecord:
     """Partition the graph folder ``graph_path`` and write the folder ``out``.
 
     Raises:
         InputError: an unknown scheme, or a graph that cannot be read (named).
+        MachineError: the scheme needs more than this machine has, or the disk is full or fails.
     """
-    if scheme not in SCHEMES:
-        raise InputError(f"--scheme {scheme}: unknown; {nearest(scheme, SCHEMES)}")
+    split = find_scheme(scheme)
     graph = Graph.open(graph_path)
-    bounds = SCHEMES[scheme](graph.offsets(), pes)
-    partition = Partition(
+    made = split(graph, pes)
+    order = None if made.order is None else _npy(made.order)
+    record = PartitionRecord(
         name=graph.manifest.name,
         graph_hash=graph.hash,
         nodes=graph.manifest.nodes,
         pes=pes,
         scheme=scheme,
         workgroup=workgroup,
-        bounds=bounds.tolist(),
-        quality=measure(graph.rows, bounds, dim),
+        order=None if order is None else hashlib.sha256(order).hexdigest(),
+        bounds=made.bounds.tolist(),
+        quality=measure(graph.blocks, made.owners(), pes=pes, workgroup=workgroup, dim=dim),
     )
     with replace_folder(out, KIND) as folder:
-        (folder / FILE).write_text(partition.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    return partition
+        if order is not None:
+            write_file(folder / ORDER_FILE, order)
+        write_file(folder / PARTITION_FILE, record.model_dump_json(indent=1).encode() + b"\n")
+    return record
 
 
-def load(folder: str | Path) -> Partition:
-    """Read a partition; raises InputError that names the file and what is wrong with it."""
-    path = Path(folder) / FILE
+def _npy(array: np.ndarray) -> memoryview:
+    """``array`` as the bytes of a ``.npy`` file."""
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return file.getbuffer()
+
+
+def load(folder: str | Path) -> PartitionRecord:
+    """Read a partition's record; raises InputError that names the file and what is wrong with it."""
     try:
-        partition = Partition.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        raise InputError(f"{path}: {explain(error, Partition)}: run mgg partition again") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{path}: not a partition ({error}): make one with mgg partition") from None
-    bounds = np.asarray(partition.bounds, np.int64)
-    whole = len(bounds) == partition.pes + 1 and bounds[0] == 0 and bounds[-1] == partition.nodes
-    if not whole or np.any(np.diff(bounds) < 0):
-        raise InputError(f"{path}: bounds do not cut {partition.nodes} rows into {partition.pes} ranges")
-    return partition
+        return read_partition(folder)
+    except InputError as error:
+        raise InputError(f"{error}: make the partition with mgg partition") from None
+
+
+def load_order(folder: str | Path, record: PartitionRecord) -> np.ndarray | None:
+    """The position of each node, int32 or int64 [n], or None where every node stays where it is.
+
+    Args:
+        folder: the partition.
+        record: what :func:`load` read from it.
+
+    Raises:
+        InputError: ``order.npy`` is missing, truncated or altered, no permutation, or one that changes the order of
+            the nodes of a PE.
+    """
+    if record.order is None:
+        return None
+    path = Path(folder) / ORDER_FILE
+    try:
+        data = path.read_bytes()
+        if hashlib.sha256(data).hexdigest() != record.order:
+            raise InputError(f"{path}: truncated or altered since it was written: run mgg partition again")
+        order = np.load(io.BytesIO(data), allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not readable ({error}): run mgg partition again") from None
+    if order.shape != (record.nodes,) or order.dtype.kind != "i" or not _keeps_order(order, record.bounds):
+        raise InputError(f"{path}: not a permutation of {record.nodes} nodes that keeps the order of each PE's nodes")
+    return order
+
+
+def _keeps_order(order: np.ndarray, bounds: list[int]) -> bool:
+    """Whether ``order`` is a permutation under which the nodes of each range of positions ascend."""
+    nodes = np.full(len(order), -1, np.int64)
+    if len(order) and (order.min() < 0 or order.max() >= len(order)):
+        return False
+    nodes[order] = np.arange(len(order))
+    starts = np.zeros(len(order), bool)
+    starts[[lo for lo in bounds if lo < len(order)]] = True
+    return bool(np.all(nodes >= 0) and np.all((np.diff(nodes) > 0) | starts[1:]))

@@ -1,32 +1,21 @@
-"""How good a partition is: balance, cut, halos and the communication volumes of the CoLa paper (3.1)."""
+"""How good a partition is: balance, cut, halos and the communication volumes of the CoLa paper (3.1, 4.1, 4.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
+import numba
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 
 from mgg.graph.csr import Csr
+from mgg.record import Quality
 
 FLOAT_BYTES = 4
-
-
-class Quality(BaseModel):
-    """Figures of one partition; volumes are bytes of one forward product of ``dim`` fp32 columns, all PEs together."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    dim: int = Field(description="embedding columns D that the volumes are for")
-    nodes_per_pe: list[int] = Field(description="rows that each PE owns")
-    arcs_per_pe: list[int] = Field(description="arcs of the rows that each PE owns")
-    imbalance: float = Field(description="arcs of the fullest PE over the mean (1 = perfect)")
-    edge_cut: int = Field(description="arcs whose column another PE owns (E_R)")
-    halo_rows_per_pe: list[int] = Field(description="unique remote columns of each PE (their sum is N_R)")
-    v_cg: int = Field(description="eq. 5, 4 n D (P - 1): every PE broadcasts all of its rows")
-    v_fr: int = Field(description="eq. 6, 4 E_R D: one remote row an arc")
-    v_fc: int = Field(description="eq. 7, 4 N_R D: each needed remote row once a PE")
+#: Most PEs for which the halo rows of every pair are kept.
+MOST_PAIRED = 128
+#: PEs (and workgroups) whose needs one walk notes: bits of a word.
+WORD = 64
 
 
 def volumes(nodes: int, pes: int, remote_arcs: int, halo_rows: int, dim: int) -> tuple[int, int, int]:
@@ -35,31 +24,144 @@ def volumes(nodes: int, pes: int, remote_arcs: int, halo_rows: int, dim: int) ->
     return row * nodes * (pes - 1), row * remote_arcs, row * halo_rows
 
 
-def measure(rows: Callable[[int, int], Csr], bounds: np.ndarray, dim: int) -> Quality:
-    """Walk the graph once, one PE's rows at a time.
+def measure(
+    walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, *, pes: int, workgroup: int, dim: int
+) -> Quality:
+    """Figures of a partition, from one walk over the arcs for up to 64 PEs (two for up to 128, and so on).
+
+    Memory is that of one block and at most 18 bytes a node, whatever the arcs.
 
     Args:
-        rows: gives the adjacency of rows lo..hi with global columns.
-        bounds: int64 [P + 1], the row ranges of the PEs.
+        walk: gives, anew at every call, blocks of rows with global columns, each with its first row; together all rows.
+        owners: uint16 [n], the PE of each node.
+        pes: P.
+        workgroup: G, the PEs of a workgroup; the last one may have fewer.
         dim: embedding columns of the stated volumes.
     """
-    arcs, cut, halos = [], [], []
-    for lo, hi in pairwise(bounds):
-        indices = rows(int(lo), int(hi)).indices
-        remote = indices[(indices < lo) | (indices >= hi)]
-        arcs.append(int(indices.size))
-        cut.append(int(remote.size))
-        halos.append(int(np.unique(remote).size))
-    pes, nodes = len(arcs), int(bounds[-1])
-    v_cg, v_fr, v_fc = volumes(nodes, pes, sum(cut), sum(halos), dim)
+    counts = _count(walk, owners, pes, workgroup)
+    groups = np.arange(pes) // workgroup
+    members = np.bincount(groups)
+    nodes = np.bincount(owners, minlength=pes)
+    arcs, cut = counts.arcs, int(counts.cut.sum())
+    group_arcs = np.bincount(groups, weights=arcs).astype(np.int64)
+    # same[p][q]: whether PEs p and q belong to one workgroup.
+    same = groups[:, None] == groups
+    halos = counts.pairs.sum(axis=1)
+    v_cg, v_fr, v_fc = volumes(len(owners), pes, cut, int(halos.sum()), dim)
+    row, total = FLOAT_BYTES * dim, max(1, int(arcs.sum()))
     return Quality(
         dim=dim,
-        nodes_per_pe=np.diff(bounds).tolist(),
-        arcs_per_pe=arcs,
-        imbalance=max(arcs) * pes / sum(arcs) if sum(arcs) else 1.0,
-        edge_cut=sum(cut),
-        halo_rows_per_pe=halos,
+        nodes_per_pe=nodes.tolist(),
+        arcs_per_pe=arcs.tolist(),
+        imbalance=int(arcs.max()) * pes / total if arcs.any() else 1.0,
+        edge_cut=cut,
+        edge_cut_per_pe=counts.cut.tolist(),
+        halo_rows_per_pe=halos.tolist(),
+        halo_rows_per_pair=counts.pairs.tolist() if pes <= MOST_PAIRED else None,
         v_cg=v_cg,
         v_fr=v_fr,
         v_fc=v_fc,
+        arcs_per_workgroup=group_arcs.tolist(),
+        workgroup_imbalance=float((group_arcs / members).max()) * pes / total if arcs.any() else 1.0,
+        workgroup_edge_cut=counts.group_cut,
+        workgroup_halo_rows=counts.group_halos.tolist(),
+        vi_cg=row * int(nodes @ (pes - members[groups])),
+        vi_fr=row * counts.group_cut,
+        vi_fc=row * int(counts.pairs[~same].sum()),
+        vi_cola=row * int(counts.group_halos.sum()),
     )
+
+
+@dataclass
+class _Counts:
+    """What the walk finds.
+
+    Attributes:
+        arcs, cut: int64 [P], arcs of each PE's rows, and those whose column another PE owns.
+        group_cut: arcs whose column another workgroup owns.
+        pairs: int64 [P, P], rows of PE q that PE p needs.
+        group_halos: int64 [workgroups], rows of other workgroups that each workgroup needs.
+    """
+
+    arcs: np.ndarray
+    cut: np.ndarray
+    group_cut: int
+    pairs: np.ndarray
+    group_halos: np.ndarray
+
+
+def _count(walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, pes: int, workgroup: int) -> _Counts:
+    """A node has a bit for each PE and for each other workgroup that needs it; 64 of each are noted in one walk."""
+    groups = -(-pes // workgroup)
+    counts = _Counts(
+        np.zeros(pes, np.int64),
+        np.zeros(pes, np.int64),
+        0,
+        np.zeros((pes, pes), np.int64),
+        np.zeros(groups, np.int64),
+    )
+    for first in range(0, pes, WORD):
+        needs = np.zeros(len(owners), _word(pes - first))
+        group_needs = np.zeros(len(owners), _word(groups - first))
+        tally = np.zeros((3, pes), np.int64)
+        for lo, block in walk():
+            _note(block.indptr, block.indices, lo, owners, workgroup, first, needs, group_needs, tally)
+        counts.arcs, counts.cut, counts.group_cut = tally[0], tally[1], int(tally[2].sum())
+        _sum_pairs(needs, owners, first, counts.pairs)
+        counts.group_halos[first : first + WORD] += _sum_bits(group_needs, min(groups - first, WORD))
+    return counts
+
+
+def _word(bits: int) -> type[np.unsignedinteger]:
+    """The narrowest type with so many bits, of at most 64."""
+    return next((kind for kind, width in ((np.uint8, 8), (np.uint16, 16), (np.uint32, 32)) if bits <= width), np.uint64)
+
+
+@numba.njit(cache=True, nogil=True)
+def _note(indptr, indices, lo, owners, workgroup, first, needs, group_needs, tally):  # type: ignore[no-untyped-def]
+    """Note which PEs and workgroups from number ``first`` on need each column; tally arcs, cut and workgroup cut."""
+    for r in range(indptr.size - 1):
+        pe = np.int64(owners[lo + r])
+        group = pe // workgroup
+        # Shifts beyond the word are undefined, so PEs of another walk get no bit.
+        mine = needs.dtype.type(1 << (pe - first)) if 0 <= pe - first < WORD else needs.dtype.type(0)
+        ours = group_needs.dtype.type(1 << (group - first)) if 0 <= group - first < WORD else group_needs.dtype.type(0)
+        first_pe, last_pe = group * workgroup, (group + 1) * workgroup
+        cut = group_cut = 0
+        for k in range(indptr[r], indptr[r + 1]):
+            column = indices[k]
+            owner = np.int64(owners[column])
+            if owner != pe:
+                cut += 1
+                needs[column] |= mine
+                if owner < first_pe or owner >= last_pe:
+                    group_cut += 1
+                    group_needs[column] |= ours
+        tally[0, pe] += indptr[r + 1] - indptr[r]
+        tally[1, pe] += cut
+        tally[2, pe] += group_cut
+
+
+@numba.njit(cache=True, nogil=True)
+def _sum_pairs(needs, owners, first, pairs):  # type: ignore[no-untyped-def]
+    """Add each node, with owner q, to ``pairs[p, q]`` of every PE p that needs it."""
+    for node in range(needs.size):
+        rest, pe = needs[node], first
+        while rest:
+            if rest & 1:
+                pairs[pe, owners[node]] += 1
+            rest >>= 1
+            pe += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _sum_bits(needs, bits):  # type: ignore[no-untyped-def]
+    """How many nodes have each of the ``bits`` bits, int64 [bits]."""
+    found = np.zeros(max(bits, 0), np.int64)
+    for node in range(needs.size):
+        rest, bit = needs[node], 0
+        while rest:
+            found[bit] += rest & 1
+            rest >>= 1
+            bit += 1
+    return found

@@ -12,7 +12,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mgg.errors import InputError
-from mgg.record import RUN_FILE, AggregateRecord, Common, EpochRecord, TrainRecord, read_lines, read_run
+from mgg.record import (
+    PARTITION_FILE,
+    RUN_FILE,
+    AggregateRecord,
+    Common,
+    EpochRecord,
+    PartitionRecord,
+    TrainRecord,
+    read_lines,
+    read_partition,
+    read_run,
+)
 
 GIB = 2**30
 
@@ -47,6 +58,7 @@ class Collection:
 
     timings: Sequence[Timing]
     runs: Sequence[Run]
+    partitions: Sequence[PartitionRecord]
 
     @property
     def entries(self) -> list[Timing | Run]:
@@ -55,7 +67,7 @@ class Collection:
 
 
 def collect(paths: Iterable[str | Path]) -> Collection:
-    """Read aggregate records (``.jsonl`` files) and training runs (folders).
+    """Read aggregate records (``.jsonl`` files), training runs and partitions (folders).
 
     A record that is given twice counts once. Two different measurements of the same thing are refused: the records
     hold no date, so neither can be preferred, and both side by side would mislead.
@@ -65,17 +77,24 @@ def collect(paths: Iterable[str | Path]) -> Collection:
     """
     timings: Found[AggregateRecord] = {}
     runs: Found[tuple[TrainRecord, list[EpochRecord]]] = {}
+    partitions: Found[PartitionRecord] = {}
     for path in map(Path, paths):
-        if path.is_dir():
+        if (path / PARTITION_FILE).is_file():
+            partition = read_partition(path)
+            _add(partitions, _partition_key(partition), partition, path)
+        elif path.is_dir():
             run = _read_run(path)
             _add(runs, _train_key(run[0]), run, path)
         else:
             for number, record in enumerate(read_lines(path, AggregateRecord), 1):
                 _check_values(record, f"{path}: record {number}")
                 _add(timings, _aggregate_key(record), record, path)
-    if not timings and not runs:
-        raise InputError("report: no records given; name .jsonl files of mgg aggregate or run folders of mgg train")
-    return _name(_in_order(timings), _in_order(runs))
+    if not timings and not runs and not partitions:
+        raise InputError(
+            "report: no records given; name .jsonl files of mgg aggregate, run folders of mgg train or folders of"
+            " mgg partition"
+        )
+    return _name(_in_order(timings), _in_order(runs), _in_order(partitions))
 
 
 def canonical(values: Any) -> str:
@@ -101,7 +120,9 @@ def _in_order(found: Found[T]) -> list[T]:
 
 def _read_run(folder: Path) -> tuple[TrainRecord, list[EpochRecord]]:
     if not (folder / RUN_FILE).is_file():
-        raise InputError(f"{folder}: holds no {RUN_FILE}; give a run folder of mgg train or a .jsonl file")
+        raise InputError(
+            f"{folder}: holds no {RUN_FILE}; give a run folder of mgg train, a folder of mgg partition or a .jsonl file"
+        )
     record, epochs = read_run(folder)
     _check_values(record, str(folder / RUN_FILE))
     return record, epochs
@@ -144,7 +165,16 @@ def _train_key(record: TrainRecord) -> Key:
     return (f"graph {record.dataset}", record.graph_hash[:12], *what, *_common_key(record))
 
 
-def _name(records: list[AggregateRecord], runs: list[tuple[TrainRecord, list[EpochRecord]]]) -> Collection:
+def _partition_key(record: PartitionRecord) -> Key:
+    what = (f"partition scheme {record.scheme}", f"P {record.pes}", f"workgroup {record.workgroup}")
+    return (f"graph {record.name}", record.graph_hash[:12], *what, f"D {record.quality.dim}", "")
+
+
+def _name(
+    records: list[AggregateRecord],
+    runs: list[tuple[TrainRecord, list[EpochRecord]]],
+    partitions: list[PartitionRecord],
+) -> Collection:
     everything: list[AggregateRecord | TrainRecord] = [*records, *(run for run, _ in runs)]
     found = sorted({environment(record) for record in everything}, key=repr)
     machines = {identity: f"M{number}" for number, identity in enumerate(found, 1)}
@@ -172,7 +202,7 @@ def _name(records: list[AggregateRecord], runs: list[tuple[TrainRecord, list[Epo
         )
         for run, epochs in runs
     ]
-    return Collection(timings, named)
+    return Collection(timings, named, partitions)
 
 
 class _Labels:

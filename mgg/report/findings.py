@@ -39,6 +39,11 @@ def compared(tables: Tables) -> list[str]:
         graphs = listing(sorted({row["dataset"] for row in runs}))
         models = listing(sorted({row["model_label"] for row in runs}))
         sentences.append(f"{count(len(runs), 'training run')}: {models} on {graphs}, with {_pes(runs)}.")
+    splits = [row for row in tables["quality"] if row["pes"] > 1]
+    if splits:
+        schemes = listing(sorted({row["scheme"] for row in splits}))
+        graphs = listing(sorted({row["dataset"] for row in splits}))
+        sentences.append(f"{count(len(splits), 'partition')} ({schemes}) of {graphs}, over {_pes(splits)}.")
     return sentences
 
 
@@ -46,7 +51,7 @@ def findings(tables: Tables) -> list[Finding]:
     """The main results, computed from the tables."""
     names = graph_names(tables["graphs"])
     found = [*_winners(tables["fastest"], names), *_scaling(tables["aggregate"]), *_bytes(tables["aggregate"])]
-    found += [*_checks(tables["checks"]), *_accuracy(tables["accuracy"], names)]
+    found += [*_checks(tables["checks"]), *_accuracy(tables["accuracy"], names), *_splits(tables["quality"], names)]
     return [Finding(topic, text) for topic, text in found]
 
 
@@ -192,4 +197,19 @@ def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
         text = f"{percent(best['test_mean']).removesuffix(' %')}{spread} % of the test nodes right "
         text += f"({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}; the best on the validation nodes)."
         found.append((f"Accuracy on {names[graph]}", text))
+    return found
+
+
+def _splits(quality: Rows, names: Names) -> list[tuple[str, str]]:
+    found = []
+    for graph, rows in group((row for row in quality if row["v_fc"]), "dataset", "graph_hash").items():
+        most = [row for row in rows if row["pes"] == max(each["pes"] for each in rows)]
+        best = min(most, key=lambda row: (row["v_fc"], row["scheme"], row["workgroup"], row["dim"]))
+        rivals = sorted({row["scheme"] for row in most if row["dim"] == best["dim"] and row["v_fc"] > best["v_fc"]})
+        least = f", less than {listing(rivals)}" if rivals else ""
+        text = f"{best['pes']} PEs, {best['scheme']}: V_FC is {percent(best['v_fc'] / best['v_cg'])} of V_CG{least}."
+        if best["vi_fc"]:
+            share = percent(best["vi_cola"] / best["vi_fc"])
+            text += f" Fetched once for each workgroup of {best['workgroup']}, VI_CoLa is {share} of VI_FC."
+        found.append((f"Splitting {names[graph]}", text))
     return found

@@ -2,69 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from mgg.report import figures, findings
+from mgg.report import figures, findings, quality
 from mgg.report.columns import ABOUT, TABLES
 from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
+from mgg.report.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.tables import SETTING, Row, Rows, graph_names, group, shared
 
 _ACCURACY_KEY = ("dataset", "graph_hash", "model_label")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell: main text, small second line, whether it is the best of its comparison."""
-
-    text: str
-    small: str = ""
-    best: bool = False
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table of the page: groups of (heading or "", rows of a name and its cells); ``prose``: cells hold sentences."""
-
-    caption: str
-    corner: str
-    columns: Sequence[str]
-    groups: Sequence[tuple[str, Sequence[tuple[str, Sequence[Cell]]]]]
-    note: str = ""
-    prose: bool = False
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure: the SVG and its caption."""
-
-    svg: Markup
-    caption: str
-
-
-@dataclass(frozen=True)
-class Part:
-    """Tables and figures under one heading."""
-
-    heading: str
-    intro: str
-    grids: Sequence[Grid] = ()
-    drawings: Sequence[Drawing] = ()
-
-
-@dataclass(frozen=True)
-class Section:
-    """One graph, or the training on one graph."""
-
-    anchor: str
-    heading: str
-    intro: str
-    parts: Sequence[Part] = field(default_factory=list)
 
 
 def render(tables: dict[str, Rows], title: str) -> str:
@@ -88,6 +39,8 @@ def render(tables: dict[str, Rows], title: str) -> str:
         machines=_machines(tables["machines"]),
         graphs=_graphs(tables),
         partitions=_partitions(tables),
+        quality=quality.section(tables),
+        where="What ran where" if tables["machines"] else "Graphs",
         sections=_sections(tables, styles),
         checks=_checks(tables),
         training=_training(tables),
@@ -161,8 +114,10 @@ def _winner(row: Row) -> Cell:
     )
 
 
-def _machines(rows: Rows) -> Grid:
+def _machines(rows: Rows) -> Grid | None:
     """A column a machine: its properties are sentences rather than numbers."""
+    if not rows:
+        return None
     fields: dict[str, Callable[[Row], str]] = {
         "processor": lambda row: row["cpu"],
         "cores": lambda row: _span(row["cores_min"], row["cores_max"]),
@@ -199,9 +154,16 @@ def _graphs(tables: dict[str, Rows]) -> Grid:
 
 
 def _partitions(tables: dict[str, Rows]) -> Grid | None:
+    """How the timed products were split, as far as the section on partitions does not say it."""
     names = graph_names(tables["graphs"])
+    told = {(row["graph_hash"], row["scheme"], "forward", row["pes"]) for row in tables["quality"]}
+    rows = [
+        row
+        for row in tables["partitions"]
+        if row["pes"] > 1 and (row["graph_hash"], row["scheme"], row["direction"], row["pes"]) not in told
+    ]
     groups = []
-    for key, found in group((r for r in tables["partitions"] if r["pes"] > 1), "dataset", "graph_hash").items():
+    for key, found in group(rows, "dataset", "graph_hash").items():
         lines = []
         for row in found:
             cut = f"{row['edge_cut']:,} ({percent(row['edge_cut_share'])})"

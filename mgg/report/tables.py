@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mgg.record import AggregateRecord, Common
+from mgg.record import AggregateRecord, Common, PartitionRecord
 from mgg.report.collect import GIB, Collection, Run, Timing, canonical
 from mgg.report.columns import TABLES, schema
 
@@ -30,6 +30,8 @@ def compute(collection: Collection) -> dict[str, Rows]:
         "machines": _machines(collection),
         "graphs": _graphs(collection),
         "partitions": _partitions(collection.timings),
+        "quality": _sorted((_quality(record) for record in collection.partitions), "quality"),
+        "halos": _halos(collection.partitions),
         "aggregate": aggregate,
         "fastest": _fastest(aggregate),
         "checks": _checks(aggregate),
@@ -109,6 +111,10 @@ def _graphs(collection: Collection) -> Rows:
         record = entry.record
         share = record.arcs / record.nodes if record.nodes else 0.0
         rows.append({**_graph(record), "nodes": record.nodes, "arcs": record.arcs, "arcs_per_node": share})
+    for partition in collection.partitions:
+        nodes, arcs = partition.nodes, sum(partition.quality.arcs_per_pe)
+        share = arcs / nodes if nodes else 0.0
+        rows.append({**_split_graph(partition), "nodes": nodes, "arcs": arcs, "arcs_per_node": share})
     return _once(rows, "graphs")
 
 
@@ -133,6 +139,40 @@ def _partitions(timings: Iterable[Timing]) -> Rows:
             }
         )
     return _once(rows, "partitions")
+
+
+def _split_graph(record: PartitionRecord) -> Row:
+    return {"dataset": record.name, "graph_hash": record.graph_hash}
+
+
+def _quality(record: PartitionRecord) -> Row:
+    quality = record.quality
+    arcs = sum(quality.arcs_per_pe)
+    needed = quality.v_fc
+    return {
+        **_split_graph(record),
+        **quality.model_dump(include={column.name for column in TABLES["quality"]}),
+        "scheme": record.scheme,
+        "pes": record.pes,
+        "workgroup": record.workgroup,
+        "edge_cut_share": quality.edge_cut / arcs if arcs else 0.0,
+        "halo_rows": sum(quality.halo_rows_per_pe),
+        "halo_rows_max": max(quality.halo_rows_per_pe),
+        "redundant_cg": 1 - needed / quality.v_cg if quality.v_cg else None,
+        "redundant_fr": 1 - needed / quality.v_fr if quality.v_fr else None,
+    }
+
+
+def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
+    """Pairs of different PEs; partitions that differ in workgroup and D alone have the same."""
+    rows = [
+        {**_split_graph(record), "scheme": record.scheme, "pes": record.pes, "pe": pe, "owner": owner, "rows": count}
+        for record in partitions
+        for pe, counts in enumerate(record.quality.halo_rows_per_pair or [])
+        for owner, count in enumerate(counts)
+        if owner != pe
+    ]
+    return _once(rows, "halos")
 
 
 def _oversubscribed(record: Common) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from mgg.aggregate import parse_options
 from mgg.backend.api import World, job_machine, together
@@ -23,6 +24,7 @@ from mgg.model import Array, settings_of
 from mgg.record import EpochRecord, TrainRecord, these_versions
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity
 from mgg.train.output import check_output, write_run
+from mgg.train.predictions import collect
 from mgg.train.progress import reporting
 from mgg.train.trainer import Scores, Trainer
 
@@ -85,8 +87,9 @@ def train(
     run = _Run(world, trainer, identity, epochs=epochs, out=out, checkpoint_every=checkpoint_every)
     run.start(resume)
     run.train(stop or threading.Event(), progress)
+    predictions = run.predict(layout)
     trainer.close()
-    return run.finish(layout)
+    return run.finish(layout, predictions)
 
 
 class _Run:
@@ -212,15 +215,20 @@ class _Run:
             return None
         return self.checkpoints.save(Checkpoint(self.history, self._groups()))
 
-    def finish(self, layout: PeLayout) -> Result:
+    def predict(self, layout: PeLayout) -> pa.Table | None:
+        """What the best weights say, on rank 0, if it is to be written (collective)."""
+        return None if self.out is None else collect(self.world, layout, self.trainer.predict(self.best))
+
+    def finish(self, layout: PeLayout, predictions: pa.Table | None) -> Result:
         """Write the run's folder and remove its checkpoints (collective)."""
         result = Result(self._summary(layout), self.history.epochs, self.best)
-        together(self.world, lambda: self._write(result))
+        together(self.world, lambda: self._write(result, predictions))
         return result
 
-    def _write(self, result: Result) -> None:
+    def _write(self, result: Result, predictions: pa.Table | None) -> None:
         if self.out is not None and self.checkpoints is not None:
-            write_run(self.out, result.record, result.epochs, result.weights)
+            assert predictions is not None
+            write_run(self.out, result.record, result.epochs, result.weights, predictions)
             self.checkpoints.clear()
 
     def _summary(self, layout: PeLayout) -> TrainRecord:

@@ -1,4 +1,4 @@
-"""The folder of a finished run: ``run.json``, ``metrics.jsonl`` and ``weights.safetensors`` of the best epoch."""
+"""The folder of a finished run: ``run.json``, ``metrics.jsonl``, and of the best epoch weights and predictions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 from safetensors.numpy import save
 
 from mgg.errors import InputError
@@ -14,7 +16,8 @@ from mgg.model import Array
 from mgg.record import METRICS_FILE, RUN_FILE, EpochRecord, TrainRecord
 
 WEIGHTS_FILE = "weights.safetensors"
-KIND = Kind(RUN_FILE, (METRICS_FILE, WEIGHTS_FILE))
+PREDICTIONS_FILE = "predictions.parquet"
+KIND = Kind(RUN_FILE, (METRICS_FILE, WEIGHTS_FILE, PREDICTIONS_FILE))
 
 
 def check_output(out: Path) -> None:
@@ -26,7 +29,9 @@ def check_output(out: Path) -> None:
         raise InputError(f"{out}: cannot be written: {error.strerror}") from None
 
 
-def write_run(out: Path, record: TrainRecord, epochs: Sequence[EpochRecord], weights: dict[str, Array]) -> None:
+def write_run(
+    out: Path, record: TrainRecord, epochs: Sequence[EpochRecord], weights: dict[str, Array], predictions: pa.Table
+) -> None:
     """Write the folder, whole or not at all; it replaces an earlier run's.
 
     Args:
@@ -34,6 +39,7 @@ def write_run(out: Path, record: TrainRecord, epochs: Sequence[EpochRecord], wei
         record: what ran and how it ended.
         epochs: one record an epoch, in order.
         weights: weights and running statistics of ``record.best_epoch``, by name.
+        predictions: the table of ``predictions.collect`` for these weights.
 
     Raises:
         InputError: ``out`` is something else than a run, or its parent cannot be written.
@@ -44,6 +50,7 @@ def write_run(out: Path, record: TrainRecord, epochs: Sequence[EpochRecord], wei
     with replace_folder(out, KIND) as folder:
         arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
         write_file(folder / WEIGHTS_FILE, save(arrays, {"mgg": facts}))
+        pa.parquet.write_table(predictions, folder / PREDICTIONS_FILE, compression="zstd")
         lines = "".join(epoch.model_dump_json() + "\n" for epoch in epochs)
         write_file(folder / METRICS_FILE, lines.encode())
         write_file(folder / RUN_FILE, record.model_dump_json(indent=2).encode() + b"\n")

@@ -93,7 +93,7 @@ MISTAKES = {
     "missing option": (["partition", "{made}/graph", "--pes", "2"], "--out"),
     "not a number": (["partition", "{made}/graph", "--pes", "two", "--out", "x"], "two"),
     "no PEs": (["partition", "{made}/graph", "--pes", "0", "--out", "x"], "--pes"),
-    "unknown scheme": (["partition", "{made}/graph", "--pes", "2", "--scheme", "metys", "--out", "x"], "edge_balanced"),
+    "unknown scheme": (["partition", "{made}/graph", "--pes", "2", "--scheme", "metys", "--out", "x"], "metis"),
     "unknown data set": (["retrieve", "coro", "--out", "x"], "cora"),
     "unknown generator": (["generate", "redit-like", "--out", "x"], "reddit-like"),
     "no graph there": (["partition", "nowhere", "--pes", "2", "--out", "x"], "nowhere"),

@@ -7,9 +7,10 @@ from graph_helpers import files_of
 
 from mgg.errors import InputError, MachineError
 from mgg.graph import datasets, sources
-from mgg.graph.build import build, generate
+from mgg.graph.build import build
 from mgg.graph.csr import from_arcs
 from mgg.graph.datasets import catalog
+from mgg.graph.generate import generate
 from mgg.graph.retrieve import retrieve
 from mgg.graph.sources import Generator, GraphData
 from mgg.graph.store import Graph
@@ -81,7 +82,7 @@ def test_a_source_file_cannot_point_elsewhere(raw, tmp_path):
 
 def test_counts_other_than_the_catalog_says_are_refused(raw, tmp_path, monkeypatch):
     wrong = catalog()["digits"].model_copy(update={"arcs": 24680})
-    monkeypatch.setattr("mgg.graph.build.catalog", lambda: {"digits": wrong})
+    monkeypatch.setattr("mgg.graph.source.catalog", lambda: {"digits": wrong})
     with pytest.raises(InputError, match="digits: the graph has 24678 arcs, expected 24680"):
         build(raw, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -97,10 +98,11 @@ def test_the_manifest_does_not_depend_on_the_folder(raw, tmp_path):
 
 def test_symmetrize_adds_reverse_arcs(tmp_path, monkeypatch):
     directed = GraphData(from_arcs(np.array([0, 1, 2]), np.array([1, 2, 2]), n=3))
-    monkeypatch.setattr("mgg.graph.build.find_loader", lambda name: lambda path: directed)
+    monkeypatch.setattr("mgg.graph.source.find_loader", lambda name: lambda path: directed)
     plain = build(tmp_path, tmp_path / "plain", loader="any")
     both = build(tmp_path, tmp_path / "both", loader="any", symmetrize=True)
-    assert (plain.arcs, plain.symmetric, both.arcs, both.symmetric) == (3, False, 5, True)
+    assert (plain.arcs, plain.symmetric, both.arcs, both.symmetric) == (2, False, 4, True)
+    assert (plain.listed_arcs, plain.dropped_loops, both.dropped_loops) == (3, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_a_graph_larger_than_memory_is_one_line(tmp_path, monkeypatch):
 
 def test_a_foreign_output_is_refused_before_any_work(tmp_path, monkeypatch):
     (tmp_path / "mine").write_text("x")
-    monkeypatch.setattr("mgg.graph.build.generators", lambda: {"planted": Generator("planted", None, 0)})
+    monkeypatch.setattr("mgg.graph.generate.generators", lambda: {"planted": Generator("planted", None, 0)})
     with pytest.raises(InputError, match="not an output of this command"):
         generate("planted", tmp_path)
 
@@ -160,12 +162,3 @@ def test_a_wrong_catalog_names_the_field(tmp_path, monkeypatch, change, message)
         assert str(path) in str(caught.value)
     finally:
         catalog.cache_clear()
-
-
-def test_every_file_of_the_catalog_has_its_own_name_and_hash():
-    hashes = [file.sha256 for dataset in catalog().values() for file in dataset.files.values()]
-    assert len(set(hashes)) == len(hashes)
-    for name, dataset in catalog().items():
-        for file, raw in dataset.files.items():
-            assert raw.url is None or raw.url.startswith("https://"), name
-            assert raw.url is None or raw.url.endswith(f"/{file}"), name

@@ -2,19 +2,21 @@ import hashlib
 import http.server
 import logging
 import threading
+import tracemalloc
+import zipfile
 from contextlib import contextmanager
 from functools import partial
 
 import pytest
+import urllib3
 import yaml
 from graph_helpers import TinyPlanetoid, files_of
 
 from mgg.errors import InputError, MachineError
-from mgg.graph import datasets
-from mgg.graph import retrieve as module
+from mgg.graph import datasets, download
 from mgg.graph.build import build
 from mgg.graph.datasets import Dataset, RawFile
-from mgg.graph.retrieve import retrieve
+from mgg.graph.retrieve import check_sha256, retrieve
 from mgg.graph.sources import planetoid
 
 
@@ -23,7 +25,8 @@ def apart(tmp_path, monkeypatch):
     """Keep the user's mirror and cache out of these tests, and do not wait for retries."""
     monkeypatch.delenv("MGG_DATA_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setattr(module, "RETRIES", 0)
+    monkeypatch.setenv("MGG_ALLOW_HTTP", "1")
+    monkeypatch.setattr(download, "PATIENCE", urllib3.Retry(total=0, backoff_factor=0))
     monkeypatch.setattr(planetoid, "VALIDATION", 3)
 
 
@@ -63,8 +66,31 @@ def tiny(tmp_path, monkeypatch):
         counts = {"nodes": 11, "arcs": 10, "features": 4, "classes": 3}
         made = Dataset(title="tiny", loader="planetoid", licence="none", mirror="a_mirror", **counts, files=files)
         monkeypatch.setattr(datasets, "catalog", lambda: {"tiny": made})
-        monkeypatch.setattr("mgg.graph.build.catalog", lambda: {"tiny": made})
+        monkeypatch.setattr("mgg.graph.source.catalog", lambda: {"tiny": made})
         yield raw, asked
+
+
+@pytest.fixture
+def packed(tmp_path, monkeypatch):
+    """A function that makes the data set ``packed`` of a text file and a zip archive; returns their folder."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    (folder / "labels.txt").write_text("0\n")
+    with zipfile.ZipFile(folder / "set.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("set/raw/edge.csv", "0,1\n")
+        archive.writestr("set/README", "text")
+
+    def make(**fields):
+        options = {"unpack": True, **fields}
+        files = {
+            "labels.txt": RawFile(url=(folder / "labels.txt").as_uri()),
+            "set.zip": RawFile(url=(folder / "set.zip").as_uri(), **options),
+        }
+        made = Dataset(title="t", loader="planetoid", licence="n", mirror="a_mirror", nodes=1, files=files)
+        monkeypatch.setattr(datasets, "catalog", lambda: {"packed": made})
+        return folder
+
+    return make
 
 
 def raw_files(folder):
@@ -139,19 +165,19 @@ def test_a_wrong_file_on_the_network_is_refused(tiny, tmp_path):
 def test_a_network_that_fails_is_one_line(tiny, tmp_path):
     raw, _ = tiny
     (raw / "ind.tiny.y").unlink()
-    with pytest.raises(MachineError, match=r"ind\.tiny\.y: cannot be downloaded \(HTTPError\).*MGG_DATA_DIR") as caught:
+    with pytest.raises(MachineError, match=r"ind\.tiny\.y: cannot be downloaded \(HTTP 404 .*MGG_DATA_DIR") as caught:
         retrieve("tiny", tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_download_is_tried_again(tiny, tmp_path, monkeypatch):
-    raw, asked = tiny
-    (raw / "ind.tiny.y").unlink()
-    monkeypatch.setattr(module, "RETRIES", 1)
+    _, asked = tiny
+    monkeypatch.setattr(download, "PATIENCE", urllib3.Retry(total=1, backoff_factor=0))
+    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "do_GET", lambda self: self.send_error(503))
     with pytest.raises(MachineError):
         retrieve("tiny", tmp_path / "out")
-    assert asked.count("/ind.tiny.y") == 2
+    assert asked == ["/ind.tiny.allx"] * 2
 
 
 def test_no_server_at_all(tmp_path, monkeypatch):
@@ -199,3 +225,115 @@ def test_retrieve_then_build_equals_build_by_name(tiny, tmp_path):
     build(tmp_path / "raw", tmp_path / "a")
     build("tiny", tmp_path / "b")
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+
+
+def test_archives_are_unpacked_and_every_file_is_listed(packed, tmp_path):
+    packed()
+    retrieve("packed", tmp_path / "out")
+    files = raw_files(tmp_path / "out")
+    assert files == {"labels.txt": b"0\n", "set/README": b"text", "set/raw/edge.csv": b"0,1\n"}
+    listed = yaml.safe_load((tmp_path / "out/source.yaml").read_text())["files"]
+    assert listed == {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    retrieve("packed", tmp_path / "out")  # over itself
+    assert raw_files(tmp_path / "out") == files
+
+
+def test_only_the_members_that_a_data_set_names(packed, tmp_path):
+    packed(members={"set/raw/edge.csv": "edges.csv"})
+    retrieve("packed", tmp_path / "out")
+    assert raw_files(tmp_path / "out") == {"labels.txt": b"0\n", "edges.csv": b"0,1\n"}
+
+
+def test_a_raw_folder_with_something_else_is_kept(packed, tmp_path):
+    packed()
+    retrieve("packed", tmp_path / "out")
+    (tmp_path / "out" / "mine").write_text("x")
+    with pytest.raises(InputError, match="not an output of this command"):
+        retrieve("packed", tmp_path / "out")
+    assert (tmp_path / "out" / "mine").read_text() == "x"
+
+
+def test_the_bound_of_an_archive(packed, tmp_path):
+    packed(unpack=7)
+    with pytest.raises(InputError, match=r"set\.zip: set/README: the archive unpacks to more than 7 bytes"):
+        retrieve("packed", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    packed(unpack=8)
+    retrieve("packed", tmp_path / "out")
+
+
+@pytest.mark.parametrize("wrong", [{"sha256": "0" * 64}, {"bytes": 5}])
+def test_an_archive_is_verified_before_it_is_unpacked(packed, tmp_path, wrong):
+    packed(**wrong)
+    with pytest.raises(InputError, match=r"set\.zip: truncated or altered"):
+        retrieve("packed", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_archive_of_unknown_hash_that_is_damaged(packed, tmp_path):
+    folder = packed()
+    (folder / "set.zip").write_bytes((folder / "set.zip").read_bytes()[:-9])
+    with pytest.raises(InputError, match=r"set\.zip: .*cut off or altered.*; remove it to have it downloaded again"):
+        retrieve("packed", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_archive_must_not_bring_a_description_of_its_own(packed, tmp_path):
+    packed(members={"set/README": "source.yaml"})
+    with pytest.raises(InputError, match="no data set may have a file of this name"):
+        retrieve("packed", tmp_path / "out")
+
+
+def test_other_files_of_the_mirror_stand_in_for_an_archive(packed, tmp_path, monkeypatch):
+    packed(stand_in={"edge.csv.gz": hashlib.sha256(b"packed").hexdigest()})
+    (tmp_path / "mirror" / "a_mirror").mkdir(parents=True)
+    monkeypatch.setenv("MGG_DATA_DIR", str(tmp_path / "mirror"))
+    retrieve("packed", tmp_path / "without")
+    assert "set/README" in raw_files(tmp_path / "without")
+    (tmp_path / "mirror" / "a_mirror" / "edge.csv.gz").write_bytes(b"packed")
+    retrieve("packed", tmp_path / "with")
+    assert raw_files(tmp_path / "with") == {"labels.txt": b"0\n", "edge.csv.gz": b"packed"}
+    (tmp_path / "mirror" / "a_mirror" / "edge.csv.gz").write_bytes(b"altered")
+    with pytest.raises(InputError, match=r"edge\.csv\.gz: truncated or altered"):
+        retrieve("packed", tmp_path / "altered")
+
+
+def test_a_file_url_that_leads_nowhere(packed, tmp_path):
+    (packed() / "labels.txt").unlink()
+    with pytest.raises(InputError, match=r"labels\.txt: No such file"):
+        retrieve("packed", tmp_path / "out")
+
+
+def test_the_output_is_no_link_to_the_mirror(packed, tmp_path):
+    folder = packed()
+    retrieve("packed", tmp_path / "out")
+    (tmp_path / "out" / "labels.txt").write_text("changed")
+    assert (folder / "labels.txt").read_text() == "0\n"
+
+
+def test_files_are_never_in_memory_whole(packed, tmp_path):
+    folder = packed()
+    with (folder / "labels.txt").open("wb") as file:
+        file.truncate(2**26)
+    with zipfile.ZipFile(folder / "set.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", bytes(2**26))
+    tracemalloc.start()
+    try:
+        retrieve("packed", tmp_path / "out")
+        check_sha256(tmp_path / "out" / "zeros", hashlib.sha256(bytes(2**20)).hexdigest())
+    except InputError as error:
+        assert "zeros: truncated or altered" in str(error)  # as it has to be: the hash above is that of fewer zeros
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert (tmp_path / "out" / "zeros").stat().st_size == 2**26
+    assert peak < 2**24
+
+
+def test_check_sha256(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    assert check_sha256(tmp_path / "file", hashlib.sha256(b"x").hexdigest()) is None
+    with pytest.raises(InputError, match=r"file: truncated or altered: its sha256 is not 0{64}"):
+        check_sha256(tmp_path / "file", "0" * 64)
+    with pytest.raises(InputError, match="gone: No such file"):
+        check_sha256(tmp_path / "gone", "0" * 64)

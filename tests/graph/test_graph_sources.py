@@ -7,8 +7,9 @@ import pytest
 from graph_helpers import TinyPlanetoid, python2, python2_array, python2_graph
 
 from mgg.errors import InputError
-from mgg.graph.build import build, generate
+from mgg.graph.build import build
 from mgg.graph.csr import is_symmetric, row_ids
+from mgg.graph.generate import generate
 from mgg.graph.sources import communities, find_loader, generators, loaders, planetoid
 from mgg.graph.store import Graph
 

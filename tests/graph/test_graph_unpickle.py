@@ -42,6 +42,59 @@ def test_graphs(read):
     assert read(python2(python2_graph({0: [1, 2], 1: [], 2: [0]}))) == {0: [1, 2], 1: [], 2: [0]}
 
 
+def boxed(*values, shape=()):
+    box = np.empty(shape, object)
+    for index, value in zip(np.ndindex(shape), values, strict=True):
+        box[index] = value
+    return box
+
+
+@pytest.mark.parametrize("protocol", [3, 4])
+@pytest.mark.parametrize("dtype", ["f4", "i8", "b1"])
+def test_python3_pickles_of_boxed_matrices(read, protocol, dtype):
+    matrix = sparse.random(7, 5, 0.4, format="csr", rng=0).astype(dtype)
+    found = read(pickle.dumps(boxed(matrix), protocol=protocol))
+    assert found.shape == (7, 5)
+    assert found.dtype == matrix.dtype
+    assert (found != matrix).nnz == 0
+    dense = np.arange(6).astype(dtype).reshape(2, 3).T
+    found = read(pickle.dumps(boxed(dense), protocol=protocol))
+    assert found.dtype == dense.dtype
+    assert np.array_equal(found, dense)
+
+
+def holds_itself():
+    box = boxed(None)
+    box[()] = box
+    return box
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        boxed(1, 2, shape=(2,)),
+        boxed(1, shape=(1,)),
+        boxed("text"),
+        boxed(None),
+        boxed([1, 2]),
+        boxed(np.array(["a", "b"])),
+        boxed(np.zeros(2, "V4")),
+        holds_itself(),
+    ],
+)
+def test_boxes_of_other_things_are_refused(read, value):
+    with pytest.raises(InputError, match=r"file\.pickle: (not a whole pickle of arrays|refused)") as caught:
+        read(pickle.dumps(value, protocol=4))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sparse_matrix_of_objects_is_refused(read):
+    matrix = sparse.csr_matrix(np.eye(2))
+    matrix.data = boxed(1, 2, shape=(2,))
+    with pytest.raises(InputError, match="not a whole pickle of arrays"):
+        read(pickle.dumps(boxed(matrix), protocol=4))
+
+
 class Runs:
     def __init__(self, function, *arguments):
         self.call = function, arguments
@@ -59,6 +112,8 @@ def test_code_is_refused_and_named(read, tmp_path, monkeypatch, protocol, functi
     module = {"posix": "posix"}.get(function.__module__, "__builtin__" if protocol < 3 else "builtins")
     with pytest.raises(InputError, match=rf"file\.pickle: refused: .*{module}\.{function.__name__}"):
         read(pickle.dumps(Runs(function, arguments), protocol=protocol))
+    with pytest.raises(InputError, match=rf"refused: .*{function.__name__}|refused: .*_codecs.encode"):
+        read(pickle.dumps(boxed(Runs(function, arguments)), protocol=protocol))
     assert not (tmp_path / "ran").exists()
 
 

@@ -2,51 +2,11 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.graphs import matrix, random_csr
+from support.graphs import random_csr
 
 from mgg import partition
 from mgg.errors import InputError
 from mgg.graph.store import write_graph
-from mgg.partition.quality import measure
-
-
-def brute_force(a, bounds, dim):
-    """Figures counted arc by arc, with Python sets."""
-    owner = np.searchsorted(bounds, np.arange(a.shape[0]), side="right") - 1
-    pes = len(bounds) - 1
-    arcs, cut, needed = [0] * pes, 0, [set() for _ in range(pes)]
-    for row, column in zip(*a.nonzero(), strict=True):
-        arcs[owner[row]] += 1
-        if owner[row] != owner[column]:
-            cut += 1
-            needed[owner[row]].add(int(column))
-    halos = [len(rows) for rows in needed]
-    n, e_r, n_r = a.shape[0], cut, sum(halos)
-    return arcs, cut, halos, 4 * n * dim * (pes - 1), 4 * e_r * dim, 4 * n_r * dim
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 60), st.integers(0, 400), st.integers(1, 7), st.integers(0, 10**6), st.sampled_from([1, 16, 41]))
-def test_quality_equals_a_count_arc_by_arc(nodes, arcs, pes, seed, dim):
-    csr = random_csr(nodes, arcs, seed=seed)
-    bounds = np.sort(np.random.default_rng(seed).integers(0, nodes + 1, pes + 1))
-    bounds[0], bounds[-1] = 0, nodes
-    whole = csr.to_scipy()
-
-    def rows(lo, hi):
-        from mgg.graph.csr import Csr
-
-        part = whole[lo:hi]
-        return Csr(part.indptr.astype(np.int64), part.indices, None, nodes)
-
-    quality = measure(rows, bounds, dim)
-    expected = brute_force(matrix(csr), bounds, dim)
-    found = (quality.arcs_per_pe, quality.edge_cut, quality.halo_rows_per_pe, quality.v_cg, quality.v_fr, quality.v_fc)
-    assert found == expected
-    if csr.arcs:
-        assert quality.imbalance == pytest.approx(max(expected[0]) * pes / csr.arcs)
 
 
 @pytest.fixture
@@ -55,11 +15,25 @@ def graph(tmp_path):
     return tmp_path / "graph"
 
 
-@pytest.mark.parametrize("scheme", ["edge_balanced", "equal_nodes"])
+@pytest.mark.parametrize("scheme", partition.schemes())
 def test_a_partition_is_read_back_as_written(graph, tmp_path, scheme):
     made = partition.build(graph, tmp_path / "p", pes=3, scheme=scheme, workgroup=2, dim=8)
     assert partition.load(tmp_path / "p") == made
     assert made.quality.dim == 8 and len(made.bounds) == 4
+    order = partition.load_order(tmp_path / "p", made)
+    assert (order is not None) == (scheme == "metis")
+    names = {path.name for path in (tmp_path / "p").iterdir()}
+    assert names == {"partition.json"} | ({"order.npy"} if scheme == "metis" else set())
+
+
+def test_a_partition_with_an_order_gives_way_to_one_without(graph, tmp_path):
+    for scheme in ("metis", "equal_nodes"):
+        partition.build(graph, tmp_path / "p", pes=3, scheme=scheme, workgroup=2, dim=8)
+    assert [path.name for path in (tmp_path / "p").iterdir()] == ["partition.json"]
+
+
+def test_schemes_are_found_by_their_files():
+    assert list(partition.schemes()) == ["edge_balanced", "equal_nodes", "metis"]
 
 
 def test_unknown_scheme_names_the_nearest(graph, tmp_path):
@@ -77,6 +51,13 @@ def test_unknown_scheme_names_the_nearest(graph, tmp_path):
         lambda values: values.update(surprise=1),
         lambda values: values.pop("graph_hash"),
         lambda values: values.update(schema_version=99),
+        lambda values: values.update(order="0"),
+        lambda values: values["quality"].pop("vi_cola"),
+        lambda values: values["quality"]["arcs_per_pe"].pop(),
+        lambda values: values["quality"]["halo_rows_per_pair"].pop(),
+        lambda values: values["quality"]["halo_rows_per_pair"][1].pop(),
+        lambda values: values["quality"]["arcs_per_workgroup"].pop(),
+        lambda values: values["quality"].update(edge_cut=-1),
     ],
 )
 def test_an_altered_partition_is_named(graph, tmp_path, change):
@@ -95,3 +76,55 @@ def test_a_truncated_partition_is_named(graph, tmp_path):
     file.write_text(file.read_text()[:100])
     with pytest.raises(InputError, match=r"partition\.json"):
         partition.load(tmp_path / "p")
+
+
+def altered_order(graph, tmp_path, change):
+    """A METIS partition whose order.npy ``change`` has altered, with a hash that fits."""
+    import hashlib
+
+    partition.build(graph, tmp_path / "p", pes=3, scheme="metis", workgroup=2, dim=8)
+    file = tmp_path / "p" / "order.npy"
+    np.save(file, change(np.load(file)))
+    record = tmp_path / "p" / "partition.json"
+    values = json.loads(record.read_text()) | {"order": hashlib.sha256(file.read_bytes()).hexdigest()}
+    record.write_text(json.dumps(values))
+    return partition.load(tmp_path / "p")
+
+
+def swapped(order):
+    """Two nodes of one PE change places."""
+    at = np.argsort(order)
+    order[at[0]], order[at[1]] = order[at[1]], order[at[0]]
+    return order
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda order: order[:-1],
+        lambda order: order + 1,
+        lambda order: order - 1,
+        np.zeros_like,
+        lambda order: order.astype(float),
+        lambda order: order[:, None],
+        swapped,
+    ],
+)
+def test_an_order_that_is_none_is_named(graph, tmp_path, change):
+    record = altered_order(graph, tmp_path, change)
+    with pytest.raises(InputError, match=r"order\.npy: not a permutation of 200 nodes"):
+        partition.load_order(tmp_path / "p", record)
+
+
+@pytest.mark.parametrize("harm", ["flip", "truncate", "remove"])
+def test_a_harmed_order_is_named(graph, tmp_path, harm):
+    record = partition.build(graph, tmp_path / "p", pes=3, scheme="metis", workgroup=2, dim=8)
+    file = tmp_path / "p" / "order.npy"
+    data = bytearray(file.read_bytes())
+    if harm == "remove":
+        file.unlink()
+    else:
+        data[-4] ^= 1
+        file.write_bytes(data if harm == "flip" else data[:50])
+    with pytest.raises(InputError, match=r"order\.npy: "):
+        partition.load_order(tmp_path / "p", record)

@@ -1,46 +1,65 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.graphs import awkward_graphs, random_csr
 
-from mgg.partition import edge_balanced, equal_nodes
+from mgg.errors import MachineError
+from mgg.graph.csr import from_arcs
+from mgg.graph.store import Graph, write_graph
+from mgg.partition.schemes import edge_balanced, equal_nodes, metis, schemes
 
-DEGREES = st.lists(st.one_of(st.just(0), st.integers(0, 9), st.integers(0, 1000)), min_size=0, max_size=60)
+# Rows without arcs, alone and in runs at either end, short rows, and hubs that hold more than a PE's share.
+DEGREES = st.lists(
+    st.one_of(st.just([0]), st.just([0] * 9), st.lists(st.integers(0, 9)), st.lists(st.integers(0, 10**6), max_size=2)),
+    max_size=30,
+).map(lambda runs: [degree for run in runs for degree in run])
+AWKWARD = awkward_graphs()
 
 
 def offsets_of(degrees):
     return np.concatenate(([0], np.cumsum(degrees))).astype(np.int64)
 
 
-@given(DEGREES, st.integers(1, 12))
+@settings(max_examples=300, deadline=None)
+@given(DEGREES, st.integers(1, 40))
+@example([0, 0, 0, 5], 3)
+@example([10**9] + [1] * 50, 7)
+@example([1] * 50 + [0] * 50 + [10**9], 7)
+@example([3, 3, 3, 3, 3], 2)
+@example([], 4)
 def test_every_pe_is_within_the_largest_row_of_the_ideal_share(degrees, pes):
     offsets = offsets_of(degrees)
-    bounds = edge_balanced.split(offsets, pes)
+    bounds = edge_balanced.bounds(offsets, pes)
+    assert bounds.dtype == np.int64 and len(bounds) == pes + 1
     assert bounds[0] == 0 and bounds[-1] == len(degrees) and np.all(np.diff(bounds) >= 0)
-    share = np.diff(offsets[bounds]) - offsets[-1] / pes
-    assert np.all(np.abs(share) <= max(degrees, default=0) + 1)
+    # Times pes, in whole numbers: no rounding hides a row too many.
+    off = pes * np.diff(offsets[bounds]) - offsets[-1]
+    assert np.abs(off).max() <= pes * max(degrees, default=0)
 
 
-@given(DEGREES, st.integers(1, 12))
+@settings(max_examples=300, deadline=None)
+@given(DEGREES, st.integers(1, 40))
 def test_each_split_is_at_the_row_nearest_to_its_target(degrees, pes):
     offsets = offsets_of(degrees)
-    if offsets[-1] == 0:
-        return
-    bounds = edge_balanced.split(offsets, pes)
+    bounds = edge_balanced.bounds(offsets, pes)
     for p in range(1, pes):
-        target = p * int(offsets[-1]) // pes
-        assert abs(offsets[bounds[p]] - target) == np.abs(offsets - target).min()
+        target = p * int(offsets[-1])
+        assert abs(pes * offsets[bounds[p]] - target) == np.abs(pes * offsets - target).min()
 
 
+@settings(deadline=None)
 @given(st.integers(0, 100), st.integers(1, 12))
 def test_equal_nodes_differ_by_at_most_one(nodes, pes):
-    bounds = equal_nodes.split(np.zeros(nodes + 1, np.int64), pes)
+    bounds = equal_nodes.bounds(nodes, pes)
     assert bounds[0] == 0 and bounds[-1] == nodes
     assert np.ptp(np.diff(bounds)) <= 1
 
 
-def test_a_graph_without_arcs_is_split_by_nodes():
-    assert edge_balanced.split(np.zeros(11, np.int64), 5).tolist() == [0, 2, 4, 6, 8, 10]
+def test_rows_without_arcs_are_shared_out():
+    assert edge_balanced.bounds(np.zeros(11, np.int64), 5).tolist() == [0, 2, 4, 6, 8, 10]
+    assert edge_balanced.bounds(offsets_of([4, 4] + [0] * 98), 2).tolist() == [0, 1, 100]
+    assert edge_balanced.bounds(offsets_of([4] + [0] * 98 + [4]), 2).tolist() == [0, 50, 100]
 
 
 @pytest.mark.parametrize("pes", [2, 3, 7])
@@ -51,6 +70,104 @@ def test_the_greedy_loop_of_the_paper_is_worse(pes):
     for _ in range(pes - 1):
         last = int(np.searchsorted(offsets, min(offsets[last] + share, offsets[-1])))
         greedy.append(last)
-    ours = edge_balanced.split(offsets, pes)
+    ours = edge_balanced.bounds(offsets, pes)
     spread = [np.ptp(np.diff(offsets[[0, *splits, 40]])) for splits in (greedy, ours[1:-1])]
     assert spread[1] <= spread[0]
+
+
+def opened(folder, csr):
+    write_graph(folder, csr, name="test", source={})
+    return Graph.open(folder)
+
+
+@pytest.mark.parametrize("scheme", schemes())
+@pytest.mark.parametrize("name", AWKWARD)
+@pytest.mark.parametrize("pes", [1, 2, 5, 16])
+def test_every_node_has_one_owner(scheme, name, pes, tmp_path):
+    csr = AWKWARD[name]
+    split = schemes()[scheme](opened(tmp_path / "graph", csr), pes)
+    assert len(split.bounds) == pes + 1 and split.bounds[0] == 0 and split.bounds[-1] == csr.rows
+    assert np.all(np.diff(split.bounds) >= 0)
+    owners = split.owners()
+    assert np.array_equal(np.bincount(owners, minlength=pes), np.diff(split.bounds))
+    order = np.arange(csr.rows) if split.order is None else split.order
+    assert np.array_equal(np.sort(order), np.arange(csr.rows))
+    assert np.array_equal(np.searchsorted(split.bounds, order, side="right") - 1, owners)
+    # The nodes of a PE keep their order.
+    assert np.all(np.diff(owners[np.argsort(order)].astype(int)) >= 0)
+    for pe in range(pes):
+        assert np.all(np.diff(order[owners == pe]) > 0)
+
+
+def cliques(count, size, rng=None):
+    """Cliques in a ring, each joined to the next by one edge; node ids scattered by ``rng``."""
+    rows, columns = np.nonzero(np.kron(np.eye(count), 1 - np.eye(size)))
+    first = np.arange(count) * size
+    rows, columns = np.append(rows, first), np.append(columns, np.roll(first, 1) + 1)
+    ids = np.arange(count * size) if rng is None else rng.permutation(count * size)
+    return from_arcs(ids[rows], ids[columns], n=count * size, symmetrize=True), ids
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_metis_finds_the_parts_that_are_there(symmetric, tmp_path):
+    csr, ids = cliques(8, 20, np.random.default_rng(3))
+    if not symmetric:  # only arcs from smaller to larger ids: METIS must see both directions
+        rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
+        csr = from_arcs(rows[rows > csr.indices], csr.indices[rows > csr.indices], n=csr.rows)
+    owners = metis.split(opened(tmp_path / "graph", csr), 4).owners()
+    of_cliques = owners[ids].reshape(8, 20)
+    assert np.ptp(of_cliques, axis=1).max() == 0, "a clique is cut"
+    assert np.bincount(of_cliques[:, 0]).tolist() == [2, 2, 2, 2]
+
+
+def test_metis_balances_arcs_not_nodes(tmp_path):
+    rng = np.random.default_rng(0)
+    dense = from_arcs(rng.integers(0, 200, 8000), rng.integers(0, 200, 8000), n=2200, symmetrize=True)
+    rows = np.repeat(np.arange(2200), np.diff(dense.indptr))
+    ring = 200 + np.arange(2000)
+    csr = from_arcs(
+        np.append(rows, ring), np.append(dense.indices, np.roll(ring, 1)), n=2200, symmetrize=True, drop_loops=True
+    )
+    owners = metis.split(opened(tmp_path / "graph", csr), 4).owners()
+    arcs = np.bincount(owners, weights=np.diff(csr.indptr))
+    assert arcs.max() * 4 / arcs.sum() < 1.05
+    assert np.ptp(np.bincount(owners)) > 100
+
+
+def test_metis_deals_out_nodes_without_arcs(tmp_path):
+    csr = from_arcs(np.arange(30), (np.arange(30) + 1) % 30, n=1000, symmetrize=True)
+    owners = metis.split(opened(tmp_path / "graph", csr), 7).owners()
+    assert np.ptp(np.bincount(owners, minlength=7)) <= 7
+
+
+def test_metis_is_the_same_every_time(tmp_path):
+    graph = opened(tmp_path / "graph", random_csr(3000, 30_000))
+    first = metis.split(graph, 6)
+    again = metis.split(graph, 6)
+    assert np.array_equal(first.order, again.order) and np.array_equal(first.bounds, again.bounds)
+
+
+def test_metis_ignores_loops(tmp_path):
+    csr, ids = cliques(4, 12)
+    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
+    every = np.arange(csr.rows)
+    looped = from_arcs(np.append(rows, every), np.append(csr.indices, every), n=csr.rows)
+    owners = metis.split(opened(tmp_path / "graph", looped), 2).owners()
+    assert np.ptp(owners[ids].reshape(4, 12), axis=1).max() == 0
+
+
+def test_a_metis_that_counts_too_little_is_said(tmp_path, monkeypatch):
+    graph = opened(tmp_path / "graph", random_csr(300, 3000))
+    monkeypatch.setattr(metis.pymetis, "zero_copy_dtype", lambda: np.dtype(np.int8))
+    with pytest.raises(MachineError, match=r"--scheme metis: this METIS counts to 127 .* --scheme edge_balanced"):
+        metis.split(graph, 2)
+
+
+def test_a_metis_without_memory_is_said(tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise MemoryError("METIS could not allocate")
+
+    graph = opened(tmp_path / "graph", random_csr(300, 3000))
+    monkeypatch.setattr(metis.pymetis, "part_graph", fails)
+    with pytest.raises(MachineError, match=r"METIS failed \(METIS could not allocate\).* --scheme edge_balanced"):
+        metis.split(graph, 2)

@@ -10,7 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from mgg.record import METRICS_FILE, RUN_FILE, AggregateRecord, EpochRecord, Machine, TrainRecord, write_lines
+from mgg.record import (
+    METRICS_FILE,
+    PARTITION_FILE,
+    RUN_FILE,
+    AggregateRecord,
+    EpochRecord,
+    Machine,
+    PartitionRecord,
+    Quality,
+    TrainRecord,
+    write_lines,
+)
 
 MACHINE = Machine(cpu="AMD EPYC 9654 96-Core Processor", cores=2, memory_bytes=8 * 2**30, system="Linux 6.1.0")
 OTHER = Machine(cpu="Intel Xeon Platinum 8480", cores=16, memory_bytes=64 * 2**30, system="Linux 6.8.0")
@@ -177,10 +188,65 @@ def write_run(folder: Path, record: TrainRecord, lines: Sequence[EpochRecord] | 
     return folder
 
 
+def split(dataset: str = "cora", pes: int = 4, *, scheme: str = "edge_balanced", workgroup: int = 2, dim: int = 16):
+    """One partition record whose PEs all need 10 p + q + 1 rows of each other, three arcs a row."""
+    nodes, arcs = GRAPHS.get(dataset, (50_000, 1_000_000))
+    each = [arcs // pes] * (pes - 1)
+    each.append(arcs - sum(each))
+    pairs = [[0 if p == q else 10 * p + q + 1 for q in range(pes)] for p in range(pes)]
+    halos = [sum(row) for row in pairs]
+    groups = range(0, pes, workgroup)
+    across = [[q for q in range(pes) if q // workgroup != p // workgroup] for p in range(pes)]
+    crossing = [sum(pairs[p][q] for q in across[p]) for p in range(pes)]
+    fused = [max(crossing[g : g + workgroup]) for g in groups]
+    row = 4 * dim
+    quality = Quality(
+        dim=dim,
+        nodes_per_pe=[nodes // pes] * (pes - 1) + [nodes - nodes // pes * (pes - 1)],
+        arcs_per_pe=each,
+        imbalance=max(each) * pes / arcs,
+        edge_cut=3 * sum(halos),
+        edge_cut_per_pe=[3 * halo for halo in halos],
+        halo_rows_per_pe=halos,
+        halo_rows_per_pair=pairs,
+        v_cg=row * nodes * (pes - 1),
+        v_fr=row * 3 * sum(halos),
+        v_fc=row * sum(halos),
+        arcs_per_workgroup=[sum(each[g : g + workgroup]) for g in groups],
+        workgroup_imbalance=1.0,
+        workgroup_edge_cut=3 * sum(crossing),
+        workgroup_halo_rows=fused,
+        vi_cg=row * nodes * max(0, pes - workgroup),
+        vi_fr=row * 3 * sum(crossing),
+        vi_fc=row * sum(crossing),
+        vi_cola=row * sum(fused),
+    )
+    return PartitionRecord(
+        name=dataset,
+        graph_hash=f"{sum(map(ord, dataset)):064x}"[::-1],
+        nodes=nodes,
+        pes=pes,
+        scheme=scheme,
+        workgroup=workgroup,
+        order=None if scheme != "metis" else "ab" * 32,
+        bounds=[nodes // pes * pe for pe in range(pes)] + [nodes],
+        quality=quality,
+    )
+
+
+def write_split(folder: Path, record: PartitionRecord) -> Path:
+    """Write a partition's folder, as far as the report reads it."""
+    folder.mkdir(parents=True)
+    (folder / PARTITION_FILE).write_text(record.model_dump_json(indent=1))
+    return folder
+
+
 def write_all(folder: Path) -> list[Path]:
-    """A whole experiment: 3 graphs, 4 techniques, 3 numbers of PEs, 2 widths, training with 3 seeds."""
+    """A whole experiment: 3 graphs, 4 techniques, 3 numbers of PEs, 2 widths, 5 partitions, training with 3 seeds."""
     paths = []
     for dataset in GRAPHS:
+        for p in (2, 4, 8, 16, 32):
+            paths.append(write_split(folder / "partition" / dataset / f"p{p}", split(dataset, p, workgroup=8)))
         for p in (1, 2, 4):
             path = folder / "aggregate" / dataset / f"p{p}.jsonl"
             write_lines(path, sweep(pes=[p], graphs=[dataset]))

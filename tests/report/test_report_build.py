@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic_records import aggregate, sweep, train, write_all, write_run
+from synthetic_records import aggregate, split, sweep, train, write_all, write_run, write_split
 
 import mgg.report
 from mgg.errors import InputError, MachineError
@@ -150,6 +150,26 @@ def test_two_results_of_one_run_name_both_folders(tmp_path):
     folders = [write_run(tmp_path / name, train(loss=loss)) for name, loss in (("r1", 0.5), ("r2", 0.6))]
     with pytest.raises(InputError, match=r"r1 and .*r2: hold two different results"):
         mgg.report.build(folders, tmp_path / "out", "t")
+
+
+def test_two_results_of_one_partition_name_both_folders(tmp_path):
+    made = split()
+    other = made.model_copy(update={"quality": made.quality.model_copy(update={"edge_cut": 1})})
+    folders = [write_split(tmp_path / name, record) for name, record in (("p1", made), ("p2", other), ("p3", made))]
+    mgg.report.build([folders[0], folders[2]], tmp_path / "out", "t")
+    with pytest.raises(InputError, match=r"p1 and .*p2: hold two different .*partition scheme edge_balanced, P 4"):
+        mgg.report.build(folders[:2], tmp_path / "out", "t")
+
+
+def test_an_altered_partition_is_named(tmp_path):
+    folder = write_split(tmp_path / "p", split())
+    file = folder / "partition.json"
+    file.write_text(file.read_text().replace('"pes": 4', '"pes": 5'))
+    with pytest.raises(InputError, match=r"p/partition\.json: bounds: they do not cut"):
+        mgg.report.build([folder], tmp_path / "out", "t")
+    file.write_text(file.read_text()[:80])
+    with pytest.raises(InputError, match=r"p/partition\.json: not JSON"):
+        mgg.report.build([folder], tmp_path / "out", "t")
 
 
 def test_a_copy_of_a_record_counts_once(records, tmp_path):

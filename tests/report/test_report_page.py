@@ -8,7 +8,18 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
-from synthetic_records import MACHINE, OTHER, aggregate, epochs, sweep, train, write_all, write_run
+from synthetic_records import (
+    MACHINE,
+    OTHER,
+    aggregate,
+    epochs,
+    split,
+    sweep,
+    train,
+    write_all,
+    write_run,
+    write_split,
+)
 
 import mgg.report
 from mgg.record import write_lines
@@ -53,8 +64,9 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def page(tmp_path):
-    def make(records=(), runs=(), title="t"):
+    def make(records=(), runs=(), splits=(), title="t"):
         paths = [write_run(tmp_path / "in" / f"run-{n}", *run) for n, run in enumerate(runs)]
+        paths += [write_split(tmp_path / "in" / f"split-{n}", record) for n, record in enumerate(splits)]
         if records:
             write_lines(tmp_path / "in" / "a.jsonl", records)
             paths.append(tmp_path / "in" / "a.jsonl")
@@ -131,7 +143,8 @@ def test_a_stranger_finds_the_main_findings(whole):
     assert "72 of 72 checked results agree with a float64 product" in text
     assert "81.3 ± 0.3 % of the test nodes right (gcn, mean of 3 seeds" in text
     assert "Runs with 4 PEs had more PEs than the 2 cores of M1" in text
-    for term in ("PE", "Halo", "V_CG", "V_FR", "V_FC", "Speedup, efficiency"):
+    assert "15 partitions (edge_balanced) of cora, digits and reddit-like, over 2, 4, 8, 16 and 32 PEs." in text
+    for term in ("PE", "Halo", "V_CG", "V_FR", "V_FC", "VI_CoLa", "Workgroup", "Speedup, efficiency"):
         assert f"<dt>{term}</dt>" in whole
 
 
@@ -168,6 +181,59 @@ def test_only_timings(page):
     assert "Graph cora" in text
     assert "training run:" not in text
     assert "Accuracy on" not in text
+
+
+def test_only_partitions(page):
+    text = page(splits=[split(pes=pes, workgroup=4) for pes in (1, 2, 4, 8)])
+    shown = Page(text).text
+    assert "Machines and software" not in shown and "What ran where" not in shown
+    assert "Read with care" not in shown
+    assert "Partitions: balance and communication" in shown
+    row = re.search(r'<tr><th scope="row">4\WPEs</th>(.*?)</tr>', text)
+    cells = re.findall(r"<td[^>]*>([^<]*)", row[1])
+    # Imbalance, 630 arcs, 210 rows; V_CG = 4 x 2708 x 16 x 3, V_FR = 64 x 630, V_FC = 64 x 210 bytes; one workgroup.
+    assert cells == ["1.00", "630", "210", "0.496", "0.0385", "0.0128", "-", "-", "-", "-"]
+    assert "66.7 %" in row[1] and "97.4 %" in row[1]
+    eight = re.search(r'<tr><th scope="row">8\WPEs</th>(.*?)</tr>', text)
+    assert re.findall(r"<td[^>]*>([^<]*)", eight[1])[6] == "0.661"  # 4 n D (P - G) = 4 x 2708 x 16 x 4
+
+
+def test_pairs_of_pes_are_a_table_while_it_is_readable(page):
+    text = page(splits=[split(pes=pes) for pes in (2, 4, 16, 32)])
+    assert "16 PEs: rows that each PE (left) needs of each owner (top)" in text
+    assert text.count("rows that each PE (left)") == 2  # its label and its caption
+    grid = text[text.index('class="dense"') :]
+    grid = grid[: grid.index("</table>")]
+    rows = re.findall(r'<tr><th scope="row">PE\W(\d+)</th>(.*?)</tr>', grid)
+    for pe, row in rows:
+        cells = re.findall(r'<td(?: class="heat(\d)")?>([^<]*)</td>', row)
+        assert [value for _, value in cells] == [
+            "-" if int(pe) == q else f"{10 * int(pe) + q + 1:,}" for q in range(16)
+        ]
+        shades = [int(shade) for shade, value in cells if value != "-"]
+        assert shades == sorted(shades) and 1 <= shades[0] <= shades[-1] <= 8
+    assert len(rows) == 16
+    assert set(re.findall(r'class="(heat\d)"', text)) <= set(re.findall(r"\.(heat\d) {", text))
+
+
+def test_what_the_partitions_tell_is_not_told_twice(page):
+    made = split("cora", 2)
+    timing = aggregate(graph_hash=made.graph_hash, pes=2)
+    assert "How each graph was split" not in page([timing], splits=[made])
+
+
+def test_other_splits_of_timings_are_told(page):
+    timings = [aggregate(graph_hash=split().graph_hash, direction="transpose"), aggregate(graph_hash="ef" * 32)]
+    text = Page(page(timings, splits=[split("cora", 2)])).text
+    assert "2 PEs, edge_balanced, transpose" in text and "2 PEs, edge_balanced, forward" in text
+
+
+def test_the_better_scheme_is_named(page):
+    worse = split(pes=4)
+    better = split(pes=4, scheme="metis")
+    less = better.quality.model_copy(update={"v_fc": 640})
+    text = Page(page(splits=[worse, better.model_copy(update={"quality": less})])).text
+    assert "4 PEs, metis: V_FC is 0.1 % of V_CG, less than edge_balanced." in text
 
 
 def test_one_technique_on_one_pe(page):

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_records import GRAPHS, MACHINE, OTHER, aggregate, sweep, train, write_run
+from synthetic_records import GRAPHS, MACHINE, OTHER, aggregate, split, sweep, train, write_run, write_split
 
 from mgg.record import write_lines
 from mgg.report import build
@@ -22,8 +22,9 @@ from mgg.report.tables import compute, to_arrow
 DOCS = Path(__file__).parents[2] / "docs" / "report.md"
 
 
-def tables(folder, records, runs=()):
+def tables(folder, records, runs=(), splits=()):
     paths = [write_run(folder / f"run-{number}", run) for number, run in enumerate(runs)]
+    paths += [write_split(folder / f"split-{number}", record) for number, record in enumerate(splits)]
     if records:
         write_lines(folder / "records.jsonl", records)
         paths.append(folder / "records.jsonl")
@@ -177,9 +178,63 @@ def test_graphs_and_partitions_are_listed_once(tmp_path):
     assert (row["dataset"], row["arcs_per_node"]) == ("cora", 10_556 / 2708)
 
 
+def test_quality_is_that_of_the_partition(tmp_path):
+    found = tables(tmp_path, [], splits=[split(pes=4, workgroup=2), split(pes=2, workgroup=2)])
+    assert [row["pes"] for row in found["quality"]] == [2, 4]
+    row = found["quality"][1]
+    # Rows p need 10 p + q + 1 rows of each q: (2 + 3 + 4) + (11 + 13 + 14) + (21 + 22 + 24) + (31 + 32 + 33).
+    assert (row["halo_rows"], row["halo_rows_max"], row["edge_cut"]) == (210, 96, 630)
+    assert row["edge_cut_share"] == 630 / 10_556
+    assert (row["v_cg"], row["v_fr"], row["v_fc"]) == (64 * 2708 * 3, 64 * 630, 64 * 210)
+    assert row["redundant_cg"] == pytest.approx(1 - 210 / (2708 * 3))
+    assert row["redundant_fr"] == pytest.approx(2 / 3)
+    # Across the workgroups (0, 1) and (2, 3): 3 + 4, 13 + 14, 21 + 22, 31 + 32.
+    assert (row["vi_cg"], row["vi_fr"], row["vi_fc"]) == (64 * 2708 * 2, 64 * 3 * 140, 64 * 140)
+    assert [found["quality"][0][name] for name in ("vi_cg", "vi_fr", "vi_fc", "vi_cola")] == [0, 0, 0, 0]
+    assert found["graphs"] == [
+        {
+            "dataset": "cora",
+            "graph_hash": row["graph_hash"],
+            "nodes": 2708,
+            "arcs": 10_556,
+            "arcs_per_node": 10_556 / 2708,
+        }
+    ]
+    assert found["machines"] == found["partitions"] == []
+
+
+def test_redundancy_is_that_of_the_cola_paper():
+    """Table 2, CLJ: 7320.49 (89 %), 2481.61 (66 %), 835.425."""
+    from mgg.report.tables import _quality
+
+    made = split()
+    volumes = {"v_cg": 7_320_490, "v_fr": 2_481_610, "v_fc": 835_425}
+    row = _quality(made.model_copy(update={"quality": made.quality.model_copy(update=volumes)}))
+    assert (round(100 * row["redundant_cg"]), round(100 * row["redundant_fr"])) == (89, 66)
+    still = dict.fromkeys(volumes, 0)
+    row = _quality(made.model_copy(update={"quality": made.quality.model_copy(update=still)}))
+    assert (row["redundant_cg"], row["redundant_fr"]) == (None, None)
+
+
+def test_halos_are_the_pairs_of_every_partition_once(tmp_path):
+    splits = [split(pes=3), split(pes=3, workgroup=3), split(pes=2), split(pes=2, scheme="metis")]
+    rows = tables(tmp_path, [], splits=splits)["halos"]
+    assert len(rows) == 6 + 2 + 2
+    found = {(row["scheme"], row["pes"], row["pe"], row["owner"]): row["rows"] for row in rows}
+    assert found["edge_balanced", 3, 2, 1] == 22
+    assert found["metis", 2, 0, 1] == 2
+
+
+def test_a_graph_of_partitions_and_timings_is_one_graph(tmp_path):
+    made = split("cora")
+    found = tables(tmp_path, [aggregate(graph_hash=made.graph_hash)], splits=[made])
+    assert len(found["graphs"]) == 1
+
+
 @pytest.mark.parametrize("runs", [[], [train(seed=seed) for seed in range(2)]])
-def test_every_row_has_exactly_the_documented_columns(tmp_path, runs):
-    for name, rows in tables(tmp_path, sweep(), runs).items():
+@pytest.mark.parametrize("splits", [[], [split(pes=pes) for pes in (1, 2, 4)]])
+def test_every_row_has_exactly_the_documented_columns(tmp_path, runs, splits):
+    for name, rows in tables(tmp_path, sweep(), runs, splits).items():
         names = [column.name for column in TABLES[name]]
         assert all(sorted(row) == sorted(names) for row in rows), name
         assert to_arrow(name, rows).column_names == names
@@ -187,7 +242,8 @@ def test_every_row_has_exactly_the_documented_columns(tmp_path, runs):
 
 def test_csv_and_parquet_hold_the_same_table(tmp_path):
     write_lines(tmp_path / "a.jsonl", sweep(graphs=["cora"]))
-    build([tmp_path / "a.jsonl", write_run(tmp_path / "run", train(epochs=5))], tmp_path / "out", "t")
+    paths = [tmp_path / "a.jsonl", write_run(tmp_path / "run", train(epochs=5)), write_split(tmp_path / "p", split())]
+    build(paths, tmp_path / "out", "t")
     for name in TABLES:
         table = pa.parquet.read_table(tmp_path / "out" / f"{name}.parquet")
         types = pa.csv.ConvertOptions(column_types=table.schema, strings_can_be_null=False)

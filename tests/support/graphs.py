@@ -9,6 +9,7 @@ from scipy import sparse
 
 from mgg import layout, partition
 from mgg.graph.csr import Csr, from_arcs
+from mgg.graph.sources import generators
 from mgg.graph.store import write_graph
 
 
@@ -64,3 +65,9 @@ def relative_error(product: np.ndarray, a: sparse.csr_matrix, b: np.ndarray) -> 
     if np.any(error[scale == 0] != 0) or not np.all(np.isfinite(error)):
         return np.inf
     return float((error[scale > 0] / scale[scale > 0]).max(initial=0.0))
+
+
+def planted():
+    """The adjacency and the node data of a small planted graph."""
+    data = generators()["planted"].make(0.15, 1, True)
+    return data.csr, {"features": data.features, "labels": data.labels, "splits": data.splits}

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Small enough that all stages take seconds, and with every kind of job: generated, one PE, several PEs, training.
 TINY = {
     "graph": {"datasets": {"planted": {"scale": 0.05}}},
-    "partition": {"pes": [1, 2]},
+    "partition": {"pes": [1, 2], "quality_pes": [4]},
     "aggregate": {"techniques": ["halo"], "dims": [4], "warmup": 1, "iterations": 2},
     "train": {"datasets": ["planted"], "models": ["gcn"], "pes": [2], "epochs": 3},
 }

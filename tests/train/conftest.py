@@ -4,15 +4,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from support.graphs import make_layout
+from support.graphs import make_layout, planted
 
 from mgg.graph.csr import from_arcs
-from mgg.graph.sources import generators
-
-
-def planted():
-    data = generators()["planted"].make(0.15, 1, True)
-    return data.csr, {"features": data.features, "labels": data.labels, "splits": data.splits}
 
 
 def directed():

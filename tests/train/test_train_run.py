@@ -18,7 +18,7 @@ OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 3}
 def test_the_folder_holds_the_run(layouts, tmp_path):
     result = run("simulated", layouts("planted", 2), 2, out=tmp_path / "deep" / "run", seed=4, **OPTIONS)[0]
     assert {path.name for path in (tmp_path / "deep" / "run").iterdir()} == {
-        "run.json", "metrics.jsonl", "weights.safetensors",
+        "run.json", "metrics.jsonl", "predictions.parquet", "weights.safetensors",
     }  # fmt: skip
     record, epochs = read_run(tmp_path / "deep" / "run")
     assert record == result.record

@@ -15,13 +15,13 @@ def test_default_config_runs_every_stage_for_every_combination(folder: Folder):
         "retrieve": 1,  # digits; products-like is generated
         "graph": 1,
         "generate": 1,
-        "partition": 6,  # 2 data sets, 3 numbers of PEs
+        "partition": 12,  # 2 data sets, 3 numbers of PEs and 3 more for the report
         "layout": 6,
         "aggregate": 6,
         "train": 4,  # digits: 2 models, 2 numbers of PEs
         "report": 1,
         "default": 1,
-        "total": 27,
+        "total": 33,
     }
     assert not folder.results.exists(), "a dry run must not write"
 
@@ -39,7 +39,11 @@ def test_ranks_start_with_mpiexec_only_where_there_are_several(folder: Folder):
 
 def test_overlay_replaces_lists_and_data_sets_and_keeps_the_rest(folder: Folder):
     folder.overlay(
-        {"graph": {"datasets": {"reddit-like": {"scale": 0.001}}}, "partition": {"pes": [3]}, "train": {"models": []}},
+        {
+            "graph": {"datasets": {"reddit-like": {"scale": 0.001}}},
+            "partition": {"pes": [3], "quality_pes": []},
+            "train": {"models": []},
+        },
         "experiment.yaml",
     )
     run = folder.run("--dry-run", overlay="experiment.yaml")
@@ -65,6 +69,8 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
         ({"partition": {"pez": [1]}}, "config: partition.pez: unknown field; did you mean pes?"),
         ({"aggregate": {"iterations": "many"}}, "config: aggregate.iterations: input should be a valid integer"),
         ({"partition": {"pes": [0]}}, "config: partition.pes.0: input should be greater than or equal to 1, found 0"),
+        ({"partition": {"scheme": "metys"}}, "partition.scheme: partition scheme 'metys': unknown; did you mean metis"),
+        ({"partition": {"quality_pes": [0]}}, "config: partition.quality_pes.0: input should be greater than"),
         ({"aggregate": {"backend": "mpy"}}, "config: aggregate.backend: input should be 'auto', 'simulated' or 'mpi'"),
         ({"graph": {"datasets": {"korra": {}}}}, "graph.datasets.korra: unknown data set 'korra'; did you mean cora"),
         (
@@ -72,6 +78,8 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
             "graph.datasets.digits: scale, seed and shuffle are options",
         ),
         ({"graph": {"datasets": {"planted": {"symmetrize": True}}}}, "graph.datasets.planted: symmetrize"),
+        ({"graph": {"datasets": {"digits": {"order": "rabit"}}}}, "graph.datasets.digits: unknown order 'rabit'; did"),
+        ({"graph": {"memory": "1 parsec"}}, "graph.memory: '1 parsec' is not an amount of memory"),
         ({"graph": {"datasets": {"../up": {}}}}, "config: graph.datasets.../up: string should match pattern"),
         ({"graph": {"datasets": {"planted": {"scael": 1}}}}, "config: graph.datasets.planted.scael: unknown field"),
         (
@@ -119,7 +127,7 @@ def test_text_of_the_config_never_reaches_the_shell(folder: Folder):
         {
             "results": "my results; touch pwned",
             "graph": {"datasets": {"planted": {"scale": 0.05}}},
-            "partition": {"pes": [1]},
+            "partition": {"pes": [1], "quality_pes": []},
             "aggregate": {"techniques": ["halo"], "dims": [4], "warmup": 0, "iterations": 1},
             "train": {"models": []},
             "report": {"title": nasty},

@@ -13,7 +13,7 @@ COMMANDS = ("sbatch", "squeue", "sacct", "sacctmgr", "scontrol", "sinfo", "scanc
 def submissions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The sbatch line of each job of the stages aggregate and train, by the job's target."""
     folder = Folder(tmp_path_factory.mktemp("slurm"))
-    folder.overlay(TINY | {"partition": {"pes": [1, 8]}, "train": TINY["train"] | {"pes": [8]}})
+    folder.overlay(TINY | {"partition": {"pes": [1, 8], "quality_pes": []}, "train": TINY["train"] | {"pes": [8]}})
     made = folder.run("--until", "layout")
     assert made.returncode == 0, made.stdout
     calls = _stand_ins(folder.path / "bin", folder.path / "calls")

@@ -13,8 +13,11 @@ import mgg.config
 from mgg.aggregate import parse_options, technique
 from mgg.errors import InputError
 from mgg.graph.datasets import catalog, find
+from mgg.graph.external import parse_size
+from mgg.graph.reorder import find_order
 from mgg.graph.sources import generators
 from mgg.model import settings_of
+from mgg.partition.schemes import scheme
 
 
 def refuse(message, code=2):
@@ -33,9 +36,13 @@ def replace_datasets(values):
 
 def check_names(settings):
     """Raise InputError, with the field, for a data set, technique, model or option that MGG does not have."""
+    with field("graph.memory"):
+        parse_size(settings.graph.memory)
     for name, dataset in settings.graph.datasets.items():
         with field(f"graph.datasets.{name}"):
             check_dataset(name, dataset)
+    with field("partition.scheme"):
+        scheme(settings.partition.scheme)
     for section in ("aggregate", "train"):
         for name in getattr(settings, section).techniques:
             with field(f"{section}.techniques"):
@@ -49,7 +56,8 @@ def check_names(settings):
 
 
 def check_dataset(name, dataset):
-    """Raise InputError for an unknown data set, or an option that its kind does not have."""
+    """Raise InputError for an unknown data set or order, or an option that its kind does not have."""
+    find_order(dataset.order)
     if name in generators():
         if dataset.symmetrize:
             raise InputError("symmetrize: generated graphs are symmetric already")
@@ -142,6 +150,16 @@ def aggregate_options(section):
     return flags(transpose=section.transpose, no_check=not section.check) + assignments(options)
 
 
+def made_by(rule_name):
+    """A regular expression for the data sets that a rule of stage graph makes."""
+    chosen = {
+        "generate": lambda name: name in GENERATED,
+        "graph": lambda name: name not in GENERATED and SETTINGS.graph.shards == 1,
+        "graph_gather": lambda name: name not in GENERATED and SETTINGS.graph.shards > 1,
+    }
+    return any_of(name for name in DATASETS if chosen[rule_name](name))
+
+
 def trained_datasets(settings):
     """The data sets to train on: those of the config, else all that have labels."""
     labeled = [name for name, dataset in catalog().items() if dataset.classes]
@@ -156,6 +174,9 @@ SETTINGS = read_settings()
 RESULTS = SETTINGS.results
 DATASETS = SETTINGS.graph.datasets
 GENERATED = [name for name in DATASETS if name in generators()]
+ORDERED = [name for name, dataset in DATASETS.items() if dataset.order != "natural"]
+# What a job of stage graph asks a cluster for: its budget, and room for what the budget does not see.
+GRAPH_MB = parse_size(SETTINGS.graph.memory) * 5 // 4 // 2**20
 TRAINED = trained_datasets(SETTINGS)
 
 

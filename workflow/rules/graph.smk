@@ -1,34 +1,49 @@
+# Three ways to a graph folder: one job; a generator; or scatter, shards and gather, which a cluster does side by side.
+# Where nodes are to be renumbered, those make graph_natural/ and the rule order makes graph/ out of it.
+scattergather:
+    shards=SETTINGS.graph.shards,
+
+
+# Of a data set whose nodes are renumbered, results/graph/ comes from the rule order.
+ruleorder: order > graph > generate > graph_gather
+
+
 rule graph:
     input:
         f"{RESULTS}/retrieve/{{dataset}}",
     output:
-        directory(f"{RESULTS}/graph/{{dataset}}"),
+        directory(f"{RESULTS}/{{made}}/{{dataset}}"),
     log:
-        f"{RESULTS}/logs/graph/{{dataset}}.log",
+        f"{RESULTS}/logs/{{made}}/{{dataset}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/graph/{{dataset}}.jsonl"
+        f"{RESULTS}/benchmarks/{{made}}/{{dataset}}.jsonl"
     wildcard_constraints:
-        dataset=any_of(name for name in DATASETS if name not in GENERATED),
+        dataset=made_by("graph"),
+        made="graph|graph_natural",
     conda:
         "../../environment.yml"
+    threads: 4
     resources:
-        mem_mb=8000,
-        runtime=60,
+        mem_mb=GRAPH_MB,
+        runtime=240,
     params:
         flags=lambda wildcards: flags(symmetrize=DATASETS[wildcards.dataset].symmetrize),
+        memory=SETTINGS.graph.memory,
     shell:
-        "mgg graph {input:q} --out {output:q} {params.flags:q} > {log:q} 2>&1"
+        "mgg graph {input:q} --out {output:q} {params.flags:q} --memory {params.memory:q} --workers {threads:q}"
+        " > {log:q} 2>&1"
 
 
 rule generate:
     output:
-        directory(f"{RESULTS}/graph/{{dataset}}"),
+        directory(f"{RESULTS}/{{made}}/{{dataset}}"),
     log:
-        f"{RESULTS}/logs/graph/{{dataset}}.log",
+        f"{RESULTS}/logs/{{made}}/{{dataset}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/graph/{{dataset}}.jsonl"
+        f"{RESULTS}/benchmarks/{{made}}/{{dataset}}.jsonl"
     wildcard_constraints:
-        dataset=any_of(GENERATED),
+        dataset=made_by("generate"),
+        made="graph|graph_natural",
     conda:
         "../../environment.yml"
     resources:
@@ -38,3 +53,95 @@ rule generate:
         options=lambda wildcards: generator_options(DATASETS[wildcards.dataset]),
     shell:
         "mgg generate {wildcards.dataset:q} --out {output:q} {params.options:q} > {log:q} 2>&1"
+
+
+rule graph_scatter:
+    input:
+        f"{RESULTS}/retrieve/{{dataset}}",
+    output:
+        temp(directory(f"{RESULTS}/graph_scatter/{{dataset}}")),
+    log:
+        f"{RESULTS}/logs/graph_scatter/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/graph_scatter/{{dataset}}.jsonl"
+    conda:
+        "../../environment.yml"
+    threads: 4
+    resources:
+        mem_mb=GRAPH_MB,
+        runtime=240,
+    params:
+        flags=lambda wildcards: flags(symmetrize=DATASETS[wildcards.dataset].symmetrize),
+        memory=SETTINGS.graph.memory,
+    shell:
+        "mgg graph-scatter {input:q} --out {output:q} {params.flags:q} --memory {params.memory:q} --workers {threads:q}"
+        " > {log:q} 2>&1"
+
+
+rule graph_shard:
+    input:
+        f"{RESULTS}/graph_scatter/{{dataset}}",
+    output:
+        temp(directory(f"{RESULTS}/graph_shard/{{dataset}}/{{scatteritem}}")),
+    log:
+        f"{RESULTS}/logs/graph_shard/{{dataset}}/{{scatteritem}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/graph_shard/{{dataset}}/{{scatteritem}}.jsonl"
+    conda:
+        "../../environment.yml"
+    threads: 4
+    resources:
+        mem_mb=GRAPH_MB,
+        runtime=120,
+    params:
+        memory=SETTINGS.graph.memory,
+    shell:
+        "mgg graph-shard {input:q} --part {wildcards.scatteritem:q} --out {output:q} --memory {params.memory:q}"
+        " --workers {threads:q} > {log:q} 2>&1"
+
+
+rule graph_gather:
+    input:
+        buckets=f"{RESULTS}/graph_scatter/{{dataset}}",
+        shards=gather.shards(f"{RESULTS}/graph_shard/{{{{dataset}}}}/{{scatteritem}}"),
+    output:
+        directory(f"{RESULTS}/{{made}}/{{dataset}}"),
+    log:
+        f"{RESULTS}/logs/{{made}}/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/{{made}}/{{dataset}}.jsonl"
+    wildcard_constraints:
+        dataset=made_by("graph_gather"),
+        made="graph|graph_natural",
+    conda:
+        "../../environment.yml"
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    shell:
+        "mgg graph-gather {input.buckets:q} {input.shards:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule order:
+    input:
+        f"{RESULTS}/graph_natural/{{dataset}}",
+    output:
+        directory(f"{RESULTS}/graph/{{dataset}}"),
+    log:
+        f"{RESULTS}/logs/graph/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/graph/{{dataset}}.jsonl"
+    wildcard_constraints:
+        dataset=any_of(ORDERED),
+    conda:
+        "../../environment.yml"
+    threads: 4
+    resources:
+        mem_mb=GRAPH_MB,
+        runtime=240,
+    params:
+        order=lambda wildcards: DATASETS[wildcards.dataset].order,
+        memory=SETTINGS.graph.memory,
+    shell:
+        "mgg graph {input:q} --out {output:q} --order {params.order:q} --memory {params.memory:q}"
+        " --workers {threads:q} > {log:q} 2>&1"

@@ -1,3 +1,7 @@
+# Partitions of more PEs than anything runs on are for the report alone: nothing has to run to judge them.
+PARTITIONED = list(dict.fromkeys([*SETTINGS.partition.pes, *SETTINGS.partition.quality_pes]))
+
+
 rule partition:
     input:
         f"{RESULTS}/graph/{{dataset}}",
@@ -7,6 +11,8 @@ rule partition:
         f"{RESULTS}/logs/partition/{{dataset}}/p{{pes}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/partition/{{dataset}}/p{{pes}}.jsonl"
+    wildcard_constraints:
+        pes=any_of(PARTITIONED),
     conda:
         "../../environment.yml"
     resources:

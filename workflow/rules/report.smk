@@ -1,5 +1,10 @@
 rule report:
     input:
+        partition=expand(
+            f"{RESULTS}/partition/{{dataset}}/p{{pes}}",
+            dataset=DATASETS,
+            pes=PARTITIONED,
+        ),
         aggregate=expand(
             f"{RESULTS}/aggregate/{{dataset}}/p{{pes}}.jsonl",
             dataset=DATASETS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -42,8 +42,88 @@ class GraphData:
     classes: int | None = None
 
 
+#: Most arcs of one chunk of an :class:`ArcStream`.
+CHUNK_ARCS = 2**20
+
+
+@dataclass(frozen=True)
+class Arcs:
+    """Some arcs of a graph, in the order in which its source lists them.
+
+    Attributes:
+        targets: integers [arcs], the rows of the adjacency matrix.
+        sources: integers [arcs], its columns.
+        weights: float32 [arcs], finite, or None where every arc counts 1.
+        types: int32 [arcs], relation of each arc, or None.
+    """
+
+    targets: np.ndarray
+    sources: np.ndarray
+    weights: np.ndarray | None = None
+    types: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class ArcStream:
+    """Arcs that need not fit into memory.
+
+    Attributes:
+        read: gives the arcs anew at every call, at most CHUNK_ARCS at a time, always the same; raises InputError that
+            names file and line (or byte) of what is wrong, ids outside 0..nodes-1 included.
+        nodes: number of nodes; None: the nodes are the ids that occur (0 to 2^32 - 1), renumbered in ascending order.
+        weighted: whether arcs have weights.
+        relations: number of arc types, 0: arcs have none.
+        undirected: each arc stands for both directions.
+        stated_nodes: number of nodes that the source says it has, checked once the ids that occur are known.
+    """
+
+    read: Callable[[], Iterator[Arcs]]
+    nodes: int | None
+    weighted: bool = False
+    relations: int = 0
+    undirected: bool = False
+    stated_nodes: int | None = None
+
+
+@dataclass(frozen=True)
+class FeatureStream:
+    """Feature rows that need not fit into memory.
+
+    Attributes:
+        read: gives float32 [rows, width] blocks in the order of the nodes, anew at every call; finite.
+        width: feature columns.
+    """
+
+    read: Callable[[], Iterator[np.ndarray]]
+    width: int
+
+
+@dataclass(frozen=True)
+class StreamedGraph:
+    """A graph of any size, as a source hands it over; node data need ``arcs.nodes``.
+
+    Attributes:
+        arcs: its arcs, in any order, repeats and self-loops included.
+        features: rows of all nodes, or None.
+        labels: integers [nodes], -1 where unlabeled, or None.
+        splits: uint8 [nodes] (0 none, 1 train, 2 validation, 3 test) or None.
+        classes: number of classes, or None for the largest label + 1.
+        tasks: uint8 [nodes, tasks] of 0 and 1 (255: unknown), the labels of a multi-label data set, or None.
+        ids: int64 [nodes], the source's own ids, or None where it numbers nodes as ``arcs`` does (or ``arcs.nodes`` is
+            None).
+    """
+
+    arcs: ArcStream
+    features: FeatureStream | None = None
+    labels: np.ndarray | None = None
+    splits: np.ndarray | None = None
+    classes: int | None = None
+    tasks: np.ndarray | None = None
+    ids: np.ndarray | None = None
+
+
 #: Reads a file or folder; raises InputError that names the file if it is not what the loader expects.
-Loader = Callable[[Path], GraphData]
+Loader = Callable[[Path], GraphData | StreamedGraph]
 
 
 @dataclass(frozen=True)
@@ -57,15 +137,17 @@ class Generator:
 
 
 _LOADERS: dict[str, Loader] = {}
+_SUFFIXES: dict[str, str] = {}
 _GENERATORS: dict[str, Generator] = {}
 L = TypeVar("L", bound=Loader)
 
 
-def loader(name: str) -> Callable[[L], L]:
-    """Decorator: register a function as the loader ``name``."""
+def loader(name: str, *suffixes: str) -> Callable[[L], L]:
+    """Decorator: register a function as the loader ``name``, the default one of files that end in ``suffixes``."""
 
     def register(function: L) -> L:
         _LOADERS[name] = function
+        _SUFFIXES.update(dict.fromkeys(suffixes, name))
         return function
 
     return register
@@ -92,6 +174,13 @@ def generators() -> dict[str, Generator]:
     """Every generator by name."""
     _discover()
     return dict(_GENERATORS)
+
+
+def loader_of(path: Path) -> str | None:
+    """The name of the default loader of a file by its suffix (the longest that fits), or None."""
+    _discover()
+    fitting = [suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)]
+    return _SUFFIXES[max(fitting, key=len)] if fitting else None
 
 
 def find_loader(name: str) -> Loader:

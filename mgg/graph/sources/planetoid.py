@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
 from mgg.graph.check import split_vector
@@ -33,10 +33,10 @@ class _Files:
     def path(self, part: str) -> Path:
         return self.folder / f"{self.prefix}.{part}"
 
-    def matrix(self, part: str) -> sparse.csr_matrix:
+    def matrix(self, part: str) -> scipy.sparse.csr_matrix:
         """float32 feature rows."""
         value = read_pickle(self.path(part))
-        if not sparse.issparse(value):
+        if not scipy.sparse.issparse(value):
             raise InputError(f"{self.path(part)}: expected a sparse feature matrix, found {type(value).__name__}")
         matrix = value.astype(np.float32)
         bad = np.flatnonzero(~np.isfinite(matrix.data))
@@ -100,7 +100,7 @@ def _find(path: Path) -> _Files:
     return _Files(path, found[0].name.removesuffix(".graph"))
 
 
-def _training_nodes(files: _Files, allx: sparse.csr_matrix, ally: np.ndarray) -> int:
+def _training_nodes(files: _Files, allx: scipy.sparse.csr_matrix, ally: np.ndarray) -> int:
     """Number of training nodes, which ``x`` and ``y`` list and ``allx`` and ``ally`` begin with."""
     x = files.matrix("x")
     y = files.one_hot("y", x.shape[0])

@@ -1,0 +1,125 @@
+"""Step 3: the parts of all ranges -> one graph folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mgg.errors import InputError
+from mgg.graph import manifest as manifests
+from mgg.graph import shards
+from mgg.graph.csr import index_dtype
+from mgg.graph.external import kernels, sharding
+from mgg.graph.external.scattering import Scattered, load_array
+from mgg.graph.external.sharding import DEGREES_FILE, Shards
+from mgg.graph.manifest import Manifest, Shard
+from mgg.graph.nodes import write_column
+from mgg.graph.shards import Kind, part_name
+from mgg.graph.store import write_offsets
+
+
+def gather(scattered: Scattered, folders: Sequence[Path], out: Path) -> Manifest:
+    """Fill ``out``, which exists, with the graph.
+
+    Args:
+        scattered: what was scattered; its parts of node data are linked or copied.
+        folders: the folders of all ranges, in any order.
+        out: the graph folder that is being made.
+
+    Raises:
+        InputError: a range is missing, there twice or of another graph.
+    """
+    made = _all_ranges(scattered, folders)
+    facts = scattered.facts
+    parts = dict(facts.parts)
+    for name in facts.parts:
+        _link(scattered.folder / name, out / name)
+    parts.update(_linked(made, out))
+    parts.update(write_offsets(out, _degrees(made)))
+    if scattered.seen is not None:
+        parts.update(write_column(out, "ids", _occurring(scattered.seen, facts.nodes)))
+    arcs = sum(one.arcs for _, one in made)
+    manifest = Manifest(
+        name=facts.name,
+        nodes=facts.nodes,
+        arcs=arcs,
+        symmetric=facts.symmetric or _equal_halves([one for _, one in made]),
+        weighted=facts.weighted,
+        index_dtype=index_dtype(facts.nodes).name,
+        features=facts.features,
+        classes=facts.classes,
+        relations=facts.relations,
+        tasks=facts.tasks,
+        order=facts.order,
+        listed_arcs=facts.listed_arcs,
+        dropped_loops=facts.dropped_loops,
+        dropped_repeats=facts.keys - arcs,
+        source=facts.source,
+        shards=_in_order(parts),
+    )
+    manifests.save(out, manifest)
+    return manifest
+
+
+def _all_ranges(scattered: Scattered, folders: Sequence[Path]) -> list[tuple[Path, Shards]]:
+    made = sorted(((folder, sharding.load(folder)) for folder in folders), key=lambda one: one[1].number)
+    for folder, one in made:
+        if one.scattered != scattered.hash:
+            raise InputError(f"{folder}: shards of another graph than {scattered.folder}; run mgg graph-shard again")
+    numbers = [one.number for _, one in made]
+    of = made[0][1].of if made else 1
+    if numbers != list(range(1, of + 1)) or any(one.of != of for _, one in made):
+        raise InputError(f"shards {', '.join(map(str, numbers))} of {of}: each must be there once")
+    return made
+
+
+def _linked(made: list[tuple[Path, Shards]], out: Path) -> Iterator[tuple[str, Shard]]:
+    """Link the parts of all ranges, numbered on from range to range."""
+    kinds: list[Kind] = ["adjacency", "weights", "arc_types"]
+    for kind in kinds:
+        number = 0
+        for folder, one in made:
+            for k in range(sum(name.startswith(f"{kind}/") for name in one.parts)):
+                _link(folder / part_name(kind, k), out / part_name(kind, number))
+                yield part_name(kind, number), one.parts[part_name(kind, k)]
+                number += 1
+
+
+def _degrees(made: list[tuple[Path, Shards]]) -> Iterator[np.ndarray]:
+    """Degrees in blocks of VERTICES_PER_PART; every range but the last is a multiple of that."""
+    for folder, one in made:
+        degrees = load_array(folder / DEGREES_FILE, one.degrees)
+        for lo in range(0, len(degrees), shards.VERTICES_PER_PART):
+            yield degrees[lo : lo + shards.VERTICES_PER_PART]
+
+
+def _occurring(seen: np.ndarray, nodes: int) -> Iterator[np.ndarray]:
+    before = kernels.bits_before(seen)
+    for lo in range(0, nodes, shards.VERTICES_PER_PART):
+        out = np.empty(min(shards.VERTICES_PER_PART, nodes - lo), np.int64)
+        word = int(np.searchsorted(before, lo, side="right")) - 1
+        kernels.set_bits(seen[word:], lo - int(before[word]), out)
+        yield out + 64 * word
+
+
+def _equal_halves(made: list[Shards]) -> bool:
+    """Whether the matrix equals its transpose, by the sums of all ranges (see kernels.fingerprint)."""
+    sums = [sum(one.fingerprint[k] for one in made) % 2**64 for k in range(4)]
+    return sums[:2] == sums[2:]
+
+
+def _in_order(parts: dict[str, Shard]) -> dict[str, Shard]:
+    return {name: parts[name] for kind in manifests.KINDS for name in sorted(parts) if name.startswith(f"{kind}/")}
+
+
+def _link(source: Path, target: Path) -> None:
+    """Another name for the same file where the file system has that, else a copy."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

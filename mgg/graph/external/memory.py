@@ -1,0 +1,81 @@
+"""A memory budget that is kept as resident set size of this process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
+from mgg.errors import InputError
+
+MIB = 2**20
+DEFAULT = 4 * 2**30
+#: What the step's own arrays need at least, beside the interpreter and its libraries.
+LEAST = 96 * MIB
+#: glibc's mallopt parameter for the size from which an allocation is a mapping of its own.
+_M_MMAP_THRESHOLD = -3
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A budget of ``limit`` bytes for the whole process and ``workers`` threads that share it."""
+
+    limit: int = DEFAULT
+    workers: int = 1
+
+    def free(self) -> int:
+        """Bytes that are left for arrays now.
+
+        Raises:
+            InputError: too few for any work.
+        """
+        _return_freed()
+        used = resident()
+        if self.limit - used < LEAST:
+            least = -(-(used + LEAST) // MIB)
+            raise InputError(f"memory of {self.limit // MIB} MiB is too small: at least {least} MiB are needed")
+        return self.limit - used
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds now."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``1GiB``, ``800MB`` or ``1073741824``; InputError for anything else."""
+    try:
+        return int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError:
+        raise InputError(f"{text!r} is not an amount of memory; write for example 1GiB or 800MB") from None
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+@cache
+def _c_library() -> ctypes.CDLL:
+    """The C library, told to give large arrays back to the system as soon as they are freed.
+
+    glibc raises its threshold with every large array that is freed and then keeps later ones in its heap, where holes
+    between them count as used.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        library.mallopt(_M_MMAP_THRESHOLD, MIB)
+    return library
+
+
+def _return_freed() -> None:
+    """Give memory that Arrow and the C library keep for later back to the system."""
+    pa.default_memory_pool().release_unused()
+    if hasattr(_c_library(), "malloc_trim"):
+        _c_library().malloc_trim(0)

@@ -1,0 +1,256 @@
+"""Step 1: read a source once, check it, and spool its arcs by row range; node data become parts at once."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mgg import hashed
+from mgg.config import explain
+from mgg.errors import InputError, MachineError
+from mgg.files import Kind, write_file
+from mgg.graph.external import kernels
+from mgg.graph.external.memory import Memory
+from mgg.graph.external.spool import PAYLOADS, Index, Spool, SpoolWriter
+from mgg.graph.manifest import KINDS, Sha256, Shard, ShardName
+from mgg.graph.nodes import NodeData, write_nodes
+from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph
+
+FILE = "buckets.yaml"
+TABLE_FILE = "table.npy"
+SUMS_FILE = "sums.npy"
+SEEN_FILE = "seen.npy"
+KIND = Kind(FILE, (TABLE_FILE, SUMS_FILE, SEEN_FILE, "keys.bin", *(f"{name}.bin" for name in PAYLOADS), *KINDS))
+#: Share of the free memory that the spool's buffers take; reading and parsing the source take most of the rest.
+SPOOL_SHARE = 0.25
+
+
+class Buckets(BaseModel):
+    """``buckets.yaml``: what a scattered graph is, beside its arcs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, description="name of the graph")
+    source: dict[str, Any] = Field(description="where it comes from")
+    order: str = Field(description="how its nodes are numbered")
+    ids: int = Field(ge=0, description="arcs have ids 0 .. ids - 1")
+    nodes: int = Field(ge=1, description="number of nodes: ids, or fewer where only those that occur count")
+    keys: int = Field(ge=0, description="spooled arcs, reverses counted, self-loops not")
+    shift: int = Field(ge=0, description="a bucket is 2^shift ids")
+    weighted: bool
+    relations: int = Field(ge=0)
+    symmetric: bool = Field(description="reverses were added")
+    listed_arcs: int = Field(ge=0, description="arcs that the source lists")
+    dropped_loops: int = Field(ge=0)
+    features: int = Field(ge=0)
+    classes: int = Field(ge=0)
+    tasks: int = Field(ge=0)
+    parts: dict[ShardName, Shard] = Field(description="parts of node data")
+    arrays: dict[str, Sha256] = Field(description="hash of every .npy file")
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """A folder that ``scatter`` made, opened for reading.
+
+    Attributes:
+        folder: the folder.
+        facts: what its ``buckets.yaml`` says.
+        hash: that file's hash, which identifies the scattered graph.
+        spool: its arcs.
+        seen: uint64 bitmap of the ids that are nodes, or None where all are.
+    """
+
+    folder: Path
+    facts: Buckets
+    hash: str
+    spool: Spool
+    seen: np.ndarray | None
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Scattered:
+        """Open a folder; raises InputError that names the file that is wrong."""
+        folder = Path(folder)
+        values, digest = hashed.load(folder / FILE, "scattered graph", "mgg graph-scatter")
+        try:
+            facts = Buckets.model_validate(values)
+        except ValidationError as error:
+            raise InputError(f"{folder / FILE}: {explain(error, Buckets)}") from None
+        arrays = {name: load_array(folder / name, sha256) for name, sha256 in facts.arrays.items()}
+        index = Index(facts.shift, arrays[TABLE_FILE], arrays[SUMS_FILE])
+        spool = Spool(folder, index, payload_names(facts.weighted, facts.relations))
+        return cls(folder, facts, digest, spool, arrays.get(SEEN_FILE))
+
+
+def payload_names(weighted: bool, relations: int) -> tuple[str, ...]:
+    """The values that are spooled beside the keys."""
+    return ("weights",) * weighted + ("types",) * (relations > 0)
+
+
+def scatter(
+    graph: StreamedGraph,
+    folder: Path,
+    *,
+    name: str,
+    source: dict[str, Any],
+    memory: Memory,
+    symmetrize: bool = False,
+    order: str = "natural",
+) -> Scattered:
+    """Fill ``folder``, which exists.
+
+    Args:
+        graph: what to read.
+        folder: where the spool and the parts of node data go.
+        name: name of the graph.
+        source: where it comes from; plain YAML values that do not depend on the machine.
+        memory: how much of it this may take.
+        symmetrize: add the reverse of every arc.
+        order: how the nodes are numbered.
+
+    Raises:
+        InputError: the source is wrong (named), or has no node, or too little memory.
+        MachineError: the ids that occur spread so far that their bitmap does not fit the memory.
+    """
+    arcs = graph.arcs
+    if arcs.nodes is not None and arcs.nodes > kernels.IDS:
+        raise InputError(f"{name}: {arcs.nodes} nodes: at most {kernels.IDS} nodes are supported")
+    mirror = symmetrize or arcs.undirected
+    # Both take O(nodes) memory, so they go first, while there is most of it.
+    data = NodeData(graph.features, graph.labels, graph.splits, graph.classes, graph.tasks, graph.ids)
+    if arcs.nodes is not None:
+        data = data.checked(arcs.nodes, name)
+    parts = dict(write_nodes(folder, data, arcs.nodes or 0, name))
+    reader = _Reader(arcs, name, memory.free())
+    payloads = payload_names(arcs.weighted, arcs.relations)
+    with SpoolWriter(folder, _capacity(memory.free(), bool(payloads)), payloads) as spool:
+        for chunk in arcs.read():
+            reader.spool(chunk, mirror, spool)
+        index = spool.finish(max(reader.largest, (arcs.nodes or 0) - 1))
+    nodes, count = reader.nodes()
+    arrays = {TABLE_FILE: index.table, SUMS_FILE: index.sums} | ({SEEN_FILE: reader.seen} if count < nodes else {})
+    table = index.table
+    facts = Buckets(
+        name=name,
+        source=source,
+        order=order,
+        ids=nodes,
+        nodes=count,
+        keys=int(table[-1, -1]) if len(table) else 0,
+        shift=index.shift,
+        weighted=arcs.weighted,
+        relations=arcs.relations,
+        symmetric=mirror,
+        listed_arcs=reader.read,
+        dropped_loops=reader.loops,
+        features=data.width,
+        classes=data.classes or 0,
+        tasks=0 if data.tasks is None else data.tasks.shape[1],
+        parts=parts,
+        arrays={file: save_array(folder / file, values) for file, values in arrays.items()},
+    )
+    hashed.save(folder / FILE, facts.model_dump(exclude_none=True))
+    return Scattered.open(folder)
+
+
+class _Reader:
+    """Checks chunks, packs them into keys and remembers which ids occur."""
+
+    def __init__(self, arcs: ArcStream, name: str, free: int) -> None:
+        self.arcs, self.name = arcs, name
+        self.loops, self.largest = 0, -1
+        self.seen = np.zeros(0, np.uint64)
+        self.read = 0
+        self._limit = free // 4
+        self._keys = np.empty(0, np.uint64)
+        self._origin = np.empty(0, np.int32)
+
+    def spool(self, chunk: Arcs, mirror: bool, spool: SpoolWriter) -> None:
+        size = len(chunk.targets)
+        self._make_room(size * (2 if mirror else 1))
+        count, largest = kernels.pack(chunk.targets, chunk.sources, mirror, self._keys, self._origin)
+        if largest < -1:
+            self._refuse(chunk, -2 - largest)
+        if self.arcs.nodes is not None and largest >= self.arcs.nodes:
+            self._refuse(chunk, int(np.argmax(np.maximum(chunk.targets, chunk.sources) >= self.arcs.nodes)))
+        self.largest = max(self.largest, largest)
+        if self.arcs.nodes is None:
+            self._mark(chunk)
+        origin = self._origin[:count]
+        given = {"weights": chunk.weights, "types": chunk.types}
+        payloads = {kind: values[origin] for kind, values in given.items() if values is not None}
+        if len(payloads) != len(payload_names(self.arcs.weighted, self.arcs.relations)):
+            raise ValueError(f"{self.name}: the stream says which values its arcs have, and this chunk differs")
+        spool.add(self._keys[:count], payloads)
+        self.loops += size - count // (2 if mirror else 1)
+        self.read += size
+
+    def nodes(self) -> tuple[int, int]:
+        """Number of ids, and of nodes among them."""
+        if self.arcs.nodes is not None:
+            if self.arcs.nodes < 1:
+                raise InputError(f"{self.name}: a graph without nodes")
+            return self.arcs.nodes, self.arcs.nodes
+        count = int(kernels.bits_before(self.seen)[-1])
+        if not count:
+            raise InputError(f"{self.name}: holds no arc, and nothing says how many nodes there are")
+        if self.arcs.stated_nodes not in (None, count):
+            raise InputError(f"{self.name}: its arcs join {count} nodes, its header says {self.arcs.stated_nodes}")
+        return self.largest + 1, count
+
+    def _make_room(self, size: int) -> None:
+        if len(self._keys) < size:
+            self._keys = np.empty(size, np.uint64)
+            if self.arcs.weighted or self.arcs.relations:
+                self._origin = np.empty(size, np.int32)
+
+    def _mark(self, chunk: Arcs) -> None:
+        words = self.largest // 64 + 1
+        if 8 * words > self._limit:
+            raise MachineError(
+                f"{self.name}: node ids go up to {self.largest}: a table of them does not fit the memory; "
+                f"raise --memory or give a table of nodes"
+            )
+        if words > len(self.seen):
+            grown = np.zeros(min(max(words, 2 * len(self.seen)), max(words, self._limit // 8)), np.uint64)
+            grown[: len(self.seen)] = self.seen
+            self.seen = grown
+        kernels.mark(chunk.targets, self.seen)
+        kernels.mark(chunk.sources, self.seen)
+
+    def _refuse(self, chunk: Arcs, arc: int) -> None:
+        nodes = self.arcs.nodes
+        bad = next(int(i) for i in (chunk.sources[arc], chunk.targets[arc]) if not 0 <= i < (nodes or kernels.IDS))
+        raise InputError(
+            f"{self.name}: arc {self.read + arc}: node id {bad} is outside 0..{(nodes or kernels.IDS) - 1}"
+        )
+
+
+def _capacity(free: int, payloads: bool) -> int:
+    """Keys of a segment: three arrays of them, and of payloads, take SPOOL_SHARE of the free memory."""
+    return max(CHUNK_ARCS, min(2**25, int(free * SPOOL_SHARE) // (44 if payloads else 24)))
+
+
+def save_array(path: Path, values: np.ndarray) -> str:
+    """Write an .npy file; returns its sha256."""
+    file = io.BytesIO()
+    np.save(file, values)
+    write_file(path, file.getbuffer())
+    return hashlib.sha256(file.getbuffer()).hexdigest()
+
+
+def load_array(path: Path, sha256: str) -> np.ndarray:
+    """Read an .npy file; InputError if it is missing or altered."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; make the folder again") from None
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise InputError(f"{path}: truncated or altered: its sha256 is not {sha256}; make the folder again")
+    return np.load(io.BytesIO(data), allow_pickle=False)

@@ -1,0 +1,287 @@
+"""Step 2: sort one range of rows, drop repeats and write its parts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mgg import hashed
+from mgg.config import explain
+from mgg.errors import InputError, MachineError
+from mgg.files import Kind
+from mgg.graph import shards
+from mgg.graph.csr import index_dtype
+from mgg.graph.external import kernels
+from mgg.graph.external.memory import MIB, Memory
+from mgg.graph.external.parts import PartWriter, Rows
+from mgg.graph.external.scattering import Scattered, save_array
+from mgg.graph.manifest import ARC_KINDS, Sha256, Shard, ShardName
+
+FILE = "shards.yaml"
+DEGREES_FILE = "degrees.npy"
+KIND = Kind(FILE, (DEGREES_FILE, *ARC_KINDS))
+#: Bytes that sorting takes an arc, and that a sorted arc takes: keys twice and the columns; with payloads the order
+#: twice, the values as read and as sorted.
+SORTING, SORTED = 20, 4
+SORTING_PAYLOAD, SORTED_PAYLOAD = 48, 12
+#: Bytes that encoding a part takes beside its values: pages, compressed pages and the file.
+ENCODING = 40 * MIB
+#: What sorting gets at least.
+LEAST_SORTING = 16 * MIB
+#: Most arcs sorted at once: more do not sort faster.
+TASK_ARCS = 2**22
+
+
+class Shards(BaseModel):
+    """``shards.yaml``: the sorted rows of one of ``of`` ranges."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    scattered: str = Field(description="hash of the scattered graph that they belong to")
+    number: int = Field(ge=1)
+    of: int = Field(ge=1)
+    first: int = Field(ge=0)
+    rows: int = Field(ge=0)
+    arcs: int = Field(ge=0)
+    fingerprint: list[int] = Field(min_length=4, max_length=4, description="sums of kernels.fingerprint")
+    degrees: Sha256 = Field(description="hash of degrees.npy")
+    parts: dict[ShardName, Shard]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Ids low..high-1, which hold ``keys`` spooled arcs."""
+
+    low: int
+    high: int
+    keys: int
+
+
+def load(folder: Path) -> Shards:
+    """Read ``shards.yaml``; raises InputError that names what is wrong."""
+    values, _ = hashed.load(folder / FILE, "shards", "mgg graph-shard")
+    try:
+        return Shards.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{folder / FILE}: {explain(error, Shards)}") from None
+
+
+def shard(scattered: Scattered, folder: Path, memory: Memory, *, number: int = 1, of: int = 1) -> Shards:
+    """Fill ``folder``, which exists, with the parts of range ``number`` (from 1) of ``of``.
+
+    Args:
+        scattered: the spooled graph.
+        folder: gets the parts, the degrees (``degrees.npy``, int64 [rows]) and ``shards.yaml``.
+        memory: how much of it, and how many threads, this may take.
+        number: which range.
+        of: number of ranges; the same for all of them.
+
+    Raises:
+        InputError: the spool is not whole.
+        MachineError: a single row needs more than the memory.
+    """
+    if not 1 <= number <= of:
+        raise InputError(f"part {number} of {of}: parts are numbered from 1")
+    ids = _Ids(scattered)
+    low, high = _range(scattered, ids, number, of)
+    first, last = ids.rank(low), ids.rank(high)
+    sums = np.zeros(4, np.uint64)
+    degrees = [np.empty(0, np.int64)]
+    with ThreadPoolExecutor(memory.workers) as pool:
+        shares = _shares(memory, bool(scattered.spool.payloads))
+        writer = PartWriter(folder, first, pool.submit, shares.encoders)
+        at = first
+        for rows in _sorted_rows(scattered, ids, low, high, shares, pool):
+            _add_fingerprint(at, rows, sums)
+            at += len(rows.degrees)
+            degrees.append(rows.degrees)
+            writer.add(rows)
+        parts = writer.finish()
+    every = np.concatenate(degrees)
+    made = Shards(
+        scattered=scattered.hash, number=number, of=of, first=first, rows=last - first, arcs=int(every.sum()),
+        fingerprint=[int(value) for value in sums],
+        degrees=save_array(folder / DEGREES_FILE, every), parts=parts,
+    )  # fmt: skip
+    hashed.save(folder / FILE, made.model_dump(exclude_none=True))
+    return made
+
+
+class _Ids:
+    """Spooled ids and node numbers: the same, or one the rank of the other."""
+
+    def __init__(self, scattered: Scattered) -> None:
+        self.ids, self.nodes = scattered.facts.ids, scattered.facts.nodes
+        self.words = scattered.seen
+        self.before = None if self.words is None else kernels.bits_before(self.words)
+
+    def rank(self, bound: int) -> int:
+        """Number of nodes with an id below ``bound``."""
+        if self.words is None or self.before is None:
+            return bound
+        return self.nodes if bound >= self.ids else int(kernels.rank(self.words, self.before, np.uint64(bound)))
+
+    def id_of(self, node: int) -> int:
+        """Id of a node; ``ids`` for the node after the last."""
+        if self.words is None or self.before is None:
+            return node
+        if node >= self.nodes:
+            return self.ids
+        word = int(np.searchsorted(self.before, node, side="right")) - 1
+        out = np.empty(1, np.int64)
+        kernels.set_bits(self.words[word : word + 1], node - int(self.before[word]), out)
+        return 64 * word + int(out[0])
+
+    def renumber(self, keys: np.ndarray) -> None:
+        """Replace the ids in ``keys`` by node numbers."""
+        if self.words is not None:
+            kernels.renumber(keys, self.words, self.before)
+
+
+def _range(scattered: Scattered, ids: _Ids, number: int, of: int) -> tuple[int, int]:
+    """Ids of a range: whole multiples of VERTICES_PER_PART nodes, with about equally many spooled arcs each."""
+    step = shards.VERTICES_PER_PART
+    starts = [ids.id_of(node) for node in range(0, ids.nodes, step)]
+    before = np.concatenate([[0], np.cumsum(scattered.spool.counts())])
+    buckets = np.arange(len(before)) << scattered.spool.shift
+    held = np.interp(starts, buckets, before)
+
+    def bound(k: int) -> int:
+        if k in (0, of):
+            return 0 if k == 0 else ids.ids
+        at = int(np.searchsorted(held, scattered.facts.keys * k / of))
+        return starts[at] if at < len(starts) else ids.ids
+
+    return bound(number - 1), bound(number)
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """How the free memory is divided.
+
+    Attributes:
+        encoders: parts that are encoded at once.
+        sorting: bytes for all tasks that are read, sorted or wait to be written.
+        arc: bytes that a task takes an arc.
+        tasks: tasks at once.
+    """
+
+    encoders: int
+    sorting: int
+    arc: int
+    tasks: int
+
+
+def _shares(memory: Memory, payloads: bool) -> _Shares:
+    arc, ready = (SORTING_PAYLOAD, SORTED_PAYLOAD) if payloads else (SORTING, SORTED)
+    # One part is being filled, and each encoder has another one.
+    part = shards.ARCS_PER_PART * ready
+    free = memory.free() - part
+    encoders = max(1, min(memory.workers, free // 2 // (ENCODING + part)))
+    sorting = max(free - encoders * (ENCODING + part), LEAST_SORTING)
+    return _Shares(encoders, sorting, arc, 2 * memory.workers + 1)
+
+
+def _sorted_rows(
+    scattered: Scattered, ids: _Ids, low: int, high: int, shares: _Shares, pool: ThreadPoolExecutor
+) -> Iterator[Rows]:
+    """The rows of ids low..high-1, in order; several tasks are sorted at once, as far as the memory goes."""
+    most = max(1, min(TASK_ARCS, shares.sorting // (shares.arc * (shares.tasks // 2 + 1))))
+    running: deque[tuple[Future[Rows], int]] = deque()
+    held = 0
+    for task in _tasks(scattered, low, high, most):
+        need = task.keys * shares.arc
+        if need > shares.sorting:
+            raise MachineError(
+                f"{scattered.facts.name}: row {task.low} has {task.keys} arcs, which need {need // MIB} MiB at once: "
+                f"raise --memory by {(need - shares.sorting) // MIB + 1} MiB"
+            )
+        while running and (held + need > shares.sorting or len(running) == shares.tasks):
+            future, bytes_held = running.popleft()
+            yield future.result()
+            held -= bytes_held
+        running.append((pool.submit(_sort, scattered, ids, task), need))
+        held += need
+    while running:
+        yield running.popleft()[0].result()
+
+
+def _tasks(scattered: Scattered, low: int, high: int, most: int) -> Iterator[Task]:
+    """Cut ids low..high-1 into tasks of at most ``most`` keys, or one id."""
+    spool, width = scattered.spool, 1 << scattered.spool.shift
+    counts = spool.counts()
+    start, held = low, 0
+    for bucket in range(low >> spool.shift, -(-high // width)):
+        first, last = max(low, bucket * width), min(high, (bucket + 1) * width)
+        whole = last - first == min(width, scattered.facts.ids - bucket * width)
+        if whole and held + counts[bucket] <= most:
+            held += int(counts[bucket])
+            continue
+        if start < first:
+            yield Task(start, first, held)
+        start, held = first, 0
+        if whole and counts[bucket] <= most:
+            held = int(counts[bucket])
+            continue
+        yield from _split(spool.row_counts(bucket)[first - bucket * width : last - bucket * width], first, most)
+        start, held = last, 0
+    if start < high:
+        yield Task(start, high, held)
+
+
+def _split(counts: np.ndarray, first: int, most: int) -> Iterator[Task]:
+    ends = np.cumsum(counts)
+    lo, before = 0, 0
+    while lo < len(counts):
+        hi = max(int(np.searchsorted(ends, before + most, side="right")), lo + 1)
+        yield Task(first + lo, first + hi, int(ends[hi - 1]) - before)
+        lo, before = hi, int(ends[hi - 1])
+
+
+def _sort(scattered: Scattered, ids: _Ids, task: Task) -> Rows:
+    """Load, sort and deduplicate the arcs of a task."""
+    first, last = ids.rank(task.low), ids.rank(task.high)
+    keys, payloads = scattered.spool.load(task.low, task.high, task.keys)
+    ids.renumber(keys)
+    bits = max(1, (ids.nodes - 1).bit_length())
+    kernels.squeeze(keys, first, bits)
+    span = bits + max(0, last - first - 1).bit_length()
+    order = np.empty(0, np.int32)
+    if payloads:
+        keys, order = _argsort(keys, payloads, span)
+    else:
+        keys = kernels.radix_sort(keys, np.empty_like(keys), span)
+    types = payloads["types"][order] if "types" in payloads else np.empty(0, np.int32)
+    degrees = np.zeros(last - first, np.int64)
+    columns = np.empty(len(keys), index_dtype(ids.nodes))
+    kept = np.empty(len(order), np.int32)
+    count = kernels.unique_arcs(keys, types, bits, degrees, columns, kept)
+    rows = Rows(degrees, {"adjacency": columns[:count]})
+    if types.size:
+        rows.arcs["arc_types"] = types[kept[:count]]
+    if "weights" in payloads:
+        rows.arcs["weights"] = payloads["weights"][order[kept[:count]]]
+    return rows
+
+
+def _argsort(keys: np.ndarray, payloads: dict[str, np.ndarray], span: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted keys, and the order that sorts them: by type where keys are equal, then as they came."""
+    order = np.arange(len(keys), dtype=np.int32)
+    if "types" in payloads:
+        order = np.argsort(payloads["types"], kind="stable").astype(np.int32)
+        keys = keys[order]
+    return kernels.radix_argsort(keys, np.empty_like(keys), order, np.empty_like(order), span)
+
+
+def _add_fingerprint(first: int, rows: Rows, sums: np.ndarray) -> None:
+    weights = rows.arcs.get("weights", np.empty(0, np.float32))
+    types = rows.arcs.get("arc_types", np.empty(0, np.int32))
+    # Adding zero turns -0.0, which equals 0.0, into the same bits.
+    bits = (weights + np.float32(0)).view(np.uint32)
+    kernels.fingerprint(first, rows.degrees, rows.arcs["adjacency"], bits, types, sums)

@@ -1,0 +1,64 @@
+"""A graph with its nodes renumbered: arcs, features, labels, tasks and splits follow, the old ids are kept."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from mgg.graph.nodes import feature_rows
+from mgg.graph.sources import Arcs, FeatureStream, StreamedGraph
+
+
+def relabeled(graph: StreamedGraph, rank: np.ndarray, scratch: Path) -> StreamedGraph:
+    """The same graph with node v called ``rank[v]``.
+
+    Args:
+        graph: of a known number of nodes.
+        rank: integers [nodes], a permutation.
+        scratch: folder that is given space for the features, which are needed in another order than they come.
+    """
+    old = np.empty_like(rank)
+    old[rank] = np.arange(len(rank), dtype=rank.dtype)
+
+    def moved(values: np.ndarray | None) -> np.ndarray | None:
+        return None if values is None else values[old]
+
+    return StreamedGraph(
+        arcs=replace(graph.arcs, read=lambda: _renamed(graph.arcs.read, rank)),
+        features=None if graph.features is None else _gathered(graph.features, old, scratch / "features.bin"),
+        labels=moved(graph.labels),
+        splits=moved(graph.splits),
+        classes=graph.classes,
+        tasks=moved(graph.tasks),
+        ids=old.astype(np.int64) if graph.ids is None else graph.ids[old],
+    )
+
+
+def _renamed(read: Callable[[], Iterator[Arcs]], rank: np.ndarray) -> Iterator[Arcs]:
+    for arcs in read():
+        yield replace(arcs, targets=rank[arcs.targets], sources=rank[arcs.sources])
+
+
+def _gathered(features: FeatureStream, old: np.ndarray, path: Path) -> FeatureStream:
+    """Feature rows in the order ``old``, through a plain file of all rows."""
+    width = features.width
+
+    def read() -> Iterator[np.ndarray]:
+        with path.open("wb") as written:
+            for block in features.read():
+                written.write(np.ascontiguousarray(block, np.float32).data)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            for lo in range(0, len(old), feature_rows(width)):
+                table = np.frombuffer(mapped, np.float32).reshape(-1, width)
+                block = table[old[lo : lo + feature_rows(width)]]
+                del table
+                # Pages that were looked at count as this process's memory until it lets go of them.
+                mapped.madvise(mmap.MADV_DONTNEED)
+                yield block
+        path.unlink()
+
+    return FeatureStream(read, width)

@@ -1,0 +1,199 @@
+"""SOURCE of ``mgg graph``: the name of a data set, raw files or a graph folder, opened for reading."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mgg.config import explain
+from mgg.errors import InputError, MachineError
+from mgg.graph.csr import row_ids
+from mgg.graph.datasets import Dataset, FileName, catalog, find
+from mgg.graph.manifest import MANIFEST_FILE, Manifest, Sha256
+from mgg.graph.retrieve import SOURCE_FILE, check_sha256, retrieve
+from mgg.graph.sources import (
+    CHUNK_ARCS,
+    Arcs,
+    ArcStream,
+    FeatureStream,
+    GraphData,
+    StreamedGraph,
+    find_loader,
+    loader_of,
+)
+from mgg.graph.store import Graph
+
+
+class _Described(BaseModel):
+    """``source.yaml`` of a folder that ``mgg retrieve`` made."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    loader: str
+    licence: str
+    files: dict[FileName, Sha256]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a graph is made of.
+
+    Attributes:
+        name: name of the graph.
+        graph: its arcs and node data.
+        facts: where it comes from, for the manifest.
+        dataset: what the catalogue says it must look like; None for files of the user's own.
+        made: the opened graph folder, if SOURCE is one.
+    """
+
+    name: str
+    graph: StreamedGraph
+    facts: dict[str, Any]
+    dataset: Dataset | None = None
+    made: Graph | None = None
+
+    @property
+    def undirected(self) -> bool:
+        """Whether the catalogue says that each arc stands for both directions."""
+        return self.dataset is not None and self.dataset.undirected
+
+    def check(self, manifest: Manifest, symmetrized: bool) -> None:
+        """Raise InputError if the graph made from this source has other counts than its data set should have."""
+        if self.dataset is not None:
+            self.dataset.check_counts(
+                self.name,
+                nodes=manifest.nodes,
+                edges=manifest.listed_arcs,
+                arcs=None if symmetrized and not self.dataset.undirected else manifest.arcs,
+                features=manifest.features,
+                classes=manifest.classes,
+                tasks=manifest.tasks,
+            )
+
+
+@contextmanager
+def opened(source: str | Path, loader: str | None = None) -> Iterator[Source]:
+    """Open SOURCE for reading.
+
+    Args:
+        source: the name of a data set (a string), or a file or folder; a folder that ``mgg retrieve`` or ``mgg graph``
+            made says itself how it is read, and so does a file with a well-known suffix; anything else needs
+            ``loader``. Write ``./NAME`` for a folder called like a data set.
+        loader: which reader to use.
+
+    Raises:
+        InputError: unknown name (with the nearest ones), or files that are not what the loader expects.
+    """
+    if isinstance(source, str) and source in catalog():
+        with tempfile.TemporaryDirectory(prefix="mgg-") as scratch:
+            retrieve(source, Path(scratch) / source)
+            yield _raw(Path(scratch) / source, loader)
+        return
+    path = Path(source)
+    if not path.exists():
+        raise _unknown(str(source))
+    yield _made(path) if loader is None and (path / MANIFEST_FILE).is_file() else _raw(path, loader)
+
+
+def _made(path: Path) -> Source:
+    graph = Graph.open(path)
+    return Source(graph.manifest.name, stored(graph), graph.manifest.source, made=graph)
+
+
+def _raw(path: Path, loader: str | None) -> Source:
+    described = path / SOURCE_FILE
+    dataset = None
+    if described.is_file():
+        made = _read_description(described)
+        for file, sha256 in made.files.items():
+            check_sha256(path / file, sha256)
+        name, facts = made.name, {"licence": made.licence, "files": made.files}
+        if loader in (None, made.loader):
+            loader, dataset = made.loader, catalog().get(made.name)
+    else:
+        loader = loader or loader_of(path)
+        name, facts = path.resolve().name, {}
+    if loader is None:
+        raise InputError(f"{path}: has no {SOURCE_FILE}, so --loader must say how to read it")
+    try:
+        data = find_loader(loader)(path)
+    except MemoryError:
+        raise MachineError(f"{path}: does not fit into this machine's memory") from None
+    return Source(name, _streamed(data), {"loader": loader, **facts}, dataset)
+
+
+def _read_description(path: Path) -> _Described:
+    try:
+        return _Described.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+    except ValidationError as error:
+        raise InputError(f"{path}: {explain(error, _Described)}; run mgg retrieve again") from None
+
+
+def _unknown(source: str) -> InputError:
+    if "/" in source or "." in source:
+        return InputError(f"{source}: no such file or folder")
+    try:
+        find(source)
+    except InputError as error:
+        return error
+    return InputError(f"{source}: no such file or folder")
+
+
+def _streamed(data: GraphData | StreamedGraph) -> StreamedGraph:
+    if isinstance(data, StreamedGraph):
+        return data
+    csr, features = data.csr, data.features
+
+    def read() -> Iterator[Arcs]:
+        rows = row_ids(csr)
+        for lo in range(0, csr.arcs, CHUNK_ARCS):
+            at = slice(lo, lo + CHUNK_ARCS)
+            yield Arcs(rows[at], csr.indices[at], None if csr.weights is None else csr.weights[at])
+
+    return StreamedGraph(
+        arcs=ArcStream(read, csr.rows, weighted=csr.weights is not None),
+        features=None if features is None else FeatureStream(lambda: iter([features]), features.shape[1]),
+        labels=data.labels,
+        splits=data.splits,
+        classes=data.classes,
+    )
+
+
+def stored(graph: Graph) -> StreamedGraph:
+    """The content of a graph folder."""
+    manifest = graph.manifest
+
+    def read() -> Iterator[Arcs]:
+        for first, csr in graph.blocks():
+            targets = np.repeat(np.arange(first, first + csr.rows), np.diff(csr.indptr))
+            for lo in range(0, csr.arcs, CHUNK_ARCS):
+                at = slice(lo, lo + CHUNK_ARCS)
+                weights, types = (None if values is None else values[at] for values in (csr.weights, csr.types))
+                yield Arcs(targets[at], csr.indices[at], weights, types)
+
+    def features() -> Iterator[np.ndarray]:
+        for _, shard in manifest.parts("features"):
+            block = graph.features(shard.first, shard.first + shard.rows)
+            assert block is not None  # the manifest lists its parts
+            yield block
+
+    return StreamedGraph(
+        arcs=ArcStream(read, manifest.nodes, weighted=manifest.weighted, relations=manifest.relations),
+        features=FeatureStream(features, manifest.features) if manifest.features else None,
+        labels=graph.labels(0, manifest.nodes),
+        splits=graph.splits(0, manifest.nodes),
+        classes=manifest.classes or None,
+        tasks=graph.tasks(0, manifest.nodes),
+        ids=graph.ids(0, manifest.nodes),
+    )

@@ -1,0 +1,73 @@
+"""Many small graphs as one block-diagonal graph: what the formats for graph classification share.
+
+No arc joins two graphs. A node's label is its graph's class, as in GNNAdvisor's node-level runs on these sets (its
+table 1: PROTEINS_full has 29 features and 2 classes).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mgg.errors import InputError
+from mgg.graph.archive import unpack
+from mgg.graph.sources import FeatureStream
+
+#: float32 values in a block of features: 16 MiB.
+BLOCK_VALUES = 2**22
+
+
+class Unpacked:
+    """A folder, or an archive unpacked into a temporary one, which goes when this object does.
+
+    Attributes:
+        path: the folder.
+        source: what errors call it.
+    """
+
+    def __init__(self, source: Path) -> None:
+        """``source`` is a folder or an archive; InputError if it is neither (see :func:`mgg.graph.archive.unpack`)."""
+        self.source = self.path = source
+        if not source.is_dir():
+            self.path = Path(tempfile.mkdtemp(prefix="mgg-"))
+            weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+            unpack(source, self.path)
+
+    def only(self, pattern: str, *but: str) -> Path:
+        """The one file below the folder that fits ``pattern``, hidden ones and members of the folders ``but`` aside."""
+        files = [file for file in self.path.rglob(pattern) if not self._aside(file, but) and file.is_file()]
+        if len(files) != 1:
+            raise InputError(f"{self.source}: expected one file {pattern}, found {len(files)}")
+        return files[0]
+
+    def _aside(self, file: Path, but: tuple[str, ...]) -> bool:
+        parts = file.relative_to(self.path).parts
+        return any(part.startswith((".", "__MACOSX")) or part in but for part in parts)
+
+
+def numbered(labels: np.ndarray) -> tuple[np.ndarray, int]:
+    """Any whole numbers [graphs] as classes: int32 0..classes-1 in ascending order of the numbers; and ``classes``."""
+    values, classes = np.unique(labels, return_inverse=True)
+    return classes.astype(np.int32), len(values)
+
+
+def one_hot(columns: list[np.ndarray]) -> FeatureStream:
+    """Features of categories: each column of integers [nodes] gives a column for each of its values, in their order."""
+    coded = [numbered(column) for column in columns]
+    starts = np.cumsum([0, *(count for _, count in coded)])
+    nodes, width = len(columns[0]), int(starts[-1])
+    rows = max(1, BLOCK_VALUES // width)
+
+    def read() -> Iterator[np.ndarray]:
+        for lo in range(0, nodes, rows):
+            block = np.zeros((min(rows, nodes - lo), width), np.float32)
+            for start, (codes, _) in zip(starts, coded, strict=False):
+                block[np.arange(len(block)), start + codes[lo : lo + rows]] = 1
+            yield block
+
+    return FeatureStream(read, width)

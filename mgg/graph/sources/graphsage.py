@@ -1,0 +1,138 @@
+"""GraphSAGE's JSON format: the protein-protein interactions (PPI) of its release.
+
+W. Hamilton, R. Ying, J. Leskovec, "Inductive Representation Learning on Large Graphs", NeurIPS 2017
+(snap.stanford.edu/graphsage).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import json as arrow_json
+
+from mgg.errors import InputError
+from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
+from mgg.graph.text import find_file
+
+SUFFIX = "-G.json"
+FEATURE_ROWS = 2**16
+#: pyarrow parses a document as one block, whose length is an int32.
+MOST_BYTES = 2**31 - 2
+
+_NODE = pa.struct([("id", pa.int64()), ("test", pa.bool_()), ("val", pa.bool_())])
+_LINK = pa.struct([("source", pa.int64()), ("target", pa.int64())])
+_GRAPH = pa.schema([("directed", pa.bool_()), ("nodes", pa.list_(_NODE)), ("links", pa.list_(_LINK))])
+
+
+@loader("graphsage", SUFFIX)
+def load(path: Path) -> StreamedGraph:
+    """Read ``PREFIX-G.json`` and, if they lie beside it, ``PREFIX-feats.npy`` and ``PREFIX-class_map.json``.
+
+    ``path`` is the first of these or a folder with one. Nodes have the ids 0, 1, ... in this order; ``val`` and
+    ``test`` give the split, nodes that are neither train. Each link stands for both directions unless the file says
+    ``directed``. The class map has a list of 0 and 1 for each node: its tasks. The links are in memory, 16 bytes each.
+
+    Raises:
+        InputError: names the file and the node or link that is malformed.
+    """
+    file = find_file(path, (SUFFIX.lower(),))
+    directed, nodes, links = _read_graph(file)
+    count = len(nodes)
+    splits = _splits(file, nodes)
+    ends = [_ends(file, links, name, count) for name in ("source", "target")]
+
+    def read() -> Iterator[Arcs]:
+        for lo in range(0, len(ends[0]), CHUNK_ARCS):
+            yield Arcs(ends[1][lo : lo + CHUNK_ARCS], ends[0][lo : lo + CHUNK_ARCS])
+
+    beside = {name: file.with_name(file.name[: -len(SUFFIX)] + name) for name in ("-feats.npy", "-class_map.json")}
+    features = _features(beside["-feats.npy"], count) if beside["-feats.npy"].exists() else None
+    tasks = _tasks(beside["-class_map.json"], count) if beside["-class_map.json"].exists() else None
+    return StreamedGraph(ArcStream(read, count, undirected=not directed), features, splits=splits, tasks=tasks)
+
+
+def _read_graph(file: Path) -> tuple[bool, pa.StructArray, pa.StructArray]:
+    try:
+        size = file.stat().st_size
+        if size > MOST_BYTES:
+            raise InputError(f"{file}: {size} bytes; JSON graphs of 2 GiB and more cannot be read")
+        table = arrow_json.read_json(
+            file,
+            read_options=arrow_json.ReadOptions(use_threads=False, block_size=size + 1),
+            parse_options=arrow_json.ParseOptions(
+                explicit_schema=_GRAPH, newlines_in_values=True, unexpected_field_behavior="ignore"
+            ),
+        )
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}") from None
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{file}: no graph in JSON: {' '.join(str(error).split())}") from None
+    if len(table) != 1 or any(table[name][0].as_py() is None for name in ("nodes", "links")):
+        raise InputError(f"{file}: expected one JSON object with nodes and links")
+    nodes, links = (table[name].combine_chunks().flatten() for name in ("nodes", "links"))
+    if not len(nodes):
+        raise InputError(f"{file}: has no nodes")
+    return bool(table["directed"][0].as_py()), nodes, links
+
+
+def _field(file: Path, values: pa.StructArray, name: str, what: str) -> np.ndarray:
+    column = values.field(name)
+    missing = values.null_count or column.null_count
+    if missing:
+        where = np.flatnonzero(np.asarray(values.is_null()) | np.asarray(column.is_null()))[0]
+        raise InputError(f"{file}: {what} {where} (from 0) has no {name}")
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _ends(file: Path, links: pa.StructArray, name: str, count: int) -> np.ndarray:
+    ids = _field(file, links, name, "link")
+    bad = np.flatnonzero((ids < 0) | (ids >= count))
+    if bad.size:
+        raise InputError(f"{file}: link {bad[0]} (from 0): {name} {ids[bad[0]]}; nodes are 0..{count - 1}")
+    return ids
+
+
+def _splits(file: Path, nodes: pa.StructArray) -> np.ndarray:
+    ids, test, validation = (_field(file, nodes, name, "node") for name in ("id", "test", "val"))
+    bad = np.flatnonzero(ids != np.arange(len(ids)))
+    if bad.size:
+        raise InputError(f"{file}: node {bad[0]} (from 0) has id {ids[bad[0]]}; expected 0, 1, ... in this order")
+    both = np.flatnonzero(test & validation)
+    if both.size:
+        raise InputError(f"{file}: node {both[0]} is in the validation and the test split")
+    return np.select([test, validation], [np.uint8(3), np.uint8(2)], np.uint8(1)).astype(np.uint8)
+
+
+def _features(file: Path, count: int) -> FeatureStream:
+    try:
+        values = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{file}: no array: {' '.join(str(error).split())}") from None
+    if values.ndim != 2 or len(values) != count or not values.shape[1] or values.dtype.kind not in "fiu":
+        raise InputError(f"{file}: {values.dtype} of shape {values.shape}; expected numbers [{count}, columns]")
+
+    def read() -> Iterator[np.ndarray]:
+        for lo in range(0, count, FEATURE_ROWS):
+            yield values[lo : lo + FEATURE_ROWS].astype(np.float32)
+
+    return FeatureStream(read, values.shape[1])
+
+
+def _tasks(file: Path, count: int) -> np.ndarray:
+    try:
+        classes = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{file}: not readable as JSON: {' '.join(str(error).split())}") from None
+    if not isinstance(classes, dict) or len(classes) != count:
+        raise InputError(f"{file}: expected an object with the classes of {count} nodes")
+    width = None
+    for node in range(count):
+        row = classes.get(str(node))
+        width = len(row) if width is None and isinstance(row, list) else width
+        if not isinstance(row, list) or not row or len(row) != width or any(value not in (0, 1) for value in row):
+            raise InputError(f"{file}: node {node}: expected a list of {width or 'some'} numbers, each 0 or 1")
+    return np.array([classes[str(node)] for node in range(count)], np.uint8)

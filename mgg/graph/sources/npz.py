@@ -1,0 +1,254 @@
+"""Graphs in ``.npz`` archives: the gnn-benchmark kind, SciPy's own, and the Reddit data set of PyG and DGL.
+
+gnn-benchmark (O. Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018): CoraFull, Coauthor, Amazon. The
+file is the adjacency matrix A: entry (i, j) is row i (target), column j (source).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy  # its subpackages load at first use
+
+from mgg.errors import InputError
+from mgg.graph.check import check_labels, check_splits, split_vector
+from mgg.graph.npz import Npz
+from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
+from mgg.graph.unpickle import csr_of
+
+TRAIN_PER_CLASS = 20
+VALIDATION_PER_CLASS = 30
+SPLIT_SEED = 0
+#: float32 values in a block of features: 16 MiB.
+BLOCK_VALUES = 2**22
+#: More columns than this are taken for damage: one row would take 4 MiB.
+MOST_COLUMNS = 2**20
+
+_ADJACENCY = ("adj_", "adj_matrix.", "")
+_ATTRIBUTES = ("attr_", "attr_matrix.")
+_DENSE = ("attr_matrix", "node_attr")
+_LABELS = ("labels", "node_label")
+
+
+@loader("npz", ".npz")
+def load(path: Path) -> StreamedGraph:
+    """Read one ``.npz`` file, a folder that holds one, or a folder with ``NAME_graph.npz`` and ``NAME_data.npz``.
+
+    One file holds the adjacency as the parts of a CSR matrix (``adj_data``, ``adj_indices``, ``adj_indptr``,
+    ``adj_shape``; also ``adj_matrix.data`` and so on, or what ``scipy.sparse.save_npz`` writes), or as a pickled SciPy
+    CSR matrix (``adj_matrix``, read by the restricted unpickler); optional features alike (``attr_...``, ``node_attr``,
+    or dense), and optional integer labels (``labels``, ``node_label``). Arcs are those stored, weights too unless all
+    are 1. These files have no split; this one is drawn with seed 0 as in the paper: of each class 20 nodes for training
+    and 30 others for validation, all others for testing. Nodes of classes with less than 51 nodes are in no split.
+
+    A pair (Reddit) has the arcs in a COO matrix of ``scipy.sparse.save_npz``; ``feature``, ``label`` and ``node_types``
+    (1 train, 2 validation, 3 test) in the other file. Its arcs and features are read block by block.
+
+    Raises:
+        InputError: names the file and member that is missing, truncated, absurdly large, refused or does not fit.
+    """
+    graph, data = _find(path)
+    if data is None:
+        return _benchmark(graph)
+    return _with_data(_coo(graph), data)
+
+
+def _find(path: Path) -> tuple[Path, Path | None]:
+    """The file with the arcs and, for a pair, the file with the node data."""
+    if not path.is_dir():
+        return path, None
+    files = sorted(file for file in path.rglob("*.npz") if file.is_file() and not file.name.startswith("."))
+    graphs = [file for file in files if file.name.endswith("_graph.npz")]
+    if len(graphs) == 1:
+        data = graphs[0].with_name(graphs[0].name.removesuffix("_graph.npz") + "_data.npz")
+        if data in files:
+            return graphs[0], data
+    if len(files) != 1:
+        raise InputError(
+            f"{path}: expected one .npz file, or NAME_graph.npz and NAME_data.npz; found {len(files)} files"
+        )
+    return files[0], None
+
+
+def _benchmark(path: Path) -> StreamedGraph:
+    with Npz(path) as file:
+        if {"row", "col"} <= file.keys:
+            return StreamedGraph(_coo(path))
+        matrix = _matrix(file, _ADJACENCY, ("adj_matrix",))
+        if matrix is None:
+            raise InputError(f"{path}: holds no adjacency matrix; found {', '.join(sorted(file.keys)) or 'nothing'}")
+        if not scipy.sparse.issparse(matrix) or matrix.shape[0] != matrix.shape[1] or not matrix.shape[0]:
+            raise InputError(f"{path}: the adjacency matrix is {_kind(matrix)}; expected a square sparse one")
+        nodes = matrix.shape[0]
+        features = _features(file, nodes)
+        labels = next((_integers(file, key, nodes) for key in _LABELS if key in file.keys), None)
+    splits = None if labels is None else _split(labels, str(path))
+    return StreamedGraph(_csr_arcs(matrix, path), features, labels, splits)
+
+
+def _matrix(file: Npz, prefixes: tuple[str, ...], keys: tuple[str, ...]) -> Any:
+    """A CSR matrix from parts or a pickle, a dense array, or None if the file has neither."""
+    for prefix in prefixes:
+        if f"{prefix}indptr" in file.keys:
+            parts = {part: file.array(prefix + part) for part in ("data", "indices", "indptr", "shape")}
+            try:
+                return csr_of(**parts)
+            except (ValueError, TypeError) as error:
+                raise InputError(f"{file.path}: {prefix}indptr and the like are no CSR matrix: {error}") from None
+    return next((file.value(key) for key in keys if key in file.keys), None)
+
+
+def _kind(value: Any) -> str:
+    return f"a {type(value).__name__} of shape {getattr(value, 'shape', '?')}"
+
+
+def _csr_arcs(matrix: scipy.sparse.csr_matrix, path: Path) -> ArcStream:
+    weights = _weights(matrix.data, 0, path)
+    weighted = bool((weights != 1).any())
+
+    def read() -> Iterator[Arcs]:
+        for lo in range(0, matrix.nnz, CHUNK_ARCS):
+            hi = min(lo + CHUNK_ARCS, matrix.nnz)
+            rows = np.searchsorted(matrix.indptr, np.arange(lo, hi), side="right") - 1
+            yield Arcs(rows, matrix.indices[lo:hi], weights[lo:hi] if weighted else None)
+
+    return ArcStream(read, matrix.shape[0], weighted)
+
+
+def _weights(values: np.ndarray, first: int, path: Path) -> np.ndarray:
+    """float32 weights; InputError, naming the arc, if one is not finite."""
+    with np.errstate(over="ignore"):
+        weights = values.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(weights))
+    if bad.size:
+        raise InputError(f"{path}: weight of arc {first + bad[0]} is {values[bad[0]]}, not a finite float32")
+    return weights
+
+
+def _features(file: Npz, nodes: int) -> FeatureStream | None:
+    matrix = _matrix(file, _ATTRIBUTES, _DENSE)
+    if matrix is None:
+        return None
+    shape: tuple[int, ...] = getattr(matrix, "shape", ())
+    if len(shape) != 2 or shape[0] != nodes or not 1 <= shape[1] <= MOST_COLUMNS:
+        raise InputError(
+            f"{file.path}: the features are {_kind(matrix)}; expected {nodes} rows, 1..{MOST_COLUMNS} columns"
+        )
+    if matrix.dtype.kind not in "biuf":
+        raise InputError(f"{file.path}: the features are of type {matrix.dtype}")
+    path, rows = file.path, max(1, BLOCK_VALUES // shape[1])
+
+    def read() -> Iterator[np.ndarray]:
+        for lo in range(0, nodes, rows):
+            block = matrix[lo : lo + rows]
+            yield _finite(block.toarray() if scipy.sparse.issparse(block) else block, lo, path)
+
+    return FeatureStream(read, shape[1])
+
+
+def _finite(block: np.ndarray, first: int, path: Path) -> np.ndarray:
+    """``block`` as float32; InputError, naming the node, if a value is not finite."""
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(block, np.float32)
+    if not np.isfinite(values).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
+        value = block[row, column]
+        raise InputError(f"{path}: feature of node {first + row}, column {column} is {value}, not a finite float32")
+    return values
+
+
+def _integers(file: Npz, key: str, nodes: int) -> np.ndarray:
+    """Labels of all nodes."""
+    labels = file.value(key)
+    if not isinstance(labels, np.ndarray):
+        raise InputError(f"{file.path}: {key} is {_kind(labels)}; expected {nodes} integers")
+    check_labels(labels, nodes, None, f"{file.path}: {key}")
+    return labels
+
+
+def _split(labels: np.ndarray, name: str) -> np.ndarray:
+    """uint8 [nodes]: the random split of the paper."""
+    order = np.random.Generator(np.random.PCG64(SPLIT_SEED)).permutation(len(labels))
+    train: list[np.ndarray] = []
+    validation: list[np.ndarray] = []
+    test: list[np.ndarray] = []
+    for label in np.unique(labels[labels >= 0]):
+        members = order[labels[order] == label]
+        cuts = np.split(members, [TRAIN_PER_CLASS, TRAIN_PER_CLASS + VALIDATION_PER_CLASS])
+        if len(cuts[2]):
+            for part, cut in zip((train, validation, test), cuts, strict=True):
+                part.append(cut)
+    empty = np.empty(0, np.int64)
+    parts = {"train": train, "validation": validation, "test": test}
+    return split_vector(len(labels), name, **{key: np.concatenate([empty, *ids]) for key, ids in parts.items()})
+
+
+@dataclass(frozen=True)
+class _Coo:
+    """A COO matrix of scipy.sparse.save_npz, read in place."""
+
+    path: Path
+    nodes: int
+    weighted: bool
+
+    def read(self) -> Iterator[Arcs]:
+        first = 0
+        with Npz(self.path) as file:
+            values = file.blocks("data", CHUNK_ARCS)
+            for targets, sources in zip(file.blocks("row", CHUNK_ARCS), file.blocks("col", CHUNK_ARCS), strict=True):
+                for ids in (targets, sources):
+                    self._check(ids, first)
+                yield Arcs(targets, sources, _weights(next(values), first, self.path) if self.weighted else None)
+                first += len(targets)
+
+    def _check(self, ids: np.ndarray, first: int) -> None:
+        bad = np.flatnonzero((ids < 0) | (ids >= self.nodes))
+        if bad.size:
+            where = f"arc {first + bad[0]}: node id {ids[bad[0]]}"
+            raise InputError(f"{self.path}: {where} is outside 0..{self.nodes - 1}")
+
+
+def _coo(path: Path) -> ArcStream:
+    """The arcs of a COO file. Its values are read once beforehand, in blocks, to learn whether all are 1."""
+    with Npz(path) as file:
+        headers = {key: file.header(key) for key in ("row", "col", "data")}
+        shape = file.array("shape")
+        if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape[0] != shape[1] or not shape[0] > 0:
+            raise InputError(f"{path}: the adjacency matrix has shape {shape.tolist()}; expected a square one")
+        lengths = [header.shape for header in headers.values()]
+        if (
+            len(lengths[0]) != 1
+            or len(set(lengths)) != 1
+            or any(headers[key].dtype.kind not in "iu" for key in ("row", "col"))
+        ):
+            found = ", ".join(f"{key} {header.shape} {header.dtype}" for key, header in headers.items())
+            raise InputError(f"{path}: expected row and col integers and as many values; found {found}")
+        weighted = any((block != 1).any() for block in file.blocks("data", CHUNK_ARCS))
+    nodes = int(shape[0])
+    return ArcStream(_Coo(path, nodes, weighted).read, nodes, weighted)
+
+
+def _with_data(arcs: ArcStream, path: Path) -> StreamedGraph:
+    """Node data of the Reddit kind."""
+    nodes = arcs.nodes
+    assert nodes is not None
+    with Npz(path) as file:
+        header = file.header("feature")
+        shape = header.shape
+        if len(shape) != 2 or shape[0] != nodes or not 1 <= shape[1] <= MOST_COLUMNS:
+            raise InputError(f"{path}: feature has shape {shape}; expected {nodes} rows, 1..{MOST_COLUMNS} columns")
+        labels, splits = _integers(file, "label", nodes), file.array("node_types")
+        check_splits(splits, nodes, f"{path}: node_types")
+
+    def read() -> Iterator[np.ndarray]:
+        lo = 0
+        with Npz(path) as file:
+            for block in file.blocks("feature", max(1, BLOCK_VALUES // shape[1])):
+                yield _finite(block, lo, path)
+                lo += len(block)
+
+    return StreamedGraph(arcs, FeatureStream(read, shape[1]), labels, splits.astype(np.uint8))

@@ -1,0 +1,196 @@
+"""RDF graphs in N-Triples, as typed arcs for relational models, parsed by Oxigraph.
+
+M. Schlichtkrull et al., "Modeling Relational Data with Graph Convolutional Networks", 2018 (R-GCN): AIFB, MUTAG, BGS,
+AM, with the splits of P. Ristoski, G. de Vries, H. Paulheim, "A Collection of Benchmark Datasets for Systematic
+Evaluations of Machine Learning on the Semantic Web", 2016.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyoxigraph
+
+from mgg.errors import InputError
+from mgg.graph.check import split_vector
+from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
+from mgg.graph.text import Block, blocks, lines
+
+SUFFIXES = (".nt", ".nt.gz")
+#: How the tables of labels begin: all labeled entities, those for training, those for testing.
+_COMPLETE, _TRAIN, _TEST = "completeDataset", "trainingSet", "testSet"
+
+
+@loader("rdf", *SUFFIXES)
+def load(path: Path) -> StreamedGraph:
+    """Read an N-Triples file (compressed or not), or a folder with one and, if there are any, tables of labels.
+
+    The nodes are the distinct subjects and objects, literals included, in the byte order of their N-Triples form; the R
+    relations are the distinct predicates in byte order. A triple (s, p, o) gives two arcs, as in R-GCN: s -> o of type
+    p and o -> s of type R + p, so AIFB's 29,043 triples of 45 relations are 58,086 arcs of 90 types. A triple that is
+    listed twice is delivered twice. There are no features.
+
+    ``completeDataset*.tsv`` names classes, ``trainingSet*.tsv`` and ``testSet*.tsv`` also the split. Their first line
+    names the columns: the class is the first ``label_...``, the entity is the one that is neither that nor ``id``.
+    Classes are numbered in the byte order of their names; entities in no table have none.
+
+    The names are in memory, and 12 bytes a triple.
+
+    Raises:
+        InputError: names the file and line that is no triple, or the table and line of an entity that is not in the
+            graph or has two classes.
+    """
+    file = _find(path)
+    graph = _Graph.read(file)
+    order, relation_order = _ranks(graph.entities), _ranks(graph.relations)
+    if not len(order):
+        raise InputError(f"{file}: holds no triple")
+    subjects, predicates, objects = (np.frombuffer(ids, np.int32) for ids in graph.triples)
+
+    def read() -> Iterator[Arcs]:
+        for lo in range(0, len(subjects), CHUNK_ARCS // 2):
+            part = slice(lo, lo + CHUNK_ARCS // 2)
+            s, p, o = order[subjects[part]], relation_order[predicates[part]], order[objects[part]]
+            types = np.concatenate([p, p + np.int32(len(relation_order))])
+            yield Arcs(np.concatenate([o, s]), np.concatenate([s, o]), types=types)
+
+    arcs = ArcStream(read, len(order), relations=2 * len(relation_order))
+    labels, splits, classes = _labels(file.parent, graph.entities, order) if path.is_dir() else (None, None, None)
+    return StreamedGraph(arcs, None, labels, splits, classes)
+
+
+def _find(path: Path) -> Path:
+    """``path`` itself, or the one N-Triples file below the folder."""
+    if not path.is_dir():
+        return path
+    found = [file for file in path.rglob("[!.]*") if file.name.lower().endswith(SUFFIXES) and file.is_file()]
+    if len(found) != 1:
+        raise InputError(f"{path}: expected one file that ends in {' or '.join(SUFFIXES)}, found {len(found)}")
+    return found[0]
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """Triples of numbers, given in the order in which the names appear.
+
+    Attributes:
+        entities: the number of each subject or object, by its N-Triples form.
+        relations: the number of each predicate.
+        triples: int32 subjects, predicates, objects.
+    """
+
+    entities: dict[str, int] = field(default_factory=dict)
+    relations: dict[str, int] = field(default_factory=dict)
+    triples: tuple[array, array, array] = field(default_factory=lambda: (array("i"), array("i"), array("i")))
+
+    @classmethod
+    def read(cls, file: Path) -> _Graph:
+        graph = cls()
+        for block in blocks(file):
+            graph.add(block)
+        return graph
+
+    def add(self, block: Block) -> None:
+        entities, relations = self.entities, self.relations
+        subjects, predicates, objects = self.triples
+        try:
+            for triple in _parsed(block.data):
+                subjects.append(entities.setdefault(str(triple.subject), len(entities)))
+                predicates.append(relations.setdefault(str(triple.predicate), len(relations)))
+                objects.append(entities.setdefault(str(triple.object), len(entities)))
+        except SyntaxError as error:
+            raise _misformed(block, error) from None
+
+
+def _misformed(block: Block, error: SyntaxError) -> InputError:
+    """The error that names the first line that cannot be parsed alone: the parser may name the one after it."""
+    line = block.first + (error.lineno or 1) - 1
+    for number, data in enumerate(block.data.split(b"\n"), block.first):
+        try:
+            deque(_parsed(data), maxlen=0)
+        except SyntaxError as alone:
+            line, error = number, alone
+            break
+    message = " ".join(str(error.msg).split())
+    return InputError(f"{block.file}: line {line}: no N-Triples statement: {message.partition(': ')[2] or message}")
+
+
+def _parsed(data: bytes) -> Iterator[pyoxigraph.Quad]:
+    """Lenient: names are not resolved here, so an IRI with a space, as old data sets have them, does no harm."""
+    return pyoxigraph.parse(data, format=pyoxigraph.RdfFormat.N_TRIPLES, lenient=True)
+
+
+def _ranks(names: dict[str, int]) -> np.ndarray:
+    """int32: the place of each name in byte order, which for UTF-8 is the order of code points."""
+    ranks = np.empty(len(names), np.int32)
+    ranks[[names[name] for name in sorted(names)]] = np.arange(len(names), dtype=np.int32)
+    return ranks
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table of labels: line, node and name of the class of each entity."""
+
+    file: Path
+    rows: list[tuple[int, int, str]]
+
+    @property
+    def nodes(self) -> np.ndarray:
+        return np.array([node for _, node, _ in self.rows], np.int64)
+
+
+def _labels(
+    folder: Path, entities: dict[str, int], order: np.ndarray
+) -> tuple[np.ndarray | None, np.ndarray | None, int | None]:
+    """Labels, splits and number of classes, as far as the folder's tables tell."""
+    tables = {}
+    for start in (_COMPLETE, _TRAIN, _TEST):
+        files = sorted(folder.glob(f"{start}*.tsv"))
+        if len(files) > 1:
+            raise InputError(f"{folder}: {len(files)} tables {start}*.tsv; leave the one to use")
+        if files:
+            tables[start] = _table(files[0], entities, order)
+    if not tables:
+        return None, None, None
+    splits = None
+    if _TRAIN in tables and _TEST in tables:
+        train, test = tables[_TRAIN], tables[_TEST]
+        splits = split_vector(len(order), str(test.file), train=train.nodes, test=test.nodes)
+    labels, classes = _classes(list(tables.values()), len(order))
+    return labels, splits, classes
+
+
+def _classes(tables: list[_Table], nodes: int) -> tuple[np.ndarray, int]:
+    """int32 [nodes]: what all tables say together; and the number of classes."""
+    names = sorted({name for table in tables for _, _, name in table.rows})
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = np.full(nodes, -1, np.int32)
+    for table in tables:
+        for line, node, name in table.rows:
+            if labels[node] not in (-1, numbers[name]):
+                raise InputError(f"{table.file}: line {line}: class {name}; before, it was {names[labels[node]]}")
+            labels[node] = numbers[name]
+    return labels, len(names)
+
+
+def _table(file: Path, entities: dict[str, int], order: np.ndarray) -> _Table:
+    numbered = [(number, line.split("\t")) for number, line in lines(file) if line.strip()]
+    header = numbered[0][1] if numbered else []
+    label = next((i for i, name in enumerate(header) if name.startswith("label_")), None)
+    keys = [i for i, name in enumerate(header) if name not in ("", "id") and not name.startswith("label_")]
+    if label is None or len(keys) != 1:
+        raise InputError(f"{file}: line 1: expected columns id, label_... and one more, found {', '.join(header)}")
+    rows = []
+    for number, row in numbered[1:]:
+        if len(row) != len(header) or not row[label]:
+            raise InputError(f"{file}: line {number}: expected {len(header)} fields with a class, found {len(row)}")
+        entity = entities.get(f"<{row[keys[0]]}>")
+        if entity is None:
+            raise InputError(f"{file}: line {number}: {row[keys[0]]} is not in the graph")
+        rows.append((number, int(order[entity]), row[label]))
+    return _Table(file, rows)

@@ -1,0 +1,209 @@
+import gzip
+
+import numpy as np
+import pytest
+from text_helpers import gz
+
+from mgg.errors import InputError
+from mgg.graph import text
+from mgg.graph.sources import find_loader, rdf
+
+TRIPLES = """\
+# people
+<urn:zoe> <urn:knows> <urn:adam> .
+<urn:adam> <urn:name> "Adam \\"\\u00e9\\" <x>"@en .
+
+_:b1 <urn:knows> <urn:zoe> . # blank nodes are entities too
+<urn:adam> <urn:age> "7"^^<urn:int> .
+<urn:adam> <urn:knows> <urn:adam> .
+<urn:zoe> <urn:knows> <urn:adam> .
+"""
+# In byte order: '"7"^^<urn:int>', '"Adam ...', '<urn:adam>', '<urn:zoe>', '_:b1'; age, knows, name.
+FORWARD = [(2, 3, 1), (1, 2, 2), (3, 4, 1), (0, 2, 0), (2, 2, 1), (2, 3, 1)]  # target, source, type
+BOTH = sorted(FORWARD + [(source, target, kind + 3) for target, source, kind in FORWARD])
+
+
+def write(folder, triples=TRIPLES, **tables):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tiny.nt").write_bytes(triples.encode() if isinstance(triples, str) else triples)
+    for name, rows in tables.items():
+        (folder / f"{name}.tsv").write_text(rows)
+    return folder
+
+
+def drain(path):
+    graph = find_loader("rdf")(path)
+    parts = list(graph.arcs.read())
+    assert all(len(p.targets) == len(p.sources) == len(p.types) <= rdf.CHUNK_ARCS for p in parts)
+    assert all(p.weights is None and p.types.dtype == np.int32 for p in parts)
+    return graph, np.concatenate([np.stack([p.targets, p.sources, p.types], axis=1) for p in parts])
+
+
+def test_published_counts(mirror):
+    graph, arcs = drain(mirror / "aifb")
+    assert (graph.arcs.nodes, graph.arcs.relations, len(arcs)) == (8285, 90, 58086)
+    assert graph.features is None
+    assert len(np.unique(arcs, axis=0)) == 58086
+    assert np.unique(arcs[:, :2]).tolist() == list(range(8285))
+    assert np.unique(arcs[:, 2]).tolist() == list(range(90))
+    forward, inverse = arcs[arcs[:, 2] < 45], arcs[arcs[:, 2] >= 45]
+    turned = inverse[:, [1, 0, 2]] - [0, 0, 45]
+    assert np.array_equal(np.unique(forward, axis=0), np.unique(turned, axis=0))
+    assert (arcs[:, 0] != arcs[:, 1]).all()
+    assert np.bincount(graph.splits).tolist() == [8109, 140, 0, 36]
+    assert (graph.classes, int((graph.labels >= 0).sum())) == (4, 176)
+    assert ((graph.labels >= 0) == (graph.splits > 0)).all()
+
+
+def test_aifb_is_what_its_text_says(mirror):
+    """The same numbers from plain splitting of the lines, which the names of AIFB allow."""
+    lines = gzip.decompress((mirror / "aifb" / "aifb_stripped.nt.gz").read_bytes()).decode().splitlines()
+    triples = [line.removesuffix(" .").split(" ", 2) for line in lines if line]
+    graph, arcs = drain(mirror / "aifb")
+    forward = arcs[arcs[:, 2] < 45]
+    relations = sorted({predicate for _, predicate, _ in triples})
+    assert [relations[kind] for kind in forward[:, 2]] == [predicate for _, predicate, _ in triples]
+    for ends, names in ((forward[:, 1], [s for s, _, _ in triples]), (forward[:, 0], [o for _, _, o in triples])):
+        assert len(set(zip(ends.tolist(), names, strict=True))) == len(set(names)) == len(np.unique(ends))
+    numbers = {subject: int(arc[1]) for (subject, _, _), arc in zip(triples, forward, strict=True)}
+    ordered = [numbers[name] for name in sorted(numbers, key=str.encode)]
+    assert ordered == sorted(ordered)
+    rows = [row.split("\t") for row in (mirror / "aifb" / "trainingSet.tsv").read_text().splitlines()[1:]]
+    classes = sorted({group for _, _, group in rows})
+    for person, _, group in rows:
+        node = numbers[f"<{person}>"]
+        assert (graph.splits[node], graph.labels[node]) == (1, classes.index(group))
+
+
+@pytest.mark.parametrize("chunk", [2**20, 4, 2])
+def test_by_hand(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(rdf, "CHUNK_ARCS", chunk)
+    for path in (write(tmp_path), tmp_path / "tiny.nt"):
+        graph, arcs = drain(path)
+        assert (graph.arcs.nodes, graph.arcs.relations) == (5, 6)
+        assert sorted(map(tuple, arcs.tolist())) == BOTH
+        assert graph.features is graph.labels is graph.splits is graph.classes is None
+        assert np.array_equal(np.concatenate([p.types for p in graph.arcs.read()]), arcs[:, 2])
+
+
+@pytest.mark.parametrize(
+    "triples",
+    [
+        TRIPLES.replace("\n", "\r\n"),
+        TRIPLES.replace("\n", "\n\n \t\n"),
+        TRIPLES.removesuffix("\n"),
+        TRIPLES.replace("\\u00e9", "é"),
+        gz(TRIPLES.encode()),
+        gz(TRIPLES.encode()[:60]) + gz(TRIPLES.encode()[60:]),
+    ],
+)
+def test_other_spellings_give_the_same_graph(tmp_path, triples):
+    _, arcs = drain(write(tmp_path, triples))
+    assert sorted(map(tuple, arcs.tolist())) == BOTH
+
+
+def test_order_of_lines_and_blocks_do_not_matter(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "BLOCK", 16)
+    _, arcs = drain(write(tmp_path, "\n".join(reversed(TRIPLES.splitlines()))))
+    assert sorted(map(tuple, arcs.tolist())) == BOTH
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("<urn:zoe> <urn:knows>", "line 5: no N-Triples statement: Unexpected end"),
+        ("<urn:zoe> <urn:knows> <urn:adam>", "line 5: no N-Triples statement"),
+        ("<urn:zoe> <urn:knows> <urn:adam> . <urn:adam> <urn:knows> <urn:zoe> .", "line 5: "),
+        ("<urn:zoe> <urn:knows> <urn:adam> <urn:graph> .", "line 5: "),
+        ("<urn:zoe> <urn:knows> 7 .", "line 5: "),
+        ("<urn:zoe> <urn:knows> <urn:adam .", "line 5: "),
+        ('<urn:zoe> <urn:name> "Zoe .', "line 5: "),
+        ('"Zoe" <urn:name> <urn:zoe> .', "line 5: "),
+        ("<urn:zoe> _:b <urn:zoe> .", "line 5: "),
+        ("zoe,knows,adam", "line 5: "),
+        ("@prefix a: <urn:a> .", "line 5: "),
+        (b'<urn:zoe> <urn:name> "\xff" .', "line 5: .*UTF-8"),
+        (b"\x00\x01\x02", "line 5: "),
+    ],
+)
+@pytest.mark.parametrize("block", [2**20, 16])
+def test_lines_that_are_no_triples_are_named(tmp_path, monkeypatch, line, message, block):
+    monkeypatch.setattr(text, "BLOCK", block)
+    lines = TRIPLES.encode().split(b"\n")
+    lines[4] = line.encode() if isinstance(line, str) else line
+    with pytest.raises(InputError, match=rf"tiny\.nt: {message}") as caught:
+        drain(write(tmp_path, b"\n".join(lines)))
+    assert "\n" not in str(caught.value)
+
+
+def test_truncated_gzip_is_named(tmp_path):
+    data = gz((TRIPLES * 50).encode())
+    for length in range(1, len(data), 7):
+        (tmp_path / "tiny.nt.gz").write_bytes(data[:length])
+        with pytest.raises(InputError, match=r"tiny\.nt\.gz: "):
+            drain(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"# nothing\n", gz(b"")])
+def test_a_file_without_triples_is_refused(tmp_path, content):
+    with pytest.raises(InputError, match=r"tiny\.nt: holds no triple"):
+        drain(write(tmp_path, content))
+
+
+COMPLETE = "id\tperson\tlabel_kind\n1\turn:zoe\tz\n2\turn:adam\ta\n"
+TRAIN = "person\tid\tlabel_kind\nurn:zoe\t1.0\tz\n"
+TEST = "person\tid\tlabel_kind\nurn:adam\t2.0\ta\n"
+
+
+def test_tables_give_labels_and_split(tmp_path):
+    graph, _ = drain(write(tmp_path, completeDataset=COMPLETE, trainingSet=TRAIN, testSet=TEST))
+    assert graph.labels.tolist() == [-1, -1, 0, 1, -1]
+    assert graph.splits.tolist() == [0, 0, 3, 1, 0]
+    assert graph.classes == 2
+
+
+def test_every_table_is_optional(tmp_path):
+    graph, _ = drain(write(tmp_path / "complete", completeDataset=COMPLETE))
+    assert (graph.labels.tolist(), graph.splits, graph.classes) == ([-1, -1, 0, 1, -1], None, 2)
+    tables = {"trainingSet(kind)": TRAIN.replace("\n", "\r\n"), "testSet(kind)": "\n" + TEST}
+    graph, _ = drain(write(tmp_path / "split", **tables))
+    assert graph.labels.tolist() == [-1, -1, 0, 1, -1]
+    assert graph.splits.tolist() == [0, 0, 3, 1, 0]
+    assert drain(tmp_path / "split" / "tiny.nt")[0].labels is None
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"trainingSet": TRAIN + "urn:eve\t3\tz\n"}, r"trainingSet\.tsv: line 3: urn:eve is not in the graph"),
+        ({"trainingSet": TRAIN + "urn:zoe\t3\ta\n"}, r"trainingSet\.tsv: line 3: class a; before, it was z"),
+        ({"trainingSet": TRAIN, "testSet": TRAIN}, r"testSet\.tsv: the test split names node 3, which is already"),
+        (
+            {"completeDataset": COMPLETE, "testSet": TEST.replace("\ta", "\tz")},
+            r"testSet\.tsv: line 2: class z; before",
+        ),
+        ({"trainingSet": TRAIN + "urn:adam\t3\n"}, r"trainingSet\.tsv: line 3: expected 3 fields"),
+        ({"trainingSet": TRAIN + "urn:adam\t3\t\n"}, r"trainingSet\.tsv: line 3: expected 3 fields with a class"),
+        ({"trainingSet": "person\tid\n"}, r"trainingSet\.tsv: line 1: expected columns"),
+        ({"trainingSet": "person\tbond\tlabel_kind\n"}, r"trainingSet\.tsv: line 1: expected columns"),
+        ({"testSet": ""}, r"testSet\.tsv: line 1: expected columns"),
+        ({"trainingSet(a)": TRAIN, "trainingSet(b)": TRAIN}, r"2 tables trainingSet\*\.tsv"),
+    ],
+)
+def test_tables_that_do_not_fit_are_named(tmp_path, tables, message):
+    with pytest.raises(InputError, match=message) as caught:
+        drain(write(tmp_path, **tables))
+    assert "\n" not in str(caught.value)
+
+
+def test_which_file_of_a_folder(tmp_path):
+    with pytest.raises(InputError, match=r"expected one file that ends in \.nt or \.nt\.gz, found 0"):
+        drain(tmp_path)
+    write(tmp_path / "inner", completeDataset=COMPLETE)
+    (tmp_path / ".hidden.nt").write_bytes(b"")
+    assert drain(tmp_path)[0].labels.tolist() == [-1, -1, 0, 1, -1]
+    (tmp_path / "other.nt.gz").write_bytes(b"")
+    with pytest.raises(InputError, match="found 2"):
+        drain(tmp_path)
+    with pytest.raises(InputError, match=r"nothing\.nt: cannot be read"):
+        drain(tmp_path / "nothing.nt")

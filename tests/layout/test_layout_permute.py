@@ -1,0 +1,81 @@
+"""Layouts of partitions that move nodes."""
+
+import numpy as np
+import pytest
+from support.graphs import awkward_graphs, make_layout, matrix, random_csr
+from test_layout_split import put_together
+
+from mgg import layout, partition
+from mgg.errors import InputError
+from mgg.layout import nodes
+from mgg.layout.permute import inverse, permuted
+
+GRAPHS = awkward_graphs()
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_permuted_is_the_matrix_with_rows_and_columns_moved(name):
+    csr = GRAPHS[name]
+    order = np.random.default_rng(0).permutation(csr.rows).astype(np.int32)
+    found = permuted(csr, order)
+    at = inverse(order)
+    assert np.array_equal(order[at], np.arange(csr.rows))
+    assert (matrix(found) != matrix(csr)[at][:, at]).nnz == 0
+    rows = np.repeat(np.arange(csr.rows), np.diff(found.indptr))
+    assert np.all(np.diff(rows * csr.rows + found.indices) > 0), "columns ascend in each row"
+    assert found.indices.dtype == csr.indices.dtype
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("pes", [2, 5])
+def test_both_products_are_those_of_the_permuted_graph(name, pes, tmp_path):
+    csr = GRAPHS[name]
+    folder = make_layout(tmp_path, csr, pes, scheme="metis")
+    parts = [layout.load(folder, pe) for pe in range(pes)]
+    at = np.concatenate([part.source_ids for part in parts])
+    moved = matrix(csr)[at][:, at]
+    for direction, whole in (("forward", moved), ("transpose", moved.T.tocsr())):
+        assert (put_together([part.product(direction) for part in parts], parts[0].bounds) != whole).nnz == 0
+
+
+@pytest.mark.parametrize("scheme", partition.schemes())
+def test_node_data_follow_their_nodes(scheme, tmp_path, monkeypatch):
+    monkeypatch.setattr(nodes, "FEATURE_BYTES", 4 * 5 * 7)  # blocks of 7 nodes
+    rng = np.random.default_rng(0)
+    data = {
+        "features": rng.random((120, 5)).astype(np.float32),
+        "labels": rng.integers(0, 4, 120).astype(np.int32),
+        "splits": rng.integers(0, 4, 120).astype(np.uint8),
+    }
+    folder = make_layout(tmp_path, random_csr(120, 900, weighted=True), 3, scheme=scheme, **data)
+    order = partition.load_order(tmp_path / "partition-3", partition.load(tmp_path / "partition-3"))
+    at = np.arange(120) if order is None else inverse(order)
+    for pe in range(3):
+        part = layout.load(folder, pe)
+        mine = at[part.lo : part.hi]
+        assert np.array_equal(part.source_ids, mine)
+        for name, values in data.items():
+            assert np.array_equal(getattr(part, name), values[mine])
+        assert np.array_equal(part.node_ids, np.arange(part.lo, part.hi))
+        assert (folder / f"pe-{pe:04d}" / "nodes.npy").exists() == (scheme == "metis")
+        assert not (folder / f"pe-{pe:04d}" / "ids.npy").exists()
+
+
+def test_halos_are_those_of_the_quality(tmp_path):
+    folder = make_layout(tmp_path, random_csr(300, 2500), 4, scheme="metis")
+    quality = partition.load(tmp_path / "partition-4").quality
+    manifest = layout.read_manifest(folder)
+    assert manifest.forward.halo_rows == quality.halo_rows_per_pe
+    assert manifest.forward.remote_arcs == quality.edge_cut_per_pe
+    assert manifest.forward.arcs == quality.arcs_per_pe
+    pairs = [np.diff(layout.load(folder, pe).forward.halo_ptr).tolist() for pe in range(4)]
+    assert pairs == quality.halo_rows_per_pair
+
+
+def test_an_altered_order_is_refused_and_nothing_is_written(tmp_path):
+    make_layout(tmp_path, random_csr(120, 900), 3, scheme="metis")
+    order = tmp_path / "partition-3" / "order.npy"
+    order.write_bytes(order.read_bytes()[:-4])
+    with pytest.raises(InputError, match=r"order\.npy: truncated or altered"):
+        layout.build(tmp_path / "graph", tmp_path / "partition-3", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

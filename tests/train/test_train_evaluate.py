@@ -1,0 +1,94 @@
+"""Scores of a finished run, ours and OGB's."""
+
+import importlib.util
+import sys
+import types
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from support.graphs import make_layout, planted
+from support.train_program import run
+
+from mgg import layout
+from mgg.errors import InputError, MachineError
+from mgg.record import read_run
+from mgg.train.evaluate import evaluate
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run, and its record."""
+    csr, data = planted()
+    here = tmp_path_factory.mktemp("evaluate")
+    folder = make_layout(here, csr, 1, **data)
+    run("simulated", folder=folder, pes=1, model="gcn", technique="halo", epochs=20, out=here / "run")
+    assert layout.read_manifest(folder).pes == 1
+    return here / "run", read_run(here / "run")[0]
+
+
+@pytest.fixture
+def ogb_run(finished, tmp_path):
+    """The same run under a name of OGB's, as good as its 40 classes allow."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for path in finished[0].iterdir():
+        text = path.read_bytes()
+        (folder / path.name).write_bytes(text.replace(b'"dataset": "test"', b'"dataset": "ogbn-arxiv"'))
+    assert read_run(folder)[0].dataset == "ogbn-arxiv"
+    return folder
+
+
+def test_the_scores_are_those_of_the_record(finished):
+    folder, record = finished
+    found = evaluate(folder)
+    assert (found["judge"], found["metric"]) == ("mgg", "acc")
+    assert found["test"] == pytest.approx(record.test_accuracy, abs=1e-12)
+    assert found["validation"] == pytest.approx(record.validation_accuracy, abs=1e-12)
+
+
+def test_ogb_data_sets_go_to_its_evaluator(ogb_run, monkeypatch):
+    calls = []
+
+    class Evaluator:
+        def __init__(self, name):
+            self.name, self.eval_metric = name, "acc"
+
+        def eval(self, given):
+            calls.append(given)
+            assert given["y_true"].shape == given["y_pred"].shape == (len(given["y_true"]), 1)
+            return {"acc": 0.25}
+
+    package = types.ModuleType("ogb")
+    package.nodeproppred = types.ModuleType("ogb.nodeproppred")
+    package.nodeproppred.Evaluator = Evaluator
+    monkeypatch.setitem(sys.modules, "ogb", package)
+    monkeypatch.setitem(sys.modules, "ogb.nodeproppred", package.nodeproppred)
+    found = evaluate(ogb_run)
+    assert (found["judge"], found["train"], found["test"]) == ("ogb", 0.25, 0.25)
+    table = pyarrow.parquet.read_table(ogb_run / "predictions.parquet")
+    split, label = (table.column(name).to_numpy() for name in ("split", "label"))
+    assert [len(call["y_true"]) for call in calls] == [np.sum((split == k) & (label >= 0)) for k in (1, 2, 3)]
+
+
+def test_without_ogb_the_message_says_how_to_get_it(ogb_run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ogb", None)
+    monkeypatch.setitem(sys.modules, "ogb.nodeproppred", None)
+    with pytest.raises(MachineError, match=r"pip install 'mgg\[ogb\]'"):
+        evaluate(ogb_run)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="the package ogb (extra: ogb) is not installed")
+def test_the_real_evaluator_agrees(finished, ogb_run):
+    ours, theirs = evaluate(finished[0]), evaluate(ogb_run)
+    assert theirs["judge"] == "ogb"
+    for split in ("train", "validation", "test"):
+        assert theirs[split] == pytest.approx(ours[split], abs=1e-12)
+
+
+def test_damaged_predictions(finished, tmp_path):
+    for path in finished[0].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "predictions.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=r"predictions\.parquet: not readable"):
+        evaluate(tmp_path)

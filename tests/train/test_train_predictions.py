@@ -1,0 +1,128 @@
+"""predictions.parquet: the best weights' classes, under the source's ids whatever the order and partition."""
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from support.graphs import make_layout, planted
+from support.ranks import mpiexec
+from support.train_program import assert_close, gradients, run
+
+from mgg import layout
+from mgg.graph import manifest as manifests
+from mgg.graph.csr import from_arcs, row_ids
+from mgg.graph.nodes import write_column
+from mgg.graph.store import Graph
+from mgg.train import predictions
+
+OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 40}
+SPLITS = {"train": 1, "validation": 2, "test": 3}
+
+
+def reordered(csr, data, order):
+    """The same graph with node v numbered ``order[v]``."""
+    moved = {name: np.empty_like(values) for name, values in data.items()}
+    for name, values in data.items():
+        moved[name][order] = values
+    return from_arcs(order[row_ids(csr)], order[csr.indices], n=csr.rows), moved
+
+
+def give_ids(folder, ids):
+    """Add to a graph folder what its source calls each node."""
+    facts = Graph.open(folder).manifest
+    parts = dict(write_column(folder, "ids", [ids]))
+    manifests.save(folder, facts.model_copy(update={"shards": {**facts.shards, **parts}}))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Layouts of one graph: split where it is, permuted by METIS, renumbered before, and both."""
+    csr, data = planted()
+    order = np.random.default_rng(5).permutation(csr.rows)
+    here = {name: tmp_path_factory.mktemp(name) for name in ("natural", "renumbered")}
+    found = {"natural": make_layout(here["natural"], csr, 1, **data)}
+    found["metis"] = make_layout(here["natural"], csr, 4, scheme="metis", **data)
+    moved, moved_data = reordered(csr, data, order)
+    make_layout(here["renumbered"], moved, 2, **moved_data)
+    ids = np.empty(csr.rows, np.int64)
+    ids[order] = np.arange(csr.rows)
+    give_ids(here["renumbered"] / "graph", ids)
+    found["renumbered"] = make_layout(here["renumbered"], moved, 2, scheme="edge_balanced")
+    found["both"] = make_layout(here["renumbered"], moved, 3, scheme="metis")
+    return found
+
+
+PES = {"natural": 1, "metis": 4, "renumbered": 2, "both": 3}
+
+
+def table(folder):
+    return pyarrow.parquet.read_table(folder / "predictions.parquet")
+
+
+@pytest.mark.parametrize("name", PES)
+def test_scores_of_the_predictions_are_those_of_the_record(name, folders, tmp_path):
+    _, data = planted()
+    record = run("simulated", folders[name], PES[name], out=tmp_path / "run", **OPTIONS)[0].record
+    found = table(tmp_path / "run")
+    assert found.schema.equals(predictions.SCHEMA)
+    assert found["node"].to_pylist() == list(range(len(data["labels"])))
+    # By the source's ids, against the source's own labels and splits.
+    assert np.array_equal(found["label"], data["labels"])
+    assert np.array_equal(found["split"], data["splits"])
+    right = found["prediction"].to_numpy() == data["labels"]
+    for split, code in SPLITS.items():
+        assert right[data["splits"] == code].mean() == pytest.approx(getattr(record, f"{split}_accuracy"), abs=1e-12)
+    assert record.test_accuracy > 0.3  # ten classes: an order mixed up would give 0.1
+
+
+@pytest.mark.parametrize("name", ["metis", "renumbered", "both"])
+@pytest.mark.parametrize("model", ["gcn", "gin"])
+def test_loss_and_gradients_do_not_depend_on_order_and_partition(model, name, folders):
+    """Dropout included: its random numbers belong to the source's nodes."""
+    options = {"model": model, "technique": "halo", "settings": {"hidden": 16}, "epoch": 5}
+    expected = gradients("simulated", folders["natural"], 1, **options)[0]
+    for found in gradients("simulated", folders[name], PES[name], **options):
+        assert_close(found, expected)
+
+
+def test_predictions_do_not_depend_on_order_and_partition(folders, tmp_path):
+    tables = {}
+    for name, pes in PES.items():
+        run("simulated", folders[name], pes, out=tmp_path / name, **OPTIONS)
+        tables[name] = table(tmp_path / name)
+    assert all(found.equals(tables["natural"]) for found in tables.values())
+
+
+def test_a_layout_says_where_its_rows_come_from(folders):
+    csr, data = planted()
+    for name, pes in PES.items():
+        parts = [layout.load(folders[name], pe) for pe in range(pes)]
+        ids = np.concatenate([part.source_ids for part in parts])
+        assert np.array_equal(np.sort(ids), np.arange(csr.rows))
+        assert np.array_equal(np.concatenate([part.features for part in parts]), data["features"][ids])
+        assert (parts[0].graph_nodes is not None) == (name in ("metis", "both"))
+
+
+def test_blocks_and_large_ids_arrive_whole(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(predictions, "BLOCK", 7)
+    run("simulated", folders["both"], 3, out=tmp_path / "run", **OPTIONS)
+    assert table(tmp_path / "run")["node"].to_pylist() == list(range(len(planted()[1]["labels"])))
+
+
+def test_ids_beyond_32_bits(tmp_path):
+    csr, data = planted()
+    make_layout(tmp_path, csr, 2, **data)
+    ids = (np.arange(csr.rows, dtype=np.int64)[::-1] << 40) + 5
+    give_ids(tmp_path / "graph", ids)
+    run("simulated", make_layout(tmp_path, csr, 2), 2, out=tmp_path / "run", **OPTIONS)
+    found = table(tmp_path / "run")
+    assert np.array_equal(found["node"], ids[::-1])
+    assert np.array_equal(found["label"], data["labels"][::-1])
+
+
+@pytest.mark.mpi
+def test_ranks_predict_what_threads_predict(folders, tmp_path):
+    run("simulated", folders["both"], 3, out=tmp_path / "threads", **OPTIONS)
+    arguments = ["train", str(folders["both"]), "--model", "gcn", "--epochs", str(OPTIONS["epochs"])]
+    done = mpiexec(3, ["-m", "mgg.cli", *arguments, "--out", str(tmp_path / "ranks")])
+    assert done.returncode == 0, done.stderr
+    assert table(tmp_path / "ranks").equals(table(tmp_path / "threads"))
