@@ -49,7 +49,7 @@ def build(
     memory = memory or Memory()
     find_order(order)
     refuse_foreign(Path(out), KIND)
-    with opened(source, loader) as given, replace_folder(out, KIND) as folder:
+    with replace_folder(out, KIND) as folder, opened(source, folder / SCRATCH / "raw", loader) as given:
         plain = order == "natural"
         if plain or given.made is None or symmetrize:
             target = folder if plain else _subfolder(folder / SCRATCH, "natural")
@@ -60,7 +60,7 @@ def build(
         if not plain:
             natural = Graph.open(target) if given.made is None or symmetrize else given.made
             manifest = _reorder(natural, folder, order, memory)
-            shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return manifest
 
 
@@ -74,8 +74,10 @@ def scatter(
 ) -> scattering.Buckets:
     """Step 1 of :func:`build` alone: read ``source`` and spool its arcs by row range into the folder ``out``."""
     refuse_foreign(Path(out), scattering.KIND)
-    with opened(source, loader) as given, replace_folder(out, scattering.KIND) as folder:
-        return _scatter(given, folder, memory or Memory(), symmetrize).facts
+    with replace_folder(out, scattering.KIND) as folder, opened(source, folder / SCRATCH / "raw", loader) as given:
+        facts = _scatter(given, folder, memory or Memory(), symmetrize).facts
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+    return facts
 
 
 def shard(buckets: str | Path, out: str | Path, *, number: int, of: int, memory: Memory | None = None) -> Shards:
@@ -113,8 +115,6 @@ def _steps(folder: Path, scatter: Callable[[Path], scattering.Scattered], memory
     external.shard(scattered, sorted_rows, memory)
     manifest = external.gather(scattered, [sorted_rows], folder)
     shutil.rmtree(scratch)
-    if not any((folder / SCRATCH).iterdir()):
-        (folder / SCRATCH).rmdir()
     return manifest
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -81,22 +81,25 @@ class Source:
 
 
 @contextmanager
-def opened(source: str | Path, loader: str | None = None) -> Iterator[Source]:
+def opened(source: str | Path, scratch: Path, loader: str | None = None) -> Iterator[Source]:
     """Open SOURCE for reading.
 
     Args:
         source: the name of a data set (a string), or a file or folder; a folder that ``mgg retrieve`` or ``mgg graph``
             made says itself how it is read, and so does a file with a well-known suffix; anything else needs
             ``loader``. Write ``./NAME`` for a folder called like a data set.
+        scratch: a folder that does not exist; gets the raw files of a data set that is named, and goes in the end.
         loader: which reader to use.
 
     Raises:
         InputError: unknown name (with the nearest ones), or files that are not what the loader expects.
     """
     if isinstance(source, str) and source in catalog():
-        with tempfile.TemporaryDirectory(prefix="mgg-") as scratch:
-            retrieve(source, Path(scratch) / source)
-            yield _raw(Path(scratch) / source, loader)
+        try:
+            retrieve(source, scratch)
+            yield _raw(scratch, loader)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
         return
     path = Path(source)
     if not path.exists():
