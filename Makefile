@@ -10,12 +10,13 @@ TIED := exec $(shell command -v setpriv >/dev/null && echo setpriv --pdeathsig K
 WORKERS ?= 2
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo test lint schema constraints clean distclean runtime-environment dev-environment
+.PHONY: help demo test lint kernels schema constraints clean distclean runtime-environment dev-environment
 
 help:
 	@echo "make demo         set up, then take small graphs through every stage: results/report/index.html"
 	@echo "make test         set up, then run the tests (WORKERS=2 at once)"
 	@echo "make lint         set up, then run every linter"
+	@echo "make kernels      set up, then compile every CUDA kernel for all architectures (needs nvcc, no GPU)"
 	@echo "make schema       write workflow/schemas/config.schema.yaml anew from mgg/config.py"
 	@echo "make constraints  resolve constraints.txt anew from pyproject.toml"
 	@echo "make clean        remove results and caches;  make distclean: the environment too"
@@ -35,6 +36,9 @@ lint: dev-environment
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 	pre-commit validate-config
+
+kernels: runtime-environment
+	@$(TIED) python -m mgg.kernel.compile
 
 schema: dev-environment
 	python workflow/schemas/generate.py

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 import yaml
@@ -23,6 +23,7 @@ _GRAPH = config.GraphConfig()
 _DATASET = config.DatasetConfig()
 _AGGREGATE = config.AggregateConfig()
 _TRAIN = config.TrainConfig()
+_BACKENDS = get_args(config.Backend)
 
 
 class _CommaList(click.ParamType):
@@ -298,9 +299,7 @@ def layout(graph: Path, part: Path, out: Path, as_json: bool, debug: bool) -> No
 @click.option("--dtype", type=click.Choice(["fp32"]), default="fp32", show_default=True, help="type of the embeddings")
 @click.option("--transpose", is_flag=True, help="the transposed (backward) product")
 @click.option("--set", "assignments", multiple=True, metavar="[TECHNIQUE.]KEY=VALUE", help="option of a technique")
-@click.option(
-    "--backend", type=click.Choice(["auto", "simulated", "mpi"]), default=_AGGREGATE.backend, show_default=True
-)
+@click.option("--backend", type=click.Choice(_BACKENDS), default=_AGGREGATE.backend, show_default=True)
 @click.option("--warmup", type=click.IntRange(0), default=_AGGREGATE.warmup, show_default=True, help="untimed products")
 @click.option(
     "--iterations", type=click.IntRange(1), default=_AGGREGATE.iterations, show_default=True, help="timed ones"
@@ -354,7 +353,7 @@ def aggregate(
 @click.argument("layout", type=_FOLDER)
 @click.option("--model", required=True, help="model, for example gcn")
 @click.option("--technique", default="halo", show_default=True, help="aggregation technique")
-@click.option("--backend", type=click.Choice(["auto", "simulated", "mpi"]), default=_TRAIN.backend, show_default=True)
+@click.option("--backend", type=click.Choice(_BACKENDS), default=_TRAIN.backend, show_default=True)
 @click.option("--dtype", type=click.Choice(["fp32"]), default="fp32", show_default=True, help="type of the embeddings")
 @click.option(
     "--epochs", type=click.IntRange(1), default=_TRAIN.epochs, show_default=True, help="passes over the graph"

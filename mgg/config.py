@@ -18,7 +18,7 @@ Pes = Annotated[int, Field(ge=1, le=4096, description="processing elements (one 
 MAX_DIM = 65536
 Dim = Annotated[int, Field(ge=1, le=MAX_DIM, description="embedding columns")]
 Scalar = bool | int | float | str
-Backend = Literal["auto", "simulated", "mpi"]
+Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
 
 
 class Section(BaseModel):
@@ -84,7 +84,9 @@ class AggregateConfig(Section):
     dtype: Literal["fp32"] = Field("fp32", description="type of the embeddings")
     transpose: bool = Field(False, description="time the transposed (backward) product instead of the forward one")
     backend: Backend = Field(
-        "auto", description="auto: mpi for ranks of mpiexec or srun and for one PE, else simulated"
+        "auto",
+        description="nvshmem: GPUs; mpi: CPU ranks; simulated: threads; auto: ranks of mpiexec or srun and one PE take"
+        " nvshmem where there is a GPU for each, else mpi; several PEs without a launcher are simulated",
     )
     warmup: int = Field(5, ge=0, description="products before the timed ones")
     iterations: int = Field(20, ge=1, description="timed products")
@@ -108,7 +110,9 @@ class TrainConfig(Section):
     )
     epochs: int = Field(200, ge=1, description="passes over the graph")
     backend: Backend = Field(
-        "auto", description="auto: mpi for ranks of mpiexec or srun and for one PE, else simulated"
+        "auto",
+        description="nvshmem: GPUs; mpi: CPU ranks; simulated: threads; auto: ranks of mpiexec or srun and one PE take"
+        " nvshmem where there is a GPU for each, else mpi; several PEs without a launcher are simulated",
     )
     checkpoint_every: float = Field(60, gt=0, description="seconds between checkpoints")
     settings: dict[Name, dict[Name, Scalar]] = Field(

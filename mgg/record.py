@@ -278,7 +278,8 @@ def _cpu_model() -> str:
 def these_versions() -> dict[str, str]:
     """Versions of MGG, Python and the installed libraries that compute or communicate."""
     versions = {"python": ".".join(str(part) for part in sys.version_info[:3])}
-    for name in ("mgg", "numpy", "scipy", "numba", "pyarrow", "mpi4py", "mpich"):
+    libraries = ("mgg", "numpy", "scipy", "numba", "pyarrow", "mpi4py", "mpich")
+    for name in (*libraries, "cupy-cuda13x", "nvshmem4py-cu13", "nvidia-nvshmem-cu13"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

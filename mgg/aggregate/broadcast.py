@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from mgg.aggregate.owners import by_owner
-from mgg.aggregate.plan import Plan
-from mgg.backend.api import SymmetricArray
+from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.backend.api import Array, SymmetricArray
 
 
 class Broadcast(Plan):
@@ -19,10 +19,10 @@ class Broadcast(Plan):
 
     def __init__(self, *args: Any):
         super().__init__(*args)
-        self._parts = by_owner(self.product, halo_columns=False)
-        self._stage = np.empty(self._max_rows * self.max_dim, np.float32)
+        self._parts = [uploaded_csr(self.world, part) for part in by_owner(self.host, halo_columns=False)]
+        self._stage = self.world.xp.empty(self._max_rows * self.max_dim, np.float32)
 
-    def _aggregate(self, source: SymmetricArray, out: np.ndarray) -> None:
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         dim, operators = out.shape[1], self.world.operators
         local, spmm = self.product.local, operators.spmm_rows
         sums = self.accumulator(dim) if self.world.size > 1 else out
@@ -30,9 +30,9 @@ class Broadcast(Plan):
         for root, part in enumerate(self._parts):
             rows = int(self.layout.bounds[root + 1] - self.layout.bounds[root])
             if root == self.world.rank:
-                self.world.broadcast(source.local[:rows], root)
+                self.world.broadcast(source.local[:rows], root, source)
                 continue
             stage = self._stage[: rows * dim].reshape(rows, dim)
-            self.world.broadcast(stage, root)
+            self.world.broadcast(stage, root, source)
             spmm(part.indptr, part.indices, part.weights, stage, sums, True)
         operators.finish(sums, out)

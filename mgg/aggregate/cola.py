@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from mgg.aggregate.plan import Plan
-from mgg.backend.api import SymmetricArray
+from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.backend.api import Array, SymmetricArray
 from mgg.layout.split import transposed
 
-#: Fetched rows are kept on chip (algorithm 1, line 18): on a CPU, what fits its second-level cache.
-BUFFER_BYTES = 256 * 1024
+#: Fetched rows are kept on chip (algorithm 1, line 18): what fits the second-level cache of a core, of a GPU.
+CPU_BUFFER_BYTES = 256 * 1024
+GPU_BUFFER_BYTES = 32 * 1024 * 1024
 
 
 class Cola(Plan):
@@ -22,17 +23,19 @@ class Cola(Plan):
 
     def __init__(self, *args: Any):
         super().__init__(*args)
-        self._columns = transposed(self.product.remote).csr
+        columns = transposed(self.host.remote).csr
+        self._colptr, self._columns = columns.indptr, uploaded_csr(self.world, columns)
+        self._buffer_bytes = GPU_BUFFER_BYTES if self.world.gpu else CPU_BUFFER_BYTES
 
-    def _aggregate(self, source: SymmetricArray, out: np.ndarray) -> None:
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         operators, local = self.world.operators, self.product.local
         dim = out.shape[1]
-        acc = self.accumulator(dim) if self.product.halo else out
+        acc = self.accumulator(dim) if self.host.halo else out
         operators.spmm_rows(local.indptr, local.indices, local.weights, source.local, acc, False)
-        batch = max(1, BUFFER_BYTES // (4 * dim))
-        buffer = np.empty((batch, dim), np.float32)
+        batch = max(1, min(self._buffer_bytes // (4 * dim), self.host.halo))
+        buffer = self.world.xp.empty((batch, dim), np.float32)
         for pe in range(self.world.size):
-            first, last = int(self.product.halo_ptr[pe]), int(self.product.halo_ptr[pe + 1])
+            first, last = int(self.host.halo_ptr[pe]), int(self.host.halo_ptr[pe + 1])
             for start in range(first, last, batch):
                 stop = min(start + batch, last)
                 fetched = buffer[: stop - start]
@@ -40,10 +43,10 @@ class Cola(Plan):
                 self._spread(start, stop, fetched, acc)
         operators.finish(acc, out)
 
-    def _spread(self, start: int, stop: int, fetched: np.ndarray, acc: np.ndarray) -> None:
+    def _spread(self, start: int, stop: int, fetched: Array, acc: Array) -> None:
         """Add the columns start..stop, whose rows have been fetched, to the output rows that need them."""
         columns = self._columns
-        arcs = slice(columns.indptr[start], columns.indptr[stop])
+        arcs = slice(int(self._colptr[start]), int(self._colptr[stop]))
         weights = None if columns.weights is None else columns.weights[arcs]
         colptr = columns.indptr[start : stop + 1]
         self.world.operators.spmm_columns(colptr, columns.indices[arcs], weights, fetched, acc)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from mgg.aggregate.owners import by_owner
-from mgg.aggregate.plan import Plan
-from mgg.backend.api import SymmetricArray
+from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.backend.api import Array, SymmetricArray
 
 
 class Halo(Plan):
@@ -21,13 +21,14 @@ class Halo(Plan):
 
     def __init__(self, *args: Any):
         super().__init__(*args)
-        self._parts = by_owner(self.product, halo_columns=True)
-        largest = max(self.world.gather(self.product.halo))
+        self._parts = [uploaded_csr(self.world, part) for part in by_owner(self.host, halo_columns=True)]
+        largest = max(self.world.gather(self.host.halo))
         self._halo = self.world.symmetric(largest * self.max_dim)
         self._halo_rows = largest
-        self._packed = np.empty(int(np.diff(self.product.send_ptr).max()) * self.max_dim, np.float32)
+        self._sends = [self.world.upload(self.host.sends_to(pe)) for pe in range(self.world.size)]
+        self._packed = self.world.xp.empty(max(map(len, self._sends)) * self.max_dim, np.float32)
 
-    def _aggregate(self, source: SymmetricArray, out: np.ndarray) -> None:
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         dim, rank, size = out.shape[1], self.world.rank, self.world.size
         local, spmm = self.product.local, self.world.operators.spmm_rows
         sums = self.accumulator(dim) if size > 1 else out
@@ -40,16 +41,17 @@ class Halo(Plan):
             owner = (rank - step) % size
             self.world.wait_signal(owner)
             part = self._parts[owner]
-            arrived = halo.local[self.product.halo_ptr[owner] : self.product.halo_ptr[owner + 1]]
+            first, last = (int(position) for position in self.host.halo_ptr[owner : owner + 2])
+            arrived = halo.local[first:last]
             spmm(part.indptr, part.indices, part.weights, arrived, sums, True)
         self.world.operators.finish(sums, out)
 
     def _push(self, source: SymmetricArray, halo: SymmetricArray, pe: int) -> None:
-        rows = self.product.sends_to(pe)
+        rows = self._sends[pe]
         packed = self._packed[: len(rows) * halo.local.shape[1]].reshape(len(rows), -1) if len(rows) else None
         if packed is not None:
             self.world.operators.gather_rows(source.local, rows, packed)
-            self.world.put_rows(halo, pe, int(self.product.send_first[pe]), packed)
+            self.world.put_rows(halo, pe, int(self.host.send_first[pe]), packed)
         self.world.signal(pe)
 
     def close(self) -> None:

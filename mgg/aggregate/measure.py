@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,7 +40,7 @@ def measure(
     plan = prepare(technique, world, layout, direction, max(dims), options)
     records = []
     for dim in dims:
-        plan.input(dim)[:] = oracle.embeddings(layout.node_ids, dim)
+        plan.input(dim)[:] = world.upload(oracle.embeddings(layout.node_ids, dim))
         error = _checked(world, layout, plan, direction, dim) if check else None
         seconds, moved = _timed(world, plan, dim, warmup, iterations)
         records.append(_record(world, layout, plan, direction, dim, error, seconds, moved, warmup))
@@ -50,7 +49,7 @@ def measure(
 
 
 def _checked(world: World, layout: PeLayout, plan: Plan, direction: str, dim: int) -> float:
-    errors = world.gather(oracle.relative_error(layout, direction, plan(dim)))
+    errors = world.gather(oracle.relative_error(layout, direction, world.download(plan(dim))))
     worst = max(errors)
     if worst > oracle.TOLERANCE["fp32"]:
         raise CheckError(
@@ -62,15 +61,16 @@ def _checked(world: World, layout: PeLayout, plan: Plan, direction: str, dim: in
 
 def _timed(world: World, plan: Plan, dim: int, warmup: int, iterations: int) -> tuple[list[float], list[int]]:
     """Seconds of each product on the slowest PE, and the bytes each PE moved in one product."""
-    out = np.empty((plan.layout.rows, dim), np.float32)
+    out = world.xp.empty((plan.layout.rows, dim), np.float32)
+    clock = world.clock()
     for _ in range(warmup):
         plan(dim, out)
     mine, before = [], world.counters.embeddings()
     for _ in range(iterations):
         world.barrier()
-        start = time.perf_counter()
+        clock.start()
         plan(dim, out)
-        mine.append(time.perf_counter() - start)
+        mine.append(clock.stop())
     moved = (world.counters.embeddings() - before) // iterations
     slowest = np.max(world.gather(mine), axis=0)
     return slowest.tolist(), world.gather(moved)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from mgg.backend import World
-from mgg.backend.api import SymmetricArray
-from mgg.layout import PeLayout
+from mgg.backend.api import Array, SymmetricArray
+from mgg.graph.csr import Csr
+from mgg.layout import PeLayout, Product
 
 
 class TechniqueOptions(BaseModel):
@@ -28,6 +30,8 @@ class Plan(ABC):
     Attributes:
         name: config value of the technique.
         deterministic: the same inputs and P give the same bits.
+        host: the product's arrays as the layout has them; plans are worked out from these.
+        product: the same arrays on the PE's device, for the operators; the map of transposed arcs stays behind.
     """
 
     name: ClassVar[str]
@@ -38,36 +42,37 @@ class Plan(ABC):
 
     def __init__(self, world: World, layout: PeLayout, direction: str, max_dim: int, options: TechniqueOptions):
         self.world = world
-        self.product = layout.product(direction)
+        self.host = layout.product(direction)
+        self.product = uploaded_product(world, self.host)
         self.layout = layout
         self.max_dim = max_dim
         self.options = options
         # Every PE allocates as many rows as the largest one, because symmetric arrays have one size.
         self._max_rows = int(np.diff(layout.bounds).max())
         self._input = world.symmetric(self._max_rows * max_dim)
-        self._sums: np.ndarray | None = None
+        self._sums: Array | None = None
 
-    def input(self, dim: int) -> np.ndarray:
-        """This PE's rows of the symmetric input, float32 [rows, dim]: write B here before calling the plan.
+    def input(self, dim: int) -> Array:
+        """This PE's rows of the symmetric input on its device, float32 [rows, dim]: write B here before the call.
 
         Raises:
             ValueError: ``dim`` is not in 1..max_dim.
         """
         return self._input_view(dim).local[: self.layout.rows]
 
-    def __call__(self, dim: int, out: np.ndarray | None = None) -> np.ndarray:
+    def __call__(self, dim: int, out: Array | None = None) -> Array:
         """Aggregate (collective).
 
         Args:
             dim: embedding columns, as in ``input``; the same on every PE.
-            out: float32 [rows, dim] to write into; a new array without it.
+            out: float32 [rows, dim] on the PE's device to write into; a new array without it.
 
         Returns:
-            This PE's rows of A B (forward) or A^T B (transpose), float32 [rows, dim].
+            This PE's rows of A B (forward) or A^T B (transpose), float32 [rows, dim], on its device.
         """
         source = self._input_view(dim)
         if out is None:
-            out = np.empty((self.layout.rows, dim), np.float32)
+            out = self.world.xp.empty((self.layout.rows, dim), np.float32)
         if self.reads_inputs:
             self.world.barrier()
         self._aggregate(source, out)
@@ -78,7 +83,7 @@ class Plan(ABC):
         """Free the symmetric arrays (collective)."""
         self.world.free(self._input)
 
-    def accumulator(self, dim: int) -> np.ndarray:
+    def accumulator(self, dim: int) -> Array:
         """An uninitialized accumulator [rows, dim], the same memory every time."""
         if self._sums is None:
             self._sums = self.world.operators.accumulator(self.layout.rows, self.max_dim)
@@ -90,5 +95,27 @@ class Plan(ABC):
         return self._input.view(self._max_rows, dim)
 
     @abstractmethod
-    def _aggregate(self, source: SymmetricArray, out: np.ndarray) -> None:
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         """Compute ``out`` [rows, D] from the inputs of all PEs, ``source`` [max rows, D]; no barriers needed."""
+
+
+def uploaded_csr(world: World, csr: Csr) -> Csr:
+    """``csr`` with its arrays on the PE's device; arc types stay behind."""
+    weights = None if csr.weights is None else world.upload(csr.weights)
+    return Csr(world.upload(csr.indptr), world.upload(csr.indices), weights, csr.columns)
+
+
+def uploaded_product(world: World, product: Product) -> Product:
+    """``product`` with its arrays on the PE's device, but for the map of transposed arcs."""
+    return replace(
+        product,
+        local=uploaded_csr(world, product.local),
+        remote=uploaded_csr(world, product.remote),
+        halo_ptr=world.upload(product.halo_ptr),
+        halo_rows=world.upload(product.halo_rows),
+        send_ptr=world.upload(product.send_ptr),
+        send_rows=world.upload(product.send_rows),
+        send_first=world.upload(product.send_first),
+        arc_owner=None,
+        arc_position=None,
+    )

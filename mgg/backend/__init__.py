@@ -1,8 +1,9 @@
-"""What carries data between PEs: ``simulated`` (threads) and ``mpi`` (ranks), behind one Protocol (``api.World``)."""
+"""What carries data between PEs: ``simulated`` (threads), ``mpi`` (ranks), ``nvshmem`` (GPUs), behind ``api.World``."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable
@@ -43,15 +44,31 @@ def mpi_runs() -> bool:
 
 
 def resolve(backend: str, pes: Callable[[], int]) -> str:
-    """The backend that ``auto`` stands for: mpi for the ranks of a launcher and for a single PE, else simulated.
+    """The backend that ``auto`` stands for.
 
-    A single PE takes mpi where there is one, so that its times belong to the same series as those of more ranks.
+    The ranks of a launcher and a single PE take nvshmem where there is a GPU for each, else mpi; several PEs without a
+    launcher are simulated. A single PE takes mpi where there is one, so that its times belong to the same series as
+    those of more ranks.
     """
     if backend != "auto":
         return backend
+    ranks = job_size() or (1 if pes() == 1 else 0)
+    if ranks and _gpus() >= ranks:
+        return "nvshmem"
     if job_size():
         return "mpi"
-    return "mpi" if pes() == 1 and _has_mpi() else "simulated"
+    return "mpi" if ranks and _has_mpi() else "simulated"
+
+
+def _gpus() -> int:
+    """GPUs that this process may use with the packages it has."""
+    if importlib.util.find_spec("cupy") is None:
+        return 0
+    try:
+        nvshmem = importlib.import_module("mgg.backend.nvshmem")
+    except (ImportError, RuntimeError):
+        return 0
+    return 0 if nvshmem.missing() else nvshmem.device_count()
 
 
 def _has_mpi() -> bool:
@@ -66,11 +83,11 @@ def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T]) 
     """Run ``program`` on ``pes()`` PEs; the ranks of a job all call ``pes``, and fail together if one of them cannot.
 
     Returns:
-        ``simulated``: every PE's result, in rank order; ``mpi``: this rank's result alone.
+        ``simulated``: every PE's result, in rank order; ``mpi`` and ``nvshmem``: this rank's result alone.
 
     Raises:
         InputError: the job has another number of ranks than ``pes()``.
-        MachineError: mpi4py finds no MPI library.
+        MachineError: mpi4py finds no MPI library, or something that GPUs need is missing.
     """
     backend = resolve(backend, pes)
     if backend == "simulated":
@@ -86,4 +103,10 @@ def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T]) 
         from mgg.backend import mpi
     except (ImportError, RuntimeError) as error:
         raise MachineError(f"no MPI library for mpi4py ({error}): pip install mpich, or load your MPI module") from None
-    return mpi.run(pes, program)
+    if backend == "mpi":
+        return mpi.run(pes, program)
+    try:
+        from mgg.backend import nvshmem
+    except ImportError as error:
+        raise MachineError(f"{error}: pip install mgg[gpu], or take --backend mpi") from None
+    return nvshmem.run(pes, program)

@@ -5,8 +5,10 @@ A technique is one SPMD function over a ``World``: every PE calls the same colle
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -19,6 +21,8 @@ from mgg.record import Machine, my_cores, this_machine
 DEFAULT_TIMEOUT = 600.0
 #: Threads of a CPU PE's dense products: a PE is one core, and its bits do not depend on the machine's cores or load.
 THREADS_PER_PE = 1
+#: An array of the PE's device: numpy.ndarray on CPUs, cupy.ndarray on GPUs (CuPy has no types to check against).
+Array = Any
 
 
 @dataclass
@@ -50,11 +54,11 @@ class SymmetricArray:
     """
 
     rank: int
-    peers: dict[int, np.ndarray]
+    peers: dict[int, Array]
     handle: Any = None
 
     @property
-    def local(self) -> np.ndarray:
+    def local(self) -> Array:
         """This PE's copy."""
         return self.peers[self.rank]
 
@@ -64,17 +68,61 @@ class SymmetricArray:
         return SymmetricArray(self.rank, peers, self.handle)
 
 
+class Clock(Protocol):
+    """Times the work that a PE submits between ``start`` and ``stop``."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> float:
+        """Wait until the work submitted since ``start`` is done; seconds it took."""
+
+
+class HostClock:
+    """The clock of CPU PEs, whose work is done when its call returns."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._start = time.perf_counter()
+
+    def stop(self) -> float:
+        """Seconds since ``start``."""
+        return time.perf_counter() - self._start
+
+
 class World(Protocol):
-    """The PEs of a job, seen from one of them."""
+    """The PEs of a job, seen from one of them.
+
+    Attributes:
+        name: config value of the backend.
+        rank: this PE.
+        size: number of PEs.
+        counters: bytes that this PE moved.
+        gpu: model of this PE's GPU; empty on CPUs.
+    """
 
     name: str
     rank: int
     size: int
     counters: Counters
+    gpu: str
+
+    @property
+    def xp(self) -> ModuleType:
+        """The array module of this PE's device: numpy or cupy."""
 
     @property
     def operators(self) -> Operators:
         """The arithmetic of this PE's device."""
+
+    def upload(self, array: np.ndarray) -> Array:
+        """``array`` on this PE's device; on CPUs the array itself."""
+
+    def download(self, array: Array) -> np.ndarray:
+        """``array`` of this PE's device in host memory, once it has been computed; on CPUs the array itself."""
+
+    def clock(self) -> Clock:
+        """A clock for work of this PE's device."""
 
     def symmetric(self, elements: int) -> SymmetricArray:
         """Allocate ``elements`` float32 zeros on every PE (collective; ``elements`` must agree)."""
@@ -82,10 +130,10 @@ class World(Protocol):
     def free(self, array: SymmetricArray) -> None:
         """Free a symmetric array (collective)."""
 
-    def get_rows(self, source: SymmetricArray, pe: int, rows: np.ndarray, out: np.ndarray) -> None:
+    def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array) -> None:
         """Fetch ``source[rows]`` of PE ``pe`` into ``out`` [len(rows), columns]; a row asked for twice moves twice."""
 
-    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: np.ndarray) -> None:
+    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
         """Write ``values`` [k, columns] into rows first .. first + k of PE ``pe``'s ``target``."""
 
     def signal(self, pe: int) -> None:
@@ -94,14 +142,24 @@ class World(Protocol):
     def wait_signal(self, pe: int) -> None:
         """Wait for the next signal from PE ``pe``; raises PeError after the time limit."""
 
-    def broadcast(self, values: np.ndarray, root: int) -> None:
-        """Copy ``values`` of PE ``root`` into ``values`` of every PE (collective)."""
+    def broadcast(self, values: Array, root: int, source: SymmetricArray | None = None) -> None:
+        """Copy ``values`` of PE ``root`` into ``values`` of every PE (collective); in host or device memory.
+
+        Args:
+            values: an array of the same shape on every PE.
+            root: the PE whose values count.
+            source: the symmetric matrix whose first rows the root's ``values`` are, if they are: the others may then
+                read them there, and the root writes them again only after the next barrier.
+        """
 
     def barrier(self) -> None:
         """Wait until every PE is here and its writes are visible; raises PeError after the time limit."""
 
-    def all_reduce(self, values: np.ndarray) -> np.ndarray:
-        """Sum over PEs, in float64 and rank order, so that every PE and every run gets the same bits (collective)."""
+    def all_reduce(self, values: Array) -> Array:
+        """Sum over PEs, in float64 and rank order, so that every PE and every run gets the same bits (collective).
+
+        The sum is where ``values`` is, in host or device memory.
+        """
 
     def gather(self, value: Any) -> list[Any]:
         """Every PE's ``value``, in rank order, on every PE (collective; small control data only)."""
@@ -120,7 +178,8 @@ def name_pes(pes: list[int]) -> str:
 
 def job_machine(world: World) -> Machine:
     """The machine of the whole job, for records (collective)."""
-    return this_machine(cores=set().union(*world.gather(my_cores())))
+    members = world.gather((my_cores(), world.gpu))
+    return this_machine(set().union(*(cores for cores, _ in members)), [gpu for _, gpu in members if gpu])
 
 
 def together(world: World, action: Callable[[], T]) -> T:

@@ -16,7 +16,17 @@ import numpy as np
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
-from mgg.backend.api import DEFAULT_TIMEOUT, THREADS_PER_PE, Counters, SymmetricArray, World, name_pes, together
+from mgg.backend.api import (
+    DEFAULT_TIMEOUT,
+    THREADS_PER_PE,
+    Clock,
+    Counters,
+    HostClock,
+    SymmetricArray,
+    World,
+    name_pes,
+    together,
+)
 from mgg.errors import InputError, MachineError, PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -39,6 +49,27 @@ class _Windows:
     remote: MPI.Win | None
 
 
+class Arrivals:
+    """Who has come to a rendezvous, in memory that the ranks of a host share (making one is collective)."""
+
+    def __init__(self, world: MpiWorld):
+        self.count = 0
+        self._world = world
+        self._board = world.symmetric(1)
+
+    def come(self) -> int:
+        """Say that this PE has come to one more; returns its number."""
+        self.count += 1
+        self._board.local[0] = self.count % _COUNTS
+        return self.count
+
+    def away(self, number: int) -> list[int]:
+        """The PEs of this host that have not come to rendezvous ``number``."""
+        self._world.sync()
+        missing = {pe: (number - int(copy[0])) % _COUNTS for pe, copy in self._board.peers.items()}
+        return [pe for pe, count in missing.items() if 0 < count < _COUNTS // 2]
+
+
 class MpiWorld:
     """This rank's view of the job; see ``World`` for the methods.
 
@@ -50,6 +81,8 @@ class MpiWorld:
     """
 
     name = "mpi"
+    gpu = ""
+    xp = np
     operators: Operators = cpu
 
     def __init__(self, comm: MPI.Intracomm, timeout: float = DEFAULT_TIMEOUT, shared_memory: bool = True):
@@ -62,9 +95,20 @@ class MpiWorld:
         self._host: MPI.Intracomm = host if shared_memory else comm.Split(self.rank)  # type: ignore[assignment]
         self._windows: list[_Windows] = []
         self._sends: list[MPI.Request] = []
-        self._barriers = 0
-        self._progress: SymmetricArray | None = None
-        self._progress = self.symmetric(1)  # barriers that each PE has come to
+        self._arrivals: Arrivals | None = None
+        self._arrivals = Arrivals(self)
+
+    def upload(self, array: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return array
+
+    def download(self, array: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return array
+
+    def clock(self) -> Clock:
+        """A clock of the host."""
+        return HostClock()
 
     def symmetric(self, elements: int) -> SymmetricArray:
         """Allocate zeros on every PE (collective)."""
@@ -140,16 +184,16 @@ class MpiWorld:
 
     def signal(self, pe: int) -> None:
         """Signal PE ``pe``."""
-        self._sync()
+        self.sync()
         self._sends.append(self.comm.Isend([b"", 0, MPI.BYTE], pe, _SIGNAL_TAG))
 
     def wait_signal(self, pe: int) -> None:
         """Wait for PE ``pe``'s signal."""
         request = self.comm.Irecv([bytearray(1), 0, MPI.BYTE], pe, _SIGNAL_TAG)
         self._wait(request, f"a signal from PE {pe}")
-        self._sync()
+        self.sync()
 
-    def broadcast(self, values: np.ndarray, root: int) -> None:
+    def broadcast(self, values: np.ndarray, root: int, source: SymmetricArray | None = None) -> None:
         """Copy PE ``root``'s values everywhere (collective)."""
         if self.size == 1:
             return
@@ -159,10 +203,9 @@ class MpiWorld:
 
     def barrier(self) -> None:
         """Wait for every PE."""
-        self._barriers += 1
-        if self._progress is not None:
-            self._progress.local[0] = self._barriers % _COUNTS
-        self._sync()
+        if self._arrivals is not None:
+            self._arrivals.come()
+        self.sync()
         for request in self._sends:
             self._wait(request, "a signal to be taken")
         self._sends.clear()
@@ -171,13 +214,11 @@ class MpiWorld:
         except PeError:
             late = self._late()
             raise PeError(f"{late} did not reach a barrier within {self._timeout:g} s") from None
-        self._sync()
+        self.sync()
 
     def _late(self) -> str:
         """Who has not come to this barrier, as far as memory shows it: a one-sided get would wait for a stalled PE."""
-        self._sync()
-        counts = {} if self._progress is None else {pe: int(copy[0]) for pe, copy in self._progress.peers.items()}
-        late = [pe for pe, count in counts.items() if count != self._barriers % _COUNTS]
+        late = [] if self._arrivals is None else self._arrivals.away(self._arrivals.count)
         return name_pes(late) if late else "a PE of another host"
 
     def all_reduce(self, values: np.ndarray) -> np.ndarray:
@@ -201,7 +242,7 @@ class MpiWorld:
         for windows in list(self._windows):
             self._release(windows)
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
         """Order this rank's loads and stores on shared windows with those of others (MPI-4.1, 12.7)."""
         for windows in self._windows:
             windows.shared.Sync()
@@ -229,14 +270,15 @@ def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = 
     comm = MPI.COMM_WORLD
     # MGG_MPI_SHARED_MEMORY=0 makes ranks of one host talk as ranks of different hosts do.
     world = MpiWorld(comm, timeout, os.environ.get("MGG_MPI_SHARED_MEMORY", "1") != "0")
-    together(world, lambda: _check_size(comm.Get_size(), pes()))
+    together(world, lambda: check_size(comm.Get_size(), pes()))
     with threadpool_limits(THREADS_PER_PE):
         result = program(world)
         world.close()
     return [result]
 
 
-def _check_size(ranks: int, pes: int) -> None:
+def check_size(ranks: int, pes: int) -> None:
+    """Raise InputError unless the job has as many ranks as there are PEs."""
     if ranks != pes:
         raise InputError(
             f"this layout is for {pes} PEs but the job has {ranks}: start it with mpiexec -n {pes}"

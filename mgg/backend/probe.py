@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
+import subprocess
 from typing import Any
 
 from mgg.backend import job_size
+from mgg.errors import MachineError
+from mgg.kernel import compile as kernels
 from mgg.record import these_versions, this_machine
 
 
@@ -21,7 +25,9 @@ def report() -> dict[str, Any]:
         "MGG_DATA_DIR": os.environ.get("MGG_DATA_DIR", "not set: data sets come from the cache or the network"),
         "backend simulated": "works",
         "backend mpi": _mpi(),
-        "GPUs": "not used: this version has no GPU backend",
+        "backend nvshmem": _nvshmem(),
+        **_gpus(),
+        **_kernels(),
         "launcher": shutil.which("mpiexec") or shutil.which("srun") or "neither mpiexec nor srun is on PATH",
         "versions": ", ".join(f"{name} {version}" for name, version in these_versions().items()),
     }
@@ -33,3 +39,61 @@ def _mpi() -> str:
     except (ImportError, RuntimeError) as error:
         return f"missing: {error}; pip install mpi4py mpich, or load your MPI module"
     return f"works: {' '.join(mpi.library().split())}"
+
+
+def _nvshmem() -> str:
+    try:
+        nvshmem = importlib.import_module("mgg.backend.nvshmem")
+    except (ImportError, RuntimeError) as error:
+        return f"missing: {error}; pip install mgg[gpu]"
+    lack = nvshmem.missing()
+    if lack:
+        return f"missing: {lack}"
+    set_to = " ".join(f"{name}={os.environ.get(name, value)}" for name, value in nvshmem.SETTINGS.items())
+    return f"works: NVSHMEM {nvshmem.library_version()}, {set_to}"
+
+
+def _gpus() -> dict[str, str]:
+    """The driver, and a line a GPU: what it is, which others it addresses, over what."""
+    try:
+        nvshmem = importlib.import_module("mgg.backend.nvshmem")
+        lines = nvshmem.describe()
+    except (ImportError, RuntimeError):
+        return {"GPUs": "none to use"}
+    links = _links()
+    found = {f"GPU {number}": line + links.get(number, "") for number, line in enumerate(lines)}
+    return {"GPUs": f"{len(lines)}, driver: {nvshmem.driver()}"} | found
+
+
+def _links() -> dict[int, str]:
+    """What joins each GPU with the others, in the words of nvidia-smi (NV18: 18 NVLinks; SYS, NODE, PIX: PCIe)."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "topo", "-m"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    return parse_links(done.stdout)
+
+
+def parse_links(matrix: str) -> dict[int, str]:
+    """The rows of GPUs in the matrix that ``nvidia-smi topo -m`` prints, each as a phrase of ``doctor``."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", matrix)
+    rows = [row.split() for row in plain.splitlines() if re.match(r"GPU\d+\s+(X|NV\d|SYS|NODE|PHB|PXB|PIX)", row)]
+    return {
+        int(row[0].removeprefix("GPU")): f", links {' '.join(row[1 : len(rows) + 1])}" for row in rows if len(rows) > 1
+    }
+
+
+def _kernels() -> dict[str, str]:
+    try:
+        nvcc = kernels.find_nvcc()
+        compiler = f"{nvcc}, {kernels.nvcc_version(nvcc)}"
+    except MachineError as error:
+        compiler = f"missing: {error}"
+    return {"nvcc": compiler, "kernel cache": str(kernels.cache_folder())}

@@ -11,7 +11,16 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mgg.backend.api import DEFAULT_TIMEOUT, THREADS_PER_PE, Counters, SymmetricArray, World, name_pes
+from mgg.backend.api import (
+    DEFAULT_TIMEOUT,
+    THREADS_PER_PE,
+    Clock,
+    Counters,
+    HostClock,
+    SymmetricArray,
+    World,
+    name_pes,
+)
 from mgg.errors import PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -52,6 +61,8 @@ class SimulatedWorld:
     """One thread's view of the job; see ``World`` for the methods."""
 
     name = "simulated"
+    gpu = ""
+    xp = np
     operators: Operators = cpu
 
     def __init__(self, rank: int, shared: _Shared):
@@ -59,6 +70,18 @@ class SimulatedWorld:
         self.size = shared.size
         self.counters = Counters()
         self._shared = shared
+
+    def upload(self, array: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return array
+
+    def download(self, array: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return array
+
+    def clock(self) -> Clock:
+        """A clock of the host."""
+        return HostClock()
 
     def symmetric(self, elements: int) -> SymmetricArray:
         """Allocate zeros on every PE (collective)."""
@@ -95,7 +118,7 @@ class SimulatedWorld:
             if time.monotonic() > deadline:
                 raise PeError(f"PE {self.rank}: no signal from PE {pe} within {self._shared.timeout:g} s")
 
-    def broadcast(self, values: np.ndarray, root: int) -> None:
+    def broadcast(self, values: np.ndarray, root: int, source: SymmetricArray | None = None) -> None:
         """Copy PE ``root``'s values everywhere (collective)."""
         shared = self._shared
         if self.rank == root:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.graphs import awkward_graphs, make_layout, matrix, random_csr, relative_error
+from support.graphs import awkward_graphs, make_layout, matrix, random_csr
+from support.products import worst
 from support.ranks import mpiexec
 from support.spmm_program import DIMS, inputs, products
 
@@ -24,18 +25,6 @@ def test_these_are_all_the_techniques():
     assert list(techniques()) == TECHNIQUES
 
 
-def worst(csr, parts):
-    """Largest error over techniques, directions and widths; ``parts`` holds each PE's rows."""
-    errors = []
-    for key in parts[0]:
-        technique, direction, dim = key.split(" ")
-        a = matrix(csr) if direction == "forward" else matrix(csr).T.tocsr()
-        whole = np.concatenate([part[key] for part in parts])
-        assert whole.shape == (csr.rows, int(dim)) and whole.dtype == np.float32
-        errors.append((relative_error(whole, a, inputs(np.arange(csr.rows), int(dim))), technique, direction, dim))
-    return max(errors)
-
-
 @pytest.mark.parametrize("pes", [1, 2, 4])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_simulated(tmp_path, name, pes):
@@ -49,7 +38,7 @@ def test_simulated(tmp_path, name, pes):
 @pytest.mark.parametrize("pes", [2, 4])
 def test_mpi(tmp_path, pes, shared):
     folders = [make_layout(tmp_path / str(number), csr, pes) for number, csr in enumerate(GRAPHS.values())]
-    done = mpiexec(pes, [str(PROGRAM), str(tmp_path), *map(str, folders)], MGG_MPI_SHARED_MEMORY=shared)
+    done = mpiexec(pes, [str(PROGRAM), "mpi", str(tmp_path), *map(str, folders)], MGG_MPI_SHARED_MEMORY=shared)
     assert done.returncode == 0, done.stderr
     for number, csr in enumerate(GRAPHS.values()):
         parts = [dict(np.load(tmp_path / f"{number}-{pe}.npz")) for pe in range(pes)]

@@ -61,7 +61,9 @@ def matrix(csr: Csr) -> sparse.csr_matrix:
 def relative_error(product: np.ndarray, a: sparse.csr_matrix, b: np.ndarray) -> float:
     """max |C - C*| / (|A| |B|); where |A| |B| is 0, C must be 0."""
     b = b.astype(np.float64)
-    error, scale = np.abs(product - a @ b), abs(a) @ np.abs(b)
+    # abs(a) would sum repeated arcs first, and in place: ``a`` shares its arrays with the Csr that it was made from.
+    magnitude = sparse.csr_matrix((np.abs(a.data), a.indices, a.indptr), a.shape)
+    error, scale = np.abs(product - a @ b), magnitude @ np.abs(b)
     if np.any(error[scale == 0] != 0) or not np.all(np.isfinite(error)):
         return np.inf
     return float((error[scale > 0] / scale[scale > 0]).max(initial=0.0))

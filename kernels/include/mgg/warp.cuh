@@ -1,0 +1,143 @@
+// What a warp does together: it sums rows of B, LANES lanes a row, so 32 / LANES arcs at once.
+#pragma once
+
+#include "mgg/vector.cuh"
+
+#ifndef MGG_INDEX_BITS
+#define MGG_INDEX_BITS 32
+#endif
+
+namespace mgg {
+
+#if MGG_INDEX_BITS == 32
+using Index = int;
+#else
+using Index = long long;
+#endif
+
+constexpr unsigned kAll = 0xffffffffu;
+
+// Loads in flight a lane.
+#ifndef MGG_UNROLL
+#define MGG_UNROLL 8
+#endif
+
+// A tile of LANES * VEC columns as one lane sees it.
+template <int LANES, int VEC>
+struct Tile {
+    int lane;    // 0..31
+    int group;   // which of the 32 / LANES arcs of a step
+    int column;  // first column of this lane
+    int count;   // columns of this lane that exist: VEC, fewer at the end of a row, 0 or less beyond it
+
+    // first: of the launch's columns; y: tiles before this one; columns: of the matrix.
+    __device__ __forceinline__ Tile(int first, int y, int columns) {
+        lane = threadIdx.x & 31;
+        group = lane / LANES;
+        column = first + (y * LANES + lane % LANES) * VEC;
+        count = columns - column;
+    }
+    __device__ __forceinline__ bool active() const { return count > 0; }
+    __device__ __forceinline__ bool writes() const { return group == 0 && count > 0; }
+};
+
+// Up to SIZE consecutive arcs, spread over the lanes of a warp.
+template <int LANES, bool WEIGHTED>
+struct Window {
+    static constexpr int PER_LANE = LANES <= 4 ? 2 : 1;
+    static constexpr int SIZE = 32 * PER_LANE;
+    Index index[PER_LANE];
+    float weight[PER_LANE];
+
+    // Read each arc once, without room in L1, which is for the rows of B.
+    __device__ __forceinline__ void read(const Index *indices, const float *weights, long long first, int n, int lane) {
+#pragma unroll
+        for (int i = 0; i < PER_LANE; ++i) {
+            const bool mine = i * 32 + lane < n;
+            index[i] = mine ? stream(indices + first + i * 32 + lane) : 0;
+            if constexpr (WEIGHTED) weight[i] = mine ? stream(weights + first + i * 32 + lane) : 0.0f;
+        }
+    }
+
+  private:
+    static __device__ __forceinline__ int stream(const int *p) {
+        int x;
+        asm volatile("ld.global.nc.L1::no_allocate.s32 %0, [%1];" : "=r"(x) : "l"(p));
+        return x;
+    }
+    static __device__ __forceinline__ long long stream(const long long *p) {
+        long long x;
+        asm volatile("ld.global.nc.L1::no_allocate.s64 %0, [%1];" : "=l"(x) : "l"(p));
+        return x;
+    }
+    static __device__ __forceinline__ float stream(const float *p) {
+        float x;
+        asm volatile("ld.global.nc.L1::no_allocate.f32 %0, [%1];" : "=f"(x) : "l"(p));
+        return x;
+    }
+};
+
+// sum += the rows of B of the window's first n arcs that are this lane's group's. MGG_UNROLL loads are in flight a
+// lane; their sum is a tree, so that the rounding error of a piece of 512 arcs stays near that of 64 additions.
+template <int LANES, int VEC, bool WEIGHTED>
+__device__ __forceinline__ void add_window(
+    Pack<VEC> &sum, const Window<LANES, WEIGHTED> &window, int n, const float *b, int stride, const Tile<LANES, VEC> &tile
+) {
+    constexpr int GROUPS = 32 / LANES, SIZE = Window<LANES, WEIGHTED>::SIZE;
+    constexpr int UNROLL = SIZE / GROUPS < MGG_UNROLL ? SIZE / GROUPS : MGG_UNROLL;
+#pragma unroll
+    for (int base = 0; base < SIZE; base += GROUPS * UNROLL) {
+        if (base >= n) break;  // the same for all lanes
+        Pack<VEC> x[UNROLL];
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+            const int first = base + u * GROUPS;
+            const Index row = __shfl_sync(kAll, window.index[first / 32], first % 32 + tile.group);
+            x[u] = load_if<VEC>(first + tile.group < n && tile.active(), at(b, row, stride, tile.column));
+        }
+        if constexpr (WEIGHTED) {
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                const int first = base + u * GROUPS;
+                scale(x[u], __shfl_sync(kAll, window.weight[first / 32], first % 32 + tile.group));
+            }
+        }
+#pragma unroll
+        for (int step = 1; step < UNROLL; step *= 2)
+#pragma unroll
+            for (int u = 0; u + step < UNROLL; u += 2 * step) add(x[u], x[u + step]);
+        add(sum, x[0]);
+    }
+}
+
+// Add up the groups of a warp; every lane gets the sum of its column.
+template <int LANES, int VEC>
+__device__ __forceinline__ void reduce_groups(Pack<VEC> &sum) {
+#pragma unroll
+    for (int offset = 16; offset >= LANES; offset /= 2)
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) sum.v[i] += __shfl_xor_sync(kAll, sum.v[i], offset);
+}
+
+// sum += the rows of B of the arcs first .. last; the groups still have to be added up.
+template <int LANES, int VEC, bool WEIGHTED>
+__device__ __forceinline__ void add_arcs(
+    Pack<VEC> &sum, const Index *indices, const float *weights, long long first, long long last, const float *b, int stride,
+    const Tile<LANES, VEC> &tile
+) {
+    using Arcs = Window<LANES, WEIGHTED>;
+    auto length = [last](long long from) { return static_cast<int>(min(static_cast<long long>(Arcs::SIZE), last - from)); };
+    Arcs now, next;
+    now.read(indices, weights, first, length(first), tile.lane);
+    for (; first < last; first += Arcs::SIZE) {
+        next.read(indices, weights, first + Arcs::SIZE, length(first + Arcs::SIZE), tile.lane);
+        add_window(sum, now, length(first), b, stride, tile);
+        now = next;
+    }
+}
+
+}  // namespace mgg
+
+// Instances: F(lanes, vec) for every number of lanes a row and every vector width; F adds `weighted` itself.
+#define MGG_LANES(F, vec) F(1, vec) F(2, vec) F(4, vec) F(8, vec) F(16, vec) F(32, vec)
+#define MGG_SHAPES(F) MGG_LANES(F, 1) MGG_LANES(F, 2) MGG_LANES(F, 4)

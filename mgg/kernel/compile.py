@@ -1,0 +1,234 @@
+"""CUDA sources to cubins: nvcc, cached by everything that the result depends on.
+
+``python -m mgg.kernel.compile --arch sm_80 sm_90 sm_100`` compiles every kernel; it needs nvcc, but no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from mgg.errors import MachineError, MggError
+from mgg.files import write_file
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+FLAGS = ("-std=c++17", "-O3", "--generate-line-info")
+#: How the ``mgg`` kernel fetches remote rows: value of MGG_PRIMITIVE in kernels/aggregate/mgg.cu.
+PRIMITIVES = {"direct": 0, "warp": 1, "thread": 2, "block": 3}
+
+
+@dataclass(frozen=True)
+class Build:
+    """One cubin: a source below kernels/aggregate and what is compiled into it."""
+
+    source: str
+    defines: Mapping[str, int | str] = field(default_factory=dict)
+    nvshmem: bool = False
+
+
+def source_folder() -> Path:
+    """The folder of the kernels: ``kernels`` in a checkout, package data in a wheel.
+
+    Raises:
+        MachineError: neither is there.
+    """
+    here = Path(__file__).resolve()
+    for folder in (here.parents[2] / "kernels", here.parents[1] / "kernels"):
+        if (folder / "include" / "mgg").is_dir():
+            return folder
+    raise MachineError(f"no kernel sources beside {here.parents[1]}: install MGG from its repository or its wheel")
+
+
+def build_of(name: str, index_bits: int, primitive: str = "direct") -> Build:
+    """What has to be built to launch kernels of ``kernels/aggregate/NAME.cu``.
+
+    Args:
+        name: rows, gather, columns, partitions or mgg.
+        index_bits: 32 or 64, the width of column ids.
+        primitive: of the kernel ``mgg``; all but ``direct`` need NVSHMEM.
+    """
+    defines: dict[str, int | str] = {"MGG_INDEX_BITS": index_bits}
+    if primitive != "direct":
+        defines |= {"MGG_NVSHMEM": 1, "MGG_PRIMITIVE": PRIMITIVES[primitive]}
+    return Build(name, defines, primitive != "direct")
+
+
+def all_builds() -> list[Build]:
+    """Every cubin that the techniques can ask for; those with NVSHMEM only where its headers are."""
+    names = sorted(path.stem for path in (source_folder() / "aggregate").glob("*.cu"))
+    builds = [build_of(name, bits) for name in names for bits in (32, 64)]
+    if nvshmem_folder() is not None:
+        builds += [build_of("mgg", 32, primitive) for primitive in ("warp", "thread", "block")]
+    return builds
+
+
+def cubin(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bool = False) -> Path:
+    """Compile ``source`` unless that was done before; ranks that ask at once compile once.
+
+    Args:
+        source: a .cu file.
+        arch: for example ``sm_90``.
+        defines: macros.
+        nvshmem: link with NVSHMEM's device library.
+
+    Returns:
+        The cubin, below ``$XDG_CACHE_HOME/mgg/kernels``.
+
+    Raises:
+        MachineError: nvcc or NVSHMEM is missing, the source does not compile, or the cache cannot be written.
+    """
+    nvcc, flags, libraries = find_nvcc(), [*FLAGS, f"-arch={arch}"], []
+    if nvshmem:
+        folder = nvshmem_folder()
+        if folder is None:
+            raise MachineError(
+                "NVSHMEM's device library is missing: pip install nvidia-nvshmem-cu13, or set NVSHMEM_HOME"
+            )
+        flags.append(f"-I{folder / 'include'}")
+        libraries = [f"-L{folder / 'lib'}", "-lnvshmem_device"]
+    flags += [f"-D{name}={value}" for name, value in sorted(defines.items())]
+    path = cache_folder() / f"{source.stem}-{arch}-{_key(source, nvcc, flags, nvshmem)}.cubin"
+    if path.exists():
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                _compile(nvcc, source, path, [*flags, f"-I{source_folder() / 'include'}"], libraries)
+    except OSError as error:
+        raise MachineError(f"{path}: cannot be written: {error.strerror or error}; set XDG_CACHE_HOME") from None
+    return path
+
+
+def cache_folder() -> Path:
+    """Where cubins are kept."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "mgg" / "kernels"
+
+
+def find_nvcc() -> str:
+    """nvcc of $CUDA_HOME, $PATH or /usr/local/cuda.
+
+    Raises:
+        MachineError: there is none.
+    """
+    home = os.environ.get("CUDA_HOME")
+    for folder in ([f"{home}/bin"] if home else []) + [None, "/usr/local/cuda/bin"]:
+        found = shutil.which("nvcc", path=folder)
+        if found:
+            return found
+    raise MachineError(
+        "nvcc is missing: install the CUDA toolkit 12.4 or newer (conda install -c nvidia cuda-nvcc), or set CUDA_HOME"
+    )
+
+
+@cache
+def nvcc_version(nvcc: str) -> str:
+    """What ``nvcc --version`` says of its release and build."""
+    run = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"release .*", run.stdout)
+    if run.returncode or not found:
+        raise MachineError(f"{nvcc}: does not run: {_first_error(run.stdout + run.stderr)}")
+    return found[0]
+
+
+def nvshmem_folder() -> Path | None:
+    """The folder with NVSHMEM's ``include`` and ``lib``: $NVSHMEM_HOME or the Python package nvidia-nvshmem."""
+    places = [Path(home)] if (home := os.environ.get("NVSHMEM_HOME")) else []
+    try:
+        spec = importlib.util.find_spec("nvidia.nvshmem")
+    except ModuleNotFoundError:
+        spec = None
+    places += [Path(place) for place in (spec.submodule_search_locations or [] if spec else [])]
+    return next((place for place in places if (place / "include" / "nvshmem.h").exists()), None)
+
+
+def nvshmem_version(folder: Path) -> str:
+    """Version in NVSHMEM's headers, for example 3.4.5."""
+    text = (folder / "include" / "non_abi" / "nvshmem_version.h").read_text()
+    return ".".join(re.findall(r"define NVSHMEM_VENDOR_(?:MAJOR|MINOR|PATCH)_VERSION (\d+)", text))
+
+
+def _key(source: Path, nvcc: str, flags: list[str], nvshmem: bool) -> str:
+    folder = nvshmem_folder()
+    digest = hashlib.sha256("\0".join([*flags, nvcc_version(nvcc)]).encode())
+    if nvshmem and folder is not None:
+        digest.update(nvshmem_version(folder).encode())
+    for path in [source, *sorted((source_folder() / "include").rglob("*.cuh"))]:
+        digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _compile(nvcc: str, source: Path, path: Path, flags: list[str], libraries: list[str]) -> None:
+    """Write ``path``, whole or not at all."""
+    part, unlinked = path.with_suffix(f".{os.getpid()}.part"), path.with_suffix(f".{os.getpid()}.o")
+    try:
+        if libraries:
+            arch = next(flag for flag in flags if flag.startswith("-arch="))
+            _run(source, [nvcc, *flags, "-rdc=true", "-dc", str(source), "-o", str(unlinked)])
+            _run(source, [nvcc, arch, "-dlink", "-cubin", str(unlinked), *libraries, "-o", str(part)])
+        else:
+            _run(source, [nvcc, *flags, "-cubin", str(source), "-o", str(part)])
+        data = part.read_bytes()
+        write_file(part, data)
+        part.replace(path)
+    finally:
+        for leftover in (part, unlinked):
+            leftover.unlink(missing_ok=True)
+
+
+def _run(source: Path, command: list[str]) -> None:
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise MachineError(f"{source}: does not compile: {_first_error(run.stderr + run.stdout)}")
+
+
+def _first_error(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return next(
+        (line for line in lines if re.search(r"\b(error|fatal)\b", line, re.IGNORECASE)), (lines or ["no output"])[0]
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compile every kernel for the architectures asked for; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m mgg.kernel.compile", description="Compile every kernel.")
+    parser.add_argument("--arch", nargs="+", default=ARCHITECTURES, metavar="ARCH", help="for example sm_90")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="compilers at once")
+    options = parser.parse_args(arguments)
+    started = time.perf_counter()
+    try:
+        folder = source_folder() / "aggregate"
+        jobs = [(build, arch) for arch in options.arch for build in all_builds()]
+        with ThreadPoolExecutor(options.workers) as pool:
+            for path in pool.map(lambda job: _cubin_of(folder, *job), jobs):
+                print(path)
+    except MggError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    if nvshmem_folder() is None:
+        print("note: NVSHMEM is not installed; its primitives were left out", file=sys.stderr)
+    print(f"{len(jobs)} cubins in {time.perf_counter() - started:.0f} s", file=sys.stderr)
+    return 0
+
+
+def _cubin_of(folder: Path, build: Build, arch: str) -> Path:
+    return cubin(folder / f"{build.source}.cu", arch, build.defines, build.nvshmem)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,374 @@
+"""The operators on a GPU: CuPy arrays and the kernels of kernels/aggregate, everything on CuPy's current stream.
+
+Matrices are float32 and row-major, sums are float32. Rows may be padded (a slice ``[:, :D]`` of a wider matrix): where
+base and row stride are multiples of 16 bytes the kernels load 16 bytes at once; that reads padding and never writes it.
+Nothing here waits for the GPU, except that the first product with a matrix copies its indptr to the host.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from mgg.kernel.compile import Build, build_of, cubin, source_folder
+from mgg.kernel.schedule import RowSchedule, row_schedule, worth_bands
+from mgg.layout.neighbors import NeighborPartitions
+
+_NULL = np.uintp(0)
+#: Arcs a warp takes in the column-wise kernel: kSegment in kernels/aggregate/columns.cu.
+_SEGMENT = 128
+#: Bytes of fetched rows that a warp of the ``mgg`` kernel keeps in shared memory: 40 warps fit a multiprocessor.
+_STAGE_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class RowTuning:
+    """How the row-wise kernel is launched; ``tasks_per_block`` changes no bit of the result.
+
+    Attributes:
+        task: work of a warp's task and longest piece, arcs; None lets the matrix decide.
+        tile: most lanes a row of B, 1 to 32 and a power of two: wider matrices are worked off in tiles of columns.
+        band_tile: the same for matrices that are cut into bands: so many rows of a band fit L1.
+        tasks_per_block: tasks of a block; more give more reuse in L1, fewer a better balance.
+        band: arcs of a long row that are summed at once, so that rows of B stay in L1; 0: all.
+        panel: arcs of the rows that are worked off together, band after band; None lets the matrix decide.
+        defines: macros of kernels/aggregate/rows.cu, for experiments.
+    """
+
+    task: int | None = None
+    tile: int = 32
+    band_tile: int = 8
+    tasks_per_block: int = 64
+    band: int = 0
+    panel: int | None = None
+    defines: Mapping[str, int | str] = field(default_factory=dict)
+
+
+#: Columns from which rows of B are too wide for L1 to keep many, and tunings for fewer and for at least so many.
+WIDE = 128
+NARROW_TUNING, WIDE_TUNING = RowTuning(), RowTuning(tasks_per_block=24, band=48)
+
+
+@dataclass(frozen=True)
+class _DeviceSchedule:
+    begin: cp.ndarray
+    target: cp.ndarray
+    tasks: cp.ndarray
+    blocks: cp.ndarray
+    split_rows: cp.ndarray
+    split_first: cp.ndarray
+    slots: int
+    banded: bool
+
+
+class CudaOperators:
+    """The operators of the current device (``mgg.kernel.operators.Operators``), and the fused kernel ``mgg``."""
+
+    def __init__(self, tuning: RowTuning | None = None, nvshmem_ready: Callable[[Any], None] | None = None):
+        """Operators for the device that is current now.
+
+        Args:
+            tuning: of the row-wise kernel; without it, the number of columns decides.
+            nvshmem_ready: called once with every ``cupy.RawModule`` that was linked with NVSHMEM, before its first
+                launch: the backend makes NVSHMEM known to it.
+
+        Raises:
+            MachineError: later, at the first use of a kernel that cannot be compiled.
+        """
+        self.tuning = tuning
+        device = cp.cuda.Device()
+        self.arch = f"sm_{device.compute_capability}"
+        self._processors = device.attributes["MultiProcessorCount"]
+        self._shared_memory = device.attributes["MaxSharedMemoryPerBlockOptin"]
+        self._nvshmem_ready = nvshmem_ready
+        self._modules: dict[str, Any] = {}
+        self._kernels: dict[tuple[str, str], Any] = {}
+        # A schedule lives as long as the indptr array that it was made from.
+        self._schedules: dict[int, tuple[Any, dict[tuple[int | None, ...], _DeviceSchedule]]] = {}
+
+    # --- the table of operators
+
+    def gather_rows(self, source: cp.ndarray, rows: cp.ndarray, out: cp.ndarray) -> None:
+        """Copy ``source[rows]`` into ``out`` [len(rows), columns]; ``source`` may be a peer's memory."""
+        self._gather(_address(source), _NULL, _NULL, 0, _stride(source), rows, out, _vector(source, out), None)
+
+    def gather_peers(
+        self, peers: cp.ndarray, owner_first: cp.ndarray, stride: int, rows: cp.ndarray, out: cp.ndarray,
+        blocks: int | None = None,
+    ) -> None:  # fmt: skip
+        """Copy rows of all PEs' copies of a symmetric matrix: ``out[i] = peers[q][rows[i]]`` with ``q`` the owner of i.
+
+        Args:
+            peers: uint64 [P], addresses of the copies, each a multiple of 16.
+            owner_first: int64 [P + 1]; rows ``owner_first[q] .. owner_first[q + 1]`` of ``out`` are owned by q.
+            stride: floats from row to row of the copies.
+            rows: int32 or int64 [len(out)], offsets in the owner's rows.
+            out: float32 [*, columns].
+            blocks: thread blocks of 512; 32 fill NVLink and leave the rest of the GPU to others.
+        """
+        vector = min(_vector(out), next(v for v in (4, 2, 1) if stride % v == 0))
+        self._gather(_NULL, peers, owner_first, len(peers), stride, rows, out, vector, blocks)
+
+    def spmm_rows(
+        self, indptr: cp.ndarray, indices: cp.ndarray, weights: cp.ndarray | None, b: cp.ndarray, c: cp.ndarray,
+        accumulate: bool,
+    ) -> None:  # fmt: skip
+        """Row-wise SpMM, the same bits every time: ``c[r] (=|+=) sum_k weights[k] * b[indices[k]]``.
+
+        ``indptr`` must not change: the cut of the rows is kept with it. Other ``indices`` with it may be slower.
+        """
+        columns, rows = c.shape[1], len(indptr) - 1
+        if not rows or not columns:
+            return
+        tuning = self._tuning(columns)
+        schedule = self.schedule(indptr, indices, columns)
+        partial = cp.empty((schedule.slots, -(-columns // 4) * 4), np.float32)
+        build = build_of("rows", _bits(indices))
+        build = Build(build.source, {**build.defines, **tuning.defines})
+        vector = _vector(b, c)
+        for lanes, first, tiles in _tiles(columns, vector, tuning.band_tile if schedule.banded else tuning.tile):
+            kernel = self._kernel(build, _name("spmm_rows", lanes, vector, weights))
+            kernel(
+                (len(schedule.blocks) - 1, tiles), (kernel.max_threads_per_block,),
+                (
+                    schedule.tasks, schedule.blocks, schedule.begin, schedule.target,
+                    indices, _pointer(weights), b, _stride(b), c, _stride(c), partial, _stride(partial),
+                    np.int32(first), np.int32(columns), np.int32(accumulate),
+                ),
+            )  # fmt: skip
+        split = len(schedule.split_rows)
+        if split:
+            self._kernel(build, f"spmm_rows_combine_{vector}")(
+                (-(-split // 8), -(-columns // (32 * vector))), (256,),
+                (
+                    schedule.split_rows, schedule.split_first, np.int32(split), partial, _stride(partial),
+                    c, _stride(c), np.int32(columns), np.int32(accumulate),
+                ),
+            )  # fmt: skip
+
+    def accumulator(self, rows: int, columns: int) -> cp.ndarray:
+        """float32 [rows, columns], uninitialized."""
+        return cp.empty((rows, columns), np.float32)
+
+    def spmm_partitions(
+        self, rows: cp.ndarray, starts: cp.ndarray, stops: cp.ndarray, indices: cp.ndarray,
+        weights: cp.ndarray | None, b: cp.ndarray, acc: cp.ndarray,
+    ) -> None:  # fmt: skip
+        """Add the sum of each neighbor partition (int64 rows, starts, stops) to ``acc`` with atomics, a warp each."""
+        count, columns = len(rows), acc.shape[1]
+        if not count or not columns:
+            return
+        vector = _vector(b, acc)
+        for lanes, first, tiles in _tiles(columns, vector):
+            kernel = self._kernel(
+                build_of("partitions", _bits(indices)), _name("spmm_partitions", lanes, vector, weights)
+            )
+            kernel(
+                (-(-count // 8), tiles), (256,),
+                (
+                    rows, starts, stops, np.int64(count), indices, _pointer(weights), b, _stride(b), acc, _stride(acc),
+                    np.int32(first), np.int32(columns),
+                ),
+            )  # fmt: skip
+
+    def spmm_columns(
+        self, colptr: cp.ndarray, rows: cp.ndarray, weights: cp.ndarray | None, b: cp.ndarray, acc: cp.ndarray
+    ) -> None:
+        """Column-wise SpMM with atomics: ``acc[rows[k]] += weights[k] * b[j]``; ``rows[0]`` is arc ``colptr[0]``."""
+        arcs, columns = len(rows), acc.shape[1]
+        if not arcs or not columns:
+            return
+        vector = _vector(b, acc)
+        for lanes, first, tiles in _tiles(columns, vector):
+            kernel = self._kernel(build_of("columns", _bits(rows)), _name("spmm_columns", lanes, vector, weights))
+            kernel(
+                (-(-arcs // (8 * _SEGMENT)), tiles), (256,),
+                (
+                    colptr, np.int64(len(colptr) - 1), rows, _pointer(weights), b, _stride(b), acc, _stride(acc),
+                    np.int32(first), np.int32(columns),
+                ),
+            )  # fmt: skip
+
+    def finish(self, acc: cp.ndarray, c: cp.ndarray) -> None:
+        """Copy ``acc`` into ``c``; nothing to do where they are one."""
+        if acc is not c and acc.data.ptr != c.data.ptr:
+            c[...] = acc
+
+    # --- the fused kernel
+
+    def mgg(
+        self, local: NeighborPartitions, indices: cp.ndarray, local_weights: cp.ndarray | None,
+        remote: NeighborPartitions, sources: cp.ndarray, remote_weights: cp.ndarray | None,
+        own: cp.ndarray, peers: cp.ndarray, out: cp.ndarray, *,
+        ps: int | None, dist: int, wpb: int, interleave: bool = True, asynchronous: bool = True,
+        primitive: str = "direct",
+    ) -> None:  # fmt: skip
+        """``out = local B + remote B`` in one launch (MGG 5), after ``out`` was set to zero; sums by atomics.
+
+        Args:
+            local, remote: neighbor partitions in row order, int64 CuPy arrays; rows of ``out``.
+            indices: int32 or int64 [local arcs], rows of ``own``.
+            local_weights, remote_weights: float32, one an arc, or None; both or neither.
+            sources: uint64 [remote arcs], from ``schedule.remote_sources``.
+            own: float32 [*, D], this PE's copy of the symmetric input; all copies have its stride.
+            peers: uint64 [P], addresses of all copies, 16-byte aligned; used by ``direct`` alone.
+            out: float32 [rows, D].
+            ps: most arcs of a partition, None: whole rows.
+            dist: most partitions of each kind a warp, 1..32.
+            wpb: warps a block, 1..16.
+            interleave: give every warp local and remote partitions; else warps have one kind.
+            asynchronous: fetch a remote partition while the local one is summed; else after it.
+            primitive: ``direct`` (peer pointers), or ``warp``, ``thread``, ``block`` (NVSHMEM gets).
+
+        Raises:
+            ValueError: an argument is out of range.
+            MachineError: NVSHMEM or nvcc is missing.
+        """
+        if not (1 <= dist <= 32 and 1 <= wpb <= 16):
+            raise ValueError(f"dist {dist} must be in 1..32, wpb {wpb} in 1..16")
+        out.fill(0)
+        columns, locals_, remotes = out.shape[1], len(local.rows), len(remote.rows)
+        warps = -(-max(locals_, remotes) // dist) if interleave else -(-locals_ // dist) + -(-remotes // dist)
+        if not warps or not columns:
+            return
+        weights = remote_weights if local_weights is None else local_weights
+        build, vector = build_of("mgg", _bits(indices), primitive), _vector(own, out)
+        for lanes, first, tiles in _tiles(columns, vector, narrowest=4):
+            width = lanes * vector * 4
+            stage = min(ps or 32, 32, max(1, _STAGE_BYTES // width))
+            stage = min(stage, self._shared_memory // (wpb * width) - 2)
+            shared = wpb * (2 + stage) * width
+            kernel = self._kernel(build, _name("mgg", lanes, vector, weights))
+            if shared > 48 * 1024:
+                kernel.max_dynamic_shared_size_bytes = shared
+            kernel(
+                (-(-warps // wpb), tiles), (32 * wpb,),
+                (
+                    local.rows, local.starts, local.stops, np.int64(locals_), indices, _pointer(local_weights),
+                    remote.rows, remote.starts, remote.stops, np.int64(remotes), sources, _pointer(remote_weights),
+                    own, peers, _stride(own), out, _stride(out), np.int32(first), np.int32(columns),
+                    np.int32(dist), np.int32(interleave), np.int32(asynchronous), np.int32(stage),
+                ),
+                shared_mem=shared,
+            )  # fmt: skip
+
+    # --- what they share
+
+    def schedule(self, indptr: cp.ndarray, indices: cp.ndarray, columns: int) -> _DeviceSchedule:
+        """The cut of a matrix's rows, made at the first call for ``indptr`` and a tuning (waits for the GPU once).
+
+        Args:
+            indptr, indices: of the matrix.
+            columns: of B.
+        """
+        key, tuning = id(indptr), self._tuning(columns)
+        if key not in self._schedules:
+            self._schedules[key] = weakref.ref(indptr, lambda _: self._schedules.pop(key, None)), {}
+        made = self._schedules[key][1]
+        name = (tuning.task, tuning.tasks_per_block, tuning.band, tuning.panel)
+        if name not in made:
+            pointer = cp.asnumpy(indptr)
+            rows, arcs = len(pointer) - 1, int(pointer[-1] - pointer[0])
+            ids = cp.asnumpy(indices) if worth_bands(rows, arcs, tuning.band, tuning.panel) else None
+            cut = row_schedule(pointer, tuning.task, ids, tuning.band, tuning.panel)
+            # At least four rounds of blocks where there is work for so many.
+            made[name] = _upload(cut, min(tuning.tasks_per_block, max(12, len(cut.tasks) // (self._processors * 8))))
+        return made[name]
+
+    def _tuning(self, columns: int) -> RowTuning:
+        return self.tuning or (WIDE_TUNING if columns >= WIDE else NARROW_TUNING)
+
+    def _gather(
+        self, source: Any, peers: Any, owner_first: Any, owners: int, stride: int | np.int32, rows: cp.ndarray,
+        out: cp.ndarray, vector: int, blocks: int | None,
+    ) -> None:  # fmt: skip
+        count, columns = out.shape
+        if not count or not columns:
+            return
+        if rows.dtype not in (np.int32, np.int64):
+            rows = rows.astype(np.int64)
+        for lanes, first, tiles in _tiles(columns, vector):
+            kernel = self._kernel(build_of("gather", _bits(rows)), f"gather_rows_{lanes}_{vector}")
+            needed = -(-count // (16 * 4 * (32 // lanes)))
+            kernel(
+                (min(needed, blocks or self._processors * 4), tiles), (512,),
+                (
+                    source, peers, owner_first, np.int32(owners), np.int32(stride), rows, np.int64(count),
+                    out, _stride(out), np.int32(first), np.int32(columns),
+                ),
+            )  # fmt: skip
+
+    def _kernel(self, build: Build, name: str) -> Any:
+        key = f"{build.source} {sorted(build.defines.items())}"
+        if (key, name) not in self._kernels:
+            if key not in self._modules:
+                source = source_folder() / "aggregate" / f"{build.source}.cu"
+                module = cp.RawModule(path=str(cubin(source, self.arch, build.defines, build.nvshmem)))
+                if build.nvshmem and self._nvshmem_ready is not None:
+                    self._nvshmem_ready(module)
+                self._modules[key] = module
+            self._kernels[key, name] = self._modules[key].get_function(name)
+        return self._kernels[key, name]
+
+
+def _upload(schedule: RowSchedule, most: int) -> _DeviceSchedule:
+    return _DeviceSchedule(
+        cp.asarray(schedule.begin), cp.asarray(schedule.target), cp.asarray(schedule.tasks),
+        cp.asarray(schedule.blocks(most)),
+        cp.asarray(schedule.split_rows), cp.asarray(schedule.split_first), schedule.slots,
+        bool(len(schedule.panels)),
+    )  # fmt: skip
+
+
+def _tiles(columns: int, vector: int, widest: int = 32, narrowest: int = 1) -> Iterator[tuple[int, int, int]]:
+    """Launches that cover ``columns``: lanes a row, first column, tiles of columns side by side."""
+    vectors = -(-columns // vector)
+    full, rest = divmod(vectors, widest)
+    if full and rest > widest // 2:
+        full, rest = full + 1, 0
+    if full:
+        yield widest, 0, full
+    if rest:
+        yield max(1 << (rest - 1).bit_length(), narrowest), full * widest * vector, 1
+
+
+def _name(kernel: str, lanes: int, vector: int, weights: cp.ndarray | None) -> str:
+    return f"{kernel}_{lanes}_{vector}" + ("" if weights is None else "_weighted")
+
+
+def _vector(*matrices: cp.ndarray) -> int:
+    """Floats that can be loaded at once from every row of the matrices: 4, 2 or 1."""
+    bytes_ = [number for matrix in matrices for number in (matrix.data.ptr, int(_stride(matrix)) * 4)]
+    return next(vector for vector in (4, 2, 1) if all(number % (4 * vector) == 0 for number in bytes_))
+
+
+def _stride(matrix: cp.ndarray) -> np.int32:
+    """Floats from row to row.
+
+    Raises:
+        ValueError: not a float32 matrix whose rows are contiguous.
+    """
+    if matrix.ndim == 2 and not matrix.size:  # CuPy gives it strides of 0
+        return np.int32(matrix.shape[1])
+    if matrix.dtype != np.float32 or matrix.ndim != 2 or (matrix.shape[1] > 1 and matrix.strides[1] != 4):
+        raise ValueError(f"a row-major float32 matrix is needed, found {matrix.dtype} with strides {matrix.strides}")
+    return np.int32(matrix.strides[0] // 4)
+
+
+def _bits(ids: cp.ndarray) -> int:
+    if ids.dtype not in (np.int32, np.int64):
+        raise ValueError(f"ids must be int32 or int64, found {ids.dtype}")
+    return ids.dtype.itemsize * 8
+
+
+def _address(matrix: cp.ndarray) -> np.uintp:
+    return np.uintp(matrix.data.ptr)
+
+
+def _pointer(array: cp.ndarray | None) -> Any:
+    return _NULL if array is None else array

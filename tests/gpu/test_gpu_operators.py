@@ -1,0 +1,211 @@
+"""The kernels of one GPU against float64 products."""
+
+import numpy as np
+import pytest
+from support.graphs import awkward_graphs, matrix, random_csr, relative_error
+
+from mgg.graph.csr import Csr
+from mgg.kernel.schedule import remote_sources
+from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
+from mgg.layout.split import transposed
+
+cp = pytest.importorskip("cupy")
+try:
+    DEVICES = cp.cuda.runtime.getDeviceCount()
+except cp.cuda.runtime.CUDARuntimeError:
+    DEVICES = 0
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(DEVICES == 0, reason="no GPU")]
+
+DIMS = (1, 3, 4, 8, 16, 41, 64, 100, 128, 256, 602)
+TOLERANCE = 1e-6
+
+
+@pytest.fixture(scope="module")
+def operators():
+    from mgg.kernel.cuda import CudaOperators
+
+    return CudaOperators()
+
+
+def hub_csr(arcs: int = 150_000) -> Csr:
+    """Two rows of many arcs between short and empty ones."""
+    rng = np.random.default_rng(5)
+    lengths = np.array([0, 1, arcs, 0, 31, 32, 33, 511, 512, 513, 1025, arcs // 3, 2, 0])
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    weights = rng.standard_normal(indptr[-1]).astype(np.float32)
+    return Csr(indptr, rng.integers(0, 5_000, indptr[-1]).astype(np.int32), weights, 5_000)
+
+
+GRAPHS = awkward_graphs() | {"long rows": hub_csr(), "large": random_csr(20_000, 600_000, seed=9)}
+
+
+def embeddings(rows: int, dim: int) -> np.ndarray:
+    return np.random.default_rng(dim).uniform(-1, 1, (rows, dim)).astype(np.float32)
+
+
+def optional(array):
+    return None if array is None else cp.asarray(array)
+
+
+def padded(array: np.ndarray) -> "cp.ndarray":
+    """The same matrix as a slice of one with rows of a multiple of four floats; what lies beside it must not count."""
+    rows, dim = array.shape
+    wide = cp.full((rows, -(-dim // 4) * 4 + 4), cp.nan, cp.float32)
+    wide[:, :dim] = cp.asarray(array)
+    return wide[:, :dim]
+
+
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_spmm_rows(operators, name, dim):
+    csr = GRAPHS[name]
+    b = embeddings(csr.columns, dim)
+    indptr, indices = cp.asarray(csr.indptr), cp.asarray(csr.indices)
+    for weights in (None, csr.weights) if csr.weights is not None else (None,):
+        a = matrix(Csr(csr.indptr, csr.indices, weights, csr.columns))
+        c = cp.full((csr.rows, dim), cp.nan, cp.float32)
+        operators.spmm_rows(indptr, indices, optional(weights), cp.asarray(b), c, False)
+        assert relative_error(c.get(), a, b) <= TOLERANCE
+        again = cp.full((csr.rows, dim), cp.nan, cp.float32)
+        operators.spmm_rows(indptr, indices, optional(weights), cp.asarray(b), again, False)
+        assert cp.array_equal(c.view(cp.int32), again.view(cp.int32))
+        operators.spmm_rows(indptr, indices, optional(weights), cp.asarray(b), again, True)
+        assert cp.allclose(again, 2 * c, rtol=1e-6, atol=0)
+        wide, beside = padded(b), padded(np.zeros((csr.rows, dim), np.float32))
+        operators.spmm_rows(indptr, indices.astype(cp.int64), optional(weights), wide, beside, False)
+        assert relative_error(beside.get(), a, b) <= TOLERANCE
+        assert bool(cp.isnan(beside.base[:, dim:] if beside.base is not None else cp.nan).all())
+
+
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("tile", [1, 4, 8, 32])
+def test_bands_of_columns(dim, tile):
+    from mgg.kernel.cuda import CudaOperators, RowTuning
+
+    csr = GRAPHS["long rows"]
+    banded = CudaOperators(RowTuning(band=32, panel=128, band_tile=tile))
+    b = embeddings(csr.columns, dim)
+    indptr, indices = cp.asarray(csr.indptr), cp.asarray(csr.indices)
+    assert banded.schedule(indptr, indices, dim).banded
+    for weights in (None, csr.weights):
+        a = matrix(Csr(csr.indptr, csr.indices, weights, csr.columns))
+        c = [cp.full((csr.rows, dim), cp.nan, cp.float32) for _ in range(2)]
+        for one in c:
+            banded.spmm_rows(indptr, indices, optional(weights), cp.asarray(b), one, False)
+        assert relative_error(c[0].get(), a, b) <= TOLERANCE
+        assert cp.array_equal(c[0].view(cp.int32), c[1].view(cp.int32))
+        banded.spmm_rows(indptr, indices, optional(weights), cp.asarray(b), c[1], True)
+        assert cp.allclose(c[1], 2 * c[0], rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("dim", (1, 3, 16, 41, 100, 602))
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("ps", [1, 16, None])
+def test_partition_wise_and_column_wise_products(operators, name, dim, ps):
+    csr = GRAPHS[name]
+    b = embeddings(csr.columns, dim)
+    pieces = neighbor_partitions(csr.indptr, ps)
+    acc = cp.zeros((csr.rows, dim), cp.float32)
+    operators.spmm_partitions(
+        cp.asarray(pieces.rows), cp.asarray(pieces.starts), cp.asarray(pieces.stops), cp.asarray(csr.indices),
+        optional(csr.weights), cp.asarray(b), acc,
+    )  # fmt: skip
+    # One atomic sum an arc rounds more often than a tree does.
+    longest = int(np.diff(csr.indptr).max(initial=1))
+    loose = TOLERANCE * max(1.0, longest / 1000)
+    assert relative_error(acc.get(), matrix(csr), b) <= loose
+    if csr.rows != csr.columns or ps is None:
+        return
+    columns = transposed(csr).csr
+    acc = cp.zeros((csr.rows, dim), cp.float32)
+    pointer, rows, weights = cp.asarray(columns.indptr), cp.asarray(columns.indices), optional(columns.weights)
+    for start in range(0, csr.rows, 1 + csr.rows // 3):  # in pieces, as cola does
+        stop = min(start + 1 + csr.rows // 3, csr.rows)
+        arcs = slice(int(columns.indptr[start]), int(columns.indptr[stop]))
+        operators.spmm_columns(
+            pointer[start : stop + 1], rows[arcs], None if weights is None else weights[arcs],
+            cp.asarray(b)[start:stop], acc,
+        )  # fmt: skip
+    assert relative_error(acc.get(), matrix(csr), b) <= loose
+
+
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint16])
+def test_gather_rows(operators, dim, dtype):
+    source = embeddings(5_000, dim)
+    rows = np.random.default_rng(0).integers(0, 5_000, 7_001).astype(dtype)
+    out = cp.full((len(rows), dim), cp.nan, cp.float32)
+    operators.gather_rows(cp.asarray(source), cp.asarray(rows), out)
+    assert np.array_equal(out.get(), source[rows])
+
+
+@pytest.mark.parametrize("dim", (1, 16, 41, 100, 602))
+@pytest.mark.parametrize("blocks", [None, 3])
+def test_gather_from_peers(operators, dim, blocks):
+    copies = [cp.asarray(embeddings(900, dim) + pe) for pe in range(4)]
+    owner_first = np.array([0, 500, 500, 1_700, 2_001])
+    rows = np.random.default_rng(0).integers(0, 900, 2_001).astype(np.int32)
+    out = cp.full((len(rows), dim), cp.nan, cp.float32)
+    peers = cp.asarray(np.array([copy.data.ptr for copy in copies], np.uint64))
+    operators.gather_peers(peers, cp.asarray(owner_first), dim, cp.asarray(rows), out, blocks)
+    owners = np.repeat(np.arange(4), np.diff(owner_first))
+    assert np.array_equal(out.get(), np.stack([copies[pe].get()[row] for pe, row in zip(owners, rows, strict=True)]))
+
+
+def on_device(pieces: NeighborPartitions) -> NeighborPartitions:
+    return NeighborPartitions(cp.asarray(pieces.rows), cp.asarray(pieces.starts), cp.asarray(pieces.stops))
+
+
+def split(csr: Csr, mine: int) -> tuple[Csr, Csr]:
+    """The arcs with columns below ``mine`` and the others, whose columns then count from there."""
+    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
+    parts = []
+    for keep, base, width in ((csr.indices < mine, 0, mine), (csr.indices >= mine, mine, csr.columns - mine)):
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[keep], minlength=csr.rows))])
+        weights = None if csr.weights is None else csr.weights[keep]
+        parts.append(Csr(indptr, csr.indices[keep] - csr.indices.dtype.type(base), weights, width))
+    return parts[0], parts[1]
+
+
+@pytest.mark.parametrize("dim", (1, 16, 41, 64, 100, 602))
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ps": 16, "dist": 16, "wpb": 4},
+        {"ps": 3, "dist": 1, "wpb": 16, "asynchronous": False},
+        {"ps": 32, "dist": 5, "wpb": 2, "interleave": False},
+        {"ps": None, "dist": 16, "wpb": 1},
+    ],
+    ids=["default", "synchronous", "separate", "whole rows"],
+)
+def test_mgg(operators, name, dim, options):
+    """One PE of three: its copy has the first rows, peers 1 and 2 the others (all in this GPU's memory)."""
+    csr = GRAPHS[name]
+    mine = max(1, csr.columns // 3)
+    local, remote = split(csr, mine)
+    b = embeddings(csr.columns, dim)
+    halves = [np.arange(0, remote.columns // 2), np.arange(remote.columns // 2, remote.columns)]
+    copies = [cp.asarray(b[:mine]), *(cp.asarray(b[mine:][half]) for half in halves)]
+    # CuPy gives no memory to an empty array; no arc asks for its rows.
+    peers = cp.asarray(np.array([copy.data.ptr for copy in copies], np.uint64))
+    halo_ptr = np.array([0, 0, len(halves[0]), remote.columns])
+    halo_rows = np.concatenate([np.arange(len(half)) for half in halves])
+    out = cp.full((csr.rows, dim), cp.nan, cp.float32)
+    operators.mgg(
+        on_device(neighbor_partitions(local.indptr, options["ps"])), cp.asarray(local.indices), optional(local.weights),
+        on_device(neighbor_partitions(remote.indptr, options["ps"])),
+        cp.asarray(remote_sources(remote.indices, halo_ptr, halo_rows)), optional(remote.weights),
+        copies[0], peers, out, **options,
+    )  # fmt: skip
+    loose = TOLERANCE * max(1.0, int(np.diff(csr.indptr).max(initial=1)) / 1000)
+    assert relative_error(out.get(), matrix(csr), b) <= loose
+
+
+def test_arguments_are_checked(operators):
+    wide = cp.zeros((4, 8), cp.float32)
+    ids = cp.zeros(1, cp.int32)
+    with pytest.raises(ValueError, match="row-major float32"):
+        operators.gather_rows(wide.T, ids, cp.zeros((1, 4), cp.float32))
+    with pytest.raises(ValueError, match="int32 or int64"):
+        operators.spmm_rows(cp.arange(5), ids.astype(cp.uint32), None, wide, wide, False)

@@ -1,0 +1,373 @@
+import multiprocessing
+import os
+import shutil
+
+import numpy as np
+import pytest
+from support.graphs import awkward_graphs, matrix, random_csr, relative_error
+
+from mgg.errors import MachineError
+from mgg.graph.csr import Csr
+from mgg.kernel import compile as build
+from mgg.kernel import schedule as cut
+from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK, SMALLEST_TASK, remote_sources, row_schedule
+from mgg.layout.split import transposed
+
+KERNEL = '#include "mgg/vector.cuh"\nextern "C" __global__ void k(float *p) { *p = VALUE; }\n'
+
+try:
+    build.find_nvcc()
+    HAS_NVCC = True
+except MachineError:
+    HAS_NVCC = False
+needs_nvcc = pytest.mark.skipif(not HAS_NVCC, reason="nvcc is not installed")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "k.cu"
+    path.write_text(KERNEL)
+    return path
+
+
+@needs_nvcc
+def test_a_cubin_is_made_once_and_again_when_anything_changes(source, monkeypatch):
+    first = build.cubin(source, "sm_90", {"VALUE": 1})
+    assert first.read_bytes()[:4] == b"\x7fELF"
+    made = first.stat().st_mtime_ns
+    assert build.cubin(source, "sm_90", {"VALUE": 1}) == first
+    assert first.stat().st_mtime_ns == made
+    others = [build.cubin(source, "sm_90", {"VALUE": 2}), build.cubin(source, "sm_80", {"VALUE": 1})]
+    source.write_text(KERNEL + "\n")
+    others.append(build.cubin(source, "sm_90", {"VALUE": 1}))
+    monkeypatch.setattr(build, "nvcc_version", lambda _: "release 99")
+    others.append(build.cubin(source, "sm_90", {"VALUE": 1}))
+    assert len({first, *others}) == 5
+    assert not [path for path in first.parent.iterdir() if path.suffix not in (".cubin", ".lock")]
+
+
+def test_a_changed_header_is_noticed(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "nvcc_version", lambda _: "release 13")
+    copy = shutil.copytree(build.source_folder(), tmp_path / "kernels")
+    monkeypatch.setattr(build, "source_folder", lambda: copy)
+    before = build._key(source, "nvcc", [], False)
+    header = copy / "include" / "mgg" / "vector.cuh"
+    header.write_text(header.read_text() + "\n")
+    assert build._key(source, "nvcc", [], False) != before
+
+
+def compile_once(path):
+    made = []
+    run = build._run
+    build._run = lambda *arguments: (made.append(1), run(*arguments))
+    build.cubin(path, "sm_90", {"VALUE": 3})
+    return len(made)
+
+
+@needs_nvcc
+def test_ranks_that_ask_at_once_compile_once(source):
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        assert sum(pool.map(compile_once, [source] * 3, chunksize=1)) == 1
+
+
+@needs_nvcc
+def test_errors_are_one_line(source, cache):
+    source.write_text('#include "mgg/vector.cuh"\nint broken = unknown;\n')
+    with pytest.raises(MachineError, match=r"k\.cu: does not compile: .*k\.cu\(\d+\): error: ") as caught:
+        build.cubin(source, "sm_90", {})
+    assert "\n" not in str(caught.value)
+    with pytest.raises(MachineError, match="does not compile"):
+        build.cubin(source, "sm_1", {})
+    assert not list(cache.rglob("*.cubin"))
+    cache.chmod(0o700)
+    shutil.rmtree(cache)
+    cache.write_text("a file in the way")
+    source.write_text(KERNEL)
+    with pytest.raises(MachineError, match=r"cannot be written: .*XDG_CACHE_HOME"):
+        build.cubin(source, "sm_90", {"VALUE": 1})
+
+
+def test_missing_tools_are_named(source, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", "/nowhere")
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(MachineError, match="nvcc is missing: install"):
+        build.cubin(source, "sm_90", {})
+    monkeypatch.undo()
+    monkeypatch.setattr(build, "find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr(build, "nvshmem_folder", lambda: None)
+    with pytest.raises(MachineError, match=r"NVSHMEM.*pip install"):
+        build.cubin(source, "sm_90", {}, nvshmem=True)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", ["rows", "gather", "columns", "partitions", "mgg"])
+def test_every_kernel_compiles(name):
+    chosen = build.build_of(name, 32)
+    source = build.source_folder() / "aggregate" / f"{name}.cu"
+    code = build.cubin(source, "sm_90", chosen.defines).read_bytes()
+    kernel = "mgg" if name == "mgg" else "gather_rows" if name == "gather" else f"spmm_{name}"
+    for lanes in (4, 32):
+        for vector in (1, 2, 4):
+            assert f"{kernel}_{lanes}_{vector}".encode() in code
+
+
+def reference(schedule, indices, weights, b, rows):
+    """What the kernel computes, from the schedule alone."""
+    c = np.full((rows, b.shape[1]), np.nan)
+    partial = np.full((schedule.slots, b.shape[1]), np.nan)
+    for first, count in schedule.tasks:
+        for piece in range(first, first + count):
+            arcs = slice(schedule.begin[piece], schedule.begin[piece + 1])
+            w = 1 if weights is None else weights[arcs, None]
+            total = (b[indices[arcs]] * w).sum(axis=0)
+            to = schedule.target[piece]
+            (c if to >= 0 else partial)[to if to >= 0 else -1 - to] = total
+    for i, row in enumerate(schedule.split_rows):
+        c[row] = partial[schedule.split_first[i] : schedule.split_first[i + 1]].sum(axis=0)
+    return c
+
+
+def windows(schedule, task, size):
+    """The arcs that a warp of kernels/aggregate/rows.cu reads for each piece of a task, in its own steps."""
+    piece0, count = (int(number) for number in schedule.tasks[task])
+    start = int(schedule.begin[piece0])
+    stop = [int(schedule.begin[piece0 + min(lane, count - 1) + 1]) - start for lane in range(32)]
+    piece, position, end, n = 0, 0, stop[0], min(size, stop[0])
+    arcs = []
+    while True:
+        next_position, next_end = position + size, end
+        ends = next_position >= end
+        if ends:
+            next_position, next_end = end, stop[(piece + 1) & 31]
+        done = ends and piece + 1 == count
+        next_n = 0 if done else min(size, next_end - next_position)
+        arcs += range(start + position, start + position + n)
+        if ends:
+            yield piece0 + piece, arcs
+            if done:
+                return
+            arcs, piece = [], piece + 1
+        position, end, n = next_position, next_end, next_n
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_a_warp_reads_every_arc_of_its_pieces(size):
+    lengths = np.random.default_rng(0).choice([0, 1, 5, 31, 32, 33, 63, 64, 65, 129, 700], 400)
+    schedule = row_schedule(np.concatenate([[7], 7 + np.cumsum(lengths)]), 512)
+    pieces = [pair for task in range(len(schedule.tasks)) for pair in windows(schedule, task, size)]
+    assert [piece for piece, _ in pieces] == list(range(len(schedule.target)))
+    for piece, arcs in pieces:
+        assert arcs == list(range(schedule.begin[piece], schedule.begin[piece + 1]))
+
+
+@pytest.mark.parametrize("task", [None, 32, 64, 512])
+@pytest.mark.parametrize("name", awkward_graphs())
+def test_the_schedule_covers_every_row_once(name, task):
+    csr = awkward_graphs()[name]
+    schedule = row_schedule(csr.indptr, task)
+    sizes, lengths = schedule.tasks[:, 1], np.diff(schedule.begin)
+    assert np.array_equal(schedule.tasks[:, 0], np.cumsum(sizes) - sizes) and sizes.sum() == len(schedule.target)
+    assert sizes.min(initial=1) >= 1 and sizes.max(initial=0) <= PIECES_PER_TASK
+    assert lengths.min(initial=0) >= 0 and lengths.max(initial=0) <= (task or LARGEST_TASK)
+    assert np.all(np.diff(schedule.split_first) > 1)
+    b = np.random.default_rng(0).random((csr.columns, 3))
+    found = reference(schedule, csr.indices, csr.weights, b, csr.rows)
+    assert np.allclose(found, csr.to_scipy(np.float64) @ b, rtol=1e-12)
+
+
+def worked_off(tasks, first, last, warps, ahead, rng):
+    """What the warps of a block of kernels/aggregate/rows.cu take, in its own steps: (task, first piece, pieces)."""
+    upcoming, taken = first + warps, []
+
+    def draw():
+        nonlocal upcoming
+        upcoming += 1
+        return upcoming - 1
+
+    def warp(task):
+        pieces = after = ready = None
+        next_task = last
+        if task < last:
+            pieces = tasks[task]
+            if ahead:
+                next_task = draw()
+                after = tasks[next_task] if next_task < last else None
+                ready = pieces
+        while task < last:
+            yield
+            cut, count, later_task = ready, pieces[1], last
+            if ahead:
+                pieces = after
+                if next_task < last:
+                    ready = pieces
+                    later_task = draw()
+                    after = tasks[later_task] if later_task < last else after
+            else:
+                cut = pieces
+                next_task = draw()
+                pieces = tasks[next_task] if next_task < last else pieces
+            taken.append((task, cut[0], count))
+            task, next_task = next_task, later_task
+
+    running = [warp(first + i) for i in range(warps)]
+    while running:
+        one = running[rng.integers(len(running))]
+        try:
+            next(one)
+        except StopIteration:
+            running.remove(one)
+    return taken
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("count", [1, 11, 12, 13, 24, 100])
+def test_warps_of_a_block_take_every_task_once(count, ahead):
+    tasks = [(10 * task, task % 32 + 1) for task in range(5 + count)]
+    taken = worked_off(tasks, 5, 5 + count, 12, ahead, np.random.default_rng(count))
+    assert sorted(taken) == [(task, *tasks[task]) for task in range(5, 5 + count)]
+
+
+def repeated_csr(lengths, columns=500, seed=5):
+    """Rows of the given lengths whose arcs are in no order and repeat; weighted."""
+    rng = np.random.default_rng(seed)
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    weights = rng.standard_normal(indptr[-1]).astype(np.float32)
+    return Csr(indptr, rng.integers(0, columns, indptr[-1]).astype(np.int32), weights, columns)
+
+
+@pytest.mark.parametrize("width", [np.int32, np.int64])
+def test_long_rows_and_repeated_arcs_against_the_oracle_of_the_gpu_tests(width):
+    """As tests/gpu checks spmm_rows: without weights, then with them, on the same arrays, which must not change."""
+    csr = repeated_csr([0, 1, 15_000, 0, 31, 32, 33, 511, 512, 513, 1025, 5_000, 2, 0])
+    csr = Csr(csr.indptr.astype(width), csr.indices, csr.weights, csr.columns)
+    before = [array.copy() for array in (csr.indptr, csr.indices, csr.weights)]
+    schedule = row_schedule(csr.indptr)
+    b = np.random.default_rng(1).uniform(-1, 1, (csr.columns, 3)).astype(np.float32)
+    for weights in (None, csr.weights):
+        a = matrix(Csr(csr.indptr, csr.indices, weights, csr.columns))
+        found = reference(schedule, before[1], None if weights is None else before[2], b.astype(np.float64), csr.rows)
+        for _ in range(2):
+            assert relative_error(found.astype(np.float32), a, b) <= 1e-7
+    assert all(map(np.array_equal, before, (csr.indptr, csr.indices, csr.weights)))
+
+
+def test_the_oracle_of_the_gpu_tests_sees_what_is_wrong():
+    csr = repeated_csr([700, 0, 3])
+    a, b = matrix(csr), np.ones((csr.columns, 2), np.float32)
+    exact = a @ b.astype(np.float64)
+    for row, wrong in ((0, exact[0, 0] + 1e-2), (1, 1e-30), (2, np.nan)):
+        found = exact.astype(np.float32)
+        found[row, 0] = wrong
+        assert relative_error(found, a, b) > 1e-6
+
+
+@pytest.fixture
+def small_panels(monkeypatch):
+    monkeypatch.setattr(cut, "SMALLEST_PANEL", 2**10)
+    monkeypatch.setattr(cut, "MANY_PANELS", 4)
+
+
+@pytest.mark.parametrize("first", [0, 40])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_bands_of_columns(small_panels, ordered, first):
+    lengths = np.random.default_rng(2).choice([0, 1, 5, 60, 200, 900, 3_000], 100)
+    csr = repeated_csr(lengths, 5_000)
+    if ordered:
+        rows = np.repeat(np.arange(csr.rows), lengths)
+        csr.indices[:] = csr.indices[np.lexsort((csr.indices, rows))]
+    schedule = row_schedule(csr.indptr[first:], 256, csr.indices, 32)
+    assert schedule.begin[0] == csr.indptr[first] and schedule.begin[-1] == csr.arcs
+    assert np.all(np.diff(schedule.begin) >= 0) and np.diff(schedule.begin).max() <= 256
+    assert np.array_equal(np.sort(schedule.tasks[:, 0]), np.arange(len(schedule.target)))
+    assert np.all(schedule.tasks[:, 1] == 1) and np.all(np.diff(schedule.split_first) > 1)
+    assert len(schedule.panels) > 4 and schedule.panels[0] == 0 and schedule.panels[-1] == len(schedule.tasks)
+    assert np.array_equal(schedule.blocks(7), schedule.panels)
+    b = np.random.default_rng(0).random((csr.columns, 3))
+    found = reference(schedule, csr.indices, csr.weights, b, csr.rows - first)
+    assert np.allclose(found, (csr.to_scipy(np.float64) @ b)[first:], rtol=1e-9)
+    for task in range(len(schedule.tasks)):
+        ((piece, arcs),) = windows(schedule, task, 32)
+        assert arcs == list(range(schedule.begin[piece], schedule.begin[piece + 1]))
+    if ordered:  # what a panel gathers at a time spans fewer columns than its rows do
+        starts = schedule.begin[schedule.tasks[:, 0]]
+        steps = np.abs(np.diff(csr.indices[starts[starts < csr.arcs]].astype(np.int64)))
+        assert np.median(steps) < csr.columns / 10
+
+
+def test_where_bands_are_made(small_panels):
+    short = repeated_csr(np.full(500, 40))
+    few = repeated_csr(np.full(10, 200))
+    for csr in (short, few):
+        schedule = row_schedule(csr.indptr, 256, csr.indices, 32)
+        assert not len(schedule.panels)
+        assert schedule.blocks(3).tolist() == [*range(0, len(schedule.tasks), 3), len(schedule.tasks)]
+    assert len(row_schedule(few.indptr, 256, few.indices, 32, panel=256).panels)
+    hub = repeated_csr([100_000, 0, 1])
+    assert len(row_schedule(hub.indptr, 512, hub.indices, 32).target) < 100_000 // 512 + 2 * cut.MOST_BANDS
+    assert row_schedule(np.array([0]), 64).blocks(12).tolist() == [0]
+
+
+def test_tasks_are_alike_and_follow_the_size_of_the_matrix():
+    small, large = np.arange(0, 1001, 10), np.arange(0, 60_000_001, 30)
+    assert np.diff(row_schedule(small).begin).max() == 10
+    hub = np.array([0, 5, 100_005, 100_006])
+    assert np.diff(row_schedule(hub).begin).max() == SMALLEST_TASK
+    made = row_schedule(large)
+    work = np.add.reduceat(np.diff(made.begin), made.tasks[:, 0])
+    assert LARGEST_TASK / 2 < np.median(work) <= LARGEST_TASK
+    assert work.max() <= LARGEST_TASK + 30
+
+
+def test_slices_of_a_csr_keep_their_arc_numbers():
+    indptr = np.array([100, 103, 103, 700])
+    schedule = row_schedule(indptr, 64)
+    assert schedule.begin[0] == 100 and schedule.begin[-1] == 700
+    assert schedule.target[:2].tolist() == [0, 1] and schedule.slots == 10
+
+
+def test_remote_sources():
+    halo_ptr, halo_rows = np.array([0, 2, 2, 5]), np.array([4, 9, 0, 1, 70_000], np.int32)
+    sources = remote_sources(np.array([4, 0, 2], np.int32), halo_ptr, halo_rows)
+    assert sources.dtype == np.uint64
+    assert [(int(s) >> 48, int(s) & (2**48 - 1)) for s in sources] == [(2, 70_000), (0, 4), (2, 0)]
+
+
+def column_of(pointer, arc):
+    """The search of kernels/aggregate/columns.cu, lane by lane."""
+    low, high = 0, len(pointer) - 1
+    while high - low > 1:
+        step = (high - low + 31) // 32
+        probes = low + (np.arange(32) + 1) * step
+        passed = sum(p < high and pointer[p] <= arc for p in probes)
+        low, high = low + passed * step, min(high, low + (passed + 1) * step)
+    return low
+
+
+def test_the_search_for_a_column():
+    columns = transposed(random_csr(3_000, 4_000)).csr
+    for arc in range(0, columns.arcs, 37):
+        assert column_of(columns.indptr, arc) == np.searchsorted(columns.indptr, arc, side="right") - 1
+
+
+@pytest.mark.parametrize("local, remote, dist", [(1000, 37, 16), (5, 900, 3), (0, 40, 7), (40, 0, 16), (33, 32, 32)])
+def test_interleaved_warps_own_every_partition_once(local, remote, dist):
+    """The division of kernels/aggregate/mgg.cu: no warp gets more than ``dist`` of a kind."""
+    warps = -(-max(local, remote) // dist)
+    for count in (local, remote):
+        cuts = [w * count // warps for w in range(warps + 1)]
+        assert cuts[0] == 0 and cuts[-1] == count and max(np.diff(cuts)) <= dist
+
+
+@pytest.mark.skipif(not os.environ.get("NVSHMEM_HOME") and build.nvshmem_folder() is None, reason="no NVSHMEM")
+@pytest.mark.slow
+@needs_nvcc
+def test_the_mgg_kernel_links_with_nvshmem():
+    chosen = build.build_of("mgg", 32, "warp")
+    source = build.source_folder() / "aggregate" / "mgg.cu"
+    assert build.cubin(source, "sm_90", chosen.defines, chosen.nvshmem).stat().st_size > 100_000

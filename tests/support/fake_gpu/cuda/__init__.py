@@ -1,0 +1,1 @@
+"""As much of cuda.core as the backend nvshmem calls."""

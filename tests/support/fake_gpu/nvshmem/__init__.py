@@ -1,0 +1,1 @@
+"""As much of nvshmem4py as the backend nvshmem calls."""

@@ -1,0 +1,18 @@
+"""Run a program with the stand-ins: ``python run.py PROGRAM ARGUMENTS...`` or ``python run.py -c CODE``."""
+
+import runpy
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+if __name__ == "__main__":
+    from mgg.backend import nvshmem
+    from support.strict import StrictOperators
+
+    nvshmem._operators = lambda core: StrictOperators()
+    if sys.argv[1] == "-c":
+        exec(compile(sys.argv[2], "code", "exec"), {"__name__": "__main__"})  # noqa: S102
+    else:
+        sys.argv = sys.argv[1:]
+        runpy.run_path(sys.argv[0], run_name="__main__")

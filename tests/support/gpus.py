@@ -1,0 +1,25 @@
+"""The GPUs of this host, as tests see them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+# Open MPI asks for this where a container's only user is root.
+os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
+os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+
+
+def count() -> int:
+    """GPUs that CuPy can use; 0 without CuPy or a driver."""
+    if importlib.util.find_spec("cupy") is None:
+        return 0
+    import cupy
+
+    try:
+        return cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return 0
+
+
+GPUS = count()

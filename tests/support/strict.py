@@ -1,0 +1,160 @@
+"""A world whose device arrays are no NumPy arrays: whatever a GPU would refuse, it refuses on any machine."""
+
+from __future__ import annotations
+
+import operator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from mgg.backend.api import HostClock, SymmetricArray
+from mgg.kernel import cpu
+
+
+class StrictArray:
+    """An array of a device: host arrays never mix with it, and nothing reads it on the host without a download."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, data: np.ndarray):
+        self._data = data
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise TypeError("implicit conversion of a device array to a host array")
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError("a device array is read on the host")
+
+    __int__ = __float__ = __bool__ = __index__ = __iter__ = _refuse
+
+    shape = property(lambda self: self._data.shape)
+    dtype = property(lambda self: self._data.dtype)
+    size = property(lambda self: self._data.size)
+    nbytes = property(lambda self: self._data.nbytes)
+    ndim = property(lambda self: self._data.ndim)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, index: Any) -> StrictArray:
+        return StrictArray(self._data[_index(index)])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._data[_index(index)] = value if np.isscalar(value) else unwrap(value)
+
+    def reshape(self, *shape: Any) -> StrictArray:
+        return StrictArray(self._data.reshape(*shape))
+
+    def fill(self, value: float) -> None:
+        self._data.fill(value)
+
+    def _combine(self, other: Any, how: Any) -> StrictArray:
+        return StrictArray(how(self._data, other if np.isscalar(other) else unwrap(other)))
+
+    def __add__(self, other: Any) -> StrictArray:
+        return self._combine(other, operator.add)
+
+    def __mul__(self, other: Any) -> StrictArray:
+        return self._combine(other, operator.mul)
+
+
+def unwrap(array: Any) -> Any:
+    """The data of a device array; None stays None, anything else is refused."""
+    if array is None:
+        return None
+    if not isinstance(array, StrictArray):
+        raise TypeError(f"a device array is needed, found {type(array).__name__}")
+    return array._data
+
+
+def _index(index: Any) -> Any:
+    """Slices and whole numbers of Python are fine; arrays must be the device's."""
+    if isinstance(index, tuple):
+        return tuple(_index(part) for part in index)
+    if isinstance(index, (int, np.integer)) or index is Ellipsis:
+        return index
+    if isinstance(index, slice):
+        if any(isinstance(part, StrictArray) for part in (index.start, index.stop)):
+            raise TypeError("a device array bounds a slice")
+        return index
+    return unwrap(index)
+
+
+class StrictOperators:
+    """The CPU's operators for device arrays alone."""
+
+    def gather_rows(self, source: Any, rows: Any, out: Any) -> None:
+        cpu.gather_rows(unwrap(source), unwrap(rows), unwrap(out))
+
+    def spmm_rows(self, indptr: Any, indices: Any, weights: Any, b: Any, c: Any, accumulate: bool) -> None:
+        cpu.spmm_rows(unwrap(indptr), unwrap(indices), unwrap(weights), unwrap(b), unwrap(c), accumulate)
+
+    def accumulator(self, rows: int, columns: int) -> StrictArray:
+        return StrictArray(cpu.accumulator(rows, columns))
+
+    def spmm_partitions(self, rows: Any, starts: Any, stops: Any, indices: Any, weights: Any, b: Any, acc: Any) -> None:
+        cpu.spmm_partitions(*(unwrap(array) for array in (rows, starts, stops, indices, weights, b, acc)))
+
+    def spmm_columns(self, colptr: Any, rows: Any, weights: Any, b: Any, acc: Any) -> None:
+        cpu.spmm_columns(*(unwrap(array) for array in (colptr, rows, weights, b, acc)))
+
+    def finish(self, acc: Any, c: Any) -> None:
+        if acc is not c:
+            cpu.finish(unwrap(acc), unwrap(c))
+
+
+def empty(shape: Any, dtype: Any = np.float64) -> StrictArray:
+    """As numpy.empty, filled with what would show in a result."""
+    return StrictArray(np.full(shape, np.nan if np.dtype(dtype).kind == "f" else -1, dtype))
+
+
+class StrictWorld:
+    """A simulated world that holds its data in strict arrays."""
+
+    gpu = "strict"
+    xp = SimpleNamespace(empty=empty)
+    operators = StrictOperators()
+
+    def __init__(self, world: Any):
+        self._world = world
+        self.name, self.rank, self.size, self.counters = world.name, world.rank, world.size, world.counters
+        self.barrier, self.gather, self.close = world.barrier, world.gather, world.close
+        self.signal, self.wait_signal = world.signal, world.wait_signal
+
+    def upload(self, array: np.ndarray) -> StrictArray:
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"a host array is needed, found {type(array).__name__}")
+        return StrictArray(array.copy())
+
+    def download(self, array: StrictArray) -> np.ndarray:
+        return unwrap(array).copy()
+
+    def clock(self) -> HostClock:
+        return HostClock()
+
+    def symmetric(self, elements: int) -> SymmetricArray:
+        array = self._world.symmetric(elements)
+        return SymmetricArray(self.rank, {pe: StrictArray(copy) for pe, copy in array.peers.items()}, array)
+
+    def free(self, array: SymmetricArray) -> None:
+        array.peers = {}
+        self._world.free(array.handle)
+
+    def get_rows(self, source: SymmetricArray, pe: int, rows: Any, out: Any) -> None:
+        self._world.get_rows(_inside(source), pe, unwrap(rows), unwrap(out))
+
+    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Any) -> None:
+        self._world.put_rows(_inside(target), pe, first, unwrap(values))
+
+    def broadcast(self, values: Any, root: int, source: SymmetricArray | None = None) -> None:
+        self._world.broadcast(values if isinstance(values, np.ndarray) else unwrap(values), root)
+
+    def all_reduce(self, values: Any) -> Any:
+        if isinstance(values, np.ndarray):
+            return self._world.all_reduce(values)
+        return StrictArray(self._world.all_reduce(unwrap(values)))
+
+
+def _inside(array: SymmetricArray) -> SymmetricArray:
+    return SymmetricArray(array.rank, {pe: unwrap(copy) for pe, copy in array.peers.items()})
