@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -202,10 +203,11 @@ def graph_shard(
     """Step 2 of mgg graph for a cluster: sort one row range of the scattered graph BUCKETS."""
     from mgg.graph.build import shard
 
-    number, _, of = part.partition("-of-")
-    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-        raise InputError(f"--part {part}: expected K-of-N with K from 1 to N, for example 2-of-8")
-    made = shard(buckets, out, number=int(number), of=int(of), memory=_memory(budget, workers))
+    match = re.fullmatch(r"(\d{1,6})-of-(\d{1,6})", part, re.ASCII)
+    number, of = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= of:
+        raise InputError(f"--part {part[:40]}: expected K-of-N with K from 1 to N, for example 2-of-8")
+    made = shard(buckets, out, number=number, of=of, memory=_memory(budget, workers))
     _show({"first": made.first, "rows": made.rows, "arcs": made.arcs, "out": str(out)}, as_json)
 
 

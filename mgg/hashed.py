@@ -55,7 +55,13 @@ def load(path: Path, kind: str, command: str) -> tuple[Any, str]:
     match = _HASHED.fullmatch(data)
     if not match or hashlib.sha256(match[1]).hexdigest() != match[2].decode():
         raise InputError(f"{path}: truncated or altered: its last line is not the hash of the rest")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return yaml.load(match[1], Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), match[2].decode()
+        # Aliases of aliases would grow without end when they are looked at; what we write has none.
+        if b"*" in match[1] and any(
+            isinstance(event, yaml.AliasEvent) for event in yaml.parse(match[1], Loader=loader)
+        ):
+            raise InputError(f"{path}: has YAML aliases, which no {kind} has")
+        return yaml.load(match[1], Loader=loader), match[2].decode()
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None

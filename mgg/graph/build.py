@@ -9,13 +9,13 @@ from pathlib import Path
 from mgg.errors import MachineError
 from mgg.files import refuse_foreign, replace_folder
 from mgg.graph import external
-from mgg.graph import manifest as manifests
 from mgg.graph.external import Memory, scattering, sharding
 from mgg.graph.external.memory import MIB
+from mgg.graph.external.scattering import Counted
 from mgg.graph.external.sharding import Shards
 from mgg.graph.manifest import KIND, Manifest
 from mgg.graph.relabel import relabeled
-from mgg.graph.reorder import find_order, needed_bytes, permutation
+from mgg.graph.reorder import chosen, find_order, needed_bytes, permutation
 from mgg.graph.source import Source, opened, stored
 from mgg.graph.store import Graph
 
@@ -54,9 +54,6 @@ def build(
         if plain or given.made is None or symmetrize:
             target = folder if plain else _subfolder(folder / SCRATCH, "natural")
             manifest = _steps(target, lambda at: _scatter(given, at, memory, symmetrize), memory)
-            if given.made is not None and not symmetrize:
-                manifest = _with_counts(target, manifest, given.made.manifest)
-            given.check(manifest, symmetrize)
         if not plain:
             natural = Graph.open(target) if given.made is None or symmetrize else given.made
             manifest = _reorder(natural, folder, order, memory)
@@ -104,7 +101,13 @@ def _scatter(given: Source, folder: Path, memory: Memory, symmetrize: bool) -> s
         memory=memory,
         symmetrize=symmetrize or given.undirected,
         order="natural" if made is None else made.manifest.order,
+        counted=None if made is None or symmetrize else _counted(made.manifest),
+        expected={} if given.dataset is None else given.dataset.expected(symmetrize),
     )
+
+
+def _counted(made: Manifest) -> Counted:
+    return Counted(made.listed_arcs, made.dropped_loops, made.dropped_repeats)
 
 
 def _steps(folder: Path, scatter: Callable[[Path], scattering.Scattered], memory: Memory) -> Manifest:
@@ -113,13 +116,13 @@ def _steps(folder: Path, scatter: Callable[[Path], scattering.Scattered], memory
     scattered = scatter(_subfolder(scratch, "buckets"))
     sorted_rows = _subfolder(scratch, "shards")
     external.shard(scattered, sorted_rows, memory)
-    manifest = external.gather(scattered, [sorted_rows], folder)
+    manifest = external.gather(scattered, [sorted_rows], folder, verify=False)
     shutil.rmtree(scratch)
     return manifest
 
 
 def _reorder(natural: Graph, folder: Path, order: str, memory: Memory) -> Manifest:
-    facts = natural.manifest
+    facts, order = natural.manifest, chosen(natural, order)
     need = needed_bytes(order, facts.nodes, facts.arcs, symmetric=facts.symmetric)
     if need > memory.limit:
         raise MachineError(f"{facts.name}: order {order} needs about {need // MIB} MiB of memory: raise --memory")
@@ -131,17 +134,12 @@ def _reorder(natural: Graph, folder: Path, order: str, memory: Memory) -> Manife
         graph = relabeled(graph, rank, _subfolder(folder / SCRATCH, "order"))
 
     def scatter(at: Path) -> scattering.Scattered:
-        return external.scatter(graph, at, name=facts.name, source=facts.source, memory=memory, order=used)
+        counts = _counted(facts)
+        return external.scatter(
+            graph, at, name=facts.name, source=facts.source, memory=memory, order=used, counted=counts
+        )
 
-    return _with_counts(folder, _steps(folder, scatter, memory), facts)
-
-
-def _with_counts(folder: Path, made: Manifest, first: Manifest) -> Manifest:
-    """Write the manifest again with what was listed and dropped when the graph was first made."""
-    counts = first.model_dump(include={"listed_arcs", "dropped_loops", "dropped_repeats"})
-    manifest = made.model_copy(update=counts)
-    manifests.save(folder, manifest)
-    return manifest
+    return _steps(folder, scatter, memory)
 
 
 def _subfolder(folder: Path, name: str) -> Path:

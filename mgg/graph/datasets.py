@@ -87,15 +87,21 @@ class Dataset(BaseModel):
     tasks: Count | None = Field(None, description="yes-or-no labels of a node, 0 for none")
     files: dict[FileName, RawFile] = Field(min_length=1, description="its published files")
 
-    def check_counts(self, name: str, **found: int | None) -> None:
-        """Raise InputError for the first count (nodes, edges, arcs, features, classes, tasks) that differs.
+    def expected(self, symmetrized: bool) -> dict[str, int]:
+        """Fields of the manifest that the graph must have, as far as its publisher states them.
 
-        A count that is None, here or there, is not compared.
+        Args:
+            symmetrized: the reverse of every arc was asked for.
         """
-        for field, count in found.items():
-            expected = getattr(self, field)
-            if None not in (count, expected) and count != expected:
-                raise InputError(f"{name}: the graph has {count} {field}, expected {expected}; check its files")
+        stated = {
+            "nodes": self.nodes,
+            "listed_arcs": self.edges,
+            "arcs": self.arcs if self.undirected or not symmetrized else None,
+            "features": self.features,
+            "classes": self.classes,
+            "tasks": self.tasks,
+        }
+        return {field: count for field, count in stated.items() if count is not None}
 
 
 class _File(BaseModel):

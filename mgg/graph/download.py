@@ -34,7 +34,9 @@ PATIENCE = Retry(total=5, backoff_factor=1, backoff_jitter=1, backoff_max=60)
 LONGEST_WAIT = 600
 #: Statuses that may pass: time-outs, too many requests, errors of the server.
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+#: Numbers of more digits are no number of bytes.
+_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18}|\*)")
+_LENGTH = re.compile(r"[0-9]{1,18}")
 #: How files of these suffixes begin: what a server sends instead (a page, an error message) does not.
 _MAGIC = {".gz": b"\x1f\x8b", ".tgz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zip": b"PK", ".npz": b"PK"}
 
@@ -172,6 +174,8 @@ class _Transfer:
             raise self._hopeless(f"redirected to where it must not go: {said}") from None
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise _PassingError(_innermost(error)) from None
+        except ValueError as error:  # of a redirect's address, which requests takes apart unguarded
+            raise self._hopeless(f"answer that cannot be understood: {' '.join(str(error).split())}") from None
         if self.version and self.version.total is not None and self.have < self.version.total:
             raise _PassingError(f"the connection ended after {self.have} of {self.version.total} bytes")
 
@@ -205,7 +209,7 @@ class _Transfer:
         if response.status_code == 206:
             found = _RANGE.fullmatch(held.get("Content-Range", ""))
             first, total = (int(found[1]), found[3]) if found and found[1] else (-1, "")
-        length = int(total) if total.isascii() and total.isdigit() else None
+        length = int(total) if _LENGTH.fullmatch(total) else None
         return first, _Version(self.url, held.get("ETag"), held.get("Last-Modified"), length)
 
     def _resumable(self) -> bool:
@@ -263,10 +267,11 @@ class _Transfer:
     def _patient(self, failure: _PassingError, patience: Retry) -> urllib3.BaseHTTPResponse | None:
         """The answer that says how long to wait, if one does; raises MachineError when that is too long."""
         answer = failure.response
-        with suppress(urllib3.exceptions.InvalidHeader):
+        # The others come from numbers of too many digits and dates beyond the calendar.
+        with suppress(urllib3.exceptions.InvalidHeader, ValueError, OverflowError):
             asked = None if answer is None else patience.get_retry_after(answer)
             if answer is not None and asked is not None and asked > LONGEST_WAIT:
-                raise self._hopeless(f"{failure}; the server asks to wait: {answer.headers['Retry-After']}")
+                raise self._hopeless(f"{failure}; the server asks to wait: {answer.headers['Retry-After'][:40]}")
             return answer
         return None
 

@@ -94,6 +94,8 @@ def write_column(folder: Path, kind: Kind, blocks: Iterable[np.ndarray]) -> Iter
 def _checked(stream: FeatureStream, nodes: int, name: str) -> Iterator[np.ndarray]:
     first = 0
     for block in stream.read():
+        if block.ndim != 2 or block.shape[1] != stream.width:
+            raise InputError(f"{name}: node {first} has features of shape {block.shape[1:]}, expected {stream.width}")
         bad = np.argwhere(~np.isfinite(block))
         if bad.size:
             row, column = (int(i) for i in bad[0])

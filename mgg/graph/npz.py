@@ -115,7 +115,7 @@ class Npz:
         info = self._zip.getinfo(f"{key}{_SUFFIX}")
         try:
             with self._zip.open(info) as file:
-                yield file, _header(file, info.file_size)
+                yield file, read_header(file, info.file_size)
         except (*HEADER_ERRORS, zipfile.BadZipFile, zlib.error, OSError, RuntimeError) as error:
             raise InputError(f"{self.path}: {key}{_SUFFIX}: {' '.join(str(error).split())}") from None
 
@@ -132,8 +132,12 @@ class Npz:
             )
 
 
-def _header(file: IO[bytes], size: int) -> Header:
-    """Parse the header of a member of ``size`` bytes; ValueError if its shape does not fit."""
+def read_header(file: IO[bytes], size: int) -> Header:
+    """Parse the header of a ``.npy`` file of ``size`` bytes, up to the first number.
+
+    Raises:
+        HEADER_ERRORS: it is none, or its shape does not fit the size.
+    """
     version = npy.read_magic(file)
     if version == (1, 0):
         header = Header(*_ordered(npy.read_array_header_1_0(file)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -51,14 +51,19 @@ def _gathered(features: FeatureStream, old: np.ndarray, path: Path) -> FeatureSt
         with path.open("wb") as written:
             for block in features.read():
                 written.write(np.ascontiguousarray(block, np.float32).data)
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        with path.open("rb", buffering=0) as file:
             for lo in range(0, len(old), feature_rows(width)):
-                table = np.frombuffer(mapped, np.float32).reshape(-1, width)
-                block = table[old[lo : lo + feature_rows(width)]]
-                del table
-                # Pages that were looked at count as this process's memory until it lets go of them.
-                mapped.madvise(mmap.MADV_DONTNEED)
-                yield block
+                yield _rows_of(file.fileno(), old[lo : lo + feature_rows(width)], width)
         path.unlink()
 
     return FeatureStream(read, width)
+
+
+def _rows_of(file: int, nodes: np.ndarray, width: int) -> np.ndarray:
+    """float32 [nodes, width]: rows of a plain file; read one by one, because mapped pages would count as memory."""
+    block = np.empty((len(nodes), width), np.float32)
+    views = block.data.cast("B")
+    size = 4 * width
+    for place in np.argsort(nodes, kind="stable").tolist():
+        os.preadv(file, [views[place * size : (place + 1) * size]], int(nodes[place]) * size)
+    return block

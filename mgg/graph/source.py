@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from mgg.config import explain
 from mgg.errors import InputError, MachineError
 from mgg.graph.csr import row_ids
 from mgg.graph.datasets import Dataset, FileName, catalog, find
-from mgg.graph.manifest import MANIFEST_FILE, Manifest, Sha256
+from mgg.graph.manifest import MANIFEST_FILE, Sha256
 from mgg.graph.retrieve import SOURCE_FILE, check_sha256, retrieve
 from mgg.graph.sources import (
     CHUNK_ARCS,
@@ -66,19 +67,6 @@ class Source:
         """Whether the catalogue says that each arc stands for both directions."""
         return self.dataset is not None and self.dataset.undirected
 
-    def check(self, manifest: Manifest, symmetrized: bool) -> None:
-        """Raise InputError if the graph made from this source has other counts than its data set should have."""
-        if self.dataset is not None:
-            self.dataset.check_counts(
-                self.name,
-                nodes=manifest.nodes,
-                edges=manifest.listed_arcs,
-                arcs=None if symmetrized and not self.dataset.undirected else manifest.arcs,
-                features=manifest.features,
-                classes=manifest.classes,
-                tasks=manifest.tasks,
-            )
-
 
 @contextmanager
 def opened(source: str | Path, scratch: Path, loader: str | None = None) -> Iterator[Source]:
@@ -124,7 +112,7 @@ def _raw(path: Path, loader: str | None) -> Source:
             loader, dataset = made.loader, catalog().get(made.name)
     else:
         loader = loader or loader_of(path)
-        name, facts = path.resolve().name, {}
+        name, facts = os.fsencode(path.resolve().name).decode("utf-8", "replace"), {}
     if loader is None:
         raise InputError(f"{path}: has no {SOURCE_FILE}, so --loader must say how to read it")
     try:

@@ -108,6 +108,8 @@ class Graph:
             out[a - lo : b - lo + 1] = block[a - shard.first : b - shard.first + 1]
         if (np.diff(out) < 0).any() or out[0] < 0 or out[-1] > self.manifest.arcs:
             raise InputError(f"{self.path}/offsets: offsets of nodes {lo}..{hi} do not ascend within the arcs")
+        if (lo == 0 and out[0] != 0) or (hi == self.manifest.nodes and out[-1] != self.manifest.arcs):
+            raise InputError(f"{self.path}/offsets: do not go from 0 to the {self.manifest.arcs} arcs of the manifest")
         return out
 
     def _fill_arcs(self, kind: Kind, begin: int, out: np.ndarray) -> None:

@@ -114,6 +114,12 @@ class _ParquetPart(Part):
         return InputError(f"{self.file}: row {self.first + row}: {problem}")
 
 
+def _batches(file: pyarrow.parquet.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Row group by row group: asked for all of them at once, Arrow holds several in memory."""
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(PARQUET_ROWS, row_groups=[group], columns=columns, use_threads=False)
+
+
 class _Parquet(Table):
     """Rows are counted from 0 in errors."""
 
@@ -121,18 +127,19 @@ class _Parquet(Table):
         self.file = file
         with self._open() as opened:
             self.schema = opened.schema_arrow
-        self.names = tuple(self.schema.names)
+            self.names = tuple(self.schema.names)
 
     def read(self, types: Mapping[str, Type]) -> Iterator[Part]:
         for name, kind in types.items():
             self._check_type(name, kind)
+        widths = {name: self.vector_width(name) for name, kind in types.items() if kind == "vector"}
         first = 0
         with self._open() as opened:
-            for batch in opened.iter_batches(PARQUET_ROWS, columns=list(types), use_threads=True):
+            for batch in _batches(opened, list(types)):
                 part = _ParquetPart([None] * len(self.names), batch.num_rows, self.file, self.names, first)
                 for name, kind in types.items():
                     place = self.names.index(name)
-                    part.columns[place] = _converted(part, place, batch.column(name), kind)
+                    part.columns[place] = _converted(part, place, batch.column(name), kind, widths.get(name, 0))
                 yield part
                 first += batch.num_rows
 
@@ -152,7 +159,7 @@ class _Parquet(Table):
         try:
             with pyarrow.parquet.ParquetFile(self.file) as opened:
                 yield opened
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(f"{self.file}: not a whole Parquet file: {' '.join(str(error).split())}") from None
 
     def _check_type(self, name: str, kind: Type) -> None:
@@ -173,14 +180,16 @@ _WANTED = {
 }
 
 
-def _converted(part: Part, place: int, values: pa.Array, kind: Type) -> np.ndarray | pa.Array:
-    """A column of a batch as :meth:`Table.read` gives it."""
+def _converted(part: Part, place: int, values: pa.Array, kind: Type, width: int) -> np.ndarray | pa.Array:
+    """A column of a batch as :meth:`Table.read` gives it; ``width`` is the length of the table's first vector."""
     if values.null_count and kind not in ("number", "text"):
         raise part.error(int(np.flatnonzero(values.is_null())[0]), f"{part.name(place)} is empty")
     if kind == "text":
-        return values.cast(pa.string()).fill_null("")
+        text = values.cast(pa.string()).fill_null("")
+        text.validate(full=True)  # Parquet promises UTF-8, nothing keeps it from holding other bytes
+        return text
     if kind == "vector":
-        return _vectors(part, place, values)
+        return _vectors(part, place, values, width)
     if kind == "whole" and values.type == pa.uint64():
         big = np.flatnonzero(values.to_numpy() > np.iinfo(np.int64).max)
         if big.size:
@@ -189,16 +198,16 @@ def _converted(part: Part, place: int, values: pa.Array, kind: Type) -> np.ndarr
     return values.cast(wanted, safe=False).to_numpy(zero_copy_only=False)
 
 
-def _vectors(part: Part, place: int, values: pa.Array) -> np.ndarray:
-    """float32 [rows, width]; InputError if the vectors differ in length."""
+def _vectors(part: Part, place: int, values: pa.Array, width: int) -> np.ndarray:
+    """float32 [rows, width]; InputError for a vector of another length than ``width``."""
     flat = values.flatten().cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
     if not pa.types.is_fixed_size_list(values.type):
         lengths = values.value_lengths().to_numpy(zero_copy_only=False)
-        other = np.flatnonzero(lengths != lengths[0])
+        other = np.flatnonzero(lengths != width)
         if other.size:
             row = int(other[0])
-            raise part.error(row, f"{part.name(place)} has {lengths[row]} numbers, the first row has {lengths[0]}")
-    return flat.reshape(part.count, -1)
+            raise part.error(row, f"{part.name(place)} has {lengths[row]} numbers, the first row has {width}")
+    return flat.reshape(part.count, width)
 
 
 def _is_number(text: str) -> bool:

@@ -38,7 +38,10 @@ WORKERS = min(4, len(os.sched_getaffinity(0)))
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz"}
 _BOM = b"\xef\xbb\xbf"
 _WHOLE = re.compile(r"-?[0-9]+")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(inf|infinity)|-?nan", re.IGNORECASE)
+#: No number that is looked at to name a mistake is longer, in characters.
+LONGEST_NUMBER = 4096
+# A digit can match in one place only, so that no text takes more than linear time.
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(inf|infinity)|-?nan", re.IGNORECASE)
 _HEXADECIMAL = re.compile(rb"(?<![^\s,\"-])0[xX]")
 _PLUS = re.compile(rb"(?<![^\s,\"])\+(?=[0-9.])")
 _TYPES = {"int64": pa.int64(), "float32": pa.float32(), "float64": pa.float64(), "text": pa.string()}
@@ -79,6 +82,12 @@ class Layout:
         """The line without spaces around it; None where it is blank or a comment."""
         line = line.strip() if self.delimiter == " " else line.strip(b" \r")
         return None if not line or line[0] in self.comments else line
+
+    def commented(self, data: bytes) -> bool:
+        """Whether a line may be a comment; Arrow knows none and takes one for a row where its fields happen to fit."""
+        if not any(data.find(mark) >= 0 for mark in self.comments):
+            return False
+        return re.search(rb"^[ \t\r\v\f]*[" + re.escape(self.comments) + rb"]", data, re.MULTILINE) is not None
 
     def fields(self, line: bytes) -> list[str]:
         """The fields of a line that is neither blank nor a comment."""
@@ -342,11 +351,10 @@ def _without(block: Block, skip: int) -> Iterator[Block]:
 def _parse(block: Block, layout: Layout) -> Rows:
     if block.data.isspace():
         return _rows(block, layout, None)
-    try:
-        spaced = block.data.replace(b"\t", b" ") if layout.delimiter == " " else block.data
-        return _rows(block, layout, _arrow(spaced, layout))
-    except pa.ArrowInvalid:
-        pass
+    if not layout.commented(block.data):
+        with suppress(pa.ArrowInvalid):
+            spaced = block.data.replace(b"\t", b" ") if layout.delimiter == " " else block.data
+            return _rows(block, layout, _arrow(spaced, layout))
     tidy = layout.tidy(block.data)
     try:
         return _rows(block, layout, _arrow(tidy, layout) if tidy else None)
@@ -444,13 +452,14 @@ def _not_whole(field: str) -> str | None:
     if not _WHOLE.fullmatch(field.removeprefix("+")):
         return "not a whole number"
     # A number of 20 digits or more, leading zeros aside, needs no conversion to be known as too large.
-    digits = field.lstrip("+-").lstrip("0")
-    if len(digits) > 19 or not -(2**63) <= int(field) < 2**63:
-        return "beyond 2^63"
-    return None
+    digits = field.lstrip("+-").lstrip("0") or "0"
+    most = 2**63 if field.startswith("-") else 2**63 - 1
+    return "beyond 2^63" if len(digits) > 19 or int(digits) > most else None
 
 
 def _not_number(field: str) -> str | None:
+    if len(field) > LONGEST_NUMBER:
+        return f"longer than {LONGEST_NUMBER} characters"
     return None if _NUMBER.fullmatch(field) else "not a number"
 
 

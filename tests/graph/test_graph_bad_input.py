@@ -75,7 +75,7 @@ CASES: list[tuple[str, str | None, bytes | str | dict[str, bytes], str]] = [
     ("edges", "e.npy", npy(np.zeros((9, 2), np.int64))[:-3], "truncated"),
     # Wrong header counts.
     ("snap", "e.txt", "# Nodes: 2 Edges: 3\n0 1\n1 0\n", "2 of the 3 lines that line 1 announces"),
-    ("snap", "e.txt", "# Nodes: 7 Edges: 2\n0 1\n1 0\n", "join 2 nodes, its header says 7"),
+    ("snap", "e.txt", "# Nodes: 7 Edges: 2\n0 1\n1 0\n", "line 1: announces 7 nodes, but the arcs join 2"),
     ("snap", "e.jlg", "2,1,d,g\n1,2\n2,1\n", "line 3"),
     ("matrix_market", "m.mtx", MTX + "2 2 3\n1 2\n2 1\n", "2 of the 3"),
     ("matrix_market", "m.mtx", MTX + "2 2 1\n1 2\n2 1\n", "line 4"),

@@ -6,7 +6,7 @@ import yaml
 
 from mgg.errors import InputError
 from mgg.graph import datasets
-from mgg.graph.datasets import Dataset, RawFile, catalog
+from mgg.graph.datasets import catalog
 from mgg.graph.sources import loaders
 
 #: The tables of data sets of the four papers: our name -> nodes, edges, features, classes as printed there; None where
@@ -203,13 +203,12 @@ def test_a_wrong_catalogue_names_the_field(tmp_path, monkeypatch, text, message)
         catalog.cache_clear()
 
 
-def test_counts_are_compared_where_both_are_known():
-    dataset = Dataset(
-        title="t", loader="snap", licence="l", nodes=5, arcs=7, files={"a": RawFile(url="https://example.org/a")}
-    )
-    dataset.check_counts("t", nodes=5, edges=99, arcs=7, features=3)
-    dataset.check_counts("t", nodes=5, arcs=None)
-    with pytest.raises(InputError, match="t: the graph has 8 arcs, expected 7; check its files"):
-        dataset.check_counts("t", nodes=5, arcs=8)
-    with pytest.raises(InputError, match="t: the graph has 0 nodes, expected 5"):
-        dataset.check_counts("t", nodes=0, arcs=7)
+def test_what_the_catalogue_expects_of_a_graph():
+    made = catalog()["amazon_computers"]
+    assert made.undirected
+    assert made.expected(False) == made.expected(True)
+    assert made.expected(False)["arcs"] == 491722
+    assert made.expected(False)["listed_arcs"] == 287209
+    directed = made.model_copy(update={"undirected": False, "classes": None})
+    assert "arcs" not in directed.expected(True)
+    assert "classes" not in directed.expected(False)

@@ -455,8 +455,9 @@ def test_a_wait_that_is_too_long_is_told_instead(site, path):
     assert len(site.asked) == 1
 
 
-def test_a_wait_that_is_no_time(site, path):
-    site.script = [status(503, Retry_After="soon")]
+@pytest.mark.parametrize("asked", ["soon", "1" * 5000, "Sat, 21 Nov 99999 07:28:00 GMT"])
+def test_a_wait_that_is_no_time(site, path, asked):
+    site.script = [status(503, Retry_After=asked)]
     fetch(site.url, path)
     assert path.read_bytes() == DATA
 
@@ -655,3 +656,28 @@ def test_progress_is_a_bar_on_a_terminal(site, path, monkeypatch, capsys):
     assert said.out == ""
     assert "file.bin" in said.err
     assert "━" in said.err
+
+
+def test_a_redirect_to_an_address_that_is_none(site, path):
+    site.script = [status(302, Location="http://[::1")]
+    with pytest.raises(
+        MachineError, match=r"cannot be downloaded \(answer that cannot be understood: Invalid IPv6 URL"
+    ):
+        fetch(site.url, path)
+    assert len(site.asked) == 1
+    assert list(path.parent.iterdir()) == []
+
+
+def test_lengths_of_too_many_digits_are_not_believed(site, path):
+    digits = "1" * 5000
+
+    def astray(site, handler):
+        head(site, handler, 206, Content_Range=f"bytes {digits}-{digits}/{digits}", Content_Length=0)
+
+    site.script = [whole(length=digits)]
+    fetch(site.url, path)
+    assert path.read_bytes() == DATA
+    path.unlink()
+    site.script = [cut(1000), astray]
+    fetch(site.url, path, sha256=SHA)
+    assert path.read_bytes() == DATA

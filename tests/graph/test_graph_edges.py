@@ -38,9 +38,12 @@ def test_two_pairs_are_rows(tmp_path):
         (np.zeros(6, np.int64), "expected 32 or 64-bit integers"),
         (np.zeros((3, 2)), "expected 32 or 64-bit integers"),
         (np.zeros((3, 2), np.int16), "expected 32 or 64-bit integers"),
-        (np.array([[0, -1]]), "node id -1 is outside"),
-        (np.array([[0, 2**31], [0, 2**63 - 1]]), "node id 9223372036854775807 is outside"),
-        (np.array([[0, 2**63]], np.uint64), "node id 9223372036854775808 is outside"),
+        (np.array([[0, -1]]), r"byte 136: node id -1 is outside 0\.\.4294967295"),
+        (np.array([[0, -1]], np.int32), "byte 132: node id -1 is outside"),
+        (np.array([[0, 2**31], [0, 2**63 - 1]]), "byte 152: node id 9223372036854775807 is outside"),
+        (np.array([[0, 2**63]], np.uint64), "byte 136: node id 9223372036854775808 is outside"),
+        (np.array([[0, 1, 2], [0, 1, 2**32]]), "byte 168: node id 4294967296 is outside"),
+        (np.array([[0, 1], [2, 3], [2**32, 2]], order="F"), "byte 144: node id 4294967296 is outside"),
         (np.zeros((0, 2), np.int64), "holds no arc"),
         (np.array([[None, 1]]), "expected 32 or 64-bit integers"),
     ],
@@ -64,3 +67,22 @@ def test_truncations(tmp_path):
 def test_missing_file(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         build(tmp_path / "none.npy", tmp_path / "graph")
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_the_byte_of_an_id_out_of_range_in_a_later_chunk(tmp_path, monkeypatch, columns):
+    monkeypatch.setattr(edges, "CHUNK_ARCS", 7)
+    values = np.arange(200).reshape(2, 100) if columns else np.arange(200).reshape(100, 2)
+    values.ravel()[189] = -4
+    np.save(tmp_path / "edges.npy", values)
+    assert (tmp_path / "edges.npy").read_bytes()[128 + 189 * 8 :][:8] == np.int64(-4).tobytes()
+    with pytest.raises(InputError) as caught:
+        list(find_loader("edges")(tmp_path / "edges.npy").arcs.read())
+    message = f"{tmp_path / 'edges.npy'}: byte {128 + 189 * 8}: node id -4 is outside 0..4294967295"
+    assert str(caught.value) == message
+
+
+def test_the_largest_id(tmp_path):
+    np.save(tmp_path / "edges.npy", np.array([[0, 2**32 - 1]]))
+    (chunk,) = find_loader("edges")(tmp_path / "edges.npy").arcs.read()
+    assert chunk.targets.tolist() == [2**32 - 1]

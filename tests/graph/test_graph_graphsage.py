@@ -142,6 +142,10 @@ def test_features_and_classes_that_are_cut_off_or_hostile(tmp_path):
         with pytest.raises(InputError, match=r"x-feats\.npy: no array"):
             load(raw)
     np.save(raw / "x-feats.npy", np.array([{}] * 4, dtype=object))
+    with pytest.raises(InputError, match=r"x-feats\.npy: object of shape \(4,\); expected numbers"):
+        load(raw)
+    np.savez(raw / "x-feats.npz", FEATURES)
+    (raw / "x-feats.npz").rename(raw / "x-feats.npy")
     with pytest.raises(InputError, match=r"x-feats\.npy: no array"):
         load(raw)
     (raw / "x-feats.npy").write_bytes(data)
@@ -162,3 +166,23 @@ def test_no_such_file(tmp_path):
         load(tmp_path / "x-G.json")
     with pytest.raises(InputError, match=r"0 files end in -g\.json"):
         load(tmp_path)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e39])
+def test_features_that_are_not_finite_are_named(tmp_path, monkeypatch, value):
+    monkeypatch.setattr(graphsage, "FEATURE_ROWS", 3)
+    features = FEATURES.copy()
+    features[3, 1] = value
+    graph = load(write(tmp_path / "raw", features=features))
+    with pytest.raises(InputError, match=r"x-feats\.npy: feature of node 3, column 1 is .*, not a finite float32"):
+        list(graph.features.read())
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f4", ">f8", "<i2"])
+def test_features_of_every_form(tmp_path, order, dtype):
+    graph = load(write(tmp_path / "raw", features=np.asarray(FEATURES, dtype, order=order)))
+    (block,) = graph.features.read()
+    assert block.dtype == np.float32
+    assert np.array_equal(block, FEATURES)

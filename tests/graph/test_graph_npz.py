@@ -254,6 +254,8 @@ GOOD = flat("adj_", MATRIX) | {"attr_matrix": ATTRIBUTES, "labels": LABELS}
         (flat("adj_", MATRIX, shape=[3, 4]), "adjacency matrix is a csr_matrix of shape \\(3, 4\\); expected a square"),
         (flat("adj_", MATRIX, shape=[10**18, 10**18]), "adj_indptr and the like"),
         (flat("adj_", MATRIX, shape=[3]), "adj_indptr and the like"),
+        (flat("adj_", MATRIX, shape=[np.inf, np.inf]), "adj_indptr and the like"),
+        (flat("adj_", MATRIX, shape=np.full(2, 2**64 - 1, np.uint64)), "adj_indptr and the like"),
         (flat("adj_", sparse.csr_matrix((0, 0))), "expected a square"),
         ({"adj_indptr": MATRIX.indptr}, r"has no member adj_data\.npy"),
         ({"adj_matrix": MATRIX.toarray()}, "the adjacency matrix is a ndarray of shape"),

@@ -182,6 +182,13 @@ def test_node_types_become_one_graph(tmp_path, monkeypatch):
     [
         ({"raw/num-node-dict": "paper,author\n3\n"}, "num-node-dict.csv.gz: expected a line of node types"),
         ({"raw/num-node-dict": "paper,author,field\n0,0,0\n"}, "has no nodes"),
+        ({"raw/num-node-dict": "paper,author,field\n3,2,-1\n"}, "expected a line of node types"),
+        ({"raw/num-node-dict": f"paper,author,field\n3,2,{'1' * 5000}\n"}, "num-node-dict.*: expected a line of node"),
+        (
+            {"raw/num-node-dict": f"paper,author,field\n3,2,{2**32}\n"},
+            "num-node-dict.*: has 4294967301 nodes; expected",
+        ),
+        ({"raw/num-node-dict": f"paper,author,field\n3,2,{2**59}\n"}, "num-node-dict.*: has 576460752303423493 nodes"),
         (
             {"raw/triplet-type-list": "paper,cites,paper\nvenue,prints,paper\n"},
             "triplet-type-list.*: line 2: expected",
@@ -218,8 +225,12 @@ def test_bad_typed_folders_are_named(tmp_path, changes, message):
         ("raw/edge", "0,1\n", "ends after 1 of the 7 lines that num-edge-list.csv.gz announces"),
         ("raw/edge", "0,1\n" * 8, "line 8: one more than the 7 that num-edge-list.csv.gz announces"),
         ("raw/edge", None, r"edge\.csv\.gz: cannot be read: No such file"),
-        ("raw/num-node-list", "3\n3\n", r"num-node-list\.csv\.gz: holds 2 counts; expected those of one graph"),
-        ("raw/num-node-list", "", "holds 0 counts"),
+        ("raw/num-node-list", "3\n3\n", r"num-node-list\.csv\.gz: holds several counts; expected that of one graph"),
+        ("raw/num-node-list", "", "holds no count"),
+        ("raw/num-node-list", f"{2**32 + 1}\n", r"num-node-list\.csv\.gz: line 1: count is 4294967297, outside"),
+        ("raw/num-node-list", f"{2**62}\n", r"num-node-list\.csv\.gz: line 1: count is 4611686018427387904, outside"),
+        ("raw/num-edge-list", f"{2**62}\n", "ends after 7 of the 4611686018427387904 lines"),
+        ("raw/num-edge-list", f"{2**62 + 1}\n", r"num-edge-list\.csv\.gz: line 1: count is 4611686018427387905"),
         ("raw/num-node-list", "0\n", "has no nodes"),
         ("raw/num-node-list", "-6\n", "line 1: count is -6"),
         ("raw/num-node-list", "six\n", "line 1: count is 'six'"),
@@ -284,6 +295,10 @@ def test_features_of_arcs_that_do_not_fit(tmp_path):
         ({"num_nodes_list": None}, "has no member num_nodes_list"),
         ({"num_nodes_list": np.array([25, 25])}, "num_nodes_list holds 2 counts"),
         ({"num_nodes_list": np.array([0])}, "has no nodes"),
+        (
+            {"num_nodes_list": np.array([2**62]), "node_feat": None},
+            r"data\.npz: num_nodes_list: has 4611686018427387904",
+        ),
         ({"node_feat": np.zeros((49, 9))}, r"node_feat is float64 \(49, 9\), expected 50 rows of numbers"),
         ({"node_feat": np.full((50, 9), np.inf)}, "node_feat: feature 0 of node 0 is inf"),
         ({"node_feat": np.array([["a"]] * 50, object)}, "node_feat"),
@@ -340,3 +355,11 @@ def test_a_gzip_bomb_is_left_at_the_first_line_too_many(tmp_path):
             packed.write(b"0,1\n" * 2**18)
     with pytest.raises(InputError, match="line 8: one more than the 7"):
         exhaust("ogb", tmp_path)
+
+
+def test_counts_that_go_on_and_on_are_left_at_the_second(tmp_path, monkeypatch):
+    """What follows is not read: else its last line would be the mistake."""
+    monkeypatch.setattr(text, "BLOCK", 4)
+    csv_folder(tmp_path, **{"raw/num-node-list": "1\n" * 1000 + "x\n"})
+    with pytest.raises(InputError, match=r"num-node-list\.csv\.gz: holds several counts"):
+        load("ogb", tmp_path)

@@ -7,6 +7,7 @@ from graph_helpers import arrays, files_of
 from mgg.errors import InputError, MachineError
 from mgg.graph import sources
 from mgg.graph.build import build
+from mgg.graph.csr import from_arcs
 from mgg.graph.external import Memory
 from mgg.graph.reorder import orders
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph
@@ -94,8 +95,6 @@ def test_order_and_natural_in_one_call_or_two(tmp_path):
 
 
 def test_auto_leaves_a_well_numbered_graph_alone(tmp_path):
-    from mgg.graph.csr import from_arcs
-
     path = np.arange(30_000)
     csr = from_arcs(path[1:], path[:-1], n=30_000, symmetrize=True)
     write_graph(tmp_path / "path", csr, name="path", source={})
@@ -105,6 +104,17 @@ def test_auto_leaves_a_well_numbered_graph_alone(tmp_path):
     csr = from_arcs(mixed[path[1:]], mixed[path[:-1]], n=30_000, symmetrize=True)
     write_graph(tmp_path / "mixed", csr, name="mixed", source={})
     assert build(tmp_path / "mixed", tmp_path / "moved", order="auto").order == "rabbit"
+
+
+def test_auto_needs_the_memory_of_rabbit_only_where_it_pays(tmp_path, monkeypatch):
+    needed = {"natural": 0, "rabbit": 2**60}
+    monkeypatch.setattr("mgg.graph.build.needed_bytes", lambda name, *counts, symmetric: needed[name])
+    path = np.arange(30_000)
+    csr = from_arcs(path[1:], path[:-1], n=30_000, symmetrize=True)
+    write_graph(tmp_path / "path", csr, name="path", source={})
+    assert build(tmp_path / "path", tmp_path / "same", order="auto").order == "natural"
+    with pytest.raises(MachineError, match="order rabbit needs about"):
+        build(tmp_path / "path", tmp_path / "moved", order="rabbit")
 
 
 def test_an_order_that_needs_more_memory_says_how_much(tmp_path):

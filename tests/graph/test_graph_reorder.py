@@ -11,12 +11,12 @@ from support.graphs import awkward_graphs, matrix, random_csr
 from mgg.errors import InputError
 from mgg.graph import shards
 from mgg.graph.csr import Csr, from_arcs, row_ids, symmetrized
-from mgg.graph.reorder import needed_bytes, orders, permutation, rabbit, rcm
+from mgg.graph.reorder import chosen, needed_bytes, orders, permutation, rabbit, rcm
 from mgg.graph.reorder.communities import _sweep, contract, refine
 from mgg.graph.reorder.merge import merge, walk
 from mgg.graph.reorder.modularity import modularity
 from mgg.graph.reorder.span import averaged_edge_span, pays
-from mgg.graph.reorder.structure import both_directions
+from mgg.graph.reorder.structure import adjacency, both_directions
 from mgg.graph.sources import communities
 from mgg.graph.store import Graph, write_graph
 
@@ -145,6 +145,38 @@ def test_a_directed_graph_needs_the_memory_of_both_directions(name: str) -> None
     assert symmetric >= 8 * 10**8
 
 
+# A ring of one direction has as many arcs out of a node as into it; one arc among many has its reverse missing.
+LIES = {
+    "ring": from_arcs(np.arange(300), (np.arange(300) + 1) % 300, n=300),
+    "one arc more": from_arcs(
+        *(np.append(ends, one) for ends, one in zip((row_ids(path(600)), path(600).indices), (7, 590), strict=True)),
+        n=600,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["auto", "rabbit", "rcm"])
+@pytest.mark.parametrize("case", LIES)
+def test_a_graph_that_only_says_that_it_is_symmetric_is_an_input_error(
+    tmp_path: Path, name: str, case: str, several_parts: None
+) -> None:
+    write_graph(tmp_path / "lie", LIES[case], name="lie", source={}, symmetric=True)
+    with pytest.raises(InputError, match=r"lie: says that it is symmetric, and is not; make it again"):
+        permutation(Graph.open(tmp_path / "lie"), name)
+
+
+def test_symmetry_is_that_of_the_arcs_over_all_parts_whatever_their_weights(
+    tmp_path: Path, several_parts: None
+) -> None:
+    csr = symmetrized(random_csr(700, 2_100, seed=5))
+    weights = np.arange(csr.arcs, dtype=np.float32)
+    weighted = Csr(csr.indptr, csr.indices, weights, csr.columns)
+    write_graph(tmp_path / "graph", weighted, name="test", source={}, symmetric=True)
+    offsets, indices = adjacency(Graph.open(tmp_path / "graph"))
+    assert np.array_equal(offsets, csr.indptr)
+    assert np.array_equal(indices, csr.indices)
+
+
 # --- degree, rcm ------------------------------------------------------------------------------------------------------
 
 
@@ -240,6 +272,23 @@ def test_auto_leaves_a_band_alone_and_mends_a_shuffled_one(tmp_path: Path) -> No
     used, rank = permutation(hidden, "auto")
     assert used == "rabbit"
     assert np.array_equal(rank, permutation(hidden, "rabbit")[1])
+
+
+def test_auto_needs_the_memory_of_what_it_chooses(tmp_path: Path) -> None:
+    csr = band(40_000, 3)
+    for folder, graph, expected in (("band", csr, "natural"), ("hidden", shuffled(csr), "rabbit")):
+        assert chosen(stored(tmp_path / folder, graph), "auto") == expected
+    # A path of 6 million nodes that is left alone takes no more than the natural order, which reads nothing.
+    size = {"nodes": 6_000_000, "arcs": 11_999_998, "symmetric": True}
+    assert needed_bytes("natural", **size) == 0
+    assert needed_bytes("auto", **size) == needed_bytes("rabbit", **size) > 700 * 2**20
+
+
+@pytest.mark.parametrize("name", ["natural", "degree", "rabbit", "rcm"])
+def test_an_order_that_is_named_is_chosen(tmp_path: Path, name: str) -> None:
+    assert chosen(stored(tmp_path, GRAPHS["directed"]), name) == name
+    with pytest.raises(InputError, match="unknown order 'rabit'; did you mean rabbit"):
+        chosen(stored(tmp_path / "other", GRAPHS["directed"]), "rabit")
 
 
 # --- rabbit -----------------------------------------------------------------------------------------------------------

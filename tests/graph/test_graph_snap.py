@@ -144,6 +144,9 @@ def test_a_folder_with_one_file(write, tmp_path):
         (JULIA.replace("4,5,d", "0,5,d"), r"line 1: 0 nodes, expected 1\.\."),
         (JULIA.replace("4,5,d", "9999999999999999999999,5,d"), r"line 1: 9999999999999999999999 nodes"),
         (JULIA.replace("4,5,d", "4,5,x"), "line 1: "),
+        (JULIA.replace("4,5,d", "4" * 5000 + ",5,d"), "line 1: a number of 5000 digits counts neither nodes nor edges"),
+        (JULIA.replace("4,5,d", "4," + "5" * 5000 + ",d"), "line 1: a number of 5000 digits"),
+        (HEAD.replace("Edges: 5", "Edges: " + "5" * 5000) + BODY, "line 2: a number of 5000 digits"),
         (gz((HEAD + BODY).encode())[:-9], "cut off or corrupt gzip data"),
         (gz((HEAD + BODY).encode())[:30] + bytes(40), "cut off or corrupt gzip data"),
         (b"\x1f\x8bno gzip", "cut off or corrupt gzip data after 0 bytes"),
@@ -164,3 +167,11 @@ def test_a_missing_file(tmp_path):
         exhaust("snap", tmp_path / "none")
     with pytest.raises(InputError, match=r"0 files end in \.txt\.gz"):
         exhaust("snap", tmp_path)
+
+
+def test_where_the_number_of_nodes_is_stated(write):
+    path = write("# a list\n# of arcs\n# Nodes: 9 Edges: 5\n" + BODY)
+    assert load("snap", path).arcs.stated_in == f"{path}: line 3"
+    assert load("snap", path).arcs.stated_nodes == 9
+    assert load("snap", write(BODY)).arcs.stated_in == ""
+    assert load("snap", write(JULIA)).arcs.stated_in == ""

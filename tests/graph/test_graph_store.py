@@ -216,7 +216,7 @@ def rehashed(folder, change):
         (lambda v: v.pop("name"), "name"),
         (lambda v: v.update(weighted=False), "weights parts do not belong here"),
         (lambda v: v["shards"].pop("labels/part-00000.parquet"), "labels/part-00001.parquet begins at vertex 7"),
-        (lambda v: v["shards"].update({"../secret": v["shards"]["labels/part-00000.parquet"]}), "shards"),
+        (lambda v: v["shards"].update({"../secret": dict(v["shards"]["labels/part-00000.parquet"])}), "shards"),
         (lambda v: v["shards"]["splits/part-00002.parquet"].update(rows=6), "splits/part-00003.parquet begins"),
         (lambda v: v["shards"]["splits/part-00002.parquet"].update(arcs=6), "arcs belong to adjacency"),
     ],
@@ -337,3 +337,13 @@ def test_manifest_hashes_are_strings_to_every_yaml_reader(tmp_path):
     manifest = manifests.Manifest.model_construct(shards={}, source={"sha256": "1e" + "0" * 62})
     manifests.save(tmp_path, manifest)
     assert f'sha256: "1e{"0" * 62}"' in (tmp_path / "manifest.yaml").read_text()
+
+
+def test_aliases_that_would_grow_without_end_are_refused(written):
+    body = (written / "manifest.yaml").read_bytes().rpartition(b"hash: ")[0]
+    laughs = b"x:\n  a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]\n"
+    laughs += b"".join(b"  a%d: &a%d [%s]\n" % (k, k, b", ".join([b"*a%d" % (k - 1)] * 9)) for k in range(1, 12))
+    body += laughs
+    (written / "manifest.yaml").write_bytes(body + f"hash: {hashlib.sha256(body).hexdigest()}\n".encode())
+    with pytest.raises(InputError, match="YAML aliases"):
+        Graph.open(written)

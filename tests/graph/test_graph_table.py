@@ -324,3 +324,42 @@ def test_the_ids_of_a_node_table_come_back(tmp_path):
     build(tmp_path / "graph", tmp_path / "moved", order="degree")
     moved = Graph.open(tmp_path / "moved")
     assert dict(zip(moved.ids(0, 3).tolist(), moved.labels(0, 3).tolist(), strict=True)) == {70: 0, 8: 1, 9: 1}
+
+
+def test_lists_of_another_length_in_a_later_part(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "PARQUET_ROWS", 4)
+    write("0,1\n")
+    write({"x": [[1.0, 2.0, 3.0]] * 8 + [[1.0, 2.0, 3.0, 4.0]] * 3}, "nodes.parquet")
+    with pytest.raises(InputError, match=r"nodes\.parquet: row 8: x has 4 numbers, the first row has 3"):
+        load("table", tmp_path)
+    write({"label": [0] * 11, "x": [[1.0, 2.0, 3.0]] * 8 + [[1.0, 2.0, 3.0, 4.0]] * 3}, "nodes.parquet")
+    with pytest.raises(InputError, match=r"nodes\.parquet: row 8: x has 4 numbers, the first row has 3"):
+        exhaust("table", tmp_path)
+
+
+def test_comments_are_neither_arcs_nor_nodes(write, tmp_path):
+    write("source,target,type\n0,1,0\n#1,2,9\n1,0,0\n")
+    write("x,label\n0.5,0\n#1,2\n1.5,1\n", "nodes.csv")
+    graph = load("table", tmp_path)
+    assert (graph.arcs.relations, arcs_of(graph.arcs)) == (1, [(0, 1, 0), (1, 0, 0)])
+    assert (graph.arcs.nodes, features_of(graph).tolist(), graph.labels.tolist()) == (2, [[0.5], [1.5]], [0, 1])
+
+
+@pytest.mark.parametrize("nodes", ["label\n-1\n-1\n", "id,label\n0,\n1,\n"])
+def test_labels_of_which_all_are_empty_are_none(write, tmp_path, nodes):
+    write("0,1\n1,0\n")
+    write(nodes, "nodes.csv")
+    assert load("table", tmp_path).labels is None
+    assert build(tmp_path, tmp_path / "graph", loader="table").classes == 0
+
+
+def test_parquet_names_and_texts_that_are_no_utf8(write, tmp_path):
+    whole = write(columns(PLAIN), "whole.parquet").read_bytes()
+    with pytest.raises(InputError, match=r"edges\.parquet: not a whole Parquet file"):
+        exhaust("table", write(whole.replace(b"source", b"so\xffrce"), "edges.parquet"))
+    write(PLAIN.replace("5", "0"))
+    (tmp_path / "edges.parquet").unlink()
+    whole = write({"split": ["train", "holdout"]}, "nodes.parquet").read_bytes()
+    write(whole.replace(b"holdout", b"hold\xffut"), "nodes.parquet")
+    with pytest.raises(InputError, match=r"nodes\.parquet: not a whole Parquet file"):
+        load("table", tmp_path)

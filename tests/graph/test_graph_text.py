@@ -139,6 +139,9 @@ def test_files_without_numbers_have_no_rows(file, content):
         (b"- 1", "source is '-', not a whole number"),
         (b"1 9223372036854775808", "target is '9223372036854775808', beyond 2^63"),
         (b"-9223372036854775809 0", "beyond 2^63"),
+        (b"1 " + b"0" * 5000 + b"x", r"target is '0{37}\.\.\.', not a whole number"),
+        (b"x " + b"0" * 5000 + b"1", "source is 'x'"),
+        (b"0" * 5000 + b"1 x", "target is 'x'"),
         (b"1 " + b"9" * 5000, r"target is '9{37}\.\.\.', beyond 2\^63"),
         (b"1", r"1 fields, expected 2 \(source, target\)"),
         (b"1 2 3", "3 fields, expected 2"),
@@ -330,3 +333,50 @@ def test_a_gzip_bomb_needs_little_memory(tmp_path, bomb):
     *errors, grown = done.stdout.splitlines()
     assert float(grown) < 150
     assert bool(errors) == (bomb == "one line")
+
+
+@pytest.mark.parametrize("comment", ["#1,2", " #1,2", "\t#1,2", "#,\r", "%1,2"])
+@pytest.mark.parametrize("kind", ["skip", "text"])
+def test_comments_are_none_of_the_rows_whichever_columns_are_read(file, kind, comment):
+    """Where the first column is not parsed as a number, a comment has the form of a row."""
+    layout = Layout((Column("name", kind), Column("id")), ",")
+    (part,) = read_rows(file(f"a,1\n{comment}\nb#,3\n".encode()), layout)
+    tab = comment.startswith("\t")  # which a comma does not set apart from the field
+    assert part.columns[1].tolist() == ([1, 2, 3] if tab else [1, 3])
+    assert part.line(1 + tab) == 3
+
+
+@pytest.mark.parametrize(
+    ("number", "problem"),
+    [("1" * 400_000 + "x", "longer than 4096 characters"), ("1" * 4000 + "x", "not a number")],
+)
+def test_long_numbers_are_refused_at_once(file, number, problem):
+    """In a process that can be stopped: a pattern with two ways to match a digit would take hours."""
+    path = file(f"1 {number}\n".encode())
+    code = """
+        import sys
+        from pathlib import Path
+        from mgg.graph.text import Column, Layout, read_rows
+        list(read_rows(Path(sys.argv[1]), Layout((Column("id"), Column("weight", "float64")))))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert f"line 1: weight is '{'1' * 37}...', {problem}" in done.stderr
+
+
+@pytest.mark.parametrize("digits", range(1, 30, 4))
+def test_numbers_in_every_form(digits):
+    """Against float(), which takes the same forms and a few more."""
+    for form in ("{}", "-{}", "{}.", ".{}", "{0}.{0}", "+{}e-{}", "{}E{}", "{}..", "{}e", "{}.e.", "e{}", "."):
+        field = form.format("7" * digits, "1")
+        try:
+            float(field)
+            expected = None
+        except ValueError:
+            expected = "not a number"
+        assert text._not_number(field) == expected, field

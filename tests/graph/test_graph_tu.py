@@ -1,4 +1,9 @@
+import os
 import shutil
+import socket
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -229,3 +234,31 @@ def test_which_collection(tmp_path):
         drain(tmp_path)
     with pytest.raises(InputError, match=r"nothing\.zip"):
         drain(tmp_path / "nothing.zip")
+
+
+def test_what_a_killed_process_unpacked_goes_with_the_next(tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    scratch.mkdir()
+    write(tmp_path / "outer")
+    shutil.make_archive(str(tmp_path / "TINY"), "zip", tmp_path / "outer")
+    code = """
+        import os, signal, sys, tempfile
+        from pathlib import Path
+        from mgg.graph.sources.collection import Unpacked
+        tempfile.tempdir = sys.argv[2]
+        unpacked = Unpacked(Path(sys.argv[1]))
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code), tmp_path / "TINY.zip", scratch], check=False)
+    (left,) = scratch.iterdir()
+    assert list(left.iterdir())
+    others = [f"mgg-elsewhere-{2**30}-x", f"mgg-{socket.gethostname()}-{os.getppid()}-x", "mgg-x", "other"]
+    for name in others:
+        (scratch / name).mkdir()
+    graph = find_loader("tu")(tmp_path / "TINY.zip")
+    names = {entry.name for entry in scratch.iterdir()}
+    assert left.name not in names
+    assert {*others} < names
+    assert len(names) == len(others) + 1
+    assert graph.arcs.nodes == 5

@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.graphs import awkward_graphs, random_csr
 
-from mgg.errors import MachineError
+from mgg.errors import InputError, MachineError
 from mgg.graph.csr import from_arcs
 from mgg.graph.store import Graph, write_graph
 from mgg.partition.schemes import edge_balanced, equal_nodes, metis, schemes
@@ -138,6 +138,20 @@ def test_metis_deals_out_nodes_without_arcs(tmp_path):
     csr = from_arcs(np.arange(30), (np.arange(30) + 1) % 30, n=1000, symmetrize=True)
     owners = metis.split(opened(tmp_path / "graph", csr), 7).owners()
     assert np.ptp(np.bincount(owners, minlength=7)) <= 7
+
+
+@pytest.mark.parametrize("pes", [4, 5, 64])
+def test_metis_with_no_more_nodes_than_pes_gives_each_node_its_own(pes, tmp_path):
+    csr = from_arcs(np.arange(4), (np.arange(4) + 1) % 4, n=4, symmetrize=True)
+    owners = metis.split(opened(tmp_path / "graph", csr), pes).owners()
+    assert np.bincount(owners).max() == 1
+
+
+def test_metis_refuses_a_graph_that_only_says_that_it_is_symmetric(tmp_path):
+    ring = from_arcs(np.arange(30), (np.arange(30) + 1) % 30, n=30)
+    write_graph(tmp_path / "lie", ring, name="lie", source={}, symmetric=True)
+    with pytest.raises(InputError, match=r"lie: says that it is symmetric, and is not; make it again"):
+        metis.split(Graph.open(tmp_path / "lie"), 3)
 
 
 def test_metis_is_the_same_every_time(tmp_path):

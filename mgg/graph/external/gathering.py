@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from mgg.graph import manifest as manifests
 from mgg.graph import shards
 from mgg.graph.csr import index_dtype
 from mgg.graph.external import kernels, sharding
-from mgg.graph.external.scattering import Scattered, load_array
+from mgg.graph.external.scattering import Buckets, Counted, Scattered
 from mgg.graph.external.sharding import DEGREES_FILE, Shards
 from mgg.graph.manifest import Manifest, Shard
 from mgg.graph.nodes import write_column
@@ -22,23 +24,25 @@ from mgg.graph.shards import Kind, part_name
 from mgg.graph.store import write_offsets
 
 
-def gather(scattered: Scattered, folders: Sequence[Path], out: Path) -> Manifest:
+def gather(scattered: Scattered, folders: Sequence[Path], out: Path, *, verify: bool = True) -> Manifest:
     """Fill ``out``, which exists, with the graph.
 
     Args:
         scattered: what was scattered; its parts of node data are linked or copied.
         folders: the folders of all ranges, in any order.
         out: the graph folder that is being made.
+        verify: compare every part with its hash, because other processes made them.
 
     Raises:
-        InputError: a range is missing, there twice or of another graph.
+        InputError: a range is missing, there twice, of another graph or altered; or the graph has other counts than its
+            data set should have.
     """
     made = _all_ranges(scattered, folders)
     facts = scattered.facts
     parts = dict(facts.parts)
-    for name in facts.parts:
-        _link(scattered.folder / name, out / name)
-    parts.update(_linked(made, out))
+    for name, part in facts.parts.items():
+        _link(scattered.folder / name, out / name, part if verify else None)
+    parts.update(_linked(made, out, verify))
     parts.update(write_offsets(out, _degrees(made)))
     if scattered.seen is not None:
         parts.update(write_column(out, "ids", _occurring(scattered.seen, facts.nodes)))
@@ -55,12 +59,11 @@ def gather(scattered: Scattered, folders: Sequence[Path], out: Path) -> Manifest
         relations=facts.relations,
         tasks=facts.tasks,
         order=facts.order,
-        listed_arcs=facts.listed_arcs,
-        dropped_loops=facts.dropped_loops,
-        dropped_repeats=facts.keys - arcs,
         source=facts.source,
         shards=_in_order(parts),
+        **(facts.counted or Counted(facts.listed_arcs, facts.dropped_loops, facts.keys - arcs))._asdict(),
     )
+    _check_counts(facts, manifest)
     manifests.save(out, manifest)
     return manifest
 
@@ -77,24 +80,49 @@ def _all_ranges(scattered: Scattered, folders: Sequence[Path]) -> list[tuple[Pat
     return made
 
 
-def _linked(made: list[tuple[Path, Shards]], out: Path) -> Iterator[tuple[str, Shard]]:
+def _check_counts(facts: Buckets, manifest: Manifest) -> None:
+    for field, expected in facts.expected.items():
+        found = getattr(manifest, field)
+        if found != expected:
+            what = field.replace("_", " ")
+            raise InputError(f"{facts.name}: the graph has {found} {what}, expected {expected}; check its files")
+
+
+def _linked(made: list[tuple[Path, Shards]], out: Path, verify: bool) -> Iterator[tuple[str, Shard]]:
     """Link the parts of all ranges, numbered on from range to range."""
     kinds: list[Kind] = ["adjacency", "weights", "arc_types"]
     for kind in kinds:
         number = 0
         for folder, one in made:
             for k in range(sum(name.startswith(f"{kind}/") for name in one.parts)):
-                _link(folder / part_name(kind, k), out / part_name(kind, number))
-                yield part_name(kind, number), one.parts[part_name(kind, k)]
+                part = one.parts[part_name(kind, k)]
+                _link(folder / part_name(kind, k), out / part_name(kind, number), part if verify else None)
+                yield part_name(kind, number), part
                 number += 1
 
 
 def _degrees(made: list[tuple[Path, Shards]]) -> Iterator[np.ndarray]:
     """Degrees in blocks of VERTICES_PER_PART; every range but the last is a multiple of that."""
     for folder, one in made:
-        degrees = load_array(folder / DEGREES_FILE, one.degrees)
-        for lo in range(0, len(degrees), shards.VERTICES_PER_PART):
-            yield degrees[lo : lo + shards.VERTICES_PER_PART]
+        digest = hashlib.sha256()
+        with _opened(folder / DEGREES_FILE, 4 * one.rows) as file:
+            for lo in range(0, one.rows, shards.VERTICES_PER_PART):
+                data = file.read(4 * min(shards.VERTICES_PER_PART, one.rows - lo))
+                digest.update(data)
+                yield np.frombuffer(data, "<u4")
+        if digest.hexdigest() != one.degrees:
+            raise InputError(f"{folder / DEGREES_FILE}: truncated or altered; run mgg graph-shard again")
+
+
+def _opened(path: Path, size: int) -> BufferedReader:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; run mgg graph-shard again") from None
+    if os.fstat(file.fileno()).st_size != size:
+        file.close()
+        raise InputError(f"{path}: truncated or altered; run mgg graph-shard again")
+    return file
 
 
 def _occurring(seen: np.ndarray, nodes: int) -> Iterator[np.ndarray]:
@@ -116,8 +144,12 @@ def _in_order(parts: dict[str, Shard]) -> dict[str, Shard]:
     return {name: parts[name] for kind in manifests.KINDS for name in sorted(parts) if name.startswith(f"{kind}/")}
 
 
-def _link(source: Path, target: Path) -> None:
-    """Another name for the same file where the file system has that, else a copy."""
+def _link(source: Path, target: Path, part: Shard | None) -> None:
+    """Another name for the same file where the file system has that, else a copy; compared with ``part`` if given."""
+    if part is not None:
+        with _opened(source, part.bytes) as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != part.sha256:
+                raise InputError(f"{source}: truncated or altered; make the step that wrote it again")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)

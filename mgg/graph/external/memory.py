@@ -15,8 +15,6 @@ from mgg.errors import InputError
 
 MIB = 2**20
 DEFAULT = 4 * 2**30
-#: What the step's own arrays need at least, beside the interpreter and its libraries.
-LEAST = 96 * MIB
 #: glibc's mallopt parameter for the size from which an allocation is a mapping of its own.
 _M_MMAP_THRESHOLD = -3
 
@@ -28,16 +26,16 @@ class Memory:
     limit: int = DEFAULT
     workers: int = 1
 
-    def free(self) -> int:
-        """Bytes that are left for arrays now.
+    def free(self, least: int) -> int:
+        """Bytes that are left for arrays now, beside the interpreter and its libraries.
 
         Raises:
-            InputError: too few for any work.
+            InputError: fewer than ``least``.
         """
         _return_freed()
         used = resident()
-        if self.limit - used < LEAST:
-            least = -(-(used + LEAST) // MIB)
+        if self.limit - used < least:
+            least = -(-(used + least) // MIB)
             raise InputError(f"memory of {self.limit // MIB} MiB is too small: at least {least} MiB are needed")
         return self.limit - used
 
@@ -51,9 +49,9 @@ def resident() -> int:
 def parse_size(text: str) -> int:
     """Bytes of ``1GiB``, ``800MB`` or ``1073741824``; InputError for anything else."""
     try:
-        return int(TypeAdapter(ByteSize).validate_python(text))
-    except ValidationError:
-        raise InputError(f"{text!r} is not an amount of memory; write for example 1GiB or 800MB") from None
+        return int(TypeAdapter(ByteSize).validate_python(text[:40]))
+    except (ValidationError, OverflowError):
+        raise InputError(f"{text[:40]!r} is not an amount of memory; write for example 1GiB or 800MB") from None
 
 
 def usable_cores() -> int:

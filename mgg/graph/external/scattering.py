@@ -6,7 +6,7 @@ import hashlib
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -16,7 +16,7 @@ from mgg.config import explain
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind, write_file
 from mgg.graph.external import kernels
-from mgg.graph.external.memory import Memory
+from mgg.graph.external.memory import MIB, Memory
 from mgg.graph.external.spool import PAYLOADS, Index, Spool, SpoolWriter
 from mgg.graph.manifest import KINDS, Sha256, Shard, ShardName
 from mgg.graph.nodes import NodeData, write_nodes
@@ -27,8 +27,18 @@ TABLE_FILE = "table.npy"
 SUMS_FILE = "sums.npy"
 SEEN_FILE = "seen.npy"
 KIND = Kind(FILE, (TABLE_FILE, SUMS_FILE, SEEN_FILE, "keys.bin", *(f"{name}.bin" for name in PAYLOADS), *KINDS))
+#: What reading needs at least: the spool's buffers, a chunk of arcs and its keys, and what parses the chunk.
+LEAST, LEAST_PAYLOAD = 96 * MIB, 224 * MIB
 #: Share of the free memory that the spool's buffers take; reading and parsing the source take most of the rest.
 SPOOL_SHARE = 0.25
+
+
+class Counted(NamedTuple):
+    """What was counted when a graph was first made from its source; see the manifest's fields of these names."""
+
+    listed_arcs: int
+    dropped_loops: int
+    dropped_repeats: int
 
 
 class Buckets(BaseModel):
@@ -48,6 +58,8 @@ class Buckets(BaseModel):
     symmetric: bool = Field(description="reverses were added")
     listed_arcs: int = Field(ge=0, description="arcs that the source lists")
     dropped_loops: int = Field(ge=0)
+    counted: Counted | None = Field(None, description="counts to keep, where the source is a graph folder")
+    expected: dict[str, int] = Field(description="fields of the manifest that a data set must have")
     features: int = Field(ge=0)
     classes: int = Field(ge=0)
     tasks: int = Field(ge=0)
@@ -102,6 +114,8 @@ def scatter(
     memory: Memory,
     symmetrize: bool = False,
     order: str = "natural",
+    counted: Counted | None = None,
+    expected: dict[str, int] | None = None,
 ) -> Scattered:
     """Fill ``folder``, which exists.
 
@@ -113,6 +127,8 @@ def scatter(
         memory: how much of it this may take.
         symmetrize: add the reverse of every arc.
         order: how the nodes are numbered.
+        counted: counts that the manifest shall have, where the source is a graph that was made before.
+        expected: fields of the manifest and what they must be.
 
     Raises:
         InputError: the source is wrong (named), or has no node, or too little memory.
@@ -127,9 +143,10 @@ def scatter(
     if arcs.nodes is not None:
         data = data.checked(arcs.nodes, name)
     parts = dict(write_nodes(folder, data, arcs.nodes or 0, name))
-    reader = _Reader(arcs, name, memory.free())
     payloads = payload_names(arcs.weighted, arcs.relations)
-    with SpoolWriter(folder, _capacity(memory.free(), bool(payloads)), payloads) as spool:
+    free = memory.free(LEAST_PAYLOAD if payloads else LEAST)
+    reader = _Reader(arcs, name, free)
+    with SpoolWriter(folder, _capacity(free, bool(payloads)), payloads) as spool:
         for chunk in arcs.read():
             reader.spool(chunk, mirror, spool)
         index = spool.finish(max(reader.largest, (arcs.nodes or 0) - 1))
@@ -149,6 +166,8 @@ def scatter(
         symmetric=mirror,
         listed_arcs=reader.read,
         dropped_loops=reader.loops,
+        counted=counted,
+        expected=expected or {},
         features=data.width,
         classes=data.classes or 0,
         tasks=0 if data.tasks is None else data.tasks.shape[1],
@@ -201,7 +220,8 @@ class _Reader:
         if not count:
             raise InputError(f"{self.name}: holds no arc, and nothing says how many nodes there are")
         if self.arcs.stated_nodes not in (None, count):
-            raise InputError(f"{self.name}: its arcs join {count} nodes, its header says {self.arcs.stated_nodes}")
+            place = self.arcs.stated_in or self.name
+            raise InputError(f"{place}: announces {self.arcs.stated_nodes} nodes, but the arcs join {count}")
         return self.largest + 1, count
 
     def _make_room(self, size: int) -> None:

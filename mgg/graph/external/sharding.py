@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,11 +21,12 @@ from mgg.graph.csr import index_dtype
 from mgg.graph.external import kernels
 from mgg.graph.external.memory import MIB, Memory
 from mgg.graph.external.parts import PartWriter, Rows
-from mgg.graph.external.scattering import Scattered, save_array
+from mgg.graph.external.scattering import Scattered
 from mgg.graph.manifest import ARC_KINDS, Sha256, Shard, ShardName
 
 FILE = "shards.yaml"
-DEGREES_FILE = "degrees.npy"
+#: uint32 [rows], little-endian: arcs of each row.
+DEGREES_FILE = "degrees.bin"
 KIND = Kind(FILE, (DEGREES_FILE, *ARC_KINDS))
 #: Bytes that sorting takes an arc, and that a sorted arc takes: keys twice and the columns; with payloads the order
 #: twice, the values as read and as sorted.
@@ -34,6 +36,8 @@ SORTING_PAYLOAD, SORTED_PAYLOAD = 48, 12
 ENCODING = 40 * MIB
 #: What sorting gets at least.
 LEAST_SORTING = 16 * MIB
+#: Most ids of a task: its degrees take 8 bytes each.
+TASK_IDS = 2**20
 #: Most arcs sorted at once: more do not sort faster.
 TASK_ARCS = 2**22
 
@@ -50,7 +54,7 @@ class Shards(BaseModel):
     rows: int = Field(ge=0)
     arcs: int = Field(ge=0)
     fingerprint: list[int] = Field(min_length=4, max_length=4, description="sums of kernels.fingerprint")
-    degrees: Sha256 = Field(description="hash of degrees.npy")
+    degrees: Sha256 = Field(description="hash of degrees.bin")
     parts: dict[ShardName, Shard]
 
 
@@ -77,7 +81,7 @@ def shard(scattered: Scattered, folder: Path, memory: Memory, *, number: int = 1
 
     Args:
         scattered: the spooled graph.
-        folder: gets the parts, the degrees (``degrees.npy``, int64 [rows]) and ``shards.yaml``.
+        folder: gets the parts, the degrees (``degrees.bin``, uint32 [rows]) and ``shards.yaml``.
         memory: how much of it, and how many threads, this may take.
         number: which range.
         of: number of ranges; the same for all of them.
@@ -91,23 +95,24 @@ def shard(scattered: Scattered, folder: Path, memory: Memory, *, number: int = 1
     ids = _Ids(scattered)
     low, high = _range(scattered, ids, number, of)
     first, last = ids.rank(low), ids.rank(high)
-    sums = np.zeros(4, np.uint64)
-    degrees = [np.empty(0, np.int64)]
-    with ThreadPoolExecutor(memory.workers) as pool:
+    sums, digest, arcs = np.zeros(4, np.uint64), hashlib.sha256(), 0
+    with ThreadPoolExecutor(memory.workers) as pool, (folder / DEGREES_FILE).open("wb") as degrees:
         shares = _shares(memory, bool(scattered.spool.payloads))
         writer = PartWriter(folder, first, pool.submit, shares.encoders)
         at = first
         for rows in _sorted_rows(scattered, ids, low, high, shares, pool):
             _add_fingerprint(at, rows, sums)
             at += len(rows.degrees)
-            degrees.append(rows.degrees)
+            block = rows.degrees.astype("<u4").tobytes()
+            degrees.write(block)
+            digest.update(block)
+            arcs += int(rows.degrees.sum())
             writer.add(rows)
         parts = writer.finish()
-    every = np.concatenate(degrees)
     made = Shards(
-        scattered=scattered.hash, number=number, of=of, first=first, rows=last - first, arcs=int(every.sum()),
+        scattered=scattered.hash, number=number, of=of, first=first, rows=last - first, arcs=arcs,
         fingerprint=[int(value) for value in sums],
-        degrees=save_array(folder / DEGREES_FILE, every), parts=parts,
+        degrees=digest.hexdigest(), parts=parts,
     )  # fmt: skip
     hashed.save(folder / FILE, made.model_dump(exclude_none=True))
     return made
@@ -182,7 +187,9 @@ def _shares(memory: Memory, payloads: bool) -> _Shares:
     arc, ready = (SORTING_PAYLOAD, SORTED_PAYLOAD) if payloads else (SORTING, SORTED)
     # One part is being filled, and each encoder has another one.
     part = shards.ARCS_PER_PART * ready
-    free = memory.free() - part
+    # With payloads the taken part is as large as the one being filled while its kinds are encoded one by one.
+    held = part * (2 if payloads else 1)
+    free = memory.free(LEAST_SORTING + ENCODING + part + held) - held
     encoders = max(1, min(memory.workers, free // 2 // (ENCODING + part)))
     sorting = max(free - encoders * (ENCODING + part), LEAST_SORTING)
     return _Shares(encoders, sorting, arc, 2 * memory.workers + 1)
@@ -213,20 +220,20 @@ def _sorted_rows(
 
 
 def _tasks(scattered: Scattered, low: int, high: int, most: int) -> Iterator[Task]:
-    """Cut ids low..high-1 into tasks of at most ``most`` keys, or one id."""
+    """Cut ids low..high-1 into tasks of at most ``most`` keys, or one id, and at most TASK_IDS ids."""
     spool, width = scattered.spool, 1 << scattered.spool.shift
     counts = spool.counts()
     start, held = low, 0
     for bucket in range(low >> spool.shift, -(-high // width)):
         first, last = max(low, bucket * width), min(high, (bucket + 1) * width)
         whole = last - first == min(width, scattered.facts.ids - bucket * width)
-        if whole and held + counts[bucket] <= most:
+        if whole and held + counts[bucket] <= most and last - start <= TASK_IDS:
             held += int(counts[bucket])
             continue
         if start < first:
             yield Task(start, first, held)
         start, held = first, 0
-        if whole and counts[bucket] <= most:
+        if whole and counts[bucket] <= most and last - first <= TASK_IDS:
             held = int(counts[bucket])
             continue
         yield from _split(spool.row_counts(bucket)[first - bucket * width : last - bucket * width], first, most)
@@ -239,7 +246,7 @@ def _split(counts: np.ndarray, first: int, most: int) -> Iterator[Task]:
     ends = np.cumsum(counts)
     lo, before = 0, 0
     while lo < len(counts):
-        hi = max(int(np.searchsorted(ends, before + most, side="right")), lo + 1)
+        hi = min(max(int(np.searchsorted(ends, before + most, side="right")), lo + 1), lo + TASK_IDS)
         yield Task(first + lo, first + hi, int(ends[hi - 1]) - before)
         lo, before = hi, int(ends[hi - 1])
 

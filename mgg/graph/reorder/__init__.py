@@ -26,6 +26,8 @@ from mgg.graph.store import Graph
 Rank = Callable[[Graph], tuple[str, np.ndarray | None]]
 #: Bytes at the peak, given nodes, arcs, and whether the graph is symmetric.
 Memory = Callable[[int, int, bool], int]
+#: Gives the name of the order that suits a graph; holds one part of the graph at a time.
+Choice = Callable[[Graph], str]
 
 #: Bytes that a process has before the graph comes: interpreter, libraries, compiled loops, parts that are being read.
 BASE_BYTES = 2**29
@@ -33,22 +35,30 @@ BASE_BYTES = 2**29
 
 @dataclass(frozen=True)
 class Order:
-    """A way to number nodes: its name, the function that finds the numbers, and the memory that this takes."""
+    """A way to number nodes.
+
+    Attributes:
+        name: what it is called.
+        rank: finds the numbers.
+        memory: what this takes.
+        choose: gives the order that :func:`chosen` puts in its place, or None where it stands for itself.
+    """
 
     name: str
     rank: Rank
     memory: Memory
+    choose: Choice | None = None
 
 
 _ORDERS: dict[str, Order] = {}
 R = TypeVar("R", bound=Rank)
 
 
-def order(name: str, memory: Memory) -> Callable[[R], R]:
+def order(name: str, memory: Memory, choose: Choice | None = None) -> Callable[[R], R]:
     """Decorator: register a function as the order ``name``; ``memory`` leaves BASE_BYTES out."""
 
     def register(function: R) -> R:
-        _ORDERS[name] = Order(name, function, memory)
+        _ORDERS[name] = Order(name, function, memory, choose)
         return function
 
     return register
@@ -73,6 +83,18 @@ def find_order(name: str) -> Order:
     return orders()[name]
 
 
+def chosen(graph: Graph, name: str) -> str:
+    """The order that ``name`` stands for: ``auto`` chooses one by what the graph is like, any other is itself.
+
+    Holds one part of the graph at a time, so that :func:`needed_bytes` can be asked of the order that is really used.
+
+    Raises:
+        InputError: there is no such order, or a part of the graph is damaged.
+    """
+    found = find_order(name)
+    return name if found.choose is None else found.choose(graph)
+
+
 def permutation(graph: Graph, name: str) -> tuple[str, np.ndarray | None]:
     """Number the nodes of a graph anew.
 
@@ -85,7 +107,8 @@ def permutation(graph: Graph, name: str) -> tuple[str, np.ndarray | None]:
         id of every node. None stands for the identity: the natural order moves nothing.
 
     Raises:
-        InputError: there is no such order, the order cannot take a graph of this size, or a part of it is damaged.
+        InputError: there is no such order, the order cannot take a graph of this size, a part of it is damaged, or it
+            says that it is symmetric and is not.
     """
     return find_order(name).rank(graph)
 
@@ -93,10 +116,13 @@ def permutation(graph: Graph, name: str) -> tuple[str, np.ndarray | None]:
 def needed_bytes(name: str, nodes: int, arcs: int, *, symmetric: bool) -> int:
     """The most memory, in bytes, that a process needs for :func:`permutation` of a graph of this size.
 
+    0 where nothing is read and nothing moves: whatever memory there is suffices.
+
     Raises:
         InputError: there is no such order.
     """
-    return BASE_BYTES + find_order(name).memory(nodes, arcs, symmetric)
+    own = find_order(name).memory(nodes, arcs, symmetric)
+    return BASE_BYTES + own if own else 0
 
 
 def ranks(sequence: np.ndarray) -> np.ndarray:

@@ -75,6 +75,7 @@ class ArcStream:
         relations: number of arc types, 0: arcs have none.
         undirected: each arc stands for both directions.
         stated_nodes: number of nodes that the source says it has, checked once the ids that occur are known.
+        stated_in: where it says so, ``PATH: line N``, for the error about it; "" where it does not.
     """
 
     read: Callable[[], Iterator[Arcs]]
@@ -83,6 +84,7 @@ class ArcStream:
     relations: int = 0
     undirected: bool = False
     stated_nodes: int | None = None
+    stated_in: str = ""
 
 
 @dataclass(frozen=True)

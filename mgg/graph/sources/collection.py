@@ -6,10 +6,14 @@ table 1: PROTEINS_full has 29 features and 2 classes).
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import socket
 import tempfile
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +29,8 @@ BLOCK_VALUES = 2**22
 class Unpacked:
     """A folder, or an archive unpacked into a temporary one, which goes when this object does.
 
+    A process that is killed leaves its folder, which the next one on the same host that unpacks an archive removes.
+
     Attributes:
         path: the folder.
         source: what errors call it.
@@ -34,7 +40,8 @@ class Unpacked:
         """``source`` is a folder or an archive; InputError if it is neither (see :func:`mgg.graph.archive.unpack`)."""
         self.source = self.path = source
         if not source.is_dir():
-            self.path = Path(tempfile.mkdtemp(prefix="mgg-"))
+            _sweep(Path(tempfile.gettempdir()))
+            self.path = Path(tempfile.mkdtemp(prefix=f"mgg-{socket.gethostname()}-{os.getpid()}-"))
             weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
             unpack(source, self.path)
 
@@ -48,6 +55,16 @@ class Unpacked:
     def _aside(self, file: Path, but: tuple[str, ...]) -> bool:
         parts = file.relative_to(self.path).parts
         return any(part.startswith((".", "__MACOSX")) or part in but for part in parts)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes of this host left; those of other hosts, which may share the folder, are let be."""
+    name = re.compile(rf"mgg-{re.escape(socket.gethostname())}-([0-9]+)-[^-]+")
+    with suppress(OSError):
+        for entry in folder.iterdir():
+            found = name.fullmatch(entry.name)
+            if found and not Path("/proc", found[1]).exists():
+                shutil.rmtree(entry, ignore_errors=True)
 
 
 def numbered(labels: np.ndarray) -> tuple[np.ndarray, int]:

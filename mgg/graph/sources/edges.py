@@ -13,6 +13,9 @@ from mgg.errors import InputError
 from mgg.graph.npz import HEADER_ERRORS
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
+#: Ids that may occur.
+MOST_IDS = 2**32
+
 
 @loader("edges", ".npy")
 def load(path: Path) -> StreamedGraph:
@@ -21,7 +24,8 @@ def load(path: Path) -> StreamedGraph:
     The nodes are the ids that occur, renumbered in ascending order.
 
     Raises:
-        InputError: the file is not that, or shorter than its header says.
+        InputError: the file is not that, or shorter than its header says. The stream's errors name the byte at which an
+            id stands that is not within 0..2^32 - 1.
     """
     with _open(path) as file:
         shape, dtype, begin, columns = _header(path, file)
@@ -74,4 +78,8 @@ def _numbers(path: Path, file: BinaryIO, position: int, count: int, dtype: np.dt
     values = np.fromfile(file, dtype, count)
     if len(values) != count:
         raise InputError(f"{path}: truncated at byte {position + values.nbytes}")
+    if values.min() < 0 or values.max() >= MOST_IDS:
+        bad = int(np.flatnonzero((values < 0) | (values >= MOST_IDS))[0])
+        place = position + bad * dtype.itemsize
+        raise InputError(f"{path}: byte {place}: node id {values[bad]} is outside 0..{MOST_IDS - 1}")
     return values.astype(dtype.newbyteorder("="), copy=False)

@@ -15,7 +15,9 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from mgg.errors import InputError
+from mgg.graph.npz import HEADER_ERRORS, read_header
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
+from mgg.graph.sources.npz import finite_rows
 from mgg.graph.text import find_file
 
 SUFFIX = "-G.json"
@@ -37,7 +39,7 @@ def load(path: Path) -> StreamedGraph:
     ``directed``. The class map has a list of 0 and 1 for each node: its tasks. The links are in memory, 16 bytes each.
 
     Raises:
-        InputError: names the file and the node or link that is malformed.
+        InputError: names the file and the node or link that is malformed; the stream of features, what is not finite.
     """
     file = find_file(path, (SUFFIX.lower(),))
     directed, nodes, links = _read_graph(file)
@@ -109,17 +111,20 @@ def _splits(file: Path, nodes: pa.StructArray) -> np.ndarray:
 
 def _features(file: Path, count: int) -> FeatureStream:
     try:
-        values = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        with file.open("rb") as opened:
+            header, begin = read_header(opened, file.stat().st_size), opened.tell()
+    except (*HEADER_ERRORS, OSError) as error:
         raise InputError(f"{file}: no array: {' '.join(str(error).split())}") from None
-    if values.ndim != 2 or len(values) != count or not values.shape[1] or values.dtype.kind not in "fiu":
-        raise InputError(f"{file}: {values.dtype} of shape {values.shape}; expected numbers [{count}, columns]")
+    shape, dtype = header.shape, header.dtype
+    if len(shape) != 2 or shape[0] != count or not shape[1] or dtype.kind not in "fiu":
+        raise InputError(f"{file}: {dtype} of shape {shape}; expected numbers [{count}, columns]")
+    values = np.memmap(file, dtype, "r", begin, shape, "F" if header.fortran else "C")
 
     def read() -> Iterator[np.ndarray]:
         for lo in range(0, count, FEATURE_ROWS):
-            yield values[lo : lo + FEATURE_ROWS].astype(np.float32)
+            yield finite_rows(values[lo : lo + FEATURE_ROWS], lo, file)
 
-    return FeatureStream(read, values.shape[1])
+    return FeatureStream(read, shape[1])
 
 
 def _tasks(file: Path, count: int) -> np.ndarray:

@@ -97,7 +97,7 @@ def _matrix(file: Npz, prefixes: tuple[str, ...], keys: tuple[str, ...]) -> Any:
             parts = {part: file.array(prefix + part) for part in ("data", "indices", "indptr", "shape")}
             try:
                 return csr_of(**parts)
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, OverflowError) as error:
                 raise InputError(f"{file.path}: {prefix}indptr and the like are no CSR matrix: {error}") from None
     return next((file.value(key) for key in keys if key in file.keys), None)
 
@@ -145,12 +145,12 @@ def _features(file: Npz, nodes: int) -> FeatureStream | None:
     def read() -> Iterator[np.ndarray]:
         for lo in range(0, nodes, rows):
             block = matrix[lo : lo + rows]
-            yield _finite(block.toarray() if scipy.sparse.issparse(block) else block, lo, path)
+            yield finite_rows(block.toarray() if scipy.sparse.issparse(block) else block, lo, path)
 
     return FeatureStream(read, shape[1])
 
 
-def _finite(block: np.ndarray, first: int, path: Path) -> np.ndarray:
+def finite_rows(block: np.ndarray, first: int, path: Path) -> np.ndarray:
     """``block`` as float32; InputError, naming the node, if a value is not finite."""
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(block, np.float32)
@@ -248,7 +248,7 @@ def _with_data(arcs: ArcStream, path: Path) -> StreamedGraph:
         lo = 0
         with Npz(path) as file:
             for block in file.blocks("feature", max(1, BLOCK_VALUES // shape[1])):
-                yield _finite(block, lo, path)
+                yield finite_rows(block, lo, path)
                 lo += len(block)
 
     return StreamedGraph(arcs, FeatureStream(read, shape[1]), labels, splits.astype(np.uint8))

@@ -5,6 +5,7 @@ W. Hu et al., "Open Graph Benchmark: Datasets for Machine Learning on Graphs", N
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +20,7 @@ from mgg.graph.sources.ogb_binary import load_binary
 
 _NODE_COUNTS, _ARC_COUNTS = "num-node-list.csv.gz", "num-edge-list.csv.gz"
 _TYPES, _RELATIONS = "num-node-dict.csv.gz", "triplet-type-list.csv.gz"
+_COUNT = re.compile(r"[0-9]{1,18}")
 
 
 @loader("ogb")
@@ -70,7 +72,7 @@ def _only_folder(path: Path) -> Path | None:
 
 
 def _load_csv(raw: Path) -> StreamedGraph:
-    nodes, count = ogb_csv.count(raw / _NODE_COUNTS), ogb_csv.count(raw / _ARC_COUNTS)
+    nodes, count = ogb_csv.count(raw / _NODE_COUNTS, ogb_csv.MOST_NODES), ogb_csv.count(raw / _ARC_COUNTS)
     if nodes < 1:
         raise InputError(f"{raw / _NODE_COUNTS}: has no nodes")
     edges, features = raw / "edge.csv.gz", None
@@ -104,11 +106,12 @@ class _Typed:
     @classmethod
     def read(cls, raw: Path) -> _Typed:
         table = ogb_csv.names(raw / _TYPES)
-        if len(table) != 2 or len(table[0][1]) != len(table[1][1]) or not all(c.isdecimal() for c in table[1][1]):
+        if len(table) != 2 or len(table[0][1]) != len(table[1][1]) or not all(map(_COUNT.fullmatch, table[1][1])):
             raise InputError(f"{raw / _TYPES}: expected a line of node types and one of their counts")
         types = dict(sorted((name, int(number)) for name, number in zip(table[0][1], table[1][1], strict=True)))
-        if sum(types.values()) < 1:
-            raise InputError(f"{raw / _TYPES}: has no nodes")
+        if not 1 <= sum(types.values()) <= ogb_csv.MOST_NODES:
+            most = ogb_csv.MOST_NODES
+            raise InputError(f"{raw / _TYPES}: has {sum(types.values()) or 'no'} nodes; expected 1..{most} in all")
         starts = np.cumsum([0, *types.values()]).tolist()
         relations = []
         for number, fields in ogb_csv.names(raw / _RELATIONS):

@@ -15,7 +15,7 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.graph.npz import Header, Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
-from mgg.graph.sources.ogb_csv import classes, tasks
+from mgg.graph.sources.ogb_csv import MOST_NODES, classes, tasks
 
 #: Numbers of a block of features or labels.
 BLOCK_NUMBERS = 2**22
@@ -36,8 +36,8 @@ def load_binary(raw: Path) -> StreamedGraph:
         features = archive.header(_FEATURES) if _FEATURES in archive.keys else None
     if edges.shape != (2, arcs) or edges.dtype.kind not in "iu":
         raise InputError(f"{file}: {_EDGES} is {edges.dtype} {edges.shape}, expected whole numbers (2, {arcs})")
-    if nodes < 1:
-        raise InputError(f"{file}: has no nodes")
+    if not 1 <= nodes <= MOST_NODES:
+        raise InputError(f"{file}: num_nodes_list: has {max(nodes, 0) or 'no'} nodes; expected 1..{MOST_NODES}")
     stream = ArcStream(partial(_arcs, file, edges, nodes), nodes)
     labels, multiple = _labels(raw / "node-label.npz", nodes) if (raw / "node-label.npz").is_file() else (None, None)
     return StreamedGraph(stream, _features(file, features, nodes), labels, tasks=multiple)

@@ -18,17 +18,28 @@ from mgg.graph.text import Column, Layout, counted, lines, read_rows
 ROWS = 2**16
 #: Value of a task that a node has no label for.
 UNKNOWN = 255
+#: Most nodes of a graph, and most arcs that a file may announce.
+MOST_NODES = 2**32
+MOST_ARCS = 2**62
 
 _ENDS = Layout((Column("source"), Column("target")), ",", comments=b"")
 
 
-def count(file: Path) -> int:
-    """The only number of a ``num-*-list.csv.gz``; InputError if it holds several (a collection of graphs) or none."""
+def count(file: Path, most: int = MOST_ARCS) -> int:
+    """The only number of a ``num-*-list.csv.gz``.
+
+    Raises:
+        InputError: it is above ``most``, or the file holds several (a collection of graphs) or none.
+    """
     layout = Layout((Column("count"),), ",", comments=b"")
-    found = [number for rows in read_rows(file, layout) for number in rows.ids(0, 0, 2**62)]
+    found: list[int] = []
+    for rows in read_rows(file, layout):
+        found += rows.ids(0, 0, most)[:2].tolist()
+        if len(found) > 1:  # the rest may be long
+            break
     if len(found) != 1:
-        raise InputError(f"{file}: holds {len(found)} counts; expected those of one graph")
-    return int(found[0])
+        raise InputError(f"{file}: holds {'several counts' if found else 'no count'}; expected that of one graph")
+    return found[0]
 
 
 def arcs(

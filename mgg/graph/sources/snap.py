@@ -19,8 +19,10 @@ SUFFIXES = (".txt.gz", ".txt", ".edges", ".jlg")
 #: Ids that may occur where the number of nodes is not known.
 MOST_IDS = 2**32
 
-_COUNTS = re.compile(r"Nodes:\s*(\d+)\s+Edges:\s*(\d+)", re.IGNORECASE)
-_JULIA = re.compile(r"(\d+),(\d+),([du])(,.*)?")
+_COUNTS = re.compile(r"Nodes:\s*([0-9]+)\s+Edges:\s*([0-9]+)", re.IGNORECASE)
+_JULIA = re.compile(r"([0-9]+),([0-9]+),([du])(,.*)?")
+#: No count has more digits.
+_MOST_DIGITS = 40
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ def load(path: Path) -> StreamedGraph:
             nodes=header.nodes if known else None,
             undirected=header.undirected,
             stated_nodes=None if known else header.nodes,
+            stated_in="" if known or header.nodes is None else f"{file}: line {header.line}",
         )
     )
 
@@ -77,15 +80,22 @@ def _read_header(file: Path) -> _Header:
         text = line.strip()
         julia = _JULIA.fullmatch(text)
         if julia and number == 1:
-            return _Header(
-                1, _layout(","), int(julia[1]), int(julia[2]), line=1, first_id=1, undirected=julia[3] == "u"
-            )
+            nodes, arcs = _stated(file, 1, julia)
+            return _Header(1, _layout(","), nodes, arcs, line=1, first_id=1, undirected=julia[3] == "u")
         if text and text[0] not in "#%":
             return _Header(0, _layout("," if "," in text else " "), *counts, undirected=undirected)
         found = _COUNTS.search(text)
-        counts = (int(found[1]), int(found[2]), number) if found else counts
+        counts = (*_stated(file, number, found), number) if found else counts
         undirected |= text.lstrip("#% ").lower().startswith("undirected graph")
     return _Header(0, _layout(" "), *counts, undirected=undirected)
+
+
+def _stated(file: Path, line: int, found: re.Match[str]) -> tuple[int, int]:
+    """Number of nodes and of arcs that a header states."""
+    longest = max(len(found[1]), len(found[2]))
+    if longest > _MOST_DIGITS:  # int() refuses some thousands
+        raise InputError(f"{file}: line {line}: a number of {longest} digits counts neither nodes nor edges")
+    return int(found[1]), int(found[2])
 
 
 def _layout(delimiter: str) -> Layout:

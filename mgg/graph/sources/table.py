@@ -46,9 +46,10 @@ def load(path: Path) -> StreamedGraph:
     to 2^32 - 1) are the nodes.
 
     A row of the node table is a node. Columns: ``id`` (any different 64-bit numbers; without it a node's id is the
-    number of its row, from 0), ``label`` (a whole number from 0; empty or -1: unlabeled), ``split`` (train, validation
-    or val or valid, test, empty or none; or 0 to 3: none, train, validation, test). All other columns are features, in
-    their order; a Parquet file may instead have one column of lists of equal length.
+    number of its row, from 0), ``label`` (a whole number from 0; empty or -1: unlabeled; if all are, the graph has
+    no labels), ``split`` (train, validation or val or valid, test, empty or none; or 0 to 3: none, train, validation,
+    test). All other columns are features, in their order; a Parquet file may instead have one column of lists of equal
+    length.
 
     Raises:
         InputError: names the file and column that is missing or unknown. The stream's errors name file and line (row,
@@ -124,7 +125,7 @@ class _Nodes:
         table: the file.
         count: number of nodes.
         ids: int64 [nodes] in ascending order, and the node of each, or None where ids are 0..nodes-1 in order.
-        labels: int32 [nodes] or None.
+        labels: int32 [nodes], some not -1, or None.
         splits: uint8 [nodes] or None.
     """
 
@@ -152,7 +153,10 @@ class _Nodes:
             raise InputError(f"{table.file}: has no nodes")
         whole = {name: np.concatenate(parts) for name, parts in found.items()}
         ids = _sorted_ids(table, whole["id"]) if "id" in whole else None
-        return cls(table, count, ids, whole.get("label"), whole.get("split"))
+        labels = whole.get("label")
+        if labels is not None and labels.max() < 0:
+            labels = None
+        return cls(table, count, ids, labels, whole.get("split"))
 
     def numbers(self, part: Part, column: int) -> np.ndarray:
         """int64 [rows]: the nodes that a column of ids names."""

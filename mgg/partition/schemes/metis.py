@@ -8,6 +8,7 @@ from scipy import sparse
 
 from mgg.errors import MachineError
 from mgg.graph.csr import index_dtype
+from mgg.graph.reorder.structure import adjacency
 from mgg.graph.store import Graph
 from mgg.partition.schemes import Split, equal_nodes
 
@@ -19,20 +20,22 @@ def split(graph: Graph, pes: int) -> Split:
 
     METIS cuts the undirected pattern A + A^T. A node weighs as much as its row has arcs, so that METIS balances what
     ``edge_balanced`` balances, within its tolerance of 3 %. Nodes without any arc are dealt to the PEs with the fewest
-    nodes. The seed is fixed: the same graph and version of METIS give the same partition.
+    nodes. The seed is fixed: the same graph and version of METIS give the same partition. With no more nodes than PEs
+    there is nothing to cut, and METIS would put all nodes on one PE: they are split as ``equal_nodes`` does.
 
     Unlike the other schemes this one holds the graph in memory, and METIS some coarser copies of it.
 
     Raises:
+        InputError: a part of the graph is damaged, or it says that it is symmetric and is not.
         MachineError: METIS was built with 32-bit numbers and the graph has more arcs than they count, or there is not
             enough memory.
     """
     nodes = graph.manifest.nodes
-    if pes == 1 or graph.manifest.arcs == 0:
+    if pes == 1 or pes >= nodes or graph.manifest.arcs == 0:
         return Split(equal_nodes.bounds(nodes, pes))
     _check_width(graph.manifest.arcs)
-    offsets = graph.offsets()
-    pattern = _pattern(graph, offsets)
+    offsets, columns = adjacency(graph)
+    pattern = _pattern(offsets, columns, graph.manifest.symmetric)
     owners = _cut(pattern, np.diff(offsets), pes)
     alone = np.flatnonzero(np.diff(pattern.indptr) == 0)
     owners[alone] = _dealt(np.bincount(np.delete(owners, alone), minlength=pes), nodes)
@@ -51,17 +54,14 @@ def _check_width(arcs: int) -> None:
         )
 
 
-def _pattern(graph: Graph, offsets: np.ndarray) -> sparse.csr_array:
-    """A + A^T without loops, int8 entries of any value but 0."""
-    nodes = graph.manifest.nodes
-    columns = np.empty(graph.manifest.arcs, graph.manifest.index_dtype)
-    for first, rows in graph.blocks():
-        columns[offsets[first] : offsets[first + rows.rows]] = rows.indices
+def _pattern(offsets: np.ndarray, columns: np.ndarray, symmetric: bool) -> sparse.csr_array:
+    """A + A^T without loops, entries of any value but 0; of A = ``columns`` [arcs], its rows at ``offsets`` [n + 1]."""
+    nodes = len(offsets) - 1
     loops = columns == np.repeat(np.arange(nodes, dtype=columns.dtype), np.diff(offsets))
     pattern = sparse.csr_array((~loops, columns, offsets), shape=(nodes, nodes))
     if loops.any():
         pattern.eliminate_zeros()
-    return pattern if graph.manifest.symmetric else pattern + pattern.T
+    return pattern if symmetric else pattern + pattern.T
 
 
 def _cut(pattern: sparse.csr_array, weights: np.ndarray, pes: int) -> np.ndarray:
