@@ -36,19 +36,14 @@ SAMPLE = 2_000
 ONE_BLOCK = {"MGG_ROWS_THREADS": 768, "MGG_ROWS_BLOCKS": 1, "MGG_UNROLL": 8}
 TUNINGS = {
     "default": RowTuning(),
+    "chosen": None,  # by row_tuning
+    "tile 8": RowTuning(tile=8),
     "block 24": RowTuning(tasks_per_block=24),
     "block 24, task 256": RowTuning(task=256, tasks_per_block=24),
     "block 24, tile 16": RowTuning(tile=16, tasks_per_block=24),
     "block 24, tile 8": RowTuning(tile=8, tasks_per_block=24),
     "block 12": RowTuning(tasks_per_block=12),
     "768x1, block 24": RowTuning(tasks_per_block=24, defines=ONE_BLOCK),
-    "band 48": RowTuning(tasks_per_block=24, band=48),
-    "band 80": RowTuning(tasks_per_block=24, band=80),
-    "band 48, panel 32k": RowTuning(tasks_per_block=24, band=48, panel=2**15),
-    "band 48, tile 4": RowTuning(tasks_per_block=24, band=48, band_tile=4),
-    "768x1, band 64": RowTuning(tasks_per_block=24, band=64, defines=ONE_BLOCK),
-    "768x1, band 96": RowTuning(tasks_per_block=24, band=96, defines=ONE_BLOCK),
-    "768x1, band 64, panel 128k": RowTuning(tasks_per_block=24, band=64, panel=2**17, defines=ONE_BLOCK),
 }
 MGG_OPTIONS = {
     "mgg": {"ps": 16, "dist": 16, "wpb": 4},
@@ -158,7 +153,6 @@ class Bench:
     def check(self) -> None:
         """Awkward matrices, all vector widths, weighted or not, twice for equal bits."""
         largest = 0.0
-        banded = CudaOperators(RowTuning(band=32, panel=128))
         for name, csr in awkward():
             indptr, indices = cp.asarray(csr.indptr), cp.asarray(csr.indices)
             for dim in (1, 3, 4, 16, 41, 64, 100, 128, 256, 602):
@@ -166,17 +160,13 @@ class Bench:
                 for weights in (None, csr.weights):
                     a = Csr(csr.indptr, csr.indices, weights, csr.columns).to_scipy(np.float64)
                     on_device = None if weights is None else cp.asarray(weights)
-                    for label, operators in (("", self.operators), (" in bands", banded)):
-                        if label and not (csr.rows and banded.schedule(indptr, indices, dim).banded):
-                            continue
-                        c = [cp.full((csr.rows, dim), cp.nan, cp.float32) for _ in range(2)]
-                        for one in c:
-                            operators.spmm_rows(indptr, indices, on_device, b, one, False)
-                        error = worst(c[0].get(), a, b.get())
-                        same = bool(cp.array_equal(c[0].view(cp.int32), c[1].view(cp.int32)))
-                        what = f"{name}{label}, D = {dim}, weighted {weights is not None}"
-                        self.accept(what, error if same else np.inf)
-                        largest = max(largest, error)
+                    c = [cp.full((csr.rows, dim), cp.nan, cp.float32) for _ in range(2)]
+                    for one in c:
+                        self.operators.spmm_rows(indptr, indices, on_device, b, one, False)
+                    error = worst(c[0].get(), a, b.get())
+                    same = bool(cp.array_equal(c[0].view(cp.int32), c[1].view(cp.int32)))
+                    self.accept(f"{name}, D = {dim}, weighted {weights is not None}", error if same else np.inf)
+                    largest = max(largest, error)
         click.echo(f"check: largest error {largest:.2g} of |A| |B|, {self.failed} failures")
         self.record(part="check", error=largest, failed=self.failed)
 
@@ -186,7 +176,7 @@ class Bench:
 
         indptr, indices = cp.asarray(csr.indptr), cp.asarray(csr.indices)
         started = time.perf_counter()
-        self.operators.schedule(indptr, indices, DIMS[-1])
+        self.operators.schedule(indptr, DIMS[-1])
         schedule_seconds = time.perf_counter() - started
         matrix = torch.sparse_csr_tensor(
             torch.as_tensor(csr.indptr.astype(np.int32)).cuda(), torch.as_tensor(csr.indices).cuda(),

@@ -2,8 +2,7 @@
 //
 // The host cuts the rows once (mgg/kernel/schedule.py). A piece is a row, or part of a long one; pieces follow one another
 // without gaps, so a task, up to 32 pieces of about equal work, is one run of arcs, which a warp streams. A block owns
-// consecutive tasks: its warps gather rows of B that lie together and find each other's rows in L1. A panel of long rows
-// is a block whose tasks are parts of rows, band of columns after band.
+// consecutive tasks: its warps gather rows of B that lie together and find each other's rows in L1.
 #include "mgg/warp.cuh"
 
 namespace mgg {
@@ -48,8 +47,8 @@ __device__ __forceinline__ void spmm_rows(
     if (threadIdx.x == 0) upcoming = first + kThreads / 32;
     __syncthreads();
 
-    // One task ahead the warp asks which pieces; narrow tiles, for which parts of rows are made, ask two ahead, and one
-    // ahead where they are: such a part is too short to wait for that. Which warp takes a task changes no result.
+    // One task ahead the warp asks which pieces; with narrow tiles, whose tasks take less time, it asks that two ahead and
+    // where they are one ahead. Which warp takes a task changes no result.
     constexpr bool AHEAD = LANES <= 8;
     int task = first + warp;
     int2 pieces = make_int2(0, 0), after = make_int2(0, 0);  // the first, and how many

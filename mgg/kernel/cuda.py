@@ -16,7 +16,7 @@ import cupy as cp
 import numpy as np
 
 from mgg.kernel.compile import Build, build_of, cubin, source_folder
-from mgg.kernel.schedule import RowSchedule, row_schedule, worth_bands
+from mgg.kernel.schedule import RowSchedule, row_schedule
 from mgg.layout.neighbors import NeighborPartitions
 
 _NULL = np.uintp(0)
@@ -33,25 +33,28 @@ class RowTuning:
     Attributes:
         task: work of a warp's task and longest piece, arcs; None lets the matrix decide.
         tile: most lanes a row of B, 1 to 32 and a power of two: wider matrices are worked off in tiles of columns.
-        band_tile: the same for matrices that are cut into bands: so many rows of a band fit L1.
         tasks_per_block: tasks of a block; more give more reuse in L1, fewer a better balance.
-        band: arcs of a long row that are summed at once, so that rows of B stay in L1; 0: all.
-        panel: arcs of the rows that are worked off together, band after band; None lets the matrix decide.
         defines: macros of kernels/aggregate/rows.cu, for experiments.
     """
 
     task: int | None = None
     tile: int = 32
-    band_tile: int = 8
     tasks_per_block: int = 64
-    band: int = 0
-    panel: int | None = None
     defines: Mapping[str, int | str] = field(default_factory=dict)
 
 
-#: Columns from which rows of B are too wide for L1 to keep many, and tunings for fewer and for at least so many.
-WIDE = 128
-NARROW_TUNING, WIDE_TUNING = RowTuning(), RowTuning(tasks_per_block=24, band=48)
+#: Columns from which blocks are small and, for matrices whose mean row has so many arcs, from which tiles are narrow:
+#: L1 keeps fewer rows of B the wider they are, and long rows name the same ones often enough to pay for reading the
+#: arcs once a tile. Measured on an H200.
+WIDE, WIDE_LONG, LONG_ROW = 128, 64, 200
+
+
+def row_tuning(columns: int, mean_row: float) -> RowTuning:
+    """The tuning for B's columns and the matrix's mean number of arcs a row."""
+    narrow = columns >= WIDE_LONG and mean_row >= LONG_ROW
+    return RowTuning(
+        tile=8 if narrow else RowTuning.tile, tasks_per_block=24 if columns >= WIDE else RowTuning.tasks_per_block
+    )
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,6 @@ class _DeviceSchedule:
     split_rows: cp.ndarray
     split_first: cp.ndarray
     slots: int
-    banded: bool
 
 
 class CudaOperators:
@@ -73,7 +75,7 @@ class CudaOperators:
         """Operators for the device that is current now.
 
         Args:
-            tuning: of the row-wise kernel; without it, the number of columns decides.
+            tuning: of the row-wise kernel; without it, ``row_tuning`` decides.
             nvshmem_ready: called once with every ``cupy.RawModule`` that was linked with NVSHMEM, before its first
                 launch: the backend makes NVSHMEM known to it.
 
@@ -88,8 +90,8 @@ class CudaOperators:
         self._nvshmem_ready = nvshmem_ready
         self._modules: dict[str, Any] = {}
         self._kernels: dict[tuple[str, str], Any] = {}
-        # A schedule lives as long as the indptr array that it was made from.
-        self._schedules: dict[int, tuple[Any, dict[tuple[int | None, ...], _DeviceSchedule]]] = {}
+        # Mean row and schedules live as long as the indptr array that they were made from.
+        self._matrices: dict[int, tuple[Any, float, dict[tuple[int | None, int], _DeviceSchedule]]] = {}
 
     # --- the table of operators
 
@@ -120,18 +122,17 @@ class CudaOperators:
     ) -> None:  # fmt: skip
         """Row-wise SpMM, the same bits every time: ``c[r] (=|+=) sum_k weights[k] * b[indices[k]]``.
 
-        ``indptr`` must not change: the cut of the rows is kept with it. Other ``indices`` with it may be slower.
+        ``indptr`` must not change: the cut of the rows is kept with it.
         """
         columns, rows = c.shape[1], len(indptr) - 1
         if not rows or not columns:
             return
-        tuning = self._tuning(columns)
-        schedule = self.schedule(indptr, indices, columns)
+        tuning, schedule = self.schedule(indptr, columns)
         partial = cp.empty((schedule.slots, -(-columns // 4) * 4), np.float32)
         build = build_of("rows", _bits(indices))
         build = Build(build.source, {**build.defines, **tuning.defines})
         vector = _vector(b, c)
-        for lanes, first, tiles in _tiles(columns, vector, tuning.band_tile if schedule.banded else tuning.tile):
+        for lanes, first, tiles in _tiles(columns, vector, tuning.tile):
             kernel = self._kernel(build, _name("spmm_rows", lanes, vector, weights))
             kernel(
                 (len(schedule.blocks) - 1, tiles), (kernel.max_threads_per_block,),
@@ -215,7 +216,7 @@ class CudaOperators:
             indices: int32 or int64 [local arcs], rows of ``own``.
             local_weights, remote_weights: float32, one an arc, or None; both or neither.
             sources: uint64 [remote arcs], from ``schedule.remote_sources``.
-            own: float32 [*, D], this PE's copy of the symmetric input; all copies have its stride.
+            own: float32 [*, D], this PE's copy of the symmetric input; all copies have its stride, D where it is empty.
             peers: uint64 [P], addresses of all copies, 16-byte aligned; used by ``direct`` alone.
             out: float32 [rows, D].
             ps: most arcs of a partition, None: whole rows.
@@ -259,29 +260,26 @@ class CudaOperators:
 
     # --- what they share
 
-    def schedule(self, indptr: cp.ndarray, indices: cp.ndarray, columns: int) -> _DeviceSchedule:
-        """The cut of a matrix's rows, made at the first call for ``indptr`` and a tuning (waits for the GPU once).
+    def schedule(self, indptr: cp.ndarray, columns: int) -> tuple[RowTuning, _DeviceSchedule]:
+        """Tuning and cut of a matrix's rows, made at the first call for ``indptr`` and a tuning (waits for the GPU).
 
         Args:
-            indptr, indices: of the matrix.
+            indptr: of the matrix, with one row or more.
             columns: of B.
         """
-        key, tuning = id(indptr), self._tuning(columns)
-        if key not in self._schedules:
-            self._schedules[key] = weakref.ref(indptr, lambda _: self._schedules.pop(key, None)), {}
-        made = self._schedules[key][1]
-        name = (tuning.task, tuning.tasks_per_block, tuning.band, tuning.panel)
-        if name not in made:
+        key, pointer = id(indptr), None
+        if key not in self._matrices:
             pointer = cp.asnumpy(indptr)
-            rows, arcs = len(pointer) - 1, int(pointer[-1] - pointer[0])
-            ids = cp.asnumpy(indices) if worth_bands(rows, arcs, tuning.band, tuning.panel) else None
-            cut = row_schedule(pointer, tuning.task, ids, tuning.band, tuning.panel)
+            mean_row = int(pointer[-1] - pointer[0]) / (len(pointer) - 1)
+            self._matrices[key] = weakref.ref(indptr, lambda _: self._matrices.pop(key, None)), mean_row, {}
+        _, mean_row, made = self._matrices[key]
+        tuning = self.tuning or row_tuning(columns, mean_row)
+        name = (tuning.task, tuning.tasks_per_block)
+        if name not in made:
+            cut = row_schedule(cp.asnumpy(indptr) if pointer is None else pointer, tuning.task)
             # At least four rounds of blocks where there is work for so many.
             made[name] = _upload(cut, min(tuning.tasks_per_block, max(12, len(cut.tasks) // (self._processors * 8))))
-        return made[name]
-
-    def _tuning(self, columns: int) -> RowTuning:
-        return self.tuning or (WIDE_TUNING if columns >= WIDE else NARROW_TUNING)
+        return tuning, made[name]
 
     def _gather(
         self, source: Any, peers: Any, owner_first: Any, owners: int, stride: int | np.int32, rows: cp.ndarray,
@@ -321,7 +319,6 @@ def _upload(schedule: RowSchedule, most: int) -> _DeviceSchedule:
         cp.asarray(schedule.begin), cp.asarray(schedule.target), cp.asarray(schedule.tasks),
         cp.asarray(schedule.blocks(most)),
         cp.asarray(schedule.split_rows), cp.asarray(schedule.split_first), schedule.slots,
-        bool(len(schedule.panels)),
     )  # fmt: skip
 
 
@@ -348,12 +345,12 @@ def _vector(*matrices: cp.ndarray) -> int:
 
 
 def _stride(matrix: cp.ndarray) -> np.int32:
-    """Floats from row to row.
+    """Floats from row to row; of an empty matrix, its columns, because CuPy gives it strides of 0.
 
     Raises:
         ValueError: not a float32 matrix whose rows are contiguous.
     """
-    if matrix.ndim == 2 and not matrix.size:  # CuPy gives it strides of 0
+    if matrix.dtype == np.float32 and matrix.ndim == 2 and not matrix.size:
         return np.int32(matrix.shape[1])
     if matrix.dtype != np.float32 or matrix.ndim != 2 or (matrix.shape[1] > 1 and matrix.strides[1] != 4):
         raise ValueError(f"a row-major float32 matrix is needed, found {matrix.dtype} with strides {matrix.strides}")

@@ -79,22 +79,21 @@ def test_spmm_rows(operators, name, dim):
 
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("tile", [1, 4, 8, 32])
-def test_bands_of_columns(dim, tile):
+def test_tiles_of_columns(dim, tile):
     from mgg.kernel.cuda import CudaOperators, RowTuning
 
     csr = GRAPHS["long rows"]
-    banded = CudaOperators(RowTuning(band=32, panel=128, band_tile=tile))
+    tiled = CudaOperators(RowTuning(tile=tile))
     b = embeddings(csr.columns, dim)
     indptr, indices = cp.asarray(csr.indptr), cp.asarray(csr.indices)
-    assert banded.schedule(indptr, indices, dim).banded
     for weights in (None, csr.weights):
         a = matrix(Csr(csr.indptr, csr.indices, weights, csr.columns))
         c = [cp.full((csr.rows, dim), cp.nan, cp.float32) for _ in range(2)]
         for one in c:
-            banded.spmm_rows(indptr, indices, optional(weights), cp.asarray(b), one, False)
+            tiled.spmm_rows(indptr, indices, optional(weights), cp.asarray(b), one, False)
         assert relative_error(c[0].get(), a, b) <= TOLERANCE
         assert cp.array_equal(c[0].view(cp.int32), c[1].view(cp.int32))
-        banded.spmm_rows(indptr, indices, optional(weights), cp.asarray(b), c[1], True)
+        tiled.spmm_rows(indptr, indices, optional(weights), cp.asarray(b), c[1], True)
         assert cp.allclose(c[1], 2 * c[0], rtol=1e-6, atol=0)
 
 
@@ -200,6 +199,19 @@ def test_mgg(operators, name, dim, options):
     )  # fmt: skip
     loose = TOLERANCE * max(1.0, int(np.diff(csr.indptr).max(initial=1)) / 1000)
     assert relative_error(out.get(), matrix(csr), b) <= loose
+
+
+def test_the_tuning_follows_columns_and_mean_row():
+    from mgg.kernel.cuda import CudaOperators, RowTuning, row_tuning
+
+    assert row_tuning(32, 500) == row_tuning(127, 199) == RowTuning()
+    assert row_tuning(64, 200) == RowTuning(tile=8)
+    assert row_tuning(128, 199) == RowTuning(tasks_per_block=24)
+    assert row_tuning(256, 458) == RowTuning(tile=8, tasks_per_block=24)
+    operators, slice_ = CudaOperators(), cp.arange(1_000, 2_001, 200)
+    for columns in (64, 128, 64):
+        assert operators.schedule(slice_, columns)[0] == row_tuning(columns, 200)
+    assert CudaOperators(RowTuning(tile=4)).schedule(slice_, 128)[0] == RowTuning(tile=4)
 
 
 def test_arguments_are_checked(operators):
