@@ -293,4 +293,4 @@ def abort(exit_code: int) -> None:
 
 def library() -> str:
     """Name and version of the MPI library in use."""
-    return MPI.Get_library_version().split("\n")[0].strip()
+    return MPI.Get_library_version().split("\n")[0].strip(" \0")
