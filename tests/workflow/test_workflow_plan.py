@@ -71,7 +71,10 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
         ({"partition": {"pes": [0]}}, "config: partition.pes.0: input should be greater than or equal to 1, found 0"),
         ({"partition": {"scheme": "metys"}}, "partition.scheme: partition scheme 'metys': unknown; did you mean metis"),
         ({"partition": {"quality_pes": [0]}}, "config: partition.quality_pes.0: input should be greater than"),
-        ({"aggregate": {"backend": "mpy"}}, "config: aggregate.backend: input should be 'auto', 'simulated' or 'mpi'"),
+        (
+            {"aggregate": {"backend": "mpy"}},
+            "config: aggregate.backend: input should be 'auto', 'simulated', 'mpi' or 'nvshmem'",
+        ),
         ({"graph": {"datasets": {"korra": {}}}}, "graph.datasets.korra: unknown data set 'korra'; did you mean cora"),
         (
             {"graph": {"datasets": {"digits": {"scale": 0.1}}}},
