@@ -90,6 +90,24 @@ class HostClock:
         return time.perf_counter() - self._start
 
 
+class HostArrays:
+    """What a World of CPU PEs does with arrays: they are NumPy's, and host and device are one."""
+
+    xp = np
+
+    def upload(self, array: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return array
+
+    def download(self, array: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return array
+
+    def clock(self) -> Clock:
+        """A clock of the host."""
+        return HostClock()
+
+
 class World(Protocol):
     """The PEs of a job, seen from one of them.
 

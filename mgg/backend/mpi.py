@@ -19,9 +19,8 @@ from threadpoolctl import threadpool_limits
 from mgg.backend.api import (
     DEFAULT_TIMEOUT,
     THREADS_PER_PE,
-    Clock,
     Counters,
-    HostClock,
+    HostArrays,
     SymmetricArray,
     World,
     name_pes,
@@ -70,7 +69,7 @@ class Arrivals:
         return [pe for pe, count in missing.items() if 0 < count < _COUNTS // 2]
 
 
-class MpiWorld:
+class MpiWorld(HostArrays):
     """This rank's view of the job; see ``World`` for the methods.
 
     Args:
@@ -82,7 +81,6 @@ class MpiWorld:
 
     name = "mpi"
     gpu = ""
-    xp = np
     operators: Operators = cpu
 
     def __init__(self, comm: MPI.Intracomm, timeout: float = DEFAULT_TIMEOUT, shared_memory: bool = True):
@@ -97,18 +95,6 @@ class MpiWorld:
         self._sends: list[MPI.Request] = []
         self._arrivals: Arrivals | None = None
         self._arrivals = Arrivals(self)
-
-    def upload(self, array: np.ndarray) -> np.ndarray:
-        """The array itself."""
-        return array
-
-    def download(self, array: np.ndarray) -> np.ndarray:
-        """The array itself."""
-        return array
-
-    def clock(self) -> Clock:
-        """A clock of the host."""
-        return HostClock()
 
     def symmetric(self, elements: int) -> SymmetricArray:
         """Allocate zeros on every PE (collective)."""

@@ -14,9 +14,8 @@ from threadpoolctl import threadpool_limits
 from mgg.backend.api import (
     DEFAULT_TIMEOUT,
     THREADS_PER_PE,
-    Clock,
     Counters,
-    HostClock,
+    HostArrays,
     SymmetricArray,
     World,
     name_pes,
@@ -57,12 +56,11 @@ class _Shared:
             return self.signals[source, target]
 
 
-class SimulatedWorld:
+class SimulatedWorld(HostArrays):
     """One thread's view of the job; see ``World`` for the methods."""
 
     name = "simulated"
     gpu = ""
-    xp = np
     operators: Operators = cpu
 
     def __init__(self, rank: int, shared: _Shared):
@@ -70,18 +68,6 @@ class SimulatedWorld:
         self.size = shared.size
         self.counters = Counters()
         self._shared = shared
-
-    def upload(self, array: np.ndarray) -> np.ndarray:
-        """The array itself."""
-        return array
-
-    def download(self, array: np.ndarray) -> np.ndarray:
-        """The array itself."""
-        return array
-
-    def clock(self) -> Clock:
-        """A clock of the host."""
-        return HostClock()
 
     def symmetric(self, elements: int) -> SymmetricArray:
         """Allocate zeros on every PE (collective)."""

@@ -93,11 +93,6 @@ def from_arcs(
     return _weighted(rows, columns, np.asarray(weights, np.float32), n, symmetrize)
 
 
-def symmetrized(csr: Csr) -> Csr:
-    """The same square matrix with the reverse of every arc added (see :func:`from_arcs`)."""
-    return from_arcs(row_ids(csr), csr.indices, n=csr.columns, weights=csr.weights, symmetrize=True)
-
-
 def is_symmetric(csr: Csr) -> bool:
     """Whether the square matrix equals its transpose, weights included."""
     matrix = csr.to_scipy(np.int8 if csr.weights is None else np.float32)

@@ -15,8 +15,6 @@ from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, perce
 from mgg.report.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.tables import SETTING, Row, Rows, graph_names, group, shared
 
-_ACCURACY_KEY = ("dataset", "graph_hash", "model_label")
-
 
 def render(tables: dict[str, Rows], title: str) -> str:
     """HTML of the whole report; every text from the records is escaped."""

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.graphs import symmetrized
 
 from mgg.errors import InputError
 from mgg.graph import csr as module
-from mgg.graph.csr import from_arcs, index_dtype, is_symmetric, row_ids, symmetrized
+from mgg.graph.csr import from_arcs, index_dtype, is_symmetric, row_ids
 
 arc_lists = st.integers(1, 12).flatmap(
     lambda n: st.tuples(

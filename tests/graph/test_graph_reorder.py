@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.graphs import awkward_graphs, matrix, random_csr
+from support.graphs import awkward_graphs, matrix, random_csr, symmetrized
 
 from mgg.errors import InputError
 from mgg.graph import shards
-from mgg.graph.csr import Csr, from_arcs, row_ids, symmetrized
+from mgg.graph.csr import Csr, from_arcs, row_ids
 from mgg.graph.reorder import chosen, needed_bytes, orders, permutation, rabbit, rcm
 from mgg.graph.reorder.communities import _sweep, contract, refine
 from mgg.graph.reorder.merge import merge, walk

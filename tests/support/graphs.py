@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from mgg import layout, partition
-from mgg.graph.csr import Csr, from_arcs
+from mgg.graph.csr import Csr, from_arcs, row_ids
 from mgg.graph.sources import generators
 from mgg.graph.store import write_graph
 
@@ -73,3 +73,8 @@ def planted():
     """The adjacency and the node data of a small planted graph."""
     data = generators()["planted"].make(0.15, 1, True)
     return data.csr, {"features": data.features, "labels": data.labels, "splits": data.splits}
+
+
+def symmetrized(csr: Csr) -> Csr:
+    """The same square matrix with the reverse of every arc added."""
+    return from_arcs(row_ids(csr), csr.indices, n=csr.columns, weights=csr.weights, symmetrize=True)

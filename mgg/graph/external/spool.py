@@ -25,7 +25,6 @@ from mgg.graph.external import kernels
 BUCKETS = 1024
 #: Keys read at once where a bucket is searched for some of its rows.
 SLICE = 2**20
-KEYS_FILE = "keys.bin"
 #: Values that go along with the keys, each in a file of its own.
 PAYLOADS = {"weights": np.dtype("<f4"), "types": np.dtype("<i4")}
 
