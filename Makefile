@@ -10,13 +10,15 @@ TIED := exec $(shell command -v setpriv >/dev/null && echo setpriv --pdeathsig K
 WORKERS ?= 2
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo test lint kernels schema constraints clean distclean runtime-environment dev-environment
+.PHONY: help demo test test-gpu lint kernels schema constraints clean distclean \
+	runtime-environment dev-environment kernels-environment gpu-environment gpu
 
 help:
 	@echo "make demo         set up, then take small graphs through every stage: results/report/index.html"
 	@echo "make test         set up, then run the tests (WORKERS=2 at once)"
+	@echo "make test-gpu     set up with the packages for GPUs, then run the tests that need GPUs; error 3 without one"
 	@echo "make lint         set up, then run every linter"
-	@echo "make kernels      set up, then compile every CUDA kernel for all architectures (needs nvcc, no GPU)"
+	@echo "make kernels      set up with nvcc, then compile every CUDA kernel for all architectures (needs g++, no GPU)"
 	@echo "make schema       write workflow/schemas/config.schema.yaml anew from mgg/config.py"
 	@echo "make constraints  resolve constraints.txt anew from pyproject.toml"
 	@echo "make clean        remove results and caches;  make distclean: the environment too"
@@ -28,6 +30,10 @@ demo: runtime-environment
 test: dev-environment
 	@$(TIED) pytest -n $(WORKERS) --dist worksteal
 
+# One test at a time: each takes all the GPUs it wants.
+test-gpu: gpu-environment
+	@$(TIED) pytest -m gpu tests/gpu
+
 lint: dev-environment
 	ruff check .
 	ruff format --check .
@@ -37,7 +43,7 @@ lint: dev-environment
 	snakemake --lint
 	pre-commit validate-config
 
-kernels: runtime-environment
+kernels: kernels-environment
 	@$(TIED) python -m mgg.kernel.compile
 
 schema: dev-environment
@@ -61,10 +67,14 @@ clean:
 distclean: clean
 	rm -rf $(VENV) $(VENV).lock $(VENV).uv
 
-runtime-environment:
-	@test -n "$(PYTHON)" || { echo "error: MGG needs Python 3.11 or newer (python3.13, python3.12, python3.11 or python3)"; exit 1; }
-	@$(TIED) $(PYTHON) tools/venv.py $(VENV)
+dev-environment: EXTRAS := dev
+kernels-environment: EXTRAS := kernels
+gpu-environment: EXTRAS := dev gpu
+gpu-environment: gpu
 
-dev-environment:
+runtime-environment dev-environment kernels-environment gpu-environment:
 	@test -n "$(PYTHON)" || { echo "error: MGG needs Python 3.11 or newer (python3.13, python3.12, python3.11 or python3)"; exit 1; }
-	@$(TIED) $(PYTHON) tools/venv.py $(VENV) dev
+	@$(TIED) $(PYTHON) tools/venv.py $(VENV) $(EXTRAS)
+
+gpu:
+	@$(PYTHON) tools/gpus.py

@@ -15,11 +15,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest import mock
 
 import click
 import cupy as cp
 import numpy as np
+from gpu_graphs import generated
 from scipy import sparse
 
 from mgg.graph.csr import Csr
@@ -55,29 +55,6 @@ MGG_OPTIONS = {
     "mgg separate": {"ps": 16, "dist": 16, "wpb": 4, "interleave": False},
     "mgg whole rows": {"ps": None, "dist": 16, "wpb": 4},
 }
-
-
-def generated(name: str, scale: float) -> Csr:
-    """The graph that ``mgg generate`` makes: the same draws, sorted on the GPU."""
-
-    def sort(rows: np.ndarray, columns: np.ndarray, *, n: int, **_: bool) -> Csr:
-        ends, starts = cp.asarray(rows), cp.asarray(columns)
-        keep = ends != starts
-        ends, starts = ends[keep].astype(cp.int64), starts[keep].astype(cp.int64)
-        keys = cp.concatenate([ends * n + starts, starts * n + ends])
-        del ends, starts, keep
-        keys.sort()
-        first = cp.ones(len(keys), bool)
-        first[1:] = keys[1:] != keys[:-1]
-        keys = keys[first]
-        indptr = cp.searchsorted(keys, cp.arange(n + 1, dtype=cp.int64) * n)
-        csr = Csr(indptr.astype(cp.int64).get(), (keys % n).astype(cp.int32).get(), None, n)
-        del keys, first, indptr
-        cp.get_default_memory_pool().free_all_blocks()
-        return csr
-
-    with mock.patch.object(communities, "from_arcs", sort):
-        return communities.make(name, scale, communities.SEED, False).csr
 
 
 def milliseconds(launch: Callable[[], object], warmup: int = 5, iterations: int = 20) -> float:

@@ -105,6 +105,22 @@ def _split_assignments(pairs: Iterable[str], techniques: Iterable[str]) -> tuple
     return plain, qualified
 
 
+def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterable[str]) -> list[tuple[str, Any]]:
+    """What --technique, --set and --variant name: each technique with each of its sets of options."""
+    from mgg.aggregate.variants import expand, parse
+
+    plain, qualified = _split_assignments(assignments, techniques)
+    grids: dict[str, list[Any]] = {name: [] for name in techniques}
+    for text in variants:
+        name, grid = parse(text)
+        if name not in grids:
+            raise InputError(
+                f"--variant {text}: technique {name!r} is not among those named; {config.nearest(name, grids)}"
+            )
+        grids[name].append(grid)
+    return [(name, options) for name in techniques for options in expand(name, plain | qualified[name], grids[name])]
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="mgg")
 def cli() -> None:
@@ -229,14 +245,18 @@ def graph_gather(buckets: Path, shards: tuple[Path, ...], out: Path, as_json: bo
 @click.option("--scale", type=float, help="size as a share of the full graph  [default: 1]")
 @click.option("--seed", type=int, help="seed of the random draws")
 @click.option("--shuffle", is_flag=True, help="permute the node ids")
+@click.option("--features", type=click.IntRange(1, 65536), help="columns of random features, to time training")
+@click.option("--classes", type=click.IntRange(2, 65536), help="with --features: classes of random labels")
 @_common
 def generate(
-    name: str, out: Path, scale: float | None, seed: int | None, shuffle: bool, as_json: bool, debug: bool
-) -> None:
+    name: str, out: Path, scale: float | None, seed: int | None, shuffle: bool, features: int | None,
+    classes: int | None, as_json: bool, debug: bool,
+) -> None:  # fmt: skip
     """Generate graph NAME: planted, reddit-like, products-like, orkut-like or web-like."""
     from mgg.graph.generate import generate as run
 
-    _show(_facts(run(name, out, scale=scale, seed=seed, shuffle=shuffle), out), as_json)
+    made = run(name, out, scale=scale, seed=seed, shuffle=shuffle, features=features, classes=classes)
+    _show(_facts(made, out), as_json)
 
 
 def _facts(manifest: Any, out: Path) -> dict[str, Any]:
@@ -301,48 +321,67 @@ def layout(graph: Path, part: Path, out: Path, as_json: bool, debug: bool) -> No
 @click.option("--dtype", type=click.Choice(["fp32"]), default="fp32", show_default=True, help="type of the embeddings")
 @click.option("--transpose", is_flag=True, help="the transposed (backward) product")
 @click.option("--set", "assignments", multiple=True, metavar="[TECHNIQUE.]KEY=VALUE", help="option of a technique")
+@click.option(
+    "--variant", "variants", multiple=True, metavar="TECHNIQUE[:KEY=VALUE[,VALUE...]]...",
+    help="time a technique with these options on top of --set, instead of once; lists stand for all combinations;"
+    " repeat for more, for example --variant mgg --variant mgg:ps=2,4:dist=1,8",
+)  # fmt: skip
 @click.option("--backend", type=click.Choice(_BACKENDS), default=_AGGREGATE.backend, show_default=True)
 @click.option("--warmup", type=click.IntRange(0), default=_AGGREGATE.warmup, show_default=True, help="untimed products")
 @click.option(
     "--iterations", type=click.IntRange(1), default=_AGGREGATE.iterations, show_default=True, help="timed ones"
 )
 @click.option("--no-check", is_flag=True, help="skip the comparison with a float64 product")
+@click.option("--breakdown", is_flag=True, help="also time each product with its transfers left out")
 @click.option("--out", type=_FOLDER, required=True, help="records, JSON lines")
 @_common
 def aggregate(
     layout: Path, techniques: list[str], dims: list[int], dtype: str, transpose: bool, assignments: tuple[str, ...],
-    backend: str, warmup: int, iterations: int, no_check: bool, out: Path, as_json: bool, debug: bool,
+    variants: tuple[str, ...], backend: str, warmup: int, iterations: int, no_check: bool, breakdown: bool, out: Path,
+    as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Check and time the aggregation of LAYOUT; more than one PE: mpiexec -n P mgg aggregate ..."""
-    from mgg.aggregate import parse_options
-    from mgg.aggregate.measure import measure
-    from mgg.backend import World, launch, together
+    from mgg.aggregate import technique
+    from mgg.aggregate.measure import Protocol, sweep
+    from mgg.backend import World, launch, launch_threads, splits, together
     from mgg.layout import load, read_manifest
     from mgg.record import check_lines_output, write_lines
 
-    plain, qualified = _split_assignments(assignments, techniques)
-    options = {name: parse_options(name, plain | qualified[name]) for name in techniques}
+    chosen = _chosen(techniques, assignments, variants)
+    direction = "transpose" if transpose else "forward"
 
-    def program(world: World) -> list[Any]:
+    def pes() -> int:
+        return read_manifest(layout).pes
+
+    def program(world: World, part: list[Any], earlier: list[Any], last: bool) -> tuple[list[Any], list[MggError]]:
         together(world, lambda: check_lines_output(out))
         mine = together(world, lambda: load(layout, world.rank))
-        records = []
-        for name in techniques:
-            records += measure(
-                world,
-                mine,
-                name,
-                dims=dims,
-                direction="transpose" if transpose else "forward",
-                options=options[name].model_dump(),
-                warmup=warmup,
-                iterations=iterations,
-                check=not no_check,
-            )
-        together(world, lambda: write_lines(out, records) if world.rank == 0 else None)
-        return records
+        protocol = Protocol(direction, warmup, iterations, not no_check, breakdown)
+        try:
+            records, refused = sweep(world, mine, part, dims=dims, protocol=protocol)
+        except (InputError, MachineError) as error:
+            # Of several parts one may be refused as a whole.
+            if not error.everywhere or (last and not earlier):
+                raise
+            records, refused = [], [error]
+        if last:
+            together(world, lambda: write_lines(out, earlier + records) if world.rank == 0 else None)
+        return records, refused
 
-    records = launch(backend, lambda: read_manifest(layout).pes, program)[0]
+    records: list[Any] = []
+    refused: list[MggError] = []
+    apart = [each for each in chosen if technique(each[0]).one_process]
+    if not (apart and splits(backend, pes, len(apart) == len(chosen))):
+        apart = []
+    if len(apart) < len(chosen):
+        ranks = [each for each in chosen if each not in apart]
+        records, refused = launch(backend, pes, lambda world: program(world, ranks, [], not apart))[0]
+    if apart:
+        found = launch_threads(pes, lambda world: program(world, apart, records, True))
+        records, refused = (records + found[0], refused + found[1]) if found else (records, refused)
+    if _speaks():
+        for error in refused:
+            click.echo(f"mgg: not measured: {' '.join(str(error).split())}", err=True)
     if as_json:
         _show({"out": str(out), "records": [record.model_dump() for record in records]}, True)
         return
@@ -427,13 +466,19 @@ def evaluate(run: Path, as_json: bool, debug: bool) -> None:
 @cli.command()
 @click.argument("paths", type=_FOLDER, nargs=-1, required=True)
 @click.option("--title", default=config.ReportConfig().title, show_default=True, help="heading of the page")
+@click.option("--figure", "figures", multiple=True, help="a figure or table of a paper to set beside: mgg_fig10a, ...")
+@click.option("--note", "notes", multiple=True, metavar="FIGURE=TEXT", help="a remark below a figure")
 @click.option("--out", type=_FOLDER, required=True, help="report folder")
 @_common
-def report(paths: tuple[Path, ...], title: str, out: Path, as_json: bool, debug: bool) -> None:
+def report(
+    paths: tuple[Path, ...], title: str, figures: tuple[str, ...], notes: tuple[str, ...], out: Path, as_json: bool,
+    debug: bool,
+) -> None:  # fmt: skip
     """Make the report page and tables of timing records (.jsonl), training runs and partitions (folders)."""
     from mgg.report import build
 
-    build(paths, out, title)
+    remarks = {name: text for name, _, text in (note.partition("=") for note in notes)}
+    build(paths, out, title, figures, remarks)
     _show({"page": str(out / "index.html")}, as_json)
 
 

@@ -18,6 +18,7 @@ Pes = Annotated[int, Field(ge=1, le=4096, description="processing elements (one 
 MAX_DIM = 65536
 Dim = Annotated[int, Field(ge=1, le=MAX_DIM, description="embedding columns")]
 Scalar = bool | int | float | str
+Choice = Scalar | Annotated[list[Scalar], Field(min_length=1)]
 Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
 
 
@@ -39,6 +40,10 @@ class DatasetConfig(Section):
     scale: float | None = Field(None, gt=0, le=16, description="generators: size as a share of the full graph")
     seed: int | None = Field(None, ge=0, description="generators: seed of the random draws")
     shuffle: bool = Field(False, description="generators: permute the node ids, which hides the communities")
+    features: int | None = Field(
+        None, ge=1, le=65536, description="generators without labels: columns of random features, to time training"
+    )
+    classes: int | None = Field(None, ge=2, le=65536, description="with features: classes of random labels")
 
 
 class GraphConfig(Section):
@@ -48,6 +53,12 @@ class GraphConfig(Section):
         default_factory=lambda: {"digits": DatasetConfig()},
         min_length=1,
         description="data sets of this run: a name of config/datasets.yaml or of a generator, with its options",
+    )
+    scale: float = Field(
+        1.0,
+        gt=0,
+        le=16,
+        description="multiplies the scale of every generator: one number fits a run to a small machine",
     )
     memory: str = Field(
         "4GiB",
@@ -94,6 +105,14 @@ class AggregateConfig(Section):
     options: dict[Name, dict[Name, Scalar]] = Field(
         default_factory=dict, description="per technique: its options, for example {mgg: {ps: 32}}"
     )
+    variants: dict[Name, Annotated[list[dict[Name, Choice]], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="per technique: sets of options to time one after another, each on top of options; a list of values"
+        " stands for each of them, several lists for all combinations: {mgg: [{}, {ps: [2, 4], dist: [1, 8]}]}",
+    )
+    breakdown: bool = Field(
+        False, description="also time each product with its transfers left out, for techniques where that can be done"
+    )
 
 
 class TrainConfig(Section):
@@ -125,6 +144,12 @@ class ReportConfig(Section):
     """Stage report."""
 
     title: str = Field("MGG report", min_length=1, description="heading of the page")
+    figures: list[Name] = Field(
+        default_factory=list, description="figures and tables of the papers that the page sets beside these records"
+    )
+    notes: dict[Name, str] = Field(
+        default_factory=dict, description="per figure: a remark below it, for example why it differs from the paper's"
+    )
 
 
 class Config(Section):
@@ -132,6 +157,11 @@ class Config(Section):
 
     results: str = Field(
         "results", pattern=r"^[^{}]+$", description="folder of all results, relative to the working folder; no braces"
+    )
+    experiment: Name | None = Field(
+        None,
+        description="name of an experiment: its timings, training runs and report lie in a folder of that name under"
+        " results, beside those of others; graphs, partitions and layouts are shared",
     )
     graph: GraphConfig = Field(default_factory=GraphConfig)
     partition: PartitionConfig = Field(default_factory=PartitionConfig)

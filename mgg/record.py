@@ -129,6 +129,9 @@ class AggregateRecord(Common):
     """One technique, direction and width on one layout."""
 
     kind: Literal["aggregate"] = "aggregate"
+    defaults: dict[str, Any] = Field(
+        default_factory=dict, description="the technique's options where nothing else was asked for"
+    )
     direction: Literal["forward", "transpose"] = Field(description="A B or A^T B")
     dim: int = Field(description="embedding columns D")
     scheme: str = Field(description="partition scheme")
@@ -140,6 +143,11 @@ class AggregateRecord(Common):
     median: float = Field(description="median of seconds")
     q1: float = Field(description="first quartile of seconds")
     q3: float = Field(description="third quartile of seconds")
+    compute: float | None = Field(
+        None,
+        description="median seconds of the same product with its transfers left out; None if it was not asked for, or"
+        " transfers and arithmetic cannot be told apart",
+    )
     bytes_wire: int = Field(description="bytes that crossed PEs in one product, counted, summed over PEs")
     bytes_per_pe: list[int] = Field(description="the same for each PE, counted where they arrive or are fetched")
     v_cg: int = Field(description="CoLa eq. 5, bytes: every PE broadcasts all of its rows")

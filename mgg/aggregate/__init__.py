@@ -13,6 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from mgg.aggregate import memory
+from mgg.aggregate.agreement import check_layouts
 from mgg.aggregate.plan import Plan, TechniqueOptions
 from mgg.backend import World
 from mgg.config import explain, nearest
@@ -29,7 +31,7 @@ def techniques() -> dict[str, type[Plan]]:
     for module in pkgutil.iter_modules(__path__):
         loaded = importlib.import_module(f"{__name__}.{module.name}")
         for value in vars(loaded).values():
-            if isinstance(value, type) and issubclass(value, Plan) and value is not Plan:
+            if isinstance(value, type) and issubclass(value, Plan) and "name" in vars(value):
                 found[value.name] = value
     return dict(sorted(found.items()))
 
@@ -64,6 +66,12 @@ def prepare(
         options: the technique's options.
 
     Raises:
-        InputError: unknown technique or option.
+        InputError: unknown technique or option, a technique for one PE on several, or PEs with different layouts.
+        MachineError: a GPU has too little memory left.
     """
-    return technique(name)(world, layout, direction, max_dim, parse_options(name, options or {}))
+    check_layouts(world, layout)
+    if technique(name).single_pe and world.size > 1:
+        raise InputError(f"technique {name}: runs on one PE, the job has {world.size}").on_every_pe()
+    parsed = parse_options(name, options or {})
+    memory.check(world, technique(name), layout, direction, max_dim, parsed)
+    return technique(name)(world, layout, direction, max_dim, parsed)

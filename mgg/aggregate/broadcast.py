@@ -1,38 +1,64 @@
-"""Technique ``broadcast``: one-dimensional SUMMA, every PE broadcasts its rows in turn (CAGNET; CoLa 3.1.1)."""
+"""Technique ``broadcast``: SUMMA in one dimension, or 1.5 with replication (CAGNET, SC'20; CoLa 3.1.1)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+from pydantic import Field
 
-from mgg.aggregate.owners import by_owner
-from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.aggregate.plan import Plan, TechniqueOptions
+from mgg.aggregate.replicas import Replicas
+from mgg.aggregate.stages import Stages
 from mgg.backend.api import Array, SymmetricArray
+from mgg.errors import InputError
+
+
+class BroadcastOptions(TechniqueOptions):
+    """Which of CAGNET's algorithms."""
+
+    replication: int = Field(
+        1, ge=1, description="PEs that hold each block of embeddings (c of the 1.5D algorithm); its square divides P"
+    )
 
 
 class Broadcast(Plan):
-    """P stages; in stage q every PE receives all rows of PE q and multiplies its columns of q."""
+    """P stages; in stage q every PE receives all rows of PE q and multiplies its columns of q.
+
+    With replication c, groups of c PEs share the stages: see ``replicas``.
+    """
 
     name = "broadcast"
+    # On GPUs NCCL sums with replication. A group of two has one order of two addends; three take nine GPUs on one host.
+    deterministic = True
     reads_inputs = False  # a broadcast sends what its root has written itself
+    Options = BroadcastOptions
 
     def __init__(self, *args: Any):
+        world, *_, options = args
+        assert isinstance(options, BroadcastOptions)
+        copies = options.replication
+        if world.size % copies**2:
+            raise InputError(
+                f"technique broadcast: option replication: the square of {copies} must divide the number of PEs,"
+                f" {world.size}"
+            ).on_every_pe()
         super().__init__(*args)
-        self._parts = [uploaded_csr(self.world, part) for part in by_owner(self.host, halo_columns=False)]
-        self._stage = self.world.xp.empty(self._max_rows * self.max_dim, np.float32)
+        self._replicas = Replicas(self, copies) if copies > 1 else None
+        self._stages = Stages(self, buffers=1) if copies == 1 else None
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
-        dim, operators = out.shape[1], self.world.operators
-        local, spmm = self.product.local, operators.spmm_rows
-        sums = self.accumulator(dim) if self.world.size > 1 else out
-        spmm(local.indptr, local.indices, local.weights, source.local, sums, False)
-        for root, part in enumerate(self._parts):
-            rows = int(self.layout.bounds[root + 1] - self.layout.bounds[root])
-            if root == self.world.rank:
-                self.world.broadcast(source.local[:rows], root, source)
-                continue
-            stage = self._stage[: rows * dim].reshape(rows, dim)
-            self.world.broadcast(stage, root, source)
-            spmm(part.indptr, part.indices, part.weights, stage, sums, True)
-        operators.finish(sums, out)
+        if self._replicas is not None:
+            self._replicas.aggregate(source, out)
+        if self._stages is not None:
+            self._in_stages(self._stages, source, out)
+
+    def _in_stages(self, stages: Stages, source: SymmetricArray, out: Array) -> None:
+        sums = stages.sums(out)
+        stages.local(source, sums)
+        for root in range(self.world.size):
+            mine = root == self.world.rank
+            rows = stages.mine(source) if mine else stages.room(0, root, out.shape[1])
+            self.world.broadcast(rows, root)
+            if not mine:
+                stages.remote(root, rows, sums)
+        stages.finish(sums, out)

@@ -1,19 +1,86 @@
-"""Check and time one technique at one width: what ``mgg aggregate`` does for each."""
+"""Check and time techniques at several widths: what ``mgg aggregate`` does."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from mgg.aggregate import oracle, prepare
-from mgg.aggregate.plan import Plan
+from mgg.aggregate.muted import MutedWorld
+from mgg.aggregate.plan import Plan, TechniqueOptions
 from mgg.backend import World, job_machine
-from mgg.errors import CheckError
+from mgg.errors import CheckError, InputError, MachineError, MggError
 from mgg.layout import PeLayout
 from mgg.partition.quality import volumes
 from mgg.record import AggregateRecord, these_versions
+
+
+@dataclass
+class Protocol:
+    """How products are measured, the same for all techniques of a job.
+
+    Attributes:
+        direction: ``forward`` or ``transpose``.
+        warmup, iterations: untimed and timed products.
+        check: compare with a float64 product first.
+        breakdown: also time the product without its transfers.
+        references: this PE's float64 products by width, made once for all techniques that share this object.
+    """
+
+    direction: str
+    warmup: int
+    iterations: int
+    check: bool
+    breakdown: bool = False
+    references: dict[int, oracle.Reference] = field(default_factory=dict)
+
+
+def sweep(
+    world: World,
+    layout: PeLayout,
+    chosen: Iterable[tuple[str, TechniqueOptions]],
+    *,
+    dims: list[int],
+    protocol: Protocol,
+) -> tuple[list[AggregateRecord], list[MggError]]:
+    """Measure each (technique, options) of ``chosen`` at every width of ``dims`` (collective).
+
+    What a technique refuses on every PE (a setting that the device cannot run, a technique for one PE on several, too
+    little memory) is left out, as long as something else can be measured.
+
+    Returns:
+        The records, the same on every PE; and what was refused, each naming its technique, options and width.
+
+    Raises:
+        InputError, MachineError: everything was refused; the first of the refusals.
+        CheckError: a result differs from the float64 product.
+    """
+    records: list[AggregateRecord] = []
+    refused: list[MggError] = []
+    for name, options in chosen:
+        left = sorted(dims)
+        while left:
+            try:
+                for record in _products(world, layout, name, left, options.model_dump(), protocol):
+                    records.append(record)
+                    left = [dim for dim in left if dim != record.dim]
+            except (InputError, MachineError) as error:
+                if not error.everywhere:
+                    raise
+                # The limits of a plan are those of its widest product: the others may still fit.
+                refused.append(_named(error, name, options, left.pop()))
+    if refused and not records:
+        raise refused[0]
+    return records, refused
+
+
+def _named(error: MggError, technique: str, options: TechniqueOptions, dim: int) -> MggError:
+    given = " ".join(f"{key}={value}" for key, value in options.model_dump(exclude_defaults=True).items())
+    what = f"{technique} ({given})" if given else technique
+    return type(error)(f"{what}, D = {dim}: {error}").on_every_pe()
 
 
 def measure(
@@ -22,66 +89,88 @@ def measure(
     technique: str,
     *,
     dims: list[int],
-    direction: str,
     options: Mapping[str, Any],
-    warmup: int,
-    iterations: int,
-    check: bool,
+    **protocol: Any,
 ) -> list[AggregateRecord]:
-    """Check, then time ``technique`` at every width of ``dims`` (collective).
+    """Check, then time ``technique`` at every width of ``dims`` (collective); ``protocol`` are fields of Protocol.
 
     Returns:
         A record for each width, the same on every PE.
 
     Raises:
         CheckError: a result differs from the float64 product by more than ``oracle.TOLERANCE``.
-        InputError: unknown technique or option.
+        InputError: unknown technique or option, or a width that it cannot run.
     """
-    plan = prepare(technique, world, layout, direction, max(dims), options)
-    records = []
-    for dim in dims:
-        plan.input(dim)[:] = world.upload(oracle.embeddings(layout.node_ids, dim))
-        error = _checked(world, layout, plan, direction, dim) if check else None
-        seconds, moved = _timed(world, plan, dim, warmup, iterations)
-        records.append(_record(world, layout, plan, direction, dim, error, seconds, moved, warmup))
+    return list(_products(world, layout, technique, dims, options, Protocol(**protocol)))
+
+
+def _products(
+    world: World, layout: PeLayout, technique: str, dims: list[int], options: Mapping[str, Any], protocol: Protocol
+) -> Iterator[AggregateRecord]:
+    """A record for each width, as it is measured; the plan is closed at the end and after an error of every PE."""
+    plan = prepare(technique, world, layout, protocol.direction, max(dims), options)
+    try:
+        for dim in dims:
+            plan.input(dim)[:] = world.upload(oracle.embeddings(layout.node_ids, dim))
+            error = _checked(world, layout, plan, dim, protocol) if protocol.check else None
+            seconds, moved = timed(world, plan, dim, protocol)
+            compute = _without_transfers(world, plan, dim, protocol) if protocol.breakdown and any(moved) else None
+            yield _record(world, layout, plan, dim, error, seconds, moved, compute, protocol)
+    except MggError as error:
+        # Closing is collective: an error of one PE alone ends the job instead.
+        if error.everywhere:
+            plan.close()
+        raise
     plan.close()
-    return records
 
 
-def _checked(world: World, layout: PeLayout, plan: Plan, direction: str, dim: int) -> float:
-    errors = world.gather(oracle.relative_error(layout, direction, world.download(plan(dim))))
+def _checked(world: World, layout: PeLayout, plan: Plan, dim: int, protocol: Protocol) -> float:
+    result = world.download(plan(dim))
+    if dim not in protocol.references:
+        protocol.references[dim] = oracle.reference(layout, protocol.direction, dim)
+    errors = world.gather(protocol.references[dim].error(result))
     worst = max(errors)
     if worst > oracle.TOLERANCE["fp32"]:
         raise CheckError(
-            f"technique {plan.name}, {direction}, D = {dim}: PE {errors.index(worst)} differs from the float64 product"
-            f" by {worst:.3g} of |A| |B|, allowed is {oracle.TOLERANCE['fp32']:.0e}"
+            f"technique {plan.name}, {protocol.direction}, D = {dim}: PE {errors.index(worst)} differs from the float64"
+            f" product by {worst:.3g} of |A| |B|, allowed is {oracle.TOLERANCE['fp32']:.0e}"
         ).on_every_pe()
     return worst
 
 
-def _timed(world: World, plan: Plan, dim: int, warmup: int, iterations: int) -> tuple[list[float], list[int]]:
+def timed(world: World, plan: Plan, dim: int, protocol: Protocol) -> tuple[list[float], list[int]]:
     """Seconds of each product on the slowest PE, and the bytes each PE moved in one product."""
     out = world.xp.empty((plan.layout.rows, dim), np.float32)
     clock = world.clock()
-    for _ in range(warmup):
+    for _ in range(protocol.warmup):
         plan(dim, out)
     mine, before = [], world.counters.embeddings()
-    for _ in range(iterations):
+    for _ in range(protocol.iterations):
         world.barrier()
         clock.start()
         plan(dim, out)
         mine.append(clock.stop())
-    moved = (world.counters.embeddings() - before) // iterations
+    moved = (world.counters.embeddings() - before) // protocol.iterations
     slowest = np.max(world.gather(mine), axis=0)
     return slowest.tolist(), world.gather(moved)
 
 
+def _without_transfers(world: World, plan: Plan, dim: int, protocol: Protocol) -> float | None:
+    """Median seconds of the same launches while embeddings stay where they are; None where some moved all the same."""
+    plan.world = MutedWorld(world)
+    try:
+        seconds, moved = timed(world, plan, dim, protocol)
+    finally:
+        plan.world = world
+    return float(np.median(seconds)) if not any(moved) else None
+
+
 def _record(
-    world: World, layout: PeLayout, plan: Plan, direction: str, dim: int,
-    error: float | None, seconds: list[float], moved: list[int], warmup: int,
+    world: World, layout: PeLayout, plan: Plan, dim: int,
+    error: float | None, seconds: list[float], moved: list[int], compute: float | None, protocol: Protocol,
 ) -> AggregateRecord:  # fmt: skip
     manifest = layout.manifest
-    counts = manifest.direction(direction)
+    counts = manifest.direction(protocol.direction)
     v_cg, v_fr, v_fc = volumes(layout.nodes, layout.size, sum(counts.remote_arcs), sum(counts.halo_rows), dim)
     q1, median, q3 = np.percentile(seconds, [25, 50, 75]).tolist()
     return AggregateRecord(
@@ -91,22 +180,24 @@ def _record(
         arcs=manifest.arcs,
         technique=plan.name,
         options=plan.options.model_dump(),
+        defaults=plan.Options().model_dump(),
         backend=world.name,
         pes=world.size,
         dtype="fp32",
         machine=job_machine(world),
         versions=these_versions(),
-        direction=direction,
+        direction=protocol.direction,
         dim=dim,
         scheme=manifest.scheme,
         imbalance=max(counts.arcs) * layout.size / manifest.arcs if manifest.arcs else 1.0,
         edge_cut=sum(counts.remote_arcs),
         halo_rows=sum(counts.halo_rows),
-        warmup=warmup,
+        warmup=protocol.warmup,
         seconds=seconds,
         median=median,
         q1=q1,
         q3=q3,
+        compute=compute,
         bytes_wire=sum(moved),
         bytes_per_pe=moved,
         v_cg=v_cg,

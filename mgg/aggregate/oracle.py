@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy import sparse
 
@@ -18,24 +20,38 @@ def embeddings(nodes: np.ndarray, dim: int) -> np.ndarray:
     return uniform(SEED, 0, nodes, dim) * np.float32(2) - np.float32(1)
 
 
-def relative_error(layout: PeLayout, direction: str, result: np.ndarray) -> float:
-    """max |C - C*| / (|A| |B|) over this PE's rows; infinite where a result must be zero and is not, or is not finite.
+@dataclass(frozen=True)
+class Reference:
+    """What a technique must compute: C* and |A| |B| in float64, [rows, dim] of one PE."""
 
-    Args:
-        layout: this PE's layout.
-        direction: ``forward`` or ``transpose``.
-        result: float32 [rows, dim], what a technique made of ``embeddings``.
-    """
+    product: np.ndarray
+    scale: np.ndarray
+
+    def error(self, result: np.ndarray) -> float:
+        """max |C - C*| / (|A| |B|); infinite where a result must be zero and is not, or is not finite.
+
+        Args:
+            result: float32 [rows, dim], what a technique made of ``embeddings``.
+        """
+        # The last subnormal bit is no rounding error of a product: below it, float32 has no numbers.
+        error = np.maximum(np.abs(result - self.product) - np.finfo(np.float32).smallest_subnormal, 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(self.scale > 0, error / self.scale, np.where(error == 0, 0.0, np.inf))
+        return float(np.nan_to_num(ratio, nan=np.inf, posinf=np.inf).max(initial=0.0))
+
+
+def reference(layout: PeLayout, direction: str, dim: int) -> Reference:
+    """The float64 product of this PE's rows, ``forward`` or ``transpose``, at ``dim`` columns."""
     product = layout.product(direction)
     nodes = np.concatenate((layout.node_ids, halo_nodes(layout, product)))
-    inputs = embeddings(nodes, result.shape[1]).astype(np.float64)
+    inputs = embeddings(nodes, dim).astype(np.float64)
     matrix = sparse.hstack([product.local.to_scipy(np.float64), product.remote.to_scipy(np.float64)], format="csr")
-    # The last subnormal bit is no rounding error of a product: below it, float32 has no numbers.
-    error = np.maximum(np.abs(result - matrix @ inputs) - np.finfo(np.float32).smallest_subnormal, 0)
-    scale = abs(matrix) @ abs(inputs)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(scale > 0, error / scale, np.where(error == 0, 0.0, np.inf))
-    return float(np.nan_to_num(ratio, nan=np.inf, posinf=np.inf).max(initial=0.0))
+    return Reference(matrix @ inputs, abs(matrix) @ abs(inputs))
+
+
+def relative_error(layout: PeLayout, direction: str, result: np.ndarray) -> float:
+    """max |C - C*| / (|A| |B|) over this PE's rows, as ``Reference.error``."""
+    return reference(layout, direction, result.shape[1]).error(result)
 
 
 def halo_nodes(layout: PeLayout, product: Product) -> np.ndarray:

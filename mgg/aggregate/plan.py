@@ -30,12 +30,16 @@ class Plan(ABC):
     Attributes:
         name: config value of the technique.
         deterministic: the same inputs and P give the same bits.
+        single_pe: runs on one PE alone.
+        one_process: on GPUs its PEs are threads of one process.
         host: the product's arrays as the layout has them; plans are worked out from these.
         product: the same arrays on the PE's device, for the operators; the map of transposed arcs stays behind.
     """
 
     name: ClassVar[str]
     deterministic: ClassVar[bool] = True
+    single_pe: ClassVar[bool] = False
+    one_process: ClassVar[bool] = False
     #: The technique reads other PEs' input rows, so it must wait until all are written.
     reads_inputs: ClassVar[bool] = True
     Options: ClassVar[type[TechniqueOptions]] = TechniqueOptions
@@ -49,7 +53,7 @@ class Plan(ABC):
         self.options = options
         # Every PE allocates as many rows as the largest one, because symmetric arrays have one size.
         self._max_rows = int(np.diff(layout.bounds).max())
-        self._input = world.symmetric(self._max_rows * max_dim)
+        self._input = self._allocate_input(self._max_rows * max_dim)
         self._sums: Array | None = None
 
     def input(self, dim: int) -> Array:
@@ -93,6 +97,10 @@ class Plan(ABC):
         if not 1 <= dim <= self.max_dim:
             raise ValueError(f"{dim} columns asked of a plan made for 1..{self.max_dim}")
         return self._input.view(self._max_rows, dim)
+
+    def _allocate_input(self, elements: int) -> SymmetricArray:
+        """The symmetric input of ``elements`` floats (collective); for techniques that keep it elsewhere."""
+        return self.world.symmetric(elements)
 
     @abstractmethod
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:

@@ -12,7 +12,19 @@ from typing import TypeVar
 from mgg.backend.api import World, job_machine, together
 from mgg.errors import InputError, MachineError
 
-__all__ = ["World", "abort_job", "job_machine", "job_rank", "job_size", "launch", "mpi_runs", "resolve", "together"]
+__all__ = [
+    "World",
+    "abort_job",
+    "job_machine",
+    "job_rank",
+    "job_size",
+    "launch",
+    "launch_threads",
+    "mpi_runs",
+    "resolve",
+    "splits",
+    "together",
+]
 
 T = TypeVar("T")
 
@@ -61,14 +73,71 @@ def resolve(backend: str, pes: Callable[[], int]) -> str:
 
 
 def _gpus() -> int:
-    """GPUs that this process may use with the packages it has."""
+    """GPUs that this process may use with the packages it has, for a PE each."""
+    return _gpus_of("mgg.backend.nvshmem")
+
+
+def _gpus_of(module: str) -> int:
+    """GPUs that this process may use, by the module that says what is missing."""
     if importlib.util.find_spec("cupy") is None:
         return 0
     try:
-        nvshmem = importlib.import_module("mgg.backend.nvshmem")
+        user = importlib.import_module(module)
     except (ImportError, RuntimeError):
         return 0
-    return 0 if nvshmem.missing() else nvshmem.device_count()
+    return 0 if user.missing() else importlib.import_module("mgg.backend.gpu").device_count()
+
+
+def splits(backend: str, pes: Callable[[], int], alone: bool) -> bool:
+    """Whether techniques whose PEs must share a process run apart from the others, through ``launch_threads``.
+
+    Args:
+        backend: as the user gave it.
+        pes: number of PEs.
+        alone: no other techniques are asked for; then several PEs without a launcher take the GPUs there are.
+    """
+    if pes() == 1:
+        return False
+    if resolve(backend, pes) == "nvshmem":
+        return True
+    return backend == "auto" and alone and not job_size() and _gpus_of("mgg.backend.gpu") >= pes()
+
+
+def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T | None:
+    """Run ``program`` on ``pes()`` GPUs as threads of rank 0's process, while the job's other ranks wait (collective).
+
+    Returns:
+        PE 0's result on rank 0, None on the other ranks.
+
+    Raises:
+        InputError: the job has another number of ranks than ``pes()``.
+        MachineError: rank 0 sees fewer GPUs than there are PEs.
+        Exception: the first failure of any PE; an MggError on every rank.
+    """
+    try:
+        from mgg.backend import gpu, threads
+    except ImportError as error:
+        raise MachineError(f"{error}: pip install mgg[gpu], or take --backend mpi") from None
+
+    def here() -> T:
+        lack, needed = gpu.missing(), pes()
+        if lack:
+            raise MachineError(lack)
+        if gpu.device_count() < needed:
+            raise MachineError(
+                f"{needed} PEs in one process need {needed} GPUs and it sees {gpu.device_count()}: let every rank see"
+                " all GPUs of the host (CUDA_VISIBLE_DEVICES, srun --gpu-bind=none)"
+            )
+        first: T = threads.run(needed, program)[0]
+        return first
+
+    if job_size() <= 1:
+        return here()
+    from mgg.backend import mpi
+
+    if not gpu.missing():
+        gpu.give_back()
+    return mpi.on_first_rank(pes, here)
 
 
 def _has_mpi() -> bool:

@@ -6,7 +6,9 @@ A technique is one SPMD function over a ``World``: every PE calls the same colle
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
@@ -29,13 +31,13 @@ Array = Any
 class Counters:
     """Bytes that other PEs' data took to or from this PE, by operation; local copies do not count.
 
-    Each byte is counted once, on one side: get and broadcast where it arrives, put where it leaves.
+    Each byte is counted once, on one side: put where it leaves, everything else where it arrives.
     """
 
     bytes: dict[str, int] = field(default_factory=dict)
 
     def add(self, operation: str, count: int) -> None:
-        """Add ``count`` bytes to ``operation`` (get, put, broadcast or all_reduce)."""
+        """Add ``count`` bytes to ``operation``: get, put, or the name of a collective."""
         self.bytes[operation] = self.bytes.get(operation, 0) + count
 
     def embeddings(self) -> int:
@@ -51,11 +53,13 @@ class SymmetricArray:
         rank: this PE.
         peers: PE -> its copy, for every PE whose memory this one can address, itself included.
         handle: what the backend needs to reach the others; views share it.
+        whole: all PEs' copies, one after another, where they are one piece of memory; views have none.
     """
 
     rank: int
     peers: dict[int, Array]
     handle: Any = None
+    whole: Array | None = None
 
     @property
     def local(self) -> Array:
@@ -90,10 +94,65 @@ class HostClock:
         return time.perf_counter() - self._start
 
 
-class HostArrays:
+class Work(Protocol):
+    """Work that ``World.aside`` has submitted."""
+
+    def wait(self) -> None:
+        """Let what this PE submits from now on wait for the work; the host goes on."""
+
+
+class DoneWork:
+    """The work of CPU PEs, which is done when its block has ended."""
+
+    def wait(self) -> None:
+        """Nothing to wait for."""
+
+
+class Team(Protocol):
+    """Some PEs of a job, seen from one of them; its methods are collective over the team, in device memory.
+
+    Attributes:
+        pes: the PEs, in the order in which they were given.
+    """
+
+    pes: tuple[int, ...]
+
+    def broadcast(self, values: Array, root: int) -> None:
+        """Copy ``values`` of PE ``root``, a number of the job, into ``values``, float32 of one shape on every PE."""
+
+    def all_gather(self, values: Array, out: Array) -> None:
+        """Collect ``values``, float32 of one shape on every PE, into ``out`` [PEs, *shape], in the team's order."""
+
+    def reduce_scatter(self, values: Array, out: Array) -> None:
+        """Put the sum over the team's PEs of their ``values[i]`` into ``out`` of its i-th PE.
+
+        Args:
+            values: float32 [PEs, *shape].
+            out: float32 [*shape].
+        """
+
+
+class HostArrays(ABC):
     """What a World of CPU PEs does with arrays: they are NumPy's, and host and device are one."""
 
     xp = np
+    shmem = False
+
+    @abstractmethod
+    def symmetric(self, elements: int) -> SymmetricArray:
+        """Allocate zeros on every PE (collective)."""
+
+    def managed(self, elements: int) -> SymmetricArray:
+        """The same: CPUs have one kind of memory."""
+        return self.symmetric(elements)
+
+    def host_symmetric(self, elements: int) -> SymmetricArray:
+        """The same: CPUs have one kind of memory."""
+        return self.symmetric(elements)
+
+    def free_memory(self) -> int | None:
+        """Not asked: the system gives out more RAM than there is."""
+        return None
 
     def upload(self, array: np.ndarray) -> np.ndarray:
         """The array itself."""
@@ -107,6 +166,10 @@ class HostArrays:
         """A clock of the host."""
         return HostClock()
 
+    def aside(self) -> AbstractContextManager[Work]:
+        """The enclosed work is done at once."""
+        return nullcontext(DoneWork())
+
 
 class World(Protocol):
     """The PEs of a job, seen from one of them.
@@ -117,6 +180,7 @@ class World(Protocol):
         size: number of PEs.
         counters: bytes that this PE moved.
         gpu: model of this PE's GPU; empty on CPUs.
+        shmem: kernels may call NVSHMEM.
     """
 
     name: str
@@ -124,6 +188,7 @@ class World(Protocol):
     size: int
     counters: Counters
     gpu: str
+    shmem: bool
 
     @property
     def xp(self) -> ModuleType:
@@ -145,8 +210,26 @@ class World(Protocol):
     def symmetric(self, elements: int) -> SymmetricArray:
         """Allocate ``elements`` float32 zeros on every PE (collective; ``elements`` must agree)."""
 
+    def managed(self, elements: int) -> SymmetricArray:
+        """``symmetric`` in one piece of unified memory, whose pages follow who touches them; CPUs have one kind.
+
+        Raises:
+            InputError: GPUs of several processes.
+            MachineError: the piece is larger than what a GPU has left.
+        """
+
+    def host_symmetric(self, elements: int) -> SymmetricArray:
+        """``symmetric`` in one piece of host memory that every GPU reads in place; CPUs have one kind.
+
+        Raises:
+            MachineError: too little host memory, or memory that processes share.
+        """
+
+    def free_memory(self) -> int | None:
+        """Bytes of its GPU's memory that this PE may still allocate; None on CPUs."""
+
     def free(self, array: SymmetricArray) -> None:
-        """Free a symmetric array (collective)."""
+        """Free a symmetric array of any kind (collective)."""
 
     def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array) -> None:
         """Fetch ``source[rows]`` of PE ``pe`` into ``out`` [len(rows), columns]; a row asked for twice moves twice."""
@@ -160,14 +243,38 @@ class World(Protocol):
     def wait_signal(self, pe: int) -> None:
         """Wait for the next signal from PE ``pe``; raises PeError after the time limit."""
 
-    def broadcast(self, values: Array, root: int, source: SymmetricArray | None = None) -> None:
-        """Copy ``values`` of PE ``root`` into ``values`` of every PE (collective); in host or device memory.
+    def aside(self) -> AbstractContextManager[Work]:
+        """``with world.aside() as work``: submit the enclosed work beside what this PE submits from then on.
+
+        It starts after everything submitted before; blocks of one PE follow one another. Memory that it touches must
+        stay as it is until somebody has called ``work.wait()``.
+        """
+
+    def broadcast(self, values: Array, root: int) -> None:
+        """Copy ``values`` of PE ``root``, float32, into ``values`` of every PE (collective); in host or device memory.
+
+        Raises:
+            MachineError: a GPU's array, and no NCCL.
+        """
+
+    def shift(self, send: Array, receive: Array, step: int) -> None:
+        """Send ``send`` to PE ``rank + step``, receive ``receive`` from PE ``rank - step``, modulo P (collective).
 
         Args:
-            values: an array of the same shape on every PE.
-            root: the PE whose values count.
-            source: the symmetric matrix whose first rows the root's ``values`` are, if they are: the others may then
-                read them there, and the root writes them again only after the next barrier.
+            send: float32, in device memory.
+            receive: of the shape that the other PE sends; apart from ``send``.
+            step: the same on every PE.
+
+        Raises:
+            MachineError: GPUs, and no NCCL.
+        """
+
+    def team(self, pes: Sequence[int]) -> Team:
+        """The team of ``pes`` (collective over the job): every PE gives the team that it is in; kept until ``close``.
+
+        Raises:
+            ValueError: teams overlap, or a PE is not in its own.
+            MachineError: GPUs, and no NCCL.
         """
 
     def barrier(self) -> None:
@@ -182,6 +289,12 @@ class World(Protocol):
     def gather(self, value: Any) -> list[Any]:
         """Every PE's ``value``, in rank order, on every PE (collective; small control data only)."""
 
+    def exchange(self, values: Sequence[Any]) -> list[Any]:
+        """Give ``values[q]`` to PE q; entry p of the result comes from PE p (collective; control data, host memory).
+
+        What comes from another PE is for reading only: PEs of one process share it.
+        """
+
     def close(self) -> None:
         """Free every symmetric array (collective, explicit: never from a destructor)."""
 
@@ -192,6 +305,18 @@ T = TypeVar("T")
 def name_pes(pes: list[int]) -> str:
     """``PE 3`` or ``PEs 1, 2``, for messages."""
     return f"PE {pes[0]}" if len(pes) == 1 else f"PEs {', '.join(map(str, pes))}"
+
+
+def agreed_team(teams: Sequence[tuple[int, ...]], rank: int) -> tuple[int, ...]:
+    """The team of PE ``rank``, out of the teams that all PEs gave.
+
+    Raises:
+        ValueError: teams overlap, or a PE is not in its own; on every PE.
+    """
+    for pe, team in enumerate(teams):
+        if pe not in team or any(teams[member] != team for member in team):
+            raise ValueError(f"PE {pe} gave the team {team}, which is not what each PE in it gave")
+    return teams[rank]
 
 
 def job_machine(world: World) -> Machine:

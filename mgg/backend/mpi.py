@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from mgg.backend.api import (
     HostArrays,
     SymmetricArray,
     World,
+    agreed_team,
     name_pes,
     together,
 )
@@ -32,10 +33,12 @@ from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
 
-_SIGNAL_TAG = 7
+_SIGNAL_TAG, _SHIFT_TAG, _EXCHANGE_TAG = 7, 8, 9
 _SHARED_MEMORY = "/dev/shm"
 _ITEM = 4  # bytes of a float32
 _COUNTS = 2**24  # whole numbers that a float32 tells apart
+#: Seconds that ranks wait for rank 0's own work, whose waits have shorter limits.
+LONGEST_WAIT = 86400.0
 _PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
 _NAP = 20e-6  # seconds of sleep between looks
 
@@ -93,6 +96,7 @@ class MpiWorld(HostArrays):
         self._host: MPI.Intracomm = host if shared_memory else comm.Split(self.rank)  # type: ignore[assignment]
         self._windows: list[_Windows] = []
         self._sends: list[MPI.Request] = []
+        self._teams: dict[tuple[int, ...], MpiTeam] = {}
         self._arrivals: Arrivals | None = None
         self._arrivals = Arrivals(self)
 
@@ -176,16 +180,37 @@ class MpiWorld(HostArrays):
     def wait_signal(self, pe: int) -> None:
         """Wait for PE ``pe``'s signal."""
         request = self.comm.Irecv([bytearray(1), 0, MPI.BYTE], pe, _SIGNAL_TAG)
-        self._wait(request, f"a signal from PE {pe}")
+        self.wait(request, f"a signal from PE {pe}")
         self.sync()
 
-    def broadcast(self, values: np.ndarray, root: int, source: SymmetricArray | None = None) -> None:
+    def broadcast(self, values: np.ndarray, root: int) -> None:
         """Copy PE ``root``'s values everywhere (collective)."""
         if self.size == 1:
             return
-        self._wait(self.comm.Ibcast([values, values.size, MPI.FLOAT], root), f"the broadcast of PE {root}")
+        self.wait(self.comm.Ibcast([values, values.size, MPI.FLOAT], root), f"the broadcast of PE {root}")
         if self.rank != root:
             self.counters.add("broadcast", values.nbytes)
+
+    def shift(self, send: np.ndarray, receive: np.ndarray, step: int) -> None:
+        """Send to PE ``rank + step``, receive from PE ``rank - step`` (collective)."""
+        target, source = (self.rank + step) % self.size, (self.rank - step) % self.size
+        if source == self.rank:
+            receive[...] = send
+            return
+        arrival = self.comm.Irecv([receive, receive.size, MPI.FLOAT], source, _SHIFT_TAG)
+        departure = self.comm.Isend([send, send.size, MPI.FLOAT], target, _SHIFT_TAG)
+        self.wait(arrival, f"a shift from PE {source}")
+        self.wait(departure, f"PE {target} to take a shift")
+        self.counters.add("shift", receive.nbytes)
+
+    def team(self, pes: Sequence[int]) -> MpiTeam:
+        """A team with a communicator of its own (collective)."""
+        mine = agreed_team(self.gather(tuple(pes)), self.rank)
+        if mine not in self._teams:
+            # MPI makes communicators without a limit of ours, too; everybody has just been here.
+            comm = self.comm.Create_group(self.comm.group.Incl(list(mine)), tag=mine[0])
+            self._teams[mine] = MpiTeam(self, mine, comm)
+        return self._teams[mine]
 
     def barrier(self) -> None:
         """Wait for every PE."""
@@ -193,10 +218,10 @@ class MpiWorld(HostArrays):
             self._arrivals.come()
         self.sync()
         for request in self._sends:
-            self._wait(request, "a signal to be taken")
+            self.wait(request, "a signal to be taken")
         self._sends.clear()
         try:
-            self._wait(self.comm.Ibarrier(), "the others at a barrier")
+            self.wait(self.comm.Ibarrier(), "the others at a barrier")
         except PeError:
             late = self._late()
             raise PeError(f"{late} did not reach a barrier within {self._timeout:g} s") from None
@@ -213,7 +238,7 @@ class MpiWorld(HostArrays):
             return values.copy()
         values = np.ascontiguousarray(values)
         copies = np.empty((self.size, *values.shape), values.dtype)
-        self._wait(self.comm.Iallgather(values, copies), "the other PEs at an all-reduce")
+        self.wait(self.comm.Iallgather(values, copies), "the other PEs at an all-reduce")
         self.counters.add("all_reduce", values.nbytes * (self.size - 1))
         return copies.astype(np.float64).sum(axis=0).astype(values.dtype)
 
@@ -222,9 +247,21 @@ class MpiWorld(HostArrays):
         self.barrier()  # waits politely; the blocking collective then finds everyone there
         return self.comm.allgather(value)
 
+    def exchange(self, values: Sequence[Any]) -> list[Any]:
+        """Give each PE its value, one message a pair (collective)."""
+        self.barrier()  # as in gather
+        received = list(values)
+        for step in range(1, self.size):
+            target, source = (self.rank + step) % self.size, (self.rank - step) % self.size
+            received[source] = self.comm.sendrecv(values[target], target, _EXCHANGE_TAG, None, source, _EXCHANGE_TAG)
+        return received
+
     def close(self) -> None:
         """Free what is left (collective)."""
         self.barrier()
+        for team in self._teams.values():
+            team.comm.Free()
+        self._teams.clear()
         for windows in list(self._windows):
             self._release(windows)
 
@@ -235,7 +272,8 @@ class MpiWorld(HostArrays):
             if windows.remote is not None:
                 windows.remote.Sync()
 
-    def _wait(self, request: MPI.Request, what: str) -> None:
+    def wait(self, request: MPI.Request, what: str) -> None:
+        """Wait for ``request``; raises PeError that names ``what`` after the time limit."""
         start = time.monotonic()
         while not request.Test():
             waited = time.monotonic() - start
@@ -245,6 +283,41 @@ class MpiWorld(HostArrays):
                 time.sleep(_NAP)
             else:
                 raise PeError(f"PE {self.rank}: waited {self._timeout:g} s for {what}")
+
+
+class MpiTeam:
+    """This rank's view of a team; see ``Team`` for the methods.
+
+    Args:
+        world: this rank's view of the job.
+        pes: the team.
+        comm: the communicator of the same ranks, in the same order.
+    """
+
+    def __init__(self, world: MpiWorld, pes: tuple[int, ...], comm: MPI.Intracomm):
+        self.pes, self.comm = pes, comm
+        self._world = world
+
+    def broadcast(self, values: np.ndarray, root: int) -> None:
+        """Copy PE ``root``'s values (collective)."""
+        if len(self.pes) == 1:
+            return
+        request = self.comm.Ibcast([values, values.size, MPI.FLOAT], self.pes.index(root))
+        self._world.wait(request, f"the broadcast of PE {root} to {name_pes(list(self.pes))}")
+        if self._world.rank != root:
+            self._world.counters.add("broadcast", values.nbytes)
+
+    def all_gather(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Collect the values of all (collective)."""
+        self._world.wait(self.comm.Iallgather(values, out), f"the all-gather of {name_pes(list(self.pes))}")
+        self._world.counters.add("all_gather", out.nbytes - values.nbytes)
+
+    def reduce_scatter(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Sum in the team's order, which MPI's own reductions do not promise (collective)."""
+        parts = np.empty_like(values)
+        self._world.wait(self.comm.Ialltoall(values, parts), f"the reduce-scatter of {name_pes(list(self.pes))}")
+        out[...] = parts.sum(axis=0, dtype=np.float64)
+        self._world.counters.add("reduce_scatter", values.nbytes - out.nbytes)
 
 
 def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = DEFAULT_TIMEOUT) -> list[T]:
@@ -261,6 +334,22 @@ def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = 
         result = program(world)
         world.close()
     return [result]
+
+
+def on_first_rank(pes: Callable[[], int], action: Callable[[], T], timeout: float = LONGEST_WAIT) -> T | None:
+    """Run ``action`` on rank 0 while the others wait; an MggError is raised on every rank (collective).
+
+    Returns:
+        The result on rank 0, None on the others.
+
+    Raises:
+        InputError: the job has another number of ranks than ``pes()``.
+    """
+    control = MpiWorld(MPI.COMM_WORLD, timeout)
+    together(control, lambda: check_size(control.size, pes()))
+    result = together(control, lambda: action() if control.rank == 0 else None)
+    control.close()
+    return result
 
 
 def check_size(ranks: int, pes: int) -> None:

@@ -1,7 +1,8 @@
 """Backend ``nvshmem``: a GPU and an MPI rank a PE; symmetric memory of NVSHMEM, addressed directly over NVLink.
 
-Data moves on the PE's stream: gets and puts are loads and stores of peers' memory, barriers and signals are NVSHMEM's,
-ordered by the stream. MPI starts the PEs and carries control data alone. The PEs of a job share one host.
+Data moves on the PE's streams: gets and puts are loads and stores of peers' memory, barriers and signals are NVSHMEM's,
+broadcasts, shifts and the collectives of teams NCCL's (nccl.py), all ordered by the streams. MPI starts the PEs and
+carries control data alone. The PEs of a job share one host.
 
 Nothing waits for ever. The host polls instead of blocking in CUDA, and gives up with a PeError. A thread watches the
 stream meanwhile and ends the job if the host is blocked after all (a full launch queue, a call that synchronizes).
@@ -18,8 +19,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
@@ -28,18 +29,27 @@ import cupy
 import numpy as np
 from mpi4py import MPI
 
-from mgg.backend.api import DEFAULT_TIMEOUT, Array, Clock, SymmetricArray, World, name_pes, together
+from mgg.backend import gpu, pinned
+from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, Work, World, name_pes, together
+from mgg.backend.gpu import GpuArrays
 from mgg.backend.mpi import Arrivals, MpiWorld, abort, check_size
+from mgg.backend.nccl import NcclTeam, NcclTeams
+from mgg.backend.streams import SideStream
 from mgg.errors import InputError, MachineError, MggError, PeError
 from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
 
-#: Set before NVSHMEM starts, unless the user has set them: no NVLink multicast, no network transport on one host.
-SETTINGS = {"NVSHMEM_DISABLE_NVLS": "1", "NCCL_NVLS_ENABLE": "0", "NVSHMEM_REMOTE_TRANSPORT": "none"}
+#: Set before NVSHMEM starts, unless the user has set them: no NVLink multicast, no network transport on one host; NCCL
+#: connects the PEs when a team is made, not in the first collective, where a late PE would block the others' hosts.
+SETTINGS = {
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_RUNTIME_CONNECT": "0",
+    "NVSHMEM_REMOTE_TRANSPORT": "none",
+}
 
 _ITEM = 4  # bytes of a float32
-_HEAP = "NVSHMEM_SYMMETRIC_SIZE"
 _AHEAD = 16  # barriers and signals that the host submits ahead of the GPU, well below the length of a launch queue
 _PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
 _NAP = 20e-6  # seconds of sleep between looks
@@ -48,34 +58,39 @@ _GRACE = 5.0  # seconds that the host has to raise its PeError before the watchi
 
 @dataclass(frozen=True)
 class _Mark:
-    """A point of the stream behind something that waits for other PEs: ``number`` of a barrier, or what else."""
+    """A point of a stream behind something that waits for other PEs; ``number`` counts those that wait for all."""
 
     event: Any
     what: str
     number: int | None
 
+    @property
+    def awaited(self) -> str:
+        return self.what if self.number is None else f"the others at {self.what}"
+
 
 class _Watch:
-    """Sees that the stream gets past its marks.
+    """Sees that the streams get past their marks, and the host out of calls that may block it.
 
     Args:
         device: the PE's GPU.
         rank: the PE.
-        arrivals: who has submitted which barrier.
-        timeout: seconds that the stream may stay before one mark.
+        arrivals: who has submitted what waits for all PEs.
+        timeout: seconds that a stream may stay before one mark, or the host in one call.
     """
 
     def __init__(self, device: int, rank: int, arrivals: Arrivals, timeout: float):
         self._device, self._rank, self._arrivals, self._timeout = device, rank, arrivals, timeout
         self._marks: deque[_Mark] = deque()
+        self._call: tuple[str, float] | None = None  # what the host is in, and since when
         self._moved = time.monotonic()
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
-    def mark(self, what: str, number: int | None = None) -> None:
-        """Mark this point of the current stream; waits while the stream is far behind."""
+    def mark(self, what: str, number: int | None = None) -> Any:
+        """Mark this point of the current stream with an event; waits while the stream is far behind."""
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.get_current_stream())
         with self._lock:
@@ -85,6 +100,16 @@ class _Watch:
             oldest = self._marks[0] if len(self._marks) > _AHEAD else None
         if oldest is not None:
             self.wait(oldest.event)
+        return event
+
+    @contextmanager
+    def blocked(self, what: str) -> Iterator[None]:
+        """End the job if the host stays in here, waiting for ``what``."""
+        self._call = (what, time.monotonic())
+        try:
+            yield
+        finally:
+            self._call = None
 
     def wait(self, event: Any) -> None:
         """Wait until the stream has passed ``event``; raises PeError after the time limit."""
@@ -118,40 +143,31 @@ class _Watch:
             return f"PE {self._rank}: its GPU did not finish within {self._timeout:g} s"
         late = [] if mark.number is None else self._arrivals.away(mark.number)
         if late:
-            return f"{name_pes(late)} did not reach a barrier within {self._timeout:g} s"
-        return f"PE {self._rank}: waited {self._timeout:g} s for {mark.what}"
+            return f"{name_pes(late)} did not reach {mark.what} within {self._timeout:g} s"
+        return f"PE {self._rank}: waited {self._timeout:g} s for {mark.awaited}"
+
+    def _stuck(self) -> str | None:
+        """What the host cannot say itself, because it is blocked."""
+        call, limit = self._call, self._timeout + _GRACE
+        if self._standstill() > limit and self._marks:
+            return self._blame()
+        if call is not None and time.monotonic() - call[1] > limit:
+            return f"PE {self._rank}: waited {self._timeout:g} s for {call[0]}"
+        return None
 
     def _run(self) -> None:
         cupy.cuda.Device(self._device).use()
         while not self._closed.wait(min(1.0, self._timeout / 10)):
             try:
-                stuck = self._standstill() > self._timeout + _GRACE and bool(self._marks)
+                stuck = self._stuck()
             except cupy.cuda.runtime.CUDARuntimeError:
                 return  # a kernel failed: the host gets the same error from its next call
-            if stuck:
-                print(f"mgg: PE {self._rank}: {self._blame()}", file=sys.stderr, flush=True)
+            if stuck is not None:
+                print(f"mgg: PE {self._rank}: {stuck}", file=sys.stderr, flush=True)
                 abort(PeError.exit_code)
 
 
-class _EventClock:
-    """Times the work of the current stream with CUDA events."""
-
-    def __init__(self, watch: _Watch):
-        self._watch = watch
-        self._first, self._last = cupy.cuda.Event(), cupy.cuda.Event()
-
-    def start(self) -> None:
-        """Begin, in the order of the stream."""
-        self._first.record(cupy.cuda.get_current_stream())
-
-    def stop(self) -> float:
-        """Wait for the stream; seconds since ``start``."""
-        self._last.record(cupy.cuda.get_current_stream())
-        self._watch.wait(self._last)
-        return float(cupy.cuda.get_elapsed_time(self._first, self._last)) * 1e-3
-
-
-class NvshmemWorld:
+class NvshmemWorld(GpuArrays):
     """This rank's view of the job; see ``World`` for the methods.
 
     Args:
@@ -167,7 +183,7 @@ class NvshmemWorld:
     """
 
     name = "nvshmem"
-    xp = cupy
+    shmem = True
 
     def __init__(self, control: MpiWorld, timeout: float = DEFAULT_TIMEOUT):
         self.rank, self.size = control.rank, control.size
@@ -176,31 +192,25 @@ class NvshmemWorld:
         together(control, _check_machine)
         self.device = _choose_device(control)
         cupy.cuda.Device(self.device).use()
-        self.gpu = _properties(self.device)["name"].decode()
+        self.gpu = gpu.properties(self.device)["name"].decode()
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self._core = _start(control, self.device)
         self.operators: Operators = _operators(self._core)
         self._arrays: dict[int, Array] = {}  # by address, in the order in which they were made
         self._bytes = self._peak = 0  # of symmetric memory in use now, and at most so far
+        self._regions: list[pinned.Region] = []
         self._arrivals = Arrivals(control)
         self._watch = _Watch(self.device, self.rank, self._arrivals, timeout)
+        self._side = SideStream()
+        self._teams = NcclTeams(control, self._watch, self._arrivals.come)
         with self.stream:
             self._slots = [self._slot() for _ in range(self.size)]  # slot q counts the signals from PE q
             self.barrier()
         self._sent, self._awaited = [0] * self.size, [0] * self.size
 
-    def upload(self, array: np.ndarray) -> Array:
-        """A copy in this PE's GPU."""
-        return cupy.asarray(array)
-
-    def download(self, array: Array) -> np.ndarray:
-        """A copy in host memory, once the stream has made the array."""
-        self._finish()
-        return cupy.asnumpy(array)
-
-    def clock(self) -> Clock:
-        """A clock of CUDA events."""
-        return _EventClock(self._watch)
+    def wait(self, event: Any) -> None:
+        """Wait for the GPU, and name the PE that it waits for after the time limit."""
+        self._watch.wait(event)
 
     def symmetric(self, elements: int) -> SymmetricArray:
         """Allocate zeros on every PE (collective).
@@ -221,19 +231,43 @@ class NvshmemWorld:
         growth = max(0, self._bytes + size - self._peak)
         if growth > cupy.cuda.runtime.memGetInfo()[0]:
             cupy.get_default_memory_pool().free_all_blocks()
-        everywhere = self._control.gather((size, growth, int(cupy.cuda.runtime.memGetInfo()[0])))
-        sizes = {asked for asked, _, _ in everywhere}
-        if len(sizes) > 1:
+        gpu.check_symmetric(self._control, size, growth, int(cupy.cuda.runtime.memGetInfo()[0]))
+
+    def managed(self, elements: int) -> SymmetricArray:
+        """Allocate zeros in unified memory, on one PE.
+
+        Raises:
+            InputError: several PEs, which are processes.
+            MachineError: the GPU has too little memory left.
+        """
+        if self.size > 1:
             raise InputError(
-                f"the PEs ask for symmetric arrays of {min(sizes)} to {max(sizes)} bytes: they have different layouts"
+                f"unified memory belongs to one process, and this job has {self.size}: train on one PE or with another"
+                " technique (mgg aggregate runs such techniques in threads of one process)"
             ).on_every_pe()
-        short = [pe for pe, (_, needed, left) in enumerate(everywhere) if needed > left]
-        if short:
-            _, needed, left = everywhere[short[0]]
-            raise MachineError(
-                f"{name_pes(short)}: a symmetric array needs {needed} more bytes of GPU memory on each PE and {left}"
-                " are left: use more PEs or fewer columns"
-            ).on_every_pe()
+        size = elements * _ITEM
+        gpu.check_managed(size)
+        array = gpu.parts(0, 1, gpu.managed_memory(size), elements, self.device)
+        array.local.fill(0)
+        return array
+
+    def host_symmetric(self, elements: int) -> SymmetricArray:
+        """Allocate zeros for every PE in one piece of page-locked memory that the ranks share (collective).
+
+        Raises:
+            MachineError: too little shared memory.
+        """
+        size = max(self.size * elements * _ITEM, 1)
+        region = pinned.shared(self._control, size)
+        self._regions.append(region)
+        memory = cupy.cuda.UnownedMemory(region.address(), size, region, self.device)
+        array = gpu.parts(self.rank, self.size, cupy.cuda.MemoryPointer(memory, 0), elements, self.device, region)
+        self.barrier()  # all of them have mapped it
+        return array
+
+    def free_memory(self) -> int:
+        """Bytes of its GPU's memory that this PE may still allocate; what the symmetric heap holds unused is free."""
+        return super().free_memory() + self._peak - self._bytes
 
     def _allocate(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Zeros in symmetric memory (collective)."""
@@ -242,10 +276,11 @@ class NvshmemWorld:
             try:
                 return self._core.interop.cupy.array(shape, dtype, except_on_del=False)
             except self._core.NvshmemError:
-                held = os.environ.get(_HEAP, "NVSHMEM's default")
+                limit = heap_limit()
+                held = os.environ.get(limit, "NVSHMEM's default")
                 raise MachineError(
                     f"the symmetric heap is too small for {nbytes} bytes beside the {self._bytes} in use:"
-                    f" set {_HEAP} to {self._bytes + nbytes} or more (now {held})"
+                    f" set {limit} to {self._bytes + nbytes} or more (now {held})"
                 ) from None
 
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -270,27 +305,17 @@ class NvshmemWorld:
         """Free every PE's copy (collective)."""
         self._finish()
         self._control.barrier()
-        array.peers = {}
-        self._release(array.handle)
+        array.peers, array.whole = {}, None
+        if isinstance(array.handle, pinned.Region):
+            self._regions.remove(array.handle)
+            array.handle.close()
+        elif array.handle is not None:
+            self._release(array.handle)
 
     def _release(self, base: Array) -> None:
         del self._arrays[int(base.data.ptr)]
         self._bytes -= base.nbytes
         self._core.interop.cupy.free_array(base)
-
-    def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array) -> None:
-        """Fetch rows of PE ``pe`` with loads of its memory."""
-        if len(rows):
-            self.operators.gather_rows(source.peers[pe], rows, out)
-        if pe != self.rank:
-            self.counters.add("get", out.nbytes)
-
-    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
-        """Write rows of PE ``pe`` with a copy into its memory."""
-        if len(values):
-            target.peers[pe][first : first + len(values)] = values
-        if pe != self.rank:
-            self.counters.add("put", values.nbytes)
 
     def signal(self, pe: int) -> None:
         """Signal PE ``pe``, behind the stream's work so far."""
@@ -305,28 +330,31 @@ class NvshmemWorld:
         self._core.signal_wait(self._slots[pe], self._awaited[pe], at_least, stream=cupy.cuda.get_current_stream())
         self._watch.mark(f"a signal from PE {pe}")
 
-    def broadcast(self, values: Array, root: int, source: SymmetricArray | None = None) -> None:
-        """Copy PE ``root``'s values everywhere: out of its memory with ``source``, through the hosts without."""
+    def aside(self) -> AbstractContextManager[Work]:
+        """The enclosed work goes to a second, more urgent stream."""
+        return self._side.aside()
+
+    def broadcast(self, values: Array, root: int) -> None:
+        """Copy PE ``root``'s values everywhere: with NCCL, or through MPI where they are the hosts' (collective)."""
         if isinstance(values, np.ndarray):
             self._control.broadcast(values, root)
-        elif source is None:
-            held = self.download(values)
-            self._control.broadcast(held, root)
-            values[...] = self.upload(held)
-        elif self.rank == root:
-            for step in range(1, self.size):
-                self.signal((root + step) % self.size)
         else:
-            self.wait_signal(root)
-            values[...] = source.peers[root][: len(values)]
-            self.counters.add("broadcast", values.nbytes)
+            self._teams.everyone().broadcast(values, root)
+
+    def shift(self, send: Array, receive: Array, step: int) -> None:
+        """Send to PE ``rank + step``, receive from PE ``rank - step`` (collective)."""
+        self._teams.everyone().shift(send, receive, step)
+
+    def team(self, pes: Sequence[int]) -> NcclTeam:
+        """A team with a communicator of its own (collective)."""
+        return self._teams.team(pes)
 
     def barrier(self) -> None:
         """Let the stream wait until every PE's stream is here."""
         number = self._arrivals.come()
         if self.size > 1:
             self._core.barrier_all(stream=cupy.cuda.get_current_stream())
-            self._watch.mark("the others at a barrier", number)
+            self._watch.mark("a barrier", number)
 
     def all_reduce(self, values: Array) -> Array:
         """Sum in rank order, on the hosts: the same bits as on CPU ranks (collective)."""
@@ -338,20 +366,21 @@ class NvshmemWorld:
         """Every PE's value; the streams go on (collective)."""
         return self._control.gather(value)
 
+    def exchange(self, values: Sequence[Any]) -> list[Any]:
+        """Give each PE its value; the streams go on (collective)."""
+        return self._control.exchange(values)
+
     def close(self) -> None:
         """Free what is left, in the order in which it was made, and end NVSHMEM (collective)."""
         self._finish()
         self._control.barrier()
+        self._teams.close()
+        for region in self._regions:
+            region.close()
         for base in list(self._arrays.values()):
             self._release(base)
         self._watch.close()
         self._core.finalize()
-
-    def _finish(self) -> None:
-        """Wait until the current stream has done its work; raises PeError after the time limit."""
-        event = cupy.cuda.Event(disable_timing=True)
-        event.record(cupy.cuda.get_current_stream())
-        self._watch.wait(event)
 
 
 def _check_machine() -> None:
@@ -362,19 +391,9 @@ def _check_machine() -> None:
 
 def missing() -> str | None:
     """What this process lacks to be a PE with a GPU, in one line; None where nothing is missing."""
-    runtime = cupy.cuda.runtime
-    try:
-        driver, needed = runtime.driverGetVersion(), runtime.runtimeGetVersion()
-        if driver and driver // 1000 < needed // 1000:
-            return (
-                f"the NVIDIA driver supports CUDA {_version(driver)} and CuPy needs {needed // 1000}.0:"
-                " update the driver, or take --backend mpi"
-            )
-        count = runtime.getDeviceCount() if driver else 0
-    except (RuntimeError, ImportError, OSError) as error:
-        return f"no GPU to use ({' '.join(str(error).split())}): take --backend mpi"
-    if not count:
-        return "no GPU here: no NVIDIA driver, or CUDA_VISIBLE_DEVICES hides them all; take --backend mpi"
+    lack = gpu.missing()
+    if lack:
+        return lack
     if importlib.util.find_spec("nvshmem") is None:
         return "nvshmem4py is not installed: pip install nvshmem4py-cu13, or take --backend mpi"
     try:
@@ -384,46 +403,15 @@ def missing() -> str | None:
     return None
 
 
-def device_count() -> int:
-    """GPUs that this process may use."""
-    return int(cupy.cuda.runtime.getDeviceCount())
+def heap_limit() -> str:
+    """The variable that limits the symmetric heap: with CUDA's virtual memory management, the default, it grows."""
+    fixed = os.environ.get("NVSHMEM_DISABLE_CUDA_VMM", "0").lower() not in ("", "0", "false", "no", "n")
+    return "NVSHMEM_SYMMETRIC_SIZE" if fixed else "NVSHMEM_MAX_MEMORY_PER_GPU"
 
 
 def library_version() -> str:
     """Version of the NVSHMEM library that nvshmem4py finds."""
     return str(_core().get_version().libnvshmem_version)
-
-
-def describe() -> list[str]:
-    """A line a GPU: name, memory, architecture, and the GPUs whose memory it can address."""
-    count = device_count()
-    lines = []
-    for device in range(count):
-        facts = _properties(device)
-        peers = [other for other in range(count) if _can_address(device, other)]
-        reach = f"addresses GPU {', '.join(map(str, peers))}" if peers else "addresses no other GPU"
-        arch = f"sm_{facts['major']}{facts['minor']}"
-        lines.append(f"{facts['name'].decode()}, {facts['totalGlobalMem'] / 2**30:.0f} GiB, {arch}, {reach}")
-    return lines
-
-
-def driver() -> str:
-    """The newest CUDA that the driver supports, and CuPy's."""
-    runtime = cupy.cuda.runtime
-    return f"CUDA {_version(runtime.driverGetVersion())}; CuPy uses {_version(runtime.runtimeGetVersion())}"
-
-
-def _version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _properties(device: int) -> dict[str, Any]:
-    facts: dict[str, Any] = cupy.cuda.runtime.getDeviceProperties(device)
-    return facts
-
-
-def _can_address(device: int, other: int) -> bool:
-    return device != other and bool(cupy.cuda.runtime.deviceCanAccessPeer(device, other))
 
 
 def _choose_device(control: MpiWorld) -> int:
@@ -437,7 +425,7 @@ def _choose_device(control: MpiWorld) -> int:
         raise MachineError(
             f"backend nvshmem runs on the GPUs of one host, and the job has {len(hosts)}: start all ranks on one"
         ).on_every_pe()
-    count = device_count()
+    count = gpu.device_count()
     device = control.rank % count
     buses = [cupy.cuda.runtime.deviceGetPCIBusId(number) for number in range(count)]
     used = control.gather(buses[device])
@@ -449,7 +437,7 @@ def _choose_device(control: MpiWorld) -> int:
 
     def check() -> None:
         for other, bus in enumerate(buses):
-            if other != device and bus in used and not _can_address(device, other):
+            if other != device and bus in used and not gpu.can_address(device, other):
                 raise MachineError(f"GPU {device} cannot address GPU {other}: P2P is off (nvidia-smi topo -p2p r)")
 
     together(control, check)
@@ -461,7 +449,8 @@ def _operators(core: ModuleType) -> Operators:
     from mgg.kernel.cuda import CudaOperators
 
     def ready(module: Any) -> None:
-        core.module_init(core.NvshmemKernelObject.from_handle(module.module.ptr))
+        with redirect_stdout(sys.stderr):  # where nvshmem4py prints the status of every module
+            core.module_init(core.NvshmemKernelObject.from_handle(module.module.ptr))
 
     return CudaOperators(nvshmem_ready=ready)
 
@@ -473,12 +462,12 @@ def _core() -> ModuleType:
 def _start(control: MpiWorld, device: int) -> ModuleType:
     """Start NVSHMEM on ``device`` (collective)."""
     core = _core()
-    gpu = importlib.import_module("cuda.core").Device(device)
-    gpu.set_current()
+    chosen = importlib.import_module("cuda.core").Device(device)
+    chosen.set_current()
     control.barrier()
     try:
         with redirect_stderr(io.StringIO()):  # where nvshmem4py says on every rank that it has found mpi4py
-            core.init(device=gpu, mpi_comm=control.comm, initializer_method="emulated_mpi")
+            core.init(device=chosen, mpi_comm=control.comm, initializer_method="emulated_mpi")
     except Exception as error:
         raise MachineError(
             f"NVSHMEM {library_version()} did not start: {error} (NVSHMEM_DEBUG=INFO says more)"

@@ -26,6 +26,7 @@ def report() -> dict[str, Any]:
         "backend simulated": "works",
         "backend mpi": _mpi(),
         "backend nvshmem": _nvshmem(),
+        "NCCL": _nccl(),
         **_gpus(),
         **_kernels(),
         "launcher": shutil.which("mpiexec") or shutil.which("srun") or "neither mpiexec nor srun is on PATH",
@@ -45,7 +46,7 @@ def _nvshmem() -> str:
     try:
         nvshmem = importlib.import_module("mgg.backend.nvshmem")
     except (ImportError, RuntimeError) as error:
-        return f"missing: {error}; pip install mgg[gpu]"
+        return f"missing: {error}; pip install 'mgg[gpu]'"
     lack = nvshmem.missing()
     if lack:
         return f"missing: {lack}"
@@ -53,16 +54,25 @@ def _nvshmem() -> str:
     return f"works: NVSHMEM {nvshmem.library_version()}, {set_to}"
 
 
+def _nccl() -> str:
+    try:
+        nccl = importlib.import_module("mgg.backend.nccl")
+        lack = nccl.missing()
+    except (ImportError, RuntimeError) as error:
+        return f"missing: {error}; pip install 'mgg[gpu]'"
+    return f"{lack}; ring and the broadcasts need it on several GPUs" if lack else f"works: NCCL {nccl.version()}"
+
+
 def _gpus() -> dict[str, str]:
     """The driver, and a line a GPU: what it is, which others it addresses, over what."""
     try:
-        nvshmem = importlib.import_module("mgg.backend.nvshmem")
-        lines = nvshmem.describe()
+        gpu = importlib.import_module("mgg.backend.gpu")
+        lines = gpu.describe()
     except (ImportError, RuntimeError):
         return {"GPUs": "none to use"}
     links = _links()
     found = {f"GPU {number}": line + links.get(number, "") for number, line in enumerate(lines)}
-    return {"GPUs": f"{len(lines)}, driver: {nvshmem.driver()}"} | found
+    return {"GPUs": f"{len(lines)}, driver: {gpu.driver()}"} | found
 
 
 def _links() -> dict[int, str]:
@@ -91,9 +101,18 @@ def parse_links(matrix: str) -> dict[int, str]:
 
 
 def _kernels() -> dict[str, str]:
+    """What compiles kernels, and where they are kept."""
     try:
         nvcc = kernels.find_nvcc()
         compiler = f"{nvcc}, {kernels.nvcc_version(nvcc)}"
     except MachineError as error:
         compiler = f"missing: {error}"
-    return {"nvcc": compiler, "kernel cache": str(kernels.cache_folder())}
+    shmem, cache = kernels.nvshmem_folder(), kernels.cache_folder()
+    device = (
+        "missing: pip install 'mgg[kernels]', or set NVSHMEM_HOME; option primitive of mgg and technique direct call it"
+    )
+    return {
+        "nvcc": compiler,
+        "NVSHMEM for kernels": f"{shmem}, {kernels.nvshmem_version(shmem)}" if shmem else device,
+        "kernel cache": f"{cache}, {len(list(cache.glob('*.cubin')))} cubins",
+    }

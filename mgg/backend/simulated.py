@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from mgg.backend.api import (
     HostArrays,
     SymmetricArray,
     World,
+    agreed_team,
     name_pes,
 )
 from mgg.errors import PeError
@@ -34,26 +35,99 @@ class _PeerFailedError(Exception):
     """Another PE failed; this one only has to end."""
 
 
+class _Meeting:
+    """PEs that wait for one another and show one another values."""
+
+    def __init__(self, pes: Sequence[int], shared: _Shared):
+        self.slots: dict[int, Any] = dict.fromkeys(pes)
+        self._shared = shared
+        self._rendezvous = threading.Barrier(len(pes))
+        self._arrivals = dict.fromkeys(pes, 0)  # how often each PE has come
+        shared.meetings.append(self)
+
+    def wait(self, pe: int) -> None:
+        """Wait until every PE is here; ``pe`` is the one that waits."""
+        self._arrivals[pe] += 1
+        shared = self._shared
+        if shared.failed.is_set():
+            raise _PeerFailedError  # before this meeting was there to be aborted, perhaps
+        try:
+            self._rendezvous.wait(shared.timeout)
+        except threading.BrokenBarrierError:
+            if shared.failed.is_set():
+                raise _PeerFailedError from None
+            away = [other for other, count in self._arrivals.items() if count < self._arrivals[pe]]
+            shared.fail()
+            raise PeError(f"{name_pes(away)} did not reach a barrier within {shared.timeout:g} s") from None
+
+    def show(self, pe: int, value: Any) -> dict[int, Any]:
+        """Everybody's value, by PE, until the next ``wait``."""
+        self.slots[pe] = value
+        self.wait(pe)
+        return self.slots
+
+    def abort(self) -> None:
+        self._rendezvous.abort()
+
+
 class _Shared:
     """What the PEs of one job have in common."""
 
     def __init__(self, size: int, timeout: float):
         self.size = size
         self.timeout = timeout
-        self.slots: list[Any] = [None] * size
-        self.rendezvous = threading.Barrier(size)
+        self.meetings: list[_Meeting] = []
+        self.everyone = _Meeting(range(size), self)
         self.signals: dict[tuple[int, int], threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
         self.signals_lock = threading.Lock()
         self.failed = threading.Event()
-        self.arrivals = [0] * size  # barriers that each PE has come to
 
     def fail(self) -> None:
         self.failed.set()
-        self.rendezvous.abort()
+        for meeting in self.meetings:
+            meeting.abort()
 
     def signal(self, source: int, target: int) -> threading.Semaphore:
         with self.signals_lock:
             return self.signals[source, target]
+
+
+class SimulatedTeam:
+    """One thread's view of a team; see ``Team`` for the methods."""
+
+    def __init__(self, rank: int, meeting: _Meeting, counters: Counters):
+        self.pes = tuple(meeting.slots)
+        self._rank, self._meeting, self._counters = rank, meeting, counters
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value of each PE of the team (collective)."""
+        values = list(self._meeting.show(self._rank, value).values())
+        self._meeting.wait(self._rank)
+        return values
+
+    def broadcast(self, values: np.ndarray, root: int) -> None:
+        """Copy PE ``root``'s values (collective)."""
+        shown = self._meeting.show(self._rank, values)
+        if self._rank != root:
+            values[...] = shown[root]
+            self._counters.add("broadcast", values.nbytes)
+        self._meeting.wait(self._rank)
+
+    def all_gather(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Collect the values of all (collective)."""
+        shown = self._meeting.show(self._rank, values)
+        for place, pe in enumerate(self.pes):
+            out[place] = shown[pe]
+        self._counters.add("all_gather", (len(self.pes) - 1) * values.nbytes)
+        self._meeting.wait(self._rank)
+
+    def reduce_scatter(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Sum in the team's order (collective)."""
+        shown = self._meeting.show(self._rank, values)
+        place = self.pes.index(self._rank)
+        out[...] = np.sum([shown[pe][place] for pe in self.pes], axis=0, dtype=np.float64)
+        self._counters.add("reduce_scatter", (len(self.pes) - 1) * out.nbytes)
+        self._meeting.wait(self._rank)
 
 
 class SimulatedWorld(HostArrays):
@@ -68,15 +142,21 @@ class SimulatedWorld(HostArrays):
         self.size = shared.size
         self.counters = Counters()
         self._shared = shared
+        self._everyone = SimulatedTeam(rank, shared.everyone, self.counters)
 
     def symmetric(self, elements: int) -> SymmetricArray:
         """Allocate zeros on every PE (collective)."""
         return SymmetricArray(self.rank, dict(enumerate(self.gather(np.zeros(elements, np.float32)))))
 
+    def host_symmetric(self, elements: int) -> SymmetricArray:
+        """Allocate zeros for every PE in one piece (collective)."""
+        whole = self.gather(np.zeros(self.size * elements, np.float32) if self.rank == 0 else None)[0]
+        return SymmetricArray(self.rank, dict(enumerate(whole.reshape(self.size, elements))), whole=whole)
+
     def free(self, array: SymmetricArray) -> None:
         """Drop every PE's copy (collective)."""
         self.barrier()
-        array.peers = {}
+        array.peers, array.whole = {}, None
 
     def get_rows(self, source: SymmetricArray, pe: int, rows: np.ndarray, out: np.ndarray) -> None:
         """Fetch rows of PE ``pe``."""
@@ -104,29 +184,32 @@ class SimulatedWorld(HostArrays):
             if time.monotonic() > deadline:
                 raise PeError(f"PE {self.rank}: no signal from PE {pe} within {self._shared.timeout:g} s")
 
-    def broadcast(self, values: np.ndarray, root: int, source: SymmetricArray | None = None) -> None:
+    def broadcast(self, values: np.ndarray, root: int) -> None:
         """Copy PE ``root``'s values everywhere (collective)."""
-        shared = self._shared
-        if self.rank == root:
-            shared.slots[root] = values
+        self._everyone.broadcast(values, root)
+
+    def shift(self, send: np.ndarray, receive: np.ndarray, step: int) -> None:
+        """Take the values of PE ``rank - step`` (collective)."""
+        source = (self.rank - step) % self.size
+        receive[...] = self._shared.everyone.show(self.rank, send)[source]
+        if source != self.rank:
+            self.counters.add("shift", receive.nbytes)
         self.barrier()
-        if self.rank != root:
-            values[...] = shared.slots[root]
-            self.counters.add("broadcast", values.nbytes)
-        self.barrier()
+
+    def team(self, pes: Sequence[int]) -> SimulatedTeam:
+        """A team; its first PE makes what its PEs share (collective)."""
+        mine = agreed_team(self.gather(tuple(pes)), self.rank)
+        made = self.gather(_Meeting(mine, self._shared) if self.rank == mine[0] else None)
+        return SimulatedTeam(self.rank, made[mine[0]], self.counters)
 
     def barrier(self) -> None:
         """Wait for every PE."""
-        shared = self._shared
-        shared.arrivals[self.rank] += 1
-        try:
-            shared.rendezvous.wait(shared.timeout)
-        except threading.BrokenBarrierError:
-            if shared.failed.is_set():
-                raise _PeerFailedError from None
-            away = [pe for pe, count in enumerate(shared.arrivals) if count < shared.arrivals[self.rank]]
-            shared.fail()
-            raise PeError(f"{name_pes(away)} did not reach a barrier within {shared.timeout:g} s") from None
+        self._shared.everyone.wait(self.rank)
+
+    def check_others(self) -> None:
+        """End this PE if another one has failed: for waits that threads do not see."""
+        if self._shared.failed.is_set():
+            raise _PeerFailedError
 
     def all_reduce(self, values: np.ndarray) -> np.ndarray:
         """Sum in rank order (collective)."""
@@ -139,11 +222,11 @@ class SimulatedWorld(HostArrays):
 
     def gather(self, value: Any) -> list[Any]:
         """Every PE's value (collective)."""
-        self._shared.slots[self.rank] = value
-        self.barrier()
-        values = list(self._shared.slots)
-        self.barrier()
-        return values
+        return self._everyone.gather(value)
+
+    def exchange(self, values: Sequence[Any]) -> list[Any]:
+        """Give each PE its value (collective)."""
+        return [theirs[self.rank] for theirs in self.gather(values)]
 
     def close(self) -> None:
         """Wait for every PE; memory goes with the last reference (collective)."""

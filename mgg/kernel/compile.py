@@ -121,19 +121,19 @@ def cache_folder() -> Path:
 
 
 def find_nvcc() -> str:
-    """nvcc of $CUDA_HOME, $PATH or /usr/local/cuda.
+    """nvcc of $CUDA_HOME, of this Python environment (the packages of the extra ``kernels``), $PATH or /usr/local/cuda.
 
     Raises:
         MachineError: there is none.
     """
     home = os.environ.get("CUDA_HOME")
-    for folder in ([f"{home}/bin"] if home else []) + [None, "/usr/local/cuda/bin"]:
+    folders = [f"{home}/bin"] if home else []
+    folders += [str(folder / "bin") for folder in _package_folders("nvidia.cu13")]
+    for folder in [*folders, None, "/usr/local/cuda/bin"]:
         found = shutil.which("nvcc", path=folder)
         if found:
             return found
-    raise MachineError(
-        "nvcc is missing: install the CUDA toolkit 12.4 or newer (conda install -c nvidia cuda-nvcc), or set CUDA_HOME"
-    )
+    raise MachineError("nvcc is missing: pip install 'mgg[kernels]', or set CUDA_HOME to a CUDA toolkit 12.4 or newer")
 
 
 @cache
@@ -149,12 +149,17 @@ def nvcc_version(nvcc: str) -> str:
 def nvshmem_folder() -> Path | None:
     """The folder with NVSHMEM's ``include`` and ``lib``: $NVSHMEM_HOME or the Python package nvidia-nvshmem."""
     places = [Path(home)] if (home := os.environ.get("NVSHMEM_HOME")) else []
+    places += _package_folders("nvidia.nvshmem")
+    return next((place for place in places if (place / "include" / "nvshmem.h").exists()), None)
+
+
+def _package_folders(name: str) -> list[Path]:
+    """Where NVIDIA's Python packages of this name put their files; nowhere without them."""
     try:
-        spec = importlib.util.find_spec("nvidia.nvshmem")
+        spec = importlib.util.find_spec(name)
     except ModuleNotFoundError:
         spec = None
-    places += [Path(place) for place in (spec.submodule_search_locations or [] if spec else [])]
-    return next((place for place in places if (place / "include" / "nvshmem.h").exists()), None)
+    return [Path(place) for place in (spec.submodule_search_locations or [] if spec else [])]
 
 
 def nvshmem_version(folder: Path) -> str:
@@ -193,8 +198,13 @@ def _compile(nvcc: str, source: Path, path: Path, flags: list[str], libraries: l
 
 def _run(source: Path, command: list[str]) -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False)
+    output = run.stderr + run.stdout
+    if run.returncode and "preprocess host compiler" in output:
+        raise MachineError(
+            "nvcc needs a C++ compiler of the host: install g++ (apt-get install g++, dnf install gcc-c++)"
+        )
     if run.returncode:
-        raise MachineError(f"{source}: does not compile: {_first_error(run.stderr + run.stdout)}")
+        raise MachineError(f"{source}: does not compile: {_first_error(output)}")
 
 
 def _first_error(output: str) -> str:

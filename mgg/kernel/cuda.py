@@ -15,6 +15,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from mgg.errors import InputError
 from mgg.kernel.compile import Build, build_of, cubin, source_folder
 from mgg.kernel.schedule import RowSchedule, row_schedule
 from mgg.layout.neighbors import NeighborPartitions
@@ -91,7 +92,7 @@ class CudaOperators:
         self._modules: dict[str, Any] = {}
         self._kernels: dict[tuple[str, str], Any] = {}
         # Mean row and schedules live as long as the indptr array that they were made from.
-        self._matrices: dict[int, tuple[Any, float, dict[tuple[int | None, int], _DeviceSchedule]]] = {}
+        self._matrices: dict[int, tuple[Any, float, dict[tuple[int | None, int, bool], _DeviceSchedule]]] = {}
 
     # --- the table of operators
 
@@ -127,7 +128,9 @@ class CudaOperators:
         columns, rows = c.shape[1], len(indptr) - 1
         if not rows or not columns:
             return
-        tuning, schedule = self.schedule(indptr, columns)
+        tuning, schedule = self.schedule(indptr, columns, accumulate)
+        if not len(schedule.tasks):
+            return
         partial = cp.empty((schedule.slots, -(-columns // 4) * 4), np.float32)
         build = build_of("rows", _bits(indices))
         build = Build(build.source, {**build.defines, **tuning.defines})
@@ -207,7 +210,7 @@ class CudaOperators:
         remote: NeighborPartitions, sources: cp.ndarray, remote_weights: cp.ndarray | None,
         own: cp.ndarray, peers: cp.ndarray, out: cp.ndarray, *,
         ps: int | None, dist: int, wpb: int, interleave: bool = True, asynchronous: bool = True,
-        primitive: str = "direct",
+        primitive: str = "direct", batch: int | None = None,
     ) -> None:  # fmt: skip
         """``out = local B + remote B`` in one launch (MGG 5), after ``out`` was set to zero; sums by atomics.
 
@@ -225,9 +228,12 @@ class CudaOperators:
             interleave: give every warp local and remote partitions; else warps have one kind.
             asynchronous: fetch a remote partition while the local one is summed; else after it.
             primitive: ``direct`` (peer pointers), or ``warp``, ``thread``, ``block`` (NVSHMEM gets).
+            batch: most remote rows on their way to a warp, None: as many as its share of shared memory holds.
 
         Raises:
             ValueError: an argument is out of range.
+            InputError: a block needs more shared memory than the GPU has (MGG 6, equation 1; with the kernel's tile
+                of columns for D, and the rows that a warp has on their way for its one).
             MachineError: NVSHMEM or nvcc is missing.
         """
         if not (1 <= dist <= 32 and 1 <= wpb <= 16):
@@ -241,9 +247,13 @@ class CudaOperators:
         build, vector = build_of("mgg", _bits(indices), primitive), _vector(own, out)
         for lanes, first, tiles in _tiles(columns, vector, narrowest=4):
             width = lanes * vector * 4
-            stage = min(ps or 32, 32, max(1, _STAGE_BYTES // width))
-            stage = min(stage, self._shared_memory // (wpb * width) - 2)
+            stage = min(ps or 32, 32, batch or 32, max(1, _STAGE_BYTES // width))
             shared = wpb * (2 + stage) * width
+            if shared > self._shared_memory:
+                raise InputError(
+                    f"technique mgg: ps = {ps}, wpb = {wpb}, D = {columns} take {shared} bytes of shared memory a block"
+                    f" (equation 1), this GPU has {self._shared_memory}: lower wpb"
+                ).on_every_pe()
             kernel = self._kernel(build, _name("mgg", lanes, vector, weights))
             if shared > 48 * 1024:
                 kernel.max_dynamic_shared_size_bytes = shared
@@ -260,12 +270,13 @@ class CudaOperators:
 
     # --- what they share
 
-    def schedule(self, indptr: cp.ndarray, columns: int) -> tuple[RowTuning, _DeviceSchedule]:
+    def schedule(self, indptr: cp.ndarray, columns: int, accumulate: bool = False) -> tuple[RowTuning, _DeviceSchedule]:
         """Tuning and cut of a matrix's rows, made at the first call for ``indptr`` and a tuning (waits for the GPU).
 
         Args:
             indptr: of the matrix, with one row or more.
             columns: of B.
+            accumulate: the product is added to C, so rows without arcs are left out.
         """
         key, pointer = id(indptr), None
         if key not in self._matrices:
@@ -274,9 +285,9 @@ class CudaOperators:
             self._matrices[key] = weakref.ref(indptr, lambda _: self._matrices.pop(key, None)), mean_row, {}
         _, mean_row, made = self._matrices[key]
         tuning = self.tuning or row_tuning(columns, mean_row)
-        name = (tuning.task, tuning.tasks_per_block)
+        name = (tuning.task, tuning.tasks_per_block, accumulate)
         if name not in made:
-            cut = row_schedule(cp.asnumpy(indptr) if pointer is None else pointer, tuning.task)
+            cut = row_schedule(cp.asnumpy(indptr) if pointer is None else pointer, tuning.task, empty=not accumulate)
             # At least four rounds of blocks where there is work for so many.
             made[name] = _upload(cut, min(tuning.tasks_per_block, max(12, len(cut.tasks) // (self._processors * 8))))
         return tuning, made[name]

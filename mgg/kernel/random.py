@@ -9,6 +9,20 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+#: CUDA C++ of the same numbers: ``mgg_uniform(mgg_row_state(key, row), column)`` with the ``key`` of ``device_key``.
+CUDA = """
+__device__ __forceinline__ unsigned long long mgg_mix(unsigned long long x) {
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    return x ^ (x >> 31);
+}
+__device__ __forceinline__ unsigned long long mgg_row_state(unsigned long long key, unsigned long long row) {
+    return mgg_mix(key + 0x9E3779B97F4A7C15ull * (row + 1));
+}
+__device__ __forceinline__ float mgg_uniform(unsigned long long state, unsigned long long column) {
+    return (float)(mgg_mix(state + 0x9E3779B97F4A7C15ull * (column + 1)) >> 40) * 5.9604644775390625e-8f;
+}
+"""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SCALE = np.float32(2.0**-24)
 
@@ -58,6 +72,11 @@ def _key(seed: int, stream: int) -> np.uint64:
 
     golden = int(_GOLDEN)
     return np.uint64(mix((mix((seed * golden + golden) & mask) + (stream + 1) * golden) & mask))
+
+
+def device_key(seed: int, stream: int) -> int:
+    """What ``CUDA`` wants for a seed and stream: 64 bits, as a signed number."""
+    return int(_key(seed, stream).astype(np.int64))
 
 
 def uniform(seed: int, stream: int, rows: np.ndarray, columns: int) -> np.ndarray:

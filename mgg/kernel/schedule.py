@@ -47,12 +47,13 @@ class RowSchedule:
         return np.append(np.arange(0, len(self.tasks), most), len(self.tasks)).astype(np.int32)
 
 
-def row_schedule(indptr: np.ndarray, task: int | None = None) -> RowSchedule:
+def row_schedule(indptr: np.ndarray, task: int | None = None, *, empty: bool = True) -> RowSchedule:
     """Cut the rows of a CSR.
 
     Args:
         indptr: integers [rows + 1], ascending; the first one may be above 0 (a slice of a larger CSR).
         task: work of a task and longest piece in arcs, at least 32; chosen from the matrix without it.
+        empty: rows without arcs are pieces, too: their sums of 0 have to be written.
 
     Raises:
         InputError: 2^31 pieces or more.
@@ -65,12 +66,12 @@ def row_schedule(indptr: np.ndarray, task: int | None = None) -> RowSchedule:
         while task < LARGEST_TASK and task * 2 * MANY_TASKS <= work:
             task *= 2
     lengths = np.diff(begin)
-    pieces = np.maximum(-(-lengths // task), 1)
+    pieces = np.maximum(-(-lengths // task), int(empty))
     total = int(pieces.sum())
     if total >= 2**31:
         raise InputError(f"{rows} rows on one PE make {total} pieces of work; 2^31 - 1 are possible: use more PEs")
     row_of, start = np.arange(rows), begin[:-1]
-    if total > rows:
+    if total != rows or not empty:
         row_of = np.repeat(row_of, pieces)
         start = start[row_of] + (np.arange(total) - (np.cumsum(pieces) - pieces)[row_of]) * task
     begin = np.append(start, begin[-1])

@@ -52,12 +52,15 @@ def split(arcs: Arcs, bounds: np.ndarray) -> list[Product]:
         arcs: one direction of the whole graph.
         bounds: int64 [P + 1], row ranges of the PEs.
     """
-    products = [_split_one(arcs, bounds, pe) for pe in range(len(bounds) - 1)]
-    return [_with_sends(products, pe) for pe in range(len(products))]
+    products = [split_one(arcs, bounds, pe) for pe in range(len(bounds) - 1)]
+    return [
+        with_sends(mine, [other.halo_of(pe) for other in products], [other.halo_ptr[pe] for other in products])
+        for pe, mine in enumerate(products)
+    ]
 
 
-def _split_one(arcs: Arcs, bounds: np.ndarray, pe: int) -> Product:
-    """PE ``pe``'s local and remote CSR and halo; the send lists need the halos of all PEs."""
+def split_one(arcs: Arcs, bounds: np.ndarray, pe: int) -> Product:
+    """PE ``pe``'s local and remote CSR and halo; the send lists need the halos of all PEs: ``with_sends``."""
     csr = arcs.csr
     lo, hi = int(bounds[pe]), int(bounds[pe + 1])
     span = slice(csr.indptr[lo], csr.indptr[hi])
@@ -65,13 +68,14 @@ def _split_one(arcs: Arcs, bounds: np.ndarray, pe: int) -> Product:
     columns = csr.indices[span]
     weights = None if csr.weights is None else csr.weights[span]
     remote = (columns < lo) | (columns >= hi)
-    halo = np.unique(columns[remote])
+    outside = columns[remote]
+    halo = np.unique(outside)
     halo_ptr = np.searchsorted(halo, bounds).astype(np.int64)
     owners = np.repeat(np.arange(len(bounds) - 1), np.diff(halo_ptr))
     empty = np.empty(0, columns.dtype)
     return Product(
-        local=_rebased(indptr, ~remote, columns - columns.dtype.type(lo), weights, hi - lo),
-        remote=_rebased(indptr, remote, np.searchsorted(halo, columns).astype(columns.dtype), weights, len(halo)),
+        local=_kept(indptr, ~remote, columns[~remote] - columns.dtype.type(lo), weights, hi - lo),
+        remote=_kept(indptr, remote, np.searchsorted(halo, outside).astype(columns.dtype), weights, len(halo)),
         halo_ptr=halo_ptr,
         halo_rows=(halo - bounds[owners]).astype(columns.dtype),
         send_ptr=np.zeros(len(bounds), np.int64),
@@ -80,26 +84,26 @@ def _split_one(arcs: Arcs, bounds: np.ndarray, pe: int) -> Product:
     )
 
 
-def _rebased(indptr: np.ndarray, keep: np.ndarray, columns: np.ndarray, weights: np.ndarray | None, width: int) -> Csr:
-    """The kept arcs of a row range as a CSR of their own."""
+def _kept(indptr: np.ndarray, keep: np.ndarray, columns: np.ndarray, weights: np.ndarray | None, width: int) -> Csr:
+    """The arcs of a row range that ``keep`` marks, as a CSR of their own with the given ``columns``."""
     before = np.zeros(len(keep) + 1, np.int64)
     np.cumsum(keep, out=before[1:])
-    return Csr(
-        before[indptr - indptr[0]],
-        np.ascontiguousarray(columns[keep]),
-        None if weights is None else weights[keep],
-        width,
-    )
+    return Csr(before[indptr - indptr[0]], columns, None if weights is None else weights[keep], width)
 
 
-def _with_sends(products: list[Product], pe: int) -> Product:
-    """Add what the halos of the other PEs ask of PE ``pe``."""
-    wanted = [product.halo_of(pe) for product in products]
+def with_sends(product: Product, wanted: list[np.ndarray], first: list[int]) -> Product:
+    """Add what the other PEs ask of this one.
+
+    Args:
+        product: this PE's.
+        wanted: for each PE, the offsets in this PE's rows of the rows that it needs.
+        first: for each PE, the position in its halo of the first of them.
+    """
     return replace(
-        products[pe],
+        product,
         send_ptr=np.concatenate(([0], np.cumsum([len(rows) for rows in wanted]))).astype(np.int64),
         send_rows=np.concatenate(wanted),
-        send_first=np.array([product.halo_ptr[pe] for product in products], np.int64),
+        send_first=np.array(first, np.int64),
     )
 
 

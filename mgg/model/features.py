@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
 from scipy import sparse
 
-from mgg.model.module import Array, Features
+from mgg.backend.api import Array, World
+from mgg.kernel.operators import Operators
+from mgg.model.module import Features
 
 #: Features with a smaller share of entries set, such as bags of words, are held as CSR: there the sparse product costs
 #: less than the dense one, and dropout draws far fewer numbers. The largest published case is Pubmed's 10 %.
 SPARSE_BELOW = 0.25
 
 
-def prepare_features(features: Array, *, as_sparse: bool, row_normalize: bool) -> Features:
+def prepare_features(features: np.ndarray, *, as_sparse: bool, row_normalize: bool) -> Features:
     """``features`` [rows, columns] as CSR or as they are, row-normalized if asked for.
 
     Row normalization divides each row by the sum of its absolute values; a row of zeros stays.
     """
-    x: Features = sparse.csr_array(features) if as_sparse else np.ascontiguousarray(features)
+    x: Any = sparse.csr_array(features) if as_sparse else np.ascontiguousarray(features)
     if not row_normalize:
         return x
     sums = abs(x).sum(axis=1, dtype=np.float64)
@@ -25,3 +30,77 @@ def prepare_features(features: Array, *, as_sparse: bool, row_normalize: bool) -
     if sparse.issparse(x):
         return sparse.csr_array((x.data * np.repeat(scale, np.diff(x.indptr)), x.indices, x.indptr), shape=x.shape)
     return x * scale[:, None]
+
+
+@dataclass(frozen=True)
+class DeviceCsr:
+    """Sparse features on a GPU, both ways round, so that each product is row-wise.
+
+    Attributes:
+        shape: rows and columns.
+        indptr, indices, values: CSR, int64, int32 and float32.
+        node_ids: int64, the node id of each entry's row.
+        transposed: indptr and indices of the transpose.
+        order: int64, which entry each entry of the transpose is.
+        operators: the device's.
+        xp: the device's array module.
+    """
+
+    shape: tuple[int, int]
+    indptr: Array
+    indices: Array
+    values: Array
+    node_ids: Array
+    transposed: tuple[Array, Array]
+    order: Array
+    operators: Operators
+    xp: Any
+
+    def product(self, weight: Array) -> Array:
+        """X W, float32 [rows, columns of weight]."""
+        out = self.xp.empty((self.shape[0], weight.shape[1]), np.float32)
+        self.operators.spmm_rows(self.indptr, self.indices, self.values, weight, out, False)
+        return out
+
+    def transposed_product(self, gradient: Array) -> Array:
+        """X^T G, float32 [columns, columns of gradient]."""
+        out = self.xp.empty((self.shape[1], gradient.shape[1]), np.float32)
+        self.operators.spmm_rows(*self.transposed, self.values[self.order], gradient, out, False)
+        return out
+
+    def with_values(self, values: Array) -> DeviceCsr:
+        """The same entries with other values."""
+        return replace(self, values=values)
+
+    def toarray(self) -> Array:
+        """X as a dense array."""
+        return self.product(self.xp.asarray(np.eye(self.shape[1], dtype=np.float32)))
+
+
+def on_device(world: World, x: Features, node_ids: np.ndarray) -> Features:
+    """``x`` of ``prepare_features`` where this PE computes: SciPy's CSR stays on CPUs, ``DeviceCsr`` on GPUs.
+
+    Args:
+        world: the PEs.
+        x: the features of this PE's nodes.
+        node_ids: int64 [rows], what dropout calls these nodes.
+    """
+    if not sparse.issparse(x):
+        return world.upload(x)
+    if world.xp is np:
+        return x
+    # Numbering the entries and transposing the numbers tells where each entry goes.
+    numbered = sparse.csr_array((np.arange(x.nnz), x.indices, x.indptr), shape=x.shape)
+    transposed = sparse.csr_array(numbered.T)
+    upload = world.upload
+    return DeviceCsr(
+        shape=x.shape,
+        indptr=upload(x.indptr.astype(np.int64)),
+        indices=upload(x.indices.astype(np.int32)),
+        values=upload(x.data),
+        node_ids=upload(np.repeat(node_ids, np.diff(x.indptr))),
+        transposed=(upload(transposed.indptr.astype(np.int64)), upload(transposed.indices.astype(np.int32))),
+        order=upload(transposed.data.astype(np.int64)),
+        operators=world.operators,
+        xp=world.xp,
+    )

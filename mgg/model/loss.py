@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgg.model.module import Array
+from mgg.backend.api import Array
 
 
 def cross_entropy(logits: Array, labels: Array, chosen: Array) -> float:

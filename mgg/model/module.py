@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-from scipy import sparse
-
+from mgg.backend.api import Array
+from mgg.model.arrays import Arrays
 from mgg.model.neighborhood import Neighborhood
 
-Array = np.ndarray[Any, np.dtype[Any]]
-#: Input of a module: dense [rows, columns], or CSR of that shape where few entries are set.
-Features = Array | sparse.csr_array
+#: Input of a module: dense [rows, columns], or sparse of that shape (``mgg.model.features``) where few entries are set.
+Features = Any
 
 
 @dataclass(frozen=True)
@@ -44,9 +42,17 @@ class Pass:
     seed: int = 0
     gradients: dict[str, Array] = field(default_factory=dict)
 
+    @property
+    def arrays(self) -> Arrays:
+        """What this PE's device computes row by row."""
+        return self.graph.arrays
+
 
 class Module(ABC):
-    """A differentiable function of this PE's rows. Some modules communicate: every PE calls all in the same order."""
+    """A differentiable function of this PE's rows. Some modules communicate: every PE calls all in the same order.
+
+    A gradient belongs to the module that is given it, which may change it in place.
+    """
 
     #: Trainable arrays.
     parameters: Sequence[Parameter] = ()

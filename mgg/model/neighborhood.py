@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from mgg import aggregate
 from mgg.aggregate import Plan
-from mgg.backend.api import World
+from mgg.backend.api import Array, World
+from mgg.graph.csr import Csr
 from mgg.layout import PeLayout
+from mgg.model.arrays import Arrays, HostArrays, arrays_of
 
 
 @dataclass
@@ -20,37 +22,47 @@ class Neighborhood:
 
     Attributes:
         nodes: number of nodes of all PEs.
-        node_ids: int64 [rows], what the source calls this PE's nodes: the same for any order and partition.
-        degrees: float64 [rows], row sums of A: weighted in-degrees, without self-loops added.
+        node_ids: int64 [rows] on the device, what the source calls this PE's nodes: the same for any order and
+            partition.
+        degrees: float64 [rows] on the host, row sums of A: weighted in-degrees, without self-loops added.
         plan: aggregation with A (collective).
         transposed: aggregation with the transpose of A (collective).
         total: sum of an array over the PEs in rank order, on every PE (collective).
+        arrays: what the PE's device computes row by row.
     """
 
     nodes: int
-    node_ids: np.ndarray
+    node_ids: Array
     degrees: np.ndarray
     plan: Plan
     transposed: Plan
-    total: Callable[[np.ndarray], np.ndarray]
+    total: Callable[[Array], Array]
+    arrays: Arrays = field(default_factory=HostArrays)
 
     @classmethod
     def prepare(
         cls, world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int
     ) -> Neighborhood:
         """Prepare both directions of ``technique`` for up to ``width`` columns (collective)."""
-        parts = (layout.forward.local, layout.forward.remote)
-        degrees = sum(np.asarray(part.to_scipy(np.float64).sum(axis=1)).ravel() for part in parts)
         return cls(
             nodes=layout.manifest.nodes,
-            node_ids=layout.source_ids,
-            degrees=np.asarray(degrees),
+            node_ids=world.upload(layout.source_ids),
+            degrees=_row_sums(layout.forward.local) + _row_sums(layout.forward.remote),
             plan=aggregate.prepare(technique, world, layout, "forward", width, options),
             transposed=aggregate.prepare(technique, world, layout, "transpose", width, options),
-            total=world.all_reduce,
+            # One PE's sum is the total: on a GPU the all-reduce would wait for it.
+            total=world.all_reduce if world.size > 1 else lambda values: values,
+            arrays=arrays_of(world),
         )
 
     def close(self) -> None:
         """Free the plans' symmetric arrays (collective)."""
         self.plan.close()
         self.transposed.close()
+
+
+def _row_sums(csr: Csr) -> np.ndarray:
+    """float64 [rows]."""
+    if csr.weights is None:
+        return np.diff(csr.indptr).astype(np.float64)
+    return np.asarray(csr.to_scipy(np.float64).sum(axis=1)).ravel()

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from mgg.model.arrays import Arrays
 from mgg.model.module import Array, Parameter
+from mgg.model.named import Named
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
 class Adam:
-    """Weights change in place; ``first`` and ``second`` are the moments, of the weights' dtype, by name.
+    """Weights change in place; ``first`` and ``second`` are the moments, of the weights' names, dtype and device.
 
     A parameter's ``decay`` times its value is added to its gradient: the gradient of an L2 penalty decay / 2 * |w|^2,
     which is what the GCN paper means by weight decay (not AdamW's decoupled one).
     """
 
-    def __init__(self, parameters: Sequence[Parameter], weights: Mapping[str, Array], learning_rate: float) -> None:
+    def __init__(self, arrays: Arrays, parameters: Sequence[Parameter], weights: Named, learning_rate: float) -> None:
         self.learning_rate = learning_rate
-        self.decay = {parameter.name: parameter.decay for parameter in parameters}
-        self.first = {name: np.zeros_like(value) for name, value in weights.items()}
-        self.second = {name: np.zeros_like(value) for name, value in weights.items()}
+        self._arrays, self._weights = arrays, weights
+        dtype = weights.flat.dtype
+        decays = {parameter.name: parameter.decay for parameter in parameters}
+        decay = [np.full(int(np.prod(shape)), decays[name], dtype) for name, shape in weights.shapes.items()]
+        self._decay = arrays.upload(np.concatenate(decay))
+        self.first, self.second = (
+            Named(arrays.upload(np.zeros(len(self._decay), dtype)), weights.shapes) for _ in range(2)
+        )
 
-    def step(self, weights: Mapping[str, Array], gradients: Mapping[str, Array], number: int) -> None:
-        """Apply the ``number``-th step (from 1): every PE calls it with the same gradients and gets the same bits."""
-        for name, weight in weights.items():
-            gradient = gradients[name].astype(weight.dtype)
-            if self.decay[name]:
-                gradient += self.decay[name] * weight
-            first, second = self.first[name], self.second[name]
-            first += (1 - BETA1) * (gradient - first)
-            second += (1 - BETA2) * (gradient * gradient - second)
-            rate = self.learning_rate / (1 - BETA1**number)
-            weight[...] -= rate * first / (np.sqrt(second / (1 - BETA2**number)) + EPSILON)
+    def step(self, gradients: Array, number: int) -> None:
+        """Apply the ``number``-th step (from 1): every PE calls it with the same gradients and gets the same bits.
+
+        Args:
+            gradients: float64, one vector in the order of the weights' own.
+            number: of the step.
+        """
+        rates = (1 - BETA1, 1 - BETA2, self.learning_rate / (1 - BETA1**number), 1 - BETA2**number, EPSILON)
+        self._arrays.adam(self._weights.flat, gradients, self.first.flat, self.second.flat, self._decay, rates)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy import sparse
 
 from mgg.model.layers import Linear
 from mgg.model.module import Array, Chain, Features, Module, Parameter, Pass
@@ -42,16 +41,13 @@ class Normalized(Propagation):
     def _propagate(self, x: Array, graph: Neighborhood, transposed: bool) -> Array:
         plan = graph.transposed if transposed else graph.plan
         if self._scale is None:
-            self._scale = _inverse_root(graph.degrees + 1).astype(x.dtype)[:, None]
+            self._scale = graph.arrays.upload(_inverse_root(graph.degrees + 1).astype(x.dtype)[:, None])
         scaled = plan.input(self.width)
-        np.multiply(x, self._scale, out=scaled)
-        result = plan(self.width)
-        result += scaled
-        result *= self._scale
-        return result
+        graph.arrays.scale_rows(x, self._scale, scaled)
+        return graph.arrays.add_and_scale(plan(self.width), scaled, self._scale)
 
 
-def _inverse_root(degrees: Array) -> Array:
+def _inverse_root(degrees: np.ndarray) -> np.ndarray:
     positive = degrees > 0
     return np.where(positive, 1 / np.sqrt(np.where(positive, degrees, 1)), 0)
 
@@ -70,19 +66,15 @@ class SumWithSelf(Propagation):
         if run.training:
             self._own = own
         run.graph.plan.input(self.width)[...] = own
-        result = run.graph.plan(self.width)
-        result += (1 + run.weights[self.name]) * own
-        return result
+        return run.arrays.add_multiple(run.graph.plan(self.width), run.weights[self.name], own)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """d epsilon = sum of G * X; dX = (1 + epsilon) G + A^T G."""
-        run.gradients[self.name] = np.einsum("ij,ij->", gradient, self._own, dtype=np.float64).reshape(1)
+        run.gradients[self.name] = run.arrays.inner(gradient, self._own)
         if not inputs:
             return None
         run.graph.transposed.input(self.width)[...] = gradient
-        result = run.graph.transposed(self.width)
-        result += (1 + run.weights[self.name]) * gradient
-        return result
+        return run.arrays.add_multiple(run.graph.transposed(self.width), run.weights[self.name], gradient)
 
 
 def narrow(linear: Linear, propagation: Callable[[int], Propagation]) -> Chain:
@@ -94,4 +86,4 @@ def narrow(linear: Linear, propagation: Callable[[int], Propagation]) -> Chain:
 
 def dense(x: Features) -> Array:
     """``x`` as a dense array."""
-    return x.toarray() if sparse.issparse(x) else x
+    return x.toarray() if hasattr(x, "toarray") else x

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from mgg.config import nearest
+from mgg.errors import InputError
 from mgg.files import Kind, replace_folder
+from mgg.report import knobs
 from mgg.report.collect import collect
 from mgg.report.columns import TABLES
+from mgg.report.comparisons import compare
+from mgg.report.experiments import experiment
 from mgg.report.page import render
 from mgg.report.tables import compute, to_arrow
 
@@ -22,7 +28,13 @@ PAGE = "index.html"
 KIND = Kind("machines.parquet", (PAGE, *(f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet"))))
 
 
-def build(paths: Sequence[Path], out: Path, title: str) -> None:
+def build(
+    paths: Sequence[Path],
+    out: Path,
+    title: str,
+    figures: Sequence[str] = (),
+    notes: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Write the report of ``paths`` into the folder ``out``, which replaces an earlier report.
 
     Args:
@@ -31,15 +43,24 @@ def build(paths: Sequence[Path], out: Path, title: str) -> None:
         out: the folder; gets ``index.html``, which needs nothing beside it and no network, and for each table of
             docs/report.md a CSV and a Parquet file.
         title: heading of the page.
+        figures: names of ``experiments.EXPERIMENTS``: figures and tables of papers to set beside these records.
+        notes: by figure a remark that is shown below it.
 
     Raises:
-        InputError: no records, an unreadable or altered record (names file and line), two different results of one
-            measurement (names both files), or ``out`` is something else than a report.
+        InputError: an unknown figure, a note on a figure that is not shown, no records, an unreadable or altered
+            record (names file and line), two different results of one measurement (names both files), or ``out`` is
+            something else than a report.
         MachineError: the disk is full or fails. After any error the old report is as it was.
     """
+    for name in figures:
+        experiment(name)
+    if unused := [name for name in notes if name not in figures]:
+        raise InputError(f"note on {unused[0]!r}: this figure is not shown; {nearest(unused[0], figures)}")
     rows = compute(collect(paths))
+    rows["figures"] = compare(list(dict.fromkeys(figures)), rows["aggregate"], rows["training"])
+    rows["knobs"] = knobs.compute(rows["aggregate"])
     tables = {name: to_arrow(name, rows[name]) for name in TABLES}
-    page = render(rows, title)
+    page = render(rows, title, [(name, notes.get(name, "")) for name in dict.fromkeys(figures)])
     with replace_folder(out, KIND) as folder:
         _write(folder, page, tables)
 

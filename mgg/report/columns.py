@@ -31,6 +31,7 @@ _GRAPH = [
     Column("graph_hash", "text", "", "hash of the graph's shards: equal hashes, equal graphs"),
 ]
 _BACKEND = Column("backend", "text", "", "what carried the PEs: simulated (threads), mpi (processes), nvshmem (GPUs)")
+_DEVICE = Column("device", "text", "", "what computed: GPUs, CPU ranks (mpi) or CPU threads (simulated)")
 _SCHEME = Column("scheme", "text", "", "partition scheme")
 _DIRECTION = Column("direction", "text", "", "forward: A B; transpose: A^T B")
 _DTYPE = Column("dtype", "text", "", "type of the embeddings")
@@ -45,7 +46,7 @@ _TECHNIQUE = [
 _OVERSUBSCRIBED = Column(
     "oversubscribed", "yes/no", "", "more PEs than cores (or GPUs, where there are any): not a measure of scaling"
 )
-_SETTING = [_MACHINE, *_GRAPH, _BACKEND, _SCHEME, _DIRECTION, _DTYPE]
+_SETTING = [_MACHINE, *_GRAPH, _DEVICE, _SCHEME, _DIRECTION, _DTYPE]
 _MODEL = [
     Column("model", "text", "", "model"),
     Column("model_label", "text", "", "model as the page calls it, with the settings that tell it from its namesakes"),
@@ -115,14 +116,17 @@ TABLES: dict[str, list[Column]] = {
     ],
     "aggregate": [
         *_SETTING,
+        _BACKEND,
         _DIM,
         _PES,
         *_TECHNIQUE,
+        Column("defaults", "text", "", "options that the technique has by default, JSON with sorted keys"),
         Column("warmup", "integer", "", "products before the timed ones"),
         Column("iterations", "integer", "", "timed products"),
         Column("q1", "number", "seconds", "first quartile of the time of one product, slowest PE"),
         Column("median", "number", "seconds", "median of the same"),
         Column("q3", "number", "seconds", "third quartile of the same"),
+        Column("compute", "number", "seconds", "median of the same with the transfers left out; empty: not measured"),
         Column("fastest", "yes/no", "", "smallest median of its comparison; no where nothing was compared"),
         Column("close", "yes/no", "", "not the fastest, but its quartiles overlap those of the fastest"),
         Column("speedup", "number", "", "best 1-PE median of any technique, same setting and D, over this median"),
@@ -150,10 +154,51 @@ TABLES: dict[str, list[Column]] = {
         Column("close", "yes/no", "", "the quartiles of the two overlap: too close to call"),
         _OVERSUBSCRIBED,
     ],
+    "figures": [
+        Column("figure", "text", "", "figure or table of a paper (mgg/report/experiments.py)"),
+        *_SETTING,
+        Column("model", "text", "", "model of a training run, whose epochs are compared; empty: one product"),
+        Column("dim", "integer", "columns", "D, embedding columns; empty for a training run"),
+        _PES,
+        Column("subject", "text", "", "what the paper proposes, or compares others with"),
+        Column("rival", "text", "", "what is compared with it"),
+        Column("options", "text", "", "options of the subject's technique, JSON with sorted keys"),
+        Column("subject_median", "number", "seconds", "median time of the subject"),
+        Column("rival_median", "number", "seconds", "median time of the rival"),
+        Column("ratio", "number", "", "the rival's time over the subject's"),
+        Column("paper", "number", "", "the same in the paper, often an average over other graphs; empty: no number"),
+        Column("verdict", "text", "", "whether the slower one is the paper's, or it is too close to call"),
+        _OVERSUBSCRIBED,
+    ],
+    "knobs": [
+        *_SETTING,
+        _DIM,
+        _PES,
+        Column("technique", "text", "", "aggregation technique"),
+        Column("options", "text", "", "its other options, JSON with sorted keys"),
+        Column("settings", "integer", "", "settings of ps, dist and wpb that were measured"),
+        Column("default", "number", "seconds", "median with the default knobs; empty: not measured"),
+        Column("default_ps", "integer", "", "default arcs of a neighbor partition; empty: the records do not say"),
+        Column("default_dist", "integer", "", "default interleaving distance; the same"),
+        Column("default_wpb", "integer", "", "default warps a block; the same"),
+        Column(
+            "start", "number", "seconds", "median with 1, 1, 1, where the paper's search begins; empty: not measured"
+        ),
+        Column("best", "number", "seconds", "smallest median"),
+        Column("best_ps", "integer", "", "its arcs of a neighbor partition"),
+        Column("best_dist", "integer", "", "its interleaving distance"),
+        Column("best_wpb", "integer", "", "its warps a block"),
+        Column("search", "number", "seconds", "median where the paper's search would end; empty: 1, 1, 1 is missing"),
+        Column("search_ps", "integer", "", "its arcs of a neighbor partition"),
+        Column("search_dist", "integer", "", "its interleaving distance"),
+        Column("search_wpb", "integer", "", "its warps a block"),
+        Column("search_steps", "integer", "", "settings that the search would have measured"),
+        _OVERSUBSCRIBED,
+    ],
     "checks": [
         _MACHINE,
         *_GRAPH,
-        _BACKEND,
+        _DEVICE,
         _DTYPE,
         _LABEL,
         Column("passed", "integer", "", "timings whose result was within the tolerance"),
@@ -166,6 +211,7 @@ TABLES: dict[str, list[Column]] = {
         Column("run", "integer", "", "number of the run in this report; table epochs refers to it"),
         _MACHINE,
         *_GRAPH,
+        _DEVICE,
         _BACKEND,
         _DTYPE,
         *_MODEL,
@@ -190,7 +236,7 @@ TABLES: dict[str, list[Column]] = {
     "accuracy": [
         _MACHINE,
         *_GRAPH,
-        _BACKEND,
+        _DEVICE,
         _DTYPE,
         Column("model_label", "text", "", "model as the page calls it"),
         _LABEL,
@@ -226,6 +272,8 @@ ABOUT = {
     "halos": "one row a pair of PEs of a partition of at most 128 PEs",
     "aggregate": "one row a timed product: time, speedup, bytes, check",
     "fastest": "one row a comparison: techniques that differ in nothing else",
+    "figures": "one row a comparison of a paper's figure, where figures were asked for",
+    "knobs": "one row a sweep of ps, dist and wpb: best, default, and the end of the paper's search",
     "checks": "one row a technique and graph: results against a float64 product",
     "training": "one row a training run",
     "accuracy": "one row a group of training runs that differ in the seed alone",

@@ -14,7 +14,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from mgg.report.numbers import bytes_unit, count, number, time_unit, within
 from mgg.report.svg import INK, SERIES, SHADE, draw
@@ -131,6 +131,46 @@ def volumes(rows: Rows, styles: Styles, key: str, where: str) -> str:
     ]
     alt = f"Bar chart: bytes on the wire of one aggregation, {where}. Least: {'; '.join(told)}."
     return _bars(groups, f"bytes on the wire, one aggregation ({unit.name})", key=key, alt=alt)
+
+
+def ratios(rows: Rows, names: Mapping[tuple[str, str], str], key: str, subject: str, rival: str) -> str:
+    """The rival's time over the subject's beside the paper's; ``rows`` of table figures with a name, ``case``."""
+    groups = []
+    for (dataset, code), found in group(rows, "dataset", "graph_hash").items():
+        bars = []
+        for row in found:
+            bars.append(_Bar(_shorten(row["case"], _LONGEST), row["ratio"], number(row["ratio"]), SERIES[0]))
+            if row["paper"]:
+                bars.append(_Bar("in the paper", row["paper"], number(row["paper"])))
+        groups.append(_Group(names[dataset, code], bars))
+    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in groups for bar in each.bars]
+    alt = f"Bar chart: time of {rival} over that of {subject}. {'; '.join(told)}."
+    return _bars(groups, f"{_shorten(rival, 24)} / {_shorten(subject, 24)}, time", key=key, alt=alt)
+
+
+def lines(series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str, where: str) -> str:
+    """Times in seconds over a knob whose values double, a line a name."""
+    unit = time_unit([time for points in series.values() for _, time in points])
+
+    def plot(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for index, (name, points) in enumerate(series.items()):
+            values = [(x, time / unit.size) for x, time in points]
+            axes.plot(*zip(*values, strict=True), color=SERIES[index % len(SERIES)], label=name, **_line(index))
+        axes.set_xscale("log", base=2)
+        _ticks(axes.xaxis, sorted({float(x) for points in series.values() for x, _ in points}))
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel(axis)
+        axes.set_ylabel(f"time of one aggregation ({unit.name})")
+        figure.legend(loc="outside lower center", ncols=2)
+
+    at, best = min(
+        ((f"{name}, {x}", time) for name, points in series.items() for x, time in points), key=lambda p: p[1]
+    )
+    alt = f"Line chart: time of one aggregation over {axis}, {where}. Least: {within(best, unit)} {unit.name} ({at})."
+    return draw(plot, key=key, alt=alt, height=2.5 + 0.18 * math.ceil(len(series) / 2))
 
 
 def _bars(groups: Sequence[_Group], axis: str, *, key: str, alt: str) -> str:

@@ -27,6 +27,8 @@ def compared(tables: Tables) -> list[str]:
     rows = tables["aggregate"]
     if rows:
         techniques = sorted({row["label"] for row in rows})
+        if len(techniques) > 12:
+            techniques = sorted({row["technique"] for row in rows})
         graphs = listing(sorted({row["dataset"] for row in rows}))
         widths = listing([str(d) for d in sorted({row["dim"] for row in rows})])
         sentences.append(
@@ -73,12 +75,19 @@ def cautions(tables: Tables) -> list[str]:
             f"Runs with {listing([str(pes) for pes in beyond])} PEs had more PEs than the {cores}: the "
             "PEs took turns, so their times and speedups say nothing about scaling. Bytes, errors and accuracy hold."
         )
-    if any(row["backend"] == "simulated" for row in rows):
+    on_gpus = {row["graph_hash"] for row in rows if row["device"] == "GPUs"}
+    mixed = sorted({row["pes"] for row in rows if row["device"] != "GPUs" and row["graph_hash"] in on_gpus})
+    if mixed:
+        found.append(
+            f"Some runs computed on GPUs, but those with {listing([str(pes) for pes in mixed])} PEs on CPU cores (more "
+            "PEs than the host has GPUs, or another backend). They are never compared with those on GPUs."
+        )
+    if any(row["device"] == "CPU threads" for row in rows):
         found.append(
             "Backend “simulated” runs the PEs as threads of one process that share its memory: right for results and "
             "bytes, but its times are not those of a cluster."
         )
-    if any(row["backend"] in ("simulated", "mpi") for row in rows):
+    if any(row["device"] != "GPUs" for row in rows):
         found.append(
             "These PEs were CPU ranks or threads. Quartiles are of one run: on cores that other work shares, a second "
             "run of the same job can differ by more. Do not call a winner from one run."

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from mgg.report import figures, findings, quality
+from mgg.report import figures, findings, knobs, papers, quality
 from mgg.report.columns import ABOUT, TABLES
 from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.tables import SETTING, Row, Rows, graph_names, group, shared
 
 
-def render(tables: dict[str, Rows], title: str) -> str:
-    """HTML of the whole report; every text from the records is escaped."""
+def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str, str]] = ()) -> str:
+    """HTML of the whole report; every text from the records is escaped.
+
+    ``experiments``: names of the papers' figures to show, each with a remark or "".
+    """
     folder = Path(__file__).parent
     environment = Environment(
         loader=FileSystemLoader(folder),
@@ -26,25 +29,27 @@ def render(tables: dict[str, Rows], title: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    everything, tables = tables, tables | {"aggregate": knobs.telling(tables["aggregate"])}
     labels = [row["label"] for row in tables["aggregate"]]
     styles = figures.Styles(labels)
     return environment.get_template("page.html.j2").render(
         title=title,
-        compared=findings.compared(tables),
-        findings=findings.findings(tables),
+        compared=findings.compared(everything),
+        findings=[*papers.outcomes(everything, experiments), *findings.findings(tables)],
         cautions=findings.cautions(tables),
         fastest=_fastest(tables),
         machines=_machines(tables["machines"]),
         graphs=_graphs(tables),
         partitions=_partitions(tables),
         quality=quality.section(tables),
+        papers=papers.sections(everything, experiments),
         where="What ran where" if tables["machines"] else "Graphs",
         sections=_sections(tables, styles),
         checks=_checks(tables),
         training=_training(tables),
         has_timings=bool(tables["aggregate"]),
         has_runs=bool(tables["training"]),
-        files=[(name, ABOUT[name], f"{len(tables[name]):,}") for name in TABLES],
+        files=[(name, ABOUT[name], f"{len(everything[name]):,}") for name in TABLES],
     )
 
 
@@ -80,10 +85,7 @@ def _pes_headings(rows: Rows) -> list[str]:
 def _setting(row: Row) -> str:
     """The conditions of a comparison in words."""
     product = "forward product A B" if row["direction"] == "forward" else "transposed product A^T B"
-    return (
-        f"machine {row['machine']}, backend {row['backend']}, {product}, {row['dtype']}, "
-        f"partition scheme {row['scheme']}"
-    )
+    return f"machine {row['machine']}, {row['device']}, {product}, {row['dtype']}, partition scheme {row['scheme']}"
 
 
 def _fastest(tables: dict[str, Rows]) -> Grid | None:
@@ -286,11 +288,14 @@ def _bytes_part(rows: Rows, styles: figures.Styles, key: str, name: str, where: 
 def _checks(tables: dict[str, Rows]) -> Grid | None:
     names = graph_names(tables["graphs"])
     groups = []
-    several = len(group(tables["checks"], "machine", "backend", "dtype")) > 1
-    for key, found in group(tables["checks"], "dataset", "graph_hash").items():
+    several = len(group(tables["checks"], "machine", "device", "dtype")) > 1
+    # Of swept techniques the settings that the page shows elsewhere, and every one that failed.
+    labels = {row["label"] for row in tables["aggregate"]}
+    rows = [row for row in tables["checks"] if row["label"] in labels or row["failed"]]
+    for key, found in group(rows, "dataset", "graph_hash").items():
         lines = []
         for row in found:
-            where = f" ({row['machine']}, {row['backend']}, {row['dtype']})" if several else ""
+            where = f" ({row['machine']}, {row['device']}, {row['dtype']})" if several else ""
             verdict = "FAILED" if row["failed"] else "passed" if row["passed"] else "not checked"
             cells = [
                 Cell(f"{row['error']:.1e}" if row["error"] is not None else ABSENT),
@@ -330,12 +335,12 @@ def _accuracy_grid(rows: Rows, name: str) -> Grid:
     unit = time_unit([row["epoch"] for row in rows])
     volume = bytes_unit([row["bytes_wire"] for row in rows])
     columns[-2:] = [f"time an epoch ({unit.name})", f"bytes an epoch ({volume.name})"]
-    several = len(group(rows, "machine", "backend", "dtype")) > 1
+    several = len(group(rows, "machine", "device", "dtype")) > 1
     groups = []
     for (model,), found in group(rows, "model_label").items():
         lines = []
         for row in found:
-            where = f" ({row['machine']}, {row['backend']}, {row['dtype']})" if several else ""
+            where = f" ({row['machine']}, {row['device']}, {row['dtype']})" if several else ""
             spread = f" ± {100 * row['test_deviation']:.1f}" if row["test_deviation"] is not None else ""
             cells = [
                 str(row["pes"]) + (f" (more than {shared([row])})" if shared([row]) else ""),
@@ -355,7 +360,7 @@ def _accuracy_grid(rows: Rows, name: str) -> Grid:
 
 def _curve_runs(runs: Rows) -> dict[str, Rows]:
     """Runs by curve: one for each technique and number of PEs; where that is too many, one for each technique."""
-    varying = [column for column in ("backend", "dtype", "machine") if len({run[column] for run in runs}) > 1]
+    varying = [column for column in ("device", "dtype", "machine") if len({run[column] for run in runs}) > 1]
     fine: dict[str, Rows] = {}
     for (label, pes, *rest), found in group(runs, "label", "pes", *varying).items():
         fine[", ".join([label, count(pes, "PE"), *rest])] = found

@@ -18,12 +18,12 @@ Row = dict[str, Any]
 Rows = list[Row]
 
 #: Columns that say under which conditions products were timed: only rows that share them are compared.
-SETTING = ("machine", "dataset", "graph_hash", "backend", "scheme", "direction", "dtype")
+SETTING = ("machine", "dataset", "graph_hash", "device", "scheme", "direction", "dtype")
 COMPARISON = (*SETTING, "dim", "pes")
 
 
 def compute(collection: Collection) -> dict[str, Rows]:
-    """Rows of every table of ``columns.TABLES``, sorted; a table without records has no rows."""
+    """Rows of every table of ``columns.TABLES`` but figures and knobs, sorted; without records there are no rows."""
     aggregate = _aggregate(collection.timings)
     training = [_training(number, run) for number, run in enumerate(collection.runs, 1)]
     return {
@@ -175,6 +175,13 @@ def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
     return _once(rows, "halos")
 
 
+def _device(record: Common) -> str:
+    """What computed. PEs that are threads with a GPU each (unified memory) compare with ranks that have one each."""
+    if record.machine.gpus or record.backend == "nvshmem":
+        return "GPUs"
+    return "CPU ranks" if record.backend == "mpi" else "CPU threads"
+
+
 def _oversubscribed(record: Common) -> bool:
     return record.pes > (len(record.machine.gpus) or record.machine.cores)
 
@@ -184,20 +191,20 @@ def shared(rows: Iterable[Row]) -> str:
     beyond = [row for row in rows if row["oversubscribed"]]
     if not beyond:
         return ""
-    return "GPUs" if all(row["backend"] == "nvshmem" for row in beyond) else "cores"
+    return "GPUs" if all(row["device"] == "GPUs" for row in beyond) else "cores"
 
 
 def _aggregate(timings: Iterable[Timing]) -> Rows:
     rows = [_timing(timing) for timing in timings]
     baseline = {
         key: min(row["median"] for row in found)
-        for key, found in group(_sound(row for row in rows if row["pes"] == 1), *SETTING, "dim").items()
+        for key, found in group(sound(row for row in rows if row["pes"] == 1), *SETTING, "dim").items()
     }
     for row in rows:
         one = baseline.get(tuple(row[column] for column in (*SETTING, "dim")))
         row["speedup"] = one / row["median"] if one else None
         row["efficiency"] = row["speedup"] / row["pes"] if one else None
-    for found in group(_sound(rows), *COMPARISON).values():
+    for found in group(sound(rows), *COMPARISON).values():
         if len(found) > 1:
             best = min(row["median"] for row in found)
             reach = max(row["q3"] for row in found if row["median"] == best)
@@ -207,7 +214,7 @@ def _aggregate(timings: Iterable[Timing]) -> Rows:
     return _sorted(rows, "aggregate")
 
 
-def _sound(rows: Iterable[Row]) -> Rows:
+def sound(rows: Iterable[Row]) -> Rows:
     """A wrong result wins nothing and is no baseline, however fast it was."""
     return [row for row in rows if row["check"] != "failed"]
 
@@ -217,8 +224,10 @@ def _timing(timing: Timing) -> Row:
     return {
         **record.model_dump(include={column.name for column in TABLES["aggregate"]}),
         "machine": timing.machine,
+        "device": _device(record),
         "label": timing.label,
         "options": canonical(record.options),
+        "defaults": canonical(record.defaults),
         "iterations": len(record.seconds),
         "fastest": False,
         "close": False,
@@ -245,7 +254,7 @@ def _check(record: AggregateRecord) -> str:
 
 def _fastest(aggregate: Rows) -> Rows:
     rows = []
-    for found in group(_sound(aggregate), *COMPARISON).values():
+    for found in group(sound(aggregate), *COMPARISON).values():
         if len(found) < 2:
             continue
         first, second, *_ = sorted(found, key=lambda row: (row["median"], row["label"]))
@@ -257,7 +266,7 @@ def _fastest(aggregate: Rows) -> Rows:
 
 
 def _checks(aggregate: Rows) -> Rows:
-    columns = ("machine", "dataset", "graph_hash", "backend", "dtype", "label")
+    columns = ("machine", "dataset", "graph_hash", "device", "dtype", "label")
     rows = []
     for key, found in group(aggregate, *columns).items():
         count = Counter(row["check"] for row in found)
@@ -283,6 +292,7 @@ def _training(number: int, run: Run) -> Row:
         "run": number,
         **record.model_dump(include={column.name for column in TABLES["training"]}),
         "machine": run.machine,
+        "device": _device(record),
         "model_label": run.model_label,
         "label": run.label,
         "settings": canonical(record.settings),
@@ -292,7 +302,7 @@ def _training(number: int, run: Run) -> Row:
 
 
 def _accuracy(training: Rows) -> Rows:
-    columns = ("machine", "dataset", "graph_hash", "backend", "dtype", "model_label", "label", "pes")
+    columns = ("machine", "dataset", "graph_hash", "device", "dtype", "model_label", "label", "pes")
     rows = []
     for key, found in group(training, *columns).items():
         test = _values(found, "test_accuracy")

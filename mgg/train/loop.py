@@ -119,8 +119,8 @@ class _Run:
         if checkpoint is not None:
             # Copies: PEs that are threads must not share what each of them changes.
             self.history = checkpoint.history.model_copy(deep=True)
-            for name, mine in self._groups().items():
-                mine.update({key: array.copy() for key, array in checkpoint.groups.get(name, {}).items()})
+            self.trainer.restore({"state": {}} | checkpoint.groups)
+            self.best = {name: array.copy() for name, array in checkpoint.groups["best"].items()}
 
     def _open(self, resume: bool) -> Checkpoint | None:
         if self.out is None or self.checkpoints is None:
@@ -136,17 +136,6 @@ class _Run:
                 f"{self.checkpoints.folder}: has {done} epochs already, more than the {self.epochs} asked for"
             )
         return checkpoint
-
-    def _groups(self) -> dict[str, dict[str, Array]]:
-        """Everything that the next epoch depends on, and the best weights so far."""
-        trainer = self.trainer
-        return {
-            "weights": trainer.weights,
-            "state": trainer.state,
-            "first": trainer.adam.first,
-            "second": trainer.adam.second,
-            "best": self.best,
-        }
 
     def train(self, stop: threading.Event, progress: bool) -> None:
         """Train the epochs that are left; raises StoppedError when asked to stop before the last (collective)."""
@@ -188,8 +177,7 @@ class _Run:
         history.bytes_wire = bytes_wire
         if self._improves(scores):
             history.best_epoch, history.best_loss = epoch, scores.validation_loss
-            current = {**self.trainer.weights, **self.trainer.state}
-            self.best.update({name: array.copy() for name, array in current.items()})
+            self.best = self.trainer.model_arrays()
 
     def _improves(self, scores: Scores) -> bool:
         history = self.history
@@ -213,7 +201,7 @@ class _Run:
     def _write_checkpoint(self) -> Path | None:
         if self.checkpoints is None:
             return None
-        return self.checkpoints.save(Checkpoint(self.history, self._groups()))
+        return self.checkpoints.save(Checkpoint(self.history, self.trainer.save() | {"best": self.best}))
 
     def predict(self, layout: PeLayout) -> pa.Table | None:
         """What the best weights say, on rank 0, if it is to be written (collective)."""

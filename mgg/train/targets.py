@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mgg.backend.api import World, together
+from mgg.backend.api import Array, World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
 
@@ -15,10 +15,10 @@ SPLITS = {"train": 1, "validation": 2, "test": 3}
 
 @dataclass(frozen=True)
 class Targets:
-    """Labels int32 [rows] of this PE; per split: its rows here (int64) and its size over all PEs."""
+    """On the device labels int32 [rows] of this PE and per split its rows here (int64); its size over all PEs."""
 
-    labels: np.ndarray
-    rows: dict[str, np.ndarray]
+    labels: Array
+    rows: dict[str, Array]
     counts: dict[str, int]
 
     @classmethod
@@ -37,7 +37,8 @@ class Targets:
         sizes = world.all_reduce(np.array([*map(len, rows.values()), *unlabeled], np.int64))
         counts = dict(zip(SPLITS, sizes.tolist(), strict=False))
         together(world, lambda: _check_sizes(name, counts, sizes[len(SPLITS) :]))
-        return cls(labels, rows, counts)
+        on_device = {split: world.upload(chosen) for split, chosen in rows.items()}
+        return cls(world.upload(labels), on_device, counts)
 
 
 def _require(layout: PeLayout) -> None:

@@ -12,9 +12,9 @@ from mgg.backend.api import World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
 from mgg.model import Array, Features, ModelSettings, Pass, build, settings_of
-from mgg.model.features import SPARSE_BELOW, prepare_features
+from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
 from mgg.model.init import initial_weights
-from mgg.model.loss import correct, cross_entropy, cross_entropy_gradient
+from mgg.model.named import Named, joined
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import Adam
 from mgg.train.targets import Targets
@@ -34,8 +34,8 @@ class Trainer:
     """Replicated weights and optimizer, this PE's rows of the graph and of the features.
 
     Attributes:
-        weights: float32 arrays by name, the same on every PE.
-        state: running statistics of batch normalization by name, float64, the same on every PE.
+        weights: float32 arrays by name on the PE's device, the same on every PE.
+        state: running statistics of batch normalization by name, float64, on the device and the same on every PE.
         adam: the optimizer.
         settings: the hyperparameters, with those that were left to the data filled in.
     """
@@ -57,9 +57,11 @@ class Trainer:
         self._chain = together(world, lambda: build(model, settings, layout.manifest.features, layout.manifest.classes))
         self._x, self.settings = self._features(layout, settings)
         self._graph = Neighborhood.prepare(world, layout, technique, options, self._chain.width)
-        self.weights = initial_weights(self._chain.parameters, seed)
-        self.state = {name: value.copy() for name, value in self._chain.state.items()}
-        self.adam = Adam(self._chain.parameters, self.weights, settings.learning_rate)
+        initial = joined(initial_weights(self._chain.parameters, seed))
+        weights = Named(world.upload(initial.flat), initial.shapes)
+        self.weights: dict[str, Array] = weights
+        self.state = {name: world.upload(value.copy()) for name, value in self._chain.state.items()}
+        self.adam = Adam(self._graph.arrays, self._chain.parameters, weights, settings.learning_rate)
 
     def _features(self, layout: PeLayout, settings: ModelSettings) -> tuple[Features, ModelSettings]:
         """The input, and the settings with what depends on it; all PEs decide alike."""
@@ -70,12 +72,44 @@ class Trainer:
         if settings.row_normalize is None:
             settings = settings.model_copy(update={"row_normalize": as_sparse})
         x = prepare_features(features, as_sparse=as_sparse, row_normalize=bool(settings.row_normalize))
-        return x, settings
+        return on_device(self._world, x, layout.source_ids), settings
+
+    def save(self) -> dict[str, dict[str, np.ndarray]]:
+        """Copies in host memory of all that the next step depends on: named groups of arrays by name."""
+        groups = {"weights": self.weights, "state": self.state, "first": self.adam.first, "second": self.adam.second}
+        return {group: self._downloaded(arrays) for group, arrays in groups.items()}
+
+    def model_arrays(self) -> dict[str, np.ndarray]:
+        """Copies in host memory of weights and running statistics, by name: what ``predict`` takes."""
+        return self._downloaded(self.weights) | self._downloaded(self.state)
+
+    def _downloaded(self, arrays: dict[str, Array]) -> dict[str, np.ndarray]:
+        if isinstance(arrays, Named):  # one transfer
+            arrays = Named(self._world.download(arrays.flat), arrays.shapes)
+            return {name: array.copy() for name, array in arrays.items()}
+        return {name: self._world.download(array).copy() for name, array in arrays.items()}
+
+    def restore(self, groups: dict[str, dict[str, np.ndarray]]) -> None:
+        """Go on from what ``save`` returned; it is copied."""
+        for group, arrays in (("weights", self.weights), ("first", self.adam.first), ("second", self.adam.second)):
+            for name, value in arrays.items():
+                value[...] = self._world.upload(groups[group][name])
+        for name in self.state:
+            self.state[name] = self._world.upload(groups["state"][name].copy())
 
     def loss_and_gradients(self, epoch: int) -> tuple[float, dict[str, Array]]:
-        """Mean training loss over all PEs, and its gradients by name (float64), with the dropout of ``epoch``.
+        """Mean training loss over all PEs with ``epoch``'s dropout, and its gradients by name, float64 on the host.
 
-        The running statistics in ``state`` move on. All sums over PEs go through one all-reduce in float64.
+        The running statistics in ``state`` move on.
+        """
+        loss, gradients = self._loss_and_gradients(epoch)
+        return loss, Named(gradients, {name: weight.shape for name, weight in self.weights.items()})
+
+    def _loss_and_gradients(self, epoch: int) -> tuple[float, np.ndarray]:
+        """The gradients as one vector, in the order of the weights.
+
+        All sums over PEs go through one all-reduce in float64 on the hosts, which have to see the loss anyway: this is
+        where a step waits for the device, and the only place unless modules sum over PEs themselves.
         """
         run = Pass(self._graph, self.weights, self.state, training=True, epoch=epoch, seed=self._seed)
         labels, chosen = self._targets.labels, self._targets.rows["train"]
@@ -83,17 +117,11 @@ class Trainer:
         # A diverging model overflows: the caller reports that once, with its epoch, instead of NumPy many times.
         with np.errstate(over="ignore", invalid="ignore"):
             logits = self._chain.forward(self._x, run)
-            loss = cross_entropy(logits, labels, chosen) / count
-            self._chain.backward(cross_entropy_gradient(logits, labels, chosen, count), run, inputs=False)
-        return self._total(loss, run.gradients)
-
-    def _total(self, loss: float, gradients: dict[str, Array]) -> tuple[float, dict[str, Array]]:
-        parts = [np.array([loss]), *(gradients[name].ravel() for name in self.weights)]
-        total = self._world.all_reduce(np.concatenate(parts))
-        ends = np.cumsum([part.size for part in parts])
-        arrays = np.split(total, ends[:-1])[1:]
-        shaped = zip(self.weights.items(), arrays, strict=True)
-        return float(total[0]), {name: array.reshape(weight.shape) for (name, weight), array in shaped}
+            loss, gradient = run.arrays.loss_and_gradient(logits, labels, chosen, count)
+            self._chain.backward(gradient, run, inputs=False)
+            mine = run.arrays.joined([loss, *(run.gradients[name] for name in self.weights)])
+        total = self._world.all_reduce(self._world.download(mine))
+        return float(total[0]), total[1:]
 
     def step(self, epoch: int) -> float:
         """One training step, the ``epoch``-th (from 1); returns the mean training loss before it.
@@ -101,34 +129,36 @@ class Trainer:
         Raises:
             InputError: the loss is not finite; the weights stay as they were.
         """
-        loss, gradients = self.loss_and_gradients(epoch)
+        loss, gradients = self._loss_and_gradients(epoch)
         if not math.isfinite(loss):
             message = f"epoch {epoch}: the training loss is {loss}: lower the setting learning_rate"
             raise InputError(message).on_every_pe()
-        self.adam.step(self.weights, gradients, epoch)
+        self.adam.step(self._world.upload(gradients), epoch)
         return loss
 
     def evaluate(self) -> Scores:
         """Score the weights without dropout (collective)."""
-        targets = self._targets
+        targets, arrays = self._targets, self._graph.arrays
         with np.errstate(over="ignore", invalid="ignore"):
             logits = self._chain.forward(self._x, Pass(self._graph, self.weights, self.state))
-            loss = cross_entropy(logits, targets.labels, targets.rows["validation"])
-        hits = [correct(logits, targets.labels, chosen) for chosen in targets.rows.values()]
-        total = self._world.all_reduce(np.array([loss, *hits], np.float64))
+            loss = arrays.cross_entropy(logits, targets.labels, targets.rows["validation"])
+        hits = [arrays.correct(logits, targets.labels, chosen) for chosen in targets.rows.values()]
+        total = self._world.all_reduce(self._world.download(arrays.joined([loss, *hits])))
         shares = [float(hit) / count for hit, count in zip(total[1:], targets.counts.values(), strict=True)]
         return Scores(float(total[0]) / targets.counts["validation"], *shares)
 
-    def predict(self, arrays: dict[str, Array]) -> Array:
+    def predict(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
         """The most likely class of each of this PE's rows, int64 [rows], without dropout (collective).
 
         Args:
-            arrays: weights and running statistics by name; of equally likely classes the first is taken.
+            arrays: weights and running statistics by name, in host memory; of equally likely classes the first is
+                taken.
         """
-        weights, state = ({name: arrays[name] for name in mine} for mine in (self.weights, self.state))
+        upload = self._world.upload
+        weights, state = ({name: upload(arrays[name]) for name in mine} for mine in (self.weights, self.state))
         with np.errstate(over="ignore", invalid="ignore"):
             logits = self._chain.forward(self._x, Pass(self._graph, weights, state))
-        return np.argmax(logits, axis=1)
+        return self._world.download(self._graph.arrays.classes(logits))
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""
@@ -156,7 +186,7 @@ def loss_and_gradients(
         world, layout, model=model, technique=technique, options=options or {}, settings=resolved, seed=seed
     )
     if weights is not None:
-        trainer.weights = {name: weights[name].copy() for name in trainer.weights}
+        trainer.weights = {name: world.upload(weights[name].copy()) for name in trainer.weights}
     result = trainer.loss_and_gradients(epoch)
     trainer.close()
     return result

@@ -11,7 +11,16 @@ from mgg import layout
 from mgg.aggregate import prepare
 from mgg.backend import simulated
 
-SIDE = {"broadcast": "V_CG", "mgg": "V_FR", "cola": "V_FC", "halo": "V_FC"}
+SIDE = {
+    "broadcast": "V_CG",
+    "broadcast_pipelined": "V_CG",
+    "ring": "V_CG",
+    "mgg": "V_FR",
+    "mgg_uvm": "V_FR",
+    "zero_copy": "V_FR",
+    "cola": "V_FC",
+    "halo": "V_FC",
+}
 
 
 def formulas(csr, pes, dim, direction):

@@ -8,6 +8,7 @@ from support.strict import StrictArray, StrictWorld
 from support.world_program import program
 
 from mgg import layout
+from mgg.aggregate import techniques
 from mgg.aggregate.measure import measure
 from mgg.backend import simulated
 
@@ -29,7 +30,7 @@ def test_device_arrays_give_the_bits_of_host_arrays(tmp_path, name, pes):
         assert all(np.array_equal(expected[key], found[key]) for key in expected)
 
 
-@pytest.mark.parametrize("technique", ["broadcast", "cola", "halo", "mgg"])
+@pytest.mark.parametrize("technique", [name for name, plan in techniques().items() if not plan.single_pe])
 def test_measuring_keeps_them_apart_too(tmp_path, technique):
     folder = make_layout(tmp_path, random_csr(200, 2_000, weighted=True), 3)
     arguments = {"dims": [3, 16], "direction": "transpose", "options": {}, "warmup": 1, "iterations": 2, "check": True}

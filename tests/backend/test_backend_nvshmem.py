@@ -55,9 +55,37 @@ def test_products_and_bytes_are_those_of_the_simulated_backend(tmp_path, pes):
         expected = simulated.run(pes, lambda world: products(world, folder, DIMS, moved=moved[world.rank]))  # noqa: B023
         for pe in range(pes):
             found = dict(np.load(tmp_path / f"{number}-{pe}.npz"))
-            assert found.keys() == expected[pe].keys()
+            # Unified memory is one process's: with several ranks mgg_uvm runs in threads.
+            wanted = {key for key in expected[pe] if pes == 1 or not key.startswith("mgg_uvm ")}
+            assert found.keys() == wanted
             assert all(np.array_equal(found[key], expected[pe][key]) for key in found)
-            assert json.loads((tmp_path / f"{number}-{pe}.json").read_text()) == moved[pe]
+            assert json.loads((tmp_path / f"{number}-{pe}.json").read_text()) == {key: moved[pe][key] for key in wanted}
+
+
+def test_replicas_and_bytes_are_those_of_the_simulated_backend(tmp_path):
+    """Four PEs, two teams of two each way: the technique that takes all of NCCL's collectives."""
+    only = ["broadcast:2", "ring", "broadcast_pipelined"]
+    folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
+    code = (
+        "import json, sys\nimport numpy as np\nfrom pathlib import Path\nfrom mgg.backend import nvshmem\n"
+        "from support.spmm_program import products\n"
+        f"out, folder = Path({str(tmp_path)!r}), Path({str(folder)!r})\n"
+        "def program(world):\n"
+        "    moved = {}\n"
+        f"    found = products(world, folder, [3, 41], only={only}, moved=moved)\n"
+        "    np.savez(out / f'{world.rank}.npz', **found)\n"
+        "    (out / f'{world.rank}.json').write_text(json.dumps(moved))\n"
+        "nvshmem.run(lambda: 4, program)\n"
+    )
+    done = mpiexec(4, [FAKE, "-c", code])
+    assert done.returncode == 0, done.stderr
+    moved = [{} for _ in range(4)]
+    expected = simulated.run(4, lambda world: products(world, folder, [3, 41], only=only, moved=moved[world.rank]))
+    for pe in range(4):
+        found = dict(np.load(tmp_path / f"{pe}.npz"))
+        assert len(found) == 12 and found.keys() == expected[pe].keys()
+        assert all(np.array_equal(found[key], expected[pe][key]) for key in found)
+        assert json.loads((tmp_path / f"{pe}.json").read_text()) == moved[pe]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +97,14 @@ def test_products_and_bytes_are_those_of_the_simulated_backend(tmp_path, pes):
         ({"FAKE_GPUS": "1"}, "2 PEs and 1 GPUs: a PE needs a GPU of its own"),
         ({"FAKE_P2P": "0"}, "cannot address GPU"),
         ({"FAKE_FREE": "3000000"}, "needs 4000000 more bytes of GPU memory on each PE and 3000000 are left"),
-        ({"FAKE_HEAP": "3000000"}, "set NVSHMEM_SYMMETRIC_SIZE to 4000016 or more"),
+        (
+            {"FAKE_HEAP": "3000000", "NVSHMEM_DISABLE_CUDA_VMM": "1"},
+            "set NVSHMEM_SYMMETRIC_SIZE to 4000016 or more (now NVSHMEM's default)",
+        ),
+        (
+            {"FAKE_HEAP": "3000000", "NVSHMEM_MAX_MEMORY_PER_GPU": "3M"},
+            "set NVSHMEM_MAX_MEMORY_PER_GPU to 4000016 or more (now 3M)",
+        ),
     ],
 )
 def test_what_is_missing_is_one_line_on_every_pe(environment, said):
@@ -105,6 +140,63 @@ def test_a_blocked_host_does_not_keep_the_job():
     done = fails(code, 2, FAKE_PATIENCE="0.3")
     assert done.returncode == 6
     assert "mgg: PE 0: PE 0: waited 0.5 s for a signal from PE 1" in done.stderr
+
+
+FULL = "full = lambda: world.upload(__import__('numpy').ones((4, 2), 'float32'))"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("world.broadcast(full(), 2)", "PE 1 did not reach the broadcast of PE 2 within 0.5 s"),
+        ("world.shift(full(), full(), 1)", "PE 1 did not reach a shift within 0.5 s"),
+        ("pair.broadcast(full(), 0)", "PE 0: waited 0.5 s for the broadcast of PE 0 in the team of PEs 0, 1"),
+    ],
+)
+def test_a_pe_that_stays_away_from_nccl_is_named(call, said):
+    code = (
+        f"{FULL}; pair = world.team([2] if world.rank == 2 else [0, 1]); world.broadcast(full(), 0);"
+        f" time.sleep(3 * (world.rank == 1)); {call}; world.download(full())"
+    )
+    done = fails(code, 3, FAKE_PATIENCE="0.3")
+    assert f"PeError False {said};" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_pe_that_stays_away_from_the_start_of_nccl_is_named():
+    done = fails(f"{FULL}; time.sleep(3 * (world.rank == 1)); world.broadcast(full(), 0)", 3)
+    assert done.stdout.count("PeError False PE 1 did not reach a barrier within 0.5 s;") == 2, done.stdout
+
+
+def test_a_host_that_nccl_blocks_does_not_keep_the_job():
+    code = (
+        "from mgg.backend import nvshmem as n; n._GRACE = 0.1; from cupy.cuda import nccl;"
+        f" nccl.NcclCommunicator = lambda *_: time.sleep(60); {FULL}; world.broadcast(full(), 0)"
+    )
+    done = fails(code, 2)
+    assert done.returncode == 6
+    assert "waited 0.5 s for NCCL to start on PEs 0, 1" in done.stderr
+
+
+def test_errors_of_nccl_are_one_line():
+    done = fails(f"{FULL}; world.broadcast(full(), 1)", 2, FAKE_NCCL_ERROR="1")
+    for pe in (0, 1):
+        assert f"PeError False PE {pe}: the broadcast of PE 1 failed: NCCL_ERROR_REMOTE_ERROR" in done.stdout
+    assert "found float64 of shape (4,)" in mpiexec(2, [FAKE, "-c", WRONG]).stdout
+
+
+WRONG = (
+    "import numpy as np\nfrom mgg.backend import nvshmem\n"
+    "def program(world):\n    try:\n        world.broadcast(world.upload(np.ones(4)), 0)\n"
+    "    except ValueError as error:\n        print(error, flush=True)\n"
+    "nvshmem.run(lambda: 2, program)\n"
+)
+
+
+def test_without_nccl_one_pe_needs_none_and_two_are_told():
+    code = f"{FULL}; world.broadcast(full(), 0); world.shift(full(), full(), 1); print('done', flush=True)"
+    assert "done" in fails(code, 1, FAKE_NCCL="0").stdout
+    said = "MachineError True NCCL is missing: pip install nvidia-nccl-cu13;"
+    assert fails(code, 2, FAKE_NCCL="0").stdout.count(said) == 2
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")

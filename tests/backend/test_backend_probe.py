@@ -19,5 +19,28 @@ def test_a_single_gpu_and_no_matrix_have_no_links():
 
 def test_the_report_says_what_gpus_need():
     report = probe.report()
-    assert {"backend nvshmem", "GPUs", "nvcc", "kernel cache"} <= report.keys()
+    assert {"backend nvshmem", "NCCL", "GPUs", "nvcc", "kernel cache"} <= report.keys()
+    assert "missing" in report["NCCL"] or report["NCCL"].startswith("works: NCCL 2.")
     assert report["backend nvshmem"].startswith(("missing: ", "works: "))
+
+
+def test_the_kernel_cache_and_its_cubins_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert probe.report()["kernel cache"] == f"{tmp_path}/mgg/kernels, 0 cubins"
+    (tmp_path / "mgg" / "kernels").mkdir(parents=True)
+    (tmp_path / "mgg" / "kernels" / "rows-sm_90-0.cubin").touch()
+    assert probe.report()["kernel cache"].endswith(", 1 cubins")
+
+
+def test_what_kernels_with_nvshmem_need_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("NVSHMEM_HOME", str(tmp_path))
+    (tmp_path / "include" / "non_abi").mkdir(parents=True)
+    (tmp_path / "include" / "nvshmem.h").touch()
+    versions = "".join(
+        f"#define NVSHMEM_VENDOR_{part}_VERSION {number}\n"
+        for part, number in zip(("MAJOR", "MINOR", "PATCH"), (3, 4, 5), strict=True)
+    )
+    (tmp_path / "include" / "non_abi" / "nvshmem_version.h").write_text(versions)
+    assert probe.report()["NVSHMEM for kernels"] == f"{tmp_path}, 3.4.5"
+    monkeypatch.setattr(probe.kernels, "nvshmem_folder", lambda: None)
+    assert "NVSHMEM_HOME" in probe.report()["NVSHMEM for kernels"]

@@ -76,6 +76,42 @@ def test_a_pe_that_stays_away_is_named_and_does_not_hang_the_others():
     never.set()
 
 
+def test_a_pe_that_stays_away_from_its_team_is_named():
+    def stalls(world):
+        team = world.team([world.rank, 3 - world.rank][:: 1 if world.rank < 2 else -1])
+        if world.rank:
+            time.sleep(1)  # the other pair, too, which would wait for all in the end
+        team.broadcast(np.zeros(2, np.float32), team.pes[0])
+
+    with pytest.raises(PeError, match=r"^PE 3 did not reach a barrier within 0\.2 s"):
+        simulated.run(4, stalls, timeout=0.2)
+
+
+def test_a_failing_pe_ends_those_that_wait_in_teams():
+    def fails(world):
+        team = world.team([0, 1] if world.rank < 2 else [2])
+        if world.rank == 2:
+            raise InputError("broken")
+        if world.rank == 0:
+            team.broadcast(np.zeros(2, np.float32), 0)
+        world.barrier()
+
+    started = time.monotonic()
+    with pytest.raises(InputError, match="broken"):
+        simulated.run(3, fails)
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("teams", [[[0], [0, 1], [2]], [[0, 1], [1, 0], [2]], [[1], [1], [2]]])
+def test_teams_that_do_not_agree_are_refused_everywhere(teams):
+    def act(world):
+        with pytest.raises(ValueError, match=r"PE [01] gave the team"):
+            world.team(teams[world.rank])
+        return "refused"
+
+    assert simulated.run(3, act) == ["refused"] * 3
+
+
 def test_a_missing_signal_is_a_time_out():
     with pytest.raises(PeError, match="PE 1"):
         simulated.run(2, lambda world: world.wait_signal(1) if world.rank == 0 else time.sleep(1), timeout=0.3)
@@ -92,6 +128,30 @@ def test_mpi_waits_are_bounded():
     )
     done = mpiexec(2, ["-c", code])
     assert "PE 0: waited 0.5 s for a signal from PE 1" in done.stdout
+    assert done.returncode == 6
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("world.shift(values, values.copy(), 1)", "PE 0: waited 0.5 s for a shift from PE 1"),
+        ("team.broadcast(values, 1)", "PE 0: waited 0.5 s for the broadcast of PE 1 to PEs 0, 1"),
+        ("team.all_gather(values, np.zeros((2, 4), 'f'))", "PE 0: waited 0.5 s for the all-gather of PEs 0, 1"),
+        ("team.reduce_scatter(values.reshape(2, 2), values[:2])", "waited 0.5 s for the reduce-scatter of PEs 0, 1"),
+        ("world.exchange([0, 0])", "PE 1 did not reach a barrier within 0.5 s"),
+    ],
+)
+def test_mpi_waits_of_collectives_are_bounded(call, said):
+    code = (
+        "from mpi4py import MPI\nimport numpy as np\nfrom mgg.backend.mpi import MpiWorld\n"
+        "from mgg.errors import PeError\nimport sys, time\n"
+        "world = MpiWorld(MPI.COMM_WORLD, timeout=0.5)\nvalues = np.zeros(4, 'f')\nteam = world.team([0, 1])\n"
+        "if world.rank == 1:\n    time.sleep(2)\n    MPI.COMM_WORLD.Abort(6)\n"
+        f"try:\n    {call}\nexcept PeError as error:\n    print(error, flush=True)\n    time.sleep(5)\n"
+    )
+    done = mpiexec(2, ["-c", code])
+    assert said in done.stdout, done.stdout + done.stderr
     assert done.returncode == 6
 
 

@@ -63,6 +63,25 @@ def test_from_graph_to_report(made, tmp_path):
     assert "Mine" in (tmp_path / "report" / "index.html").read_text()
 
 
+def test_variants_are_timed_in_one_job(made, tmp_path):
+    done = mgg(
+        "aggregate", made / "layout2", "--technique", "local,mgg,halo", "--dim", 4, "--set", "mgg.wpb=2",
+        "--variant", "mgg:ps=2,4:dist=1", "--variant", "mgg:interleave=false", "--iterations", 1, "--out", "r.jsonl",
+        cwd=tmp_path,
+    )  # fmt: skip
+    records = record.read_lines(tmp_path / "r.jsonl", record.AggregateRecord)
+    shown = [(r.technique, r.options.get("ps"), r.options.get("dist"), r.options.get("interleave")) for r in records]
+    usual = records[2].defaults
+    assert shown == [
+        ("mgg", 2, 1, True),
+        ("mgg", 4, 1, True),
+        ("mgg", usual["ps"], usual["dist"], False),
+        ("halo", None, None, None),
+    ]
+    assert {r.options["wpb"] for r in records[:3]} == {2}
+    assert "mgg: not measured: local, D = 4: technique local: runs on one PE" in done.stderr
+
+
 def test_json_is_one_object_on_standard_output(made, tmp_path):
     commands = [
         ["doctor"],
@@ -122,6 +141,20 @@ MISTAKES = {
     ),
     "no layout there": (["train", "nowhere", "--model", "gcn", "--out", "x"], "nowhere"),
     "unknown technique": (["aggregate", "{made}/layout2", "--technique", "cula", "--dim", "4", "--out", "x"], "cola"),
+    "a variant of nothing": (
+        ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--variant", "mgg:ps=2", "--out", "x"],
+        "is not among those named",
+    ),
+    "a variant out of range": (
+        ["aggregate", "{made}/layout2", "--technique", "mgg", "--dim", "4", "--variant", "mgg:ps=64", "--out", "x"],
+        "option ps",
+    ),
+    "nothing that can run": (
+        ["aggregate", "{made}/layout2", "--technique", "local", "--dim", "4", "--out", "x"],
+        "runs on one PE",
+    ),
+    "an unknown figure": (["report", "x", "--figure", "mgg_fig12", "--out", "y"], "did you mean"),
+    "a note without its figure": (["report", "x", "--note", "mgg_fig11=why", "--out", "y"], "this figure is not shown"),
     "zero columns": (["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4,0", "--out", "x"], "4,0"),
     "unknown option of a technique": (
         ["aggregate", "{made}/layout2", "--technique", "mgg", "--dim", "4", "--set", "wbp=2", "--out", "x"], "wpb",

@@ -1,7 +1,9 @@
 """Tests that need GPUs: without them, or with too few, they are skipped and say why."""
 
 import pytest
-from support.gpus import GPUS
+from support.gpus import GPUS, architecture
+
+from mgg.kernel import compile as build
 
 
 def pytest_collection_modifyitems(items):
@@ -10,3 +12,10 @@ def pytest_collection_modifyitems(items):
         needed = max(needed, getattr(getattr(item, "callspec", None), "params", {}).get("pes", 1))
         if "gpu" in item.keywords and needed > GPUS:
             item.add_marker(pytest.mark.skip(reason=f"needs {needed} GPUs and CuPy, found {GPUS}"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels():
+    """Every kernel is in the cache before the first test: no time limit of a test counts compilation."""
+    if GPUS:
+        assert build.main(["--arch", architecture()]) == 0

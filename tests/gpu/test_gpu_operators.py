@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.graphs import awkward_graphs, matrix, random_csr, relative_error
 
+from mgg.errors import InputError
 from mgg.graph.csr import Csr
 from mgg.kernel.schedule import remote_sources
 from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
@@ -199,6 +200,23 @@ def test_mgg(operators, name, dim, options):
     )  # fmt: skip
     loose = TOLERANCE * max(1.0, int(np.diff(csr.indptr).max(initial=1)) / 1000)
     assert relative_error(out.get(), matrix(csr), b) <= loose
+
+
+def test_a_block_that_takes_too_much_shared_memory_is_refused(monkeypatch):
+    from mgg.kernel.cuda import CudaOperators
+
+    operators = CudaOperators()
+    monkeypatch.setattr(operators, "_shared_memory", 40_000)
+    pieces, ids = on_device(neighbor_partitions(np.array([0, 1]), 32)), cp.zeros(1, cp.int32)
+    b, out, none = cp.ones((1, 128), cp.float32), cp.empty((1, 128), cp.float32), cp.zeros(1, cp.uint64)
+
+    def launch(wpb: int) -> None:
+        operators.mgg(pieces, ids, None, pieces[:0], none[:0], None, b, none, out, ps=32, dist=1, wpb=wpb)
+
+    with pytest.raises(InputError, match=r"wpb = 16, D = 128 take 81920 bytes .* this GPU has 40000: lower wpb"):
+        launch(16)
+    launch(4)
+    assert bool((out == 1).all())
 
 
 def test_the_tuning_follows_columns_and_mean_row():

@@ -1,6 +1,7 @@
 """Every technique on GPUs: products against float64, bytes against the counters of the simulated backend."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -8,55 +9,94 @@ import pytest
 from support.graphs import awkward_graphs, make_layout, random_csr
 from support.products import simulated_bytes, worst, wrong_bytes
 from support.ranks import mpiexec
-from support.spmm_program import DIMS
+from support.spmm_program import VARIANTS
 
-from mgg.aggregate import techniques
+from mgg.aggregate import technique, techniques
+from mgg.graph.csr import Csr, from_arcs
 from mgg.record import AggregateRecord, read_lines
 
 PROGRAM = Path(__file__).parents[1] / "support" / "spmm_program.py"
-GRAPHS = awkward_graphs()
 
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("pes", [1, 2, 4])
-def test_products_and_bytes(tmp_path, pes):
-    folders = [make_layout(tmp_path / str(number), csr, pes) for number, csr in enumerate(GRAPHS.values())]
-    done = mpiexec(pes, [str(PROGRAM), "nvshmem", str(tmp_path), *map(str, folders)])
+def hub_csr(nodes: int = 30_000) -> Csr:
+    """Weighted; two rows hold nearly every node, and one column is in nearly every row."""
+    rng = np.random.default_rng(6)
+    rows = [np.full(nodes, 5), np.full(nodes, nodes - 1), np.arange(nodes), rng.integers(0, nodes, nodes)]
+    columns = [np.arange(nodes), np.arange(nodes), np.full(nodes, 7), rng.integers(0, nodes, nodes)]
+    weights = rng.standard_normal(4 * nodes).astype(np.float32)
+    return from_arcs(np.concatenate(rows), np.concatenate(columns), n=nodes, weights=weights)
+
+
+GRAPHS = awkward_graphs() | {"rows and a column of 30,000 arcs": hub_csr()}
+
+
+def labels(pes: int, threads: bool) -> set[str]:
+    """Techniques and variants that must have run on so many PEs; derived from their classes alone."""
+
+    def runs(label: str) -> bool:
+        name, options = VARIANTS.get(label, (label, {}))
+        if pes > 1 and (technique(name).single_pe or (technique(name).one_process and not threads)):
+            return False
+        if pes % options.get("replication", 1) ** 2:
+            return False
+        return not threads or options.get("primitive", "direct") == "direct"
+
+    return {label for label in [*techniques(), *VARIANTS] if runs(label)}
+
+
+def check_products(tmp_path: Path, backend: str, pes: int, ranks: int, graphs: Iterable[str]) -> None:
+    wanted = labels(pes, threads=backend != "nvshmem")
+    folders = {name: make_layout(tmp_path / str(number), GRAPHS[name], pes) for number, name in enumerate(graphs)}
+    done = mpiexec(ranks, [str(PROGRAM), backend, str(tmp_path), "--variants", *map(str, folders.values())])
     assert done.returncode == 0, done.stderr
-    for number, (name, csr) in enumerate(GRAPHS.items()):
+    for number, (name, folder) in enumerate(folders.items()):
         parts = [dict(np.load(tmp_path / f"{number}-{pe}.npz")) for pe in range(pes)]
-        assert len(parts[0]) == len(techniques()) * 2 * len(DIMS)
-        assert worst(csr, parts) <= (1e-6,), name
+        assert {key.split(" ")[0] for key in parts[0]} == wanted
+        assert worst(GRAPHS[name], parts) <= (1e-6,), name
         found = [json.loads((tmp_path / f"{number}-{pe}.json").read_text()) for pe in range(pes)]
-        assert not wrong_bytes(simulated_bytes(folders[number], pes), found), name
+        assert not wrong_bytes(simulated_bytes(folder, pes, wanted), found), name
 
 
-@pytest.mark.parametrize("pes", [1, 2, 4])
+@pytest.mark.parametrize("pes", [1, 2, 3, 4])
+def test_products_and_bytes(tmp_path, pes):
+    check_products(tmp_path, "nvshmem", pes, pes, GRAPHS)
+
+
+@pytest.mark.parametrize("threads", [3])
+def test_products_and_bytes_of_threads(tmp_path, threads):
+    """A GPU a thread; on hosts with fewer GPUs several PEs share one (test_gpu_threads.py: all share one)."""
+    some = ["weighted", "no arcs", "row of 10,000 arcs", "more PEs than nodes"]
+    check_products(tmp_path, f"threads:{threads}", threads, 1, some)
+
+
+@pytest.mark.parametrize("pes", [2, 4])
 def test_deterministic_techniques_give_the_same_bits(tmp_path, pes):
     folder = make_layout(tmp_path, random_csr(500, 10_000, weighted=True), pes)
-    runs = []
-    for number in (1, 2):
-        out = tmp_path / f"run-{number}"
-        out.mkdir()
-        done = mpiexec(pes, [str(PROGRAM), "nvshmem", str(out), str(folder)])
-        assert done.returncode == 0, done.stderr
-        runs.append([dict(np.load(out / f"0-{pe}.npz")) for pe in range(pes)])
+    done = mpiexec(pes, [str(PROGRAM), "nvshmem", str(tmp_path), str(folder), str(folder)])
+    assert done.returncode == 0, done.stderr
     steady = [name for name, plan in techniques().items() if plan.deterministic]
-    for first, second in zip(*runs, strict=True):
+    for pe in range(pes):
+        first, second = (dict(np.load(tmp_path / f"{number}-{pe}.npz")) for number in (0, 1))
         keys = [key for key in first if key.split(" ")[0] in steady]
         assert keys and all(np.array_equal(first[key], second[key]) for key in keys)
 
 
-@pytest.mark.parametrize("pes", [1, 2, 4])
+@pytest.mark.parametrize("pes", [1, 4])
 def test_the_command_records_gpus_and_seconds(tmp_path, pes):
+    """All techniques in one command: those of one process run there, too."""
     folder = make_layout(tmp_path, random_csr(2_000, 30_000), pes)
+    names = [name for name, plan in techniques().items() if pes == 1 or not plan.single_pe]
     out = tmp_path / "records.jsonl"
-    arguments = ["aggregate", str(folder), "--technique", "halo,cola", "--dim", "16,41", "--backend", "nvshmem"]
+    arguments = ["aggregate", str(folder), "--technique", ",".join(names), "--dim", "16,41", "--backend", "nvshmem"]
     done = mpiexec(pes, ["-m", "mgg.cli", *arguments, "--iterations", "3", "--out", str(out)])
     assert done.returncode == 0, done.stderr
     records = read_lines(out, AggregateRecord)
-    assert len(records) == 4
+    assert sorted((record.technique, record.dim) for record in records) == [
+        (name, dim) for name in names for dim in (16, 41)
+    ]
     for record in records:
-        assert record.backend == "nvshmem" and len(record.machine.gpus) == pes
+        in_threads = pes > 1 and technique(record.technique).one_process
+        assert record.backend == ("simulated" if in_threads else "nvshmem") and len(record.machine.gpus) == pes
         assert 0 < record.error <= 1e-6 and min(record.seconds) > 0

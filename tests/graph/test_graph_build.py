@@ -114,6 +114,8 @@ def test_symmetrize_adds_reverse_arcs(tmp_path, monkeypatch):
         ("planted", {"scale": float("nan")}, "scale must be above 0"),
         ("planted", {"scale": float("inf")}, "scale must be above 0"),
         ("planted", {"seed": -1}, "seed must not be negative"),
+        ("reddit-like", {"features": 5}, "features and classes are given together"),
+        ("planted", {"features": 5, "classes": 3}, "has features and classes of its own"),
     ],
 )
 def test_what_cannot_be_generated(tmp_path, name, options, message):

@@ -223,6 +223,20 @@ def test_planted_communities(tmp_path):
     assert np.bincount(graph.splits(0, 2000)).tolist() == [0, 200, 500, 1300]
 
 
+def test_random_features_and_labels_for_a_graph_without(tmp_path):
+    plain = generate("reddit-like", tmp_path / "plain", scale=0.005)
+    manifest = generate("reddit-like", tmp_path / "noise", scale=0.005, features=5, classes=3)
+    assert (plain.features, manifest.features, manifest.classes, manifest.arcs) == (0, 5, 3, plain.arcs)
+    graph = Graph.open(tmp_path / "noise")
+    n = manifest.nodes
+    features, labels, splits = graph.features(0, n), graph.labels(0, n), graph.splits(0, n)
+    assert abs(features.mean()) < 0.1 and 0.9 < features.std() < 1.1
+    assert set(labels) == {0, 1, 2} and np.bincount(labels).min() > n / 4
+    assert np.bincount(splits).tolist() == [0, n // 2, 3 * n // 4 - n // 2, n - 3 * n // 4]
+    again = generate("reddit-like", tmp_path / "again", scale=0.005, features=5, classes=3)
+    assert again == manifest
+
+
 def test_planted_shuffle_renames_the_same_graph(tmp_path):
     plain, mixed = (generators()["planted"].make(0.1, 3, shuffle) for shuffle in (False, True))
     assert not np.array_equal(plain.labels, mixed.labels)

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mgg.model.arrays import HostArrays
 from mgg.model.init import initial_weights
 from mgg.model.module import Parameter
+from mgg.model.named import joined
 from mgg.model.optimizer import Adam
 
 
@@ -29,10 +31,10 @@ def test_adam(seed, steps, rate, decay):
     start = {"a": rng.normal(size=(3, 4)), "b": rng.normal(size=5)}
     gradients = {name: rng.normal(size=(steps, *value.shape)) for name, value in start.items()}
     for dtype, tolerance in ((np.float64, 1e-10), (np.float32, 1e-4)):
-        weights = {name: value.astype(dtype) for name, value in start.items()}
-        adam = Adam(parameters, weights, rate)
+        weights = joined({name: value.astype(dtype) for name, value in start.items()})
+        adam = Adam(HostArrays(), parameters, weights, rate)
         for step in range(steps):
-            adam.step(weights, {name: value[step] for name, value in gradients.items()}, step + 1)
+            adam.step(np.concatenate([value[step].ravel() for value in gradients.values()]), step + 1)
         for parameter in parameters:
             name = parameter.name
             expected = reference(start[name], gradients[name], rate, parameter.decay)
@@ -42,8 +44,8 @@ def test_adam(seed, steps, rate, decay):
 
 def test_decay_acts_on_its_parameter_alone():
     parameters = [Parameter("a", (2,), "ones", 0.5), Parameter("b", (2,), "ones")]
-    weights = initial_weights(parameters, 0)
-    Adam(parameters, weights, 0.01).step(weights, {"a": np.zeros(2), "b": np.zeros(2)}, 1)
+    weights = joined(initial_weights(parameters, 0))
+    Adam(HostArrays(), parameters, weights, 0.01).step(np.zeros(4), 1)
     assert (weights["a"] < 1).all()
     assert (weights["b"] == 1).all()
 

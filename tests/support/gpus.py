@@ -22,4 +22,18 @@ def count() -> int:
         return 0
 
 
+def memory() -> int:
+    """Bytes of memory of the first GPU."""
+    import cupy
+
+    return int(cupy.cuda.runtime.getDeviceProperties(0)["totalGlobalMem"])
+
+
+def architecture() -> str:
+    """Of the first GPU, for example sm_90."""
+    import cupy
+
+    return f"sm_{cupy.cuda.Device(0).compute_capability}"
+
+
 GPUS = count()

@@ -58,15 +58,25 @@ def matrix(csr: Csr) -> sparse.csr_matrix:
     return csr.to_scipy(np.float64)
 
 
-def relative_error(product: np.ndarray, a: sparse.csr_matrix, b: np.ndarray) -> float:
-    """max |C - C*| / (|A| |B|); where |A| |B| is 0, C must be 0."""
+def expected_product(a: sparse.csr_matrix, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A B and |A| |B| in float64."""
     b = b.astype(np.float64)
     # abs(a) would sum repeated arcs first, and in place: ``a`` shares its arrays with the Csr that it was made from.
     magnitude = sparse.csr_matrix((np.abs(a.data), a.indices, a.indptr), a.shape)
-    error, scale = np.abs(product - a @ b), magnitude @ np.abs(b)
+    return a @ b, magnitude @ np.abs(b)
+
+
+def scaled_error(product: np.ndarray, expected: np.ndarray, scale: np.ndarray) -> float:
+    """max |C - C*| / (|A| |B|); where |A| |B| is 0, C must be 0."""
+    error = np.abs(product - expected)
     if np.any(error[scale == 0] != 0) or not np.all(np.isfinite(error)):
         return np.inf
     return float((error[scale > 0] / scale[scale > 0]).max(initial=0.0))
+
+
+def relative_error(product: np.ndarray, a: sparse.csr_matrix, b: np.ndarray) -> float:
+    """The error of C = A B, as a share of |A| |B|."""
+    return scaled_error(product, *expected_product(a, b))
 
 
 def planted():

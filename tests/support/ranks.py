@@ -3,26 +3,96 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 
 def mpiexec(
-    ranks: int, arguments: list[str], *, timeout: float = 240, **environment: str
+    ranks: int, arguments: list[str], *, timeout: float = 240, under: Sequence[str] = (), **environment: str
 ) -> subprocess.CompletedProcess:
-    """Run ``python arguments`` on ``ranks`` MPI ranks; the mpiexec beside this Python comes first."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
-    assert launcher, "no mpiexec: pip install mpich"
-    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    """Run ``python arguments`` on ``ranks`` MPI ranks; the mpiexec beside this Python comes first.
+
+    Each rank is started by the command ``under``, where one is given: a tool that watches it.
+    """
     return subprocess.run(
-        [launcher, "-n", str(ranks), sys.executable, *arguments],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)} | environment,
+        _command(ranks, arguments, under),
+        env=_environment(environment),
         capture_output=True,
         text=True,
         timeout=timeout,
         check=False,
         stdin=subprocess.DEVNULL,
     )
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job of ranks ended.
+
+    Attributes:
+        code: exit code of mpiexec.
+        lines: what the ranks said, with the seconds from then to the end of the job.
+    """
+
+    code: int
+    lines: list[tuple[str, float]]
+
+    @property
+    def output(self) -> str:
+        """All lines."""
+        return "".join(line for line, _ in self.lines)
+
+    def find(self, pattern: str) -> tuple[str, float]:
+        """The first line with ``pattern``, and the seconds that the job lasted after it."""
+        found = [entry for entry in self.lines if re.search(pattern, entry[0])]
+        assert found, f"nobody said {pattern!r}:\n{self.output}"
+        return found[0]
+
+
+def watched(ranks: int, arguments: list[str], *, timeout: float = 90, **environment: str) -> Ended:
+    """As ``mpiexec``, for ranks that end with an error: when each line was said is noted."""
+    said: list[tuple[str, float]] = []
+    job = subprocess.Popen(
+        _command(ranks, arguments),
+        env=_environment(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+    def listen() -> None:
+        assert job.stdout is not None
+        with job.stdout:
+            said.extend((line, time.monotonic()) for line in job.stdout)
+
+    # A rank that stays keeps the pipe open: the thread is left to it.
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        code = job.wait(timeout)
+    except subprocess.TimeoutExpired:
+        job.terminate()
+        raise
+    end = time.monotonic()
+    listener.join(5)
+    return Ended(code, [(line, max(0.0, end - then)) for line, then in said])
+
+
+def _command(ranks: int, arguments: list[str], under: Sequence[str] = ()) -> list[str]:
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
+    assert launcher, "no mpiexec: pip install mpich"
+    return [launcher, "-n", str(ranks), *under, sys.executable, *arguments]
+
+
+def _environment(changes: dict[str, str]) -> dict[str, str]:
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)} | changes

@@ -1,4 +1,7 @@
-"""Products of every technique on layouts; ``python spmm_program.py BACKEND OUT LAYOUT...`` runs it on MPI ranks."""
+"""Products of every technique on layouts; ``python spmm_program.py BACKEND OUT LAYOUT...`` runs it on MPI ranks.
+
+With ``--variants`` the variants of options follow, too. BACKEND may be ``threads:P``: P threads with GPUs.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,44 @@ from mgg.aggregate import prepare, techniques
 from mgg.backend import World, job_size, launch
 
 DIMS = (1, 3, 16, 41, 64, 100, 128, 602)
+#: Widths of the variants, and of graphs with more than WIDE_NODES nodes.
+FEW_DIMS = (1, 41, 128)
+WIDE_NODES = 15_000
+
+#: Label -> technique and options: every ablation and primitive of ``mgg``, and the ends of the ranges of its knobs.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mgg:warp": ("mgg", {"primitive": "warp"}),
+    "mgg:thread": ("mgg", {"primitive": "thread"}),
+    "mgg:block": ("mgg", {"primitive": "block"}),
+    "mgg:synchronous": ("mgg", {"asynchronous": False}),
+    "mgg:separate": ("mgg", {"interleave": False}),
+    "mgg:whole-rows": ("mgg", {"neighbor_partition": False}),
+    "mgg:nothing": ("mgg", {"asynchronous": False, "interleave": False, "neighbor_partition": False}),
+    "mgg:nothing-warp": (
+        "mgg",
+        {"primitive": "warp", "asynchronous": False, "interleave": False, "neighbor_partition": False},
+    ),
+    "mgg:least": ("mgg", {"ps": 1, "dist": 1, "wpb": 1}),
+    "mgg:most": ("mgg", {"ps": 32, "dist": 16, "wpb": 16}),
+    "mgg:most-block": ("mgg", {"ps": 32, "dist": 16, "wpb": 16, "primitive": "block"}),
+    "broadcast:2": ("broadcast", {"replication": 2}),
+}
 
 
 def inputs(nodes: np.ndarray, dim: int) -> np.ndarray:
     """Embeddings of global nodes, float32 [len(nodes), dim]: a fixed function of node and column."""
     return np.sin(nodes[:, None] * 12.9898 + np.arange(dim) * 78.233).astype(np.float32)
+
+
+def runnable(world: World, label: str) -> bool:
+    """Whether the technique or variant can run on this world: some take one PE, on GPUs one process or NVSHMEM."""
+    name, options = VARIANTS.get(label, (label, {}))
+    plan = techniques()[name]
+    if (plan.single_pe and world.size > 1) or world.size % options.get("replication", 1) ** 2:
+        return False
+    if plan.one_process and world.size > 1:
+        return not world.gpu or world.name == "simulated"
+    return options.get("primitive", "direct") == "direct" or not world.gpu or world.shmem
 
 
 def products(
@@ -32,16 +68,20 @@ def products(
 ) -> dict[str, np.ndarray]:
     """This PE's rows of every technique, direction and width, by ``"technique direction dim"``.
 
-    The bytes of embeddings that each product moved go into ``moved``, by the same keys.
+    ``only`` chooses among techniques and variants, whose labels are keys of VARIANTS; what cannot run is left out. The
+    bytes of embeddings that each product moved go into ``moved``, by the same keys.
     """
     part = layout.load(folder, world.rank)
     found = {}
-    for technique in only or techniques():
+    for label in only or techniques():
+        if not runnable(world, label):
+            continue
+        technique, chosen = VARIANTS.get(label, (label, (options or {}).get(label)))
         for direction in ("forward", "transpose"):
-            plan = prepare(technique, world, part, direction, max(dims), (options or {}).get(technique))
+            plan = prepare(technique, world, part, direction, max(dims), chosen)
             for dim in dims:
                 plan.input(dim)[:] = world.upload(inputs(part.node_ids, dim))
-                key, before = f"{technique} {direction} {dim}", world.counters.embeddings()
+                key, before = f"{label} {direction} {dim}", world.counters.embeddings()
                 found[key] = world.download(plan(dim))
                 if moved is not None:
                     moved[key] = world.counters.embeddings() - before
@@ -49,15 +89,29 @@ def products(
     return found
 
 
-def _main(backend: str, out: Path, folders: list[Path]) -> None:
+def all_products(world: World, folder: Path, variants: bool, moved: dict[str, int]) -> dict[str, np.ndarray]:
+    """The products of all techniques, and of all variants where they are asked for."""
+    wide = layout.load(folder, world.rank).nodes <= WIDE_NODES
+    found = products(world, folder, DIMS if wide else FEW_DIMS, moved=moved)
+    return found | (products(world, folder, FEW_DIMS, only=VARIANTS, moved=moved) if variants else {})
+
+
+def _main(backend: str, out: Path, folders: list[Path], variants: bool) -> None:
     def program(world: World) -> None:
         for number, folder in enumerate(folders):
             moved: dict[str, int] = {}
-            np.savez(out / f"{number}-{world.rank}.npz", **products(world, folder, DIMS, moved=moved))
+            np.savez(out / f"{number}-{world.rank}.npz", **all_products(world, folder, variants, moved))
             (out / f"{number}-{world.rank}.json").write_text(json.dumps(moved), encoding="utf-8")
 
-    launch(backend, job_size, program)
+    name, _, threads = backend.partition(":")
+    if name == "threads":
+        from mgg.backend.threads import run
+
+        run(int(threads), program)
+    else:
+        launch(backend, job_size, program)
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], Path(sys.argv[2]), [Path(name) for name in sys.argv[3:]])
+    arguments = [text for text in sys.argv[1:] if text != "--variants"]
+    _main(arguments[0], Path(arguments[1]), [Path(name) for name in arguments[2:]], "--variants" in sys.argv)

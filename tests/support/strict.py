@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import operator
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +35,13 @@ class StrictArray:
     size = property(lambda self: self._data.size)
     nbytes = property(lambda self: self._data.nbytes)
     ndim = property(lambda self: self._data.ndim)
+    strides = property(lambda self: self._data.strides)
+    flags = property(lambda self: self._data.flags)
+    T = property(lambda self: StrictArray(self._data.T))
+
+    @property
+    def data(self) -> SimpleNamespace:
+        return SimpleNamespace(ptr=self._data.ctypes.data)
 
     def __len__(self) -> int:
         return len(self._data)
@@ -48,6 +57,9 @@ class StrictArray:
 
     def fill(self, value: float) -> None:
         self._data.fill(value)
+
+    def astype(self, dtype: Any) -> StrictArray:
+        return StrictArray(self._data.astype(dtype))
 
     def _combine(self, other: Any, how: Any) -> StrictArray:
         return StrictArray(how(self._data, other if np.isscalar(other) else unwrap(other)))
@@ -99,6 +111,22 @@ class StrictOperators:
     def spmm_columns(self, colptr: Any, rows: Any, weights: Any, b: Any, acc: Any) -> None:
         cpu.spmm_columns(*(unwrap(array) for array in (colptr, rows, weights, b, acc)))
 
+    def mgg(
+        self, local: Any, indices: Any, local_weights: Any, remote: Any, sources: Any, remote_weights: Any,
+        own: Any, peers: Any, out: Any, **_: Any,
+    ) -> None:  # fmt: skip
+        """The fused kernel, from the addresses that it gets."""
+        sources, dim = unwrap(sources), out.shape[1]
+        fetched = np.empty((len(sources), dim), np.float32)
+        for place, source in enumerate(sources.tolist()):
+            address = int(unwrap(peers)[source >> 48]) + (source & (1 << 48) - 1) * 4 * dim
+            fetched[place] = (ctypes.c_float * dim).from_address(address)
+        acc = np.zeros(out.shape)
+        parts = [[unwrap(array) for array in (part.rows, part.starts, part.stops)] for part in (local, remote)]
+        cpu.spmm_partitions(*parts[0], unwrap(indices), unwrap(local_weights), unwrap(own), acc)
+        cpu.spmm_partitions(*parts[1], np.arange(len(sources)), unwrap(remote_weights), fetched, acc)
+        cpu.finish(acc, unwrap(out))
+
     def finish(self, acc: Any, c: Any) -> None:
         if acc is not c:
             cpu.finish(unwrap(acc), unwrap(c))
@@ -106,13 +134,30 @@ class StrictOperators:
 
 def empty(shape: Any, dtype: Any = np.float64) -> StrictArray:
     """As numpy.empty, filled with what would show in a result."""
-    return StrictArray(np.full(shape, np.nan if np.dtype(dtype).kind == "f" else -1, dtype))
+    return StrictArray(np.full(shape, {"f": np.nan, "u": 7}.get(np.dtype(dtype).kind, -1), dtype))
+
+
+class StrictTeam:
+    """A team that takes device arrays alone."""
+
+    def __init__(self, team: Any):
+        self._team, self.pes = team, team.pes
+
+    def broadcast(self, values: Any, root: int) -> None:
+        self._team.broadcast(unwrap(values), root)
+
+    def all_gather(self, values: Any, out: Any) -> None:
+        self._team.all_gather(unwrap(values), unwrap(out))
+
+    def reduce_scatter(self, values: Any, out: Any) -> None:
+        self._team.reduce_scatter(unwrap(values), unwrap(out))
 
 
 class StrictWorld:
     """A simulated world that holds its data in strict arrays."""
 
     gpu = "strict"
+    shmem = True
     xp = SimpleNamespace(empty=empty)
     operators = StrictOperators()
 
@@ -121,6 +166,7 @@ class StrictWorld:
         self.name, self.rank, self.size, self.counters = world.name, world.rank, world.size, world.counters
         self.barrier, self.gather, self.close = world.barrier, world.gather, world.close
         self.signal, self.wait_signal = world.signal, world.wait_signal
+        self.aside, self.exchange = world.aside, world.exchange
 
     def upload(self, array: np.ndarray) -> StrictArray:
         if not isinstance(array, np.ndarray):
@@ -137,6 +183,16 @@ class StrictWorld:
         array = self._world.symmetric(elements)
         return SymmetricArray(self.rank, {pe: StrictArray(copy) for pe, copy in array.peers.items()}, array)
 
+    managed = symmetric
+
+    def host_symmetric(self, elements: int) -> SymmetricArray:
+        array = self._world.host_symmetric(elements)
+        peers = {pe: StrictArray(copy) for pe, copy in array.peers.items()}
+        return SymmetricArray(self.rank, peers, array, None if array.whole is None else StrictArray(array.whole))
+
+    def free_memory(self) -> None:
+        return None
+
     def free(self, array: SymmetricArray) -> None:
         array.peers = {}
         self._world.free(array.handle)
@@ -147,8 +203,14 @@ class StrictWorld:
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Any) -> None:
         self._world.put_rows(_inside(target), pe, first, unwrap(values))
 
-    def broadcast(self, values: Any, root: int, source: SymmetricArray | None = None) -> None:
+    def broadcast(self, values: Any, root: int) -> None:
         self._world.broadcast(values if isinstance(values, np.ndarray) else unwrap(values), root)
+
+    def shift(self, send: Any, receive: Any, step: int) -> None:
+        self._world.shift(unwrap(send), unwrap(receive), step)
+
+    def team(self, pes: Sequence[int]) -> StrictTeam:
+        return StrictTeam(self._world.team(pes))
 
     def all_reduce(self, values: Any) -> Any:
         if isinstance(values, np.ndarray):

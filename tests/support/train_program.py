@@ -1,18 +1,21 @@
-"""Training on the simulated backend, or on MPI ranks as ``python train_program.py KIND CALLS OUT``."""
+"""Training on the simulated backend, or on ranks as ``python train_program.py KIND CALLS OUT [BACKEND]``."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mgg import layout
-from mgg.backend import launch
+from mgg.backend import World, launch
+from mgg.errors import StoppedError
 from mgg.train import Result, loss_and_gradients, train
+from support.ranks import mpiexec
 
 
 def layouts(backend: str, folder: str | Path, pes: int) -> Callable[[int], layout.PeLayout]:
@@ -35,10 +38,10 @@ def gradients(backend: str, folder: str | Path, pes: int, **options: Any) -> lis
 
 
 def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
-    """Loss and every gradient to ``tolerance`` of the expected one's largest entry."""
+    """Loss and every gradient to ``tolerance`` of the expected one's largest entry; where all are 0, of 1."""
     assert set(found) == set(expected)
     for name, array in expected.items():
-        error = np.abs(found[name] - array).max() / np.abs(array).max()
+        error = np.abs(found[name] - array).max() / (np.abs(array).max() or 1)
         assert error <= tolerance, f"{name}: {error:.2g}"
 
 
@@ -59,19 +62,56 @@ def result_arrays(result: Result) -> dict[str, np.ndarray]:
     }
 
 
-def main(kind: str, calls: str, out: str) -> None:
+def on_ranks(
+    kind: str, ranks: int, out: Path, calls: list[dict[str, Any]], backend: str = "mpi", before: Sequence[str] = ()
+) -> list[dict[str, np.ndarray]]:
+    """The arrays of each call, by the same ranks of this program one after the other; ``before`` runs it."""
+    done = mpiexec(ranks, [*before, __file__, kind, json.dumps(calls, default=str), str(out), backend])
+    assert done.returncode == 0, done.stderr
+    found = np.load(out)
+    split = [(*key.split("/", 1), found[key]) for key in found.files]
+    return [{name: array for number, name, array in split if number == str(call)} for call in range(len(calls))]
+
+
+class Stop(threading.Event):
+    """Asks to stop when it is looked at for the ``epoch``-th time."""
+
+    def __init__(self, epoch: int):
+        super().__init__()
+        self.left = epoch
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        return self.left == 0
+
+
+def call(world: World, kind: str, folder: str, stop_at: int | None = None, **options: Any) -> dict[str, np.ndarray]:
+    """The arrays of one call: ``gradients``, or ``train``, which returns none when it is stopped."""
+    part = layout.load(folder, world.rank)
+    if kind == "gradients":
+        loss, by_name = loss_and_gradients(world, part, **options)
+        return {"loss": np.array(loss), **by_name}
+    stop = None if stop_at is None else Stop(stop_at)
+    out = Path(options.pop("out")) if "out" in options else None
+    try:
+        return result_arrays(train(world, part, stop=stop, out=out, **options))
+    except StoppedError:
+        return {}
+
+
+def main(kind: str, calls: str, out: str, backend: str = "mpi") -> None:
     """Rank 0 writes the arrays of each call of ``kind``, under the call's number, to ``out``."""
     from mpi4py import MPI
 
-    comm = MPI.COMM_WORLD
-    arrays = {}
-    for number, options in enumerate(json.loads(calls)):
-        if kind == "gradients":
-            found = gradients("mpi", pes=comm.Get_size(), **options)[0]
-        else:
-            found = result_arrays(run("mpi", pes=comm.Get_size(), **options)[0])
-        arrays |= {f"{number}/{name}": array for name, array in found.items()}
-    if comm.Get_rank() == 0:
+    def program(world: World) -> dict[str, np.ndarray]:
+        return {
+            f"{number}/{name}": array
+            for number, options in enumerate(json.loads(calls))
+            for name, array in call(world, kind, **options).items()
+        }
+
+    arrays = launch(backend, MPI.COMM_WORLD.Get_size, program)[0]
+    if MPI.COMM_WORLD.Get_rank() == 0:
         np.savez(out, **arrays)
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -34,10 +35,13 @@ class Folder:
         file.write_text(yaml.safe_dump(values), encoding="utf-8")
         return file
 
-    def command(self, *arguments: str, profile: str = "local", overlay: str | None = "tiny.yaml") -> list[str]:
-        """The snakemake command line."""
+    def command(
+        self, *arguments: str, profile: str = "local", overlay: str | Sequence[str] | None = "tiny.yaml"
+    ) -> list[str]:
+        """The snakemake command line; of several overlays the last one counts."""
         base = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--nocolor"]
-        files = ["--configfile", overlay] if overlay else []
+        overlays = [overlay] if isinstance(overlay, str) else overlay
+        files = ["--configfile", *overlays] if overlays else []
         return [*base, "--profile", str(ROOT / "profiles" / profile), *files, *arguments]
 
     def environment(self, **changes: str) -> dict[str, str]:
@@ -46,7 +50,7 @@ class Folder:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return kept | {"PATH": path} | changes
 
-    def run(self, *arguments: str, env: dict[str, str] | None = None, **options: str | None):
+    def run(self, *arguments: str, env: dict[str, str] | None = None, **options: str | Sequence[str] | None):
         """Run snakemake to its end; output and errors come together."""
         return subprocess.run(
             self.command(*arguments, **options),

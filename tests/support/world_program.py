@@ -22,6 +22,10 @@ def program(world: World) -> str:
     world.barrier()
     _puts(world, array.view(15, 4), right, left)
     _broadcast(world)
+    _shift(world)
+    _team(world)
+    _exchange(world)
+    _aside(world)
     _reduce(world)
     _time(world)
     world.free(array)
@@ -67,12 +71,70 @@ def _broadcast(world: World) -> None:
         host = np.full((7, 3), world.rank, np.float32)
         world.broadcast(host, root)
         assert (host == root).all()
-        for symmetric in (None, source):
-            values = source.local[:7] if world.rank == root else _full(world, (7, 3), world.rank)
-            world.broadcast(values, root, symmetric)
-            assert (world.download(values) == root).all()
+        nothing, values = _full(world, (0, 3), 0), source.local[:7]
+        world.broadcast(nothing, root)
+        if world.rank != root:
+            values = _full(world, (7, 3), world.rank)
+        world.broadcast(values, root)
+        assert (world.download(values) == root).all()
     world.barrier()
-    assert world.counters.bytes.get("broadcast", 0) == 3 * (world.size - 1) * 7 * 3 * 4
+    assert world.counters.bytes.get("broadcast", 0) == 2 * (world.size - 1) * 7 * 3 * 4
+
+
+def _shift(world: World) -> None:
+    """PE q sends q rows: every PE, its own included, and nothing, too."""
+    rank, size = world.rank, world.size
+    expected = 0
+    for step in (1, size - 1, size + 1, 0, -1):
+        source = (rank - step) % size
+        received = _full(world, (source, 2), np.nan)
+        world.shift(_full(world, (rank, 2), rank), received, step)
+        assert (world.download(received) == source).all()
+        expected += source * 2 * 4 if source != rank else 0
+    assert world.counters.bytes.get("shift", 0) == expected
+
+
+def _team(world: World) -> None:
+    """Even and odd PEs, the latter from the last one on; then PEs alone, then all."""
+    rank, size = world.rank, world.size
+    mates = [pe for pe in range(size) if pe % 2 == rank % 2][:: 1 if rank % 2 == 0 else -1]
+    for pes in (mates, [rank], list(range(size)), mates):
+        team, others = world.team(pes), len(pes) - 1
+        assert team.pes == tuple(pes)
+        before = dict(world.counters.bytes)
+        for root in pes:
+            values = _full(world, (3, 2), rank)
+            team.broadcast(values, root)
+            assert (world.download(values) == root).all()
+        gathered = _full(world, (len(pes), 3, 2), np.nan)
+        team.all_gather(_full(world, (3, 2), rank), gathered)
+        assert np.array_equal(world.download(gathered)[:, 1, 1], pes)
+        parts = world.upload(np.array([[[rank, pe, 1.0]] for pe in pes], np.float32))
+        total = _full(world, (1, 3), np.nan)
+        team.reduce_scatter(parts, total)
+        assert world.download(total).tolist() == [[sum(pes), rank * len(pes), len(pes)]]
+        moved = {name: count - before.get(name, 0) for name, count in world.counters.bytes.items()}
+        found = [moved.get(name, 0) for name in ("broadcast", "all_gather", "reduce_scatter")]
+        assert found == [others * 24, others * 24, others * 12]
+
+
+def _exchange(world: World) -> None:
+    received = world.exchange([(world.rank, np.full(pe, world.rank)) for pe in range(world.size)])
+    assert [sender for sender, _ in received] == list(range(world.size))
+    for sender, values in received:
+        assert len(values) == world.rank and (values == sender).all()
+
+
+def _aside(world: World) -> None:
+    """Work aside sees what came before it, and what waits for it sees that work."""
+    values = _full(world, (4, 2), world.rank)
+    for root in range(world.size):
+        with world.aside() as work:
+            world.broadcast(values, root)
+        work.wait()
+        assert (world.download(values) == root).all()
+        world.barrier()
+        values[:] = _full(world, (4, 2), world.rank)
 
 
 def _reduce(world: World) -> None:

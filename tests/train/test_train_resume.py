@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support import train_program
-from support.train_program import result_arrays, run
+from support.train_program import Stop, result_arrays, run
 
 from mgg import layout
 from mgg.backend import launch
@@ -26,18 +26,6 @@ from mgg.train.checkpoint import KEPT
 
 BASE = {"technique": "halo", "epochs": 12, "settings": {"hidden": 8}, "seed": 2}
 ALWAYS = 1e-9  # seconds between checkpoints: one after each epoch
-
-
-class Stop(threading.Event):
-    """Asks to stop when it is looked at for the ``epoch``-th time."""
-
-    def __init__(self, epoch):
-        super().__init__()
-        self.left = epoch
-
-    def is_set(self):
-        self.left -= 1
-        return self.left == 0
 
 
 def stop_at(epoch, folder, pes, **options):

@@ -78,7 +78,7 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
         ({"graph": {"datasets": {"korra": {}}}}, "graph.datasets.korra: unknown data set 'korra'; did you mean cora"),
         (
             {"graph": {"datasets": {"digits": {"scale": 0.1}}}},
-            "graph.datasets.digits: scale, seed and shuffle are options",
+            "graph.datasets.digits: scale, seed, shuffle, features and classes are options",
         ),
         ({"graph": {"datasets": {"planted": {"symmetrize": True}}}}, "graph.datasets.planted: symmetrize"),
         ({"graph": {"datasets": {"digits": {"order": "rabit"}}}}, "graph.datasets.digits: unknown order 'rabit'; did"),
@@ -91,6 +91,21 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
         ),
         ({"train": {"techniques": ["hallo"]}}, "technique 'hallo': unknown; did you mean halo"),
         ({"aggregate": {"options": {"mgg": {"px": 4}}}}, "technique mgg: option px: unknown field"),
+        (
+            {"aggregate": {"variants": {"mgg": [{"ps": [2, 99]}]}}},
+            "aggregate.variants: technique mgg: option ps: input should be less than or equal to 32, found 99",
+        ),
+        (
+            {"aggregate": {"variants": {"mgg": {"ps": 2}}}},
+            "config: aggregate.variants.mgg: input should be a valid list",
+        ),
+        ({"aggregate": {"variants": {"halo": [{"ps": []}]}}}, "config: aggregate.variants.halo.0.ps"),
+        ({"report": {"figures": ["mgg_fig10"]}}, "report.figures: figure 'mgg_fig10': unknown; did you mean mgg_fig10"),
+        ({"report": {"notes": {"fig": "x"}}}, "report.notes: figure 'fig': unknown"),
+        (
+            {"graph": {"datasets": {"reddit-like": {"features": 4}}}},
+            "graph.datasets.reddit-like: features and classes are",
+        ),
         ({"train": {"models": ["gnc"]}}, "model 'gnc' is unknown"),
         (
             {"train": {"settings": {"gcn": {"hiden": 4}}}},

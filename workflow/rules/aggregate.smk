@@ -3,11 +3,11 @@ rule aggregate:
     input:
         f"{RESULTS}/layout/{{dataset}}/p{{pes}}",
     output:
-        f"{RESULTS}/aggregate/{{dataset}}/p{{pes}}.jsonl",
+        f"{RECORDS}/aggregate/{{dataset}}/p{{pes}}.jsonl",
     log:
-        f"{RESULTS}/logs/aggregate/{{dataset}}/p{{pes}}.log",
+        f"{RECORDS}/logs/aggregate/{{dataset}}/p{{pes}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/aggregate/{{dataset}}/p{{pes}}.jsonl"
+        f"{RECORDS}/benchmarks/aggregate/{{dataset}}/p{{pes}}.jsonl"
     conda:
         "../../environment.yml"
     resources:
@@ -15,7 +15,7 @@ rule aggregate:
         runtime=60,
         tasks=ranks(SETTINGS.aggregate.backend),
         mpi=mpiexec(SETTINGS.aggregate.backend),
-        gpu=0,
+        gpu=gpus(SETTINGS.aggregate.backend),
     params:
         launcher=launcher,
         techniques=",".join(SETTINGS.aggregate.techniques),

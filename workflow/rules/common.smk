@@ -1,16 +1,19 @@
 # The checked configuration and what the rules share.
+import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from snakemake.common.configfile import load_configfile
 from snakemake.utils import validate
 
 import mgg.config
-from mgg.aggregate import parse_options, technique
+from mgg.aggregate import parse_options, technique, variants
 from mgg.errors import InputError
 from mgg.graph.datasets import catalog, find
 from mgg.graph.external import parse_size
@@ -18,6 +21,7 @@ from mgg.graph.reorder import find_order
 from mgg.graph.sources import generators
 from mgg.model import settings_of
 from mgg.partition.schemes import scheme
+from mgg.report.experiments import experiment
 
 
 def refuse(message, code=2):
@@ -50,6 +54,12 @@ def check_names(settings):
     for name, options in settings.aggregate.options.items():
         with field("aggregate.options"):
             parse_options(name, options)
+    for name, grids in settings.aggregate.variants.items():
+        with field("aggregate.variants"):
+            variants.expand(name, settings.aggregate.options.get(name, {}), grids)
+    for name in [*settings.report.figures, *settings.report.notes]:
+        with field("report.figures" if name in settings.report.figures else "report.notes"):
+            experiment(name)
     for name in [*settings.train.models, *settings.train.settings]:
         with field("train.settings" if name in settings.train.settings else "train.models"):
             settings_of(name, settings.train.settings.get(name))
@@ -61,10 +71,12 @@ def check_dataset(name, dataset):
     if name in generators():
         if dataset.symmetrize:
             raise InputError("symmetrize: generated graphs are symmetric already")
+        if (dataset.features is None) != (dataset.classes is None):
+            raise InputError("features and classes are given together or not at all")
         return
     find(name)
-    if dataset.scale is not None or dataset.seed is not None or dataset.shuffle:
-        raise InputError("scale, seed and shuffle are options of generators, and this is a data set")
+    if dataset.model_dump(include={"scale", "seed", "shuffle", "features", "classes"}, exclude_defaults=True):
+        raise InputError("scale, seed, shuffle, features and classes are options of generators; this is a data set")
 
 
 @contextmanager
@@ -122,6 +134,37 @@ def mpiexec(backend):
     return lambda wildcards: "mpiexec" if ranks(backend)(wildcards) > 1 else ""
 
 
+@cache
+def gpus_here():
+    """The GPUs of this host that jobs can use; asked once, in a process of its own, and only where there is a driver."""
+    if not workflow.is_main_process or shutil.which("nvidia-smi") is None:
+        return 0
+    told = subprocess.run(["mgg", "doctor", "--json"], capture_output=True, text=True, check=False)
+    facts = json.loads(told.stdout) if told.returncode == 0 else {}
+    usable = str(facts.get("backend nvshmem", "")).startswith("works")
+    return sum(bool(re.fullmatch(r"GPU \d+", name)) for name in facts) if usable else 0
+
+
+def on_gpus(backend, pes):
+    """Whether a job of this host runs on GPUs: `auto` takes them where there is one for each PE."""
+    return backend == "nvshmem" or (backend == "auto" and pes <= gpus_here())
+
+
+def gpus(backend):
+    """Resource function: the GPUs of a job, one a PE, or none. Profiles of clusters say it themselves."""
+    return lambda wildcards: int(wildcards.pes) if on_gpus(backend, int(wildcards.pes)) else 0
+
+
+def warn_of_mixed_devices(settings):
+    """Say which jobs `auto` leaves to CPU ranks although there are GPUs: their times are not comparable."""
+    beyond = [pes for pes in settings.partition.pes if pes > gpus_here() > 0]
+    if settings.aggregate.backend == "auto" and beyond:
+        logger.warning(
+            f"partition.pes: on this host with {gpus_here()} GPUs jobs of {', '.join(map(str, beyond))} PEs compute on"
+            " CPU cores; the report does not compare them with those on GPUs"
+        )
+
+
 def flags(**switches):
     """The command line flags that are switched on."""
     return [f"--{name.replace('_', '-')}" for name, on in switches.items() if on]
@@ -134,7 +177,9 @@ def assignments(values):
 
 def generator_options(dataset):
     """The options of mgg generate; what the config leaves open is left to its defaults."""
-    given = {"--scale": dataset.scale, "--seed": dataset.seed}
+    factor = SETTINGS.graph.scale
+    scale = dataset.scale if factor == 1 else (dataset.scale or 1.0) * factor
+    given = {"--scale": scale, "--seed": dataset.seed, "--features": dataset.features, "--classes": dataset.classes}
     words = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
     return words + flags(shuffle=dataset.shuffle)
 
@@ -147,7 +192,21 @@ def aggregate_options(section):
         if name in section.techniques
         for key, value in chosen.items()
     }
-    return flags(transpose=section.transpose, no_check=not section.check) + assignments(options)
+    sweep = [
+        word
+        for name, grids in section.variants.items()
+        if name in section.techniques
+        for grid in grids
+        for word in ("--variant", variants.spell(name, grid))
+    ]
+    switches = flags(transpose=section.transpose, no_check=not section.check, breakdown=section.breakdown)
+    return switches + assignments(options) + sweep
+
+
+def report_options(section):
+    """The options of mgg report that need not be there."""
+    figures = [word for name in section.figures for word in ("--figure", name)]
+    return figures + [word for name, text in section.notes.items() for word in ("--note", f"{name}={text}")]
 
 
 def made_by(rule_name):
@@ -164,6 +223,7 @@ def trained_datasets(settings):
     """The data sets to train on: those of the config, else all that have labels."""
     labeled = [name for name, dataset in catalog().items() if dataset.classes]
     labeled += [name for name, generator in generators().items() if generator.labels]
+    labeled += [name for name, dataset in settings.graph.datasets.items() if dataset.classes]
     chosen = settings.train.datasets
     return [name for name in settings.graph.datasets if (name in labeled if chosen is None else name in chosen)]
 
@@ -172,12 +232,15 @@ use_own_installation()
 tie_jobs_to_snakemake()
 SETTINGS = read_settings()
 RESULTS = SETTINGS.results
+# What an experiment measures stands apart; graphs, partitions and layouts are shared.
+RECORDS = f"{RESULTS}/experiments/{SETTINGS.experiment}" if SETTINGS.experiment else RESULTS
 DATASETS = SETTINGS.graph.datasets
 GENERATED = [name for name in DATASETS if name in generators()]
 ORDERED = [name for name, dataset in DATASETS.items() if dataset.order != "natural"]
 # What a job of stage graph asks a cluster for: its budget, and room for what the budget does not see.
 GRAPH_MB = parse_size(SETTINGS.graph.memory) * 5 // 4 // 2**20
 TRAINED = trained_datasets(SETTINGS)
+warn_of_mixed_devices(SETTINGS)
 
 
 wildcard_constraints:

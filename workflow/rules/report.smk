@@ -6,12 +6,12 @@ rule report:
             pes=PARTITIONED,
         ),
         aggregate=expand(
-            f"{RESULTS}/aggregate/{{dataset}}/p{{pes}}.jsonl",
+            f"{RECORDS}/aggregate/{{dataset}}/p{{pes}}.jsonl",
             dataset=DATASETS,
             pes=SETTINGS.partition.pes,
         ),
         train=expand(
-            f"{RESULTS}/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}",
+            f"{RECORDS}/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}",
             dataset=TRAINED,
             model=SETTINGS.train.models,
             technique=SETTINGS.train.techniques,
@@ -20,14 +20,14 @@ rule report:
         ),
     output:
         page=report(
-            f"{RESULTS}/report/index.html",
+            f"{RECORDS}/report/index.html",
             caption="../report/report.rst",
             category="report",
         ),
     log:
-        f"{RESULTS}/logs/report.log",
+        f"{RECORDS}/logs/report.log",
     benchmark:
-        f"{RESULTS}/benchmarks/report.jsonl"
+        f"{RECORDS}/benchmarks/report.jsonl"
     conda:
         "../../environment.yml"
     resources:
@@ -36,5 +36,6 @@ rule report:
     params:
         folder=lambda wildcards, output: Path(output.page).parent,
         title=SETTINGS.report.title,
+        figures=report_options(SETTINGS.report),
     shell:
-        "mgg report {input:q} --out {params.folder:q} --title {params.title:q} > {log:q} 2>&1"
+        "mgg report {input:q} --out {params.folder:q} --title {params.title:q} {params.figures:q} > {log:q} 2>&1"

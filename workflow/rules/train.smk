@@ -3,11 +3,11 @@ rule train:
     input:
         f"{RESULTS}/layout/{{dataset}}/p{{pes}}",
     output:
-        directory(f"{RESULTS}/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}"),
+        directory(f"{RECORDS}/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}"),
     log:
-        f"{RESULTS}/logs/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}.log",
+        f"{RECORDS}/logs/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}.jsonl"
+        f"{RECORDS}/benchmarks/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}.jsonl"
     conda:
         "../../environment.yml"
     resources:
@@ -15,7 +15,7 @@ rule train:
         runtime=240,
         tasks=ranks(SETTINGS.train.backend),
         mpi=mpiexec(SETTINGS.train.backend),
-        gpu=0,
+        gpu=gpus(SETTINGS.train.backend),
     params:
         launcher=launcher,
         backend=SETTINGS.train.backend,

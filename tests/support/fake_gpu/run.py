@@ -7,10 +7,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 if __name__ == "__main__":
-    from mgg.backend import nvshmem
+    from mgg.backend import nvshmem, threads
     from support.strict import StrictOperators
 
     nvshmem._operators = lambda core: StrictOperators()
+    threads._operators = StrictOperators
     if sys.argv[1] == "-c":
         exec(compile(sys.argv[2], "code", "exec"), {"__name__": "__main__"})  # noqa: S102
     else:

@@ -1,10 +1,29 @@
-"""As much of CuPy as the backend nvshmem calls, on strict arrays."""
+"""As much of CuPy as PEs with GPUs call, on strict arrays."""
+
+import ctypes
+
+import numpy as np
 
 from support.strict import StrictArray, empty, unwrap
 
 from . import cuda
+from .kernels import ElementwiseKernel, arange, argmax, concatenate, dot, full
 
-__all__ = ["asarray", "asnumpy", "cuda", "empty", "get_default_memory_pool"]
+__all__ = [
+    "ElementwiseKernel",
+    "arange",
+    "argmax",
+    "asarray",
+    "asnumpy",
+    "concatenate",
+    "cuda",
+    "dot",
+    "empty",
+    "full",
+    "get_default_memory_pool",
+    "ndarray",
+    "zeros",
+]
 
 
 def asarray(array):
@@ -15,9 +34,25 @@ def asnumpy(array):
     return unwrap(array).copy()
 
 
+def zeros(shape, dtype):
+    made = empty(shape, dtype)
+    made.fill(0)
+    return made
+
+
+def ndarray(shape, dtype, memptr, strides=None):
+    """An array at an address of this process."""
+    kept = type("Memory", (ctypes.c_char * memptr.mem.size,), {"memory": memptr})  # for as long as any view lives
+    data = np.frombuffer(kept.from_address(memptr.mem.ptr), np.uint8) if memptr.mem.size else None
+    return StrictArray(np.ndarray(shape, dtype, data, memptr.ptr - memptr.mem.ptr, strides))
+
+
 class _Pool:
     def free_all_blocks(self):
         pass
+
+    def free_bytes(self):
+        return 0
 
 
 def get_default_memory_pool():

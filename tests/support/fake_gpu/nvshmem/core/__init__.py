@@ -2,11 +2,10 @@
 
 import os
 import sys
-import time
 from types import SimpleNamespace
 
 import numpy as np
-from cupy.cuda import Stream, state
+from cupy.cuda import Stream, nccl, state, until
 
 from . import interop
 from .types import NvshmemError, job
@@ -15,7 +14,6 @@ __all__ = ["NvshmemError", "interop"]
 
 SignalOp = SimpleNamespace(SIGNAL_SET="set")
 ComparisonType = SimpleNamespace(CMP_GE="at least")
-_PATIENCE = 10.0
 
 
 def get_version():
@@ -30,6 +28,7 @@ def init(device, mpi_comm, initializer_method):
 
 def finalize():
     assert not interop.live, "symmetric memory is left"
+    assert not nccl.live, "communicators are left"
     job.comm = None
 
 
@@ -37,7 +36,7 @@ def barrier_all(stream):
     assert isinstance(stream, Stream)
     if not state.stuck:
         request = job.comm.Ibarrier()
-        _until(request.Test)
+        until(request.Test)
 
 
 def signal_op(buffer, value, operation, pe, stream):
@@ -53,13 +52,4 @@ def signal_wait(buffer, value, comparison, stream):
         buffer.window.Sync()
         return np.asarray(buffer.window.Shared_query(job.comm.rank)[0], np.uint8).view(np.uint64)[0] >= value
 
-    _until(come)
-
-
-def _until(happened):
-    """Wait; where it does not happen, the stream stands still from here on."""
-    limit = time.monotonic() + float(os.environ.get("FAKE_PATIENCE", _PATIENCE))
-    while not state.stuck and not happened():
-        if time.monotonic() > limit:
-            state.stuck = True
-        time.sleep(1e-4)
+    until(come)

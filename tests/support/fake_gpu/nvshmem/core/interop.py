@@ -20,7 +20,6 @@ class Symmetric(StrictArray):
     def __init__(self, data, window):
         super().__init__(data)
         self.window = window
-        self.data = SimpleNamespace(ptr=data.ctypes.data)
 
 
 def array(shape, dtype, except_on_del):

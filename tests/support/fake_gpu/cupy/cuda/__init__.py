@@ -4,8 +4,24 @@ import os
 import time
 from types import SimpleNamespace
 
+from . import cublas, memory
+from .current import CUDARuntimeError, current
+from .memory import MemoryPointer, UnownedMemory, malloc_managed
+
+__all__ = ["MemoryPointer", "UnownedMemory", "cublas", "malloc_managed"]
+
 #: The stream has come to something that never happens.
 state = SimpleNamespace(stuck=False)
+_PATIENCE = 10.0
+
+
+def until(happened):
+    """Wait; where it does not happen, the stream stands still from here on."""
+    limit = time.monotonic() + float(os.environ.get("FAKE_PATIENCE", _PATIENCE))
+    while not state.stuck and not happened():
+        if time.monotonic() > limit:
+            state.stuck = True
+        time.sleep(1e-4)
 
 
 class Device:
@@ -13,47 +29,54 @@ class Device:
         self.number = number
 
     def use(self):
+        current.device = self.number
         return self
 
 
 class Event:
     def __init__(self, disable_timing=False):
-        self.done = True
+        self.done, self.at = True, None
 
     def record(self, stream):
-        assert isinstance(stream, Stream)
+        assert isinstance(stream, Stream) and stream.device in (None, current.device)
         self.done = not state.stuck
         self.at = time.perf_counter()
 
 
 class Stream:
-    def __init__(self, non_blocking=False):
-        self.non_blocking = non_blocking
+    def __init__(self, non_blocking=False, priority=0):
+        self.non_blocking, self.priority = non_blocking, priority
+        self.ptr, self.device = id(self), current.device
 
     def __enter__(self):
+        current.streams.append(self)
         return self
 
     def __exit__(self, *_):
-        pass
+        assert current.streams.pop() is self
+
+    def wait_event(self, event):
+        assert event.at, "the event was never recorded"
 
     def synchronize(self):
         while state.stuck:
             time.sleep(0.01)
 
 
-_STREAM = Stream()
+_default = Stream()
+_default.device = None  # that of whoever asks
+
+
+def get_cublas_handle():
+    return cublas.HANDLE
 
 
 def get_current_stream():
-    return _STREAM
+    return current.streams[-1] if current.streams else _default
 
 
 def get_elapsed_time(first, last):
     return (last.at - first.at) * 1e3
-
-
-class CUDARuntimeError(RuntimeError):
-    pass
 
 
 def _count():
@@ -69,6 +92,10 @@ runtime = SimpleNamespace(
     runtimeGetVersion=lambda: 13000,
     getDeviceCount=_count,
     getDeviceProperties=lambda number: {"name": b"Fake H200", "totalGlobalMem": 2**37, "major": 9, "minor": 0},
+    deviceEnablePeerAccess=memory.enable_peer,
+    hostRegister=memory.register,
+    hostUnregister=memory.registered.pop,
+    pointerGetAttributes=memory.attributes,
     deviceCanAccessPeer=lambda device, other: int(os.environ.get("FAKE_P2P", "1")),
     deviceGetPCIBusId=lambda number: f"0000:0{number}:00.0",
     memGetInfo=lambda: (int(os.environ.get("FAKE_FREE", str(2**36))), 2**37),

@@ -1,0 +1,160 @@
+"""Time distributed products on the benchmark graphs: ``mpiexec -n P python benchmarks/gpu_aggregate.py OUT``.
+
+Before every timing a sample of each PE's rows, the longest among them, is compared with float64. A technique may be
+followed by options: ``mgg:ps=32,dist=4``. Times are medians of 20 products after 5, the slowest PE of each, by CUDA
+events. OUT gets gpu_aggregate-pP.jsonl, one line a measurement; rank 0 prints the table, beside what the released
+kernels of the papers take on the same graphs and GPUs (H200, docs/results/gpu.md).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+import cupy as cp
+import numpy as np
+import yaml
+from gpu_graphs import Sample, generated, pe_layout
+
+from mgg.aggregate import oracle, parse_options, prepare
+from mgg.aggregate.measure import Protocol, timed
+from mgg.backend import World, job_size, launch
+from mgg.errors import MggError
+from mgg.graph.sources import communities
+from mgg.layout import PeLayout
+
+#: Milliseconds on four H200s: MGG's released kernel, MG-GCN's schedule, CoLa's released kernel; by graph and D.
+REFERENCES = {
+    "products-like": {16: (3.54, 2.27, 1.52), 64: (4.72, 4.32, 1.28), 128: (5.28, 6.21, 2.50)},
+    "reddit-like": {16: (5.20, 1.57, 1.26), 64: (6.22, 1.81, 1.07), 128: (8.99, 2.13, 2.13)},
+    "orkut-like": {16: (6.60, 3.99, 3.08), 64: (8.81, 7.46, 2.93), 128: (9.83, 10.25, 5.89)},
+    "web-like": {16: (3.20, 2.67, 1.21), 64: (4.60, 4.71, 0.99), 128: (5.67, 7.53, 1.74)},
+}
+PES_OF_REFERENCES = 4
+NAMES = ("MGG", "MG-GCN", "CoLa")
+
+
+def parsed(spec: str) -> tuple[str, dict[str, Any]]:
+    """``name`` or ``name:key=value,...`` -> name and options."""
+    name, _, rest = spec.partition(":")
+    return name, {
+        key: yaml.safe_load(value) for key, _, value in (pair.partition("=") for pair in rest.split(",") if pair)
+    }
+
+
+class Bench:
+    """A run on one PE."""
+
+    def __init__(self, world: World, out: Path, dims: list[int], specs: list[str], iterations: int):
+        self.world, self.dims, self.specs, self.iterations = world, dims, specs, iterations
+        self.failed = 0
+        self.started = time.perf_counter()
+        self.file: TextIO | None = None
+        self.times: dict[tuple[str, int], dict[str, float]] = {}
+        if world.rank == 0:
+            out.mkdir(parents=True, exist_ok=True)
+            self.file = (out / f"gpu_aggregate-p{world.size}.jsonl").open("a", encoding="utf-8")
+
+    def say(self, text: str) -> None:
+        if self.world.rank == 0:
+            click.echo(text)
+            sys.stdout.flush()
+
+    def graph(self, name: str, scale: float) -> None:
+        """Every technique at every width on one graph."""
+        csr = generated(name, scale)
+        layout = pe_layout(self.world, csr, name)
+        del csr
+        sample = Sample(layout)
+        remote = sum(layout.manifest.forward.remote_arcs) / layout.manifest.arcs
+        self.say(
+            f"{name}: {layout.nodes:,} nodes, {layout.manifest.arcs:,} arcs, {remote:.1%} remote,"
+            f" after {time.perf_counter() - self.started:.0f} s"
+        )
+        inputs = {dim: self.world.upload(oracle.embeddings(layout.node_ids, dim)) for dim in self.dims}
+        for spec in self.specs:
+            try:
+                self.technique(name, layout, sample, spec, inputs)
+            except MggError as error:
+                if not error.everywhere:
+                    raise
+                self.say(f"{name:<14} {spec}: {error}")
+            cp.get_default_memory_pool().free_all_blocks()
+
+    def technique(self, name: str, layout: PeLayout, sample: Sample, spec: str, inputs: dict[int, Any]) -> None:
+        """Check and time one technique."""
+        technique, options = parsed(spec)
+        started = time.perf_counter()
+        plan = prepare(
+            technique, self.world, layout, "forward", max(self.dims), parse_options(technique, options).model_dump()
+        )
+        made = time.perf_counter() - started
+        shown = []
+        for dim in self.dims:
+            plan.input(dim)[:] = inputs[dim]
+            error = max(self.world.gather(sample.error(plan(dim))))
+            seconds, moved = timed(self.world, plan, dim, Protocol("forward", 5, self.iterations, True))
+            q1, median, q3 = (float(x) * 1e3 for x in np.percentile(seconds, [25, 50, 75]))
+            self.times.setdefault((name, dim), {})[spec] = median
+            self.failed += not error <= oracle.TOLERANCE["fp32"]
+            shown.append(f"{median:8.3f}" + ("" if error <= oracle.TOLERANCE["fp32"] else f" FAILED {error:.2g}"))
+            self.record(
+                graph=name, technique=technique, options=plan.options.model_dump(), spec=spec, pes=self.world.size,
+                dim=dim, ms=median, q1=q1, q3=q3, bytes=sum(moved), error=error, prepare_seconds=made,
+            )  # fmt: skip
+        plan.close()
+        self.say(f"{name:<14} {spec:<32}" + " ".join(shown) + f"   prepared in {made:.1f} s")
+
+    def record(self, **values: object) -> None:
+        if self.file is not None:
+            self.file.write(json.dumps(values) + "\n")
+            self.file.flush()
+
+    def summary(self, scale: float) -> None:
+        """Ratios to the released kernels, where they were measured on as many PEs."""
+        if self.world.size != PES_OF_REFERENCES or scale != 1:
+            return
+        for spec in self.specs:
+            ratios = {
+                at: [reference / found[spec] for reference in REFERENCES[at[0]][at[1]]]
+                for at, found in self.times.items()
+                if spec in found and at[1] in REFERENCES[at[0]]
+            }
+            if ratios:
+                table = np.array(list(ratios.values()))
+                means, least = np.exp(np.log(table).mean(axis=0)), table.min(axis=0)
+                words = (
+                    f"{label} {mean:.2f} x (least {low:.2f})"
+                    for label, mean, low in zip(NAMES, means, least, strict=True)
+                )
+                self.say(f"{spec:<32} {len(ratios)} entries: " + ", ".join(words))
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--techniques", default="mgg;broadcast;broadcast_pipelined;ring;cola;halo", help="separated by ;")
+@click.option("--dims", default="16,64,128", show_default=True, help="separated by commas")
+@click.option("--graphs", default=",".join(communities.SHAPES), show_default=True, help="separated by commas")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
+@click.option("--iterations", type=int, default=20, show_default=True, help="timed products")
+def main(out: Path, techniques: str, dims: str, graphs: str, scale: float, iterations: int) -> None:
+    """Check and time, and print tables."""
+
+    def program(world: World) -> int:
+        bench = Bench(world, out, [int(dim) for dim in dims.split(",")], techniques.split(";"), iterations)
+        bench.say(f"{world.size} x {world.gpu}, milliseconds for D = {dims}")
+        for name in graphs.split(","):
+            bench.graph(name, scale)
+        bench.summary(scale)
+        bench.say(f"{bench.failed} failures, {time.perf_counter() - bench.started:.0f} s")
+        return bench.failed
+
+    sys.exit(4 if launch("nvshmem", lambda: job_size() or 1, program)[0] else 0)
+
+
+if __name__ == "__main__":
+    main()

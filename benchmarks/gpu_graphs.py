@@ -1,0 +1,98 @@
+"""The benchmark graphs in memory: generated with a GPU's help, cut for the PEs of a job, checked by samples."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import cupy as cp
+import numpy as np
+from scipy import sparse
+
+from mgg.aggregate import oracle
+from mgg.backend import World
+from mgg.graph.csr import Csr
+from mgg.graph.sources import communities
+from mgg.layout import LayoutManifest, PeLayout
+from mgg.layout.parts import Product
+from mgg.layout.split import Arcs, split_one, with_sends
+from mgg.layout.store import Direction
+from mgg.partition.schemes import edge_balanced
+
+#: Rows of a PE that are checked before a timing, beside the longest ones.
+SAMPLE, LONGEST = 2_000, 50
+
+
+def generated(name: str, scale: float) -> Csr:
+    """The graph that ``mgg generate`` makes: the same draws, sorted on the GPU."""
+
+    def sort(rows: np.ndarray, columns: np.ndarray, *, n: int, **_: bool) -> Csr:
+        ends, starts = cp.asarray(rows), cp.asarray(columns)
+        keep = ends != starts
+        ends, starts = ends[keep].astype(cp.int64), starts[keep].astype(cp.int64)
+        keys = cp.concatenate([ends * n + starts, starts * n + ends])
+        del ends, starts, keep
+        keys.sort()
+        first = cp.ones(len(keys), bool)
+        first[1:] = keys[1:] != keys[:-1]
+        keys = keys[first]
+        indptr = cp.searchsorted(keys, cp.arange(n + 1, dtype=cp.int64) * n)
+        csr = Csr(indptr.astype(cp.int64).get(), (keys % n).astype(cp.int32).get(), None, n)
+        del keys, first, indptr
+        cp.get_default_memory_pool().free_all_blocks()
+        return csr
+
+    with mock.patch.object(communities, "from_arcs", sort):
+        return communities.make(name, scale, communities.SEED, False).csr
+
+
+def pe_layout(world: World, csr: Csr, name: str) -> PeLayout:
+    """This PE's part of a symmetric graph, edge-balanced, without node data (collective).
+
+    The transposed product is the forward one: the graphs are symmetric and have no weights.
+    """
+    bounds = edge_balanced.bounds(csr.indptr, world.size)
+    mine = split_one(Arcs(csr), bounds, world.rank)
+    asked = world.gather([mine.halo_of(pe) for pe in range(world.size)])
+    first = world.gather(mine.halo_ptr)
+    product = with_sends(mine, [rows[world.rank] for rows in asked], [ptr[world.rank] for ptr in first])
+    counts = _counts(world, product)
+    manifest = LayoutManifest(
+        name=name, graph_hash=name, nodes=csr.rows, arcs=csr.arcs, symmetric=True, weighted=False, features=0,
+        classes=0, splits=False, ids=False, permuted=False, pes=world.size, scheme="edge_balanced", workgroup=8,
+        bounds=bounds.tolist(), forward=counts, transpose=counts,
+    )  # fmt: skip
+    return PeLayout(manifest, world.rank, product, product, None, None, None)
+
+
+def _counts(world: World, product: Product) -> Direction:
+    everywhere = world.gather((product.local.arcs + product.remote.arcs, product.remote.arcs, product.halo))
+    arcs, remote, halo = (list(column) for column in zip(*everywhere, strict=True))
+    return Direction(arcs=arcs, remote_arcs=remote, halo_rows=halo)
+
+
+class Sample:
+    """Some rows of this PE and all of their arcs, for a float64 product (the longest rows are among them)."""
+
+    def __init__(self, layout: PeLayout):
+        product = layout.forward
+        lengths = np.diff(product.local.indptr) + np.diff(product.remote.indptr)
+        rng = np.random.default_rng(0)
+        self.rows = np.union1d(rng.integers(0, layout.rows, SAMPLE), np.argsort(lengths)[-LONGEST:])
+        parts = [_ones(part)[self.rows] for part in (product.local, product.remote)]
+        matrix = sparse.hstack(parts, format="csr")
+        used, matrix.indices = np.unique(matrix.indices, return_inverse=True)
+        self._matrix = sparse.csr_matrix((matrix.data, matrix.indices, matrix.indptr), (len(self.rows), len(used)))
+        self._nodes = np.concatenate((layout.node_ids, oracle.halo_nodes(layout, product)))[used]
+
+    def error(self, out: cp.ndarray) -> float:
+        """max |C - C*| / (|A| |B|) of the sampled rows of ``out`` [rows, D]."""
+        b = oracle.embeddings(self._nodes, out.shape[1]).astype(np.float64)
+        found = cp.asnumpy(out[cp.asarray(self.rows)])
+        error, scale = np.abs(found - self._matrix @ b), self._matrix @ np.abs(b)
+        if np.any(error[scale == 0] != 0) or not np.all(np.isfinite(error)):
+            return np.inf
+        return float((error[scale > 0] / scale[scale > 0]).max(initial=0.0))
+
+
+def _ones(csr: Csr) -> sparse.csr_matrix:
+    return sparse.csr_matrix((np.ones(csr.arcs), csr.indices, csr.indptr), (csr.rows, csr.columns))

@@ -1,0 +1,324 @@
+"""An epoch of GCN on GPUs beside torch + cuSPARSE: python benchmarks/gpu_train.py OUT, or below mpiexec -n P.
+
+For each graph, with random features and labels of the real graph's widths:
+check   loss and gradients of the first step on a small graph of its kind, against NumPy and SciPy in float64
+train   a step (forward, backward, Adam) without and with dropout, the four products alone, what every other operation
+        takes, and on one GPU the same two layers in torch
+
+Times are medians of 20 steps after 5, of the slowest PE, by CUDA events; a step ends when the weights have changed. OUT
+gets gpu_train.jsonl, one line a measurement. A part that fails is reported, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import cupy as cp
+import numpy as np
+from gpu_graphs import generated, pe_layout
+from scipy import sparse
+from scipy.special import log_softmax
+
+from mgg.backend import World, job_size, nvshmem
+from mgg.graph.csr import Csr
+from mgg.layout import PeLayout
+from mgg.model import build, settings_of
+from mgg.model.init import initial_weights
+from mgg.train import Trainer, loss_and_gradients
+
+#: Columns of the features, classes, and share of the nodes that are trained on.
+WIDTHS = {"reddit-like": (602, 41, 0.66), "products-like": (100, 47, 0.08), "orkut-like": (128, 32, 0.5)}
+#: torch 2.11 + cuSPARSE on an H200, two layers, hidden 16, no dropout, milliseconds an epoch.
+PUBLISHED = {"reddit-like": 23.2, "products-like": 35.4, "orkut-like": 60.6}
+TOLERANCE = 1e-4
+HIDDEN = 16
+WARMUP, STEPS = 5, 20
+PATIENCE = 120.0  # seconds that a PE waits for the others
+
+
+def with_node_data(world: World, csr: Csr, name: str) -> PeLayout:
+    """What this PE holds of a graph with random features and labels, made in memory (collective)."""
+    part = pe_layout(world, csr, name)
+    features, classes, trained = WIDTHS[name]
+    rng = np.random.default_rng(world.rank)
+    splits = rng.integers(2, 4, part.rows).astype(np.uint8)
+    splits[rng.random(part.rows) < trained] = 1
+    return replace(
+        part,
+        manifest=part.manifest.model_copy(update={"features": features, "classes": classes, "splits": True}),
+        features=rng.random((part.rows, features), dtype=np.float32) - np.float32(0.5),
+        labels=rng.integers(0, classes, part.rows).astype(np.int32),
+        splits=splits,
+    )
+
+
+def reference(
+    csr: Csr, x: np.ndarray, labels: np.ndarray, splits: np.ndarray, weights: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Loss and gradients of GCN without dropout, in float64."""
+    with_loops = csr.to_scipy(np.float64) + sparse.eye_array(csr.rows)
+    scale = sparse.diags_array(1 / np.sqrt(np.asarray(with_loops.sum(axis=1)).ravel()))
+    p = scale @ with_loops @ scale
+    w0, b0, w1, b1 = (weights[name].astype(np.float64) for name in _NAMES)
+    before = p @ (x @ w0) + b0
+    hidden = np.maximum(before, 0)
+    logs = log_softmax((p @ hidden) @ w1 + b1, axis=1)
+    chosen = np.flatnonzero(splits == 1)
+    gradient = np.zeros_like(logs)
+    gradient[chosen] = np.exp(logs[chosen])
+    gradient[chosen, labels[chosen]] -= 1
+    gradient /= len(chosen)
+    back = p.T @ gradient
+    by_before = (back @ w1.T) * (before > 0)
+    found = (x.T @ (p.T @ by_before), by_before.sum(axis=0), hidden.T @ back, gradient.sum(axis=0))
+    return {"loss": -logs[chosen, labels[chosen]].mean(), **dict(zip(_NAMES, found, strict=True))}
+
+
+_NAMES = ("layer0.weight", "layer0.bias", "layer1.weight", "layer1.bias")
+
+
+class Traced:
+    """A table of operations that notes how long each takes on the GPU."""
+
+    def __init__(self, arrays: Any) -> None:
+        self._arrays = arrays
+        self._spans: list[tuple[str, cp.cuda.Event, cp.cuda.Event]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        operation = getattr(self._arrays, name)
+
+        def timed(*args: Any) -> Any:
+            start, stop = cp.cuda.Event(), cp.cuda.Event()
+            start.record(cp.cuda.get_current_stream())
+            result = operation(*args)
+            stop.record(cp.cuda.get_current_stream())
+            self._spans.append((name, start, stop))
+            return result
+
+        return timed
+
+    def milliseconds(self) -> dict[str, float]:
+        """By operation, the largest first."""
+        cp.cuda.get_current_stream().synchronize()
+        sums: dict[str, float] = defaultdict(float)
+        for name, start, stop in self._spans:
+            sums[name] += cp.cuda.get_elapsed_time(start, stop)
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+class Bench:
+    """A run of one PE."""
+
+    def __init__(self, world: World, out: Path, technique: str) -> None:
+        self.world, self.technique, self.failed = world, technique, 0
+        self.file = (out / "gpu_train.jsonl").open("w", encoding="utf-8") if world.rank == 0 else None
+
+    def say(self, text: str) -> None:
+        if self.file:
+            click.echo(text)
+
+    def record(self, **values: Any) -> None:
+        if self.file:
+            self.file.write(json.dumps(values) + "\n")
+            self.file.flush()
+
+    def attempt(self, what: str, action: Callable[[], Any]) -> Any:
+        """Run a part; one that fails is reported. Several PEs would wait for one that failed: there it ends the run."""
+        try:
+            return action()
+        except Exception as error:
+            self.failed += 1
+            click.echo(f"FAILED {what}: {type(error).__name__} {' '.join(str(error).split())[:300]}")
+            traceback.print_exc()
+            if self.world.size > 1:
+                raise
+            return None
+        finally:
+            cp.get_default_memory_pool().free_all_blocks()
+
+    def check(self, name: str, scale: float) -> None:
+        """The first step of a small graph."""
+        csr, world = generated(name, scale), self.world
+        part = with_node_data(world, csr, name)
+        options = {"model": "gcn", "technique": self.technique, "settings": {"dropout": 0.0}}
+        loss, found = loss_and_gradients(world, part, **options)
+        x, labels, splits = (
+            np.concatenate(parts)
+            for parts in zip(*world.gather((part.features, part.labels, part.splits)), strict=True)
+        )
+        chain = build("gcn", settings_of("gcn"), x.shape[1], WIDTHS[name][1])
+        expected = reference(csr, x.astype(np.float64), labels, splits, initial_weights(chain.parameters, 0))
+        errors = {
+            key: float(np.abs(value - {"loss": loss, **found}[key]).max() / np.abs(value).max())
+            for key, value in expected.items()
+        }
+        worst = max(errors, key=errors.__getitem__)
+        verdict = "ok" if errors[worst] <= TOLERANCE else "FAILED"
+        self.failed += verdict != "ok"
+        self.say(f"{name:<14} check {verdict}: {csr.rows:,} nodes, largest error {errors[worst]:.2g} ({worst})")
+        self.record(part="check", graph=name, pes=world.size, errors=errors)
+
+    def timed(self, action: Callable[[], Any], warmup: int = WARMUP, steps: int = STEPS) -> float:
+        """Median milliseconds of the slowest PE."""
+        times = []
+        for number in range(warmup + steps):
+            self.world.barrier()
+            clock = self.world.clock()
+            clock.start()
+            action()
+            seconds = max(self.world.gather(clock.stop()))
+            if number >= warmup:
+                times.append(1e3 * seconds)
+        return float(np.median(times))
+
+    def train(self, name: str, part: PeLayout) -> None:
+        """Steps, products and the other operations."""
+        steps = {rate: self.steps(name, part, rate) for rate in (0.0, 0.5)}
+        ratio = PUBLISHED[name] / steps[0.0]
+        self.say(
+            f"{name:<14} step {steps[0.0]:.2f} ms, with dropout {steps[0.5]:.2f} ms;"
+            f" torch + cuSPARSE at full size took {PUBLISHED[name]} ms: {ratio:.2f} times"
+        )
+
+    def steps(self, name: str, part: PeLayout, dropout: float) -> float:
+        settings = settings_of("gcn", {"dropout": dropout, "hidden": HIDDEN})
+        started = time.perf_counter()
+        trainer = Trainer(
+            self.world, part, model="gcn", technique=self.technique, options={}, settings=settings, seed=0
+        )  # fmt: skip
+        prepared = time.perf_counter() - started
+        epochs = iter(range(1, 1000))
+        losses = []
+        step = self.timed(lambda: losses.append(trainer.step(next(epochs))))
+        graph = trainer._graph
+        products = self.timed(lambda: [plan(HIDDEN) for plan in (graph.plan, graph.transposed) * 2])
+        graph.arrays = traced = Traced(graph.arrays)
+        trainer.step(next(epochs))
+        others = traced.milliseconds()
+        trainer.close()
+        shown = ", ".join(f"{operation} {ms:.3f}" for operation, ms in others.items())
+        self.say(f"{name:<14} dropout {dropout}: step {step:.3f} ms, four products {products:.3f} ms; {shown}")
+        self.record(
+            part="train", graph=name, pes=self.world.size, technique=self.technique, dropout=dropout, step=step,
+            products=products, operations=others, losses=losses, seconds_to_prepare=prepared,
+        )  # fmt: skip
+        return step
+
+    def torch(self, name: str, csr: Csr, part: PeLayout) -> None:
+        """The same model as a user of torch writes it."""
+        import torch
+        from torch.nn import functional
+
+        torch.cuda.empty_cache()
+        features, classes, _ = WIDTHS[name]
+        n = csr.rows
+        rows = cp.searchsorted(cp.asarray(csr.indptr), cp.arange(csr.arcs), side="right") - 1
+        keys = cp.concatenate([rows * n + cp.asarray(csr.indices), cp.arange(n, dtype=cp.int64) * (n + 1)])
+        keys.sort()
+        rows, columns = keys // n, (keys % n).astype(cp.int32)
+        scale = 1 / cp.sqrt(cp.asarray(np.diff(csr.indptr) + 1, cp.float32))
+        values = scale[rows] * scale[columns]
+        indptr = cp.searchsorted(rows, cp.arange(n + 1)).astype(cp.int32)
+        cp.cuda.get_current_stream().synchronize()  # torch has a stream of its own
+        adjacency = torch.sparse_csr_tensor(
+            torch.as_tensor(indptr, device="cuda"), torch.as_tensor(columns, device="cuda"),
+            torch.as_tensor(values, device="cuda"), size=(n, n),
+        )  # fmt: skip
+        x = torch.as_tensor(part.features, device="cuda")
+        target = np.where(part.splits == 1, part.labels, -100).astype(np.int64)
+        target = torch.as_tensor(target, device="cuda")
+        shapes = ((features, HIDDEN), (HIDDEN,), (HIDDEN, classes), (classes,))
+        w0, b0, w1, b1 = weights = [torch.randn(shape, device="cuda").mul_(0.1).requires_grad_() for shape in shapes]
+        optimizer = torch.optim.Adam(weights, lr=0.01)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            hidden = torch.relu(torch.sparse.mm(adjacency, x @ w0) + b0)
+            logits = torch.sparse.mm(adjacency, hidden @ w1) + b1
+            functional.cross_entropy(logits, target).backward()
+            optimizer.step()
+
+        times = []
+        for number in range(WARMUP + STEPS):
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            step()
+            stop.record()
+            stop.synchronize()
+            if number >= WARMUP:
+                times.append(start.elapsed_time(stop))
+        median = float(np.median(times))
+        self.say(f"{name:<14} torch {torch.__version__} + cuSPARSE {median:.2f} ms")
+        self.record(part="torch", graph=name, step=median, version=torch.__version__)
+
+    def run(self, graphs: list[str], scale: float, check_scale: float, with_torch: bool) -> None:
+        started = time.perf_counter()
+        for name in graphs:
+            self.attempt(f"{name}, check", lambda name=name: self.check(name, check_scale))
+            csr = self.attempt(f"{name}, graph", lambda name=name: generated(name, scale))
+            part = csr and self.attempt(
+                f"{name}, layout", lambda name=name, csr=csr: with_node_data(self.world, csr, name)
+            )
+            if part is None:
+                continue
+            self.say(f"{name:<14} {csr.rows:,} nodes, {csr.arcs:,} arcs after {time.perf_counter() - started:.0f} s")
+            self.attempt(f"{name}, train", lambda name=name, part=part: self.train(name, part))
+            if with_torch and self.world.size == 1:
+                self.attempt(f"{name}, torch", lambda name=name, csr=csr, part=part: self.torch(name, csr, part))
+        self.table(graphs)
+        self.say(f"{self.failed} failures, {time.perf_counter() - started:.0f} s")
+
+    def table(self, graphs: list[str]) -> None:
+        """What was measured, a row a graph."""
+        if not self.file:
+            return
+        lines = [json.loads(line) for line in Path(self.file.name).read_text(encoding="utf-8").splitlines()]
+        steps = {(line["graph"], line["dropout"]): line for line in lines if line["part"] == "train"}
+        theirs = {line["graph"]: line["step"] for line in lines if line["part"] == "torch"}
+        click.echo("| graph | step, ms | of it products | with dropout 0.5 | torch here | ratio | ratio to the page |")
+        click.echo("| --- | --- | --- | --- | --- | --- | --- |")
+        for name in graphs:
+            if (name, 0.0) not in steps or (name, 0.5) not in steps:
+                continue
+            plain, dropped = steps[name, 0.0], steps[name, 0.5]
+            here = theirs.get(name)
+            against = f"{here:.1f} | {here / plain['step']:.2f}" if here else "- | -"
+            click.echo(
+                f"| {name} | {plain['step']:.2f} | {plain['products']:.2f} | {dropped['step']:.2f} | {against}"
+                f" | {PUBLISHED[name] / plain['step']:.2f} |"
+            )
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--graphs", default=",".join(WIDTHS), show_default=True, help="separated by commas")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
+@click.option("--check-scale", type=float, default=0.02, show_default=True, help="the same for the check")
+@click.option("--technique", help="aggregation technique; default: local on one PE, halo on several")
+@click.option("--torch/--no-torch", "with_torch", default=True, show_default=True, help="time torch, on one PE")
+def main(out: Path, graphs: str, scale: float, check_scale: float, technique: str | None, with_torch: bool) -> None:
+    """Check and time, and print a table."""
+    out.mkdir(parents=True, exist_ok=True)
+    pes = job_size() or 1
+
+    def program(world: World) -> int:
+        bench = Bench(world, out, technique or ("local" if world.size == 1 else "halo"))
+        bench.say(f"{world.gpu}, {world.size} PE, CuPy {cp.__version__}, technique {bench.technique}")
+        bench.record(part="machine", device=world.gpu, pes=world.size, scale=scale)
+        bench.run(graphs.split(","), scale, check_scale, with_torch)
+        return bench.failed
+
+    sys.exit(4 if nvshmem.run(lambda: pes, program, timeout=PATIENCE)[0] else 0)
+
+
+if __name__ == "__main__":
+    main()

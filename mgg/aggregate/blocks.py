@@ -1,0 +1,106 @@
+"""Row-wise aggregation that fetches one remote row an arc, block by block: the CPU's form of MGG's kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mgg.backend import World
+from mgg.backend.api import Array, SymmetricArray
+from mgg.graph.csr import Csr
+from mgg.layout import Product
+from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
+
+
+@dataclass(frozen=True)
+class Get:
+    """Offsets ``rows`` of PE ``pe``'s rows, one an arc, and their ``span`` in the fetched rows."""
+
+    pe: int
+    rows: Array
+    span: slice
+
+
+@dataclass(frozen=True)
+class Block:
+    """What one thread block owns.
+
+    Attributes:
+        local, remote: its neighbor partitions.
+        gets: what to fetch, one entry an owner of remote rows.
+        place: int64 [remote arcs], which fetched row each remote arc multiplies.
+        weights: float32 [remote arcs] or None.
+    """
+
+    local: NeighborPartitions
+    remote: NeighborPartitions
+    gets: list[Get]
+    place: Array
+    weights: Array | None
+
+
+class Blocks:
+    """The neighbor partitions of a product, dealt out to blocks in the order of MGG's kernel (section 5.1).
+
+    Args:
+        world: the PEs.
+        product: this PE's rows.
+        max_dim: most embedding columns.
+        ps: arcs of a neighbor partition; None: whole rows.
+        share: pairs of a local and a remote partition that a block owns: dist * wpb.
+        interleave: a block owns pairs; else local partitions have blocks of their own, and so do remote ones.
+    """
+
+    def __init__(
+        self, world: World, product: Product, max_dim: int, *, ps: int | None, share: int, interleave: bool
+    ) -> None:
+        self._world, self._product = world, product
+        local = neighbor_partitions(product.local.indptr, ps)
+        remote = neighbor_partitions(product.remote.indptr, ps)
+        none = slice(0, 0)
+        if interleave:
+            pairs = max(len(local), len(remote))
+            spans = [(slice(k, k + share), slice(k, k + share)) for k in range(0, pairs, share)]
+        else:
+            spans = [(slice(k, k + share), none) for k in range(0, len(local), share)]
+            spans += [(none, slice(k, k + share)) for k in range(0, len(remote), share)]
+        self._blocks = [self._block(local[mine], remote[others]) for mine, others in spans]
+        widest = max((len(block.place) for block in self._blocks), default=0)
+        self._fetched = world.xp.empty(widest * max_dim, np.float32)
+
+    def _block(self, local: NeighborPartitions, remote: NeighborPartitions) -> Block:
+        """Group a block's remote arcs by owner; no arc shares what another has fetched."""
+        product, csr = self._product, self._product.remote
+        first, last = (int(remote.starts[0]), int(remote.stops[-1])) if len(remote) else (0, 0)
+        halo = csr.indices[first:last]
+        order = np.argsort(halo, kind="stable")  # the halo is sorted by owner
+        ends = np.searchsorted(halo[order], product.halo_ptr)
+        rows = product.halo_rows[halo[order]]
+        spans = [(pe, slice(int(ends[pe]), int(ends[pe + 1]))) for pe in range(self._world.size)]
+        place = np.empty(last - first, np.int64)
+        place[order] = np.arange(last - first)
+        return Block(
+            local=local,
+            remote=NeighborPartitions(remote.rows, remote.starts - first, remote.stops - first),
+            gets=[Get(pe, rows[span], span) for pe, span in spans if span.stop > span.start],
+            place=place,
+            weights=None if csr.weights is None else csr.weights[first:last],
+        )
+
+    def add(self, source: SymmetricArray, acc: Array) -> None:
+        """Add the whole product of ``source`` [max rows, D] to the accumulator ``acc`` [rows, D]."""
+        local: Csr = self._product.local
+        operators, dim = self._world.operators, acc.shape[1]
+        for block in self._blocks:
+            part = block.local
+            if len(part):
+                operators.spmm_partitions(
+                    part.rows, part.starts, part.stops, local.indices, local.weights, source.local, acc
+                )
+            part = block.remote
+            if len(part):
+                fetched = self._fetched[: len(block.place) * dim].reshape(-1, dim)
+                for get in block.gets:
+                    self._world.get_rows(source, get.pe, get.rows, fetched[get.span])
+                operators.spmm_partitions(part.rows, part.starts, part.stops, block.place, block.weights, fetched, acc)

@@ -1,0 +1,41 @@
+"""Technique ``broadcast_pipelined``: broadcasts run ahead of the products (MG-GCN, as CoLa 6 compares with it)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgg.aggregate.plan import Plan
+from mgg.aggregate.stages import Stages
+from mgg.backend.api import Array, SymmetricArray, Work
+
+
+class BroadcastPipelined(Plan):
+    """The stages of ``broadcast`` with two buffers: while one stage is multiplied, the next one's rows arrive."""
+
+    name = "broadcast_pipelined"
+    reads_inputs = False  # a broadcast sends what its root has written itself
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self._stages = Stages(self, buffers=2)
+
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
+        stages, rank, size = self._stages, self.world.rank, self.world.size
+        sums, dim = stages.sums(out), out.shape[1]
+        arriving = [self._start(root, source, dim) for root in range(min(2, size))]
+        stages.local(source, sums)
+        for root in range(size):
+            if root != rank:
+                arriving[root].wait()
+                stages.remote(root, stages.room(root % 2, root, dim), sums)
+            if root + 2 < size:  # its buffer is free once the product above is done
+                arriving.append(self._start(root + 2, source, dim))
+        arriving[-1].wait()  # and with it all before: the caller may overwrite the rows that this PE has sent
+        stages.finish(sums, out)
+
+    def _start(self, root: int, source: SymmetricArray, dim: int) -> Work:
+        mine = root == self.world.rank
+        rows = self._stages.mine(source) if mine else self._stages.room(root % 2, root, dim)
+        with self.world.aside() as work:
+            self.world.broadcast(rows, root)
+        return work

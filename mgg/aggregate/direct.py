@@ -1,0 +1,21 @@
+"""Technique ``direct``: plain one-sided gets, one row after the other, no workload management (MGG on arXiv, 2.3).
+
+The paper's "Direct NVSHMEM": a warp sums a whole row of the local CSR, then one of the remote CSR, and waits for every
+remote row before it asks for the next. It is MGG's kernel with each of its ideas switched off.
+"""
+
+from __future__ import annotations
+
+from mgg.aggregate.partitioned import Partitioned
+from mgg.aggregate.schedule import Schedule
+
+
+class Direct(Partitioned):
+    """A warp a row, one blocking get an arc."""
+
+    name = "direct"
+
+    def schedule(self) -> Schedule:
+        """Whole rows, one remote row on its way; without NVSHMEM, loads of the peer's memory."""
+        primitive = "warp" if self.world.shmem else "direct"
+        return Schedule(None, 1, 4, asynchronous=False, primitive=primitive, batch=1)

@@ -1,0 +1,51 @@
+"""Row-wise aggregation that fetches one remote row an arc, in one launch: MGG's kernel on GPUs (sections 4, 5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgg.aggregate.schedule import Schedule
+from mgg.backend import World
+from mgg.backend.api import Array, SymmetricArray
+from mgg.kernel.schedule import remote_sources
+from mgg.layout import Product
+from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
+
+
+class Fused:
+    """The kernel of kernels/aggregate/mgg.cu, ready for one product.
+
+    Args:
+        world: the PEs, on GPUs.
+        host: this PE's rows in host memory.
+        product: the same on its GPU.
+        schedule: how the work is dealt out.
+    """
+
+    def __init__(self, world: World, host: Product, product: Product, schedule: Schedule) -> None:
+        self._world, self._product, self._schedule = world, product, schedule
+        self._kernel: Any = world.operators  # a GPU's have the kernel beside the table of operators
+        self._local = self._partitions(host.local.indptr)
+        self._remote = self._partitions(host.remote.indptr)
+        self._sources = world.upload(remote_sources(host.remote.indices, host.halo_ptr, host.halo_rows))
+        self._peers: Array | None = None
+
+    def _partitions(self, indptr: np.ndarray) -> NeighborPartitions:
+        parts = neighbor_partitions(indptr, self._schedule.ps)
+        return NeighborPartitions(*map(self._world.upload, (parts.rows, parts.starts, parts.stops)))
+
+    def __call__(self, source: SymmetricArray, out: Array) -> None:
+        """``out`` [rows, D] = the whole product of ``source`` [max rows, D]; always the same symmetric array."""
+        if self._peers is None:
+            addresses = [source.peers[pe].data.ptr for pe in range(self._world.size)]
+            self._peers = self._world.upload(np.array(addresses, np.uint64))
+        local, remote, schedule = self._product.local, self._product.remote, self._schedule
+        self._kernel.mgg(
+            self._local, local.indices, local.weights, self._remote, self._sources, remote.weights,
+            source.local, self._peers, out, ps=schedule.ps, dist=schedule.dist, wpb=schedule.wpb,
+            interleave=schedule.interleave, asynchronous=schedule.asynchronous, primitive=schedule.primitive,
+            batch=schedule.batch,
+        )  # fmt: skip
+        self._world.counters.add("get", 4 * len(self._sources) * out.shape[1])

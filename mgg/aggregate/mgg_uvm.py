@@ -1,0 +1,32 @@
+"""Technique ``mgg_uvm``: MGG's kernel over unified memory, the baseline of its paper (MGG 7, "MGG-UVM").
+
+The embeddings of all PEs are one managed allocation without any advice: a row that another GPU has is a page fault, and
+its page moves. One process holds it, so on several GPUs the PEs are threads. On CPU ranks there is one kind of memory
+and nothing to tell the technique from ``mgg``.
+"""
+
+from __future__ import annotations
+
+from mgg.aggregate.mgg import PipelineOptions
+from mgg.aggregate.partitioned import Partitioned
+from mgg.aggregate.schedule import Schedule
+from mgg.backend.api import SymmetricArray
+
+#: Copies of PEs begin at multiples of 256 bytes, as the kernel's 16-byte loads need.
+_ALIGN = 64
+
+
+class MggUvm(Partitioned):
+    """The kernel reads rows of other PEs through the addresses of the one allocation."""
+
+    name = "mgg_uvm"
+    one_process = True
+    Options = PipelineOptions
+
+    def schedule(self) -> Schedule:
+        """The options' schedule."""
+        assert isinstance(self.options, PipelineOptions)
+        return self.options.schedule()
+
+    def _allocate_input(self, elements: int) -> SymmetricArray:
+        return self.world.managed(-(-elements // _ALIGN) * _ALIGN)

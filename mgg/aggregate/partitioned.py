@@ -1,0 +1,48 @@
+"""What the techniques share that aggregate neighbor partitions row by row and fetch one remote row an arc."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from mgg.aggregate.blocks import Blocks
+from mgg.aggregate.fused import Fused
+from mgg.aggregate.plan import Plan
+from mgg.aggregate.schedule import Schedule
+from mgg.backend.api import Array, SymmetricArray
+from mgg.errors import InputError
+
+
+class Partitioned(Plan):
+    """One launch of MGG's kernel on GPUs; on CPU ranks blocks in the same order."""
+
+    deterministic = False  # on GPUs its float atomics make the last bits vary
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        schedule = self.schedule()
+        if self.world.gpu:
+            if schedule.primitive != "direct" and not self.world.shmem:
+                raise InputError(
+                    f"technique {self.name}: option primitive: {schedule.primitive} needs --backend nvshmem"
+                ).on_every_pe()
+            self._fused: Fused | None = Fused(self.world, self.host, self.product, schedule)
+        else:
+            self._fused = None
+            self._blocks = Blocks(
+                self.world, self.host, self.max_dim,
+                ps=schedule.ps, share=schedule.share, interleave=schedule.interleave,
+            )  # fmt: skip
+
+    @abstractmethod
+    def schedule(self) -> Schedule:
+        """How the options deal out the work."""
+
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
+        if self._fused is not None:
+            self._fused(source, out)
+            return
+        acc = self.accumulator(out.shape[1])
+        acc[...] = 0
+        self._blocks.add(source, acc)
+        self.world.operators.finish(acc, out)

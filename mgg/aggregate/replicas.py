@@ -1,0 +1,117 @@
+"""The 1.5D algorithm of CAGNET (Tripathy et al., SC'20): c copies of each block of embeddings, fewer stages a PE.
+
+The PEs are P / c groups of c consecutive ones. A super-block is the rows of a group, each PE's padded to the group's
+largest. Every PE collects its group's super-block. PE j of each group works on the super-blocks j, j + c, ...: it
+receives them from PE j of the group that owns them and multiplies its group's columns, for all rows of its group. In
+the end a group's PEs sum up, so that each has its own rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgg.aggregate.owners import by_owner
+from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.backend.api import Array, SymmetricArray
+from mgg.graph.csr import Csr, index_dtype
+
+
+class Replicas:
+    """One PE's part in the algorithm (collective).
+
+    Args:
+        plan: whose product it is.
+        copies: c; its square divides the number of PEs.
+    """
+
+    def __init__(self, plan: Plan, copies: int):
+        world = plan.world
+        self._world, self._rows, self._copies = world, plan.layout.rows, copies
+        self._group, place = divmod(world.rank, copies)
+        groups = world.size // copies
+        rows = np.diff(plan.layout.bounds).reshape(groups, copies)
+        self._height = [int(most) for most in rows.max(axis=1)]  # padded rows of a group's PEs
+        self._mates = world.team([self._group * copies + mate for mate in range(copies)])
+        self._column = world.team([group * copies + place for group in range(groups)])
+        self._roots = {block: block * copies + place for block in range(place, groups, copies)}
+        self._parts = {block: uploaded_csr(world, csr) for block, csr in self._collect(plan).items()}
+        self._allocate(plan.max_dim)
+
+    def _allocate(self, max_dim: int) -> None:
+        world, height = self._world, self._height[self._group]
+        empty = world.xp.empty
+        self._gathered = empty(self._copies * height * max_dim, np.float32)
+        self._stage = empty(self._copies * max(self._height) * max_dim, np.float32)
+        self._sums = world.operators.accumulator(self._copies * height, max_dim).reshape(-1)
+        # What accumulators of float32 hold is sent as it is.
+        same = self._sums.dtype == np.float32
+        self._partial = self._sums if same else empty(self._copies * height * max_dim, np.float32)
+        self._reduced = empty(height * max_dim, np.float32)
+
+    def _collect(self, plan: Plan) -> dict[int, Csr]:
+        """The arcs that this PE multiplies, by super-block: all rows of its group (collective)."""
+        copies, size = self._copies, self._world.size
+        held = by_owner(plan.host, halo_columns=False)
+        held[self._world.rank] = plan.host.local
+        values: list[Any] = [None] * size
+        for place, mate in enumerate(self._mates.pes):
+            blocks = range(place, size // copies, copies)
+            values[mate] = {
+                block: side_by_side(held[block * copies : (block + 1) * copies], self._height[block])
+                for block in blocks
+            }
+        received = self._world.exchange(values)
+        height = self._height[self._group]
+        return {block: stacked([received[mate][block] for mate in self._mates.pes], height) for block in self._roots}
+
+    def aggregate(self, source: SymmetricArray, out: Array) -> None:
+        """Compute ``out`` [rows, D] from the inputs of all PEs."""
+        copies, dim, height = self._copies, out.shape[1], self._height[self._group]
+        operators, rank = self._world.operators, self._world.rank
+        mine = _shaped(self._gathered, copies, height, dim)
+        self._mates.all_gather(source.local[:height], mine)
+        sums = _shaped(self._sums, copies * height, dim)
+        for number, (block, root) in enumerate(self._roots.items()):
+            rows = mine if root == rank else _shaped(self._stage, copies, self._height[block], dim)
+            self._column.broadcast(rows, root)
+            csr = self._parts[block]
+            # The first product sets every row, those of the padding to zero.
+            operators.spmm_rows(csr.indptr, csr.indices, csr.weights, rows.reshape(-1, dim), sums, number > 0)
+        partial, reduced = _shaped(self._partial, copies * height, dim), _shaped(self._reduced, height, dim)
+        operators.finish(sums, partial)
+        self._mates.reduce_scatter(partial.reshape(copies, height, dim), reduced)
+        out[...] = reduced[: self._rows]
+
+
+def _shaped(memory: Array, *shape: int) -> Array:
+    """The first elements of ``memory`` in ``shape``."""
+    return memory[: int(np.prod(shape))].reshape(*shape)
+
+
+def side_by_side(parts: list[Csr], height: int) -> Csr:
+    """Matrices of the same rows as one; the columns of part i begin at ``i * height``."""
+    dtype = index_dtype(len(parts) * height)
+    rows = np.concatenate([np.repeat(np.arange(part.rows), np.diff(part.indptr)) for part in parts])
+    columns = np.concatenate([part.indices.astype(dtype) + dtype.type(i * height) for i, part in enumerate(parts)])
+    order = np.argsort(rows, kind="stable")
+    indptr = np.sum([part.indptr for part in parts], axis=0)
+    return Csr(indptr, columns[order], _weights(parts, order), len(parts) * height)
+
+
+def stacked(parts: list[Csr], height: int) -> Csr:
+    """Matrices of the same columns as one; the rows of part i begin at ``i * height``, empty rows between them."""
+    lengths = np.zeros(len(parts) * height, np.int64)
+    for i, part in enumerate(parts):
+        lengths[i * height : i * height + part.rows] = np.diff(part.indptr)
+    indptr = np.concatenate(([0], np.cumsum(lengths)))
+    columns = np.concatenate([part.indices for part in parts])
+    return Csr(indptr, columns, _weights(parts, slice(None)), parts[0].columns)
+
+
+def _weights(parts: list[Csr], order: np.ndarray | slice) -> np.ndarray | None:
+    """The weights of all parts; a PE's parts all have weights, or none has."""
+    if parts[0].weights is None:
+        return None
+    return np.concatenate([part.weights for part in parts if part.weights is not None])[order]

@@ -1,0 +1,32 @@
+"""Technique ``ring``: blocks of embeddings go round all PEs; transfer and product alternate (MGG, arXiv 2022, 2.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgg.aggregate.plan import Plan
+from mgg.aggregate.stages import Stages
+from mgg.backend.api import Array, SymmetricArray
+
+
+class Ring(Plan):
+    """Each PE aggregates from the block it holds, then forwards it to the next, until every PE has seen all blocks."""
+
+    name = "ring"
+    reads_inputs = False  # each PE sends what it has written or received itself
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self._stages = Stages(self, buffers=2)  # one block leaves while the next one arrives
+
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
+        stages, rank, size = self._stages, self.world.rank, self.world.size
+        sums, held = stages.sums(out), stages.mine(source)
+        stages.local(source, sums)
+        for step in range(1, size):
+            owner = (rank - step) % size
+            arriving = stages.room(step % 2, owner, out.shape[1])
+            self.world.shift(held, arriving, 1)
+            stages.remote(owner, arriving, sums)
+            held = arriving
+        stages.finish(sums, out)

@@ -1,0 +1,33 @@
+"""How MGG deals out neighbor partitions to warps and blocks (MGG 5.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Knobs of the kernel.
+
+    Attributes:
+        ps: arcs of a neighbor partition; None: whole rows.
+        dist: pairs of a local and a remote partition that a warp owns (interleaving distance).
+        wpb: warps a block.
+        interleave: a warp owns pairs; else a warp has partitions of one kind.
+        asynchronous: remote rows are on their way while the local partition is summed.
+        primitive: how remote rows are fetched, one of ``mgg.kernel.compile.PRIMITIVES``; CPU ranks have one way.
+        batch: remote rows that a warp has on their way at most; None: as many as its shared memory holds.
+    """
+
+    ps: int | None
+    dist: int
+    wpb: int
+    interleave: bool = True
+    asynchronous: bool = True
+    primitive: str = "direct"
+    batch: int | None = None
+
+    @property
+    def share(self) -> int:
+        """Pairs of partitions that a block owns."""
+        return self.dist * self.wpb

@@ -1,0 +1,61 @@
+"""What techniques share that receive all rows of one PE at a time: the product in stages, one an owner of columns."""
+
+from __future__ import annotations
+
+import weakref
+from typing import cast
+
+import numpy as np
+
+from mgg.aggregate.owners import by_owner
+from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.backend.api import Array, SymmetricArray
+
+
+class Stages:
+    """The remote arcs of a plan cut by owner, and room for the rows of an owner or two.
+
+    Args:
+        plan: whose product it is.
+        buffers: how many owners' rows are held at a time.
+    """
+
+    def __init__(self, plan: Plan, buffers: int):
+        world = plan.world
+        # A weak reference: a cycle would keep a plan's GPU memory until Python looks for cycles.
+        self._plan = cast(Plan, weakref.proxy(plan))
+        self._operators = world.operators
+        self._rows = [int(rows) for rows in np.diff(plan.layout.bounds)]
+        self._parts = [uploaded_csr(world, part) for part in by_owner(plan.host, halo_columns=False)]
+        others = max((rows for pe, rows in enumerate(self._rows) if pe != world.rank), default=0)
+        self._buffers = [world.xp.empty(others * plan.max_dim, np.float32) for _ in range(buffers)]
+
+    def mine(self, source: SymmetricArray) -> Array:
+        """This PE's rows [rows, D]."""
+        return source.local[: self._plan.layout.rows]
+
+    def room(self, buffer: int, owner: int, dim: int) -> Array:
+        """Buffer ``buffer`` in the shape of ``owner``'s rows [rows, dim]."""
+        rows = self._rows[owner]
+        return self._buffers[buffer][: rows * dim].reshape(rows, dim)
+
+    def sums(self, out: Array) -> Array:
+        """Where the partial sums of ``out`` are added up: in ``out`` itself unless accumulators are more precise."""
+        if self._plan.world.size == 1 or self._operators.accumulator(0, 0).dtype == out.dtype:
+            return out
+        return self._plan.accumulator(out.shape[1])
+
+    def local(self, source: SymmetricArray, sums: Array) -> None:
+        """Set ``sums`` to the product of the local arcs."""
+        csr = self._plan.product.local
+        self._operators.spmm_rows(csr.indptr, csr.indices, csr.weights, source.local, sums, False)
+
+    def remote(self, owner: int, block: Array, sums: Array) -> None:
+        """Add the product of the arcs whose columns ``owner`` has; ``block`` holds its rows."""
+        csr = self._parts[owner]
+        if len(csr.indices):
+            self._operators.spmm_rows(csr.indptr, csr.indices, csr.weights, block, sums, True)
+
+    def finish(self, sums: Array, out: Array) -> None:
+        """Round the sums into ``out``."""
+        self._operators.finish(sums, out)

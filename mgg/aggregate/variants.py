@@ -1,0 +1,61 @@
+"""Variants: several sets of options of one technique in one job, as grids of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Any
+
+import yaml
+
+from mgg.aggregate import parse_options
+from mgg.aggregate.plan import TechniqueOptions
+from mgg.errors import InputError
+
+Grid = Mapping[str, Any]
+
+
+def expand(technique: str, common: Mapping[str, Any], grids: Iterable[Grid]) -> list[TechniqueOptions]:
+    """The sets of options of ``technique`` that ``grids`` stand for, each once, in their order.
+
+    Args:
+        technique: its name.
+        common: options of every set; a grid's own replace them.
+        grids: option to a value or a list of values; lists stand for all combinations, the last option changes first.
+            Without grids there is one set, ``common``.
+
+    Raises:
+        InputError: names the option that is unknown or out of its range.
+    """
+    found = []
+    for grid in list(grids) or [{}]:
+        choices = [value if isinstance(value, list) else [value] for value in grid.values()]
+        for values in product(*choices):
+            found.append(parse_options(technique, {**common, **dict(zip(grid, values, strict=True))}))
+    return list(dict.fromkeys(found))
+
+
+def parse(text: str) -> tuple[str, Grid]:
+    """``mgg:ps=2,4:dist=8`` is technique mgg with the grid {ps: [2, 4], dist: [8]}; ``mgg`` alone its plain options.
+
+    Raises:
+        InputError: names what is not ``key=value``.
+    """
+    technique, *pairs = text.split(":")
+    grid: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, values = pair.partition("=")
+        if not (key and equals and values):
+            raise InputError(f"--variant {text}: expected TECHNIQUE:KEY=VALUE[,VALUE...][:KEY=...], found {pair!r}")
+        grid[key] = [yaml.safe_load(value) for value in values.split(",")]
+    return technique, grid
+
+
+def spell(technique: str, grid: Grid) -> str:
+    """The text that ``parse`` reads as this grid."""
+    words = {key: value if isinstance(value, list) else [value] for key, value in grid.items()}
+    return ":".join([technique, *(f"{key}={','.join(map(_word, values))}" for key, values in words.items())])
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,215 @@
+"""What Worlds of PEs with GPUs have in common: CuPy's arrays, clocks of CUDA events, facts about the devices."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any
+
+import cupy
+import numpy as np
+
+from mgg.backend.api import Array, Clock, Counters, SymmetricArray, Work, World, name_pes
+from mgg.backend.streams import SideStream
+from mgg.errors import InputError, MachineError
+from mgg.kernel.operators import Operators
+
+
+class GpuArrays(ABC):
+    """What such a World does with arrays, on the PE's current stream; peers' memory is addressed directly."""
+
+    xp = cupy
+    rank: int
+    counters: Counters
+    operators: Operators
+
+    @abstractmethod
+    def wait(self, event: Any) -> None:
+        """Wait until the GPU has come to ``event``; raises PeError after the time limit."""
+
+    def upload(self, array: np.ndarray) -> Array:
+        """A copy in this PE's GPU."""
+        return cupy.asarray(array)
+
+    def download(self, array: Array) -> np.ndarray:
+        """A copy in host memory, once the stream has made the array."""
+        self._finish()
+        return cupy.asnumpy(array)
+
+    def clock(self) -> Clock:
+        """A clock of CUDA events."""
+        return _EventClock(self)
+
+    @cached_property
+    def _side(self) -> SideStream:
+        return SideStream()
+
+    def aside(self) -> AbstractContextManager[Work]:
+        """The enclosed work goes to a second, more urgent stream."""
+        return self._side.aside()
+
+    def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array) -> None:
+        """Fetch rows of PE ``pe`` with loads of its memory."""
+        if len(rows):
+            self.operators.gather_rows(source.peers[pe], rows, out)
+        if pe != self.rank:
+            self.counters.add("get", out.nbytes)
+
+    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
+        """Write rows of PE ``pe`` with a copy into its memory."""
+        if len(values):
+            target.peers[pe][first : first + len(values)] = values
+        if pe != self.rank:
+            self.counters.add("put", values.nbytes)
+
+    def free_memory(self) -> int:
+        """Bytes of its GPU's memory that this PE may still allocate; what CuPy keeps for later use counts as free."""
+        return int(cupy.cuda.runtime.memGetInfo()[0]) + int(cupy.get_default_memory_pool().free_bytes())
+
+    def _finish(self) -> None:
+        """Wait until the current stream has done its work; raises PeError after the time limit."""
+        event = cupy.cuda.Event(disable_timing=True)
+        event.record(cupy.cuda.get_current_stream())
+        self.wait(event)
+
+
+class _EventClock:
+    """Times the work of the current stream with CUDA events."""
+
+    def __init__(self, world: GpuArrays):
+        self._world = world
+        self._first, self._last = cupy.cuda.Event(), cupy.cuda.Event()
+
+    def start(self) -> None:
+        """Begin, in the order of the stream."""
+        self._first.record(cupy.cuda.get_current_stream())
+
+    def stop(self) -> float:
+        """Wait for the stream; seconds since ``start``."""
+        self._last.record(cupy.cuda.get_current_stream())
+        self._world.wait(self._last)
+        return float(cupy.cuda.get_elapsed_time(self._first, self._last)) * 1e-3
+
+
+def check_symmetric(control: World, size: int, needed: int, free: int) -> None:
+    """Say, before a symmetric array is allocated, that it does not fit (collective).
+
+    Args:
+        control: the PEs, for control data.
+        size: bytes of the array on this PE.
+        needed: bytes that it takes of the GPU.
+        free: bytes that the GPU has left for this PE.
+
+    Raises:
+        InputError: the PEs ask for different sizes.
+        MachineError: a GPU has too little memory left.
+    """
+    everywhere = control.gather((size, needed, free))
+    sizes = {asked for asked, _, _ in everywhere}
+    if len(sizes) > 1:
+        raise InputError(
+            f"the PEs ask for symmetric arrays of {min(sizes)} to {max(sizes)} bytes: they have different layouts"
+        ).on_every_pe()
+    short = [pe for pe, (_, more, left) in enumerate(everywhere) if more > left]
+    if short:
+        _, more, left = everywhere[short[0]]
+        raise MachineError(
+            f"{name_pes(short)}: a symmetric array needs {more} more bytes of GPU memory on each PE and {left}"
+            " are left: use more PEs or fewer columns"
+        ).on_every_pe()
+
+
+def check_managed(size: int) -> None:
+    """Raise MachineError where unified memory of ``size`` bytes would not fit the current GPU, to which it may move."""
+    if size > cupy.cuda.runtime.memGetInfo()[0]:
+        give_back()
+    free = int(cupy.cuda.runtime.memGetInfo()[0])
+    if size > free:
+        raise MachineError(
+            f"{size} bytes of unified memory are needed and a GPU has {free} left: use fewer columns or a smaller graph"
+        )
+
+
+def managed_memory(size: int) -> Any:
+    """A pointer to ``size`` bytes of unified memory, plain: where its pages are follows from who touches them."""
+    return cupy.cuda.malloc_managed(max(size, 1))
+
+
+def parts(rank: int, size: int, memory: Any, elements: int, device: int, handle: Any = None) -> SymmetricArray:
+    """A piece of memory that ``device`` addresses, cut into the copies of ``size`` PEs, one after another.
+
+    Args:
+        rank: this PE.
+        size: number of PEs.
+        memory: a ``cupy.cuda.MemoryPointer`` to the piece.
+        elements: floats of a copy.
+        device: number of this PE's GPU.
+        handle: what the backend needs to free the piece.
+    """
+    seen = cupy.cuda.UnownedMemory(memory.ptr, max(size * elements * 4, 1), memory, device)
+    whole = cupy.ndarray((size * elements,), np.float32, cupy.cuda.MemoryPointer(seen, 0))
+    peers = {pe: whole[pe * elements : (pe + 1) * elements] for pe in range(size)}
+    return SymmetricArray(rank, peers, handle, whole)
+
+
+def missing() -> str | None:
+    """What this process lacks to use a GPU, in one line; None where nothing is missing."""
+    runtime = cupy.cuda.runtime
+    try:
+        supported, needed = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+        if supported and supported // 1000 < needed // 1000:
+            return (
+                f"the NVIDIA driver supports CUDA {_version(supported)} and CuPy needs {needed // 1000}.0:"
+                " update the driver, or take --backend mpi"
+            )
+        count = runtime.getDeviceCount() if supported else 0
+    except (RuntimeError, ImportError, OSError) as error:
+        return f"no GPU to use ({' '.join(str(error).split())}): take --backend mpi"
+    if not count:
+        return "no GPU here: no NVIDIA driver, or CUDA_VISIBLE_DEVICES hides them all; take --backend mpi"
+    return None
+
+
+def device_count() -> int:
+    """GPUs that this process may use."""
+    return int(cupy.cuda.runtime.getDeviceCount())
+
+
+def give_back() -> None:
+    """Free the GPU memory that CuPy keeps for later use in this process: another one is to have it."""
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+def describe() -> list[str]:
+    """A line a GPU: name, memory, architecture, and the GPUs whose memory it can address."""
+    count = device_count()
+    lines = []
+    for device in range(count):
+        facts = properties(device)
+        peers = [other for other in range(count) if can_address(device, other)]
+        reach = f"addresses GPU {', '.join(map(str, peers))}" if peers else "addresses no other GPU"
+        arch = f"sm_{facts['major']}{facts['minor']}"
+        lines.append(f"{facts['name'].decode()}, {facts['totalGlobalMem'] / 2**30:.0f} GiB, {arch}, {reach}")
+    return lines
+
+
+def driver() -> str:
+    """The newest CUDA that the driver supports, and CuPy's."""
+    runtime = cupy.cuda.runtime
+    return f"CUDA {_version(runtime.driverGetVersion())}; CuPy uses {_version(runtime.runtimeGetVersion())}"
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def properties(device: int) -> dict[str, Any]:
+    """CUDA's facts about a GPU."""
+    facts: dict[str, Any] = cupy.cuda.runtime.getDeviceProperties(device)
+    return facts
+
+
+def can_address(device: int, other: int) -> bool:
+    """Whether GPU ``device`` can address the memory of another one, ``other``."""
+    return device != other and bool(cupy.cuda.runtime.deviceCanAccessPeer(device, other))

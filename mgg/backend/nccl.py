@@ -1,0 +1,211 @@
+"""Collectives between GPUs through NCCL (cupy.cuda.nccl), in the order of the streams; MPI carries the control data.
+
+A team has one communicator for both streams of a PE. Each operation first waits, on the GPU, for the team's last one,
+so all PEs run a team's operations in the order in which they were submitted, whichever streams these went to.
+NVSHMEM's barrier takes one thread block and NCCL at most a few dozen: both fit a GPU side by side with room to spare,
+and products end by themselves, so a barrier on one stream and a transfer on the other let each other start.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import ModuleType
+from typing import Any, Protocol
+
+import cupy
+import numpy as np
+
+from mgg.backend.api import Array, Counters, agreed_team, name_pes, together
+from mgg.backend.mpi import MpiWorld
+from mgg.errors import MachineError, PeError
+
+_INSTALL = "pip install nvidia-nccl-cu13"
+
+
+class Watch(Protocol):
+    """Sees that nothing waits for ever."""
+
+    def mark(self, what: str, number: int | None = None) -> Any:
+        """Mark this point of the current stream: an event that must come to pass."""
+
+    def blocked(self, what: str) -> AbstractContextManager[None]:
+        """The host may have to wait for other PEs inside."""
+
+
+class NcclTeam:
+    """This PE's view of a team; see ``Team`` for the methods.
+
+    Args:
+        pes: the team.
+        rank: this PE.
+        communicator: NCCL's, of the same PEs in the same order; None for a PE alone.
+        counters: bytes that this PE moved.
+        watch: is told of everything that waits for other PEs.
+        arrive: counts this PE's calls, for a team of all PEs: the watch then knows who is late.
+    """
+
+    def __init__(
+        self, pes: tuple[int, ...], rank: int, communicator: Any, counters: Counters, watch: Watch,
+        arrive: Callable[[], int] | None,
+    ):  # fmt: skip
+        self.pes = pes
+        self._place = pes.index(rank)
+        self._communicator, self._counters, self._watch, self._arrive = communicator, counters, watch, arrive
+        self._last: Any = None  # the event behind the last operation
+
+    def broadcast(self, values: Array, root: int) -> None:
+        """Copy PE ``root``'s values (collective)."""
+        if self._communicator is None or not values.size:
+            return
+        at, nccl, place = _address(values), _library(), self.pes.index(root)
+        with self._operation(f"the broadcast of PE {root}") as stream:
+            self._communicator.broadcast(at, at, values.size, nccl.NCCL_FLOAT32, place, stream)
+        if place != self._place:
+            self._counters.add("broadcast", values.nbytes)
+
+    def shift(self, send: Array, receive: Array, step: int) -> None:
+        """Send to the PE ``step`` places on, receive from the one ``step`` places before (collective)."""
+        target, source = (self._place + step) % len(self.pes), (self._place - step) % len(self.pes)
+        if source == self._place:
+            receive[...] = send
+            return
+        nccl = _library()
+        with self._operation("a shift") as stream:
+            # A group, because each PE's two halves must be under way together.
+            nccl.groupStart()
+            if send.size:
+                self._communicator.send(_address(send), send.size, nccl.NCCL_FLOAT32, target, stream)
+            if receive.size:
+                self._communicator.recv(_address(receive), receive.size, nccl.NCCL_FLOAT32, source, stream)
+            nccl.groupEnd()
+        self._counters.add("shift", receive.nbytes)
+
+    def all_gather(self, values: Array, out: Array) -> None:
+        """Collect the values of all (collective)."""
+        if self._communicator is None:
+            out[0] = values
+        elif values.size:
+            to, kind = _address(out), _library().NCCL_FLOAT32
+            with self._operation("the all-gather") as stream:
+                self._communicator.allGather(_address(values), to, values.size, kind, stream)
+            self._counters.add("all_gather", out.nbytes - values.nbytes)
+
+    def reduce_scatter(self, values: Array, out: Array) -> None:
+        """Sum in float32, in an order that the communicator fixed when it was made (collective)."""
+        if self._communicator is None:
+            out[...] = values[0]
+        elif values.size:
+            to, nccl = _address(out), _library()
+            with self._operation("the reduce-scatter") as stream:
+                self._communicator.reduceScatter(
+                    _address(values), to, out.size, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, stream
+                )
+            self._counters.add("reduce_scatter", values.nbytes - out.nbytes)
+
+    @contextmanager
+    def _operation(self, what: str) -> Iterator[int]:
+        """Submit one operation to the current stream, whose pointer this gives, behind the team's last one."""
+        stream = cupy.cuda.get_current_stream()
+        if self._last is not None:
+            stream.wait_event(self._last)
+        number = None if self._arrive is None else self._arrive()
+        if number is None:
+            what = f"{what} in the team of {name_pes(list(self.pes))}"
+        try:
+            with self._watch.blocked(what):
+                yield stream.ptr
+            self._communicator.check_async_error()
+        except _library().NcclError as error:
+            raise PeError(f"PE {self.pes[self._place]}: {what} failed: {error} (NCCL_DEBUG=INFO says more)") from None
+        self._last = self._watch.mark(what, number)
+
+    def close(self) -> None:
+        """Destroy the communicator (collective), once the streams have done its work."""
+        if self._communicator is not None:
+            with self._watch.blocked("NCCL to end"):
+                self._communicator.destroy()
+
+
+class NcclTeams:
+    """The teams of a job, each made at its first use.
+
+    Args:
+        control: the same PEs over MPI.
+        watch: is told of everything that waits for other PEs.
+        arrive: counts the calls that all PEs make.
+    """
+
+    def __init__(self, control: MpiWorld, watch: Watch, arrive: Callable[[], int]):
+        self._control, self._watch, self._arrive = control, watch, arrive
+        self._teams: dict[tuple[int, ...], NcclTeam] = {}
+
+    def everyone(self) -> NcclTeam:
+        """The team of all PEs (collective)."""
+        pes = tuple(range(self._control.size))
+        return self._teams.get(pes) or self.team(pes)
+
+    def team(self, pes: Sequence[int]) -> NcclTeam:
+        """See ``World.team``."""
+        control = self._control
+        teams = control.gather(tuple(pes))
+        mine = agreed_team(teams, control.rank)
+        if any(len(team) > 1 for team in teams):
+            together(control, _check)
+        first = control.rank == mine[0] and len(mine) > 1 and mine not in self._teams
+        # Whoever has come here gets past the gather: NCCL, which waits for the PEs of a team, then finds them there.
+        keys = control.gather(_library().get_unique_id() if first else None)
+        if mine not in self._teams:
+            self._teams[mine] = NcclTeam(
+                mine, control.rank, self._communicator(mine, keys[mine[0]]), control.counters, self._watch,
+                self._arrive if len(mine) == control.size else None,
+            )  # fmt: skip
+        return self._teams[mine]
+
+    def _communicator(self, pes: tuple[int, ...], key: bytes | None) -> Any:
+        if key is None:
+            return None
+        nccl, rank = _library(), self._control.rank
+        try:
+            with self._watch.blocked(f"NCCL to start on {name_pes(list(pes))}"):
+                return nccl.NcclCommunicator(len(pes), key, pes.index(rank))
+        except nccl.NcclError as error:
+            raise MachineError(
+                f"PE {rank}: NCCL {version()} did not start: {error} (NCCL_DEBUG=INFO says more)"
+            ) from None
+
+    def close(self) -> None:
+        """Destroy every communicator (collective), once the streams have done their work."""
+        for team in self._teams.values():
+            team.close()
+        self._teams.clear()
+
+
+def missing() -> str | None:
+    """What to do where there is no NCCL, in one line; None where there is."""
+    return None if _library().available else f"NCCL is missing: {_INSTALL}"
+
+
+def version() -> str:
+    """Version of the NCCL library in use, which must not be missing."""
+    number = _library().get_version()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def _check() -> None:
+    lack = missing()
+    if lack:
+        raise MachineError(lack)
+
+
+def _library() -> ModuleType:
+    """CuPy's binding, which CuPy does not import by itself: it loads libnccl.so.2 of the wheel or of the system."""
+    return importlib.import_module("cupy.cuda.nccl")
+
+
+def _address(values: Array) -> int:
+    """Where the values are; raises ValueError unless they are float32, one after the other."""
+    if values.dtype != np.float32 or not values.flags.c_contiguous:
+        raise ValueError(f"NCCL needs a contiguous float32 array, found {values.dtype} of shape {values.shape}")
+    return int(values.data.ptr)

@@ -1,0 +1,308 @@
+"""PEs with GPUs as threads of one process: a GPU a thread, or several PEs on one GPU, each with memory of its own.
+
+What unified memory needs, which belongs to one process; and how any machine with one GPU tests several PEs. The PEs
+address each other's memory directly. Data moves on each PE's stream; hosts meet first and then let their streams wait
+for each other's events, so no stream ever waits for what nobody has submitted.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import cupy
+import numpy as np
+
+from mgg.backend import gpu, pinned, simulated
+from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, Work, World, together
+from mgg.backend.gpu import GpuArrays
+from mgg.backend.simulated import SimulatedTeam, SimulatedWorld
+from mgg.backend.streams import SideStream
+from mgg.errors import MachineError, PeError
+from mgg.kernel.operators import Operators
+
+T = TypeVar("T")
+
+_ITEM = 4  # bytes of a float32
+_PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
+_NAP = 20e-6  # seconds of sleep between looks
+_ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
+
+
+class ThreadsTeam:
+    """One PE's view of a team; see ``Team`` for the methods. Copies and sums read the peers' memory."""
+
+    def __init__(self, control: SimulatedTeam, world: ThreadsWorld):
+        self.pes = control.pes
+        self._control, self._world = control, world
+        self._place = self.pes.index(world.rank)
+
+    def meet(self) -> None:
+        """Let the stream wait until the streams of all PEs are here (collective)."""
+        stream = cupy.cuda.get_current_stream()
+        for event in self._control.gather(_recorded()):
+            stream.wait_event(event)
+
+    def show(self, values: Array) -> list[Array]:
+        """Everybody's ``values``, once they are made; they stay until the next ``meet`` (collective)."""
+        stream = cupy.cuda.get_current_stream()
+        shown = self._control.gather((values, _recorded()))
+        for _, event in shown:
+            stream.wait_event(event)
+        return [self._world.here(theirs) for theirs, _ in shown]
+
+    def broadcast(self, values: Array, root: int) -> None:
+        """Copy PE ``root``'s values (collective)."""
+        shown = self.show(values)
+        if self._world.rank != root:
+            values[...] = shown[self.pes.index(root)]
+            self._world.counters.add("broadcast", values.nbytes)
+        self.meet()
+
+    def all_gather(self, values: Array, out: Array) -> None:
+        """Collect the values of all (collective)."""
+        for place, theirs in enumerate(self.show(values)):
+            out[place] = theirs
+        self._world.counters.add("all_gather", out.nbytes - values.nbytes)
+        self.meet()
+
+    def reduce_scatter(self, values: Array, out: Array) -> None:
+        """Sum in the team's order (collective)."""
+        shown = self.show(values)
+        total = shown[0][self._place].astype(np.float64)
+        for theirs in shown[1:]:
+            total += theirs[self._place]
+        out[...] = total
+        self._world.counters.add("reduce_scatter", values.nbytes - out.nbytes)
+        self.meet()
+
+
+class ThreadsWorld(GpuArrays):
+    """One thread's view of the job; see ``World`` for the methods.
+
+    Args:
+        control: the same threads, as the backend ``simulated`` has them.
+        devices: numbers of GPUs; PE q takes ``devices[q % len(devices)]``.
+        timeout: seconds that a wait may last.
+
+    Attributes:
+        device: number of this PE's GPU in this process.
+        stream: the CuPy stream that the PE's program runs on.
+
+    Raises:
+        MachineError: GPUs cannot address each other (on every PE).
+    """
+
+    name = "simulated"
+    shmem = False
+
+    def __init__(self, control: SimulatedWorld, devices: Sequence[int], timeout: float = DEFAULT_TIMEOUT):
+        self.rank, self.size, self.counters = control.rank, control.size, control.counters
+        self._control, self._timeout = control, timeout
+        self._devices = [devices[pe % len(devices)] for pe in range(control.size)]
+        self.device = self._devices[control.rank]
+        cupy.cuda.Device(self.device).use()
+        self.gpu = gpu.properties(self.device)["name"].decode()
+        together(control, self._reach)
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.operators: Operators = _operators()
+        self._side = SideStream()
+        self._regions: list[pinned.Region] = []  # those that this PE has made
+        self._inboxes: list[list[deque[Any]]] = control.gather([deque() for _ in range(control.size)])
+        self._everyone = ThreadsTeam(control.team(range(control.size)), self)
+
+    def _reach(self) -> None:
+        """Make the memory of the others' GPUs addressable from this one."""
+        for other in sorted({*self._devices} - {self.device}):
+            if not gpu.can_address(self.device, other):
+                raise MachineError(f"GPU {self.device} cannot address GPU {other}: P2P is off (nvidia-smi topo -p2p r)")
+            try:
+                cupy.cuda.runtime.deviceEnablePeerAccess(other)
+            except cupy.cuda.runtime.CUDARuntimeError as error:
+                if error.status != _ALREADY_ENABLED:
+                    raise
+
+    def here(self, array: Array) -> Array:
+        """``array`` of any PE as one of this PE's GPU, at the same address; CuPy must not see another device's."""
+        memory = cupy.cuda.UnownedMemory(array.data.ptr, array.nbytes, array, self.device)
+        return cupy.ndarray(array.shape, array.dtype, cupy.cuda.MemoryPointer(memory, 0), array.strides)
+
+    def wait(self, event: Any) -> None:
+        """Wait for the GPU; ends when another PE fails."""
+        start = time.monotonic()
+        while not event.done:
+            self._control.check_others()
+            waited = time.monotonic() - start
+            if waited < _PATIENCE:
+                os.sched_yield()
+            elif waited < self._timeout:
+                time.sleep(_NAP)
+            else:
+                raise PeError(f"PE {self.rank}: its GPU did not finish within {self._timeout:g} s")
+
+    def free_memory(self) -> int:
+        """Bytes of its GPU's memory that this PE may still allocate: those that are free, shared among its PEs."""
+        return super().free_memory() // self._devices.count(self.device)
+
+    def symmetric(self, elements: int) -> SymmetricArray:
+        """Allocate zeros on every PE (collective).
+
+        Raises:
+            MachineError: a GPU has too little memory left.
+        """
+        self._check_memory(elements * _ITEM)
+        made = cupy.zeros(elements, np.float32)
+        copies = self._control.gather(made)
+        self.barrier()  # the zeros are there before another PE writes
+        return SymmetricArray(
+            self.rank, {pe: made if pe == self.rank else self.here(copy) for pe, copy in enumerate(copies)}
+        )
+
+    def _check_memory(self, size: int) -> None:
+        if size > self.free_memory():
+            cupy.get_default_memory_pool().free_all_blocks()
+        gpu.check_symmetric(self._control, size, size, self.free_memory())
+
+    def managed(self, elements: int) -> SymmetricArray:
+        """Allocate zeros for every PE in one piece of unified memory (collective).
+
+        Raises:
+            MachineError: a GPU has less memory left than the whole piece takes: all of its pages may move there.
+        """
+        size = self.size * elements * _ITEM
+        together(self._control, lambda: gpu.check_managed(size))
+        made = gpu.managed_memory(size) if self.rank == 0 else None
+        memory = self._control.gather(made)[0]
+        array = gpu.parts(self.rank, self.size, memory, elements, self.device)
+        array.local.fill(0)
+        self.barrier()  # the zeros are there before another PE writes
+        return array
+
+    def host_symmetric(self, elements: int) -> SymmetricArray:
+        """Allocate zeros for every PE in one piece of page-locked host memory (collective)."""
+        size = max(self.size * elements * _ITEM, 1)
+        made = together(self._control, lambda: pinned.anonymous(size) if self.rank == 0 else None)
+        if made is not None:
+            self._regions.append(made)
+        region = self._control.gather(made)[0]
+        memory = cupy.cuda.UnownedMemory(region.address(), size, region, self.device)
+        pointer = cupy.cuda.MemoryPointer(memory, 0)
+        return gpu.parts(self.rank, self.size, pointer, elements, self.device, region)
+
+    def free(self, array: SymmetricArray) -> None:
+        """Drop every PE's copy (collective)."""
+        self._finish()
+        self._control.barrier()
+        array.peers, array.whole = {}, None
+        if array.handle in self._regions:
+            self._regions.remove(array.handle)
+            array.handle.close()
+
+    def signal(self, pe: int) -> None:
+        """Signal PE ``pe``, behind the stream's work so far."""
+        self._inboxes[pe][self.rank].append(_recorded())
+        self._control.signal(pe)
+
+    def wait_signal(self, pe: int) -> None:
+        """Let the stream wait for PE ``pe``'s signal."""
+        self._control.wait_signal(pe)
+        cupy.cuda.get_current_stream().wait_event(self._inboxes[self.rank][pe].popleft())
+
+    def aside(self) -> AbstractContextManager[Work]:
+        """The enclosed work goes to the PE's second stream."""
+        return self._side.aside()
+
+    def broadcast(self, values: Array, root: int) -> None:
+        """Copy PE ``root``'s values everywhere (collective)."""
+        self._of(values).broadcast(values, root)
+
+    def _of(self, values: Array) -> SimulatedWorld | ThreadsTeam:
+        """Who carries ``values``: the hosts what is in host memory."""
+        return self._control if isinstance(values, np.ndarray) else self._everyone
+
+    def shift(self, send: Array, receive: Array, step: int) -> None:
+        """Take the values of PE ``rank - step`` (collective)."""
+        source = (self.rank - step) % self.size
+        receive[...] = self._everyone.show(send)[source]
+        if source != self.rank:
+            self.counters.add("shift", receive.nbytes)
+        self.barrier()
+
+    def team(self, pes: Sequence[int]) -> ThreadsTeam:
+        """A team (collective)."""
+        return ThreadsTeam(self._control.team(pes), self)
+
+    def barrier(self) -> None:
+        """Let the stream wait until every PE's stream is here."""
+        self._everyone.meet()
+
+    def all_reduce(self, values: Array) -> Array:
+        """Sum in rank order, on the hosts: the same bits as on CPU ranks (collective)."""
+        if isinstance(values, np.ndarray):
+            return self._control.all_reduce(values)
+        return self.upload(self._control.all_reduce(self.download(values)))
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every PE's value; the streams go on (collective)."""
+        return self._control.gather(value)
+
+    def exchange(self, values: Sequence[Any]) -> list[Any]:
+        """Give each PE its value; the streams go on (collective)."""
+        return self._control.exchange(values)
+
+    def close(self) -> None:
+        """Wait for every PE's stream and free what is left (collective)."""
+        self._finish()
+        self._control.barrier()
+        for region in self._regions:
+            region.close()
+        self._regions.clear()
+
+
+def _recorded() -> Any:
+    """An event behind what the current stream has so far."""
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record(cupy.cuda.get_current_stream())
+    return event
+
+
+def _operators() -> Operators:
+    """The operators of the current GPU."""
+    from mgg.kernel.cuda import CudaOperators
+
+    return CudaOperators()
+
+
+def run(
+    size: int, program: Callable[[World], T], devices: Sequence[int] | None = None, timeout: float = DEFAULT_TIMEOUT
+) -> list[T]:
+    """Run ``program`` on ``size`` PEs, threads of this process, and return their results in rank order.
+
+    Args:
+        size: number of PEs.
+        program: what each PE runs.
+        devices: numbers of GPUs, by default all; PE q takes ``devices[q % len(devices)]``.
+        timeout: seconds that a wait may last.
+
+    Raises:
+        MachineError: there is no GPU.
+        Exception: the first failure of any PE, after all PEs have ended.
+    """
+    lack = gpu.missing()
+    if lack:
+        raise MachineError(lack).on_every_pe()
+    chosen = list(range(gpu.device_count())) if devices is None else list(devices)
+
+    def pe(control: World) -> T:
+        assert isinstance(control, SimulatedWorld)
+        world = ThreadsWorld(control, chosen, timeout)
+        with world.stream:
+            result = program(world)
+            world.close()
+        return result
+
+    return simulated.run(size, pe, timeout)

@@ -1,0 +1,144 @@
+"""What models compute row by row, as one table of operations; every kind of device has its own (``host``, ``cuda``).
+
+Layers are written with this table alone, so they read like their formulas and know nothing of devices. Arrays are the
+device's; ``x`` and ``gradient`` are [rows, columns] of this PE, and sums over them are float64 and over this PE's rows.
+An operation that says so may change its first argument and return it: whoever made the array has no more use for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from mgg.backend.api import Array, World
+from mgg.model.arrays.host import HostArrays
+
+__all__ = ["Arrays", "HostArrays", "arrays_of"]
+
+
+class Arrays(Protocol):
+    """The table."""
+
+    def upload(self, array: np.ndarray) -> Array:
+        """``array`` on the device."""
+
+    def joined(self, parts: list[Array]) -> Array:
+        """The entries of all ``parts`` in one vector."""
+
+    def product(self, x: Any, weight: Array) -> Array:
+        """X W for dense or sparse X."""
+
+    def transposed_product(self, x: Any, gradient: Array) -> Array:
+        """X^T G [columns of x, columns of gradient], float64, for dense or sparse X."""
+
+    def column_sums(self, x: Array) -> Array:
+        """Sum of the rows, float64 [columns]."""
+
+    def column_moments(self, x: Array, y: Array) -> Array:
+        """Sums of the rows of X and of X * Y, float64 [2, columns]."""
+
+    def inner(self, x: Array, y: Array) -> Array:
+        """Sum of X * Y, float64 [1]."""
+
+    def add_bias(self, x: Array, bias: Array) -> Array:
+        """X + b, in place."""
+
+    def relu(self, x: Array) -> Array:
+        """max(X, 0); may change ``x``."""
+
+    def where_positive(self, gradient: Array, y: Array) -> Array:
+        """G where Y > 0, else 0; may change ``gradient``."""
+
+    def dropout(self, x: Any, node_ids: Array, seed: int, stream: int, rate: float) -> tuple[Any, Any]:
+        """``x`` with its entries zeroed or scaled, and the mask that did it, for ``masked``.
+
+        Args:
+            x: dense, or sparse features.
+            node_ids: int64 [rows], the rows of the random numbers.
+            seed, stream: which random numbers (``mgg.kernel.random``).
+            rate: the share that becomes 0; the others are multiplied by 1 / (1 - rate).
+
+        Returns:
+            A new array (or sparse features) and the mask; None for sparse features, which have no gradient.
+        """
+
+    def masked(self, gradient: Array, mask: Any) -> Array:
+        """``gradient`` times a mask; may change ``gradient``."""
+
+    def scale_rows(self, x: Array, scale: Array, out: Array) -> None:
+        """``out`` = X * s with ``scale`` [rows, 1]."""
+
+    def add_and_scale(self, x: Array, y: Array, scale: Array) -> Array:
+        """(X + Y) * s with ``scale`` [rows, 1], in place."""
+
+    def add_multiple(self, x: Array, epsilon: Array, y: Array) -> Array:
+        """X + (1 + epsilon) Y with ``epsilon`` [1], in place."""
+
+    def batch_statistics(
+        self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any
+    ) -> tuple[Array, Array, tuple[Array, Array]]:
+        """Mean and 1 / sqrt(variance + epsilon), of ``dtype``, and new running mean and variance.
+
+        Args:
+            sums: ``column_moments(x, x)`` over all PEs.
+            nodes: rows of all PEs.
+            running: float64 [columns] each, mean and unbiased variance so far.
+            momentum: weight of this pass in the running statistics.
+            epsilon: what is added to the variance.
+            dtype: of the first two results.
+        """
+
+    def normalize(self, x: Array, mean: Array, inverse: Array, scale: Array, shift: Array) -> tuple[Array, Array]:
+        """(X - mean) * inverse, and that times ``scale`` plus ``shift``; new arrays."""
+
+    def normalize_with(
+        self, x: Array, running: tuple[Array, Array], scale: Array, shift: Array, epsilon: float
+    ) -> Array:
+        """Batch normalization with the running mean and variance; a new array."""
+
+    def normalize_backward(
+        self, gradient: Array, normal: Array, sums: Array, nodes: int, inverse: Array, scale: Array
+    ) -> Array:
+        """Gradient by the input of a batch normalization; may change ``gradient``.
+
+        Args:
+            gradient: by the output.
+            normal, inverse: what ``normalize`` returned first and was given.
+            sums: ``column_moments(gradient, normal)`` over all PEs.
+            nodes: rows of all PEs.
+            scale: the trained factor, [columns].
+        """
+
+    def cross_entropy(self, logits: Array, labels: Array, chosen: Array) -> Array:
+        """Sum over the rows ``chosen`` (int64) of -log softmax(logits)[label], float64 [1]."""
+
+    def loss_and_gradient(self, logits: Array, labels: Array, chosen: Array, count: int) -> tuple[Array, Array]:
+        """``cross_entropy`` / ``count`` and its gradient by the logits; may change ``logits``."""
+
+    def correct(self, logits: Array, labels: Array, chosen: Array) -> Array:
+        """Number of rows ``chosen`` whose largest logit is the label's, float64 [1]; of equal ones the first counts."""
+
+    def classes(self, logits: Array) -> Array:
+        """The column of each row's largest entry, the first of equal ones, int64 [rows]."""
+
+    def adam(
+        self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: tuple[float, ...]
+    ) -> None:
+        """One step of Adam in place, on vectors of all parameters.
+
+        Args:
+            weights, first, second: values and moments.
+            gradients: float64.
+            decay: L2 penalty of each value.
+            rates: 1 - beta1, 1 - beta2, learning rate / (1 - beta1^t), 1 - beta2^t, and what the root is kept above.
+        """
+
+
+def arrays_of(world: World) -> Arrays:
+    """The operations of this PE's device."""
+    if world.xp is np:
+        return HostArrays()
+    from mgg.model.arrays.cuda import CudaArrays
+
+    return CudaArrays(world)

@@ -1,0 +1,411 @@
+"""The table of array operations on GPUs: cuBLAS, and fused elementwise kernels that CuPy compiles at their first use.
+
+Everything is float32 and row-major, goes to CuPy's current stream and never waits for it. Sums run in double precision
+and in an order that depends on the shapes alone, so that the same inputs give the same bits. Products use no TF32,
+which is CuPy's and cuBLAS's default.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy import ElementwiseKernel
+
+from mgg.backend.api import Array, World
+from mgg.kernel import random
+from mgg.model.features import DeviceCsr
+
+#: X^T G is computed in so many pieces at most, each of so many rows at least: a matrix of few entries that sums up
+#: millions of rows would otherwise be the work of a few multiprocessors.
+PIECES, PIECE_ROWS = 512, 256
+#: Threads that sum columns; enough to fill a GPU.
+SUM_THREADS = 1 << 18
+_ONE, _ZERO = np.ones(1, np.float32), np.zeros(1, np.float32)
+
+_FOUR = """
+struct alignas(16) mgg_four { float v[4]; };
+#define MGG_READ(name)                                                       \\
+    mgg_four name##_;                                                        \\
+    if (begin + 4 <= entries) name##_ = ((const mgg_four *)&name[0])[i];     \\
+    else for (T k = 0; begin + k < entries; ++k) name##_.v[k] = name[begin + k];
+"""
+_LARGEST_32_BIT = 2**32 - 4
+
+
+class _ByFours:
+    """An elementwise kernel of contiguous matrices of one shape that takes four entries a thread.
+
+    With one entry a thread, as CuPy has it, too few bytes are under way to use a GPU's memory bandwidth.
+
+    Args:
+        name: of the kernel.
+        read: names of the matrices that it reads; the result may take the place of one of them.
+        others: declarations of what else it reads.
+        expression: of an entry, from those of the matrices, ``row``, ``column`` and the others.
+        preamble: functions that the expression calls.
+    """
+
+    def __init__(self, name: str, read: str, others: str, expression: str, preamble: str = "") -> None:
+        matrices = read.split()
+        declared = [f"raw float32 {matrix}" for matrix in matrices] + ([others] if others else [])
+        operands = " ".join(f"const float {matrix}v = {matrix}_.v[k];" for matrix in matrices)
+        for matrix in matrices:
+            expression = re.sub(rf"\b{matrix}\b", f"{matrix}v", expression)
+        body = f"""
+            const T begin = (T)i * 4;
+            T row = begin / columns, column = begin - row * columns;
+            {" ".join(f"MGG_READ({matrix})" for matrix in matrices)}
+            mgg_four found;
+            for (int k = 0; k < 4; ++k) {{
+                if (begin + k < entries) {{ {operands} found.v[k] = {expression}; }}
+                if (++column == columns) {{ column = 0; ++row; }}
+            }}
+            if (begin + 4 <= entries) ((mgg_four *)&out[0])[i] = found;
+            else for (T k = 0; begin + k < entries; ++k) out[begin + k] = found.v[k]
+            """
+        # Divisions of 64-bit numbers take long, so matrices that allow it are counted with 32 bits.
+        self._kernels = {
+            bits: ElementwiseKernel(
+                ", ".join([f"uint{bits} columns, uint{bits} entries", *declared]), "raw float32 out", body,
+                f"{name}_{bits}", preamble=f"typedef {unsigned} T;\n{_FOUR}{preamble}",
+            )
+            for bits, unsigned in ((32, "unsigned"), (64, "unsigned long long"))
+        }  # fmt: skip
+
+    def __call__(self, *operands: Any, out: Array) -> Array:
+        """Fill ``out``; the operands in the order of their declaration."""
+        if out.size:
+            kernel = self._kernels[32 if out.size <= _LARGEST_32_BIT else 64]
+            kernel(out.shape[-1], out.size, *operands, out, size=-(-out.size // 4))
+        return out
+
+
+_scale_rows = _ByFours("mgg_scale_rows", "x", "raw float32 scale", "x * scale[row]")
+_add_and_scale = _ByFours("mgg_add_and_scale", "x y", "raw float32 scale", "(x + y) * scale[row]")
+_add_multiple = _ByFours("mgg_add_multiple", "x y", "raw float32 epsilon", "x + (1.0f + epsilon[0]) * y")
+_add_bias = _ByFours("mgg_add_bias", "x", "raw float32 bias", "x + bias[column]")
+_relu = _ByFours("mgg_relu", "x", "", "x <= 0.0f ? 0.0f : x")
+_where_positive = _ByFours("mgg_where_positive", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : 0.0f)")
+_masked_rows = _ByFours(
+    "mgg_masked_rows", "x", "raw uint64 states, float32 rate, float32 kept",
+    "x * (mgg_uniform(states[row], (unsigned long long)column) >= rate ? kept : 0.0f)", random.CUDA,
+)  # fmt: skip
+#: Rows that are not chosen have an infinite sum, so their shares are 0.
+_logit_gradient = _ByFours(
+    "mgg_logit_gradient", "logit", "raw float64 log_sums, raw int32 labels, float64 count",
+    "isinf(log_sums[row]) ? 0.0f"
+    " : (float)((exp((double)logit - log_sums[row]) - ((int)column == labels[row] ? 1.0 : 0.0)) / count)",
+)  # fmt: skip
+_row_states = ElementwiseKernel(
+    "int64 row, int64 key", "uint64 state",
+    "state = mgg_row_state((unsigned long long)key, (unsigned long long)row)",
+    "mgg_row_states", preamble=random.CUDA,
+)  # fmt: skip
+_masked = ElementwiseKernel(
+    "float32 x, uint64 state, int32 column, float32 rate, float32 kept", "float32 y",
+    "y = x * (mgg_uniform(state, (unsigned long long)column) >= rate ? kept : 0.0f)",
+    "mgg_masked", preamble=random.CUDA,
+)  # fmt: skip
+_sums = ElementwiseKernel(
+    "raw T x, int64 entries, int64 threads", "float64 sum",
+    "double total = 0; for (long long k = i; k < entries; k += threads) total += (double)x[k]; sum = total",
+    "mgg_sums",
+)  # fmt: skip
+_moments = ElementwiseKernel(
+    "raw float32 x, raw float32 y, int64 entries, int64 threads", "float64 sum, float64 product",
+    """
+    double of_x = 0, of_product = 0;
+    for (long long k = i; k < entries; k += threads) {
+        const double value = (double)x[k];
+        of_x += value;
+        of_product += value * (double)y[k];
+    }
+    sum = of_x;
+    product = of_product
+    """,
+    "mgg_moments",
+)  # fmt: skip
+_batch_statistics = ElementwiseKernel(
+    "float64 sum, float64 squares, float64 old_mean, float64 old_variance, float64 nodes, float64 momentum,"
+    " float64 epsilon",
+    "float32 center, float32 inverse, float64 new_mean, float64 new_variance",
+    """
+    const double mean = sum / nodes;
+    const double spread = squares / nodes - mean * mean;
+    const double variance = spread < 0.0 ? 0.0 : spread;
+    center = (float)mean;
+    inverse = (float)(1.0 / sqrt(variance + epsilon));
+    new_mean = (1.0 - momentum) * old_mean + momentum * mean;
+    new_variance = (1.0 - momentum) * old_variance + momentum * variance * (nodes / (nodes > 2.0 ? nodes - 1.0 : 1.0))
+    """,
+    "mgg_batch_statistics",
+)  # fmt: skip
+_normalize = ElementwiseKernel(
+    "float32 x, float32 mean, float32 inverse, float32 scale, float32 shift", "float32 normal, float32 y",
+    "const float value = (x - mean) * inverse; normal = value; y = value * scale + shift",
+    "mgg_normalize",
+)  # fmt: skip
+_running_factors = ElementwiseKernel(
+    "float64 mean, float64 variance, float32 scale, float32 shift, float64 epsilon",
+    "float32 factor, float32 offset",
+    """
+    const double ratio = (double)scale / sqrt(variance + epsilon);
+    factor = (float)ratio;
+    offset = (float)((double)shift - mean * ratio)
+    """,
+    "mgg_running_factors",
+)  # fmt: skip
+_affine = ElementwiseKernel(
+    "float32 x, float32 factor, float32 offset", "float32 y", "y = x * factor + offset", "mgg_affine"
+)
+_normalize_backward = ElementwiseKernel(
+    "float32 normal, float64 by_shift, float64 by_scale, float64 nodes, float32 inverse, float32 scale",
+    "float32 gradient",
+    """
+    const float centered = gradient - normal * (float)(by_scale / nodes) - (float)(by_shift / nodes);
+    gradient = centered * (inverse * scale)
+    """,
+    "mgg_normalize_backward",
+)  # fmt: skip
+#: For each chosen row its share of the loss, and log(sum(exp(logits))) for the gradient.
+_row_losses = ElementwiseKernel(
+    "raw float32 logits, raw int32 labels, int64 row, int64 classes, float64 count",
+    "float64 loss, raw float64 log_sums",
+    """
+    const long long first = row * classes;
+    double top = (double)logits[first];
+    for (long long c = 1; c < classes; ++c) {
+        const double value = (double)logits[first + c];
+        top = value > top ? value : top;
+    }
+    double sum = 0;
+    for (long long c = 0; c < classes; ++c) sum += exp((double)logits[first + c] - top);
+    const double rest = log(sum);
+    log_sums[row] = top + rest;
+    loss = (rest - ((double)logits[first + labels[row]] - top)) / count
+    """,
+    "mgg_row_losses",
+)  # fmt: skip
+_hits = ElementwiseKernel(
+    "raw float32 logits, raw int32 labels, int64 row, int64 classes", "float64 hit",
+    """
+    const long long first = row * classes;
+    long long best = 0;
+    for (long long c = 1; c < classes; ++c) {
+        if (logits[first + c] > logits[first + best]) best = c;
+    }
+    hit = best == (long long)labels[row] ? 1.0 : 0.0
+    """,
+    "mgg_hits",
+)  # fmt: skip
+_adam = ElementwiseKernel(
+    "float64 total, float32 decay, float32 to_first, float32 to_second, float32 rate, float32 correction,"
+    " float32 above",
+    "float32 weight, float32 first, float32 second",
+    """
+    const float gradient = (float)total + decay * weight;
+    const float moved = first + to_first * (gradient - first);
+    const float spread = second + to_second * (gradient * gradient - second);
+    first = moved;
+    second = spread;
+    weight = weight - rate * moved / (sqrtf(spread / correction) + above)
+    """,
+    "mgg_adam",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A dropout mask, which is computed where it is applied: the state of each row's random numbers, and the rate."""
+
+    states: cupy.ndarray
+    rate: float
+
+
+class CudaArrays:
+    """See ``mgg.model.arrays.Arrays``; float32 alone."""
+
+    def __init__(self, world: World) -> None:
+        self.upload = world.upload
+
+    def joined(self, parts: list[Array]) -> Array:
+        """One vector."""
+        return cupy.concatenate([part.reshape(-1) for part in parts])
+
+    def product(self, x: Any, weight: Array) -> Array:
+        """X W."""
+        return x.product(weight) if isinstance(x, DeviceCsr) else cupy.dot(x, weight)
+
+    def transposed_product(self, x: Any, gradient: Array) -> Array:
+        """X^T G, in pieces of rows that are summed in float64."""
+        if isinstance(x, DeviceCsr):
+            return x.transposed_product(gradient).astype(np.float64)
+        rows, inputs, outputs = len(x), x.shape[1], gradient.shape[1]
+        if not rows:
+            return cupy.zeros((inputs, outputs), np.float64)
+        pieces = max(1, min(PIECES, rows // PIECE_ROWS))
+        length = rows // pieces
+        whole = pieces * length
+        parts = cupy.empty((pieces + (whole < rows), inputs, outputs), np.float32)
+        # cuBLAS counts by columns: what it sees are G^T, X^T and (X^T G)^T of each piece.
+        cupy.cuda.cublas.sgemmStridedBatched(
+            cupy.cuda.get_cublas_handle(), cupy.cuda.cublas.CUBLAS_OP_N, cupy.cuda.cublas.CUBLAS_OP_T,
+            outputs, inputs, length, _ONE.ctypes.data,
+            gradient.data.ptr, outputs, length * outputs, x.data.ptr, inputs, length * inputs,
+            _ZERO.ctypes.data, parts.data.ptr, outputs, inputs * outputs, pieces,
+        )  # fmt: skip
+        if whole < rows:
+            cupy.dot(x[whole:].T, gradient[whole:], parts[pieces])
+        return self._sum_rows(parts.reshape(len(parts), inputs * outputs)).reshape(inputs, outputs)
+
+    def column_sums(self, x: Array) -> Array:
+        """Sum of the rows."""
+        return self._sum_rows(x)
+
+    def column_moments(self, x: Array, y: Array) -> Array:
+        """Sums of X and X * Y."""
+        columns = x.shape[1]
+        lanes = _lanes(x)
+        partial = cupy.empty((2, lanes, columns), np.float64)
+        _moments(x, y, x.size, lanes * columns, partial[0], partial[1])
+        # One matrix with the columns of both, so that both are summed at once.
+        side_by_side = cupy.concatenate([partial[0], partial[1]], axis=1)
+        return self._sum_rows(side_by_side).reshape(2, columns)
+
+    def inner(self, x: Array, y: Array) -> Array:
+        """Sum of X * Y."""
+        return self.column_moments(x.reshape(-1, 1), y.reshape(-1, 1))[1]
+
+    def add_bias(self, x: Array, bias: Array) -> Array:
+        """X + b."""
+        return _add_bias(x, bias, out=x)
+
+    def relu(self, x: Array) -> Array:
+        """max(X, 0), in place."""
+        return _relu(x, out=x)
+
+    def where_positive(self, gradient: Array, y: Array) -> Array:
+        """G where Y > 0, in place."""
+        return _where_positive(gradient, y, out=gradient)
+
+    def dropout(self, x: Any, node_ids: Array, seed: int, stream: int, rate: float) -> tuple[Any, Any]:
+        """Masked input and mask."""
+        key, entries = random.device_key(seed, stream), isinstance(x, DeviceCsr)
+        states = cupy.empty(len(x.values) if entries else len(x), np.uint64)
+        _row_states(x.node_ids if entries else node_ids, key, states)
+        if entries:
+            values = cupy.empty(len(x.values), np.float32)
+            _masked(x.values, states, x.indices, rate, 1 / (1 - rate), values)
+            return x.with_values(values), None
+        mask = Mask(states, rate)
+        return self._apply(x, mask, cupy.empty(x.shape, np.float32)), mask
+
+    def masked(self, gradient: Array, mask: Mask) -> Array:
+        """The product, in place."""
+        return self._apply(gradient, mask, gradient)
+
+    def _apply(self, x: Array, mask: Mask, out: Array) -> Array:
+        return _masked_rows(x, mask.states, mask.rate, 1 / (1 - mask.rate), out=out)
+
+    def scale_rows(self, x: Array, scale: Array, out: Array) -> None:
+        """X * s."""
+        _scale_rows(x, scale, out=out)
+
+    def add_and_scale(self, x: Array, y: Array, scale: Array) -> Array:
+        """(X + Y) * s."""
+        return _add_and_scale(x, y, scale, out=x)
+
+    def add_multiple(self, x: Array, epsilon: Array, y: Array) -> Array:
+        """X + (1 + epsilon) Y."""
+        return _add_multiple(x, y, epsilon, out=x)
+
+    def batch_statistics(
+        self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any
+    ) -> tuple[Array, Array, tuple[Array, Array]]:
+        """Mean, 1 / deviation, new running statistics."""
+        columns = sums.shape[1]
+        mean, inverse = (cupy.empty(columns, np.float32) for _ in range(2))
+        new_mean, new_variance = (cupy.empty(columns, np.float64) for _ in range(2))
+        _batch_statistics(
+            sums[0], sums[1], *running, float(nodes), momentum, epsilon, mean, inverse, new_mean, new_variance
+        )
+        return mean, inverse, (new_mean, new_variance)
+
+    def normalize(self, x: Array, mean: Array, inverse: Array, scale: Array, shift: Array) -> tuple[Array, Array]:
+        """Normalized X, and that scaled and shifted."""
+        normal, y = (cupy.empty(x.shape, np.float32) for _ in range(2))
+        _normalize(x, mean, inverse, scale, shift, normal, y)
+        return normal, y
+
+    def normalize_with(
+        self, x: Array, running: tuple[Array, Array], scale: Array, shift: Array, epsilon: float
+    ) -> Array:
+        """X normalized with running statistics."""
+        factor, offset = (cupy.empty(x.shape[1], np.float32) for _ in range(2))
+        _running_factors(*running, scale, shift, epsilon, factor, offset)
+        y = cupy.empty(x.shape, np.float32)
+        _affine(x, factor, offset, y)
+        return y
+
+    def normalize_backward(
+        self, gradient: Array, normal: Array, sums: Array, nodes: int, inverse: Array, scale: Array
+    ) -> Array:
+        """The gradient by the input, in place."""
+        _normalize_backward(normal, sums[0], sums[1], float(nodes), inverse, scale, gradient)
+        return gradient
+
+    def cross_entropy(self, logits: Array, labels: Array, chosen: Array) -> Array:
+        """The sum."""
+        return self._losses(logits, labels, chosen, 1)[0]
+
+    def loss_and_gradient(self, logits: Array, labels: Array, chosen: Array, count: int) -> tuple[Array, Array]:
+        """Both; the gradient takes the place of the logits."""
+        loss, log_sums = self._losses(logits, labels, chosen, count)
+        return loss, _logit_gradient(logits, log_sums, labels, float(count), out=logits)
+
+    def _losses(self, logits: Array, labels: Array, chosen: Array, count: int) -> tuple[Array, Array]:
+        """The loss [1], and of each row log(sum(exp(logits))), infinite where it is not chosen."""
+        log_sums = cupy.full(len(logits), np.inf, np.float64)
+        losses = cupy.empty(len(chosen), np.float64)
+        _row_losses(logits, labels, chosen, logits.shape[1], float(count), losses, log_sums)
+        return self._sum_rows(losses.reshape(-1, 1)), log_sums
+
+    def correct(self, logits: Array, labels: Array, chosen: Array) -> Array:
+        """The number."""
+        hits = cupy.empty(len(chosen), np.float64)
+        _hits(logits, labels, chosen, logits.shape[1], hits)
+        return self._sum_rows(hits.reshape(-1, 1))
+
+    def classes(self, logits: Array) -> Array:
+        """The column of the largest."""
+        return cupy.argmax(logits, axis=1)
+
+    def adam(
+        self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: tuple[float, ...]
+    ) -> None:
+        """One step, one kernel."""
+        _adam(gradients, decay, *rates, weights, first, second)
+
+    def _sum_rows(self, x: Array) -> Array:
+        """Column sums of a contiguous matrix, float64 [columns].
+
+        CuPy's own sum gives all rows of a few columns to one block of threads. Here thread i adds the entries i,
+        i + T, i + 2 T and so on, T being a multiple of the columns: it stays in its column, and neighbors read
+        neighbors. What the threads found is a shorter matrix of the same columns.
+        """
+        while len(x) != 1 or x.dtype != np.float64:
+            lanes = _lanes(x)
+            shorter = cupy.empty((lanes, x.shape[1]), np.float64)
+            _sums(x, x.size, shorter.size, shorter)
+            x = shorter
+        return x.reshape(-1)
+
+
+def _lanes(x: Array) -> int:
+    """Rows of partial sums: each stands for 32 rows of ``x`` or more, all of them where there are fewer."""
+    rows, columns = x.shape
+    return max(1, min(rows // 32, SUM_THREADS // max(columns, 1)))

@@ -1,0 +1,168 @@
+"""The table of array operations on CPU ranks: NumPy, and SciPy for sparse features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from mgg.backend.api import Array
+from mgg.kernel import random
+from mgg.model.loss import correct, cross_entropy, cross_entropy_gradient
+
+
+class HostArrays:
+    """See ``mgg.model.arrays.Arrays``; any floating type."""
+
+    def __init__(self) -> None:
+        self._stored: tuple[sparse.csr_array, Array, Array, sparse.csr_array] | None = None
+
+    def upload(self, array: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return array
+
+    def joined(self, parts: list[Array]) -> Array:
+        """One vector."""
+        return np.concatenate([part.ravel() for part in parts])
+
+    def product(self, x: Any, weight: Array) -> Array:
+        """X W."""
+        return x @ weight
+
+    def transposed_product(self, x: Any, gradient: Array) -> Array:
+        """X^T G."""
+        return (x.T @ gradient).astype(np.float64)
+
+    def column_sums(self, x: Array) -> Array:
+        """Sum of the rows."""
+        return x.sum(axis=0, dtype=np.float64)
+
+    def column_moments(self, x: Array, y: Array) -> Array:
+        """Sums of X and X * Y."""
+        wide = x.astype(np.float64)
+        return np.stack([wide.sum(axis=0), np.einsum("ij,ij->j", wide, wide if y is x else y)])
+
+    def inner(self, x: Array, y: Array) -> Array:
+        """Sum of X * Y."""
+        return np.einsum("ij,ij->", x, y, dtype=np.float64).reshape(1)
+
+    def add_bias(self, x: Array, bias: Array) -> Array:
+        """X + b."""
+        x += bias
+        return x
+
+    def relu(self, x: Array) -> Array:
+        """max(X, 0)."""
+        return np.maximum(x, 0)
+
+    def where_positive(self, gradient: Array, y: Array) -> Array:
+        """G where Y > 0."""
+        return gradient * (y > 0)
+
+    def dropout(self, x: Any, node_ids: Array, seed: int, stream: int, rate: float) -> tuple[Any, Any]:
+        """Masked input and mask."""
+        if sparse.issparse(x):
+            return self._dropout_stored(x, node_ids, seed, stream, rate), None
+        kept = random.uniform(seed, stream, node_ids, x.shape[1]) >= rate
+        mask = np.multiply(kept, 1 / (1 - rate), dtype=x.dtype)
+        return x * mask, mask
+
+    def _dropout_stored(
+        self, x: sparse.csr_array, node_ids: Array, seed: int, stream: int, rate: float
+    ) -> sparse.csr_array:
+        # The input features are the same array in every epoch: their coordinates and the output are kept.
+        if self._stored is None or self._stored[0] is not x:
+            self._stored = (x, np.repeat(node_ids, np.diff(x.indptr)), x.indices.astype(np.int64), x.copy())
+        _, rows, columns, out = self._stored
+        kept = random.uniform_at(seed, stream, rows, columns) >= rate
+        np.multiply(x.data, kept, out=out.data)
+        out.data *= 1 / (1 - rate)
+        return out
+
+    def masked(self, gradient: Array, mask: Any) -> Array:
+        """The product."""
+        return gradient * mask
+
+    def scale_rows(self, x: Array, scale: Array, out: Array) -> None:
+        """X * s."""
+        np.multiply(x, scale, out=out)
+
+    def add_and_scale(self, x: Array, y: Array, scale: Array) -> Array:
+        """(X + Y) * s."""
+        x += y
+        x *= scale
+        return x
+
+    def add_multiple(self, x: Array, epsilon: Array, y: Array) -> Array:
+        """X + (1 + epsilon) Y."""
+        x += (1 + epsilon) * y
+        return x
+
+    def batch_statistics(
+        self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any
+    ) -> tuple[Array, Array, tuple[Array, Array]]:
+        """Mean, 1 / deviation, new running statistics."""
+        mean, square = sums / nodes
+        variance = np.maximum(square - mean * mean, 0)
+        unbiased = variance * (nodes / max(nodes - 1, 1))
+        moved = tuple((1 - momentum) * old + momentum * new for old, new in zip(running, (mean, unbiased), strict=True))
+        return mean.astype(dtype), (1 / np.sqrt(variance + epsilon)).astype(dtype), (moved[0], moved[1])
+
+    def normalize(self, x: Array, mean: Array, inverse: Array, scale: Array, shift: Array) -> tuple[Array, Array]:
+        """Normalized X, and that scaled and shifted."""
+        normal = x - mean
+        normal *= inverse
+        y = normal * scale
+        y += shift
+        return normal, y
+
+    def normalize_with(
+        self, x: Array, running: tuple[Array, Array], scale: Array, shift: Array, epsilon: float
+    ) -> Array:
+        """X normalized with running statistics."""
+        mean, variance = running
+        factor = scale / np.sqrt(variance + epsilon)
+        offset = shift - mean * factor
+        y = x * factor.astype(x.dtype)
+        y += offset.astype(x.dtype)
+        return y
+
+    def normalize_backward(
+        self, gradient: Array, normal: Array, sums: Array, nodes: int, inverse: Array, scale: Array
+    ) -> Array:
+        """The gradient by the input."""
+        by_shift, by_scale = (sums / nodes).astype(gradient.dtype)
+        result = normal * -by_scale
+        result += gradient
+        result -= by_shift
+        result *= inverse * scale
+        return result
+
+    def cross_entropy(self, logits: Array, labels: Array, chosen: Array) -> Array:
+        """The sum."""
+        return np.array([cross_entropy(logits, labels, chosen)])
+
+    def loss_and_gradient(self, logits: Array, labels: Array, chosen: Array, count: int) -> tuple[Array, Array]:
+        """Both."""
+        loss = cross_entropy(logits, labels, chosen) / count
+        return np.array([loss]), cross_entropy_gradient(logits, labels, chosen, count)
+
+    def correct(self, logits: Array, labels: Array, chosen: Array) -> Array:
+        """The number."""
+        return np.array([correct(logits, labels, chosen)], np.float64)
+
+    def classes(self, logits: Array) -> Array:
+        """The column of the largest."""
+        return np.argmax(logits, axis=1)
+
+    def adam(
+        self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: tuple[float, ...]
+    ) -> None:
+        """One step."""
+        to_first, to_second, rate, correction, above = rates
+        gradient = gradients.astype(weights.dtype)
+        gradient += decay * weights
+        first += to_first * (gradient - first)
+        second += to_second * (gradient * gradient - second)
+        weights -= rate * first / (np.sqrt(second / correction) + above)

@@ -1,0 +1,114 @@
+"""Table figures: every comparison of a paper's figure that the records hold, both times, and what the paper says."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+
+from mgg.report.collect import canonical
+from mgg.report.experiments import Side, Versus, experiment
+from mgg.report.numbers import count
+from mgg.report.tables import SETTING, Row, Rows, group, sound
+
+AGREES, DISAGREES, CLOSE = "as the paper says", "not as the paper says", "too close to call"
+#: Columns that two training runs share to be compared.
+_RUN = ("machine", "dataset", "graph_hash", "device", "dtype", "model", "settings", "pes", "seed", "epochs")
+
+
+def compare(names: Sequence[str], aggregate: Rows, training: Rows) -> Rows:
+    """Rows of table figures, in the order of ``names``; what only one side was measured of gives none."""
+    rows = []
+    for name in names:
+        for versus in experiment(name).versus:
+            found = [*_products(versus, aggregate), *_runs(versus, training)]
+            rows += [{"figure": name, **row} for row in found]
+    return rows
+
+
+def mean_ratio(rows: Rows) -> float:
+    """The geometric mean of the rival's time over the subject's; transfers too short to be seen count as 1 %."""
+    return math.exp(sum(math.log(max(row["ratio"], 0.01)) for row in rows) / len(rows))
+
+
+def cases(rows: Rows) -> list[str]:
+    """What each comparison of one figure and graph is of: PEs, width or model, and the options that tell it apart."""
+    options = [json.loads(row["options"]) for row in rows]
+    varying = sorted({key for each in options for key in each if len({canonical(o.get(key)) for o in options}) > 1})
+    found = []
+    for row, each in zip(rows, options, strict=True):
+        told = [each[key] if isinstance(each[key], str) else f"{key}={each[key]}" for key in varying if key in each]
+        found.append(", ".join([count(row["pes"], "PE"), row["model"] or f"D = {row['dim']}", *told]))
+    return found
+
+
+def _products(versus: Versus, aggregate: Rows) -> Iterable[Row]:
+    rows = [{**row, "transfers": _transfers(row)} for row in sound(aggregate)]
+    for found in group(rows, *SETTING, "dim", "pes").values():
+        for subject, rival in _pairs(versus, found):
+            claim = versus.claim(subject["dataset"], f"D={subject['dim']}")
+            what = {column: subject[column] for column in (*SETTING, "dim", "pes")} | {"model": ""}
+            yield what | _outcome(versus, subject, rival, claim)
+
+
+def _runs(versus: Versus, training: Rows) -> Iterable[Row]:
+    for found in group(training, *_RUN).values():
+        for subject, rival in _pairs(versus, found):
+            claim = versus.claim(subject["dataset"], subject["model"])
+            kept = ("machine", "dataset", "graph_hash", "device", "dtype", "model", "pes")
+            what = {column: subject[column] for column in kept} | {"scheme": "", "direction": "", "dim": None}
+            yield what | _outcome(versus, subject, rival, claim)
+
+
+def _transfers(row: Row) -> float | None:
+    """What a product takes beyond the same launches without transfers."""
+    return None if row["compute"] is None else max(row["median"] - row["compute"], 0.0)
+
+
+def _pairs(versus: Versus, rows: Rows) -> Iterable[tuple[Row, Row]]:
+    """Rows to set against each other: of one technique those that differ in nothing else, of two the best of each."""
+    subjects, rivals = (_of(side, rows) for side in (versus.subject, versus.rival))
+    if versus.subject.technique == versus.rival.technique:
+        ignored = {*versus.subject.options, *versus.rival.options}
+        at = {_others(row, ignored): row for row in rivals}
+        yield from ((row, at[_others(row, ignored)]) for row in subjects if _others(row, ignored) in at)
+    elif subjects and rivals:
+        first, second = (min(found, key=lambda row: (row["median"], row["label"])) for found in (subjects, rivals))
+        yield first, second
+
+
+def _of(side: Side, rows: Rows) -> Rows:
+    def fits(row: Row) -> bool:
+        options = json.loads(row["options"])
+        return row["technique"] == side.technique and all(options.get(k) == v for k, v in side.options.items())
+
+    return [row for row in rows if fits(row) and row.get(side.column) is not None]
+
+
+def _others(row: Row, ignored: Iterable[str]) -> str:
+    return canonical({key: value for key, value in json.loads(row["options"]).items() if key not in ignored})
+
+
+def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> Row:
+    mine, other = subject[versus.subject.column], rival[versus.rival.column]
+    ratio = other / max(mine, 1e-9)  # what is left of a product without transfers may be too short for the clock
+    return {
+        "subject": versus.subject.name,
+        "rival": versus.rival.name,
+        "options": subject["options"],
+        "subject_median": mine,
+        "rival_median": other,
+        "ratio": ratio,
+        "paper": claim,
+        "verdict": _verdict(versus, subject, rival, ratio, claim),
+        "oversubscribed": subject["oversubscribed"],
+    }
+
+
+def _verdict(versus: Versus, subject: Row, rival: Row, ratio: float, claim: float | None) -> str:
+    expected = versus.expects_slower(claim)
+    if expected is None:
+        return ""
+    if versus.subject.column == "median" and subject["q1"] <= rival["q3"] and rival["q1"] <= subject["q3"]:
+        return CLOSE
+    return AGREES if (ratio > 1) == expected else DISAGREES

@@ -1,0 +1,202 @@
+"""The figures and tables of the papers that a report can set beside its records: what is compared, what they say.
+
+An overlay, config/experiments/NAME.yaml, measures what the figure NAME needs and names it in report.figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mgg.config import nearest
+from mgg.errors import InputError
+
+_DGX = "DGX-A100: 8 A100 of 40 GB, NVSwitch, CUDA 11.2, NVSHMEM 2.0.3"
+_OSDI = "MGG (OSDI'23)"
+_DGX_ARXIV = "DGX-A100, CUDA 11.7, NVSHMEM 2.6.0; the paper does not say how many GPUs"
+_ARXIV = "MGG (arXiv, 2022)"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison.
+
+    Attributes:
+        name: what the page calls it.
+        technique: the technique.
+        options: those of its options that make it this side.
+        column: what of a timing counts: ``median``, ``compute`` (without transfers) or ``transfers`` (the rest).
+    """
+
+    name: str
+    technique: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    column: str = "median"
+
+
+@dataclass(frozen=True)
+class Versus:
+    """A comparison: the paper's own (``subject``) against what it is compared with (``rival``).
+
+    Attributes:
+        subject, rival: the sides.
+        claims: the rival's time over the subject's in the paper: by data set (its stand-in's name), by width
+            (``D=16``), by model, or for all (key ``""``).
+        slower: where the paper gives no number: whether it calls the rival slower; None: it says nothing about it.
+    """
+
+    subject: Side
+    rival: Side
+    claims: Mapping[str, float] = field(default_factory=dict)
+    slower: bool | None = None
+
+    def claim(self, *keys: str) -> float | None:
+        """The paper's number for the first of ``keys`` that it has one for."""
+        return next((self.claims[key] for key in (*keys, "") if key in self.claims), None)
+
+    def expects_slower(self, claim: float | None) -> bool | None:
+        """Whether the paper calls the rival slower; None: it says nothing about it."""
+        return self.slower if claim is None else claim > 1
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure or table of a paper.
+
+    Attributes:
+        title: heading of its section.
+        source: paper, section and figure.
+        machine: what the paper measured on.
+        says: what the paper says, in a sentence or two, numbers included.
+        versus: the comparisons; empty where the knobs themselves are the figure.
+        knobs: it shows ps, dist and wpb swept.
+    """
+
+    title: str
+    source: str
+    machine: str
+    says: str
+    versus: tuple[Versus, ...] = field(default_factory=tuple)
+    knobs: bool = False
+
+
+def _mgg(name: str, **options: Any) -> Side:
+    return Side(name, "mgg", options)
+
+
+_WITH = "MGG"
+EXPERIMENTS: dict[str, Experiment] = {
+    "mgg_fig6": Experiment(
+        "Asynchronous remote access",
+        f"{_OSDI}, section 5.1, figure 6 (a scheme; the paper does not measure it alone)",
+        _DGX,
+        "A warp that asks for remote rows and works on its local partition until they arrive takes less time than one "
+        "that waits for them; the paper gives no number.",
+        (Versus(_mgg("asynchronous", asynchronous=True), _mgg("synchronous", asynchronous=False), slower=True),),
+    ),
+    "mgg_fig7": Experiment(
+        "MGG against zero-copy memory (DGL)",
+        f"{_OSDI}, section 7.1, figure 7",
+        f"4 and 8 GPUs of a {_DGX}",
+        "DGL, whose GPUs read embeddings in host memory (PyTorch-Direct), is 4.25 times slower than MGG for GCN (2 "
+        "layers of 16) and 4.57 times for GIN (5 layers of 64), averaged over seven graphs.",
+        (
+            Versus(
+                Side(_WITH, "mgg"),
+                Side("zero-copy", "zero_copy"),
+                {"D=16": 4.25, "D=64": 4.57, "gcn": 4.25, "gin": 4.57},
+            ),
+        ),
+    ),
+    "mgg_fig8": Experiment(
+        "MGG against unified memory (MGG-UVM)",
+        f"{_OSDI}, section 7.1, figure 8",
+        f"4 and 8 GPUs of a {_DGX}",
+        "The same kernel over unified memory is 4.58 times slower for GCN (D = 16) and 5.04 times for GIN (D = 64), "
+        "averaged over seven graphs.",
+        (
+            Versus(
+                Side(_WITH, "mgg"),
+                Side("unified memory", "mgg_uvm"),
+                {"D=16": 4.58, "D=64": 5.04, "gcn": 4.58, "gin": 5.04},
+            ),
+        ),
+    ),
+    "mgg_fig10a": Experiment(
+        "Neighbor partitioning",
+        f"{_OSDI}, section 7.2, figure 10(a)",
+        f"4 GPUs of a {_DGX}; 2 warps a block, interleaved",
+        "Without neighbor partitions, each row whole, a product takes 2.26 times as long on average.",
+        (
+            Versus(
+                _mgg("with partitions", neighbor_partition=True),
+                _mgg("without", neighbor_partition=False),
+                {"": 2.26},
+            ),
+        ),
+    ),
+    "mgg_fig10b": Experiment(
+        "Interleaving of local and remote work",
+        f"{_OSDI}, section 7.2, figure 10(b)",
+        f"4 GPUs of a {_DGX}; ps = 16, 2 warps a block",
+        "With local and remote partitions mapped to warps separately a product takes 1.89 times as long on average.",
+        (Versus(_mgg("interleaved", interleave=True), _mgg("separate", interleave=False), {"": 1.89}),),
+    ),
+    "mgg_fig10c": Experiment(
+        "Communication primitives",
+        f"{_OSDI}, section 7.2, figure 10(c)",
+        f"2 GPUs of a {_DGX}; D = 16, ps = 2, dist = 2",
+        "Remote rows fetched by a whole warp take the least time; thread-level access is not coalesced, and a block's "
+        "threads have to wait for each other. Our default, direct loads of a peer's memory, is not in the paper.",
+        (
+            Versus(_mgg("warp", primitive="warp"), _mgg("thread", primitive="thread"), slower=True),
+            Versus(_mgg("warp", primitive="warp"), _mgg("block", primitive="block"), slower=True),
+            Versus(_mgg("warp", primitive="warp"), _mgg("direct", primitive="direct")),
+        ),
+    ),
+    "mgg_fig11": Experiment(
+        "The knobs ps, dist and wpb",
+        f"{_OSDI}, sections 6 and 7.2, figure 11",
+        f"Reddit, 2-layer GCN, on 4 and 8 GPUs of a {_DGX}, and on 4 V100 of a DGX-1",
+        "A search that starts at 1, 1, 1 and raises one knob after the other ends near the best setting after about 10 "
+        "measurements, and takes up to 68 % off the time of its start.",
+        knobs=True,
+    ),
+    "mgg_arxiv_table1": Experiment(
+        "Plain one-sided access against unified memory",
+        f"{_ARXIV}, section 2.3, table 1",
+        _DGX_ARXIV,
+        "Reading each remote row where it is needed, with no management of the work, is no gain over unified memory: "
+        "0.56 times its speed on Reddit, 1.24 on enwiki-2013, 1.44 on ogbn-products, 0.20 on com-Orkut.",
+        (
+            Versus(
+                Side("direct", "direct"),
+                Side("unified memory", "mgg_uvm"),
+                {"reddit-like": 0.56, "web-like": 1.24, "products-like": 1.44, "orkut-like": 0.20},
+            ),
+        ),
+    ),
+    "mgg_arxiv_fig2": Experiment(
+        "Ring forwarding: communication against aggregation",
+        f"{_ARXIV}, section 2.1, figure 2",
+        _DGX_ARXIV,
+        "In a layer that forwards blocks of embeddings around a ring with NCCL, moving data takes more than 5 times as "
+        "long as aggregating them, on Reddit and enwiki-2013. Here aggregation is the time of the same launches with "
+        "the transfers left out, and communication is what remains of the whole product's time.",
+        (
+            Versus(
+                Side("aggregation", "ring", column="compute"),
+                Side("communication", "ring", column="transfers"),
+                {"": 5.0},
+            ),
+        ),
+    ),
+}
+
+
+def experiment(name: str) -> Experiment:
+    """The figure or table called ``name``; raises InputError with the nearest names."""
+    if name not in EXPERIMENTS:
+        raise InputError(f"figure {name!r}: unknown; {nearest(name, EXPERIMENTS)}")
+    return EXPERIMENTS[name]

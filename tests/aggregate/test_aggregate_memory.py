@@ -1,0 +1,131 @@
+"""What a technique takes is predicted; PEs with too little memory, or with different layouts, are told at once."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.graphs import make_layout, random_csr
+from support.strict import StrictArray, StrictOperators, StrictWorld, empty
+
+from mgg import layout
+from mgg.aggregate import memory, parse_options, prepare, technique, techniques
+from mgg.backend import simulated
+from mgg.errors import InputError, MachineError
+
+
+class CountingOperators(StrictOperators):
+    """Accumulators as GPUs have them: float32."""
+
+    def __init__(self, count):
+        self._count = count
+
+    def accumulator(self, rows, columns):
+        return self._count(StrictArray(np.empty((rows, columns), np.float32)))
+
+
+class CountingWorld(StrictWorld):
+    """Adds up the bytes of every device array that it hands out; input in host memory is none."""
+
+    def __init__(self, world, free=None):
+        super().__init__(world)
+        self.held, self._free = 0, free
+        self.xp = SimpleNamespace(empty=lambda *args: self._count(empty(*args)))
+        self.operators = CountingOperators(self._count)
+
+    def _count(self, array):
+        self.held += array.nbytes
+        return array
+
+    def free_memory(self):
+        return self._free
+
+    def upload(self, array):
+        return self._count(super().upload(array))
+
+    def symmetric(self, elements):
+        array = super().symmetric(elements)
+        self.held += array.local.nbytes
+        return array
+
+    managed = symmetric
+
+
+def counted(world, folder, name, options, direction, dim):
+    """Bytes that a plan and a product of it took on this PE, and the prediction."""
+    counting, part = CountingWorld(world), layout.load(folder, world.rank)
+    plan = prepare(name, counting, part, direction, dim, options)
+    plan(dim)
+    need = memory.need(technique(name), part, direction, dim, parse_options(name, options))
+    return counting.held, need.total - need.schedules
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("name", "options", "pes"),
+    [
+        *((name, {}, pes) for name, plan in techniques().items() for pes in (1, 3) if pes == 1 or not plan.single_pe),
+        ("broadcast", {"replication": 2}, 4),
+        ("mgg", {"ps": 1}, 3),
+        ("mgg", {"neighbor_partition": False}, 3),
+    ],
+)
+def test_predictions_are_what_is_allocated(tmp_path, name, options, pes, weighted):
+    folder = make_layout(tmp_path, random_csr(3_000, 60_000, weighted=weighted), pes)
+    for direction, dim in (("forward", 1), ("transpose", 64)):
+        found = simulated.run(pes, lambda world: counted(world, folder, name, options, direction, dim))  # noqa: B023
+        for held, predicted in found:
+            assert abs(predicted - held) <= 0.2 * held, (direction, dim, predicted, held)
+
+
+def test_cuts_of_rows_are_predicted():
+    from mgg.kernel.schedule import row_schedule
+
+    lengths = np.random.default_rng(0).pareto(1.1, 300_000).astype(np.int64) * 40
+    cut = row_schedule(np.concatenate(([0], np.cumsum(lengths))))
+    arrays = (cut.begin, cut.target, cut.tasks, cut.split_rows, cut.split_first)
+    taken = sum(array.nbytes for array in arrays) + 4 * 8 * cut.slots
+    case = SimpleNamespace(matrix=lambda rows: 4 * rows * 8)
+    assert abs(memory.Case.cut(case, lengths) - taken) <= 0.2 * taken
+
+
+def test_too_little_memory_is_said_on_every_pe(tmp_path):
+    folder = make_layout(tmp_path, random_csr(200, 2_000), 3)
+
+    def act(world):
+        with pytest.raises(MachineError) as caught:
+            prepare("halo", CountingWorld(world, 10**7 if world.rank != 1 else 54_321), part(world), "forward", 1024)
+        assert caught.value.everywhere
+        return str(caught.value)
+
+    def part(world):
+        return layout.load(folder, world.rank)
+
+    said = simulated.run(3, act)
+    assert said == [said[0]] * 3
+    assert said[0].startswith("PE 1: technique halo at D = 1024 needs ") and ", 54321 are free: use" in said[0]
+    simulated.run(3, lambda world: prepare("halo", CountingWorld(world, 10**7), part(world), "forward", 1024))
+
+
+def refused(pes, load):
+    def act(world):
+        with pytest.raises(InputError) as caught:
+            prepare("halo", world, load(world), "forward", 4)
+        assert caught.value.everywhere
+        return str(caught.value)
+
+    said = simulated.run(pes, act)
+    assert said == [said[0]] * pes
+    return said[0]
+
+
+def test_pes_with_different_layouts_are_told(tmp_path):
+    one = make_layout(tmp_path / "one", random_csr(200, 2_000), 2)
+    other = make_layout(tmp_path / "other", random_csr(200, 2_000, seed=1), 2)
+    wider = make_layout(tmp_path / "one", random_csr(200, 2_000), 3)
+    said = refused(2, lambda world: layout.load(other if world.rank else one, world.rank))
+    assert said.startswith("PE 1 got another layout than PE 0: test (graph ")
+    assert layout.read_manifest(one).graph_hash[:12] in said and layout.read_manifest(other).graph_hash[:12] in said
+    said = refused(2, lambda world: layout.load(wider if world.rank else one, world.rank))
+    assert "3 PEs" in said and "2 PEs" in said
+    assert refused(2, lambda world: layout.load(wider, world.rank)) == "the layout is for 3 PEs and the job has 2"
+    assert refused(2, lambda world: layout.load(one, 0)) == "PE 1 got the part of PE 0"

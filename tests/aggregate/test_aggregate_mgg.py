@@ -1,0 +1,74 @@
+"""What the techniques that fetch a row an arc hand to the kernel."""
+
+import pytest
+from support.graphs import make_layout, random_csr
+from support.strict import StrictOperators, StrictWorld
+
+from mgg import layout
+from mgg.aggregate import prepare, techniques
+from mgg.aggregate.partitioned import Partitioned
+from mgg.backend import simulated
+from mgg.errors import InputError
+
+
+class Recorder(StrictOperators):
+    """Operators that note the kernel's knobs."""
+
+    def __init__(self):
+        self.knobs = []
+
+    def mgg(self, *arrays, **knobs):
+        self.knobs.append(knobs)
+        super().mgg(*arrays, **knobs)
+
+
+def knobs(tmp_path, technique, options, shmem=True):
+    folder = make_layout(tmp_path, random_csr(60, 600), 2)
+    found = []
+
+    def program(world):
+        strict = StrictWorld(world)
+        strict.operators, strict.shmem = Recorder(), shmem
+        plan = prepare(technique, strict, layout.load(folder, world.rank), "forward", 8, options)
+        plan(3)
+        found.append(strict.operators.knobs)
+        plan.close()
+
+    simulated.run(2, program)
+    assert found[0] == found[1] and len(found[0]) == 1
+    return found[0][0]
+
+
+DEFAULT = {
+    "ps": 32, "dist": 16, "wpb": 4, "interleave": True, "asynchronous": True, "primitive": "direct", "batch": None
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        ({}, {}),
+        ({"ps": 2, "dist": 3, "wpb": 5}, {"ps": 2, "dist": 3, "wpb": 5}),
+        ({"neighbor_partition": False}, {"ps": None}),
+        ({"interleave": False}, {"interleave": False}),
+        ({"asynchronous": False}, {"asynchronous": False}),
+        ({"primitive": "thread"}, {"primitive": "thread"}),
+    ],
+)
+def test_every_option_of_mgg_reaches_the_kernel(tmp_path, options, changed):
+    assert knobs(tmp_path, "mgg", options) == DEFAULT | changed
+
+
+@pytest.mark.parametrize(("shmem", "primitive"), [(True, "warp"), (False, "direct")])
+def test_direct_switches_every_idea_off(tmp_path, shmem, primitive):
+    plain = {"ps": None, "dist": 1, "asynchronous": False, "primitive": primitive, "batch": 1}
+    assert knobs(tmp_path, "direct", {}, shmem) == DEFAULT | plain
+
+
+def test_primitives_of_nvshmem_are_refused_without_it(tmp_path):
+    with pytest.raises(InputError, match="technique mgg: option primitive: block needs --backend nvshmem"):
+        knobs(tmp_path, "mgg", {"primitive": "block"}, shmem=False)
+
+
+def test_only_named_classes_are_techniques():
+    assert Partitioned not in techniques().values() and {"mgg", "direct"} <= techniques().keys()

@@ -1,0 +1,238 @@
+"""PEs with GPUs as threads of one process, and memory that GPUs share, on a host without any: stand-ins for CuPy."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.graphs import awkward_graphs, make_layout, random_csr
+from support.products import simulated_bytes, worst, wrong_bytes
+from support.ranks import mpiexec
+
+from mgg import layout
+from mgg.aggregate import memory, parse_options, technique
+from mgg.record import AggregateRecord, read_lines
+
+SUPPORT = Path(__file__).parents[1] / "support"
+FAKE = str(SUPPORT / "fake_gpu" / "run.py")
+GRAPHS = awkward_graphs()
+
+
+def fake(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    """One process with the stand-ins."""
+    return subprocess.run(
+        [sys.executable, FAKE, *arguments],
+        env=os.environ | {"PYTHONPATH": str(SUPPORT.parent)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def threads(size: int, code: str, devices: list[int] | None = None, **environment: str) -> subprocess.CompletedProcess:
+    """Threads that run ``code``, lines of a program of ``world``; an error is printed with its type."""
+    lines = "\n    ".join(code.splitlines())
+    return fake(
+        "-c",
+        "import time, threading\nimport numpy as np\nfrom mgg.backend import threads\nfrom mgg.errors import MggError\n"
+        f"def program(world):\n    {lines}\n"
+        f"try:\n    print(threads.run({size}, program, {devices}, timeout=1))\n"
+        "except MggError as error:\n    print(f'{type(error).__name__} {error.everywhere} {error};', flush=True)\n",
+        **environment,
+    )
+
+
+@pytest.mark.parametrize(("size", "devices"), [(1, None), (3, None), (5, [1]), (4, [2, 0])])
+def test_the_world_keeps_its_promises(size, devices):
+    done = threads(size, "from support.world_program import program as all_of_it\nreturn all_of_it(world)", devices)
+    assert done.stdout.strip() == str(["ok"] * size), done.stdout + done.stderr
+
+
+def test_pes_take_the_gpus_in_turn():
+    done = threads(5, "return world.device, world.name, world.gpu, world.shmem", [3, 1])
+    assert done.stdout.strip() == str([(device, "simulated", "Fake H200", False) for device in (3, 1, 3, 1, 3)])
+
+
+@pytest.mark.parametrize("kind", ["managed", "host_symmetric"])
+def test_copies_are_parts_of_one_piece_of_memory(kind):
+    code = f"""
+array = world.{kind}(6)
+assert not world.download(array.whole).any()
+world.barrier()
+array.local.fill(world.rank + 1)
+world.barrier()
+assert world.download(array.whole).tolist() == [1.0] * 6 + [2.0] * 6 + [3.0] * 6
+assert all((world.download(array.peers[pe]) == pe + 1).all() for pe in range(3))
+world.barrier()
+world.free(array)
+from cupy.cuda import memory
+world.barrier()
+return len(memory.registered)"""
+    done = threads(3, code)
+    assert done.stdout.strip() == "[0, 0, 0]", done.stdout + done.stderr
+
+
+@pytest.mark.mpi
+def test_ranks_share_host_memory_and_leave_nothing_behind():
+    code = (
+        "from mgg.backend import nvshmem\nfrom cupy.cuda import memory\n"
+        "def mapped():\n"
+        "    return [line.split()[5:] for line in open('/proc/self/maps') if '/dev/shm/mgg-' in line]\n"
+        "def program(world):\n"
+        "    array, kept = world.host_symmetric(6), world.host_symmetric(0)\n"
+        "    assert mapped() and all(words[1:] == ['(deleted)'] for words in mapped()), mapped()\n"
+        "    array.local.fill(world.rank + 1)\n    world.barrier()\n"
+        "    assert world.download(array.whole).tolist() == [1.0] * 6 + [2.0] * 6 + [3.0] * 6\n"
+        "    world.free(array)\n    assert len(memory.registered) == 1\n"
+        "nvshmem.run(lambda: 3, program)\nprint(f'closed {len(memory.registered)} {len(mapped())};', flush=True)\n"
+    )
+    done = mpiexec(3, [FAKE, "-c", code])
+    assert done.stdout.count("closed 0 0;") == 3, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("pes", [1, 2, 4])
+def test_products_and_bytes(tmp_path, pes):
+    """Every technique that runs without NVSHMEM, on one GPU and on several."""
+    names = ("weighted", "empty rows", "no arcs", "more PEs than nodes", "directed")
+    folders = [make_layout(tmp_path / str(number), GRAPHS[name], pes) for number, name in enumerate(names)]
+    for gpus in ("1", "4"):
+        done = fake(
+            str(SUPPORT / "spmm_program.py"), f"threads:{pes}", str(tmp_path), *map(str, folders), FAKE_GPUS=gpus
+        )
+        assert done.returncode == 0, done.stderr
+        for number, name in enumerate(names):
+            parts = [dict(np.load(tmp_path / f"{number}-{pe}.npz")) for pe in range(pes)]
+            assert {"mgg_uvm", "zero_copy", "halo"} <= {key.split(" ")[0] for key in parts[0]}
+            assert worst(GRAPHS[name], parts) <= (1e-6,), name
+            found = [json.loads((tmp_path / f"{number}-{pe}.json").read_text()) for pe in range(pes)]
+            assert not wrong_bytes(simulated_bytes(folders[number], pes), found), name
+
+
+@pytest.mark.parametrize(
+    ("code", "environment", "said"),
+    [
+        ("world.symmetric(1000)", {"FAKE_FREE": "7000"}, "PEs 0, 1: a symmetric array needs 4000 more bytes"),
+        ("world.symmetric(10 + world.rank)", {}, "the PEs ask for symmetric arrays of 40 to 44 bytes"),
+        ("world.managed(1000)", {"FAKE_FREE": "7000"}, "8000 bytes of unified memory are needed and a GPU has 7000"),
+        ("world.host_symmetric(1000)", {"FAKE_LOCKABLE": "100"}, "8000 bytes of host memory cannot be page-locked"),
+        ("world.host_symmetric(2**44)", {}, "140737488355328 bytes of host memory are needed and"),
+        ("pass", {"FAKE_P2P": "0"}, "GPU 0 cannot address GPU 1: P2P is off"),
+        ("pass", {"FAKE_GPUS": "0"}, "no GPU to use"),
+    ],
+)
+def test_what_is_missing_is_one_line(code, environment, said):
+    # The two PEs share GPU 0, but where GPUs have to address each other.
+    done = threads(2, code, None if "P2P" in said or "no GPU" in said else [0], **environment)
+    assert "Error True " in done.stdout and said in done.stdout, done.stdout + done.stderr
+
+
+def test_a_pe_that_stays_away_is_named():
+    done = threads(3, "time.sleep(3 * (world.rank == 1))\nworld.barrier()")
+    assert "PeError False PE 1 did not reach a barrier within 1 s;" in done.stdout
+
+
+def test_a_gpu_that_does_not_finish_is_said():
+    done = threads(1, "from cupy.cuda import state\nstate.stuck = True\nworld.download(world.upload(np.ones(1)))")
+    assert "PeError False PE 0: its GPU did not finish within 1 s;" in done.stdout
+
+
+def test_a_failing_pe_ends_those_that_wait_for_their_gpu():
+    code = """
+from cupy.cuda import state
+from mgg.errors import InputError
+state.stuck = True
+if world.rank:
+    raise InputError("broken")
+world._timeout = 60
+world.download(world.upload(np.ones(1)))"""
+    assert "InputError False broken;" in threads(2, code).stdout
+
+
+# --- mgg aggregate
+
+
+def aggregate(folder: Path, out: Path, ranks: int, *arguments: str, **environment: str):
+    given = ["aggregate", str(folder), "--iterations", "2", "--out", str(out), *arguments]
+    given += [] if "--dim" in arguments else ["--dim", "3,8"]
+    code = f"import sys\nfrom mgg.cli import main\nsys.argv = ['mgg', *{given!r}]\nmain()"
+    return mpiexec(ranks, [FAKE, "-c", code], **environment) if ranks else fake("-c", code, **environment)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_layout(tmp_path, random_csr(200, 2_000, weighted=True), 2)
+
+
+@pytest.mark.mpi
+def test_one_job_measures_ranks_and_threads(folder, tmp_path):
+    done = aggregate(folder, tmp_path / "out.jsonl", 2, "--technique", "mgg_uvm,halo,zero_copy")
+    assert done.returncode == 0, done.stderr
+    records = read_lines(tmp_path / "out.jsonl", AggregateRecord)
+    ran = [(record.technique, record.backend) for record in records[::2]]
+    assert ran == [("halo", "nvshmem"), ("zero_copy", "nvshmem"), ("mgg_uvm", "simulated")]
+    for record in records:
+        assert record.pes == 2 and record.machine.gpus == ["Fake H200"] * 2 and record.error <= 1e-6
+        assert record.bytes_wire == (record.v_fc if record.technique == "halo" else record.v_fr)
+    assert done.stdout.count("mgg_uvm forward: D=8") == 1
+
+
+def test_without_a_launcher_unified_memory_takes_the_gpus(folder, tmp_path):
+    out = tmp_path / "out.jsonl"
+    for asked, environment, gpus in (
+        ("mgg_uvm", {}, 2),
+        ("mgg_uvm", {"FAKE_GPUS": "1"}, 0),
+        ("mgg_uvm,halo", {}, 0),
+    ):
+        done = aggregate(folder, out, 0, "--technique", asked, **environment)
+        assert done.returncode == 0, done.stderr
+        for record in read_lines(out, AggregateRecord):
+            assert record.backend == "simulated" and len(record.machine.gpus) == gpus
+
+
+@pytest.mark.mpi
+def test_what_unified_memory_cannot_hold_is_left_out_or_one_line(folder, tmp_path):
+    out = tmp_path / "out.jsonl"
+    most = {
+        name: max(
+            memory.need(technique(name), layout.load(folder, pe), "forward", 3, parse_options(name, {})).total
+            for pe in range(2)
+        )
+        for name in ("zero_copy", "mgg_uvm")
+    }
+    between = {"FAKE_FREE": str(sum(most.values()) // 2)}
+    assert most["zero_copy"] < most["mgg_uvm"]
+    both = aggregate(folder, out, 2, "--technique", "mgg_uvm,zero_copy", "--dim", "3", **between)
+    assert both.returncode == 0 and both.stderr.count("not measured: mgg_uvm, D = 3") == 1, both.stderr
+    assert [record.technique for record in read_lines(out, AggregateRecord)] == ["zero_copy"]
+    out.unlink()
+    alone = aggregate(folder, out, 2, "--technique", "mgg_uvm", "--dim", "3", **between)
+    assert alone.returncode == 3 and alone.stderr.count("mgg: ") == 1 and not out.exists()
+    assert f" needs {most['mgg_uvm']} bytes of GPU memory, {between['FAKE_FREE']} are free" in alone.stderr
+
+
+@pytest.mark.mpi
+def test_other_ranks_than_pes_and_hidden_gpus_are_one_line(folder, tmp_path):
+    out = tmp_path / "out.jsonl"
+    other = aggregate(folder, out, 3, "--technique", "mgg_uvm")
+    assert other.returncode == 2 and other.stderr.count("this layout is for 2 PEs but the job has 3") == 1
+    hidden = aggregate(folder, out, 2, "--technique", "mgg_uvm", "--backend", "nvshmem", FAKE_GPUS="1")
+    assert hidden.returncode == 3 and hidden.stderr.count("2 PEs in one process need 2 GPUs and it sees 1") == 1
+    assert not out.exists()
+
+
+@pytest.mark.mpi
+def test_training_over_unified_memory_of_several_ranks_is_refused(folder):
+    code = (
+        "from mgg import layout\nfrom mgg.aggregate import prepare\nfrom mgg.backend import nvshmem\n"
+        "from mgg.errors import InputError\n"
+        "def program(world):\n"
+        f"    prepare('mgg_uvm', world, layout.load({str(folder)!r}, world.rank), 'forward', 4)\n"
+        "try:\n    nvshmem.run(lambda: 2, program)\n"
+        "except InputError as error:\n    print(f'{error.everywhere} {error};\\n', end='', flush=True)\n"
+    )
+    done = mpiexec(2, [FAKE, "-c", code])
+    assert done.stdout.count("True unified memory belongs to one process, and this job has 2") == 2, done.stderr

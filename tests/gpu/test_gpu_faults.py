@@ -1,0 +1,141 @@
+"""Faults on GPUs: one line, the right exit code, and no rank that stays."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from support.gpus import GPUS, memory
+from support.graphs import make_layout, random_csr
+from support.ranks import Ended, mpiexec, watched
+
+from mgg.config import MAX_DIM
+
+SECONDS_TO_END = 10
+
+pytestmark = pytest.mark.gpu
+
+
+def run(ranks: int, code: str, **environment: str) -> Ended:
+    """Ranks that run ``code``, a program of ``world`` with waits of 3 s, and end as ``mgg`` does."""
+    program = (
+        "import os, signal, sys, time\nimport numpy as np\nfrom mgg.backend import nvshmem\n"
+        "from mgg.errors import MggError\n"
+        f"def program(world):\n    {code}\n"
+        f"try:\n    nvshmem.run(lambda: {ranks}, program, timeout=3)\n"
+        "except MggError as error:\n"
+        "    print(f'{type(error).__name__} {error};', flush=True)\n"
+        "    error.everywhere or nvshmem.abort(error.exit_code)\n"
+        "    sys.exit(error.exit_code)\n"
+    )
+    return watched(ranks, ["-c", program], **environment)
+
+
+def aggregate(ranks: int, folder: Path, *options: str) -> Ended:
+    """``mgg aggregate`` on ``ranks`` ranks."""
+    arguments = ["aggregate", str(folder), "--technique", "mgg", "--backend", "nvshmem", "--no-check"]
+    arguments += options or ["--dim", "16"]
+    return watched(ranks, ["-m", "mgg.cli", *arguments, "--out", str(folder / "records.jsonl")])
+
+
+def assert_ends(ended: Ended, said: str, code: int) -> str:
+    """All ranks end within 10 s of the line that says why; returns that line."""
+    line, seconds = ended.find(said)
+    assert ended.code == code, ended.output
+    assert seconds <= SECONDS_TO_END, ended.output
+    return line
+
+
+def test_more_ranks_than_gpus_are_refused():
+    ended = run(GPUS + 1, "pass")
+    assert_ends(ended, f"MachineError {GPUS + 1} PEs and {GPUS} GPUs", 3)
+    assert ended.output.count(f"{GPUS + 1} PEs and {GPUS} GPUs") == GPUS + 1
+
+
+def test_too_large_an_array_is_refused_before_it_is_allocated():
+    assert_ends(run(1, "world.symmetric(2**40)"), r"MachineError PE 0: a symmetric array needs \d+ more bytes", 3)
+
+
+def test_too_small_a_heap_names_its_variable():
+    # Without CUDA's virtual memory management the heap has a fixed size.
+    ended = run(1, "world.symmetric(2**26)", NVSHMEM_DISABLE_CUDA_VMM="1", NVSHMEM_SYMMETRIC_SIZE="64M")
+    assert_ends(ended, r"MachineError the symmetric heap is too small.*set NVSHMEM_SYMMETRIC_SIZE to \d+ or more", 3)
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+def test_too_many_columns_are_refused_with_bytes(tmp_path, pes):
+    nodes = memory() * pes // (4 * MAX_DIM) + 10_000
+    folder = make_layout(tmp_path, random_csr(nodes, 1_000), pes)
+    line = assert_ends(aggregate(pes, folder, "--dim", str(MAX_DIM)), "^mgg: .*bytes", 3)
+    assert max(int(number) for number in re.findall(r"\d+", line)) >= 4 * MAX_DIM * (nodes // pes)
+
+
+@pytest.mark.gpu(2)
+def test_a_layout_for_another_number_of_pes_is_refused(tmp_path):
+    folder = make_layout(tmp_path, random_csr(100, 1_000), 2)
+    assert_ends(aggregate(1, folder), "^mgg: ", 2)
+    folder = make_layout(tmp_path, random_csr(100, 1_000), 3)
+    ended = aggregate(2, folder)
+    assert_ends(ended, "^mgg: ", 2)
+    assert ended.output.count("mgg: ") == 1
+
+
+@pytest.mark.gpu(2)
+def test_pes_that_disagree_on_the_layout_are_told(tmp_path):
+    ended = run(2, "world.symmetric(10 + world.rank)")
+    assert_ends(ended, "InputError the PEs ask for symmetric arrays of 40 to 44 bytes", 2)
+
+
+@pytest.mark.gpu(2)
+def test_a_pe_that_stays_away_is_named():
+    code = "time.sleep(20 * (world.rank == 1)); world.barrier(); world.download(world.upload(np.ones(1)))"
+    assert_ends(run(2, code), r"PeError PE 1 did not reach a barrier within 3 s", 6)
+
+
+@pytest.mark.gpu(2)
+def test_a_blocked_host_does_not_keep_the_job():
+    code = "world.rank or world.wait_signal(1); world.stream.synchronize(); time.sleep(60)"
+    assert_ends(run(2, code), "PE 0: waited 3 s for a signal from PE 1", 6)
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.parametrize("technique", ["mgg", "broadcast"])
+def test_a_killed_rank_ends_the_job(tmp_path, technique):
+    folder = make_layout(tmp_path, random_csr(20_000, 400_000), 2)
+    killed = tmp_path / "killed"
+    code = (
+        "from mgg import layout, aggregate\n"
+        f"    plan = aggregate.prepare({technique!r}, world, layout.load({str(folder)!r}, world.rank), 'forward', 64)\n"
+        "    for number in range(10**6):\n"
+        "        plan(64)\n"
+        "        if world.rank == 1 and number == 50:\n"
+        f"            open({str(killed)!r}, 'w').close()\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = run(2, code)
+    assert killed.exists() and ended.code != 0, ended.output
+    assert time.time() - killed.stat().st_mtime < 30, ended.output
+    deadline = time.monotonic() + 5
+    while running(str(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not running(str(tmp_path))
+
+
+def running(text: str) -> list[str]:
+    """Processes with ``text`` on their command line."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if text.encode() in command:
+            found.append(process.name)
+    return found
+
+
+def test_a_machine_without_gpus_says_so(tmp_path):
+    folder = make_layout(tmp_path, random_csr(100, 1_000), 1)
+    arguments = ["aggregate", str(folder), "--technique", "mgg", "--dim", "16", "--backend", "nvshmem"]
+    done = mpiexec(1, ["-m", "mgg.cli", *arguments, "--out", str(tmp_path / "out")], CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 3 and done.stderr.startswith("mgg: no GPU"), done.stderr

@@ -1,0 +1,88 @@
+"""compute-sanitizer finds nothing wrong with any kernel: no access outside of memory, no race in shared memory."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.graphs import make_layout, random_csr
+from support.ranks import mpiexec
+
+from mgg.graph.csr import from_arcs
+
+PROGRAM = str(Path(__file__).parents[1] / "support" / "sanitized_program.py")
+PLACES = [os.environ.get("PATH", ""), f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin", "/usr/local/cuda/bin"]
+SANITIZER = shutil.which("compute-sanitizer", path=os.pathsep.join(PLACES))
+FOUND = 9
+TOOLS = ["memcheck", "racecheck"]
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(SANITIZER is None, reason="compute-sanitizer, a part of the CUDA toolkit, is not on PATH"),
+]
+
+#: An access behind the array, and a race between the threads of a block.
+PLANTED = """
+import cupy as cp
+code = '''extern "C" __global__ void planted(float *p, int n) {
+    __shared__ volatile float all[64];
+    all[threadIdx.x] = threadIdx.x;
+    p[n - 1 + threadIdx.x] = all[63 - threadIdx.x];
+}'''
+cp.cuda.set_allocator(None)
+values = cp.zeros(1000, cp.float32)
+cp.RawKernel(code, "planted")((1,), (64,), (values, 1000))
+cp.cuda.Device().synchronize()
+"""
+
+
+def watcher(tool: str, *options: str) -> list[str]:
+    """The command that watches the program behind it, and exits with FOUND where there is an error."""
+    general = ["--error-exitcode", str(FOUND), "--launch-timeout", "120", "--target-processes", "application-only"]
+    # Calls that fail are CuPy's to report; what the tool is here for is kernels.
+    api = ["--report-api-errors", "no"] if tool == "memcheck" else []
+    return [str(SANITIZER), "--tool", tool, *general, *api, *options]
+
+
+def layouts(folder: Path) -> list[str]:
+    """Layouts of small graphs for two PEs: weights, empty rows, no arcs, rows long enough to be cut."""
+    hub, all_nodes, none = np.full(3_000, 7), np.arange(3_000), np.array([], np.int64)
+    graphs = [
+        random_csr(200, 1_500, weighted=True),
+        from_arcs(np.array([7, 7, 90]), np.array([90, 3, 90]), n=100),
+        from_arcs(none, none, n=9),
+        from_arcs(np.concatenate((hub, all_nodes)), np.concatenate((all_nodes, hub)), n=3_000),
+    ]
+    return [str(make_layout(folder / str(number), csr, 2)) for number, csr in enumerate(graphs)]
+
+
+def assert_clean(done: subprocess.CompletedProcess, times: int = 1) -> None:
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-6_000:]
+    assert done.stdout.count("ok\n") == times, said[-6_000:]
+    clean = [line for line in said.splitlines() if "SUMMARY: 0 errors" in line or "SUMMARY: 0 hazards" in line]
+    assert len(clean) == times, said[-6_000:]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_kernels_are_clean(tmp_path, tool):
+    assert_clean(mpiexec(1, [PROGRAM, "threads", *layouts(tmp_path)], under=watcher(tool)))
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.parametrize("tool", TOOLS)
+def test_kernels_that_call_nvshmem_are_clean(tmp_path, tool):
+    """Ours alone are watched: NVSHMEM's own wait for other PEs, and are not ours to judge."""
+    under = watcher(tool, "--kernel-name", "kernel_substring=mgg_")
+    assert_clean(mpiexec(2, [PROGRAM, "nvshmem", *layouts(tmp_path)], under=under), times=2)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_planted_fault_is_found(tool):
+    done = subprocess.run(
+        [*watcher(tool), sys.executable, "-c", PLANTED], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == FOUND, done.stdout + done.stderr

@@ -1,0 +1,113 @@
+"""PEs as threads of one process on GPUs: several PEs on one GPU, unified memory, and the prediction of memory."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.graphs import awkward_graphs, make_layout, random_csr
+from support.products import simulated_bytes, worst, wrong_bytes
+from support.ranks import mpiexec
+
+from mgg.aggregate import techniques
+from mgg.record import AggregateRecord, read_lines
+
+PROGRAM = Path(__file__).parents[1] / "support" / "spmm_program.py"
+GRAPHS = awkward_graphs()
+
+pytestmark = pytest.mark.gpu
+
+
+def on_one_gpu(heaps: int, code: str) -> str:
+    """What threads on GPU 0 print that run ``code``, a program of ``world``; errors with their type."""
+    program = (
+        "import cupy\nimport numpy as np\nfrom mgg.backend import threads\nfrom mgg.errors import MggError\n"
+        f"def program(world):\n    {code}\n"
+        f"try:\n    print(threads.run({heaps}, program, [0], timeout=60))\n"
+        "except MggError as error:\n    print(f'{type(error).__name__} {error};', flush=True)\n"
+    )
+    done = mpiexec(1, ["-c", program])
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("heaps", [1, 3])
+def test_the_world_keeps_its_promises(heaps):
+    code = "from support.world_program import program as all_of_it; return all_of_it(world)"
+    assert on_one_gpu(heaps, code) == str(["ok"] * heaps)
+
+
+@pytest.mark.parametrize("heaps", [1, 2, 4])
+def test_products_and_bytes_of_heaps_on_one_gpu(tmp_path, heaps):
+    folders = [make_layout(tmp_path / str(number), csr, heaps) for number, csr in enumerate(GRAPHS.values())]
+    arguments = [str(PROGRAM), f"threads:{heaps}", str(tmp_path), *map(str, folders)]
+    done = mpiexec(1, arguments, CUDA_VISIBLE_DEVICES="0")
+    assert done.returncode == 0, done.stderr
+    wanted = {name for name, plan in techniques().items() if heaps == 1 or not plan.single_pe}
+    for number, (name, csr) in enumerate(GRAPHS.items()):
+        parts = [dict(np.load(tmp_path / f"{number}-{pe}.npz")) for pe in range(heaps)]
+        assert {key.split(" ")[0] for key in parts[0]} == wanted
+        assert worst(csr, parts) <= (1e-6,), name
+        found = [json.loads((tmp_path / f"{number}-{pe}.json").read_text()) for pe in range(heaps)]
+        assert not wrong_bytes(simulated_bytes(folders[number], heaps), found), name
+
+
+def test_deterministic_techniques_give_the_same_bits(tmp_path):
+    folder = make_layout(tmp_path, random_csr(500, 10_000, weighted=True), 4)
+    done = mpiexec(1, [str(PROGRAM), "threads:4", str(tmp_path), str(folder), str(folder)])
+    assert done.returncode == 0, done.stderr
+    steady = [name for name, plan in techniques().items() if plan.deterministic and not plan.single_pe]
+    for pe in range(4):
+        first, second = (dict(np.load(tmp_path / f"{number}-{pe}.npz")) for number in (0, 1))
+        for name in steady:
+            keys = [key for key in first if key.startswith(f"{name} ")]
+            assert keys and all(np.array_equal(first[key], second[key]) for key in keys), name
+
+
+@pytest.mark.parametrize("technique", [name for name, plan in techniques().items() if not plan.single_pe])
+def test_predicted_memory_is_within_a_fifth_of_what_is_taken(tmp_path, technique):
+    """Two PEs on one GPU; what the first run loads and keeps (kernels, contexts) does not count."""
+    folder = make_layout(tmp_path, random_csr(400_000, 8_000_000, weighted=True), 2)
+    code = f"""from mgg import layout
+    from mgg.aggregate import memory, parse_options, prepare, technique
+    part, options = layout.load({str(folder)!r}, world.rank), parse_options({technique!r}, {{}})
+    need = memory.need(technique({technique!r}), part, "forward", 64, options).total
+    taken = []
+    for _ in range(2):
+        world.gather(None)
+        cupy.get_default_memory_pool().free_all_blocks()
+        world.gather(None)
+        before = cupy.cuda.runtime.memGetInfo()[0]
+        world.gather(None)
+        plan = prepare({technique!r}, world, part, "forward", 64)
+        plan.input(64).fill(1)
+        result = plan(64)
+        world.download(result[:1])
+        world.gather(None)
+        taken.append(before - cupy.cuda.runtime.memGetInfo()[0])
+        world.gather(None)
+        plan.close()
+        del plan, result
+    return need, taken[-1]"""
+    found = json.loads(on_one_gpu(2, code).replace("(", "[").replace(")", "]"))
+    predicted, taken = sum(need for need, _ in found), found[0][1]
+    assert abs(predicted - taken) <= 0.2 * taken, (predicted, taken)
+
+
+def test_unified_memory_beyond_the_gpu_is_refused():
+    said = on_one_gpu(2, "world.managed(2**37)")
+    assert said.startswith("MachineError 1099511627776 bytes of unified memory are needed and a GPU has ")
+
+
+@pytest.mark.gpu(2)
+def test_one_job_measures_ranks_and_threads(tmp_path):
+    folder, out = make_layout(tmp_path, random_csr(2_000, 30_000), 2), tmp_path / "records.jsonl"
+    arguments = ["aggregate", str(folder), "--technique", "mgg_uvm,mgg,zero_copy", "--dim", "16,41"]
+    done = mpiexec(2, ["-m", "mgg.cli", *arguments, "--iterations", "3", "--out", str(out)])
+    assert done.returncode == 0, done.stderr
+    records = read_lines(out, AggregateRecord)
+    ran = [(record.technique, record.backend) for record in records[::2]]
+    assert ran == [("mgg", "nvshmem"), ("zero_copy", "nvshmem"), ("mgg_uvm", "simulated")]
+    for record in records:
+        assert len(record.machine.gpus) == 2 and 0 < record.error <= 1e-6 and min(record.seconds) > 0
+        assert record.bytes_wire == record.v_fr

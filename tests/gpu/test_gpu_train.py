@@ -1,0 +1,97 @@
+"""Training on GPUs beside training on CPU ranks: every operation, gradients, curves, resumed runs, the command."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.ranks import mpiexec
+from support.train_graphs import layouts_below
+from support.train_program import assert_close, gradients, on_ranks, result_arrays, run
+
+from mgg.aggregate import techniques
+from mgg.record import read_run
+
+pytestmark = pytest.mark.gpu
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="session")
+def layouts(tmp_path_factory):
+    """``layouts(name, pes)``: the folder of a layout."""
+    return layouts_below(tmp_path_factory.mktemp)
+
+
+def trainable(pes):
+    """Techniques that train on so many ranks: unified memory belongs to one process."""
+    return [name for name, plan in techniques().items() if pes == 1 or not (plan.single_pe or plan.one_process)]
+
+
+def test_every_operation_of_the_table():
+    done = mpiexec(1, [str(Path(__file__).parents[1] / "support" / "arrays_program.py")])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("ok\n")  # Open MPI adds a terminal code
+
+
+@pytest.mark.parametrize("pes", [1, 2, 4])
+def test_loss_and_gradients_are_those_of_cpu_ranks(pes, layouts, tmp_path):
+    options = [
+        {"model": model, "technique": technique, "settings": {"hidden": 16}, "graph": "directed"}
+        for model in ("gcn", "gin")
+        for technique in trainable(pes)
+    ]
+    options += [
+        {"model": model, "technique": "halo", "settings": {"hidden": hidden}, "graph": graph}
+        for model, hidden in (("gcn", 3), ("gcn", 64), ("gin", 64))
+        for graph in ("planted", "directed", "three_nodes")
+    ]
+    graphs = [each.pop("graph") for each in options]
+    calls = [{"folder": layouts(graph, pes), "epoch": 5, **each} for graph, each in zip(graphs, options, strict=True)]
+    results = on_ranks("gradients", pes, tmp_path / "out.npz", calls, "nvshmem")
+    for graph, each, result in zip(graphs, options, results, strict=True):
+        expected = gradients("simulated", layouts(graph, 1), 1, epoch=5, **{**each, "technique": "halo"})[0]
+        # Batch normalization over three nodes divides by next to nothing: gradients are rounding errors there.
+        names = ["loss"] if graph == "three_nodes" and each["model"] == "gin" else list(expected)
+        assert_close({name: result[name] for name in names}, {name: expected[name] for name in names}, 1e-4)
+
+
+@pytest.mark.parametrize("pes", [1, 2, 4])
+def test_gcn_curves_without_dropout(pes, layouts, tmp_path):
+    options = {"model": "gcn", "technique": "halo", "epochs": 20, "settings": {"dropout": 0.0}}
+    calls = [{**options, "folder": layouts(graph, pes)} for graph in ("planted", "directed")]
+    for graph, found in zip(
+        ("planted", "directed"), on_ranks("train", pes, tmp_path / "out.npz", calls, "nvshmem"), strict=True
+    ):
+        expected = result_arrays(run("simulated", layouts(graph, 1), 1, **options)[0])
+        # Columns of the curve: epoch, loss, accuracies.
+        np.testing.assert_allclose(found["curve"][:, 1], expected["curve"][:, 1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+@pytest.mark.parametrize("model", ["gcn", "gin"])
+def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(model, pes, layouts, tmp_path):
+    options = {"model": model, "technique": "halo", "settings": {"hidden": 16}, "epochs": 12}
+    options["folder"] = layouts("planted", pes)
+    stopped = {**options, "out": tmp_path / "run"}
+    calls = [options, {**stopped, "stop_at": 5}, {**stopped, "resume": True}]
+    whole, nothing, resumed = on_ranks("train", pes, tmp_path / "out.npz", calls, "nvshmem")
+    assert not nothing
+    assert all(np.array_equal(resumed[name], array) for name, array in whole.items())
+
+
+@pytest.mark.parametrize("pes", [1, 2, 4])
+def test_the_command_trains_on_handwritten_digits(pes, tmp_path):
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        from accuracy import TARGETS, make_layout
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    folder = make_layout("digits", tmp_path, pes)
+    command = ["train", str(folder), "--model", "gcn", "--backend", "nvshmem", "--epochs", "200"]
+    done = mpiexec(pes, ["-m", "mgg.cli", *command, "--out", str(tmp_path / "run")])
+    assert done.returncode == 0, done.stderr
+    record, epochs = read_run(tmp_path / "run")
+    assert (record.backend, record.pes, len(epochs)) == ("nvshmem", pes, 200)
+    assert len(record.machine.gpus) == pes
+    assert record.test_accuracy >= TARGETS["digits"] / 100 - 0.01  # the target is a mean over seeds

@@ -1,0 +1,207 @@
+"""Papers' figures beside the records: pairs, verdicts, the knobs and the paper's search, each worked out by hand."""
+
+from __future__ import annotations
+
+import csv
+import re
+
+import pytest
+from synthetic_records import MACHINE, aggregate, train, write_run
+
+import mgg.report
+from mgg.errors import InputError
+from mgg.record import write_lines
+from mgg.report.experiments import EXPERIMENTS
+from mgg.report.knobs import Knobs, search
+
+GPUS = MACHINE.model_copy(update={"gpus": ["NVIDIA H200"] * 4})
+USUAL = {"ps": 16, "dist": 16, "wpb": 4, "neighbor_partition": True, "interleave": True, "primitive": "direct"}
+
+
+def timed(median, technique="mgg", spread=0.01, **changes):
+    seconds = [median * (1 - spread), median, median * (1 + spread)]
+    options = {**USUAL, **changes.pop("options", {})} if technique == "mgg" else {}
+    fields = {"pes": 4, "backend": "nvshmem", "machine": GPUS, "defaults": USUAL if technique == "mgg" else {}}
+    return aggregate(technique=technique, options=options, seconds=seconds, **(fields | changes))
+
+
+@pytest.fixture
+def report(tmp_path):
+    """The rows of a table and the page of a report that sets ``figures`` beside records."""
+
+    def make(records, *figures, table="figures", runs=(), notes=None):
+        paths = [write_run(tmp_path / f"run-{number}", run) for number, run in enumerate(runs)]
+        if records:
+            write_lines(tmp_path / "a.jsonl", records)
+            paths.append(tmp_path / "a.jsonl")
+        mgg.report.build(paths, tmp_path / "out", "t", figures, notes or {})
+        with (tmp_path / "out" / f"{table}.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        return rows, (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+
+    return make
+
+
+def test_an_ablation_pairs_what_differs_in_nothing_else(report):
+    off = {"neighbor_partition": False}
+    records = [timed(2.0), timed(6.0, options=off), timed(1.0, options={"wpb": 2}), timed(5.0, options=off | {"ps": 8})]
+    (row,), page = report(records, "mgg_fig10a")
+    assert (float(row["subject_median"]), float(row["rival_median"]), float(row["ratio"])) == (2, 6, 3)
+    assert (row["paper"], row["verdict"], row["device"]) == ("2.26", "as the paper says", "GPUs")
+    assert (
+        "“without” took 3.00 times as long as “with partitions” (one comparison): "
+        "as the paper says (2.26 times in the paper)." in page
+    )
+    assert "Some of these PEs were CPU cores" not in page
+
+
+@pytest.mark.parametrize(
+    ("off", "verdict"), [(1.0, "not as the paper says"), (2.01, "too close to call"), (3.0, "as the paper says")]
+)
+def test_verdicts(report, off, verdict):
+    (row,), page = report([timed(2.0), timed(off, options={"interleave": False})], "mgg_fig10b")
+    assert row["verdict"] == verdict
+    assert verdict in page
+
+
+def test_several_comparisons_are_summed_up_by_the_papers_numbers(report):
+    times = {16: (1.0, 4.0), 64: (1.0, 0.5)}
+    records = [timed(mine, dim=dim) for dim, (mine, _) in times.items()]
+    records += [timed(other, "zero_copy", dim=dim) for dim, (_, other) in times.items()]
+    options = {"technique": "mgg", "options": USUAL, "backend": "nvshmem", "machine": GPUS, "pes": 4}
+    slow = {"technique": "zero_copy", "options": {}, "median": 0.036, "q1": 0.035, "q3": 0.037}
+    runs = [train(**options), train(**(options | slow))]
+    rows, page = report(records, "mgg_fig7", runs=runs)
+    assert [(row["dim"], row["model"], round(float(row["ratio"]), 9), row["paper"]) for row in rows] == [
+        ("16", "", 4, "4.25"), ("64", "", 0.5, "4.57"), ("", "gcn", 3, "4.25"),
+    ]  # fmt: skip
+    assert "D = 16 and gcn: “zero-copy” took 3.46 times as long as “MGG” (the geometric mean of 2 comparisons)" in page
+    assert "D = 64: “zero-copy” took 0.500 times as long as “MGG” (one comparison): not as the paper says (4.57" in page
+
+
+def test_threads_with_a_gpu_each_compare_with_ranks(report):
+    """Unified memory needs one process; its backend is simulated, its PEs are GPUs."""
+    rows, page = report([timed(1.0), timed(5.0, "mgg_uvm", backend="simulated")], "mgg_fig8")
+    assert [float(row["ratio"]) for row in rows] == [5]
+    assert "threads of one process" not in page.split("<h2>Terms")[0]
+
+
+def test_gpus_and_cpu_ranks_are_never_compared(report):
+    rows, page = report([timed(1.0), timed(5.0, "mgg_uvm", backend="mpi", machine=MACHINE, pes=2)], "mgg_fig8")
+    assert rows == []
+    assert "nothing to compare here" in page
+    assert "Some runs computed on GPUs, but those with 2 PEs on CPU cores" in page
+
+
+def test_a_papers_number_may_be_that_of_one_graph(report):
+    records = [timed(2.0, "direct", dataset="orkut-like"), timed(1.0, "mgg_uvm", dataset="orkut-like")]
+    (row,), _ = report(records, "mgg_arxiv_table1")
+    assert (row["ratio"], row["paper"], row["verdict"]) == ("0.5", "0.2", "as the paper says")
+
+
+def test_where_the_paper_says_nothing_there_is_no_verdict(report):
+    records = [timed(1.0, options={"primitive": name}) for name in ("direct", "warp")]
+    records.append(timed(2.0, options={"primitive": "thread"}))
+    rows, _ = report(records, "mgg_fig10c")
+    found = {row["rival"]: (float(row["ratio"]), row["paper"], row["verdict"]) for row in rows}
+    assert found == {"thread": (2, "", "as the paper says"), "direct": (1, "", "")}
+
+
+def test_communication_is_what_remains_without_aggregation(report):
+    records = [timed(6.0, "ring", compute=1.0), timed(1.0, "ring", compute=2.0, dim=64), timed(1.0, "ring", dim=32)]
+    rows, _ = report(records, "mgg_arxiv_fig2")
+    assert [(row["dim"], float(row["subject_median"]), float(row["rival_median"])) for row in rows] == [
+        ("16", 1, 5), ("64", 2, 0),
+    ]  # fmt: skip
+    assert [row["verdict"] for row in rows] == ["as the paper says", "not as the paper says"]
+
+
+def test_cases_are_told_apart_by_the_options_that_differ(report):
+    options = [{"primitive": name, "asynchronous": on} for name in ("direct", "warp") for on in (True, False)]
+    _, page = report([timed(1.0 + n, options=each) for n, each in enumerate(options)], "mgg_fig6")
+    page = page.replace("\N{NO-BREAK SPACE}", " ")
+    section = page[page.index("<h2>Asynchronous") : page.index("<h2>What ran where")]
+    assert "4 PEs, D = 16, direct" in section and "4 PEs, D = 16, warp" in section
+
+
+def test_a_remark_is_shown_and_escaped(report):
+    _, page = report([timed(1.0)], "mgg_fig8", notes={"mgg_fig8": "<b>Pages of 2 MiB</b>"})
+    assert "&lt;b&gt;Pages of 2 MiB&lt;/b&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("figures", "notes", "message"),
+    [
+        (["mgg_fig1"], {}, "figure 'mgg_fig1': unknown"),
+        (["mgg_fig8"], {"mgg_fig7": ""}, "'mgg_fig7': this figure is not"),
+    ],
+)
+def test_wrong_names_are_refused(tmp_path, figures, notes, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        mgg.report.build([tmp_path / "none.jsonl"], tmp_path / "out", "t", figures, notes)
+
+
+def test_every_claim_says_which_way_it_goes():
+    for name, shown in EXPERIMENTS.items():
+        assert shown.knobs or shown.versus, name
+        for versus in shown.versus:
+            assert all(claim > 0 for claim in versus.claims.values()), name
+            assert not (versus.claims and versus.slower is not None), f"{name}: a number has its own direction"
+
+
+def test_the_search_by_hand():
+    times = {
+        Knobs(1, 1, 1): 10.0,
+        Knobs(2, 1, 1): 7.0,
+        Knobs(4, 1, 1): 8.0,  # ps stays at 2
+        Knobs(2, 4, 1): 6.0,
+        Knobs(2, 16, 1): 6.5,  # dist stays at 4
+        Knobs(2, 4, 2): 5.0,
+        Knobs(2, 4, 4): 5.5,  # wpb stays at 2; back to a smaller ps
+        Knobs(1, 4, 1): 9.0,
+        Knobs(1, 4, 2): 4.0,  # the best of all, and the last value of wpb measured there
+        Knobs(4, 16, 4): 1.0,  # never visited
+    }
+    tried = search(times)
+    assert tried == [*list(times)[:9]]
+    assert min(tried, key=times.__getitem__) == Knobs(1, 4, 2)
+    assert search({Knobs(2, 1, 1): 1.0}) == [], "without its start there is no search"
+
+
+def test_the_search_stops_when_taking_ps_back_does_not_pay():
+    times = {Knobs(ps, 1, 1): 10.0 - ps for ps in (1, 2, 3, 4, 5)} | {Knobs(4, 1, 2): 20.0}
+    tried = search(times)
+    # 5, then back to 4 (second lowest of 5, 4, 3) and on to 3 (third lowest), 2 (fourth lowest): the end.
+    assert tried == [*(Knobs(ps, 1, 1) for ps in (1, 2, 3, 4, 5)), Knobs(4, 1, 2)]
+
+
+def swept(**changes):
+    cells = {(1, 1, 1): 9.0, (2, 1, 1): 5.0, (2, 2, 1): 6.0, (16, 16, 4): 4.0, (32, 16, 4): 2.0}
+    return [
+        timed(time, options=dict(zip(("ps", "dist", "wpb"), key, strict=True)), **changes)
+        for key, time in cells.items()
+    ]
+
+
+def test_best_default_and_the_end_of_the_search(report):
+    (row,), page = report([*swept(), timed(3.0, "halo")], "mgg_fig11", table="knobs")
+    shown = {name: row[name] for name in ("settings", "default", "start", "best", "search", "search_steps")}
+    assert shown == {"settings": "5", "default": "4", "start": "9", "best": "2", "search": "5", "search_steps": "3"}
+    assert [row[f"best_{name}"] for name in ("ps", "dist", "wpb")] == ["32", "16", "4"]
+    assert "take 44.4 % off its start at most, and end at most 2.50 times the best measured time" in page
+    assert "<td>2.00 x</td>" in page
+
+
+def test_of_a_sweep_the_other_sections_show_the_best_and_the_default(report):
+    rows, page = report([*swept(), timed(3.0, "halo")], table="aggregate")
+    assert len(rows) == 6
+    assert 'id="knobs"' in page, "shown although no figure asks for it"
+    section = page[page.index("<h2>Graph cora") :]
+    labels = set(re.findall(r'<tr><th scope="row">([^<]*)</th>', section.split("<h3>Scaling")[0]))
+    assert labels == {"halo", "mgg (dist=16, ps=16, wpb=4)", "mgg (dist=16, ps=32, wpb=4)"}
+
+
+def test_a_few_variants_are_no_sweep(report):
+    rows, page = report(swept()[:3], table="knobs")
+    assert rows == []
+    assert 'id="knobs"' not in page

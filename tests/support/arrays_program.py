@@ -1,0 +1,161 @@
+"""Every operation of a GPU's table beside the same one of the host's, as ``python arrays_program.py``; prints ok."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgg.backend import launch
+from mgg.backend.api import World
+from mgg.kernel import random
+from mgg.model.arrays import HostArrays, arrays_of
+from mgg.model.features import on_device, prepare_features
+
+#: Rows and columns; the first are more than a piece of the product of many rows, with a rest.
+SHAPES = ((513, 16), (1_999, 7), (40, 130), (1, 1), (0, 5), (70_001, 3))
+TOLERANCE = 1e-5
+
+
+def close(found: np.ndarray, expected: np.ndarray, what: str) -> None:
+    """Same shape and type, and the values but for rounding."""
+    expected = np.asarray(expected)
+    assert found.shape == expected.shape and found.dtype == expected.dtype, f"{what}: {found.dtype} {found.shape}"
+    if expected.size:
+        scale = np.abs(expected).max() or 1
+        error = np.abs(found.astype(np.float64) - expected).max() / scale
+        assert error <= TOLERANCE, f"{what}: {error:.2g}"
+
+
+class Comparison:
+    """Both tables, on arrays of one shape."""
+
+    def __init__(self, world: World, rows: int, columns: int) -> None:
+        self.world, self.host, self.device = world, HostArrays(), arrays_of(world)
+        self.rng = np.random.default_rng(rows)
+        self.rows, self.columns = rows, columns
+
+    def normal(self, *shape: int, dtype: Any = np.float32) -> np.ndarray:
+        return self.rng.normal(0.3, 1, shape).astype(dtype)
+
+    def run(self, name: str, *args: Any, exact: bool = False) -> Any:
+        """What the device's operation returns, or made of its arguments, compared with the host's."""
+        mine = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args]
+        theirs = [_moved(self.world, arg) for arg in args]
+        expected, found = getattr(self.host, name)(*mine), getattr(self.device, name)(*theirs)
+        if expected is None:  # it changed its arguments
+            expected, found = mine, theirs
+        for number, (one, other) in enumerate(zip(_flat(found), _flat(expected), strict=True)):
+            downloaded = self.world.download(one)
+            if exact:
+                assert np.array_equal(downloaded, other), f"{name} {number}"
+            close(downloaded, other, f"{name} of {self.rows} x {self.columns}, result {number}")
+        return found
+
+    def all(self) -> None:
+        rows, columns = self.rows, self.columns
+        x, y = self.normal(rows, columns), self.normal(rows, columns)
+        weight, other = self.normal(columns, 5), self.normal(rows, 5)
+        scale, row = self.normal(rows, 1), [self.normal(columns) for _ in range(4)]
+        wide = [np.abs(self.normal(columns, dtype=np.float64)) + 0.5 for _ in range(2)]
+        self.run("product", x, weight)
+        self.run("product", other, weight.T)
+        self.run("transposed_product", x, other)
+        self.run("column_sums", x)
+        self.run("column_moments", x, x)
+        self.run("column_moments", x, y)
+        self.run("add_bias", x, row[0], exact=True)
+        self.run("relu", x, exact=True)
+        self.run("where_positive", x, y, exact=True)
+        self.run("add_and_scale", x, y, scale)
+        self.run("add_multiple", x, self.normal(1), y)
+        self.run("normalize", x, *row)
+        self.run("normalize_with", x, tuple(wide), row[0], row[1], 1e-5)
+        self.run("classes", x, exact=True)
+        self.scaled(x, scale)
+        self.inner(x, y)
+        self.batches(x, y, row, wide)
+        self.losses(3 * x)
+        self.adam()
+        self.dropout(x)
+        self.sparse(x, other)
+
+    def scaled(self, x: np.ndarray, scale: np.ndarray) -> None:
+        out = self.world.upload(np.full_like(x, np.nan))
+        self.device.scale_rows(self.world.upload(x), self.world.upload(scale), out)
+        assert np.array_equal(self.world.download(out), x * scale)
+
+    def inner(self, x: np.ndarray, y: np.ndarray) -> None:
+        found = self.world.download(self.device.inner(self.world.upload(x), self.world.upload(y)))
+        error = abs(found[0] - (x.astype(np.float64) * y).sum())
+        assert found.shape == (1,) and error <= 1e-12 * (np.abs(x * y).sum() + 1)
+
+    def batches(self, x: np.ndarray, y: np.ndarray, row: list[np.ndarray], wide: list[np.ndarray]) -> None:
+        nodes, sums = max(self.rows, 1), self.host.column_moments(x, y)
+        squares = self.host.column_moments(x, x)
+        expected = self.host.batch_statistics(squares, nodes, (wide[0], wide[1]), 0.1, 1e-5, x.dtype)
+        moved = [_moved(self.world, array) for array in (squares, *wide)]
+        found = self.device.batch_statistics(moved[0], nodes, (moved[1], moved[2]), 0.1, 1e-5, x.dtype)
+        for one, other in zip(_flat(found), _flat(expected), strict=True):
+            close(self.world.download(one), other, "batch_statistics")
+        self.run("normalize_backward", x, y, sums, nodes, row[0], row[1])
+
+    def losses(self, logits: np.ndarray) -> None:
+        labels = self.rng.integers(0, self.columns, self.rows).astype(np.int32)
+        for chosen in (np.flatnonzero(self.rng.random(self.rows) < 0.6), np.arange(self.rows), np.arange(0)):
+            self.run("cross_entropy", logits, labels, chosen)
+            self.run("loss_and_gradient", logits, labels, chosen, 7)
+            self.run("correct", logits, labels, chosen, exact=True)
+        ties = np.round(logits / 3)
+        self.run("correct", ties, labels, np.arange(self.rows), exact=True)
+
+    def adam(self) -> None:
+        vectors = [self.normal(37), self.normal(37, dtype=np.float64), self.normal(37), np.abs(self.normal(37))]
+        self.run("adam", *vectors, np.where(np.arange(37) < 9, 0.3, 0).astype(np.float32), (0.1, 1e-3, 0.05, 0.6, 1e-8))
+
+    def dropout(self, x: np.ndarray) -> None:
+        """Masks agree bit by bit, whatever the seed, the stream and the ids."""
+        for seed, stream, rate in ((0, 0, 0.5), (2**63 + 5, 1023, 0.37), (7, 2**40, 0.9)):
+            ids = self.rng.integers(0, 2**40, self.rows)
+            expected, mask = self.host.dropout(x, ids, seed, stream, rate)
+            found, theirs = self.device.dropout(self.world.upload(x), self.world.upload(ids), seed, stream, rate)
+            assert np.array_equal(self.world.download(found), expected)
+            gradient = self.device.masked(self.world.upload(2 * x), theirs)
+            assert np.array_equal(self.world.download(gradient), 2 * x * mask)
+            assert ((mask > 0) == (random.uniform(seed, stream, ids, self.columns) >= np.float32(rate))).all()
+
+    def sparse(self, x: np.ndarray, other: np.ndarray) -> None:
+        """Sparse features, as they are and after dropout."""
+        ids = self.rng.integers(0, 2**40, self.rows)
+        csr = prepare_features(x * (self.rng.random(x.shape) < 0.2), as_sparse=True, row_normalize=False)
+        device = on_device(self.world, csr, ids)
+        weight, gradient = self.normal(self.columns, 5), other
+        dropped = self.host.dropout(csr, ids, 3, 8, 0.4)[0], self.device.dropout(device, None, 3, 8, 0.4)[0]
+        for mine, theirs in ((csr, device), dropped):
+            assert np.array_equal(self.world.download(theirs.toarray()), mine.toarray())
+            product = self.device.product(theirs, self.world.upload(weight))
+            close(self.world.download(product), mine @ weight, "sparse product")
+            product = self.device.transposed_product(theirs, self.world.upload(gradient))
+            close(self.world.download(product), (mine.T @ gradient).astype(np.float64), "transposed sparse product")
+
+
+def _moved(world: World, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_moved(world, entry) for entry in value)
+    return world.upload(value.copy()) if isinstance(value, np.ndarray) else value
+
+
+def _flat(values: Any) -> list[Any]:
+    if isinstance(values, (tuple, list)):
+        return [entry for value in values for entry in _flat(value)]
+    return [values] if hasattr(values, "shape") else []
+
+
+def program(world: World) -> str:
+    for rows, columns in SHAPES:
+        Comparison(world, rows, columns).all()
+    return "ok"
+
+
+if __name__ == "__main__":
+    print(launch("nvshmem", lambda: 1, program)[0])

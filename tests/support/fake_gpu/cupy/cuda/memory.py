@@ -1,0 +1,47 @@
+"""Memory of this process under the names that CuPy gives to device, unified and page-locked memory."""
+
+import os
+from types import SimpleNamespace
+
+import numpy as np
+
+from .current import CUDARuntimeError, current
+
+registered = {}  # page-locked memory: address -> bytes
+_peers = set()  # pairs of devices
+
+
+class UnownedMemory:
+    def __init__(self, ptr, size, owner, device_id):
+        self.ptr, self.size, self.owner = ptr, size, owner
+        assert device_id == current.device, "CuPy would see another device's memory"
+
+
+class MemoryPointer:
+    def __init__(self, mem, offset):
+        self.mem, self.ptr = mem, mem.ptr + offset
+
+
+def malloc_managed(size):
+    held = np.full(size, 255, np.uint8)  # as floats, no numbers
+    return MemoryPointer(SimpleNamespace(ptr=held.ctypes.data, size=size, owner=held), 0)
+
+
+def register(ptr, size, flags):
+    assert flags == 3 and ptr not in registered
+    if size > int(os.environ.get("FAKE_LOCKABLE", str(2**36))):
+        raise CUDARuntimeError("cudaErrorMemoryAllocation: out of memory", 2)
+    registered[ptr] = size
+
+
+def attributes(ptr):
+    assert ptr in registered
+    return SimpleNamespace(devicePointer=ptr)
+
+
+def enable_peer(other):
+    pair = (current.device, other)
+    assert other != current.device
+    if pair in _peers:
+        raise CUDARuntimeError("cudaErrorPeerAccessAlreadyEnabled: peer access is already enabled", 704)
+    _peers.add(pair)

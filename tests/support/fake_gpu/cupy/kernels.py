@@ -1,0 +1,155 @@
+"""Elementwise kernels, compiled for the host: the same source, one index after the other; and NumPy's array functions.
+
+What CuPy refuses is refused here: host arrays, other types than the kernel names, outputs of another shape.
+"""
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from support.strict import StrictArray, unwrap
+
+_FOLDER = Path(tempfile.gettempdir()) / f"fake-kernels-{os.getuid()}"
+_PREAMBLE = "#include <cmath>\n#define __device__\n#define __forceinline__ inline\nusing namespace std;\n"
+_C_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "int32": "int",
+    "int64": "long long",
+    "uint32": "unsigned",
+    "uint64": "unsigned long long",
+}
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    raw: bool
+    type: str
+    name: str
+
+    @classmethod
+    def parse(cls, text):
+        *words, kind, name = text.split()
+        assert words in ([], ["raw"]) and name != "i"
+        return cls(words == ["raw"], kind, name)
+
+
+class ElementwiseKernel:
+    def __init__(self, in_params, out_params, operation, name, preamble=""):
+        self.inputs, self.outputs = (
+            [_Parameter.parse(part) for part in text.split(",") if part.strip()] for text in (in_params, out_params)
+        )
+        self.operation, self.name, self.preamble = operation, name, preamble
+        self._compiled = {}
+
+    def __call__(self, *args, size=None):
+        parameters = [*self.inputs, *self.outputs]
+        assert len(args) == len(parameters), f"{self.name}: the outputs must be given"
+        looped = [
+            unwrap(arg)
+            for arg, parameter in zip(args, parameters, strict=True)
+            if not parameter.raw and not np.isscalar(arg)
+        ]
+        # CuPy must be told the number of indices where every array is raw, and refuses it elsewhere.
+        assert (size is None) == bool(looped), f"{self.name}: size"
+        shape = np.broadcast_shapes(*(array.shape for array in looped)) if looped else (size,)
+        types, kept = {}, []
+        for arg, parameter in zip(args, parameters, strict=True):
+            kept.append(self._prepared(arg, parameter, shape, types))
+        size = int(np.prod(shape))
+        if size:
+            pointers = [ctypes.c_void_p(array.ctypes.data) for array in kept]
+            self._function(tuple(sorted(types.items())))(ctypes.c_longlong(size), *pointers)
+
+    def _prepared(self, arg, parameter, shape, types):
+        """The memory of an argument, an entry an index unless it is raw or a scalar."""
+        if np.isscalar(arg):
+            assert parameter not in self.outputs and not parameter.raw
+            # CuPy takes the types of letters from arrays alone.
+            kind = types[parameter.type] if len(parameter.type) == 1 else parameter.type
+            return np.full(max(1, int(np.prod(shape))), arg, kind)
+        array = unwrap(arg)
+        wanted = types.setdefault(parameter.type, str(array.dtype)) if len(parameter.type) == 1 else parameter.type
+        if array.dtype != np.dtype(wanted):
+            raise TypeError(f"Type is mismatched. {parameter.name} {array.dtype} {wanted}")
+        if parameter in self.outputs:
+            if not parameter.raw and array.shape != shape:
+                raise ValueError("Out shape is mismatched")
+            assert array.flags.c_contiguous, "the stand-in writes to contiguous arrays alone"
+            return array
+        return np.ascontiguousarray(array if parameter.raw else np.broadcast_to(array, shape))
+
+    def _function(self, types):
+        if types not in self._compiled:
+            self._compiled[types] = getattr(ctypes.CDLL(str(_library(self._source(dict(types))))), self.name)
+        return self._compiled[types]
+
+    def _source(self, types):
+        arguments, names = [], []
+        for parameter in [*self.inputs, *self.outputs]:
+            kind = _C_TYPES[types.get(parameter.type, parameter.type)]
+            kind = kind if parameter in self.outputs else f"const {kind}"
+            place = parameter.name if parameter.raw else f"_raw_{parameter.name}"
+            arguments.append(f"{kind}* {place}")
+            if not parameter.raw:
+                names.append(f"{kind}& {parameter.name} = {place}[i];")
+        loop = "\n".join([*names, f"{self.operation};"])
+        head = f'extern "C" void {self.name}(long long _size, {", ".join(arguments)})'
+        loop = f"for (long long i = 0; i < _size; ++i) {{\n{loop}\n}}"
+        return f"{_PREAMBLE}{self.preamble}\n{head} {{\n{loop}\n}}\n"
+
+
+def _library(source):
+    """Compiled once a source; other processes may do the same at the same time."""
+    _FOLDER.mkdir(exist_ok=True)
+    library = _FOLDER / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
+    if not library.exists():
+        made = library.with_suffix(f".{os.getpid()}")
+        # No fused multiply-add and no shortcuts: results are those of the operations as they are written.
+        command = [
+            "g++",
+            "-x",
+            "c++",
+            "-std=c++17",
+            "-O1",
+            "-ffp-contract=off",
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(made),
+            "-",
+        ]
+        subprocess.run(command, input=source, text=True, check=True)
+        made.replace(library)
+    return library
+
+
+def dot(a, b, out=None):
+    product = unwrap(a) @ unwrap(b)
+    if out is None:
+        return StrictArray(product)
+    assert unwrap(out).flags.c_contiguous
+    unwrap(out)[...] = product
+    return out
+
+
+def concatenate(arrays, axis=0):
+    return StrictArray(np.concatenate([unwrap(array) for array in arrays], axis=axis))
+
+
+def full(shape, value, dtype):
+    return StrictArray(np.full(shape, value, dtype))
+
+
+def arange(stop, dtype):
+    return StrictArray(np.arange(stop, dtype=dtype))
+
+
+def argmax(array, axis):
+    return StrictArray(np.argmax(unwrap(array), axis=axis))

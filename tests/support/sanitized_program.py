@@ -1,0 +1,96 @@
+"""Launch every kernel on small graphs, for compute-sanitizer: ``python sanitized_program.py BACKEND LAYOUT...``.
+
+BACKEND ``threads`` has two PEs on one GPU run all techniques, then calls the operators that no technique of theirs
+needs; ``nvshmem`` has MPI ranks run the kernels that call NVSHMEM. Arrays have memory of their own instead of pieces of
+CuPy's pool, so that what is read or written beside them is noticed. The layouts are for two PEs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from mgg import layout
+from mgg.aggregate import techniques
+from mgg.backend import World, job_size, launch
+from mgg.graph.csr import Csr
+from mgg.kernel import compile as build
+from mgg.kernel import cuda
+from mgg.layout.neighbors import neighbor_partitions
+from mgg.layout.split import transposed
+from support.spmm_program import VARIANTS, products
+
+#: Every number of floats a load, and narrow, full and several tiles of columns.
+DIMS = (1, 41, 64, 130)
+WITH_NVSHMEM = [label for label, (_, options) in VARIANTS.items() if options.get("primitive", "direct") != "direct"]
+
+
+def noted(built: set[str]) -> Callable[..., Path]:
+    """``cubin``, which also puts the sources that it is asked for into ``built``."""
+
+    def cubin(source: Path, *rest: Any) -> Path:
+        built.add(source.stem)
+        return build.cubin(source, *rest)
+
+    return cubin
+
+
+def operators_alone(csr: Csr) -> None:
+    """Operators and types of ids that a technique on two PEs may not need."""
+    operators, rows = cuda.CudaOperators(), csr.rows
+    pieces, columns = neighbor_partitions(csr.indptr, 3), transposed(csr).csr
+    some = np.random.default_rng(0).integers(0, rows, 3 * rows)
+    for ids in (np.int32, np.int64):
+        indptr, indices = cp.asarray(csr.indptr), cp.asarray(csr.indices.astype(ids))
+        weights = None if csr.weights is None else cp.asarray(csr.weights)
+        for dim in DIMS:
+            b, out = cp.ones((rows, dim), np.float32), cp.zeros((rows, dim), np.float32)
+            operators.spmm_rows(indptr, indices, weights, b, out, True)
+            starts = [cp.asarray(array) for array in (pieces.rows, pieces.starts, pieces.stops)]
+            operators.spmm_partitions(*starts, indices, weights, b, out)
+            pointer, targets = cp.asarray(columns.indptr), cp.asarray(columns.indices.astype(ids))
+            operators.spmm_columns(pointer, targets, None, b, out)
+            gathered = cp.zeros((len(some), dim), np.float32)
+            operators.gather_rows(b, cp.asarray(some.astype(ids)), gathered)
+            peers = cp.asarray(np.array([b.data.ptr, out.data.ptr], np.uint64))
+            owner_first = cp.asarray(np.array([0, rows, 3 * rows]))
+            operators.gather_peers(peers, owner_first, dim, cp.asarray(some.astype(ids)), gathered)
+    cp.cuda.Device().synchronize()
+
+
+def main(backend: str, folders: list[Path]) -> None:
+    """Run, and print ``ok``."""
+    cp.cuda.set_allocator(None)
+    built: set[str] = set()
+    cuda.cubin = noted(built)
+    labels = (
+        WITH_NVSHMEM
+        if backend == "nvshmem"
+        else [*techniques(), *(label for label in VARIANTS if label not in WITH_NVSHMEM)]
+    )
+
+    def program(world: World) -> None:
+        for folder in folders:
+            products(world, folder, DIMS, only=labels)
+
+    if backend == "nvshmem":
+        launch(backend, job_size, program)
+        wanted = {"mgg"}
+    else:
+        from mgg.backend.threads import run
+
+        run(2, program, devices=[0])
+        for folder in folders:
+            operators_alone(layout.load(folder, 0).product("forward").local)
+        wanted = {path.stem for path in (build.source_folder() / "aggregate").glob("*.cu")}
+    assert built >= wanted, f"never launched: {wanted - built}"
+    print("ok", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], [Path(name) for name in sys.argv[2:]])

@@ -1,0 +1,77 @@
+"""Training on GPUs, on a host without any: stand-ins for CuPy and NVSHMEM, whose kernels are those of the GPU.
+
+Their device arrays refuse to be mixed with the host's, so what passes here keeps the two apart.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.ranks import mpiexec
+from support.train_program import assert_close, gradients, on_ranks, result_arrays, run
+
+from mgg import cli
+from mgg.record import read_run
+
+FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host"),
+]
+
+#: Both models, and for each way of the features through the first layer a width that takes it.
+SETTINGS = [("gcn", {"hidden": 16}), ("gcn", {"hidden": 64}), ("gin", {"hidden": 16}), ("gin", {"hidden": 48})]
+
+
+def on_fakes(kind, ranks, out, calls):
+    return on_ranks(kind, ranks, out, calls, "nvshmem", [FAKE])
+
+
+def test_every_operation_of_the_table():
+    done = mpiexec(1, [FAKE, str(Path(FAKE).parents[1] / "arrays_program.py")])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ok\n"
+
+
+@pytest.mark.parametrize("model", ["gcn", "gin"])
+def test_pes_without_rows(model, layouts, tmp_path):
+    options = {"model": model, "technique": "halo", "settings": {"hidden": 3}, "folder": str(layouts("three_nodes", 4))}
+    found = on_fakes("gradients", 4, tmp_path / "out.npz", [options])[0]
+    assert_close(found, gradients("simulated", pes=4, **options)[0])
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+def test_loss_and_gradients(pes, layouts, tmp_path):
+    options = [
+        {"model": model, "technique": "halo", "settings": settings, "epoch": 5, "folder": str(layouts(graph, pes))}
+        for model, settings in SETTINGS
+        for graph in ("planted", "directed")
+    ]
+    for each, found in zip(options, on_fakes("gradients", pes, tmp_path / "out.npz", options), strict=True):
+        assert_close(found, gradients("simulated", pes=pes, **each)[0])
+
+
+def test_runs_and_resumed_runs(layouts, tmp_path):
+    """The same accuracies as on the CPU, and the same bits whether the run was stopped or not."""
+    for model in ("gcn", "gin"):
+        options = {"model": model, "technique": "halo", "settings": {"hidden": 16}, "epochs": 9}
+        options["folder"] = str(layouts("planted", 2))
+        stopped = {**options, "out": tmp_path / model}
+        calls = [options, {**stopped, "stop_at": 4}, {**stopped, "resume": True}]
+        whole, nothing, resumed = on_fakes("train", 2, tmp_path / "out.npz", calls)
+        assert not nothing
+        assert all(np.array_equal(resumed[name], array) for name, array in whole.items())
+        expected = result_arrays(run("simulated", pes=2, **options)[0])
+        np.testing.assert_allclose(whole["curve"], expected["curve"], rtol=1e-3)
+        assert len(read_run(tmp_path / model)[1]) == 9
+
+
+def test_the_command(layouts, tmp_path):
+    arguments = ["train", str(layouts("directed", 2)), "--model", "gin", "--backend", "nvshmem", "--epochs", "3"]
+    done = mpiexec(2, [FAKE, cli.__file__, *arguments, "--out", str(tmp_path / "run")])
+    assert done.returncode == 0, done.stderr
+    record, epochs = read_run(tmp_path / "run")
+    assert (record.backend, record.pes, len(epochs)) == ("nvshmem", 2, 3)
+    assert record.machine.gpus == ["Fake H200"] * 2

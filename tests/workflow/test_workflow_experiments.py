@@ -1,0 +1,121 @@
+"""The overlays of config/experiments/: each is planned, two are run, at their smallest."""
+
+import csv
+import re
+import shlex
+from itertools import pairwise
+
+import pytest
+import yaml
+from support.workflow import ROOT, Folder, job_counts
+
+from mgg.aggregate import parse_options
+from mgg.aggregate.variants import expand
+from mgg.record import AggregateRecord, read_lines
+from mgg.report.experiments import EXPERIMENTS
+
+NAMES = sorted(path.stem for path in (ROOT / "config/experiments").glob("*.yaml"))
+#: Smaller than config/laptop.yaml: one graph of a few hundred nodes.
+SMALLER = {"results": "results", "graph": {"scale": 0.001}, "aggregate": {"iterations": 2}, "train": {"epochs": 2}}
+
+
+def overlays(name: str) -> list[str]:
+    return [f"config/experiments/{name}.yaml", "config/laptop.yaml"]
+
+
+def test_every_figure_has_its_overlay():
+    assert sorted(EXPERIMENTS) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiment_is_planned(folder: Folder, name: str):
+    values = yaml.safe_load((ROOT / f"config/experiments/{name}.yaml").read_text())
+    assert values["experiment"] == name and values["report"]["figures"] == [name]
+    graphs = list(values["graph"]["datasets"])
+    run = folder.run("--dry-run", overlay=overlays(name))
+    assert run.returncode == 0, run.stdout
+    assert f"--figure {name} " in run.stdout
+    commands = re.findall(r"mpiexec -n 2 mgg aggregate .*", run.stdout)
+    assert len(commands) == len(graphs)
+    assert f"--out results-laptop/experiments/{name}/aggregate/{graphs[0]}/p2.jsonl" in run.stdout
+    assert "--scale 0.002" in run.stdout and "retrieve" not in job_counts(run.stdout)
+
+
+def test_a_grid_reaches_the_command_line(folder: Folder):
+    shown = folder.run("--dry-run", overlay=overlays("mgg_fig11")).stdout
+    words = shlex.split(re.search(r"mpiexec -n 2 mgg aggregate [^>]*", shown)[0])
+    variants = [after for before, after in pairwise(words) if before == "--variant"]
+    assert variants == [
+        "mgg:ps=1,2,4,8,16,32:dist=1,2,4,8,16:wpb=1",
+        "mgg:ps=16,32:dist=1,2,4,8,16:wpb=2,4,8,16",
+    ]
+
+
+def test_the_default_knobs_are_among_those_swept():
+    values = yaml.safe_load((ROOT / "config/experiments/mgg_fig11.yaml").read_text())
+    assert parse_options("mgg", {}) in expand("mgg", {}, values["aggregate"]["variants"]["mgg"])
+
+
+def made(folder: Folder, name: str, datasets: dict) -> list[dict[str, str]]:
+    """Run an experiment on small graphs; the rows of its table figures."""
+    folder.overlay(SMALLER | {"graph": SMALLER["graph"] | {"datasets": datasets}}, "smaller.yaml")
+    run = folder.run(overlay=[*overlays(name), "smaller.yaml"])
+    assert run.returncode == 0, run.stdout
+    report = folder.results / "experiments" / name / "report"
+    assert f'<section id="{name}">' in (report / "index.html").read_text(encoding="utf-8")
+    with (report / "figures.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_an_ablation_from_graph_to_figure(folder: Folder):
+    rows = made(folder, "mgg_fig10a", {"reddit-like": {}})
+    assert [(row["dim"], row["subject"], row["rival"], row["paper"]) for row in rows] == [
+        (dim, "with partitions", "without", "2.26") for dim in ("16", "64")
+    ]
+    records = read_lines(folder.results / "experiments/mgg_fig10a/aggregate/reddit-like/p2.jsonl", AggregateRecord)
+    assert [(r.options["wpb"], r.options["neighbor_partition"], r.dim) for r in records] == [
+        (2, True, 16), (2, True, 64), (2, False, 16), (2, False, 64),
+    ]  # fmt: skip
+    assert all(record.defaults["wpb"] != 2 for record in records)
+
+
+def test_products_and_training_from_graph_to_figure(folder: Folder):
+    rows = made(folder, "mgg_fig7", {"reddit-like": {"features": 6, "classes": 3}})
+    assert sorted((row["dim"], row["model"], row["paper"]) for row in rows) == [
+        ("", "gcn", "4.25"), ("", "gin", "4.57"), ("16", "", "4.25"), ("64", "", "4.57"),
+    ]  # fmt: skip
+    assert all(float(row["ratio"]) > 0 for row in rows)
+
+
+@pytest.fixture
+def two_gpus(folder: Folder) -> dict[str, str]:
+    """The environment of a host whose `mgg doctor` finds two GPUs."""
+    programs = folder.path / "bin"
+    programs.mkdir()
+    facts = '{"backend nvshmem": "works: NVSHMEM 3.4.5", "GPU 0": "H200", "GPU 1": "H200", "GPUs": "2"}'
+    (programs / "mgg").write_text(f"#!/bin/sh\necho '{facts}'\n")
+    (programs / "nvidia-smi").write_text("#!/bin/sh\n")
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    environment = folder.environment()
+    return environment | {"PATH": f"{programs}:{environment['PATH']}"}
+
+
+def test_jobs_ask_for_the_gpus_that_they_use(folder: Folder, two_gpus: dict[str, str]):
+    folder.overlay({"partition": {"pes": [1, 2, 4], "quality_pes": []}, "train": {"pes": [2]}})
+    run = folder.run("--dry-run", env=two_gpus)
+    assert run.returncode == 0, run.stdout
+    asked = {}
+    for job in re.split(r"\n\n", run.stdout):
+        if found := re.search(r"(?:output|log): results/(?:logs/)?(aggregate|train)/[\w/-]*p(\d)", job):
+            gpus = re.search(r"\bgpu=(\d)", job)
+            asked[found[1], int(found[2])] = int(gpus[1]) if gpus else 0
+    assert asked == {("aggregate", 1): 1, ("aggregate", 2): 2, ("aggregate", 4): 0, ("train", 2): 2}
+    assert "on this host with 2 GPUs jobs of 4 PEs compute on CPU cores" in run.stdout
+
+
+def test_no_gpus_are_asked_for_on_cpus(folder: Folder, two_gpus: dict[str, str]):
+    folder.overlay({"aggregate": {"backend": "mpi"}, "train": {"backend": "mpi"}})
+    shown = folder.run("--dry-run", env=two_gpus).stdout
+    assert not re.search(r"\bgpu=[1-9]", shown)
+    assert "compute on CPU cores" not in shown
