@@ -13,8 +13,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
+import math
 import os
 import platform
+import re
 import sys
 import threading
 import time
@@ -273,15 +275,17 @@ class NvshmemWorld(GpuArrays):
         """Zeros in symmetric memory (collective)."""
 
         def attempt() -> Array:
-            try:
-                return self._core.interop.cupy.array(shape, dtype, except_on_del=False)
-            except self._core.NvshmemError:
-                limit = heap_limit()
-                held = os.environ.get(limit, "NVSHMEM's default")
-                raise MachineError(
-                    f"the symmetric heap is too small for {nbytes} bytes beside the {self._bytes} in use:"
-                    f" set {limit} to {self._bytes + nbytes} or more (now {held})"
-                ) from None
+            # NVSHMEM dies by a signal where a heap that grows comes to its limit.
+            if self._bytes + nbytes <= heap_limit():
+                try:
+                    return self._core.interop.cupy.array(shape, dtype, except_on_del=False)
+                except self._core.NvshmemError:
+                    pass
+            variable = heap_variable()
+            raise MachineError(
+                f"the symmetric heap is too small for {nbytes} bytes beside the {self._bytes} in use:"
+                f" set {variable} to {self._bytes + nbytes} or more (now {os.environ.get(variable, 'the default')})"
+            )
 
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         array = together(self._control, attempt)
@@ -403,10 +407,18 @@ def missing() -> str | None:
     return None
 
 
-def heap_limit() -> str:
+def heap_variable() -> str:
     """The variable that limits the symmetric heap: with CUDA's virtual memory management, the default, it grows."""
     fixed = os.environ.get("NVSHMEM_DISABLE_CUDA_VMM", "0").lower() not in ("", "0", "false", "no", "n")
     return "NVSHMEM_SYMMETRIC_SIZE" if fixed else "NVSHMEM_MAX_MEMORY_PER_GPU"
+
+
+def heap_limit() -> float:
+    """Bytes to which a symmetric heap that grows can grow; infinite where NVSHMEM itself says what does not fit."""
+    if heap_variable() != "NVSHMEM_MAX_MEMORY_PER_GPU":
+        return math.inf
+    given = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([kmgt]?)b?", os.environ.get(heap_variable(), "128G").strip().lower())
+    return float(given[1]) * 1024.0 ** " kmgt".index(given[2] or " ") if given else math.inf
 
 
 def library_version() -> str:

@@ -99,10 +99,10 @@ def test_replicas_and_bytes_are_those_of_the_simulated_backend(tmp_path):
         ({"FAKE_FREE": "3000000"}, "needs 4000000 more bytes of GPU memory on each PE and 3000000 are left"),
         (
             {"FAKE_HEAP": "3000000", "NVSHMEM_DISABLE_CUDA_VMM": "1"},
-            "set NVSHMEM_SYMMETRIC_SIZE to 4000016 or more (now NVSHMEM's default)",
+            "set NVSHMEM_SYMMETRIC_SIZE to 4000016 or more (now the default)",
         ),
         (
-            {"FAKE_HEAP": "3000000", "NVSHMEM_MAX_MEMORY_PER_GPU": "3M"},
+            {"NVSHMEM_MAX_MEMORY_PER_GPU": "3M"},
             "set NVSHMEM_MAX_MEMORY_PER_GPU to 4000016 or more (now 3M)",
         ),
     ],
