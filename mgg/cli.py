@@ -25,6 +25,7 @@ _DATASET = config.DatasetConfig()
 _AGGREGATE = config.AggregateConfig()
 _TRAIN = config.TrainConfig()
 _BACKENDS = get_args(config.Backend)
+_BACKEND_HELP = "simulated: threads; mpi: CPU ranks; nvshmem: GPUs; auto: GPUs where each PE has one, else CPUs"
 
 
 class _CommaList(click.ParamType):
@@ -316,7 +317,13 @@ def layout(graph: Path, part: Path, out: Path, as_json: bool, debug: bool) -> No
 
 @cli.command()
 @click.argument("layout", type=_FOLDER)
-@click.option("--technique", "techniques", type=_CommaList(), required=True, help="technique, or several: mgg,halo")
+@click.option(
+    "--technique",
+    "techniques",
+    type=_CommaList(),
+    required=True,
+    help="technique, or several: mgg,halo (docs/techniques.md)",
+)
 @click.option("--dim", "dims", type=_CommaList(int), required=True, help="embedding columns, or several: 16,64")
 @click.option("--dtype", type=click.Choice(["fp32"]), default="fp32", show_default=True, help="type of the embeddings")
 @click.option("--transpose", is_flag=True, help="the transposed (backward) product")
@@ -326,7 +333,9 @@ def layout(graph: Path, part: Path, out: Path, as_json: bool, debug: bool) -> No
     help="time a technique with these options on top of --set, instead of once; lists stand for all combinations;"
     " repeat for more, for example --variant mgg --variant mgg:ps=2,4:dist=1,8",
 )  # fmt: skip
-@click.option("--backend", type=click.Choice(_BACKENDS), default=_AGGREGATE.backend, show_default=True)
+@click.option(
+    "--backend", type=click.Choice(_BACKENDS), default=_AGGREGATE.backend, show_default=True, help=_BACKEND_HELP
+)
 @click.option("--warmup", type=click.IntRange(0), default=_AGGREGATE.warmup, show_default=True, help="untimed products")
 @click.option(
     "--iterations", type=click.IntRange(1), default=_AGGREGATE.iterations, show_default=True, help="timed ones"
@@ -343,7 +352,7 @@ def aggregate(
     """Check and time the aggregation of LAYOUT; more than one PE: mpiexec -n P mgg aggregate ..."""
     from mgg.aggregate import technique
     from mgg.aggregate.measure import Protocol, sweep
-    from mgg.backend import World, launch, launch_threads, splits, together
+    from mgg.backend import World, job_rank, launch, launch_threads, splits, together
     from mgg.layout import load, read_manifest
     from mgg.record import check_lines_output, write_lines
 
@@ -377,8 +386,16 @@ def aggregate(
         ranks = [each for each in chosen if each not in apart]
         records, refused = launch(backend, pes, lambda world: program(world, ranks, [], not apart))[0]
     if apart:
-        found = launch_threads(pes, lambda world: program(world, apart, records, True))
-        records, refused = (records + found[0], refused + found[1]) if found else (records, refused)
+        try:
+            found = launch_threads(pes, lambda world: program(world, apart, records, True))
+            records, refused = (records + found[0], refused + found[1]) if found else (records, refused)
+        except (InputError, MachineError) as refusal:
+            if not records:
+                raise
+            # What the ranks have measured is kept.
+            refused.append(refusal)
+            if job_rank() == 0:
+                write_lines(out, records)
     if _speaks():
         for error in refused:
             click.echo(f"mgg: not measured: {' '.join(str(error).split())}", err=True)
@@ -387,14 +404,16 @@ def aggregate(
         return
     for record in records:
         line = f"D={record.dim} P={record.pes}  {record.median * 1e3:.3f} ms  {record.bytes_wire} bytes on the wire"
-        _show({f"{record.technique} {record.direction}": line}, False)
+        told = {key: value for key, value in record.options.items() if record.defaults.get(key) != value}
+        given = f" ({', '.join(f'{key}={value}' for key, value in told.items())})" if told else ""
+        _show({f"{record.technique}{given} {record.direction}": line}, False)
 
 
 @cli.command()
 @click.argument("layout", type=_FOLDER)
-@click.option("--model", required=True, help="model, for example gcn")
-@click.option("--technique", default="halo", show_default=True, help="aggregation technique")
-@click.option("--backend", type=click.Choice(_BACKENDS), default=_TRAIN.backend, show_default=True)
+@click.option("--model", required=True, help="model: gcn or gin")
+@click.option("--technique", default="halo", show_default=True, help="aggregation technique (docs/techniques.md)")
+@click.option("--backend", type=click.Choice(_BACKENDS), default=_TRAIN.backend, show_default=True, help=_BACKEND_HELP)
 @click.option("--dtype", type=click.Choice(["fp32"]), default="fp32", show_default=True, help="type of the embeddings")
 @click.option(
     "--epochs", type=click.IntRange(1), default=_TRAIN.epochs, show_default=True, help="passes over the graph"
@@ -466,7 +485,12 @@ def evaluate(run: Path, as_json: bool, debug: bool) -> None:
 @cli.command()
 @click.argument("paths", type=_FOLDER, nargs=-1, required=True)
 @click.option("--title", default=config.ReportConfig().title, show_default=True, help="heading of the page")
-@click.option("--figure", "figures", multiple=True, help="a figure or table of a paper to set beside: mgg_fig10a, ...")
+@click.option(
+    "--figure",
+    "figures",
+    multiple=True,
+    help="a paper's figure to set beside, for example mgg_fig10a (config/README.md lists them)",
+)
 @click.option("--note", "notes", multiple=True, metavar="FIGURE=TEXT", help="a remark below a figure")
 @click.option("--out", type=_FOLDER, required=True, help="report folder")
 @_common

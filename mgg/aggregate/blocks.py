@@ -88,10 +88,11 @@ class Blocks:
             weights=None if csr.weights is None else csr.weights[first:last],
         )
 
-    def add(self, source: SymmetricArray, acc: Array) -> None:
-        """Add the whole product of ``source`` [max rows, D] to the accumulator ``acc`` [rows, D]."""
+    def __call__(self, source: SymmetricArray, acc: Array, out: Array) -> None:
+        """``out`` [rows, D] = the whole product of ``source`` [max rows, D], summed in the accumulator ``acc``."""
         local: Csr = self._product.local
-        operators, dim = self._world.operators, acc.shape[1]
+        operators, dim = self._world.operators, out.shape[1]
+        acc[...] = 0
         for block in self._blocks:
             part = block.local
             if len(part):
@@ -104,3 +105,4 @@ class Blocks:
                 for get in block.gets:
                     self._world.get_rows(source, get.pe, get.rows, fetched[get.span])
                 operators.spmm_partitions(part.rows, part.starts, part.stops, block.place, block.weights, fetched, acc)
+        operators.finish(acc, out)

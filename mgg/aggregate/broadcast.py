@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
 from mgg.aggregate.plan import Plan, TechniqueOptions
@@ -33,16 +31,17 @@ class Broadcast(Plan):
     reads_inputs = False  # a broadcast sends what its root has written itself
     Options = BroadcastOptions
 
-    def __init__(self, *args: Any):
-        world, *_, options = args
-        assert isinstance(options, BroadcastOptions)
-        copies = options.replication
-        if world.size % copies**2:
+    def _check(self) -> None:
+        assert isinstance(self.options, BroadcastOptions)
+        copies, size = self.options.replication, self.world.size
+        if size % copies**2:
             raise InputError(
-                f"technique broadcast: option replication: the square of {copies} must divide the number of PEs,"
-                f" {world.size}"
+                f"technique broadcast: option replication: the square of {copies} must divide the number of PEs, {size}"
             ).on_every_pe()
-        super().__init__(*args)
+
+    def _build(self) -> None:
+        assert isinstance(self.options, BroadcastOptions)
+        copies = self.options.replication
         self._replicas = Replicas(self, copies) if copies > 1 else None
         self._stages = Stages(self, buffers=1) if copies == 1 else None
 

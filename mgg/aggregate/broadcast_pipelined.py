@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.stages import Stages
 from mgg.backend.api import Array, SymmetricArray, Work
@@ -15,8 +13,7 @@ class BroadcastPipelined(Plan):
     name = "broadcast_pipelined"
     reads_inputs = False  # a broadcast sends what its root has written itself
 
-    def __init__(self, *args: Any):
-        super().__init__(*args)
+    def _build(self) -> None:
         self._stages = Stages(self, buffers=2)
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:

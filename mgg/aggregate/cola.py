@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mgg.aggregate.plan import Plan, uploaded_csr
@@ -21,8 +19,7 @@ class Cola(Plan):
     name = "cola"
     deterministic = False  # on GPUs its float atomics make the last bits vary
 
-    def __init__(self, *args: Any):
-        super().__init__(*args)
+    def _build(self) -> None:
         columns = transposed(self.host.remote).csr
         self._colptr, self._columns = columns.indptr, uploaded_csr(self.world, columns)
         self._buffer_bytes = GPU_BUFFER_BYTES if self.world.gpu else CPU_BUFFER_BYTES

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mgg.aggregate.owners import by_owner
@@ -19,12 +17,11 @@ class Halo(Plan):
     name = "halo"
     reads_inputs = False  # owners push rows they have written themselves
 
-    def __init__(self, *args: Any):
-        super().__init__(*args)
+    def _build(self) -> None:
         self._parts = [uploaded_csr(self.world, part) for part in by_owner(self.host, halo_columns=True)]
-        largest = max(self.world.gather(self.host.halo))
-        self._halo = self.world.symmetric(largest * self.max_dim)
-        self._halo_rows = largest
+        self._halo_rows = max(self.world.gather(self.host.halo))
+        self._halo = self.world.symmetric(self._halo_rows * self.max_dim)
+        self._symmetric.append(self._halo)
         self._sends = [self.world.upload(self.host.sends_to(pe)) for pe in range(self.world.size)]
         self._packed = self.world.xp.empty(max(map(len, self._sends)) * self.max_dim, np.float32)
 
@@ -53,8 +50,3 @@ class Halo(Plan):
             self.world.operators.gather_rows(source.local, rows, packed)
             self.world.put_rows(halo, pe, int(self.host.send_first[pe]), packed)
         self.world.signal(pe)
-
-    def close(self) -> None:
-        """Free the symmetric arrays (collective)."""
-        super().close()
-        self.world.free(self._halo)

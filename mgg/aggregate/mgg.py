@@ -45,7 +45,7 @@ class MggOptions(PipelineOptions):
 
 
 class Mgg(Partitioned):
-    """Local and remote neighbor partitions, paired: warp w owns pairs w * dist .. (w + 1) * dist, a block wpb warps."""
+    """Local and remote neighbor partitions, paired: a warp owns up to dist pairs, a block wpb warps."""
 
     name = "mgg"
     Options = MggOptions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 from mgg.aggregate.blocks import Blocks
 from mgg.aggregate.fused import Fused
@@ -18,14 +17,16 @@ class Partitioned(Plan):
 
     deterministic = False  # on GPUs its float atomics make the last bits vary
 
-    def __init__(self, *args: Any):
-        super().__init__(*args)
+    def _check(self) -> None:
+        primitive = self.schedule().primitive
+        if primitive != "direct" and self.world.gpu and not self.world.shmem:
+            raise InputError(
+                f"technique {self.name}: option primitive: {primitive} needs --backend nvshmem"
+            ).on_every_pe()
+
+    def _build(self) -> None:
         schedule = self.schedule()
         if self.world.gpu:
-            if schedule.primitive != "direct" and not self.world.shmem:
-                raise InputError(
-                    f"technique {self.name}: option primitive: {schedule.primitive} needs --backend nvshmem"
-                ).on_every_pe()
             self._fused: Fused | None = Fused(self.world, self.host, self.product, schedule)
         else:
             self._fused = None
@@ -41,8 +42,5 @@ class Partitioned(Plan):
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         if self._fused is not None:
             self._fused(source, out)
-            return
-        acc = self.accumulator(out.shape[1])
-        acc[...] = 0
-        self._blocks.add(source, acc)
-        self.world.operators.finish(acc, out)
+        else:
+            self._blocks(source, self.accumulator(out.shape[1]), out)

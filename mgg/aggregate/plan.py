@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
+from mgg.errors import MggError
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout, Product
 
@@ -47,14 +48,23 @@ class Plan(ABC):
     def __init__(self, world: World, layout: PeLayout, direction: str, max_dim: int, options: TechniqueOptions):
         self.world = world
         self.host = layout.product(direction)
-        self.product = uploaded_product(world, self.host)
         self.layout = layout
         self.max_dim = max_dim
         self.options = options
+        self._check()
+        self.product = uploaded_product(world, self.host)
+        self._sums: Array | None = None
         # Every PE allocates as many rows as the largest one, because symmetric arrays have one size.
         self._max_rows = int(np.diff(layout.bounds).max())
         self._input = self._allocate_input(self._max_rows * max_dim)
-        self._sums: Array | None = None
+        self._symmetric = [self._input]
+        try:
+            self._build()
+        except MggError as error:
+            # Freeing is collective: an error of one PE alone ends the job instead.
+            if error.everywhere:
+                self.close()
+            raise
 
     def input(self, dim: int) -> Array:
         """This PE's rows of the symmetric input on its device, float32 [rows, dim]: write B here before the call.
@@ -85,7 +95,8 @@ class Plan(ABC):
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""
-        self.world.free(self._input)
+        while self._symmetric:
+            self.world.free(self._symmetric.pop())
 
     def accumulator(self, dim: int) -> Array:
         """An uninitialized accumulator [rows, dim], the same memory every time."""
@@ -101,6 +112,12 @@ class Plan(ABC):
     def _allocate_input(self, elements: int) -> SymmetricArray:
         """The symmetric input of ``elements`` floats (collective); for techniques that keep it elsewhere."""
         return self.world.symmetric(elements)
+
+    def _check(self) -> None:  # noqa: B027
+        """Refuse what the technique cannot run, on every PE alike, before anything is allocated."""
+
+    def _build(self) -> None:  # noqa: B027
+        """Make what products need beside the input (collective); arrays in ``_symmetric`` are freed with the plan."""
 
     @abstractmethod
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.stages import Stages
 from mgg.backend.api import Array, SymmetricArray
@@ -15,8 +13,7 @@ class Ring(Plan):
     name = "ring"
     reads_inputs = False  # each PE sends what it has written or received itself
 
-    def __init__(self, *args: Any):
-        super().__init__(*args)
+    def _build(self) -> None:
         self._stages = Stages(self, buffers=2)  # one block leaves while the next one arrives
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:

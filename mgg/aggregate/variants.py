@@ -45,8 +45,10 @@ def parse(text: str) -> tuple[str, Grid]:
     grid: dict[str, Any] = {}
     for pair in pairs:
         key, equals, values = pair.partition("=")
-        if not (key and equals and values):
+        if not (key and equals and all(values.split(","))):
             raise InputError(f"--variant {text}: expected TECHNIQUE:KEY=VALUE[,VALUE...][:KEY=...], found {pair!r}")
+        if key in grid:
+            raise InputError(f"--variant {text}: option {key} stands twice; name all of its values once: {key}=A,B")
         grid[key] = [yaml.safe_load(value) for value in values.split(",")]
     return technique, grid
 

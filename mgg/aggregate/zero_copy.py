@@ -7,7 +7,6 @@ row, local or remote, fetched over the bus as the warp needs it, nothing kept.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,8 +24,7 @@ class ZeroCopy(Plan):
 
     name = "zero_copy"
 
-    def __init__(self, *args: Any):
-        super().__init__(*args)
+    def _build(self) -> None:
         if self._input.whole is None:
             self._blocks: Blocks | None = Blocks(
                 self.world, self.host, self.max_dim,
@@ -59,15 +57,12 @@ class ZeroCopy(Plan):
         return -(-np.arange(self.world.size, dtype=np.int64) * self._stride // dim)
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
-        operators, dim = self.world.operators, out.shape[1]
+        dim = out.shape[1]
         if self._blocks is not None:
-            acc = self.accumulator(dim)
-            acc[...] = 0
-            self._blocks.add(source, acc)
-            operators.finish(acc, out)
+            self._blocks(source, self.accumulator(dim), out)
             return
         assert source.whole is not None
-        operators.spmm_rows(self._indptr, self._columns_for(dim), self._weights, source.whole, out, False)
+        self.world.operators.spmm_rows(self._indptr, self._columns_for(dim), self._weights, source.whole, out, False)
         self.world.counters.add("get", 4 * self.host.remote.arcs * dim)
 
     def _columns_for(self, dim: int) -> Array:

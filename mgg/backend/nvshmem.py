@@ -22,7 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
@@ -32,11 +32,10 @@ import numpy as np
 from mpi4py import MPI
 
 from mgg.backend import gpu, pinned
-from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, Work, World, name_pes, together
+from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, name_pes, together
 from mgg.backend.gpu import GpuArrays
 from mgg.backend.mpi import Arrivals, MpiWorld, abort, check_size
 from mgg.backend.nccl import NcclTeam, NcclTeams
-from mgg.backend.streams import SideStream
 from mgg.errors import InputError, MachineError, MggError, PeError
 from mgg.kernel.operators import Operators
 
@@ -203,7 +202,6 @@ class NvshmemWorld(GpuArrays):
         self._regions: list[pinned.Region] = []
         self._arrivals = Arrivals(control)
         self._watch = _Watch(self.device, self.rank, self._arrivals, timeout)
-        self._side = SideStream()
         self._teams = NcclTeams(control, self._watch, self._arrivals.come)
         with self.stream:
             self._slots = [self._slot() for _ in range(self.size)]  # slot q counts the signals from PE q
@@ -333,10 +331,6 @@ class NvshmemWorld(GpuArrays):
         at_least = self._core.ComparisonType.CMP_GE
         self._core.signal_wait(self._slots[pe], self._awaited[pe], at_least, stream=cupy.cuda.get_current_stream())
         self._watch.mark(f"a signal from PE {pe}")
-
-    def aside(self) -> AbstractContextManager[Work]:
-        """The enclosed work goes to a second, more urgent stream."""
-        return self._side.aside()
 
     def broadcast(self, values: Array, root: int) -> None:
         """Copy PE ``root``'s values everywhere: with NCCL, or through MPI where they are the hosts' (collective)."""

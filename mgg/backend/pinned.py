@@ -12,7 +12,7 @@ import cupy
 import numpy as np
 
 from mgg.backend.api import World, together
-from mgg.errors import MachineError
+from mgg.errors import MachineError, MggError
 
 SHARED_MEMORY = Path("/dev/shm")
 # cudaHostRegisterPortable: for all GPUs of the process; cudaHostRegisterMapped: addressable by kernels.
@@ -72,27 +72,37 @@ def shared(control: World, size: int) -> Region:
     """
     made = together(control, lambda: _make(size) if control.rank == 0 else None)
     path = control.gather(made)[0]
+    locked: list[Region] = []
     try:
-        region = together(control, lambda: Region(_map(path, size)))
+        together(control, lambda: locked.append(Region(_map(path, size))))
+    except MggError:
+        # Another PE could not: what this one has locked would stay locked.
+        for region in locked:
+            region.close()
+        raise
     finally:
         if made is not None:
             made.unlink(missing_ok=True)
-    return region
+    return locked[0]
 
 
 def _make(size: int) -> Path:
     """A file of ``size`` bytes in shared memory, which then has them: writing past its end would kill the process."""
-    status = os.statvfs(SHARED_MEMORY)
-    free = status.f_bavail * status.f_frsize
-    if size <= free:
+    try:
+        status = os.statvfs(SHARED_MEMORY)
         handle, name = tempfile.mkstemp(prefix="mgg-", dir=SHARED_MEMORY)
-        try:
+    except OSError as error:
+        raise MachineError(f"{SHARED_MEMORY}: PEs cannot share memory there: {error.strerror}") from None
+    free = status.f_bavail * status.f_frsize
+    try:
+        if size <= free:
             os.posix_fallocate(handle, 0, size)
             return Path(name)
-        except OSError:
-            Path(name).unlink()
-        finally:
-            os.close(handle)
+    except OSError:
+        pass  # others have taken the space since
+    finally:
+        os.close(handle)
+    Path(name).unlink()
     raise MachineError(
         f"{SHARED_MEMORY} has {free} bytes left and the embeddings of all PEs need {size}: enlarge it"
         " (docker run --shm-size, or mount -o remount,size=...), or use fewer columns"

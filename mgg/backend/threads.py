@@ -11,17 +11,15 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import cupy
 import numpy as np
 
 from mgg.backend import gpu, pinned, simulated
-from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, Work, World, together
+from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, together
 from mgg.backend.gpu import GpuArrays
 from mgg.backend.simulated import SimulatedTeam, SimulatedWorld
-from mgg.backend.streams import SideStream
 from mgg.errors import MachineError, PeError
 from mgg.kernel.operators import Operators
 
@@ -110,7 +108,6 @@ class ThreadsWorld(GpuArrays):
         together(control, self._reach)
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.operators: Operators = _operators()
-        self._side = SideStream()
         self._regions: list[pinned.Region] = []  # those that this PE has made
         self._inboxes: list[list[deque[Any]]] = control.gather([deque() for _ in range(control.size)])
         self._everyone = ThreadsTeam(control.team(range(control.size)), self)
@@ -211,10 +208,6 @@ class ThreadsWorld(GpuArrays):
         """Let the stream wait for PE ``pe``'s signal."""
         self._control.wait_signal(pe)
         cupy.cuda.get_current_stream().wait_event(self._inboxes[self.rank][pe].popleft())
-
-    def aside(self) -> AbstractContextManager[Work]:
-        """The enclosed work goes to the PE's second stream."""
-        return self._side.aside()
 
     def broadcast(self, values: Array, root: int) -> None:
         """Copy PE ``root``'s values everywhere (collective)."""

@@ -251,7 +251,7 @@ class CudaOperators:
             shared = wpb * (2 + stage) * width
             if shared > self._shared_memory:
                 raise InputError(
-                    f"technique mgg: ps = {ps}, wpb = {wpb}, D = {columns} take {shared} bytes of shared memory a block"
+                    f"MGG's kernel: ps = {ps}, wpb = {wpb}, D = {columns} take {shared} bytes of shared memory a block"
                     f" (equation 1), this GPU has {self._shared_memory}: lower wpb"
                 ).on_every_pe()
             kernel = self._kernel(build, _name("mgg", lanes, vector, weights))

@@ -167,7 +167,7 @@ TABLES: dict[str, list[Column]] = {
         Column("rival_median", "number", "seconds", "median time of the rival"),
         Column("ratio", "number", "", "the rival's time over the subject's"),
         Column("paper", "number", "", "the same in the paper, often an average over other graphs; empty: no number"),
-        Column("verdict", "text", "", "whether the slower one is the paper's, or it is too close to call"),
+        Column("verdict", "text", "", "whether the slower one is the paper's, or it is too close to call; empty: none"),
         _OVERSUBSCRIBED,
     ],
     "knobs": [

@@ -11,7 +11,9 @@ from mgg.report.experiments import Side, Versus, experiment
 from mgg.report.numbers import count
 from mgg.report.tables import SETTING, Row, Rows, group, sound
 
-AGREES, DISAGREES, CLOSE = "as the paper says", "not as the paper says", "too close to call"
+AGREES, DISAGREES, CLOSE = "the paper's direction", "not the paper's direction", "too close to call"
+#: The smallest ratio that a mean takes: transfers may be too short to be seen at all.
+LEAST = 0.01
 #: Columns that two training runs share to be compared.
 _RUN = ("machine", "dataset", "graph_hash", "device", "dtype", "model", "settings", "pes", "seed", "epochs")
 
@@ -27,8 +29,8 @@ def compare(names: Sequence[str], aggregate: Rows, training: Rows) -> Rows:
 
 
 def mean_ratio(rows: Rows) -> float:
-    """The geometric mean of the rival's time over the subject's; transfers too short to be seen count as 1 %."""
-    return math.exp(sum(math.log(max(row["ratio"], 0.01)) for row in rows) / len(rows))
+    """The geometric mean of the rival's time over the subject's; transfers too short to be seen count as ``LEAST``."""
+    return math.exp(sum(math.log(max(row["ratio"], LEAST)) for row in rows) / len(rows))
 
 
 def cases(rows: Rows) -> list[str]:
@@ -107,7 +109,7 @@ def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> R
 
 def _verdict(versus: Versus, subject: Row, rival: Row, ratio: float, claim: float | None) -> str:
     expected = versus.expects_slower(claim)
-    if expected is None:
+    if expected is None or (versus.alike_on_cpus and subject["device"] != "GPUs"):
         return ""
     if versus.subject.column == "median" and subject["q1"] <= rival["q3"] and rival["q1"] <= subject["q3"]:
         return CLOSE

@@ -133,15 +133,15 @@ def volumes(rows: Rows, styles: Styles, key: str, where: str) -> str:
     return _bars(groups, f"bytes on the wire, one aggregation ({unit.name})", key=key, alt=alt)
 
 
-def ratios(rows: Rows, names: Mapping[tuple[str, str], str], key: str, subject: str, rival: str) -> str:
-    """The rival's time over the subject's beside the paper's; ``rows`` of table figures with a name, ``case``."""
+def ratios(rows: Rows, names: Mapping[tuple[str, str], str], key: str, subject: str, rival: str, paper: str) -> str:
+    """The rival's time over the subject's, and the number called ``paper``; ``rows`` of figures with a ``case``."""
     groups = []
     for (dataset, code), found in group(rows, "dataset", "graph_hash").items():
         bars = []
         for row in found:
             bars.append(_Bar(_shorten(row["case"], _LONGEST), row["ratio"], number(row["ratio"]), SERIES[0]))
             if row["paper"]:
-                bars.append(_Bar("in the paper", row["paper"], number(row["paper"])))
+                bars.append(_Bar(paper, row["paper"], f"{row['paper']:g}"))
         groups.append(_Group(names[dataset, code], bars))
     told = [f"{each.heading}, {bar.name}: {bar.note}" for each in groups for bar in each.bars]
     alt = f"Bar chart: time of {rival} over that of {subject}. {'; '.join(told)}."

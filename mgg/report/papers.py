@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
 from mgg.report import figures, knobs
-from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, cases, mean_ratio
-from mgg.report.experiments import Experiment, Versus, experiment
+from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, LEAST, cases, mean_ratio
+from mgg.report.experiments import STAND_INS, Experiment, Versus, experiment
 from mgg.report.findings import Finding
 from mgg.report.knobs import START, Knobs, Times
 from mgg.report.numbers import ABSENT, count, listing, number, percent, quantity, time_unit, within
@@ -18,6 +19,9 @@ from mgg.report.tables import SETTING, Row, Rows, graph_names, group, shared
 
 SHADES = 8
 EVEN = 1.03  # a mean ratio within 3 % of 1 says nothing
+_MIXED = "mixed"  # the mean goes one way, most of the comparisons do not
+#: What the page calls the paper's number.
+_CLAIMED = {"average": "paper's average", "graph": "in the paper", "bound": "paper: more than"}
 _SWEPT = "Knobs of the kernel, swept"
 _NOTHING = (
     "The records of this report hold nothing to compare here: one side or both were not measured, or not together."
@@ -73,20 +77,36 @@ def _comparison(tables: dict[str, Rows], name: str, shown: Experiment, rows: Row
             continue
         sentences.append(_verdict(versus, found))
         grids.append(_grid(versus, found, names))
-        svg = figures.ratios(found, names, f"{name}r{number_}", versus.subject.name, versus.rival.name)
+        paper = _CLAIMED[versus.claimed]
+        svg = figures.ratios(found, names, f"{name}r{number_}", versus.subject.name, versus.rival.name, paper)
         caption = f"Time of “{versus.rival.name}” over that of “{versus.subject.name}”"
-        caption += "; hatched: in the paper." if any(row["paper"] for row in found) else "."
+        caption += "; hatched: what the paper gives." if any(row["paper"] for row in found) else "."
         drawings.append(Drawing(Markup(svg), caption))
-    if any(row["device"] != "GPUs" for row in rows):
-        sentences.append(
-            "Some of these PEs were CPU cores, which move and compute in other ways than the paper's GPUs."
-        )
+    on_cpus = [row["device"] != "GPUs" for row in rows]
+    if any(on_cpus):
+        these = "These PEs" if all(on_cpus) else "Some of these PEs"
+        sentences.append(f"{these} were CPU cores, which move and compute in other ways than the paper's GPUs.")
+    if any(row["ratio"] < LEAST for row in rows):
+        sentences.append(f"Ratios below {LEAST} are of times too short to be seen; in a mean they count as {LEAST}.")
+    sentences += _stand_ins(tables["graphs"], rows)
     beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
     if beyond:
         sentences.append(
             f"With {listing([str(p) for p in beyond])} PEs they shared {shared(rows)}, which blurs all of it."
         )
     return Part("Here", " ".join(sentences), grids, drawings)
+
+
+def _stand_ins(graphs: Rows, rows: Rows) -> list[str]:
+    """A sentence on the generated graphs among those of ``rows``: what each stands for, and how large both are."""
+    shown = {(row["dataset"], row["graph_hash"]) for row in rows}
+    told = [
+        f"{row['dataset']} ({row['nodes']:,} nodes) for {STAND_INS[row['dataset']][0]} "
+        f"({STAND_INS[row['dataset']][1]:,})"
+        for row in graphs
+        if (row["dataset"], row["graph_hash"]) in shown and row["dataset"] in STAND_INS
+    ]
+    return [f"Generated graphs stand for the paper's: {listing(told)}."] if told else []
 
 
 def _with_cases(rows: Rows) -> Rows:
@@ -97,8 +117,15 @@ def _with_cases(rows: Rows) -> Rows:
 
 def _verdict(versus: Versus, rows: Rows) -> str:
     """What came out, and whether that is what the paper says; a sentence for each of the paper's numbers."""
-    claims = group(({**row, "claim": row["paper"] or 0.0} for row in rows), "claim")
-    sentences = [_sentence(versus, found, claim or None, len(claims) > 1) for (claim,), found in claims.items()]
+    claims = group(
+        ({**row, "claim": row["paper"] or 0.0, "gpus": row["device"] == "GPUs"} for row in rows), "claim", "gpus"
+    )
+    devices = {gpus for _, gpus in claims}
+    numbers = {claim for claim, _ in claims}
+    sentences = []
+    for (claim, gpus), found in claims.items():
+        sentence = _sentence(versus, found, claim or None, len(numbers) > 1)
+        sentences.append(("On GPUs, " if gpus else "On CPU cores, ") + sentence if len(devices) > 1 else sentence)
     return " ".join(sentences)
 
 
@@ -111,13 +138,17 @@ def _sentence(versus: Versus, rows: Rows, claim: float | None, several: bool) ->
         cases = [row["dataset"] if by_graph else row["model"] or f"D = {row['dim']}" for row in rows]
         text = f"{listing(sorted(set(cases)))}: {text}"
     expected = versus.expects_slower(claim)
+    if versus.alike_on_cpus and all(row["device"] != "GPUs" for row in rows):
+        return f"{text}: noise, since CPU cores run the same code for both."
     if expected is None:
         return f"{text}."
     found = Counter(row["verdict"] for row in rows)
     verdict = AGREES if (mean > 1) == expected else DISAGREES
     if 2 * found[CLOSE] > len(rows) or 1 / EVEN < mean < EVEN:
         verdict = CLOSE
-    text += f": {verdict}" + (f" ({number(claim)} times in the paper)" if claim else "")
+    elif 2 * found[verdict] < len(rows):
+        verdict = _MIXED
+    text += f": {verdict}" + (f" ({_CLAIMED[versus.claimed]} {claim:g})" if claim else "")
     if len(rows) > 1:
         text += f"; {found[AGREES]} of {len(rows)} go the paper's way"
         text += f", {found[CLOSE]} too close to call" if found[CLOSE] else ""
@@ -134,7 +165,7 @@ def _grid(versus: Versus, rows: Rows, names: dict[tuple[str, str], str]) -> Grid
                 Cell(within(row["subject_median"], unit)),
                 Cell(within(row["rival_median"], unit)),
                 Cell(number(row["ratio"])),
-                Cell(number(row["paper"])),
+                Cell(f"{row['paper']:g}" if row["paper"] else ABSENT),
                 Cell(row["verdict"] or ABSENT),
             ]
             lines.append((_unbroken(row["case"]), cells))
@@ -146,14 +177,24 @@ def _grid(versus: Versus, rows: Rows, names: dict[tuple[str, str], str]) -> Grid
         f"{subject} ({unit.name})",
         f"{rival} ({unit.name})",
         "ratio",
-        "in the paper",
-        "direction",
+        _CLAIMED[versus.claimed],
+        "verdict",
     ]
     note = (
         "Medians of the slowest PE: of a product, or of an epoch where a model is named. Ratio: the second time over "
-        "the first; in the paper it is an average."
+        "the first. Verdict: on which of the two is slower, not on by how much."
     )
+    note += _options_note(versus, rows)
     return Grid(f"{subject} against {rival}", "case", columns, groups, note)
+
+
+def _options_note(versus: Versus, rows: Rows) -> str:
+    """The options that all the comparisons share, those that tell the sides apart left out."""
+    first, *others = [json.loads(row["options"]) for row in rows]
+    apart = {*versus.subject.options, *versus.rival.options}
+    kept = {key: value for key, value in first.items() if key not in apart}
+    told = [f"{key}={value}" for key, value in sorted(kept.items()) if all(each.get(key) == value for each in others)]
+    return f" Options of {versus.subject.technique}: {', '.join(told)}." if told else ""
 
 
 def _unbroken(case: str) -> str:

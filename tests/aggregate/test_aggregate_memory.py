@@ -106,6 +106,63 @@ def test_too_little_memory_is_said_on_every_pe(tmp_path):
     simulated.run(3, lambda world: prepare("halo", CountingWorld(world, 10**7), part(world), "forward", 1024))
 
 
+class HeldWorld(StrictWorld):
+    """Knows the symmetric arrays that are not free yet; refuses teams, and arrays after the first ``most``."""
+
+    def __init__(self, world, most=9):
+        super().__init__(world)
+        self.made, self.held, self._most = 0, [], most
+
+    def symmetric(self, elements):
+        if self.made == self._most:
+            raise MachineError("no room").on_every_pe()
+        self.made += 1
+        self.held.append(super().symmetric(elements))
+        return self.held[-1]
+
+    def free(self, array):
+        self.held = [other for other in self.held if other is not array]
+        super().free(array)
+
+    def team(self, pes):
+        raise MachineError("no teams").on_every_pe()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said", "made"),
+    [
+        ("mgg", {"primitive": "warp"}, "needs --backend nvshmem", 0),
+        ("broadcast", {"replication": 3}, "the square of 3 must divide", 0),
+        ("broadcast", {"replication": 2}, "no teams", 1),
+        ("halo", {}, "no room", 1),
+    ],
+)
+def test_a_refused_plan_leaves_no_symmetric_array(tmp_path, name, options, said, made):
+    folder = make_layout(tmp_path, random_csr(200, 2_000), 4)
+
+    def program(world):
+        held = HeldWorld(world, most=1)
+        held.shmem = False
+        with pytest.raises((InputError, MachineError), match=said):
+            prepare(name, held, layout.load(folder, world.rank), "forward", 4, options)
+        return held.made, len(held.held)
+
+    assert simulated.run(4, program) == [(made, 0)] * 4
+
+
+def test_a_closed_plan_leaves_none_either(tmp_path):
+    folder = make_layout(tmp_path, random_csr(200, 2_000), 2)
+
+    def program(world):
+        held = HeldWorld(world)
+        plan = prepare("halo", held, layout.load(folder, world.rank), "forward", 4)
+        before = len(held.held)
+        plan.close()
+        return before, len(held.held)
+
+    assert simulated.run(2, program) == [(2, 0)] * 2
+
+
 def refused(pes, load):
     def act(world):
         with pytest.raises(InputError) as caught:

@@ -31,7 +31,13 @@ def test_without_grids_there_is_one_set():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("mgg:ps", "found 'ps'"), ("mgg:ps=", "found 'ps='"), ("mgg:=3", "found '=3'"), ("mgg:ps=1,:dist=2", "option ps")],
+    [
+        ("mgg:ps", "found 'ps'"),
+        ("mgg:ps=", "found 'ps='"),
+        ("mgg:=3", "found '=3'"),
+        ("mgg:ps=1,:dist=2", "found 'ps=1,'"),
+        ("mgg:ps=1:ps=2", "option ps stands twice"),
+    ],
 )
 def test_a_wrong_variant_is_named(text, message):
     with pytest.raises(InputError, match=message):

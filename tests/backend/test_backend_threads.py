@@ -94,6 +94,39 @@ def test_ranks_share_host_memory_and_leave_nothing_behind():
     assert done.stdout.count("closed 0 0;") == 3, done.stdout + done.stderr
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        # PE 1 alone cannot lock its pages: what the others have locked and mapped they give back.
+        (
+            "cuda.runtime.hostRegister = refuse if world.rank == 1 else cuda.runtime.hostRegister",
+            "240 bytes of host memory cannot be page-locked",
+        ),
+        ("pinned.SHARED_MEMORY = pathlib.Path('/none')", "/none: PEs cannot share memory there: No such file"),
+        ("os.posix_fallocate = refuse", "/dev/shm has "),
+    ],
+)
+def test_host_memory_that_ranks_cannot_share_is_one_line_and_stays_with_nobody(harm, said):
+    code = (
+        "import os, pathlib\nfrom cupy import cuda\nfrom cupy.cuda import memory\n"
+        "from mgg.backend import nvshmem, pinned\nfrom mgg.errors import MachineError\n"
+        "class Refused(cuda.runtime.CUDARuntimeError, OSError):\n    pass\n"
+        "def refuse(*_):\n    raise Refused('no')\n"
+        "def program(world):\n"
+        f"    {harm}\n"
+        "    try:\n        world.host_symmetric(20)\n"
+        "    except MachineError as error:\n"
+        "        left = [line for line in open('/proc/self/maps') if '/dev/shm/mgg-' in line]\n"
+        "        print(f'{error.everywhere} {len(memory.registered)} {len(left)} {error};', flush=True)\n"
+        "nvshmem.run(lambda: 3, program)\n"
+    )
+    before = set(Path("/dev/shm").glob("mgg-*"))
+    done = mpiexec(3, [FAKE, "-c", code])
+    assert done.stdout.count(f"True 0 0 {said}") == 3, done.stdout + done.stderr
+    assert set(Path("/dev/shm").glob("mgg-*")) <= before
+
+
 @pytest.mark.parametrize("pes", [1, 2, 4])
 def test_products_and_bytes(tmp_path, pes):
     """Every technique that runs without NVSHMEM, on one GPU and on several."""

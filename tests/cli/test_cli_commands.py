@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from support.ranks import mpiexec
 
-from mgg import record
+from mgg import backend, record
+from mgg.cli import main
+from mgg.errors import MachineError
 
 
 def mgg(*arguments, cwd, code=0, **environment):
@@ -247,3 +249,25 @@ def test_help_names_every_stage(tmp_path):
     out = mgg("--help", cwd=tmp_path).stdout
     for stage in ("retrieve", "graph", "generate", "partition", "layout", "aggregate", "train", "report", "doctor"):
         assert f"\n  {stage} " in out
+
+
+@pytest.mark.parametrize("techniques", ["mgg,mgg_uvm", "mgg_uvm"])
+def test_what_threads_refuse_does_not_lose_what_ranks_measured(made, tmp_path, techniques, monkeypatch, capsys):
+    """A job whose ranks see one GPU each: techniques of one process cannot run there."""
+
+    def refuse(*_):
+        raise MachineError("2 PEs in one process need 2 GPUs").on_every_pe()
+
+    monkeypatch.setattr(backend, "splits", lambda *_: True)
+    monkeypatch.setattr(backend, "launch_threads", refuse)
+    out = tmp_path / "records.jsonl"
+    arguments = ["aggregate", str(made / "layout2"), "--technique", techniques, "--dim", "4", "--iterations", "2"]
+    monkeypatch.setattr(sys, "argv", ["mgg", *arguments, "--backend", "simulated", "--out", str(out)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    measured = techniques.split(",")[:-1]
+    assert ended.value.code in ((0, None) if measured else (3,))
+    assert "2 PEs in one process need 2 GPUs" in capsys.readouterr().err
+    assert out.exists() == bool(measured)
+    if measured:
+        assert [found.technique for found in record.read_lines(out, record.AggregateRecord)] == measured
