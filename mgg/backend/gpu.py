@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,7 @@ class GpuArrays(ABC):
     rank: int
     counters: Counters
     operators: Operators
+    _control: Any  # the same PEs as CPU ranks or threads: carries what is in host memory
 
     @abstractmethod
     def wait(self, event: Any) -> None:
@@ -62,6 +64,22 @@ class GpuArrays(ABC):
             target.peers[pe][first : first + len(values)] = values
         if pe != self.rank:
             self.counters.add("put", values.nbytes)
+
+    def all_reduce(self, values: Array) -> Array:
+        """Sum in rank order, on the hosts: the same bits as on CPU ranks (collective)."""
+        if isinstance(values, np.ndarray):
+            return self._control.all_reduce(values)
+        return self.upload(self._control.all_reduce(self.download(values)))
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every PE's value; the streams go on (collective)."""
+        found: list[Any] = self._control.gather(value)
+        return found
+
+    def exchange(self, values: Sequence[Any]) -> list[Any]:
+        """Give each PE its value; the streams go on (collective)."""
+        received: list[Any] = self._control.exchange(values)
+        return received
 
     def free_memory(self) -> int:
         """Bytes of its GPU's memory that this PE may still allocate; what CuPy keeps for later use counts as free."""

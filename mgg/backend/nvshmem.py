@@ -354,20 +354,6 @@ class NvshmemWorld(GpuArrays):
             self._core.barrier_all(stream=cupy.cuda.get_current_stream())
             self._watch.mark("a barrier", number)
 
-    def all_reduce(self, values: Array) -> Array:
-        """Sum in rank order, on the hosts: the same bits as on CPU ranks (collective)."""
-        if isinstance(values, np.ndarray):
-            return self._control.all_reduce(values)
-        return self.upload(self._control.all_reduce(self.download(values)))
-
-    def gather(self, value: Any) -> list[Any]:
-        """Every PE's value; the streams go on (collective)."""
-        return self._control.gather(value)
-
-    def exchange(self, values: Sequence[Any]) -> list[Any]:
-        """Give each PE its value; the streams go on (collective)."""
-        return self._control.exchange(values)
-
     def close(self) -> None:
         """Free what is left, in the order in which it was made, and end NVSHMEM (collective)."""
         self._finish()

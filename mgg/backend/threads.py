@@ -233,20 +233,6 @@ class ThreadsWorld(GpuArrays):
         """Let the stream wait until every PE's stream is here."""
         self._everyone.meet()
 
-    def all_reduce(self, values: Array) -> Array:
-        """Sum in rank order, on the hosts: the same bits as on CPU ranks (collective)."""
-        if isinstance(values, np.ndarray):
-            return self._control.all_reduce(values)
-        return self.upload(self._control.all_reduce(self.download(values)))
-
-    def gather(self, value: Any) -> list[Any]:
-        """Every PE's value; the streams go on (collective)."""
-        return self._control.gather(value)
-
-    def exchange(self, values: Sequence[Any]) -> list[Any]:
-        """Give each PE its value; the streams go on (collective)."""
-        return self._control.exchange(values)
-
     def close(self) -> None:
         """Wait for every PE's stream and free what is left (collective)."""
         self._finish()
