@@ -1,9 +1,10 @@
 """Time distributed products on the benchmark graphs: ``mpiexec -n P python benchmarks/gpu_aggregate.py OUT``.
 
 Before every timing a sample of each PE's rows, the longest among them, is compared with float64. A technique may be
-followed by options: ``mgg:ps=32,dist=4``. Times are medians of 20 products after 5, the slowest PE of each, by CUDA
-events. OUT gets gpu_aggregate-pP.jsonl, one line a measurement; rank 0 prints the table, beside what the released
-kernels of the papers take on the same graphs and GPUs (H200, docs/results/gpu.md).
+followed by options and the type of the embeddings: ``mgg:ps=32,dist=4``, ``halo:dtype=bf16``. Times are medians of 20
+products after 5, the slowest PE of each, by CUDA events. OUT gets gpu_aggregate-pP.jsonl, one line a measurement;
+rank 0 prints the table, beside what the released kernels of the papers take on the same graphs and GPUs (H200,
+docs/results/gpu.md).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import yaml
 from gpu_graphs import Sample, generated, pe_layout
 
 from mgg.aggregate import oracle, parse_options, prepare
-from mgg.aggregate.measure import Protocol, timed
+from mgg.aggregate.measure import Protocol, parts_alone, timed
+from mgg.aggregate.plan import Plan
 from mgg.backend import World, job_size, launch
 from mgg.errors import MggError
 from mgg.graph.sources import communities
@@ -49,8 +51,9 @@ def parsed(spec: str) -> tuple[str, dict[str, Any]]:
 class Bench:
     """A run on one PE."""
 
-    def __init__(self, world: World, out: Path, dims: list[int], specs: list[str], iterations: int):
+    def __init__(self, world: World, out: Path, dims: list[int], specs: list[str], iterations: int, parts: bool):
         self.world, self.dims, self.specs, self.iterations = world, dims, specs, iterations
+        self.parts = parts
         self.failed = 0
         self.started = time.perf_counter()
         self.file: TextIO | None = None
@@ -88,26 +91,45 @@ class Bench:
     def technique(self, name: str, layout: PeLayout, sample: Sample, spec: str, inputs: dict[int, Any]) -> None:
         """Check and time one technique."""
         technique, options = parsed(spec)
+        dtype = options.pop("dtype", "fp32")
         started = time.perf_counter()
         plan = prepare(
-            technique, self.world, layout, "forward", max(self.dims), parse_options(technique, options).model_dump()
-        )
+            technique, self.world, layout, "forward", max(self.dims), parse_options(technique, options).model_dump(),
+            dtype,
+        )  # fmt: skip
         made = time.perf_counter() - started
-        shown = []
+        shown, told = [], []
         for dim in self.dims:
-            plan.input(dim)[:] = inputs[dim]
+            plan.write(dim, inputs[dim])
             error = max(self.world.gather(sample.error(plan(dim))))
-            seconds, moved = timed(self.world, plan, dim, Protocol("forward", 5, self.iterations, True))
-            q1, median, q3 = (float(x) * 1e3 for x in np.percentile(seconds, [25, 50, 75]))
-            self.times.setdefault((name, dim), {})[spec] = median
-            self.failed += not error <= oracle.TOLERANCE["fp32"]
-            shown.append(f"{median:8.3f}" + ("" if error <= oracle.TOLERANCE["fp32"] else f" FAILED {error:.2g}"))
+            wrong = not error <= oracle.TOLERANCE[dtype]
+            self.failed += wrong
+            values = self.measured(plan, dim)
+            self.times.setdefault((name, dim), {})[spec] = values["ms"]
+            shown.append(f"{values['ms']:8.3f}" + (f" FAILED {error:.2g}" if wrong else ""))
+            if "transfer" in values:
+                larger = max(values["transfer"], values["compute"])
+                told.append(
+                    f"    D = {dim}: transfer alone {values['transfer']:.3f}, arithmetic alone {values['compute']:.3f},"
+                    f" all of it {values['ms'] / larger:.2f} times the larger"
+                )
             self.record(
                 graph=name, technique=technique, options=plan.options.model_dump(), spec=spec, pes=self.world.size,
-                dim=dim, ms=median, q1=q1, q3=q3, bytes=sum(moved), error=error, prepare_seconds=made,
+                dim=dim, dtype=dtype, error=error, prepare_seconds=made, **values,
             )  # fmt: skip
         plan.close()
         self.say(f"{name:<14} {spec:<32}" + " ".join(shown) + f"   prepared in {made:.1f} s")
+        for line in told:
+            self.say(line)
+
+    def measured(self, plan: Plan, dim: int) -> dict[str, float]:
+        """Median and quartiles in milliseconds, bytes; with ``--parts`` what parts take alone."""
+        protocol = Protocol("forward", 5, self.iterations, True)
+        seconds, moved = timed(self.world, plan, dim, protocol)
+        q1, median, q3 = (float(x) * 1e3 for x in np.percentile(seconds, [25, 50, 75]))
+        alone = parts_alone(self.world, plan, dim, protocol) if self.parts and any(moved) else {}
+        times = {"ms": median, "q1": q1, "q3": q3, "bytes": float(sum(moved))}
+        return times | {name: value * 1e3 for name, value in alone.items()}
 
     def record(self, **values: object) -> None:
         if self.file is not None:
@@ -141,11 +163,12 @@ class Bench:
 @click.option("--graphs", default=",".join(communities.SHAPES), show_default=True, help="separated by commas")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
 @click.option("--iterations", type=int, default=20, show_default=True, help="timed products")
-def main(out: Path, techniques: str, dims: str, graphs: str, scale: float, iterations: int) -> None:
+@click.option("--parts", is_flag=True, help="also time transfers and arithmetic alone, where they can be told apart")
+def main(out: Path, techniques: str, dims: str, graphs: str, scale: float, iterations: int, parts: bool) -> None:
     """Check and time, and print tables."""
 
     def program(world: World) -> int:
-        bench = Bench(world, out, [int(dim) for dim in dims.split(",")], techniques.split(";"), iterations)
+        bench = Bench(world, out, [int(dim) for dim in dims.split(",")], techniques.split(";"), iterations, parts)
         bench.say(f"{world.size} x {world.gpu}, milliseconds for D = {dims}")
         for name in graphs.split(","):
             bench.graph(name, scale)

@@ -325,7 +325,9 @@ def layout(graph: Path, part: Path, out: Path, as_json: bool, debug: bool) -> No
     help="technique, or several: mgg,halo (docs/techniques.md)",
 )
 @click.option("--dim", "dims", type=_CommaList(int), required=True, help="embedding columns, or several: 16,64")
-@click.option("--dtype", type=click.Choice(["fp32"]), default="fp32", show_default=True, help="type of the embeddings")
+@click.option(
+    "--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="type of the embeddings"
+)
 @click.option("--transpose", is_flag=True, help="the transposed (backward) product")
 @click.option("--set", "assignments", multiple=True, metavar="[TECHNIQUE.]KEY=VALUE", help="option of a technique")
 @click.option(
@@ -365,7 +367,7 @@ def aggregate(
     def program(world: World, part: list[Any], earlier: list[Any], last: bool) -> tuple[list[Any], list[MggError]]:
         together(world, lambda: check_lines_output(out))
         mine = together(world, lambda: load(layout, world.rank))
-        protocol = Protocol(direction, warmup, iterations, not no_check, breakdown)
+        protocol = Protocol(direction, warmup, iterations, not no_check, breakdown, dtype)
         try:
             records, refused = sweep(world, mine, part, dims=dims, protocol=protocol)
         except (InputError, MachineError) as error:

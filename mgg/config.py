@@ -92,7 +92,9 @@ class AggregateConfig(Section):
         default_factory=lambda: ["mgg", "broadcast", "cola", "halo"], min_length=1, description="techniques to compare"
     )
     dims: list[Dim] = Field(default_factory=lambda: [16, 64], min_length=1, description="embedding columns to compare")
-    dtype: Literal["fp32"] = Field("fp32", description="type of the embeddings")
+    dtype: Literal["fp32", "bf16"] = Field(
+        "fp32", description="type of the embeddings; techniques that do not take bf16 are left out then"
+    )
     transpose: bool = Field(False, description="time the transposed (backward) product instead of the forward one")
     backend: Backend = Field(
         "auto",

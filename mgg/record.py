@@ -148,6 +148,10 @@ class AggregateRecord(Common):
         description="median seconds of the same product with its transfers left out; None if it was not asked for, or"
         " transfers and arithmetic cannot be told apart",
     )
+    transfer: float | None = Field(
+        None,
+        description="median seconds of the transfers alone, where the technique's own launch does both; None as above",
+    )
     bytes_wire: int = Field(description="bytes that crossed PEs in one product, counted, summed over PEs")
     bytes_per_pe: list[int] = Field(description="the same for each PE, counted where they arrive or are fetched")
     v_cg: int = Field(description="CoLa eq. 5, bytes: every PE broadcasts all of its rows")

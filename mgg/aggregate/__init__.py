@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from mgg.aggregate import memory
 from mgg.aggregate.agreement import check_layouts
-from mgg.aggregate.plan import Plan, TechniqueOptions
+from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.plan import Plan
 from mgg.backend import World
 from mgg.config import explain, nearest
 from mgg.errors import InputError
@@ -53,8 +54,9 @@ def parse_options(name: str, values: Mapping[str, Any]) -> TechniqueOptions:
 
 
 def prepare(
-    name: str, world: World, layout: PeLayout, direction: str, max_dim: int, options: Mapping[str, Any] | None = None
-) -> Plan:
+    name: str, world: World, layout: PeLayout, direction: str, max_dim: int,
+    options: Mapping[str, Any] | None = None, dtype: str = "fp32",
+) -> Plan:  # fmt: skip
     """Make a plan (collective).
 
     Args:
@@ -64,14 +66,19 @@ def prepare(
         direction: ``forward`` for A B, ``transpose`` for A^T B.
         max_dim: the most embedding columns the plan will be asked for.
         options: the technique's options.
+        dtype: type of the embeddings, ``fp32`` or ``bf16``.
 
     Raises:
-        InputError: unknown technique or option, a technique for one PE on several, or PEs with different layouts.
+        InputError: unknown technique or option, a type that the technique does not take, a technique for one PE on
+            several, or PEs with different layouts.
         MachineError: a GPU has too little memory left.
     """
     check_layouts(world, layout)
     if technique(name).single_pe and world.size > 1:
         raise InputError(f"technique {name}: runs on one PE, the job has {world.size}").on_every_pe()
+    if dtype not in technique(name).dtypes:
+        able = ", ".join(other for other, plan in techniques().items() if dtype in plan.dtypes)
+        raise InputError(f"technique {name}: takes no {dtype} embeddings; those that do: {able}").on_every_pe()
     parsed = parse_options(name, options or {})
-    memory.check(world, technique(name), layout, direction, max_dim, parsed)
-    return technique(name)(world, layout, direction, max_dim, parsed)
+    memory.check(world, technique(name), layout, direction, max_dim, parsed, dtype)
+    return technique(name)(world, layout, direction, max_dim, parsed, dtype)

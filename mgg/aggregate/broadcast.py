@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from mgg.aggregate.plan import Plan, TechniqueOptions
+from mgg.aggregate.needs import PIECE, TASK, Case, Need
+from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.plan import Plan
 from mgg.aggregate.replicas import Replicas
-from mgg.aggregate.stages import Stages
+from mgg.aggregate.stages import Stages, staged_need
 from mgg.backend.api import Array, SymmetricArray
 from mgg.errors import InputError
+from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
 
 
 class BroadcastOptions(TechniqueOptions):
@@ -30,6 +33,28 @@ class Broadcast(Plan):
     deterministic = True
     reads_inputs = False  # a broadcast sends what its root has written itself
     Options = BroadcastOptions
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """As ``Stages`` takes; with replication, the matrices and the arcs of a group."""
+        assert isinstance(case.options, BroadcastOptions)
+        copies = case.options.replication
+        if copies == 1 or case.size % copies**2:  # the technique refuses the latter
+            return staged_need(case, 1)
+        base, groups = case.base(), case.size // copies
+        height = case.heights.reshape(groups, copies).max(axis=1)
+        mine = int(height[case.rank // copies])
+        columns = base.columns + case.matrix(2 * copies * mine + copies * height.max() + mine)
+        # Of the arcs of its group's rows, a PE takes those of every copies-th super-block: a share as of its own.
+        first, place = divmod(case.rank, copies)
+        first, blocks = first * copies, groups // copies
+        by_owner = case.remote_by_owner()
+        by_owner[case.rank] = case.product.local.arcs
+        own = by_owner.reshape(groups, copies).sum(axis=1)
+        arcs = int(sum(case.counts.arcs[first : first + copies]) * own[place::copies].sum() / max(own.sum(), 1))
+        made = blocks * case.pointers(copies * mine) + case.arc * arcs
+        pieces = blocks * copies * mine + arcs // LARGEST_TASK
+        return Need(0, columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
 
     def _check(self) -> None:
         assert isinstance(self.options, BroadcastOptions)

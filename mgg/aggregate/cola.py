@@ -1,11 +1,19 @@
-"""Technique ``cola``: column-wise remote SpMM, each remote row fetched once and reused (CoLa 3.2, algorithm 1)."""
+"""Technique ``cola``: column-wise remote SpMM, each remote row fetched once, fused over workgroups (CoLa 3 to 5)."""
 
 from __future__ import annotations
 
 import numpy as np
+from pydantic import Field
 
+from mgg.aggregate.needs import FLOAT, Case, Need
+from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
-from mgg.backend.api import Array, SymmetricArray
+from mgg.aggregate.workgroups import Workgroups
+from mgg.backend.api import Array, SymmetricArray, Work
+from mgg.errors import InputError
+from mgg.graph.csr import Csr
+from mgg.layout import PeLayout
 from mgg.layout.split import transposed
 
 #: Fetched rows are kept on chip (algorithm 1, line 18): what fits the second-level cache of a core, of a GPU.
@@ -13,32 +21,146 @@ CPU_BUFFER_BYTES = 256 * 1024
 GPU_BUFFER_BYTES = 32 * 1024 * 1024
 
 
+class ColaOptions(TechniqueOptions):
+    """Workgroups, and the paper's steps one by one (table 8)."""
+
+    workgroup: int | None = Field(
+        None, ge=1, description="PEs joined by fast links, a divisor of P; none: those that the partition was made for"
+    )
+    fusion: bool = Field(True, description="a row crosses to a workgroup once, not once a PE (4.2)")
+    coalesced: bool = Field(True, description="rows for another workgroup cross in one message (4.3)")
+    pipelined: bool = Field(True, description="the rows of the next workgroup cross while those of one are used (5.1)")
+
+
+def members_of(options: TechniqueOptions, layout: PeLayout, fused: bool = True) -> int:
+    """PEs of a workgroup; without fusion, if ``fused`` asks for that, all PEs are one."""
+    assert isinstance(options, ColaOptions)
+    if fused and not options.fusion:
+        return layout.size
+    return options.workgroup or min(layout.manifest.workgroup, layout.size)
+
+
 class Cola(Plan):
-    """Row-wise SpMM on the local sparse chunk, column-wise on the remote one."""
+    """Row-wise SpMM on columns that this PE holds, column-wise on those that a mate holds, a workgroup a phase."""
 
     name = "cola"
     deterministic = False  # on GPUs its float atomics make the last bits vary
+    Options = ColaOptions
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """The layout, columns of its own and fetched rows; with workgroups, what arrives and is packed."""
+        base, halo = case.base(), case.product.halo
+        buffer = max(1, min(GPU_BUFFER_BYTES // (FLOAT * case.dim), halo))
+        columns = base.columns + case.matrix(buffer + (case.rows if halo else 0))
+        arcs = case.pointers(halo) + case.arc * case.product.remote.arcs
+        members = members_of(case.options, case.layout)
+        groups = case.size // members
+        if groups > 1 and case.size % members == 0:
+            # What a workgroup needs of a PE is known to all of it alone: at most what this PE needs, for each of them.
+            needed = np.minimum(np.diff(case.product.halo_ptr) * members, case.heights)
+            columns += (min(2, groups - 1) + 1) * case.matrix(needed[case.rank % members :: members].max())
+            arcs += case.owner_parts()
+        return Need(base.layout, columns, arcs, case.local_cut())
+
+    def _check(self) -> None:
+        members = members_of(self.options, self.layout, fused=False)
+        if self.world.size % members:
+            raise InputError(
+                f"technique cola: option workgroup: {members} must divide the number of PEs, {self.world.size}"
+            ).on_every_pe()
 
     def _build(self) -> None:
+        world, options = self.world, self.options
+        assert isinstance(options, ColaOptions)
+        self._coalesced, self._pipelined = options.coalesced, options.pipelined
+        self._groups = Workgroups(world, self.host, members_of(options, self.layout))
         columns = transposed(self.host.remote).csr
-        self._colptr, self._columns = columns.indptr, uploaded_csr(self.world, columns)
-        self._buffer_bytes = GPU_BUFFER_BYTES if self.world.gpu else CPU_BUFFER_BYTES
+        self._colptr, self._columns = columns.indptr, uploaded_csr(world, columns)
+        self._own = [self.product.local, *map(self._own_part, range(1, self._groups.count))]
+        self._places = {owner: world.upload(places) for owner, places in self._groups.places.items()}
+        self._fetch_bytes = GPU_BUFFER_BYTES if world.gpu else CPU_BUFFER_BYTES
+        self._make_room()
+
+    def _own_part(self, phase: int) -> Csr:
+        """The arcs to rows that this PE itself receives for ``phase``; columns are places in what it receives."""
+        owner = self._groups.counterpart(phase)
+        part = by_owner(self.host, halo_columns=True)[owner]
+        places = self._groups.places[owner].astype(part.indices.dtype)
+        return uploaded_csr(
+            self.world, Csr(part.indptr, places[part.indices], part.weights, len(self._groups.wanted[owner]))
+        )
+
+    def _make_room(self) -> None:
+        """Two buffers for what arrives, one for what is packed."""
+        groups, world = self._groups, self.world
+        lists = groups.asked if self._coalesced else groups.wanted
+        self._lists = {pe: world.upload(rows) for pe, rows in lists.items()}
+        most = max(max(map(len, groups.wanted.values()), default=0), max(map(len, groups.asked.values()), default=0))
+        self._room = max(world.gather(most))
+        self._buffers: list[SymmetricArray] = []
+        for _ in range(min(2, groups.count - 1)):
+            self._buffers.append(world.symmetric(self._room * self.max_dim))
+            self._symmetric.append(self._buffers[-1])
+        self._packed = world.xp.empty(self._room * self.max_dim if groups.count > 1 else 0, np.float32)
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
-        operators, local = self.world.operators, self.product.local
-        dim = out.shape[1]
-        acc = self.accumulator(dim) if self.host.halo else out
-        operators.spmm_rows(local.indptr, local.indices, local.weights, source.local, acc, False)
-        batch = max(1, min(self._buffer_bytes // (4 * dim), self.host.halo))
+        acc = self.accumulator(out.shape[1]) if self.host.halo else out
+        phases, coming = self._groups.count, None
+        for phase in range(phases):
+            if phase:
+                coming = coming or self._distribute(phase, source)
+                coming.wait()
+                self.world.barrier()  # what the mates receive is there, and what they received before is used
+                coming = None
+            if self._pipelined and phase + 1 < phases:
+                coming = self._distribute(phase + 1, source)
+            self._multiply(phase, source, acc)
+        self.world.operators.finish(acc, out)
+
+    def _distribute(self, phase: int, source: SymmetricArray) -> Work:
+        """Send, or fetch, the rows for ``phase`` (4.2.2, algorithm 2)."""
+        dim, world, groups = source.local.shape[1], self.world, self._groups
+        buffer = self._buffer(phase, dim)
+        with world.aside() as work:
+            if self._coalesced:
+                target = groups.target(phase)
+                rows = self._lists[target]
+                packed = self._packed[: len(rows) * dim].reshape(len(rows), dim)
+                world.operators.gather_rows(source.local, rows, packed)
+                world.put_rows(buffer, target, 0, packed)
+            else:
+                owner = groups.counterpart(phase)
+                rows = self._lists[owner]
+                world.get_rows(source, owner, rows, buffer.local[: len(rows)])
+        return work
+
+    def _buffer(self, phase: int, dim: int) -> SymmetricArray:
+        return self._buffers[phase % len(self._buffers)].view(self._room, dim)
+
+    def _multiply(self, phase: int, source: SymmetricArray, acc: Array) -> None:
+        """The product with the rows of one workgroup (algorithm 1)."""
+        held = self._buffer(phase, acc.shape[1]) if phase else source
+        own = self._own[phase]
+        if not phase or len(own.indices):
+            self.world.operators.spmm_rows(own.indptr, own.indices, own.weights, held.local, acc, phase > 0)
+        for owner in self._groups.members_in(phase):
+            if self._groups.mate_of(owner) != self.world.rank:
+                self._spread_owner(owner, held, acc)
+
+    def _spread_owner(self, owner: int, held: SymmetricArray, acc: Array) -> None:
+        """The columns of one owner, whose rows the mate with its local rank holds, a batch at a time."""
+        dim, mate = acc.shape[1], self._groups.mate_of(owner)
+        first, last = (int(position) for position in self.host.halo_ptr[owner : owner + 2])
+        rows = self._places.get(owner)  # of this workgroup, the mate is the owner
+        rows = self.product.halo_rows[first:last] if rows is None else rows
+        batch = max(1, min(self._fetch_bytes // (4 * dim), last - first))
         buffer = self.world.xp.empty((batch, dim), np.float32)
-        for pe in range(self.world.size):
-            first, last = int(self.host.halo_ptr[pe]), int(self.host.halo_ptr[pe + 1])
-            for start in range(first, last, batch):
-                stop = min(start + batch, last)
-                fetched = buffer[: stop - start]
-                self.world.get_rows(source, pe, self.product.halo_rows[start:stop], fetched)
-                self._spread(start, stop, fetched, acc)
-        operators.finish(acc, out)
+        for start in range(first, last, batch):
+            stop = min(start + batch, last)
+            fetched = buffer[: stop - start]
+            self.world.get_rows(held, mate, rows[start - first : stop - first], fetched)
+            self._spread(start, stop, fetched, acc)
 
     def _spread(self, start: int, stop: int, fetched: Array, acc: Array) -> None:
         """Add the columns start..stop, whose rows have been fetched, to the output rows that need them."""

@@ -6,6 +6,7 @@ remote row before it asks for the next. It is MGG's kernel with each of its idea
 
 from __future__ import annotations
 
+from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.partitioned import Partitioned
 from mgg.aggregate.schedule import Schedule
 
@@ -15,7 +16,8 @@ class Direct(Partitioned):
 
     name = "direct"
 
-    def schedule(self) -> Schedule:
+    @classmethod
+    def schedule(cls, options: TechniqueOptions, shmem: bool) -> Schedule:
         """Whole rows, one remote row on its way; without NVSHMEM, loads of the peer's memory."""
-        primitive = "warp" if self.world.shmem else "direct"
+        primitive = "warp" if shmem else "direct"
         return Schedule(None, 1, 4, asynchronous=False, primitive=primitive, batch=1)

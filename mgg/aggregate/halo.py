@@ -1,52 +1,74 @@
-"""Technique ``halo``, ours: each needed remote row crosses once, pushed by its owner; the same bits every time."""
+"""Technique ``halo``, ours: each needed remote row crosses once, while the PE works on what is there."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mgg.aggregate.owners import by_owner
-from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.aggregate.needs import POINTER, Case, Need
+from mgg.aggregate.plan import Plan
+from mgg.aggregate.pulled import PulledHalo
 from mgg.backend.api import Array, SymmetricArray
 
 
 class Halo(Plan):
-    """Every PE packs the rows that each other PE needs, puts them into its halo and signals; the receiver works on its
-    local arcs meanwhile, then on each owner's arcs as that owner's rows are there.
+    """PEs fetch the rows that they need into a halo of their own; no float atomics, so the same bits every time.
+
+    On GPUs one launch does all of it and hides the transfer. CPU ranks fetch, then work.
     """
 
     name = "halo"
-    reads_inputs = False  # owners push rows they have written themselves
+    dtypes = ("fp32", "bf16")
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """One matrix of rows and halo, and the arcs in the order of the work; nothing of the layout as it is."""
+        if case.size == 1:
+            return super().need(case)
+        product = case.product
+        columns = case.embeddings(case.heights.max() + max(case.counts.halo_rows)) + case.matrix(case.rows)
+        arcs = case.arc * (product.local.arcs + product.remote.arcs) + POINTER * product.halo
+        lengths = [np.diff(csr.indptr) for csr in (product.local, product.remote)]
+        return Need(0, columns, arcs, case.cut(lengths[0]) + case.cut(lengths[1][lengths[1] > 0]))
 
     def _build(self) -> None:
-        self._parts = [uploaded_csr(self.world, part) for part in by_owner(self.host, halo_columns=True)]
-        self._halo_rows = max(self.world.gather(self.host.halo))
-        self._halo = self.world.symmetric(self._halo_rows * self.max_dim)
-        self._symmetric.append(self._halo)
-        self._sends = [self.world.upload(self.host.sends_to(pe)) for pe in range(self.world.size)]
-        self._packed = self.world.xp.empty(max(map(len, self._sends)) * self.max_dim, np.float32)
+        self._pulled: PulledHalo | None = None
+        if self.world.gpu and self.world.size > 1:
+            self._pulled = PulledHalo(self.world, self.host, self._input, self._max_rows)
+            self._symmetric += self._pulled.symmetric
+            self.meets = self._pulled.meets
+        else:
+            self._halo = self.world.xp.empty(self.host.halo * self.max_dim, self._element)
+
+    def _allocate_input(self, elements: int) -> SymmetricArray:
+        """With room for the halo behind the rows, so that both are one matrix."""
+        if self.world.gpu and self.world.size > 1:
+            elements += self._floats(max(self.world.gather(self.host.halo)) * self.max_dim)
+        return super()._allocate_input(elements)
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
-        dim, rank, size = out.shape[1], self.world.rank, self.world.size
-        local, spmm = self.product.local, self.world.operators.spmm_rows
-        sums = self.accumulator(dim) if size > 1 else out
-        halo = self._halo.view(self._halo_rows, dim)
-        # Each PE starts with its right neighbour, so that no PE is everyone's first target.
-        for step in range(1, size):
-            self._push(source, halo, (rank + step) % size)
-        spmm(local.indptr, local.indices, local.weights, source.local, sums, False)
-        for step in range(1, size):
-            owner = (rank - step) % size
-            self.world.wait_signal(owner)
-            part = self._parts[owner]
-            first, last = (int(position) for position in self.host.halo_ptr[owner : owner + 2])
-            arrived = halo.local[first:last]
-            spmm(part.indptr, part.indices, part.weights, arrived, sums, True)
-        self.world.operators.finish(sums, out)
+        if self._pulled is not None:
+            self._pulled(self._element, out)
+        else:
+            self._fetch_then_work(source, out)
 
-    def _push(self, source: SymmetricArray, halo: SymmetricArray, pe: int) -> None:
-        rows = self._sends[pe]
-        packed = self._packed[: len(rows) * halo.local.shape[1]].reshape(len(rows), -1) if len(rows) else None
-        if packed is not None:
-            self.world.operators.gather_rows(source.local, rows, packed)
-            self.world.put_rows(halo, pe, int(self.host.send_first[pe]), packed)
-        self.world.signal(pe)
+    def part(self, name: str, dim: int, out: Array) -> bool:
+        """The halo pulled alone, or all work with the halo as it is; one launch does both on GPUs."""
+        if self._pulled is None:
+            return False
+        self._pulled(self._element, out, name)
+        return True
+
+    def _fetch_then_work(self, source: SymmetricArray, out: Array) -> None:
+        world, product, dim = self.world, self.product, out.shape[1]
+        halo = self._halo[: self.host.halo * dim].reshape(self.host.halo, dim)
+        # Each PE starts with its right neighbour, so that no PE is everyone's first source.
+        for step in range(1, world.size):
+            owner = (world.rank + step) % world.size
+            span = slice(*(int(position) for position in self.host.halo_ptr[owner : owner + 2]))
+            world.get_rows(source, owner, product.halo_rows[span], halo[span])
+        sums = self.accumulator(dim) if self.host.halo else out
+        local, remote = product.local, product.remote
+        world.operators.spmm_rows(local.indptr, local.indices, local.weights, source.local, sums, False)
+        if self.host.halo:
+            world.operators.spmm_rows(remote.indptr, remote.indices, remote.weights, halo, sums, True)
+        world.operators.finish(sums, out)

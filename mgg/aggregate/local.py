@@ -10,6 +10,7 @@ class Local(Plan):
     """One row-wise product of the whole graph, straight into the output: what more PEs are compared with."""
 
     name = "local"
+    dtypes = ("fp32", "bf16")
     single_pe = True
     reads_inputs = False  # there are no others
 

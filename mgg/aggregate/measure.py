@@ -10,9 +10,11 @@ import numpy as np
 
 from mgg.aggregate import oracle, prepare
 from mgg.aggregate.muted import MutedWorld
-from mgg.aggregate.plan import Plan, TechniqueOptions
+from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.plan import Plan
 from mgg.backend import World, job_machine
 from mgg.errors import CheckError, InputError, MachineError, MggError
+from mgg.kernel.bf16 import ELEMENTS
 from mgg.layout import PeLayout
 from mgg.partition.quality import volumes
 from mgg.record import AggregateRecord, these_versions
@@ -24,6 +26,7 @@ class Protocol:
 
     Attributes:
         direction: ``forward`` or ``transpose``.
+        dtype: type of the embeddings.
         warmup, iterations: untimed and timed products.
         check: compare with a float64 product first.
         breakdown: also time the product without its transfers.
@@ -35,6 +38,7 @@ class Protocol:
     iterations: int
     check: bool
     breakdown: bool = False
+    dtype: str = "fp32"
     references: dict[int, oracle.Reference] = field(default_factory=dict)
 
 
@@ -108,14 +112,14 @@ def _products(
     world: World, layout: PeLayout, technique: str, dims: list[int], options: Mapping[str, Any], protocol: Protocol
 ) -> Iterator[AggregateRecord]:
     """A record for each width, as it is measured; the plan is closed at the end and after an error of every PE."""
-    plan = prepare(technique, world, layout, protocol.direction, max(dims), options)
+    plan = prepare(technique, world, layout, protocol.direction, max(dims), options, protocol.dtype)
     try:
         for dim in dims:
-            plan.input(dim)[:] = world.upload(oracle.embeddings(layout.node_ids, dim))
+            plan.write(dim, world.upload(oracle.embeddings(layout.node_ids, dim)))
             error = _checked(world, layout, plan, dim, protocol) if protocol.check else None
             seconds, moved = timed(world, plan, dim, protocol)
-            compute = _without_transfers(world, plan, dim, protocol) if protocol.breakdown and any(moved) else None
-            yield _record(world, layout, plan, dim, error, seconds, moved, compute, protocol)
+            parts = parts_alone(world, plan, dim, protocol) if protocol.breakdown and any(moved) else {}
+            yield _record(world, layout, plan, dim, error, seconds, moved, parts, protocol)
     except MggError as error:
         # Closing is collective: an error of one PE alone ends the job instead.
         if error.everywhere:
@@ -130,29 +134,47 @@ def _checked(world: World, layout: PeLayout, plan: Plan, dim: int, protocol: Pro
         protocol.references[dim] = oracle.reference(layout, protocol.direction, dim)
     errors = world.gather(protocol.references[dim].error(result))
     worst = max(errors)
-    if worst > oracle.TOLERANCE["fp32"]:
+    if worst > oracle.TOLERANCE[plan.dtype]:
         raise CheckError(
             f"technique {plan.name}, {protocol.direction}, D = {dim}: PE {errors.index(worst)} differs from the float64"
-            f" product by {worst:.3g} of |A| |B|, allowed is {oracle.TOLERANCE['fp32']:.0e}"
+            f" product by {worst:.3g} of |A| |B|, allowed is {oracle.TOLERANCE[plan.dtype]:.0e}"
         ).on_every_pe()
     return worst
 
 
-def timed(world: World, plan: Plan, dim: int, protocol: Protocol) -> tuple[list[float], list[int]]:
-    """Seconds of each product on the slowest PE, and the bytes each PE moved in one product."""
+def timed(
+    world: World, plan: Plan, dim: int, protocol: Protocol, part: str | None = None
+) -> tuple[list[float], list[int]]:
+    """Seconds of each product, or of a part of it, on the slowest PE, and the bytes each PE moved in one product."""
     out = world.xp.empty((plan.layout.rows, dim), np.float32)
     clock = world.clock()
+
+    def product() -> None:
+        if part is None:
+            plan(dim, out)
+        else:
+            plan.part(part, dim, out)
+
     for _ in range(protocol.warmup):
-        plan(dim, out)
+        product()
     mine, before = [], world.counters.embeddings()
     for _ in range(protocol.iterations):
         world.barrier()
         clock.start()
-        plan(dim, out)
+        product()
         mine.append(clock.stop())
     moved = (world.counters.embeddings() - before) // protocol.iterations
     slowest = np.max(world.gather(mine), axis=0)
     return slowest.tolist(), world.gather(moved)
+
+
+def parts_alone(world: World, plan: Plan, dim: int, protocol: Protocol) -> dict[str, float]:
+    """Median seconds of ``transfer`` and ``compute`` alone, as far as the technique's can be told apart."""
+    if plan.part("compute", dim, world.xp.empty((plan.layout.rows, dim), np.float32)):
+        alone = {name: timed(world, plan, dim, protocol, name)[0] for name in ("transfer", "compute")}
+        return {name: float(np.median(seconds)) for name, seconds in alone.items()}
+    compute = _without_transfers(world, plan, dim, protocol)
+    return {} if compute is None else {"compute": compute}
 
 
 def _without_transfers(world: World, plan: Plan, dim: int, protocol: Protocol) -> float | None:
@@ -167,11 +189,12 @@ def _without_transfers(world: World, plan: Plan, dim: int, protocol: Protocol) -
 
 def _record(
     world: World, layout: PeLayout, plan: Plan, dim: int,
-    error: float | None, seconds: list[float], moved: list[int], compute: float | None, protocol: Protocol,
+    error: float | None, seconds: list[float], moved: list[int], parts: dict[str, float], protocol: Protocol,
 ) -> AggregateRecord:  # fmt: skip
     manifest = layout.manifest
     counts = manifest.direction(protocol.direction)
-    v_cg, v_fr, v_fc = volumes(layout.nodes, layout.size, sum(counts.remote_arcs), sum(counts.halo_rows), dim)
+    fp32 = volumes(layout.nodes, layout.size, sum(counts.remote_arcs), sum(counts.halo_rows), dim)
+    v_cg, v_fr, v_fc = (volume * np.dtype(ELEMENTS[plan.dtype]).itemsize // 4 for volume in fp32)
     q1, median, q3 = np.percentile(seconds, [25, 50, 75]).tolist()
     return AggregateRecord(
         dataset=manifest.name,
@@ -183,7 +206,7 @@ def _record(
         defaults=plan.Options().model_dump(),
         backend=world.name,
         pes=world.size,
-        dtype="fp32",
+        dtype=plan.dtype,
         machine=job_machine(world),
         versions=these_versions(),
         direction=protocol.direction,
@@ -197,12 +220,13 @@ def _record(
         median=median,
         q1=q1,
         q3=q3,
-        compute=compute,
+        compute=parts.get("compute"),
+        transfer=parts.get("transfer"),
         bytes_wire=sum(moved),
         bytes_per_pe=moved,
         v_cg=v_cg,
         v_fr=v_fr,
         v_fc=v_fc,
         error=error,
-        tolerance=None if error is None else oracle.TOLERANCE["fp32"],
+        tolerance=None if error is None else oracle.TOLERANCE[plan.dtype],
     )

@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.partitioned import Partitioned
-from mgg.aggregate.plan import TechniqueOptions
 from mgg.aggregate.schedule import Schedule
 
 
@@ -50,7 +50,8 @@ class Mgg(Partitioned):
     name = "mgg"
     Options = MggOptions
 
-    def schedule(self) -> Schedule:
+    @classmethod
+    def schedule(cls, options: TechniqueOptions, shmem: bool) -> Schedule:
         """The options' schedule."""
-        assert isinstance(self.options, MggOptions)
-        return self.options.schedule(self.options.primitive)
+        assert isinstance(options, MggOptions)
+        return options.schedule(options.primitive)

@@ -8,6 +8,7 @@ and nothing to tell the technique from ``mgg``.
 from __future__ import annotations
 
 from mgg.aggregate.mgg import PipelineOptions
+from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.partitioned import Partitioned
 from mgg.aggregate.schedule import Schedule
 from mgg.backend.api import SymmetricArray
@@ -23,10 +24,11 @@ class MggUvm(Partitioned):
     one_process = True
     Options = PipelineOptions
 
-    def schedule(self) -> Schedule:
+    @classmethod
+    def schedule(cls, options: TechniqueOptions, shmem: bool) -> Schedule:
         """The options' schedule."""
-        assert isinstance(self.options, PipelineOptions)
-        return self.options.schedule()
+        assert isinstance(options, PipelineOptions)
+        return options.schedule()
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
         return self.world.managed(-(-elements // _ALIGN) * _ALIGN)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+import numpy as np
+
 from mgg.aggregate.blocks import Blocks
 from mgg.aggregate.fused import Fused
+from mgg.aggregate.needs import PARTITION, POINTER, Case, Need
+from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.schedule import Schedule
 from mgg.backend.api import Array, SymmetricArray
@@ -18,14 +22,14 @@ class Partitioned(Plan):
     deterministic = False  # on GPUs its float atomics make the last bits vary
 
     def _check(self) -> None:
-        primitive = self.schedule().primitive
+        primitive = self.schedule(self.options, self.world.shmem).primitive
         if primitive != "direct" and self.world.gpu and not self.world.shmem:
             raise InputError(
                 f"technique {self.name}: option primitive: {primitive} needs --backend nvshmem"
             ).on_every_pe()
 
     def _build(self) -> None:
-        schedule = self.schedule()
+        schedule = self.schedule(self.options, self.world.shmem)
         if self.world.gpu:
             self._fused: Fused | None = Fused(self.world, self.host, self.product, schedule)
         else:
@@ -35,9 +39,19 @@ class Partitioned(Plan):
                 ps=schedule.ps, share=schedule.share, interleave=schedule.interleave,
             )  # fmt: skip
 
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """MGG's kernel: neighbor partitions and the place of each remote arc's row."""
+        ps = cls.schedule(case.options, shmem=False).ps
+        lengths = [np.diff(csr.indptr) for csr in (case.product.local, case.product.remote)]
+        pieces = sum(int(np.count_nonzero(each) if ps is None else (-(-each // ps)).sum()) for each in lengths)
+        base = case.base()
+        return Need(base.layout, base.columns, PARTITION * pieces + POINTER * (case.product.remote.arcs + case.size))
+
+    @classmethod
     @abstractmethod
-    def schedule(self) -> Schedule:
-        """How the options deal out the work."""
+    def schedule(cls, options: TechniqueOptions, shmem: bool) -> Schedule:
+        """How the options deal out the work; ``shmem``: kernels may call NVSHMEM."""
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         if self._fused is not None:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from mgg.aggregate.needs import Case, Need
+from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.errors import MggError
 from mgg.graph.csr import Csr
+from mgg.kernel.bf16 import ELEMENTS
 from mgg.layout import PeLayout, Product
-
-
-class TechniqueOptions(BaseModel):
-    """Options of a technique; each has a default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Plan(ABC):
@@ -31,32 +28,38 @@ class Plan(ABC):
     Attributes:
         name: config value of the technique.
         deterministic: the same inputs and P give the same bits.
+        dtypes: types of embeddings that it takes; sums are float32.
         single_pe: runs on one PE alone.
         one_process: on GPUs its PEs are threads of one process.
         host: the product's arrays as the layout has them; plans are worked out from these.
-        product: the same arrays on the PE's device, for the operators; the map of transposed arcs stays behind.
+        meets: the technique's own launch waits for other PEs' rows and until they have read this PE's.
     """
 
     name: ClassVar[str]
     deterministic: ClassVar[bool] = True
+    dtypes: ClassVar[tuple[str, ...]] = ("fp32",)
     single_pe: ClassVar[bool] = False
     one_process: ClassVar[bool] = False
     #: The technique reads other PEs' input rows, so it must wait until all are written.
     reads_inputs: ClassVar[bool] = True
     Options: ClassVar[type[TechniqueOptions]] = TechniqueOptions
 
-    def __init__(self, world: World, layout: PeLayout, direction: str, max_dim: int, options: TechniqueOptions):
+    def __init__(
+        self, world: World, layout: PeLayout, direction: str, max_dim: int, options: TechniqueOptions, dtype: str
+    ):
         self.world = world
+        self.dtype, self._element = dtype, ELEMENTS[dtype]
         self.host = layout.product(direction)
         self.layout = layout
         self.max_dim = max_dim
         self.options = options
         self._check()
-        self.product = uploaded_product(world, self.host)
         self._sums: Array | None = None
+        self._views: dict[int, SymmetricArray] = {}
+        self.meets = False
         # Every PE allocates as many rows as the largest one, because symmetric arrays have one size.
         self._max_rows = int(np.diff(layout.bounds).max())
-        self._input = self._allocate_input(self._max_rows * max_dim)
+        self._input = self._allocate_input(self._floats(self._max_rows * max_dim))
         self._symmetric = [self._input]
         try:
             self._build()
@@ -66,13 +69,33 @@ class Plan(ABC):
                 self.close()
             raise
 
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """GPU memory of a plan and its product on one PE; by default, of one row-wise product of the local arcs."""
+        base = case.base()
+        return Need(base.layout, base.columns, 0, case.local_cut())
+
+    @cached_property
+    def product(self) -> Product:
+        """``host`` on the PE's device, for the operators, without the map of transposed arcs; uploaded at first use."""
+        return uploaded_product(self.world, self.host)
+
     def input(self, dim: int) -> Array:
-        """This PE's rows of the symmetric input on its device, float32 [rows, dim]: write B here before the call.
+        """This PE's rows of the symmetric input on its device [rows, dim]: write B here before the call.
+
+        float32, or bfloat16 as uint16: see ``write``.
 
         Raises:
             ValueError: ``dim`` is not in 1..max_dim.
         """
         return self._input_view(dim).local[: self.layout.rows]
+
+    def write(self, dim: int, values: Array) -> None:
+        """Take float32 ``values`` [rows, dim] of the PE's device as this PE's rows of the input, rounded if need be."""
+        if self.dtype == "bf16":
+            self.world.operators.round_to_bf16(values, self.input(dim))
+        else:
+            self.input(dim)[:] = values
 
     def __call__(self, dim: int, out: Array | None = None) -> Array:
         """Aggregate (collective).
@@ -87,14 +110,28 @@ class Plan(ABC):
         source = self._input_view(dim)
         if out is None:
             out = self.world.xp.empty((self.layout.rows, dim), np.float32)
-        if self.reads_inputs:
+        if self.reads_inputs and not self.meets:
             self.world.barrier()
         self._aggregate(source, out)
-        self.world.barrier()
+        if not self.meets:
+            self.world.barrier()
         return out
+
+    def part(self, name: str, dim: int, out: Array) -> bool:
+        """Do one part of a product alone, for timing (collective); what ``out`` holds then is undefined.
+
+        Args:
+            name: ``transfer``, or ``compute`` with what was transferred last.
+            dim, out: as in a call.
+
+        Returns:
+            Whether the technique has such a part: those have that transfer inside their own launch.
+        """
+        return False
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""
+        self._views.clear()
         while self._symmetric:
             self.world.free(self._symmetric.pop())
 
@@ -107,7 +144,13 @@ class Plan(ABC):
     def _input_view(self, dim: int) -> SymmetricArray:
         if not 1 <= dim <= self.max_dim:
             raise ValueError(f"{dim} columns asked of a plan made for 1..{self.max_dim}")
-        return self._input.view(self._max_rows, dim)
+        if dim not in self._views:
+            self._views[dim] = self._input.view(self._max_rows, dim, self._element)
+        return self._views[dim]
+
+    def _floats(self, elements: int) -> int:
+        """Floats that take as much memory as ``elements`` embeddings."""
+        return -(-elements * np.dtype(self._element).itemsize // 4)
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
         """The symmetric input of ``elements`` floats (collective); for techniques that keep it elsewhere."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.plan import Plan
-from mgg.aggregate.stages import Stages
+from mgg.aggregate.stages import Stages, staged_need
 from mgg.backend.api import Array, SymmetricArray
 
 
@@ -12,6 +13,11 @@ class Ring(Plan):
 
     name = "ring"
     reads_inputs = False  # each PE sends what it has written or received itself
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """As ``Stages`` takes with two buffers."""
+        return staged_need(case, 2)
 
     def _build(self) -> None:
         self._stages = Stages(self, buffers=2)  # one block leaves while the next one arrives

@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 
+from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
 from mgg.backend.api import Array, SymmetricArray
@@ -59,3 +60,11 @@ class Stages:
     def finish(self, sums: Array, out: Array) -> None:
         """Round the sums into ``out``."""
         self._operators.finish(sums, out)
+
+
+def staged_need(case: Case, buffers: int) -> Need:
+    """GPU memory of a plan with ``Stages`` and its product."""
+    base = case.base()
+    others = np.delete(case.heights, case.rank).max(initial=0)
+    columns = base.columns + buffers * case.matrix(others)
+    return Need(base.layout, columns, case.owner_parts(), case.local_cut() + case.owner_cuts())

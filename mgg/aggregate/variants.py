@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from mgg.aggregate import parse_options
-from mgg.aggregate.plan import TechniqueOptions
+from mgg.aggregate.options import TechniqueOptions
 from mgg.errors import InputError
 
 Grid = Mapping[str, Any]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mgg.aggregate.blocks import Blocks
+from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.plan import Plan
 from mgg.backend.api import Array, SymmetricArray
 from mgg.layout import Product
@@ -23,6 +24,15 @@ class ZeroCopy(Plan):
     """One row-wise product over all arcs, local and remote, whose columns are rows of the memory that all PEs share."""
 
     name = "zero_copy"
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """The input is in host memory; every width has columns of its own, one width is counted."""
+        product = case.product
+        arcs = product.local.arcs + product.remote.arcs
+        made = case.pointers(case.rows) + case.arc * arcs
+        lengths = np.diff(product.local.indptr) + np.diff(product.remote.indptr)
+        return Need(0, case.matrix(case.rows), made, case.cut(lengths))
 
     def _build(self) -> None:
         if self._input.whole is None:

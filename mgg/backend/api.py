@@ -66,9 +66,11 @@ class SymmetricArray:
         """This PE's copy."""
         return self.peers[self.rank]
 
-    def view(self, rows: int, columns: int) -> SymmetricArray:
-        """The first ``rows * columns`` elements as a matrix; every PE must take the same shape."""
-        peers = {pe: copy[: rows * columns].reshape(rows, columns) for pe, copy in self.peers.items()}
+    def view(self, rows: int, columns: int, dtype: type = np.float32) -> SymmetricArray:
+        """The first ``rows * columns`` elements of ``dtype`` as a matrix; every PE must take the same shape."""
+        count = rows * columns
+        floats = -(-count * np.dtype(dtype).itemsize // 4)
+        peers = {pe: copy[:floats].view(dtype)[:count].reshape(rows, columns) for pe, copy in self.peers.items()}
         return SymmetricArray(self.rank, peers, self.handle)
 
 
@@ -165,6 +167,10 @@ class HostArrays(ABC):
     def clock(self) -> Clock:
         """A clock of the host."""
         return HostClock()
+
+    def met(self, what: str) -> None:
+        """Nothing to see to: what a CPU PE calls ends by itself."""
+        return None
 
     def aside(self) -> AbstractContextManager[Work]:
         """The enclosed work is done at once."""
@@ -279,6 +285,9 @@ class World(Protocol):
 
     def barrier(self) -> None:
         """Wait until every PE is here and its writes are visible; raises PeError after the time limit."""
+
+    def met(self, what: str) -> None:
+        """A launch that waits for all PEs itself has been submitted (collective): ``what`` names it in messages."""
 
     def all_reduce(self, values: Array) -> Array:
         """Sum over PEs, in float64 and rank order, so that every PE and every run gets the same bits (collective).

@@ -151,9 +151,10 @@ class MpiWorld(HostArrays):
         if pe in source.peers:
             cpu.gather_rows(source.peers[pe], rows, out)
         elif len(rows):
-            row = MPI.FLOAT.Create_contiguous(out.shape[1])
+            kind = MPI.FLOAT if out.dtype == np.float32 else MPI.UINT16_T
+            row = kind.Create_contiguous(out.shape[1])
             chosen = row.Create_indexed_block(1, rows.tolist()).Commit()
-            source.handle.remote.Get([out, out.size, MPI.FLOAT], pe, (0, 1, chosen))
+            source.handle.remote.Get([out, out.size, kind], pe, (0, 1, chosen))
             source.handle.remote.Flush(pe)
             chosen.Free()
             row.Free()

@@ -354,6 +354,10 @@ class NvshmemWorld(GpuArrays):
             self._core.barrier_all(stream=cupy.cuda.get_current_stream())
             self._watch.mark("a barrier", number)
 
+    def met(self, what: str) -> None:
+        """See that the launch comes to an end."""
+        self._watch.mark(what, self._arrivals.come())
+
     def close(self) -> None:
         """Free what is left, in the order in which it was made, and end NVSHMEM (collective)."""
         self._finish()

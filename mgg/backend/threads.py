@@ -233,6 +233,9 @@ class ThreadsWorld(GpuArrays):
         """Let the stream wait until every PE's stream is here."""
         self._everyone.meet()
 
+    def met(self, what: str) -> None:
+        """Launches of threads do not wait for each other: they may share a GPU."""
+
     def close(self) -> None:
         """Wait for every PE's stream and free what is left (collective)."""
         self._finish()

@@ -52,15 +52,18 @@ def source_folder() -> Path:
     raise MachineError(f"no kernel sources beside {here.parents[1]}: install MGG from its repository or its wheel")
 
 
-def build_of(name: str, index_bits: int, primitive: str = "direct") -> Build:
+def build_of(name: str, index_bits: int, primitive: str = "direct", *, bf16: bool = False) -> Build:
     """What has to be built to launch kernels of ``kernels/aggregate/NAME.cu``.
 
     Args:
         name: rows, gather, columns, partitions or mgg.
         index_bits: 32 or 64, the width of column ids.
         primitive: of the kernel ``mgg``; all but ``direct`` need NVSHMEM.
+        bf16: embeddings are bfloat16 (rows, halo).
     """
     defines: dict[str, int | str] = {"MGG_INDEX_BITS": index_bits}
+    if bf16:
+        defines["MGG_BF16"] = 1
     if primitive != "direct":
         defines |= {"MGG_NVSHMEM": 1, "MGG_PRIMITIVE": PRIMITIVES[primitive]}
     return Build(name, defines, primitive != "direct")
@@ -70,6 +73,7 @@ def all_builds() -> list[Build]:
     """Every cubin that the techniques can ask for; those with NVSHMEM only where its headers are."""
     names = sorted(path.stem for path in (source_folder() / "aggregate").glob("*.cu"))
     builds = [build_of(name, bits) for name in names for bits in (32, 64)]
+    builds += [build_of(name, 32, bf16=True) for name in ("rows", "halo")]
     if nvshmem_folder() is not None:
         builds += [build_of("mgg", 32, primitive) for primitive in ("warp", "thread", "block")]
     return builds

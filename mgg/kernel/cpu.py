@@ -9,6 +9,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from mgg.kernel.bf16 import from_bf16, to_bf16
+
 _NONE = np.empty(0, np.float32)
 
 
@@ -73,14 +75,15 @@ def _spmm_columns(colptr, rows, weights, b, acc):  # type: ignore[no-untyped-def
 
 
 def gather_rows(source: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
-    """Copy ``source[rows]`` into ``out``: float32 [len(rows), columns], row ids of any integer type."""
+    """Copy ``source[rows]`` into ``out`` [len(rows), columns] of its type; row ids of any integer type."""
     _gather_rows(source, rows, out)
 
 
 def spmm_rows(
     indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, b: np.ndarray, c: np.ndarray, accumulate: bool
 ) -> None:
-    """Row-wise SpMM (CoLa 2.1) into ``c`` [rows, D], float32 or an accumulator; ``b`` float32 [*, D]."""
+    """Row-wise SpMM (CoLa 2.1) into ``c`` [rows, D], float32 or an accumulator; ``b`` float32 or bfloat16 [*, D]."""
+    b = from_bf16(b) if b.dtype == np.uint16 else b
     _spmm_rows(indptr, indices, _NONE if weights is None else weights, b, c, accumulate)
 
 
@@ -102,6 +105,11 @@ def spmm_columns(
 ) -> None:
     """Column-wise SpMM (CoLa algorithm 1) into ``acc`` float64; ``rows[0]`` is arc ``colptr[0]``."""
     _spmm_columns(colptr, rows, _NONE if weights is None else weights, b, acc)
+
+
+def round_to_bf16(values: np.ndarray, out: np.ndarray) -> None:
+    """Round float32 ``values`` to bfloat16 ``out`` (uint16), same shape."""
+    out[...] = to_bf16(values)
 
 
 def finish(acc: np.ndarray, c: np.ndarray) -> None:

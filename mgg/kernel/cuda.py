@@ -17,14 +17,27 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.kernel.compile import Build, build_of, cubin, source_folder
+from mgg.kernel.halo import HaloPeers, HaloSchedule
 from mgg.kernel.schedule import RowSchedule, row_schedule
 from mgg.layout.neighbors import NeighborPartitions
 
 _NULL = np.uintp(0)
+#: A launch made ready: kernel, grid, block, arguments.
+Launch = tuple[Any, tuple[int, ...], tuple[int, ...], tuple[Any, ...]]
 #: Arcs a warp takes in the column-wise kernel: kSegment in kernels/aggregate/columns.cu.
 _SEGMENT = 128
 #: Bytes of fetched rows that a warp of the ``mgg`` kernel keeps in shared memory: 40 warps fit a multiprocessor.
 _STAGE_BYTES = 4096
+
+
+_ROUND = cp.ElementwiseKernel(
+    "float32 x", "uint16 y",
+    """
+    const unsigned bits = __float_as_uint(x);
+    y = isnan(x) ? 0x7fc0 : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16
+    """,
+    "mgg_round_to_bf16",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,7 +99,7 @@ class CudaOperators:
         self.tuning = tuning
         device = cp.cuda.Device()
         self.arch = f"sm_{device.compute_capability}"
-        self._processors = device.attributes["MultiProcessorCount"]
+        self.processors = device.attributes["MultiProcessorCount"]
         self._shared_memory = device.attributes["MaxSharedMemoryPerBlockOptin"]
         self._nvshmem_ready = nvshmem_ready
         self._modules: dict[str, Any] = {}
@@ -98,24 +111,22 @@ class CudaOperators:
 
     def gather_rows(self, source: cp.ndarray, rows: cp.ndarray, out: cp.ndarray) -> None:
         """Copy ``source[rows]`` into ``out`` [len(rows), columns]; ``source`` may be a peer's memory."""
-        self._gather(_address(source), _NULL, _NULL, 0, _stride(source), rows, out, _vector(source, out), None)
-
-    def gather_peers(
-        self, peers: cp.ndarray, owner_first: cp.ndarray, stride: int, rows: cp.ndarray, out: cp.ndarray,
-        blocks: int | None = None,
-    ) -> None:  # fmt: skip
-        """Copy rows of all PEs' copies of a symmetric matrix: ``out[i] = peers[q][rows[i]]`` with ``q`` the owner of i.
-
-        Args:
-            peers: uint64 [P], addresses of the copies, each a multiple of 16.
-            owner_first: int64 [P + 1]; rows ``owner_first[q] .. owner_first[q + 1]`` of ``out`` are owned by q.
-            stride: floats from row to row of the copies.
-            rows: int32 or int64 [len(out)], offsets in the owner's rows.
-            out: float32 [*, columns].
-            blocks: thread blocks of 512; 32 fill NVLink and leave the rest of the GPU to others.
-        """
-        vector = min(_vector(out), next(v for v in (4, 2, 1) if stride % v == 0))
-        self._gather(_NULL, peers, owner_first, len(peers), stride, rows, out, vector, blocks)
+        count, columns = out.shape
+        if not count or not columns:
+            return
+        if rows.dtype not in (np.int32, np.int64):
+            rows = rows.astype(np.int64)
+        vector = _vector(source, out)
+        for lanes, first, tiles in _tiles(columns, vector):
+            kernel = self.kernel(build_of("gather", _bits(rows)), f"gather_rows_{lanes}_{vector}")
+            needed = -(-count // (16 * 4 * (32 // lanes)))
+            kernel(
+                (min(needed, self.processors * 4), tiles), (512,),
+                (
+                    source, _stride(source), rows, np.int64(count), out, _stride(out), np.int32(first),
+                    np.int32(columns),
+                ),
+            )  # fmt: skip
 
     def spmm_rows(
         self, indptr: cp.ndarray, indices: cp.ndarray, weights: cp.ndarray | None, b: cp.ndarray, c: cp.ndarray,
@@ -128,15 +139,17 @@ class CudaOperators:
         columns, rows = c.shape[1], len(indptr) - 1
         if not rows or not columns:
             return
-        tuning, schedule = self.schedule(indptr, columns, accumulate)
+        bf16 = b.dtype == np.uint16
+        # What matters is how wide a row is in memory.
+        tuning, schedule = self.schedule(indptr, -(-columns * b.itemsize // 4), accumulate)
         if not len(schedule.tasks):
             return
-        partial = cp.empty((schedule.slots, -(-columns // 4) * 4), np.float32)
-        build = build_of("rows", _bits(indices))
+        partial = cp.empty((schedule.slots, -(-columns // 8) * 8), np.float32)
+        build = build_of("rows", _bits(indices), bf16=bf16)
         build = Build(build.source, {**build.defines, **tuning.defines})
         vector = _vector(b, c)
         for lanes, first, tiles in _tiles(columns, vector, tuning.tile):
-            kernel = self._kernel(build, _name("spmm_rows", lanes, vector, weights))
+            kernel = self.kernel(build, _name("spmm_rows", lanes, vector, weights))
             kernel(
                 (len(schedule.blocks) - 1, tiles), (kernel.max_threads_per_block,),
                 (
@@ -145,15 +158,26 @@ class CudaOperators:
                     np.int32(first), np.int32(columns), np.int32(accumulate),
                 ),
             )  # fmt: skip
-        split = len(schedule.split_rows)
-        if split:
-            self._kernel(build, f"spmm_rows_combine_{vector}")(
-                (-(-split // 8), -(-columns // (32 * vector))), (256,),
-                (
-                    schedule.split_rows, schedule.split_first, np.int32(split), partial, _stride(partial),
-                    c, _stride(c), np.int32(columns), np.int32(accumulate),
-                ),
-            )  # fmt: skip
+        if len(schedule.split_rows):
+            combine, grid, block, arguments = self.combining(
+                schedule.split_rows, schedule.split_first, partial, c, accumulate
+            )
+            combine(grid, block, arguments)
+
+    def combining(
+        self, split_rows: cp.ndarray, split_first: cp.ndarray, partial: cp.ndarray, c: cp.ndarray, accumulate: bool
+    ) -> Launch:
+        """``c[split_rows[i]] (=|+=)`` the sum of rows ``split_first[i] .. split_first[i + 1]`` of ``partial``.
+
+        Of ``c`` the launch has the address alone; there must be a row to split.
+        """
+        split, columns, vector = len(split_rows), c.shape[1], _vector(c, partial)
+        kernel = self.kernel(build_of("rows", 32), f"spmm_rows_combine_{vector}")
+        arguments = (
+            split_rows, split_first, np.int32(split), partial, _stride(partial), np.uintp(c.data.ptr), _stride(c),
+            np.int32(columns), np.int32(accumulate),
+        )  # fmt: skip
+        return kernel, (-(-split // 8), -(-columns // (32 * vector))), (256,), arguments
 
     def accumulator(self, rows: int, columns: int) -> cp.ndarray:
         """float32 [rows, columns], uninitialized."""
@@ -169,7 +193,7 @@ class CudaOperators:
             return
         vector = _vector(b, acc)
         for lanes, first, tiles in _tiles(columns, vector):
-            kernel = self._kernel(
+            kernel = self.kernel(
                 build_of("partitions", _bits(indices)), _name("spmm_partitions", lanes, vector, weights)
             )
             kernel(
@@ -189,7 +213,7 @@ class CudaOperators:
             return
         vector = _vector(b, acc)
         for lanes, first, tiles in _tiles(columns, vector):
-            kernel = self._kernel(build_of("columns", _bits(rows)), _name("spmm_columns", lanes, vector, weights))
+            kernel = self.kernel(build_of("columns", _bits(rows)), _name("spmm_columns", lanes, vector, weights))
             kernel(
                 (-(-arcs // (8 * _SEGMENT)), tiles), (256,),
                 (
@@ -197,6 +221,10 @@ class CudaOperators:
                     np.int32(first), np.int32(columns),
                 ),
             )  # fmt: skip
+
+    def round_to_bf16(self, values: cp.ndarray, out: cp.ndarray) -> None:
+        """Round float32 ``values`` to bfloat16 ``out`` (uint16), same shape."""
+        _ROUND(values, out)
 
     def finish(self, acc: cp.ndarray, c: cp.ndarray) -> None:
         """Copy ``acc`` into ``c``; nothing to do where they are one."""
@@ -254,7 +282,7 @@ class CudaOperators:
                     f"MGG's kernel: ps = {ps}, wpb = {wpb}, D = {columns} take {shared} bytes of shared memory a block"
                     f" (equation 1), this GPU has {self._shared_memory}: lower wpb"
                 ).on_every_pe()
-            kernel = self._kernel(build, _name("mgg", lanes, vector, weights))
+            kernel = self.kernel(build, _name("mgg", lanes, vector, weights))
             if shared > 48 * 1024:
                 kernel.max_dynamic_shared_size_bytes = shared
             kernel(
@@ -267,6 +295,16 @@ class CudaOperators:
                 ),
                 shared_mem=shared,
             )  # fmt: skip
+
+    # --- technique halo
+
+    def halo_kernel(
+        self, schedule: HaloSchedule, sources: np.ndarray, halo_first: int, rows: int, peers: HaloPeers
+    ) -> Callable[[cp.ndarray, cp.ndarray], None]:
+        """A product whose halo is pulled on the way: see ``mgg.kernel.cuda_halo.HaloKernel`` for the arguments."""
+        from mgg.kernel.cuda_halo import HaloKernel
+
+        return HaloKernel(self, schedule, sources, halo_first, rows, peers)
 
     # --- what they share
 
@@ -289,30 +327,11 @@ class CudaOperators:
         if name not in made:
             cut = row_schedule(cp.asnumpy(indptr) if pointer is None else pointer, tuning.task, empty=not accumulate)
             # At least four rounds of blocks where there is work for so many.
-            made[name] = _upload(cut, min(tuning.tasks_per_block, max(12, len(cut.tasks) // (self._processors * 8))))
+            made[name] = _upload(cut, min(tuning.tasks_per_block, max(12, len(cut.tasks) // (self.processors * 8))))
         return tuning, made[name]
 
-    def _gather(
-        self, source: Any, peers: Any, owner_first: Any, owners: int, stride: int | np.int32, rows: cp.ndarray,
-        out: cp.ndarray, vector: int, blocks: int | None,
-    ) -> None:  # fmt: skip
-        count, columns = out.shape
-        if not count or not columns:
-            return
-        if rows.dtype not in (np.int32, np.int64):
-            rows = rows.astype(np.int64)
-        for lanes, first, tiles in _tiles(columns, vector):
-            kernel = self._kernel(build_of("gather", _bits(rows)), f"gather_rows_{lanes}_{vector}")
-            needed = -(-count // (16 * 4 * (32 // lanes)))
-            kernel(
-                (min(needed, blocks or self._processors * 4), tiles), (512,),
-                (
-                    source, peers, owner_first, np.int32(owners), np.int32(stride), rows, np.int64(count),
-                    out, _stride(out), np.int32(first), np.int32(columns),
-                ),
-            )  # fmt: skip
-
-    def _kernel(self, build: Build, name: str) -> Any:
+    def kernel(self, build: Build, name: str) -> Any:
+        """The kernel ``name`` of a cubin, compiled at its first use."""
         key = f"{build.source} {sorted(build.defines.items())}"
         if (key, name) not in self._kernels:
             if key not in self._modules:
@@ -350,32 +369,39 @@ def _name(kernel: str, lanes: int, vector: int, weights: cp.ndarray | None) -> s
 
 
 def _vector(*matrices: cp.ndarray) -> int:
-    """Floats that can be loaded at once from every row of the matrices: 4, 2 or 1."""
-    bytes_ = [number for matrix in matrices for number in (matrix.data.ptr, int(_stride(matrix)) * 4)]
-    return next(vector for vector in (4, 2, 1) if all(number % (4 * vector) == 0 for number in bytes_))
+    """Elements that can be loaded at once, 16 bytes at most, from every row of the matrices: 8, 4, 2 or 1."""
+    widest = max(16 // matrix.itemsize for matrix in matrices)
+    starts = [
+        (number, matrix.itemsize)
+        for matrix in matrices
+        for number in (matrix.data.ptr, int(_stride(matrix)) * matrix.itemsize)
+    ]
+    return next(
+        vector for vector in (8, 4, 2, 1)
+        if vector <= widest and all(number % (size * vector) == 0 for number, size in starts)
+    )  # fmt: skip
 
 
 def _stride(matrix: cp.ndarray) -> np.int32:
-    """Floats from row to row; of an empty matrix, its columns, because CuPy gives it strides of 0.
+    """Elements from row to row; of an empty matrix, its columns, because CuPy gives it strides of 0.
 
     Raises:
-        ValueError: not a float32 matrix whose rows are contiguous.
+        ValueError: not a float32 or bfloat16 (uint16) matrix whose rows are contiguous.
     """
-    if matrix.dtype == np.float32 and matrix.ndim == 2 and not matrix.size:
+    known, item = matrix.dtype in (np.float32, np.uint16) and matrix.ndim == 2, matrix.itemsize
+    if known and not matrix.size:
         return np.int32(matrix.shape[1])
-    if matrix.dtype != np.float32 or matrix.ndim != 2 or (matrix.shape[1] > 1 and matrix.strides[1] != 4):
-        raise ValueError(f"a row-major float32 matrix is needed, found {matrix.dtype} with strides {matrix.strides}")
-    return np.int32(matrix.strides[0] // 4)
+    if not known or (matrix.shape[1] > 1 and matrix.strides[1] != item):
+        raise ValueError(
+            f"a row-major float32 or bfloat16 matrix is needed, found {matrix.dtype} with strides {matrix.strides}"
+        )
+    return np.int32(matrix.strides[0] // item)
 
 
 def _bits(ids: cp.ndarray) -> int:
     if ids.dtype not in (np.int32, np.int64):
         raise ValueError(f"ids must be int32 or int64, found {ids.dtype}")
     return ids.dtype.itemsize * 8
-
-
-def _address(matrix: cp.ndarray) -> np.uintp:
-    return np.uintp(matrix.data.ptr)
 
 
 def _pointer(array: cp.ndarray | None) -> Any:

@@ -8,7 +8,9 @@ import numpy as np
 
 
 class Operators(Protocol):
-    """Arithmetic of one PE. Embeddings are float32 matrices, row-major; sums are rounded to float32 once."""
+    """Arithmetic of one PE. Embeddings are row-major matrices of float32 or, for ``gather_rows`` and ``spmm_rows``,
+    bfloat16, which is held as uint16; sums are rounded to float32 once.
+    """
 
     def gather_rows(self, source: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
         """Copy ``source[rows]`` into ``out`` [len(rows), columns]."""
@@ -35,6 +37,9 @@ class Operators(Protocol):
         self, colptr: np.ndarray, rows: np.ndarray, weights: np.ndarray | None, b: np.ndarray, acc: np.ndarray
     ) -> None:
         """Column-wise SpMM: ``acc[rows[k]] += weights[k] * b[j]`` over the arcs k of column j."""
+
+    def round_to_bf16(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Round float32 ``values`` to bfloat16 ``out``, same shape."""
 
     def finish(self, acc: np.ndarray, c: np.ndarray) -> None:
         """Round an accumulator into ``c``."""

@@ -80,10 +80,10 @@ def row_schedule(indptr: np.ndarray, task: int | None = None, *, empty: bool = T
     np.cumsum(pieces[cut], out=split_first[1:])
     target = row_of.astype(np.int32)
     target[pieces[row_of] > 1] = -1 - np.arange(int(split_first[-1]), dtype=np.int32)
-    return RowSchedule(begin, target, _tasks(begin, task), cut.astype(np.int32), split_first)
+    return RowSchedule(begin, target, tasks_of(begin, task), cut.astype(np.int32), split_first)
 
 
-def _tasks(begin: np.ndarray, task: int) -> np.ndarray:
+def tasks_of(begin: np.ndarray, task: int) -> np.ndarray:
     """int32 [tasks, 2]: runs of pieces that start in the same ``task`` units of work; a piece costs a 32nd or more."""
     cost = np.diff(begin) + -(-task // PIECES_PER_TASK)
     bin_of = (np.cumsum(cost) - cost) // task

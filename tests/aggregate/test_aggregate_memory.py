@@ -22,6 +22,12 @@ class CountingOperators(StrictOperators):
     def accumulator(self, rows, columns):
         return self._count(StrictArray(np.empty((rows, columns), np.float32)))
 
+    def halo_kernel(self, schedule, sources, *others):
+        for array in (schedule.indices, schedule.weights, sources):
+            if array is not None:
+                self._count(array)
+        return super().halo_kernel(schedule, sources, *others)
+
 
 class CountingWorld(StrictWorld):
     """Adds up the bytes of every device array that it hands out; input in host memory is none."""
@@ -134,7 +140,7 @@ class HeldWorld(StrictWorld):
         ("mgg", {"primitive": "warp"}, "needs --backend nvshmem", 0),
         ("broadcast", {"replication": 3}, "the square of 3 must divide", 0),
         ("broadcast", {"replication": 2}, "no teams", 1),
-        ("halo", {}, "no room", 1),
+        ("cola", {"workgroup": 2}, "no room", 1),
     ],
 )
 def test_a_refused_plan_leaves_no_symmetric_array(tmp_path, name, options, said, made):

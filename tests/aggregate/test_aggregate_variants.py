@@ -1,14 +1,17 @@
 """Sets of options: grids and their spelling, what is refused and left out, products without transfers."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.graphs import make_layout, random_csr
+from support.strict import StrictWorld
 
 from mgg import layout
-from mgg.aggregate import parse_options
+from mgg.aggregate import parse_options, prepare
 from mgg.aggregate.halo import Halo
 from mgg.aggregate.measure import Protocol, measure, sweep
+from mgg.aggregate.oracle import embeddings
 from mgg.aggregate.variants import expand, parse, spell
 from mgg.backend import simulated
 from mgg.errors import InputError, PeError
@@ -73,10 +76,10 @@ def narrow(monkeypatch, error):
     """Let halo refuse plans of more than 8 columns."""
     made = Halo.__init__
 
-    def refuse(self, world, part, direction, max_dim, options):
+    def refuse(self, world, part, direction, max_dim, options, dtype):
         if max_dim > 8:
             raise error
-        made(self, world, part, direction, max_dim, options)
+        made(self, world, part, direction, max_dim, options, dtype)
 
     monkeypatch.setattr(Halo, "__init__", refuse)
 
@@ -104,11 +107,11 @@ def test_other_failures_end_the_sweep(folder, monkeypatch, error):
         run(folder, [("mgg", {}), ("halo", {})], [16])
 
 
-def breakdown(folder, technique):
+def breakdown(folder, technique, world_of=lambda world: world):
     arguments = {"dims": [4], "options": {}, "direction": "forward", "warmup": 0, "iterations": 3, "check": True}
 
     def program(world):
-        return measure(world, layout.load(folder, world.rank), technique, breakdown=True, **arguments)
+        return measure(world_of(world), layout.load(folder, world.rank), technique, breakdown=True, **arguments)
 
     return simulated.run(2, program)[0][0]
 
@@ -129,3 +132,27 @@ def test_transfers_that_cannot_be_left_out_are_noticed(folder, monkeypatch):
 
     monkeypatch.setattr(Halo, "_aggregate", counting)
     assert breakdown(folder, "halo").compute is None
+
+
+def test_transfer_and_arithmetic_of_one_launch_are_timed_alone(folder):
+    """The halo's kernel, as it is called on GPUs: its parts alone move what a product moves, and nothing."""
+    record = breakdown(folder, "halo", StrictWorld)
+    assert record.transfer > 0 and record.compute > 0 and record.error <= record.tolerance
+    assert record.bytes_wire == record.v_fc, "the parts do not count"
+
+
+def test_a_part_alone_moves_or_computes(folder):
+    def program(world):
+        world = StrictWorld(world)
+        part = layout.load(folder, world.rank)
+        plan = prepare("halo", world, part, "forward", 4)
+        plan.write(4, world.upload(embeddings(part.node_ids, 4)))
+        whole = world.download(plan(4))
+        before, out = world.counters.embeddings(), world.xp.empty((part.rows, 4), np.float32)
+        plan.part("compute", 4, out)
+        computed, after = world.download(out), world.counters.embeddings()
+        plan.part("transfer", 4, out)
+        return whole.tolist(), computed.tolist(), after - before, world.counters.embeddings() - after
+
+    for whole, computed, none, some in simulated.run(2, program):
+        assert computed == whole and none == 0 and some > 0

@@ -6,6 +6,7 @@ from support.graphs import awkward_graphs, matrix, random_csr, relative_error
 
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
+from mgg.kernel.bf16 import from_bf16, to_bf16
 from mgg.kernel.schedule import remote_sources
 from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
 from mgg.layout.split import transposed
@@ -139,17 +140,17 @@ def test_gather_rows(operators, dim, dtype):
     assert np.array_equal(out.get(), source[rows])
 
 
-@pytest.mark.parametrize("dim", (1, 16, 41, 100, 602))
-@pytest.mark.parametrize("blocks", [None, 3])
-def test_gather_from_peers(operators, dim, blocks):
-    copies = [cp.asarray(embeddings(900, dim) + pe) for pe in range(4)]
-    owner_first = np.array([0, 500, 500, 1_700, 2_001])
-    rows = np.random.default_rng(0).integers(0, 900, 2_001).astype(np.int32)
-    out = cp.full((len(rows), dim), cp.nan, cp.float32)
-    peers = cp.asarray(np.array([copy.data.ptr for copy in copies], np.uint64))
-    operators.gather_peers(peers, cp.asarray(owner_first), dim, cp.asarray(rows), out, blocks)
-    owners = np.repeat(np.arange(4), np.diff(owner_first))
-    assert np.array_equal(out.get(), np.stack([copies[pe].get()[row] for pe, row in zip(owners, rows, strict=True)]))
+@pytest.mark.parametrize("dim", (1, 3, 8, 16, 41, 64, 100, 128, 602))
+@pytest.mark.parametrize("name", GRAPHS)
+def test_spmm_rows_of_bf16(operators, name, dim):
+    csr = GRAPHS[name]
+    b = embeddings(csr.columns, dim)
+    bits, out = cp.empty(b.shape, cp.uint16), cp.full((csr.rows, dim), cp.nan, cp.float32)
+    operators.round_to_bf16(cp.asarray(b), bits)
+    assert np.array_equal(bits.get(), to_bf16(b))
+    operators.spmm_rows(cp.asarray(csr.indptr), cp.asarray(csr.indices), optional(csr.weights), bits, out, False)
+    loose = TOLERANCE * max(1.0, int(np.diff(csr.indptr).max(initial=1)) / 1000)
+    assert relative_error(out.get(), matrix(csr), from_bf16(to_bf16(b))) <= loose
 
 
 def on_device(pieces: NeighborPartitions) -> NeighborPartitions:

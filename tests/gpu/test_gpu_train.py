@@ -1,6 +1,7 @@
 """Training on GPUs beside training on CPU ranks: every operation, gradients, curves, resumed runs, the command."""
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -56,26 +57,44 @@ def test_loss_and_gradients_are_those_of_cpu_ranks(pes, layouts, tmp_path):
         assert_close({name: result[name] for name in names}, {name: expected[name] for name in names}, 1e-4)
 
 
+CURVE = {"model": "gcn", "technique": "halo", "epochs": 20, "settings": {"dropout": 0.0}}
+GRAPHS, MODELS = ("planted", "directed"), ("gcn", "gin")
+
+
+@pytest.fixture(scope="session")
+def trained(layouts, tmp_path_factory):
+    """``trained(pes)``: by graph what ``CURVE`` gave, by model a whole run, a stopped one and its end; one job each."""
+
+    @cache
+    def train(pes):
+        out = tmp_path_factory.mktemp("trained")
+        calls = [{**CURVE, "folder": layouts(graph, pes)} for graph in GRAPHS]
+        for model in MODELS:
+            options = {"model": model, "technique": "halo", "settings": {"hidden": 16}, "epochs": 12}
+            whole = options | {"folder": layouts("planted", pes)}
+            stopped = {**whole, "out": out / model}
+            calls += [whole, {**stopped, "stop_at": 5}, {**stopped, "resume": True}]
+        found = on_ranks("train", pes, out / "out.npz", calls, "nvshmem")
+        runs = found[len(GRAPHS) :]
+        return dict(zip(GRAPHS, found, strict=False)) | {
+            model: runs[3 * i : 3 * i + 3] for i, model in enumerate(MODELS)
+        }
+
+    return train
+
+
 @pytest.mark.parametrize("pes", [1, 2, 4])
-def test_gcn_curves_without_dropout(pes, layouts, tmp_path):
-    options = {"model": "gcn", "technique": "halo", "epochs": 20, "settings": {"dropout": 0.0}}
-    calls = [{**options, "folder": layouts(graph, pes)} for graph in ("planted", "directed")]
-    for graph, found in zip(
-        ("planted", "directed"), on_ranks("train", pes, tmp_path / "out.npz", calls, "nvshmem"), strict=True
-    ):
-        expected = result_arrays(run("simulated", layouts(graph, 1), 1, **options)[0])
-        # Columns of the curve: epoch, loss, accuracies.
-        np.testing.assert_allclose(found["curve"][:, 1], expected["curve"][:, 1], rtol=1e-4)
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_gcn_curves_without_dropout(graph, pes, layouts, trained):
+    expected = result_arrays(run("simulated", layouts(graph, 1), 1, **CURVE)[0])
+    # Columns of the curve: epoch, loss, accuracies.
+    np.testing.assert_allclose(trained(pes)[graph]["curve"][:, 1], expected["curve"][:, 1], rtol=1e-4)
 
 
-@pytest.mark.parametrize("pes", [1, 2])
-@pytest.mark.parametrize("model", ["gcn", "gin"])
-def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(model, pes, layouts, tmp_path):
-    options = {"model": model, "technique": "halo", "settings": {"hidden": 16}, "epochs": 12}
-    options["folder"] = layouts("planted", pes)
-    stopped = {**options, "out": tmp_path / "run"}
-    calls = [options, {**stopped, "stop_at": 5}, {**stopped, "resume": True}]
-    whole, nothing, resumed = on_ranks("train", pes, tmp_path / "out.npz", calls, "nvshmem")
+@pytest.mark.parametrize("pes", [1, 2, 4])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(model, pes, trained):
+    whole, nothing, resumed = trained(pes)[model]
     assert not nothing
     assert all(np.array_equal(resumed[name], array) for name, array in whole.items())
 

@@ -57,9 +57,6 @@ def operators_alone(csr: Csr) -> None:
             operators.spmm_columns(pointer, targets, None, b, out)
             gathered = cp.zeros((len(some), dim), np.float32)
             operators.gather_rows(b, cp.asarray(some.astype(ids)), gathered)
-            peers = cp.asarray(np.array([b.data.ptr, out.data.ptr], np.uint64))
-            owner_first = cp.asarray(np.array([0, rows, 3 * rows]))
-            operators.gather_peers(peers, owner_first, dim, cp.asarray(some.astype(ids)), gathered)
     cp.cuda.Device().synchronize()
 
 

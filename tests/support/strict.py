@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from mgg.backend.api import HostClock, SymmetricArray
 from mgg.kernel import cpu
+from mgg.kernel.bf16 import from_bf16
 
 
 class StrictArray:
@@ -34,6 +36,7 @@ class StrictArray:
     dtype = property(lambda self: self._data.dtype)
     size = property(lambda self: self._data.size)
     nbytes = property(lambda self: self._data.nbytes)
+    itemsize = property(lambda self: self._data.itemsize)
     ndim = property(lambda self: self._data.ndim)
     strides = property(lambda self: self._data.strides)
     flags = property(lambda self: self._data.flags)
@@ -51,6 +54,9 @@ class StrictArray:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._data[_index(index)] = value if np.isscalar(value) else unwrap(value)
+
+    def view(self, dtype: Any) -> StrictArray:
+        return StrictArray(self._data.view(dtype))
 
     def reshape(self, *shape: Any) -> StrictArray:
         return StrictArray(self._data.reshape(*shape))
@@ -127,9 +133,73 @@ class StrictOperators:
         cpu.spmm_partitions(*parts[1], np.arange(len(sources)), unwrap(remote_weights), fetched, acc)
         cpu.finish(acc, unwrap(out))
 
+    def round_to_bf16(self, values: Any, out: Any) -> None:
+        cpu.round_to_bf16(unwrap(values), unwrap(out))
+
+    def halo_kernel(self, schedule: Any, sources: Any, halo_first: int, rows: int, peers: Any) -> Any:
+        return StrictHalo(schedule, sources, halo_first, rows, peers)
+
     def finish(self, acc: Any, c: Any) -> None:
         if acc is not c:
             cpu.finish(unwrap(acc), unwrap(c))
+
+
+class StrictHalo:
+    """The launch of technique halo, from the addresses that it gets: flags, the peers' rows, the order of the work."""
+
+    def __init__(self, schedule: Any, sources: np.ndarray, halo_first: int, rows: int, peers: Any):
+        self._schedule, self._sources, self._first, self._rows, self._peers = schedule, sources, halo_first, rows, peers
+        self._epoch = 0
+
+    def _flag(self, pe: int, number: int) -> Any:
+        return ctypes.c_int.from_address(int(unwrap(self._peers.flags)[pe]) + 4 * number)
+
+    def _meet(self, offset: int) -> None:
+        """Set this PE's flag on the others and wait for theirs."""
+        peers = self._peers
+        others = [pe for pe in range(peers.size) if pe != peers.rank] if peers.flags is not None else []
+        for pe in others:
+            self._flag(pe, offset + peers.rank).value = self._epoch
+        deadline = time.monotonic() + 60
+        while any(self._flag(peers.rank, offset + pe).value < self._epoch for pe in others):
+            assert time.monotonic() < deadline
+            time.sleep(1e-4)
+
+    def __call__(self, b: Any, out: Any, *, accumulate: bool = False, part: str = "all") -> None:
+        b, out, dim = unwrap(b), unwrap(out), out.shape[1]
+        assert b.shape == (self._first + len(self._sources), dim) and out.shape[0] == self._rows
+        if part != "compute":
+            self._pull(b, dim)
+        if part != "transfer":
+            self._sum(from_bf16(b) if b.dtype == np.uint16 else b, out, accumulate)
+
+    def _pull(self, b: np.ndarray, dim: int) -> None:
+        self._epoch += 1
+        self._meet(0)
+        for place, source in enumerate(self._sources.tolist()):
+            address = int(unwrap(self._peers.rows)[source >> 48]) + (source & (1 << 48) - 1) * b.itemsize * dim
+            kind = ctypes.c_float if b.dtype == np.float32 else ctypes.c_uint16
+            b[self._first + place] = (kind * dim).from_address(address)
+        self._meet(self._peers.size)
+
+    def _sum(self, b: np.ndarray, out: np.ndarray, accumulate: bool) -> None:
+        schedule, before = self._schedule, out.copy() if accumulate else 0
+        target, dim = schedule.target, out.shape[1]
+        # Parts of cut rows are summed in float64, as the CPU's operators sum.
+        sums = np.zeros((len(target), dim))
+        numbers = np.arange(len(target))
+        cpu.spmm_partitions(
+            numbers, schedule.begin[:-1], schedule.begin[1:], schedule.indices, schedule.weights, b, sums
+        )
+        out[...] = 0
+        out[target[target >= 0]] = sums[target >= 0]
+        parts = np.empty((schedule.slots, dim))
+        parts[-1 - target[target < 0]] = sums[target < 0]
+        for row, first, last in zip(
+            schedule.split_rows, schedule.split_first[:-1], schedule.split_first[1:], strict=True
+        ):
+            out[row] = parts[first:last].sum(axis=0)
+        out += before
 
 
 def empty(shape: Any, dtype: Any = np.float64) -> StrictArray:
@@ -165,7 +235,7 @@ class StrictWorld:
         self._world = world
         self.name, self.rank, self.size, self.counters = world.name, world.rank, world.size, world.counters
         self.barrier, self.gather, self.close = world.barrier, world.gather, world.close
-        self.signal, self.wait_signal = world.signal, world.wait_signal
+        self.signal, self.wait_signal, self.met = world.signal, world.wait_signal, world.met
         self.aside, self.exchange = world.aside, world.exchange
 
     def upload(self, array: np.ndarray) -> StrictArray:

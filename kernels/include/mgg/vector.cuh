@@ -16,18 +16,98 @@ __device__ __forceinline__ Pack<VEC> zero() {
     return pack;
 }
 
-// A read-only load through L1; p is aligned to 4 * VEC bytes.
+// What rows of B hold: floats, or bfloat16 as its 16 bits; sums are floats.
+#ifdef MGG_BF16
+using Element = unsigned short;
+#else
+using Element = float;
+#endif
+
+// `words` 32-bit words from p, which is aligned to their size. MGG_COHERENT: the memory may have been written in this
+// launch, before a flag that this thread or its block has acquired; otherwise it is read-only.
+template <int WORDS>
+__device__ __forceinline__ void load_words(unsigned (&w)[WORDS], const void *p) {
+#ifdef MGG_COHERENT
+    if constexpr (WORDS == 4)
+        asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                     : "l"(p));
+    else if constexpr (WORDS == 2)
+        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(p));
+    else
+        asm volatile("ld.global.u32 %0, [%1];" : "=r"(w[0]) : "l"(p));
+#else
+    if constexpr (WORDS == 4) {
+        const uint4 x = __ldg(static_cast<const uint4 *>(p));
+        w[0] = x.x, w[1] = x.y, w[2] = x.z, w[3] = x.w;
+    } else if constexpr (WORDS == 2) {
+        const uint2 x = __ldg(static_cast<const uint2 *>(p));
+        w[0] = x.x, w[1] = x.y;
+    } else {
+        w[0] = __ldg(static_cast<const unsigned *>(p));
+    }
+#endif
+}
+
+// VEC elements as they are in memory.
 template <int VEC>
-__device__ __forceinline__ Pack<VEC> load(const float *p) {
+struct Raw {
+    static constexpr int WORDS = VEC * sizeof(Element) < 4 ? 1 : VEC * sizeof(Element) / 4;
+    unsigned w[WORDS];
+};
+
+// VEC elements through L1; p is aligned to their size.
+template <int VEC>
+__device__ __forceinline__ Raw<VEC> load_raw(const Element *p) {
+    Raw<VEC> raw;
+    if constexpr (VEC * sizeof(Element) == 2) {
+        unsigned short x;
+#ifdef MGG_COHERENT
+        asm volatile("ld.global.u16 %0, [%1];" : "=h"(x) : "l"(p));
+#else
+        x = __ldg(reinterpret_cast<const unsigned short *>(p));
+#endif
+        raw.w[0] = x;
+    } else {
+        load_words(raw.w, p);
+    }
+    return raw;
+}
+
+template <int VEC>
+__device__ __forceinline__ Pack<VEC> unpack(const Raw<VEC> &raw) {
     Pack<VEC> pack;
-    if constexpr (VEC == 4) {
-        const float4 x = __ldg(reinterpret_cast<const float4 *>(p));
-        pack.v[0] = x.x, pack.v[1] = x.y, pack.v[2] = x.z, pack.v[3] = x.w;
+#ifdef MGG_BF16
+#pragma unroll
+    for (int i = 0; i < VEC; ++i)
+        pack.v[i] = __uint_as_float(i % 2 ? raw.w[i / 2] & 0xffff0000u : raw.w[i / 2] << 16);
+#else
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) pack.v[i] = __uint_as_float(raw.w[i]);
+#endif
+    return pack;
+}
+
+template <int VEC>
+__device__ __forceinline__ Pack<VEC> load(const Element *p) {
+    return unpack<VEC>(load_raw<VEC>(p));
+}
+
+// VEC floats that other launches, or other warps before a fence, have written: not through L1.
+template <int VEC>
+__device__ __forceinline__ Pack<VEC> load_sum(const float *p) {
+    Pack<VEC> pack;
+    if constexpr (VEC % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < VEC; i += 4) {
+            const float4 x = __ldcg(reinterpret_cast<const float4 *>(p + i));
+            pack.v[i] = x.x, pack.v[i + 1] = x.y, pack.v[i + 2] = x.z, pack.v[i + 3] = x.w;
+        }
     } else if constexpr (VEC == 2) {
-        const float2 x = __ldg(reinterpret_cast<const float2 *>(p));
+        const float2 x = __ldcg(reinterpret_cast<const float2 *>(p));
         pack.v[0] = x.x, pack.v[1] = x.y;
     } else {
-        pack.v[0] = __ldg(p);
+        pack.v[0] = __ldcg(p);
     }
     return pack;
 }
@@ -37,8 +117,8 @@ __device__ __forceinline__ Pack<VEC> load(const float *p) {
 __device__ const float4 zeros = {0.0f, 0.0f, 0.0f, 0.0f};
 
 template <int VEC>
-__device__ __forceinline__ Pack<VEC> load_if(bool wanted, const float *p) {
-    return load<VEC>(wanted ? p : reinterpret_cast<const float *>(&zeros));
+__device__ __forceinline__ Raw<VEC> load_if(bool wanted, const Element *p) {
+    return load_raw<VEC>(wanted ? p : reinterpret_cast<const Element *>(&zeros));
 }
 
 template <int VEC>
@@ -96,14 +176,9 @@ __device__ __forceinline__ void copy_async(float *shared, const float *global) {
 // Wait until every copy_async of this thread has arrived.
 __device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// Address of column `column` of row `row` of a row-major matrix; strides are counted in floats.
-template <typename Index>
-__device__ __forceinline__ const float *at(const float *matrix, Index row, int stride, int column) {
-    return matrix + static_cast<long long>(row) * stride + column;
-}
-
-template <typename Index>
-__device__ __forceinline__ float *at(float *matrix, Index row, int stride, int column) {
+// Address of column `column` of row `row` of a row-major matrix; strides are counted in elements.
+template <typename T, typename Row>
+__device__ __forceinline__ T *at(T *matrix, Row row, int stride, int column) {
     return matrix + static_cast<long long>(row) * stride + column;
 }
 

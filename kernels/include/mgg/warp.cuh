@@ -81,32 +81,41 @@ struct Window {
 // lane; their sum is a tree, so that the rounding error of a piece of 512 arcs stays near that of 64 additions.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void add_window(
-    Pack<VEC> &sum, const Window<LANES, WEIGHTED> &window, int n, const float *b, int stride, const Tile<LANES, VEC> &tile
+    Pack<VEC> &sum, const Window<LANES, WEIGHTED> &window, int n, const Element *b, int stride, const Tile<LANES, VEC> &tile
 ) {
     constexpr int GROUPS = 32 / LANES, SIZE = Window<LANES, WEIGHTED>::SIZE;
     constexpr int UNROLL = SIZE / GROUPS < MGG_UNROLL ? SIZE / GROUPS : MGG_UNROLL;
 #pragma unroll
     for (int base = 0; base < SIZE; base += GROUPS * UNROLL) {
         if (base >= n) break;  // the same for all lanes
-        Pack<VEC> x[UNROLL];
+        Raw<VEC> raw[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             const int first = base + u * GROUPS;
             const Index row = __shfl_sync(kAll, window.index[first / 32], first % 32 + tile.group);
-            x[u] = load_if<VEC>(first + tile.group < n && tile.active(), at(b, row, stride, tile.column));
+            raw[u] = load_if<VEC>(first + tile.group < n && tile.active(), at(b, row, stride, tile.column));
         }
-        if constexpr (WEIGHTED) {
-#pragma unroll
-            for (int u = 0; u < UNROLL; ++u) {
+        auto weighted = [&](int u) {
+            Pack<VEC> x = unpack<VEC>(raw[u]);
+            if constexpr (WEIGHTED) {
                 const int first = base + u * GROUPS;
-                scale(x[u], __shfl_sync(kAll, window.weight[first / 32], first % 32 + tile.group));
+                scale(x, __shfl_sync(kAll, window.weight[first / 32], first % 32 + tile.group));
             }
+            return x;
+        };
+        if constexpr (sizeof(Element) == 2) {  // their numbers take twice the registers once they are floats
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) add(sum, weighted(u));
+        } else {
+            Pack<VEC> x[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) x[u] = weighted(u);
+#pragma unroll
+            for (int step = 1; step < UNROLL; step *= 2)
+#pragma unroll
+                for (int u = 0; u + step < UNROLL; u += 2 * step) add(x[u], x[u + step]);
+            add(sum, x[0]);
         }
-#pragma unroll
-        for (int step = 1; step < UNROLL; step *= 2)
-#pragma unroll
-            for (int u = 0; u + step < UNROLL; u += 2 * step) add(x[u], x[u + step]);
-        add(sum, x[0]);
     }
 }
 
@@ -122,7 +131,7 @@ __device__ __forceinline__ void reduce_groups(Pack<VEC> &sum) {
 // sum += the rows of B of the arcs first .. last; the groups still have to be added up.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void add_arcs(
-    Pack<VEC> &sum, const Index *indices, const float *weights, long long first, long long last, const float *b, int stride,
+    Pack<VEC> &sum, const Index *indices, const float *weights, long long first, long long last, const Element *b, int stride,
     const Tile<LANES, VEC> &tile
 ) {
     using Arcs = Window<LANES, WEIGHTED>;
@@ -140,4 +149,8 @@ __device__ __forceinline__ void add_arcs(
 
 // Instances: F(lanes, vec) for every number of lanes a row and every vector width; F adds `weighted` itself.
 #define MGG_LANES(F, vec) F(1, vec) F(2, vec) F(4, vec) F(8, vec) F(16, vec) F(32, vec)
+#ifdef MGG_BF16
+#define MGG_SHAPES(F) MGG_LANES(F, 1) MGG_LANES(F, 2) MGG_LANES(F, 4) MGG_LANES(F, 8)
+#else
 #define MGG_SHAPES(F) MGG_LANES(F, 1) MGG_LANES(F, 2) MGG_LANES(F, 4)
+#endif

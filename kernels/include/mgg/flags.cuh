@@ -1,0 +1,68 @@
+// Flags and counters between the blocks of a launch and between the launches of several GPUs.
+#pragma once
+
+namespace mgg {
+
+// What this thread has seen written so far is visible to whoever sees the flag, on any GPU.
+__device__ __forceinline__ void set_flag(int *flag, int value) {
+    asm volatile("st.release.sys.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
+// Wait until a flag that another GPU sets has reached `value`; numbers may wrap around.
+__device__ __forceinline__ void wait_flag(const int *flag, int value) {
+    int found;
+    do {
+        asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(found) : "l"(flag) : "memory");
+    } while (found - value < 0);
+}
+
+// The first `count` counters of this GPU have reached `value`; for a whole warp. One fence for all of them: each drops
+// what L1 holds.
+__device__ __forceinline__ void wait_counts(const int *counters, int count, int value) {
+    for (int i = threadIdx.x & 31; i < count; i += 32) {
+        int found;
+        while (true) {
+            asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(counters + i) : "memory");
+            if (found - value >= 0) break;
+            __nanosleep(100);
+        }
+    }
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+// Add to a counter of this GPU, after the writes that this thread has seen; the value before.
+__device__ __forceinline__ int add_release(int *counter, int count) {
+    int before;
+    asm volatile("atom.add.release.gpu.global.s32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count) : "memory");
+    return before;
+}
+
+// BYTES from a peer's memory, not through L1.
+template <int BYTES, int WORDS>
+__device__ __forceinline__ void load_peer(unsigned (&w)[WORDS], const void *p) {
+    if constexpr (BYTES == 16)
+        asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                     : "l"(p));
+    else if constexpr (BYTES == 8)
+        asm volatile("ld.relaxed.sys.global.v2.u32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(p));
+    else if constexpr (BYTES == 4)
+        asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(w[0]) : "l"(p));
+    else
+        asm volatile("{.reg .u16 x; ld.relaxed.sys.global.u16 x, [%1]; cvt.u32.u16 %0, x;}" : "=r"(w[0]) : "l"(p));
+}
+
+template <int BYTES, int WORDS>
+__device__ __forceinline__ void store_words(void *p, const unsigned (&w)[WORDS]) {
+    if constexpr (BYTES == 16)
+        *static_cast<uint4 *>(p) = make_uint4(w[0], w[1], w[2], w[3]);
+    else if constexpr (BYTES == 8)
+        *static_cast<uint2 *>(p) = make_uint2(w[0], w[1]);
+    else if constexpr (BYTES == 4)
+        *static_cast<unsigned *>(p) = w[0];
+    else
+        *static_cast<unsigned short *>(p) = static_cast<unsigned short>(w[0]);
+}
+
+}  // namespace mgg

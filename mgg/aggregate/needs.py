@@ -1,0 +1,112 @@
+"""What a technique takes of a GPU's memory, array by array: each adds up its own (``Plan.need``) from what is here.
+
+Predictions are meant to be within a fifth of the peak: kernels, contexts and the rounding of allocators are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mgg.aggregate.options import TechniqueOptions
+from mgg.kernel.bf16 import ELEMENTS
+from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
+from mgg.layout import PeLayout, Product
+
+FLOAT, POINTER = 4, 8
+#: Bytes of a neighbor partition: its row, its first arc and the one past its last.
+PARTITION = 24
+#: Bytes of a piece and of a task of a row-wise product (mgg/kernel/schedule.py).
+PIECE, TASK = 12, 8
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes of GPU memory on one PE.
+
+    Attributes:
+        layout: the product's arrays as the layout has them, where the technique works on these.
+        columns: matrices: input, result, buffers.
+        arcs: what the technique makes of the arcs.
+        schedules: the cuts of row-wise products, with their partial sums.
+    """
+
+    layout: int
+    columns: int
+    arcs: int = 0
+    schedules: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.layout + self.columns + self.arcs + self.schedules
+
+
+class Case:
+    """One PE's part of a product at a width, and what arrays of it take.
+
+    Args:
+        layout: what the PE holds.
+        direction: ``forward`` or ``transpose``.
+        dim: most embedding columns.
+        options: of the technique.
+        dtype: type of the embeddings.
+    """
+
+    def __init__(self, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str = "fp32"):
+        self.layout, self.dim, self.options = layout, dim, options
+        self._element = np.dtype(ELEMENTS[dtype]).itemsize
+        self.product: Product = layout.product(direction)
+        self.counts = layout.manifest.direction(direction)
+        self.rows, self.size, self.rank = layout.rows, layout.size, layout.rank
+        self.heights = np.diff(layout.bounds)
+        weights = self.product.local.weights
+        self.arc = self.product.local.indices.dtype.itemsize + (0 if weights is None else FLOAT)
+
+    def matrix(self, rows: int) -> int:
+        """A float32 matrix of ``rows``."""
+        return FLOAT * int(rows) * self.dim
+
+    def embeddings(self, rows: int) -> int:
+        """A matrix of ``rows`` embeddings."""
+        return self._element * int(rows) * self.dim
+
+    def pointers(self, rows: int) -> int:
+        """The row pointers of a CSR."""
+        return POINTER * (int(rows) + 1)
+
+    def base(self) -> Need:
+        """What every plan holds: the layout's arrays, the input and one result."""
+        product = self.product
+        ids = product.local.indices.dtype.itemsize
+        lists = ids * (product.halo + len(product.send_rows)) + POINTER * (3 * self.size + 2)
+        arcs = product.local.arcs + product.remote.arcs
+        layout = 2 * self.pointers(self.rows) + self.arc * arcs + lists
+        return Need(layout, self.embeddings(self.heights.max()) + self.matrix(self.rows))
+
+    def remote_by_owner(self) -> np.ndarray:
+        """Remote arcs by the PE that owns their column, int64 [P]."""
+        product = self.product
+        ends = np.concatenate(([0], np.cumsum(np.bincount(product.remote.indices, minlength=product.halo))))
+        return np.diff(ends[product.halo_ptr])
+
+    def cut(self, lengths: np.ndarray) -> int:
+        """The cut of a row-wise product whose rows have ``lengths`` arcs, and its partial sums."""
+        pieces = np.maximum(-(-lengths // LARGEST_TASK), 1)
+        tasks = int(lengths.sum()) / LARGEST_TASK + int(pieces.sum()) / PIECES_PER_TASK
+        slots = int(pieces[pieces > 1].sum())
+        return PIECE * int(pieces.sum()) + int(TASK * tasks) + self.matrix(slots)
+
+    def local_cut(self) -> int:
+        """The cut of the local arcs."""
+        return self.cut(np.diff(self.product.local.indptr))
+
+    def owner_cuts(self) -> int:
+        """The cuts of the remote arcs of each owner; rows without arcs have no piece there."""
+        arcs = self.remote_by_owner()
+        return int(sum(PIECE * min(self.rows, count) + TASK * count // PIECES_PER_TASK for count in arcs))
+
+    def owner_parts(self) -> int:
+        """The remote CSR cut by owner, every part with all rows."""
+        return self.size * self.pointers(self.rows) + self.arc * self.product.remote.arcs

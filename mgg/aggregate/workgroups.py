@@ -1,0 +1,84 @@
+"""Which rows a workgroup needs from the others, once for all of its PEs: communication fusion (CoLa 4.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgg.backend import World
+from mgg.layout import Product
+
+
+class Workgroups:
+    """P = W G PEs in workgroups of G consecutive ones, seen from one PE (collective).
+
+    In phase j > 0 the rows of workgroup ``(group + j) mod W`` are used. Of these each PE receives those of the PE with
+    its own local rank, its counterpart, as many as any PE of its workgroup needs.
+
+    Args:
+        world: the PEs.
+        product: this PE's rows, in host memory.
+        members: G, which divides P.
+
+    Attributes:
+        count: W.
+        wanted: counterpart -> offsets in its rows of the rows that this workgroup needs, int [k], ascending.
+        asked: PE that has this one for a counterpart -> offsets in this PE's rows that its workgroup needs.
+        places: PE of another workgroup -> where this PE finds the halo rows that it owns, int64, in the order of the
+            halo: places in what the mate with its local rank received.
+    """
+
+    def __init__(self, world: World, product: Product, members: int) -> None:
+        self._rank, self._members = world.rank, members
+        self.count = world.size // members
+        self.wanted: dict[int, np.ndarray] = {}
+        self.asked: dict[int, np.ndarray] = {}
+        self.places: dict[int, np.ndarray] = {}
+        counterparts = [self.counterpart(phase) for phase in range(1, self.count)]
+        needs = world.exchange(
+            [
+                {owner: product.halo_of(owner) for owner in self._others(world.size) if self._meets(owner, pe)}
+                if pe in self.mates
+                else None
+                for pe in range(world.size)
+            ]
+        )
+        for owner in counterparts:
+            self.wanted[owner] = np.unique(np.concatenate([needs[mate][owner] for mate in self.mates]))
+        answers: list[Any] = [self.wanted.get(pe) for pe in range(world.size)]
+        for mate in self.mates:
+            answers[mate] = {owner: np.searchsorted(rows, needs[mate][owner]) for owner, rows in self.wanted.items()}
+        received = world.exchange(answers)
+        self.asked = {pe: received[pe] for pe in counterparts}
+        for mate in self.mates:
+            self.places |= received[mate]
+
+    @property
+    def mates(self) -> range:
+        """The PEs of this workgroup, this one among them."""
+        first = self._rank - self._rank % self._members
+        return range(first, first + self._members)
+
+    def _others(self, size: int) -> list[int]:
+        return [pe for pe in range(size) if pe not in self.mates]
+
+    def _meets(self, pe: int, mate: int) -> bool:
+        return pe % self._members == mate % self._members
+
+    def counterpart(self, phase: int) -> int:
+        """The PE whose rows this one receives for ``phase``."""
+        return (self._rank + phase * self._members) % (self.count * self._members)
+
+    def target(self, phase: int) -> int:
+        """The PE that receives this one's rows for ``phase`` (algorithm 3, line 10)."""
+        return (self._rank - phase * self._members) % (self.count * self._members)
+
+    def mate_of(self, pe: int) -> int:
+        """The PE of this workgroup with the local rank of ``pe``."""
+        return self.mates[pe % self._members]
+
+    def members_in(self, phase: int) -> range:
+        """The PEs of the workgroup whose rows are used in ``phase``."""
+        first = self.counterpart(phase) - self._rank % self._members
+        return range(first, first + self._members)

@@ -1,0 +1,124 @@
+"""Launches kernels/aggregate/halo.cu: one PE's whole product, its halo pulled meanwhile."""
+
+from __future__ import annotations
+
+import cupy as cp
+import numpy as np
+
+from mgg.kernel.compile import build_of
+from mgg.kernel.cuda import CudaOperators, Launch, _bits, _name, _pointer, _stride, _vector, row_tuning
+from mgg.kernel.halo import HaloPeers, HaloSchedule
+
+#: Blocks that pull: enough to fill NVLink, few enough to leave the others to the arithmetic.
+PULL_BLOCKS = 32
+#: Parts into which the halo is cut; work waits for one.
+CHUNKS = 32
+#: Products whose launches are kept ready: Python would take longer to work them out than a small product takes.
+KEPT = 64
+PARTS = ("all", "transfer", "compute")
+
+
+class HaloKernel:
+    """One product, ready to be launched.
+
+    Args:
+        operators: of this PE's GPU.
+        schedule: the order of the work.
+        sources: uint64 [halo], PE << 48 | row there of each halo row, in the schedule's order.
+        halo_first: row of the matrix where the halo begins.
+        rows: rows of C.
+        peers: the other PEs.
+    """
+
+    def __init__(
+        self, operators: CudaOperators, schedule: HaloSchedule, sources: np.ndarray, halo_first: int, rows: int,
+        peers: HaloPeers,
+    ) -> None:  # fmt: skip
+        self._operators, self._schedule, self._peers = operators, schedule, peers
+        self._halo_first, self._rows = halo_first, rows
+        self._sources = cp.asarray(sources)
+        self._indices = cp.asarray(schedule.indices)
+        self._weights = None if schedule.weights is None else cp.asarray(schedule.weights)
+        self._begin, self._target = cp.asarray(schedule.begin), cp.asarray(schedule.target)
+        self._tasks = cp.asarray(schedule.tasks)
+        self._split_rows, self._split_first = cp.asarray(schedule.split_rows), cp.asarray(schedule.split_first)
+        self._chunk = max(1, -(-len(sources) // CHUNKS))
+        self._chunks = -(-len(sources) // self._chunk)
+        self._pulled = cp.zeros(self._chunks + 1, np.int32)
+        self._launches = cp.zeros(2, np.uint32)
+        self._dealt: dict[int, tuple[cp.ndarray, int, cp.ndarray]] = {}
+        # Flags have to be waited for and set even where nothing is pulled.
+        self._pull_blocks = PULL_BLOCKS if len(sources) else int(peers.flags is not None)
+        self._partial: cp.ndarray | None = None
+        self._prepared: dict[tuple[int, ...], list[Launch]] = {}
+
+    def __call__(self, b: cp.ndarray, out: cp.ndarray, *, accumulate: bool = False, part: str = "all") -> None:
+        """``out`` = the product of ``b``, whose halo rows are filled on the way.
+
+        Args:
+            b: float32 or bfloat16 (uint16) [halo_first + halo, D], D at least 1; the same memory every time.
+            out: float32 [rows, D].
+            accumulate: add to ``out`` instead.
+            part: ``transfer``: fill the halo alone; ``compute``: work alone, with the halo as it is. For timing.
+        """
+        key = (b.data.ptr, b.shape[1], b.itemsize, out.data.ptr, out.strides[0], accumulate, PARTS.index(part))
+        launches = self._prepared.get(key)
+        if launches is None:
+            if len(self._prepared) >= KEPT:
+                self._prepared.clear()
+            launches = self._prepared[key] = self._prepare(b, out, accumulate, part)
+        for kernel, grid, block, arguments in launches:
+            kernel(grid, block, arguments)
+
+    def _prepare(self, b: cp.ndarray, out: cp.ndarray, accumulate: bool, part: str) -> list[Launch]:
+        """The launches of a product; of ``b`` and ``out`` they hold addresses, where others may come to lie."""
+        columns = out.shape[1]
+        tuning = row_tuning(-(-columns * b.itemsize // 4), len(self._indices) / max(self._rows, 1))
+        vector = _vector(b, out)
+        vectors = -(-columns // vector)
+        lanes = min(tuning.tile, 1 << (vectors - 1).bit_length())
+        tiles = -(-vectors // lanes)  # in one launch: the halo is pulled once
+        blocks, early, needs = self._deal(tuning.tasks_per_block)
+        late = len(blocks) - 1 - early
+        partial, peers = self._partial_sums(columns), self._peers
+        pull_blocks, size = self._pull_blocks, 0 if peers.flags is None else peers.size
+        if part == "transfer":
+            early = late = 0
+        elif part == "compute":
+            pull_blocks = size = 0
+        kernel = self._operators.kernel(
+            build_of("halo", _bits(self._indices), bf16=b.dtype == np.uint16),
+            _name("spmm_halo", lanes, vector, self._weights),
+        )
+        arguments = (
+            self._tasks, self._begin, self._target, self._indices, _pointer(self._weights),
+            blocks, needs, np.int32(early), np.int32(late),
+            self._sources, np.int32(len(self._sources)), np.int32(self._chunk), np.int32(self._chunks),
+            np.int32(pull_blocks), self._pulled, peers.rows, _pointer(peers.flags), np.int32(peers.rank),
+            np.int32(size), self._launches, np.uintp(b.data.ptr), _stride(b), np.int64(self._halo_first),
+            np.uintp(out.data.ptr), _stride(out), partial, _stride(partial), np.int32(columns), np.int32(tiles),
+            np.int32(accumulate),
+        )  # fmt: skip
+        found: list[Launch] = []
+        if grid := pull_blocks + (early + late) * tiles:
+            found.append((kernel, (grid,), (kernel.max_threads_per_block,), arguments))
+        if part != "transfer" and len(self._split_rows):
+            found.append(self._operators.combining(self._split_rows, self._split_first, partial, out, accumulate))
+        return found
+
+    def _partial_sums(self, columns: int) -> cp.ndarray:
+        """float32 [slots, D] with rows of whole vectors, in the same memory for all widths."""
+        width = -(-columns // 8) * 8
+        elements = self._schedule.slots * width
+        if self._partial is None or self._partial.size < elements:
+            self._prepared.clear()
+            self._partial = cp.empty(elements, np.float32)
+        return self._partial[:elements].reshape(self._schedule.slots, width)
+
+    def _deal(self, most: int) -> tuple[cp.ndarray, int, cp.ndarray]:
+        if most not in self._dealt:
+            tasks = len(self._schedule.tasks)
+            starts, early, reach = self._schedule.blocks(min(most, max(12, tasks // (self._operators.processors * 8))))
+            needs = -(-reach // self._chunk) - 1
+            self._dealt[most] = cp.asarray(starts), early, cp.asarray(needs.astype(np.int32))
+        return self._dealt[most]
