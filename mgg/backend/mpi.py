@@ -6,6 +6,7 @@ Every wait polls, with a time limit: a stalled PE ends the job, and more ranks t
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ _COUNTS = 2**24  # whole numbers that a float32 tells apart
 LONGEST_WAIT = 86400.0
 _PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
 _NAP = 20e-6  # seconds of sleep between looks
+_FORWARD = 1.0  # seconds that a launcher gets to read a rank's last line before it is told to end the job
 
 
 @dataclass
@@ -364,6 +366,10 @@ def check_size(ranks: int, pes: int) -> None:
 
 def abort(exit_code: int) -> None:
     """End every rank of the job with ``exit_code``: a rank that failed alone must not leave the others waiting."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A launcher that is told to end the job drops what it has not read yet: the line that says why.
+    time.sleep(_FORWARD)
     MPI.COMM_WORLD.Abort(exit_code)
 
 

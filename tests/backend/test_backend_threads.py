@@ -1,7 +1,6 @@
 """PEs with GPUs as threads of one process, and memory that GPUs share, on a host without any: stand-ins for CuPy."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout, random_csr
 from support.products import simulated_bytes, worst, wrong_bytes
-from support.ranks import mpiexec
+from support.ranks import changed_environment, mpiexec
 
 from mgg import layout
 from mgg.aggregate import memory, parse_options, technique
@@ -21,11 +20,11 @@ FAKE = str(SUPPORT / "fake_gpu" / "run.py")
 GRAPHS = awkward_graphs()
 
 
-def fake(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+def fake(*arguments: str, **changes: str) -> subprocess.CompletedProcess:
     """One process with the stand-ins."""
     return subprocess.run(
         [sys.executable, FAKE, *arguments],
-        env=os.environ | {"PYTHONPATH": str(SUPPORT.parent)} | environment,
+        env=changed_environment(changes),
         capture_output=True,
         text=True,
         timeout=120,

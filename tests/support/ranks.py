@@ -23,7 +23,7 @@ def mpiexec(
     """
     return subprocess.run(
         _command(ranks, arguments, under),
-        env=_environment(environment),
+        env=changed_environment(environment),
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -61,7 +61,7 @@ def watched(ranks: int, arguments: list[str], *, timeout: float = 90, **environm
     said: list[tuple[str, float]] = []
     job = subprocess.Popen(
         _command(ranks, arguments),
-        env=_environment(environment),
+        env=changed_environment(environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -93,6 +93,7 @@ def _command(ranks: int, arguments: list[str], under: Sequence[str] = ()) -> lis
     return [launcher, "-n", str(ranks), *under, sys.executable, *arguments]
 
 
-def _environment(changes: dict[str, str]) -> dict[str, str]:
+def changed_environment(changes: dict[str, str]) -> dict[str, str]:
+    """This process's environment for another that imports from ``tests``, with ``changes``."""
     paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)} | changes

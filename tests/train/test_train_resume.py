@@ -8,12 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support import train_program
+from support.ranks import changed_environment
 from support.train_program import Stop, result_arrays, run
 
 from mgg import layout
@@ -178,11 +178,10 @@ def test_a_killed_run_resumes(layouts, tmp_path):
         "checkpoint_every": ALWAYS,
         "out": str(out),
     }
-    environment = os.environ | {"PYTHONPATH": str(Path(train_program.__file__).parents[1])}
     kills = 0
     for _ in range(20):
         command = [sys.executable, "-c", script, json.dumps(arguments)]
-        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+        with subprocess.Popen(command, env=changed_environment({}), stderr=subprocess.PIPE) as process:
             started = progressed = checkpoint_files(out)
             # Let it write some checkpoints, then kill it while it writes others.
             while process.poll() is None and (kills >= 3 or len({*progressed} - {*started}) < 2):
