@@ -59,7 +59,7 @@ class GraphConfig(Section):
     datasets: dict[Name, DatasetConfig] = Field(
         default_factory=lambda: {"digits": DatasetConfig()},
         min_length=1,
-        description="data sets of this run: names of config/datasets.yaml, of generators, or new ones, with their options",
+        description="data sets of this run: names of config/datasets.yaml, of generators, or new ones, with options",
     )
     scale: float = Field(
         1.0,
