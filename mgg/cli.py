@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -33,8 +33,9 @@ class _CommaList(click.ParamType):
 
     name = "list"
 
-    def __init__(self, item: type = str):
+    def __init__(self, item: type = str, choices: Sequence[str] = ()):
         self.item = item
+        self.choices = choices
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
         if isinstance(value, list):
@@ -45,6 +46,9 @@ class _CommaList(click.ParamType):
             self.fail(f"{value!r} is not a comma-separated list of whole numbers", param, ctx)
         if self.item is int and not 1 <= min(items) <= max(items) <= config.MAX_DIM:
             self.fail(f"{value!r} holds a number that is not in 1..{config.MAX_DIM}", param, ctx)
+        for each in items:
+            if self.choices and each not in self.choices:
+                self.fail(f"{each!r} is not one of {', '.join(self.choices)}", param, ctx)
         return list(dict.fromkeys(items))
 
 
@@ -241,8 +245,9 @@ def graph_gather(buckets: Path, shards: tuple[Path, ...], out: Path, as_json: bo
 
 
 @cli.command()
-@click.argument("name")
+@click.argument("generator")
 @click.option("--out", type=_FOLDER, required=True, help="graph folder")
+@click.option("--name", help="what the graph is called  [default: as the generator]")
 @click.option("--scale", type=float, help="size as a share of the full graph  [default: 1]")
 @click.option("--seed", type=int, help="seed of the random draws")
 @click.option("--shuffle", is_flag=True, help="permute the node ids")
@@ -250,13 +255,13 @@ def graph_gather(buckets: Path, shards: tuple[Path, ...], out: Path, as_json: bo
 @click.option("--classes", type=click.IntRange(2, 65536), help="with --features: classes of random labels")
 @_common
 def generate(
-    name: str, out: Path, scale: float | None, seed: int | None, shuffle: bool, features: int | None,
-    classes: int | None, as_json: bool, debug: bool,
+    generator: str, out: Path, name: str | None, scale: float | None, seed: int | None, shuffle: bool,
+    features: int | None, classes: int | None, as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
-    """Generate graph NAME: planted, reddit-like, products-like, orkut-like or web-like."""
+    """Generate a graph with GENERATOR: planted, reddit-like, products-like, orkut-like or web-like."""
     from mgg.graph.generate import generate as run
 
-    made = run(name, out, scale=scale, seed=seed, shuffle=shuffle, features=features, classes=classes)
+    made = run(generator, out, name=name, scale=scale, seed=seed, shuffle=shuffle, features=features, classes=classes)
     _show(_facts(made, out), as_json)
 
 
@@ -326,8 +331,9 @@ def layout(graph: Path, part: Path, out: Path, as_json: bool, debug: bool) -> No
 )
 @click.option("--dim", "dims", type=_CommaList(int), required=True, help="embedding columns, or several: 16,64")
 @click.option(
-    "--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="type of the embeddings"
-)
+    "--dtype", "dtypes", type=_CommaList(choices=get_args(config.Dtype)), default=_AGGREGATE.dtypes,
+    show_default="fp32", help="type of the embeddings, or both: fp32,bf16",
+)  # fmt: skip
 @click.option("--transpose", is_flag=True, help="the transposed (backward) product")
 @click.option("--set", "assignments", multiple=True, metavar="[TECHNIQUE.]KEY=VALUE", help="option of a technique")
 @click.option(
@@ -347,9 +353,9 @@ def layout(graph: Path, part: Path, out: Path, as_json: bool, debug: bool) -> No
 @click.option("--out", type=_FOLDER, required=True, help="records, JSON lines")
 @_common
 def aggregate(
-    layout: Path, techniques: list[str], dims: list[int], dtype: str, transpose: bool, assignments: tuple[str, ...],
-    variants: tuple[str, ...], backend: str, warmup: int, iterations: int, no_check: bool, breakdown: bool, out: Path,
-    as_json: bool, debug: bool,
+    layout: Path, techniques: list[str], dims: list[int], dtypes: list[str], transpose: bool,
+    assignments: tuple[str, ...], variants: tuple[str, ...], backend: str, warmup: int, iterations: int, no_check: bool,
+    breakdown: bool, out: Path, as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Check and time the aggregation of LAYOUT; more than one PE: mpiexec -n P mgg aggregate ..."""
     from mgg.aggregate import technique
@@ -367,9 +373,9 @@ def aggregate(
     def program(world: World, part: list[Any], earlier: list[Any], last: bool) -> tuple[list[Any], list[MggError]]:
         together(world, lambda: check_lines_output(out))
         mine = together(world, lambda: load(layout, world.rank))
-        protocol = Protocol(direction, warmup, iterations, not no_check, breakdown, dtype)
+        protocol = Protocol(direction, warmup, iterations, not no_check, breakdown)
         try:
-            records, refused = sweep(world, mine, part, dims=dims, protocol=protocol)
+            records, refused = sweep(world, mine, part, dims=dims, dtypes=dtypes, protocol=protocol)
         except (InputError, MachineError) as error:
             # Of several parts one may be refused as a whole.
             if not error.everywhere or (last and not earlier):
@@ -408,7 +414,8 @@ def aggregate(
         line = f"D={record.dim} P={record.pes}  {record.median * 1e3:.3f} ms  {record.bytes_wire} bytes on the wire"
         told = {key: value for key, value in record.options.items() if record.defaults.get(key) != value}
         given = f" ({', '.join(f'{key}={value}' for key, value in told.items())})" if told else ""
-        _show({f"{record.technique}{given} {record.direction}": line}, False)
+        dtype = f" {record.dtype}" if len(dtypes) > 1 else ""
+        _show({f"{record.technique}{given} {record.direction}{dtype}": line}, False)
 
 
 @cli.command()

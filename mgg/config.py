@@ -13,12 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mgg.errors import InputError
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="letters, digits, '_', '.', '-'")]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.', '-'")]
 Pes = Annotated[int, Field(ge=1, le=4096, description="processing elements (one GPU or one CPU rank each)")]
 MAX_DIM = 65536
 Dim = Annotated[int, Field(ge=1, le=MAX_DIM, description="embedding columns")]
 Scalar = bool | int | float | str
 Choice = Scalar | Annotated[list[Scalar], Field(min_length=1)]
+Dtype = Literal["fp32", "bf16"]
 Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
 
 
@@ -29,13 +31,18 @@ class Section(BaseModel):
 
 
 class DatasetConfig(Section):
-    """How one data set is made; a generator takes ``scale``, ``seed`` and ``shuffle``."""
+    """How one data set is made; a generated one takes ``generator``, ``scale``, ``seed`` and ``shuffle``."""
 
     symmetrize: bool = Field(False, description="add the reverse of every arc (some sources always do)")
     order: Name = Field(
         "natural",
         description="numbering of the nodes: natural (the source's), degree, rcm, rabbit, or auto: rabbit where"
         " GNNAdvisor's test says that it pays",
+    )
+    generator: Name | None = Field(
+        None,
+        description="the generator that makes a graph under this name; none: the name is that of a data set or of a"
+        " generator",
     )
     scale: float | None = Field(None, gt=0, le=16, description="generators: size as a share of the full graph")
     seed: int | None = Field(None, ge=0, description="generators: seed of the random draws")
@@ -52,7 +59,7 @@ class GraphConfig(Section):
     datasets: dict[Name, DatasetConfig] = Field(
         default_factory=lambda: {"digits": DatasetConfig()},
         min_length=1,
-        description="data sets of this run: a name of config/datasets.yaml or of a generator, with its options",
+        description="data sets of this run: names of config/datasets.yaml, of generators, or new ones, with options",
     )
     scale: float = Field(
         1.0,
@@ -89,11 +96,15 @@ class AggregateConfig(Section):
     """Stage aggregate: which products are timed."""
 
     techniques: list[Name] = Field(
-        default_factory=lambda: ["mgg", "broadcast", "cola", "halo"], min_length=1, description="techniques to compare"
+        default_factory=lambda: ["mgg", "broadcast", "cola", "halo"],
+        description="techniques to compare; none: nothing is timed",
     )
     dims: list[Dim] = Field(default_factory=lambda: [16, 64], min_length=1, description="embedding columns to compare")
-    dtype: Literal["fp32", "bf16"] = Field(
-        "fp32", description="type of the embeddings; techniques that do not take bf16 are left out then"
+    dtypes: list[Dtype] = Field(
+        default=["fp32"],
+        min_length=1,
+        description="types of the embeddings to compare, fp32 and bf16; techniques that do not take bf16 are left out"
+        " there",
     )
     transpose: bool = Field(False, description="time the transposed (backward) product instead of the forward one")
     backend: Backend = Field(

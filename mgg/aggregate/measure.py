@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ class Protocol:
         warmup, iterations: untimed and timed products.
         check: compare with a float64 product first.
         breakdown: also time the product without its transfers.
-        references: this PE's float64 products by width, made once for all techniques that share this object.
+        references: this PE's float64 products by width, made once for all techniques and dtypes.
     """
 
     direction: str
@@ -49,14 +49,15 @@ def sweep(
     *,
     dims: list[int],
     protocol: Protocol,
+    dtypes: Sequence[str] = ("fp32",),
 ) -> tuple[list[AggregateRecord], list[MggError]]:
-    """Measure each (technique, options) of ``chosen`` at every width of ``dims`` (collective).
+    """Measure each (technique, options) of ``chosen`` with every type of ``dtypes`` and width of ``dims`` (collective).
 
-    What a technique refuses on every PE (a setting that the device cannot run, a technique for one PE on several, too
-    little memory) is left out, as long as something else can be measured.
+    What a technique refuses on every PE (a type that it does not take, a setting that the device cannot run, a
+    technique for one PE on several, too little memory) is left out, as long as something else can be measured.
 
     Returns:
-        The records, the same on every PE; and what was refused, each naming its technique, options and width.
+        The records, the same on every PE; and what was refused, each naming its technique, options, type and width.
 
     Raises:
         InputError, MachineError: everything was refused; the first of the refusals.
@@ -64,27 +65,29 @@ def sweep(
     """
     records: list[AggregateRecord] = []
     refused: list[MggError] = []
-    for name, options in chosen:
+    for name, options, dtype in [(*each, dtype) for each in chosen for dtype in dtypes]:
         left = sorted(dims)
         while left:
             try:
-                for record in _products(world, layout, name, left, options.model_dump(), protocol):
+                how = replace(protocol, dtype=dtype)
+                for record in _products(world, layout, name, left, options.model_dump(), how):
                     records.append(record)
                     left = [dim for dim in left if dim != record.dim]
             except (InputError, MachineError) as error:
                 if not error.everywhere:
                     raise
                 # The limits of a plan are those of its widest product: the others may still fit.
-                refused.append(_named(error, name, options, left.pop()))
+                refused.append(_named(error, name, options, left.pop(), dtype))
     if refused and not records:
         raise refused[0]
     return records, refused
 
 
-def _named(error: MggError, technique: str, options: TechniqueOptions, dim: int) -> MggError:
+def _named(error: MggError, technique: str, options: TechniqueOptions, dim: int, dtype: str) -> MggError:
     given = " ".join(f"{key}={value}" for key, value in options.model_dump(exclude_defaults=True).items())
     what = f"{technique} ({given})" if given else technique
-    return type(error)(f"{what}, D = {dim}: {error}").on_every_pe()
+    at = f"D = {dim}" if dtype == "fp32" else f"D = {dim}, {dtype}"
+    return type(error)(f"{what}, {at}: {error}").on_every_pe()
 
 
 def measure(

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from mgg.config import nearest
+from mgg.config import NAME, nearest
 from mgg.errors import InputError, MachineError
 from mgg.files import refuse_foreign
 from mgg.graph.check import split_vector
+from mgg.graph.datasets import catalog
 from mgg.graph.manifest import KIND, Manifest
 from mgg.graph.sources import GraphData, generators
 from mgg.graph.store import write_graph
 
 
 def generate(
-    name: str,
+    generator: str,
     out: str | Path,
     *,
+    name: str | None = None,
     scale: float | None = None,
     seed: int | None = None,
     shuffle: bool = False,
@@ -30,8 +33,9 @@ def generate(
     """Make the graph folder ``out`` with a generator, in memory.
 
     Args:
-        name: planted, reddit-like, products-like, orkut-like or web-like.
+        generator: planted, reddit-like, products-like, orkut-like or web-like.
         out: the graph folder; one that exists is replaced when the new one is whole.
+        name: what the graph is called, by default as its generator; not as a real data set or another generator.
         scale: size as a share of the full graph, 1 by default.
         seed: of the random draws; the generator's own by default.
         shuffle: permute the node ids, which hides the communities.
@@ -39,32 +43,31 @@ def generate(
             many classes; both or none. Training on them takes its time and learns nothing.
 
     Raises:
-        InputError: unknown name (with the nearest ones), a scale or seed that cannot be, one of features and classes
-            without the other, or both for a graph that has its own.
+        InputError: unknown generator (with the nearest ones), a name that is taken, a scale or seed that cannot be, one
+            of features and classes without the other, or both for a graph that has its own.
         MachineError: the graph does not fit into memory.
     """
     known = generators()
-    if name not in known:
-        raise InputError(f"unknown generator {name!r}; {nearest(name, known)}")
+    name = name_of(generator, name)
     scale = 1.0 if scale is None else float(scale)
-    seed = known[name].seed if seed is None else seed
+    seed = known[generator].seed if seed is None else seed
     if not (math.isfinite(scale) and scale > 0):
         raise InputError(f"{name}: scale must be above 0, found {scale}")
     if seed < 0:
         raise InputError(f"{name}: seed must not be negative, found {seed}")
     if (features is None) != (classes is None):
         raise InputError(f"{name}: features and classes are given together or not at all")
-    if features and known[name].labels:
+    if features and known[generator].labels:
         raise InputError(f"{name}: has features and classes of its own")
     refuse_foreign(Path(out), KIND)
-    source = {"generator": name, "scale": scale, "seed": seed, "shuffle": shuffle}
+    source = {"generator": generator, "scale": scale, "seed": seed, "shuffle": shuffle}
     try:
-        data = known[name].make(scale, seed, shuffle)
+        data = known[generator].make(scale, seed, shuffle)
         if features and classes:
             data = _with_noise(data, name, seed, features, classes)
             source |= {"features": features, "classes": classes}
     except MemoryError:
-        raise MachineError(f"{name} at scale {scale}: does not fit into this machine's memory") from None
+        raise MachineError(f"{generator} at scale {scale}: does not fit into this machine's memory") from None
     return write_graph(
         out,
         data.csr,
@@ -76,6 +79,28 @@ def generate(
         classes=data.classes,
         symmetric=data.symmetric,
     )
+
+
+def name_of(generator: str, name: str | None) -> str:
+    """What a graph of ``generator`` is called: ``name``, else as the generator.
+
+    Raises:
+        InputError: there is no such generator (names the nearest), or the name is no name, or that of a real data set
+            or of another generator, whose graphs it would be taken for.
+    """
+    known = generators()
+    if generator not in known:
+        raise InputError(f"unknown generator {generator!r}; {nearest(generator, known)}")
+    if name is None or name == generator:
+        return generator
+    if not re.fullmatch(NAME, name):
+        raise InputError(
+            f"name {name[:40]!r}: only letters, digits, '_', '.' and '-', the first one a letter or a digit"
+        )
+    if name in known or name in catalog():
+        kind = "another generator" if name in known else "a real data set"
+        raise InputError(f"name {name!r}: is that of {kind}; choose one that says what the graph stands for")
+    return name
 
 
 def _with_noise(data: GraphData, name: str, seed: int, features: int, classes: int) -> GraphData:

@@ -2,15 +2,18 @@
 
     Z = P ReLU(P X W0 + b0) W1 + b1,    P = D^-1/2 (A + I) D^-1/2
 
-with dropout on the input of both layers and the L2 penalty on the first layer alone.
+with dropout on the input of every layer and the L2 penalty on the first layer alone. The paper's has two layers; with
+more, those between have ``hidden`` columns and end in a ReLU like the first.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from pydantic import Field
 
 from mgg.model.layers import Bias, Dropout, Linear, Relu
-from mgg.model.module import Chain
+from mgg.model.module import Chain, Module
 from mgg.model.propagate import Normalized, narrow
 from mgg.model.settings import ModelSettings
 
@@ -18,6 +21,7 @@ from mgg.model.settings import ModelSettings
 class Settings(ModelSettings):
     """The published hyperparameters for Cora, Citeseer and Pubmed."""
 
+    layers: int = Field(2, ge=1, le=64, description="number of layers")
     weight_decay: float = Field(5e-4, ge=0, le=1e6, description="L2 penalty on the first layer: added to its gradients")
     row_normalize: bool | None = Field(
         None,
@@ -27,14 +31,15 @@ class Settings(ModelSettings):
 
 
 def build(settings: Settings, features: int, classes: int) -> Chain:
-    """The two layers."""
-    hidden, decay = settings.hidden, settings.weight_decay
-    return Chain(
-        Dropout(settings.dropout, 0),
-        narrow(Linear("layer0", features, hidden, decay), Normalized),
-        Bias("layer0", hidden, decay),
-        Relu(),
-        Dropout(settings.dropout, 1),
-        narrow(Linear("layer1", hidden, classes), Normalized),
-        Bias("layer1", classes),
-    )
+    """The layers, a ReLU between two of them."""
+    widths = [features, *[settings.hidden] * (settings.layers - 1), classes]
+    modules: list[Module] = []
+    for k, (inputs, outputs) in enumerate(pairwise(widths)):
+        decay = 0.0 if k else settings.weight_decay
+        modules += [Relu()] if k else []
+        modules += [
+            Dropout(settings.dropout, k),
+            narrow(Linear(f"layer{k}", inputs, outputs, decay), Normalized),
+            Bias(f"layer{k}", outputs, decay),
+        ]
+    return Chain(*modules)

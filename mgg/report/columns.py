@@ -127,6 +127,8 @@ TABLES: dict[str, list[Column]] = {
         Column("median", "number", "seconds", "median of the same"),
         Column("q3", "number", "seconds", "third quartile of the same"),
         Column("compute", "number", "seconds", "median of the same with the transfers left out; empty: not measured"),
+        Column("transfer", "number", "seconds", "median of the transfers alone; empty: not measured"),
+        Column("hidden", "number", "", "median over the larger of compute and transfer; empty: one was not measured"),
         Column("fastest", "yes/no", "", "smallest median of its comparison; no where nothing was compared"),
         Column("close", "yes/no", "", "not the fastest, but its quartiles overlap those of the fastest"),
         Column("speedup", "number", "", "best 1-PE median of any technique, same setting and D, over this median"),
@@ -155,7 +157,7 @@ TABLES: dict[str, list[Column]] = {
         _OVERSUBSCRIBED,
     ],
     "figures": [
-        Column("figure", "text", "", "figure or table of a paper (mgg/report/experiments.py)"),
+        Column("figure", "text", "", "figure or table of a paper (mgg/report/experiments/)"),
         *_SETTING,
         Column("model", "text", "", "model of a training run, whose epochs are compared; empty: one product"),
         Column("dim", "integer", "columns", "D, embedding columns; empty for a training run"),

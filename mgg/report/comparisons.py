@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from mgg.report.collect import canonical
-from mgg.report.experiments import Side, Versus, experiment
+from mgg.report.experiments import Side, Versus, claimed_as, experiment
+from mgg.report.experiments.kinds import at
 from mgg.report.numbers import count
 from mgg.report.tables import SETTING, Row, Rows, group, sound
 
@@ -30,7 +31,17 @@ def compare(names: Sequence[str], aggregate: Rows, training: Rows) -> Rows:
 
 def mean_ratio(rows: Rows) -> float:
     """The geometric mean of the rival's time over the subject's; transfers too short to be seen count as ``LEAST``."""
-    return math.exp(sum(math.log(max(row["ratio"], LEAST)) for row in rows) / len(rows))
+    return geometric_mean([max(row["ratio"], LEAST) for row in rows])
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of positive values, at least one."""
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def of(versus: Versus, rows: Rows) -> Rows:
+    """The rows of table figures that compare the sides of ``versus``."""
+    return [row for row in rows if (row["subject"], row["rival"]) == (versus.subject.name, versus.rival.name)]
 
 
 def cases(rows: Rows) -> list[str]:
@@ -46,17 +57,31 @@ def cases(rows: Rows) -> list[str]:
 
 def _products(versus: Versus, aggregate: Rows) -> Iterable[Row]:
     rows = [{**row, "transfers": _transfers(row)} for row in sound(aggregate)]
-    for found in group(rows, *SETTING, "dim", "pes").values():
+    columns: tuple[str, ...] = SETTING
+    if _endings(versus):
+        # The same graph in another order: another data set, told by its name.
+        rows = [{**row, "stem": _stem(row["dataset"], _endings(versus))} for row in rows]
+        columns = ("stem", *(column for column in SETTING if column not in ("dataset", "graph_hash")))
+    for found in group(rows, *columns, "dim", "pes").values():
         for subject, rival in _pairs(versus, found):
-            claim = versus.claim(subject["dataset"], f"D={subject['dim']}")
+            dataset, pes = claimed_as(subject["dataset"]), subject["pes"]
+            claim = versus.claim(at(dataset, pes), dataset, f"D={subject['dim']}")
             what = {column: subject[column] for column in (*SETTING, "dim", "pes")} | {"model": ""}
             yield what | _outcome(versus, subject, rival, claim)
+
+
+def _endings(versus: Versus) -> tuple[str, ...]:
+    return tuple(filter(None, (versus.subject.ending, versus.rival.ending)))
+
+
+def _stem(dataset: str, endings: tuple[str, ...]) -> str:
+    return next((dataset.removesuffix(ending) for ending in endings if dataset.endswith(ending)), dataset)
 
 
 def _runs(versus: Versus, training: Rows) -> Iterable[Row]:
     for found in group(training, *_RUN).values():
         for subject, rival in _pairs(versus, found):
-            claim = versus.claim(subject["dataset"], subject["model"])
+            claim = versus.claim(claimed_as(subject["dataset"]), subject["model"])
             kept = ("machine", "dataset", "graph_hash", "device", "dtype", "model", "pes")
             what = {column: subject[column] for column in kept} | {"scheme": "", "direction": "", "dim": None}
             yield what | _outcome(versus, subject, rival, claim)
@@ -69,20 +94,26 @@ def _transfers(row: Row) -> float | None:
 
 def _pairs(versus: Versus, rows: Rows) -> Iterable[tuple[Row, Row]]:
     """Rows to set against each other: of one technique those that differ in nothing else, of two the best of each."""
-    subjects, rivals = (_of(side, rows) for side in (versus.subject, versus.rival))
-    if versus.subject.technique == versus.rival.technique:
+    subjects, rivals = (timings(side, rows) for side in (versus.subject, versus.rival))
+    if versus.subject.technique == versus.rival.technique and not _endings(versus):
         ignored = {*versus.subject.options, *versus.rival.options}
-        at = {_others(row, ignored): row for row in rivals}
-        yield from ((row, at[_others(row, ignored)]) for row in subjects if _others(row, ignored) in at)
+        alike = {_others(row, ignored): row for row in rivals}
+        yield from ((row, alike[_others(row, ignored)]) for row in subjects if _others(row, ignored) in alike)
     elif subjects and rivals:
         first, second = (min(found, key=lambda row: (row["median"], row["label"])) for found in (subjects, rivals))
         yield first, second
 
 
-def _of(side: Side, rows: Rows) -> Rows:
+def timings(side: Side, rows: Rows) -> Rows:
+    """The rows of table aggregate, or training, that are ``side``."""
+
     def fits(row: Row) -> bool:
         options = json.loads(row["options"])
-        return row["technique"] == side.technique and all(options.get(k) == v for k, v in side.options.items())
+        return (
+            row["technique"] == side.technique
+            and row["dataset"].endswith(side.ending)
+            and all(options.get(key) == value for key, value in side.options.items())
+        )
 
     return [row for row in rows if fits(row) and row.get(side.column) is not None]
 

@@ -148,6 +148,36 @@ def ratios(rows: Rows, names: Mapping[tuple[str, str], str], key: str, subject: 
     return _bars(groups, f"{_shorten(rival, 24)} / {_shorten(subject, 24)}, time", key=key, alt=alt)
 
 
+def paired(groups: Mapping[str, Sequence[tuple[str, float, float | None]]], axis: str, key: str) -> str:
+    """By heading bars of (name, our value, the paper's if any), the paper's hatched."""
+    found = []
+    for heading, values in groups.items():
+        bars = []
+        for name, ours, paper in values:
+            bars.append(_Bar(_shorten(name, _LONGEST), ours, number(ours), SERIES[0]))
+            if paper is not None:
+                bars.append(_Bar("in the paper", paper, number(paper)))
+        found.append(_Group(heading, bars))
+    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in found for bar in each.bars]
+    return _bars(found, axis, key=key, alt=f"Bar chart: {axis}. {'; '.join(told)}.")
+
+
+def limited(groups: Mapping[str, Sequence[tuple[str, float, bool]]], limit: float, axis: str, key: str) -> str:
+    """By heading bars of (name, value, whether it is within ``limit``), and a line at the limit."""
+    found = [
+        _Group(
+            heading,
+            [
+                _Bar(_shorten(name, _LONGEST), value, number(value) + ("" if within_ else " beyond"), SERIES[0])
+                for name, value, within_ in values
+            ],
+        )
+        for heading, values in groups.items()
+    ]
+    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in found for bar in each.bars]
+    return _bars(found, axis, key=key, alt=f"Bar chart: {axis}, limit {limit:g}. {'; '.join(told)}.", limit=limit)
+
+
 def lines(series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str, where: str) -> str:
     """Times in seconds over a knob whose values double, a line a name."""
     unit = time_unit([time for points in series.values() for _, time in points])
@@ -173,9 +203,9 @@ def lines(series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str
     return draw(plot, key=key, alt=alt, height=2.5 + 0.18 * math.ceil(len(series) / 2))
 
 
-def _bars(groups: Sequence[_Group], axis: str, *, key: str, alt: str) -> str:
+def _bars(groups: Sequence[_Group], axis: str, *, key: str, alt: str, limit: float | None = None) -> str:
     bars = [bar for each in groups for bar in each.bars]
-    top = max(bar.end for bar in bars) or 1.0
+    top = max(limit or 0.0, *(bar.end for bar in bars)) or 1.0
 
     def plot(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -189,6 +219,8 @@ def _bars(groups: Sequence[_Group], axis: str, *, key: str, alt: str) -> str:
                 ticks.append(place)
                 _bar(axes, bar, place, top)
             place += 1.3
+        if limit is not None:
+            axes.axvline(limit, color=INK, linestyle=(0, (4, 2)), linewidth=1.2)
         axes.set_yticks(ticks, [bar.name for bar in bars])
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(place - 0.7, -0.7)

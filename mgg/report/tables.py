@@ -233,6 +233,7 @@ def _timing(timing: Timing) -> Row:
         "close": False,
         "oversubscribed": _oversubscribed(record),
         "bytes_pe_max": max(record.bytes_per_pe, default=0),
+        "hidden": record.median / max(record.compute, record.transfer) if record.compute and record.transfer else None,
         "equals": _equals(record),
         "check": _check(record),
     }

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from support.ranks import mpiexec
 
 from mgg import backend, record
@@ -84,6 +85,28 @@ def test_variants_are_timed_in_one_job(made, tmp_path):
     assert "mgg: not measured: local, D = 4: technique local: runs on one PE" in done.stderr
 
 
+def test_two_types_are_timed_in_one_job(made, tmp_path):
+    done = mgg(
+        "aggregate", made / "layout2", "--technique", "mgg,halo", "--dim", 4, "--dtype", "fp32,bf16", "--iterations", 1,
+        "--out", "r.jsonl", cwd=tmp_path,
+    )  # fmt: skip
+    records = record.read_lines(tmp_path / "r.jsonl", record.AggregateRecord)
+    assert [(r.technique, r.dtype, r.tolerance) for r in records] == [
+        ("mgg", "fp32", 1e-6), ("halo", "fp32", 1e-6), ("halo", "bf16", 1e-2),
+    ]  # fmt: skip
+    assert records[1].bytes_wire == 2 * records[2].bytes_wire > 0
+    assert "not measured: mgg, D = 4, bf16: technique mgg: takes no bf16 embeddings" in done.stderr
+    assert "halo forward bf16: D=4 P=2" in done.stdout
+
+
+def test_a_generated_graph_with_a_name_of_its_own(tmp_path):
+    named = ("--name", "pokec-like", "--scale", 0.0002, "--json", "--out", "graph")
+    made = json.loads(mgg("generate", "web-like", *named, cwd=tmp_path).stdout)
+    assert made["name"] == "pokec-like"
+    manifest = yaml.safe_load((tmp_path / "graph/manifest.yaml").read_text())
+    assert manifest["source"]["generator"] == "web-like"
+
+
 def test_json_is_one_object_on_standard_output(made, tmp_path):
     commands = [
         ["doctor"],
@@ -117,6 +140,15 @@ MISTAKES = {
     "unknown scheme": (["partition", "{made}/graph", "--pes", "2", "--scheme", "metys", "--out", "x"], "metis"),
     "unknown data set": (["retrieve", "coro", "--out", "x"], "cora"),
     "unknown generator": (["generate", "redit-like", "--out", "x"], "reddit-like"),
+    "the name of a real data set": (["generate", "web-like", "--name", "cora", "--out", "x"], "a real data set"),
+    "the name of another generator": (
+        ["generate", "web-like", "--name", "planted", "--out", "x"], "another generator",
+    ),
+    "a name that is none": (["generate", "web-like", "--name", "a/b", "--out", "x"], "only letters"),
+    "no such type": (
+        ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--dtype", "fp32,fp8", "--out", "x"],
+        "'fp8' is not one of fp32, bf16",
+    ),
     "no graph there": (["partition", "nowhere", "--pes", "2", "--out", "x"], "nowhere"),
     "a layout is not a graph": (["partition", "{made}/layout2", "--pes", "2", "--out", "x"], "not a graph folder"),
     "a graph is not a layout": (["train", "{made}/graph", "--model", "gcn", "--out", "x"], "not a layout folder"),

@@ -31,6 +31,19 @@ def test_published_gcn():
     assert chain.width == 16
 
 
+@pytest.mark.parametrize(
+    ("layers", "widths"),
+    [(1, [(16, 5)]), (3, [(16, 32), (32, 32), (32, 5)]), (5, [(16, 32), *[(32, 32)] * 3, (32, 5)])],
+)
+def test_gcn_of_other_depths(layers, widths):
+    chain = build("gcn", settings_of("gcn", {"layers": layers, "hidden": 32}), 16, 5)
+    weights = [each for each in chain.parameters if each.name.endswith("weight")]
+    assert [(each.name, each.shape) for each in weights] == [(f"layer{k}.weight", at) for k, at in enumerate(widths)]
+    assert [each.decay > 0 for each in weights] == [k == 0 for k in range(layers)]
+    kinds = [type(module).__name__ for module in chain.modules]
+    assert kinds.count("Relu") == layers - 1 and kinds[-1] == "Bias"
+
+
 def test_published_gin():
     chain = build("gin", settings_of("gin"), 500, 3)
     names = {parameter.name for parameter in chain.parameters}
@@ -45,7 +58,7 @@ def test_published_gin():
     [
         ("gnc", {}, "model 'gnc' is unknown; did you mean .*gcn"),
         ("gcn", {"droput": 0.1}, "setting of model gcn: droput: unknown field; did you mean dropout"),
-        ("gcn", {"layers": 3}, "layers: unknown field"),
+        ("gcn", {"layers": 0}, "layers: input should be greater than or equal to 1, found 0"),
         ("gin", {"layers": 0}, "layers: input should be greater than or equal to 1, found 0"),
         ("gcn", {"dropout": 1.0}, "dropout: input should be less than 1, found 1.0"),
         ("gcn", {"hidden": "many"}, "hidden: .*, found 'many'"),

@@ -51,8 +51,25 @@ def test_overlay_replaces_lists_and_data_sets_and_keeps_the_rest(folder: Folder)
     assert job_counts(run.stdout) == {
         "generate": 1, "partition": 1, "layout": 1, "aggregate": 1, "report": 1, "default": 1, "total": 6,
     }  # fmt: skip
-    assert "mgg generate reddit-like --out results/graph/reddit-like --scale 0.001" in run.stdout
+    generated = "mgg generate reddit-like --name reddit-like --out results/graph/reddit-like --scale 0.001"
+    assert generated in run.stdout
     assert "--technique mgg,broadcast,cola,halo --dim 16,64" in run.stdout
+
+
+def test_a_generated_graph_has_the_name_of_its_data_set(folder: Folder):
+    datasets = {"mine": {"generator": "planted", "scale": 0.05}, "other": {"generator": "web-like", "seed": 7}}
+    folder.overlay({"graph": {"datasets": datasets}, "train": {"datasets": None}}, "named.yaml")
+    shown = folder.run("--dry-run", overlay="named.yaml").stdout
+    assert "mgg generate planted --name mine --out results/graph/mine --scale 0.05" in shown
+    assert "mgg generate web-like --name other --out results/graph/other --seed 7" in shown
+    assert "mgg train results/layout/mine" in shown and "mgg train results/layout/other" not in shown
+
+
+def test_without_techniques_nothing_is_timed_or_laid_out(folder: Folder):
+    folder.overlay({"aggregate": {"techniques": []}, "train": {"models": []}}, "volumes.yaml")
+    run = folder.run("--dry-run", overlay="volumes.yaml")
+    assert run.returncode == 0, run.stdout
+    assert set(job_counts(run.stdout)) == {"retrieve", "graph", "generate", "partition", "report", "default", "total"}
 
 
 def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Folder):
@@ -80,6 +97,15 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
             {"graph": {"datasets": {"digits": {"scale": 0.1}}}},
             "graph.datasets.digits: scale, seed, shuffle, features and classes are options",
         ),
+        (
+            {"graph": {"datasets": {"mine": {"generator": "wep-like"}}}},
+            "graph.datasets.mine: unknown generator 'wep-like'; did you mean web-like",
+        ),
+        (
+            {"graph": {"datasets": {"cora": {"generator": "web-like"}}}},
+            "graph.datasets.cora: name 'cora': is that of a",
+        ),
+        ({"aggregate": {"dtypes": ["fp8"]}}, "config: aggregate.dtypes.0: input should be 'fp32' or 'bf16'"),
         ({"graph": {"datasets": {"planted": {"symmetrize": True}}}}, "graph.datasets.planted: symmetrize"),
         ({"graph": {"datasets": {"digits": {"order": "rabit"}}}}, "graph.datasets.digits: unknown order 'rabit'; did"),
         ({"graph": {"memory": "1 parsec"}}, "graph.memory: '1 parsec' is not an amount of memory"),

@@ -20,12 +20,12 @@ rule aggregate:
         launcher=launcher,
         techniques=",".join(SETTINGS.aggregate.techniques),
         dims=",".join(map(str, SETTINGS.aggregate.dims)),
-        dtype=SETTINGS.aggregate.dtype,
+        dtypes=",".join(SETTINGS.aggregate.dtypes),
         backend=SETTINGS.aggregate.backend,
         warmup=SETTINGS.aggregate.warmup,
         iterations=SETTINGS.aggregate.iterations,
         options=aggregate_options(SETTINGS.aggregate),
     shell:
         "{params.launcher} mgg aggregate {input:q} --technique {params.techniques:q} --dim {params.dims:q}"
-        " --dtype {params.dtype:q} --backend {params.backend:q} --warmup {params.warmup:q}"
+        " --dtype {params.dtypes:q} --backend {params.backend:q} --warmup {params.warmup:q}"
         " --iterations {params.iterations:q} {params.options:q} --out {output:q} > {log:q} 2>&1"

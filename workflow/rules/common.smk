@@ -17,6 +17,7 @@ from mgg.aggregate import parse_options, technique, variants
 from mgg.errors import InputError
 from mgg.graph.datasets import catalog, find
 from mgg.graph.external import parse_size
+from mgg.graph.generate import name_of
 from mgg.graph.reorder import find_order
 from mgg.graph.sources import generators
 from mgg.model import settings_of
@@ -68,7 +69,8 @@ def check_names(settings):
 def check_dataset(name, dataset):
     """Raise InputError for an unknown data set or order, or an option that its kind does not have."""
     find_order(dataset.order)
-    if name in generators():
+    if dataset.generator or name in generators():
+        name_of(dataset.generator or name, name)
         if dataset.symmetrize:
             raise InputError("symmetrize: generated graphs are symmetric already")
         if (dataset.features is None) != (dataset.classes is None):
@@ -222,7 +224,7 @@ def made_by(rule_name):
 def trained_datasets(settings):
     """The data sets to train on: those of the config, else all that have labels."""
     labeled = [name for name, dataset in catalog().items() if dataset.classes]
-    labeled += [name for name, generator in generators().items() if generator.labels]
+    labeled += [name for name, generator in GENERATED.items() if generators()[generator].labels]
     labeled += [name for name, dataset in settings.graph.datasets.items() if dataset.classes]
     chosen = settings.train.datasets
     return [name for name in settings.graph.datasets if (name in labeled if chosen is None else name in chosen)]
@@ -235,7 +237,10 @@ RESULTS = SETTINGS.results
 # What an experiment measures stands apart; graphs, partitions and layouts are shared.
 RECORDS = f"{RESULTS}/experiments/{SETTINGS.experiment}" if SETTINGS.experiment else RESULTS
 DATASETS = SETTINGS.graph.datasets
-GENERATED = [name for name in DATASETS if name in generators()]
+# By data set the generator that makes it.
+GENERATED = {
+    name: dataset.generator or name for name, dataset in DATASETS.items() if dataset.generator or name in generators()
+}
 ORDERED = [name for name, dataset in DATASETS.items() if dataset.order != "natural"]
 # What a job of stage graph asks a cluster for: its budget, and room for what the budget does not see.
 GRAPH_MB = parse_size(SETTINGS.graph.memory) * 5 // 4 // 2**20

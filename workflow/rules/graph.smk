@@ -50,9 +50,10 @@ rule generate:
         mem_mb=8000,
         runtime=60,
     params:
+        generator=lambda wildcards: GENERATED[wildcards.dataset],
         options=lambda wildcards: generator_options(DATASETS[wildcards.dataset]),
     shell:
-        "mgg generate {wildcards.dataset:q} --out {output:q} {params.options:q} > {log:q} 2>&1"
+        "mgg generate {params.generator:q} --name {wildcards.dataset:q} --out {output:q} {params.options:q} > {log:q} 2>&1"
 
 
 rule graph_scatter:

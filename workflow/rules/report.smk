@@ -7,7 +7,7 @@ rule report:
         ),
         aggregate=expand(
             f"{RECORDS}/aggregate/{{dataset}}/p{{pes}}.jsonl",
-            dataset=DATASETS,
+            dataset=DATASETS if SETTINGS.aggregate.techniques else [],
             pes=SETTINGS.partition.pes,
         ),
         train=expand(

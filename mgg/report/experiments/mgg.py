@@ -1,16 +1,10 @@
-"""The figures and tables of the papers that a report can set beside its records: what is compared, what they say.
-
-An overlay, config/experiments/NAME.yaml, measures what the figure NAME needs and names it in report.figures.
-"""
+"""Figures and tables of MGG (OSDI'23) and of its first version (arXiv, 2022)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from mgg.config import nearest
-from mgg.errors import InputError
+from mgg.report.experiments.kinds import Experiment, Side, StandIn, Versus
 
 _DGX = "DGX-A100: 8 A100 of 40 GB, NVSwitch, CUDA 11.2, NVSHMEM 2.0.3"
 _OSDI = "MGG (OSDI'23)"
@@ -18,83 +12,16 @@ _DGX_ARXIV = "DGX-A100, CUDA 11.7, NVSHMEM 2.6.0; the paper does not say how man
 _ARXIV = "MGG (arXiv, 2022)"
 
 
-@dataclass(frozen=True)
-class Side:
-    """One side of a comparison.
-
-    Attributes:
-        name: what the page calls it.
-        technique: the technique.
-        options: those of its options that make it this side.
-        column: what of a timing counts: ``median``, ``compute`` (without transfers) or ``transfers`` (the rest).
-    """
-
-    name: str
-    technique: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    column: str = "median"
-
-
-@dataclass(frozen=True)
-class Versus:
-    """A comparison: the paper's own (``subject``) against what it is compared with (``rival``).
-
-    Attributes:
-        subject, rival: the sides.
-        claims: the rival's time over the subject's in the paper: by data set (its stand-in's name), by width
-            (``D=16``), by model, or for all (key ``""``).
-        slower: where the paper gives no number: whether it calls the rival slower; None: it says nothing about it.
-        claimed: what the numbers are: an ``average`` over the paper's graphs, of one ``graph`` each, a lower ``bound``.
-        alike_on_cpus: CPU cores run the same code for both sides, so nothing is learned there.
-    """
-
-    subject: Side
-    rival: Side
-    claims: Mapping[str, float] = field(default_factory=dict)
-    slower: bool | None = None
-    claimed: Literal["average", "graph", "bound"] = "average"
-    alike_on_cpus: bool = False
-
-    def claim(self, *keys: str) -> float | None:
-        """The paper's number for the first of ``keys`` that it has one for."""
-        return next((self.claims[key] for key in (*keys, "") if key in self.claims), None)
-
-    def expects_slower(self, claim: float | None) -> bool | None:
-        """Whether the paper calls the rival slower; None: it says nothing about it."""
-        return self.slower if claim is None else claim > 1
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A figure or table of a paper.
-
-    Attributes:
-        title: heading of its section.
-        source: paper, section and figure.
-        machine: what the paper measured on.
-        says: what the paper says, in a sentence or two, numbers included.
-        versus: the comparisons; empty where the knobs themselves are the figure.
-        knobs: it shows ps, dist and wpb swept.
-    """
-
-    title: str
-    source: str
-    machine: str
-    says: str
-    versus: tuple[Versus, ...] = field(default_factory=tuple)
-    knobs: bool = False
-
-
 def _mgg(name: str, **options: Any) -> Side:
     return Side(name, "mgg", options)
 
 
-#: The paper's graph that a generated one stands for, and its nodes (MGG, OSDI'23, table 1).
+#: MGG (OSDI'23), table 1.
 STAND_INS = {
-    "reddit-like": ("Reddit", 232_965),
-    "products-like": ("ogbn-products", 2_449_029),
-    "orkut-like": ("com-Orkut", 3_072_441),
-    "web-like": ("enwiki-2013", 4_203_323),
+    "reddit-like": StandIn("Reddit", 232_965, 114_615_892),
+    "products-like": StandIn("ogbn-products", 2_449_029, 123_718_280),
+    "orkut-like": StandIn("com-Orkut", 3_072_441, 234_370_166),
+    "web-like": StandIn("enwiki-2013", 4_203_323, 202_623_226),
 }
 
 _WITH = "MGG"
@@ -216,10 +143,3 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
     ),
 }
-
-
-def experiment(name: str) -> Experiment:
-    """The figure or table called ``name``; raises InputError with the nearest names."""
-    if name not in EXPERIMENTS:
-        raise InputError(f"figure {name!r}: unknown; {nearest(name, EXPERIMENTS)}")
-    return EXPERIMENTS[name]

@@ -1,0 +1,143 @@
+"""What a figure or table of a paper can be: comparisons of two, of many side by side, sweeps, volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+
+class StandIn(NamedTuple):
+    """The paper's graph that a generated one stands for: its name, nodes and arcs."""
+
+    name: str
+    nodes: int
+    arcs: int
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison.
+
+    Attributes:
+        name: what the page calls it.
+        technique: the technique.
+        options: those of its options that make it this side.
+        column: what of a timing counts: ``median``, ``compute`` (without transfers) or ``transfers`` (the rest).
+        ending: of the names of its data sets, where the sides of a comparison differ in the graph's order.
+    """
+
+    name: str
+    technique: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    column: str = "median"
+    ending: str = ""
+
+
+def at(dataset: str, pes: int) -> str:
+    """The key of a claim about one graph on so many PEs."""
+    return f"{dataset} on {pes}"
+
+
+@dataclass(frozen=True)
+class Versus:
+    """A comparison: the paper's own (``subject``) against what it is compared with (``rival``).
+
+    Attributes:
+        subject, rival: the sides.
+        claims: the rival's time over the subject's in the paper: by data set and PEs (``at``), by data set (its
+            stand-in's name), by width (``D=16``), by model, or for all (key ``""``).
+        slower: where the paper gives no number: whether it calls the rival slower; None: it says nothing about it.
+        claimed: what the numbers are: an ``average`` over the paper's graphs, of one ``graph`` each, one of a
+            ``table`` of such, a lower ``bound``.
+        alike_on_cpus: CPU cores run the same code for both sides, so nothing is learned there.
+    """
+
+    subject: Side
+    rival: Side
+    claims: Mapping[str, float] = field(default_factory=dict)
+    slower: bool | None = None
+    claimed: Literal["average", "graph", "table", "bound"] = "average"
+    alike_on_cpus: bool = False
+
+    def claim(self, *keys: str) -> float | None:
+        """The paper's number for the first of ``keys`` that it has one for."""
+        return next((self.claims[key] for key in (*keys, "") if key in self.claims), None)
+
+    def expects_slower(self, claim: float | None) -> bool | None:
+        """Whether the paper calls the rival slower; None: it says nothing about it."""
+        return self.slower if claim is None else claim > 1
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Times of several techniques over numbers of PEs or widths.
+
+    Attributes:
+        over: what changes along a line.
+        sides: the lines.
+        single: what stands for all sides on one PE.
+        printed: the paper's milliseconds, by data set (its stand-in's name), then by PEs or width, in the order of the
+            sides; for all that it prints.
+        falls: by side, whether the paper says that the second number of PEs takes less time than the first.
+        steepest: the side whose times the paper says differ most along its line.
+    """
+
+    over: Literal["pes", "dim"]
+    sides: tuple[Side, ...]
+    single: Side | None = None
+    printed: Mapping[str, Mapping[int, Sequence[float]]] = field(default_factory=dict)
+    falls: Mapping[str, bool] = field(default_factory=dict)
+    steepest: str = ""
+
+
+@dataclass(frozen=True)
+class Volumes:
+    """Communication volumes of partitions.
+
+    Attributes:
+        columns: which, as table quality calls them; the last one is the least, says the paper.
+        against: the columns that figures show the last one as a share of.
+        pes, workgroup, dim: the paper's; volumes are shown for its width, to which they are proportional.
+        printed: the paper's MiB by data set (its stand-in's name), in the order of the columns.
+        redundancy: the share of a volume beyond the last column is shown, too.
+        doubtful: what the paper should have printed, by data set, in the first column, where its value cannot be.
+    """
+
+    columns: tuple[str, ...]
+    against: tuple[str, ...]
+    pes: int
+    workgroup: int
+    dim: int
+    printed: Mapping[str, Sequence[float]]
+    redundancy: bool = False
+    doubtful: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure or table of a paper, or one of ours.
+
+    Attributes:
+        title: heading of its section.
+        source: paper, section and figure.
+        machine: what the paper measured on; empty: it is ours, or was not measured on one.
+        says: what the paper says, in a sentence or two, numbers included.
+        versus: the comparisons.
+        together: the comparisons are one table, a column a side.
+        sweep: times over PEs or widths.
+        volumes: volumes of partitions.
+        knobs: it shows ps, dist and wpb swept.
+        hidden: it shows whether communication is hidden.
+    """
+
+    title: str
+    source: str
+    machine: str
+    says: str
+    versus: tuple[Versus, ...] = field(default_factory=tuple)
+    together: bool = False
+    sweep: Sweep | None = None
+    volumes: Volumes | None = None
+    knobs: bool = False
+    hidden: bool = False

@@ -1,0 +1,133 @@
+"""Techniques beside each other: comparisons with one subject as one table, a column a technique."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from mgg.report import figures
+from mgg.report.comparisons import mean_ratio, of
+from mgg.report.conditions import remarks
+from mgg.report.experiments import Experiment, Versus
+from mgg.report.numbers import ABSENT, Unit, count, number, time_unit, within
+from mgg.report.parts import Cell, Drawing, Grid, Part
+from mgg.report.tables import Row, Rows, graph_names, group
+from mgg.report.verdicts import paper_mean, verdict
+
+#: What the comparisons of one block of a table share; the graph is a line of the block.
+_BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "dim")
+
+
+def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
+    """The comparisons of the figure ``name`` that ``rows``, not empty, of table figures hold."""
+    blocks = [(_heading(found[0]), found) for found in _blocks(rows)]
+    sentences = [verdict(versus, found) for versus in told(shown) if (found := of(versus, rows))]
+    names = graph_names(tables["graphs"])
+    if _one_subject(shown):
+        grids = [_times(shown.versus, rows, blocks, names)]
+    else:
+        grids = [_gains(shown, blocks), _means(shown, blocks)]
+    svg = figures.paired(
+        {heading: _bars(told(shown), found) for heading, found in blocks},
+        f"time over that of {told(shown)[0].subject.name}" if _one_subject(shown) else "shuffled / reordered, time",
+        f"{name}m",
+    )
+    caption = "Geometric means over the graphs; hatched: the paper's for the same cases."
+    return Part(
+        "Here", " ".join([*sentences, *remarks(tables["graphs"], rows)]), grids, [Drawing(Markup(svg), caption)]
+    )
+
+
+def told(shown: Experiment) -> list[Versus]:
+    """The comparisons that are summed up in words: of one subject all, else those of a technique with itself."""
+    if _one_subject(shown):
+        return list(shown.versus)
+    return [versus for versus in shown.versus if versus.subject.technique == versus.rival.technique]
+
+
+def _one_subject(shown: Experiment) -> bool:
+    return len({versus.subject.name for versus in shown.versus}) == 1
+
+
+def _blocks(rows: Rows) -> list[Rows]:
+    known = [{**row, "dim": row["dim"] or 0} for row in rows]
+    return list(group(known, *_BLOCK).values())
+
+
+def _heading(row: Row) -> str:
+    what = [count(row["pes"], "PE"), row["model"] or f"D = {row['dim']}", row["direction"], row["dtype"]]
+    return f"{', '.join(filter(None, what))} ({row['machine']}, {row['device']})"
+
+
+def _bars(versus: Sequence[Versus], rows: Rows) -> list[tuple[str, float, float | None]]:
+    """For each comparison the name, our mean and the paper's."""
+    found = [(each.rival.name.removesuffix(", shuffled"), of(each, rows)) for each in versus]
+    return [(name, mean_ratio(some), paper_mean(some)) for name, some in found if some]
+
+
+def _times(
+    versus: Sequence[Versus], rows: Rows, blocks: Sequence[tuple[str, Rows]], names: dict[tuple[str, str], str]
+) -> Grid:
+    """A line a graph, the subject behind those that the paper compares it with."""
+    unit = time_unit([row["subject_median"] for row in rows])
+    subject = versus[0].subject.name
+    place = sum(bool(each.claims) for each in versus)
+    groups = []
+    for heading, found in blocks:
+        lines = []
+        for key, of_graph in group(found, "dataset", "graph_hash").items():
+            best = min(min(row["subject_median"], row["rival_median"]) for row in of_graph)
+            cells = [_rival(of(each, of_graph), unit, best) for each in versus]
+            mine = of_graph[0]["subject_median"]
+            cells.insert(place, Cell(within(mine, unit), "", mine == best))
+            lines.append((names[key], cells))
+        means = [_mean(of(each, found)) for each in versus]
+        means.insert(place, Cell("1 x"))
+        groups.append((heading, [*lines, ("geometric mean", means)] if len(lines) > 1 else lines))
+    columns = [f"{each.rival.name} ({unit.name})" for each in versus]
+    columns.insert(place, f"{subject} ({unit.name})")
+    note = (
+        "Medians of the slowest PE: of a product, or of an epoch where a model is named. Below them the time over that "
+        f"of {subject} here, and in the paper for the graph that this one stands for."
+    )
+    return Grid(f"Time of each, and over that of {subject}", "graph", columns, groups, note)
+
+
+def _rival(rows: Rows, unit: Unit, best: float) -> Cell:
+    if not rows:
+        return Cell(ABSENT)
+    row = rows[0]
+    paper = f"; paper {number(row['paper'])} x" if row["paper"] else ""
+    return Cell(within(row["rival_median"], unit), f"{number(row['ratio'])} x{paper}", row["rival_median"] == best)
+
+
+def _mean(rows: Rows) -> Cell:
+    if not rows:
+        return Cell(ABSENT)
+    paper = paper_mean(rows)
+    return Cell(f"{number(mean_ratio(rows))} x", f"paper {number(paper)} x" if paper else "")
+
+
+def _means(shown: Experiment, blocks: Sequence[tuple[str, Rows]]) -> Grid:
+    """A line a subject, a column a rival, as in CoLa's table 10."""
+    others = [versus for versus in shown.versus if versus not in told(shown)]
+    rivals = list(dict.fromkeys(versus.rival.name for versus in others))
+    groups = []
+    for heading, found in blocks:
+        lines = []
+        for subject in dict.fromkeys(versus.subject.name for versus in others):
+            at = {each.rival.name: _mean(of(each, found)) for each in others if each.subject.name == subject}
+            lines.append((subject, [at.get(rival, Cell(ABSENT)) for rival in rivals]))
+        groups.append((heading, lines))
+    note = "Geometric means over the graphs of the column's time over the line's."
+    return Grid("Every order of each", "", rivals, groups, note)
+
+
+def _gains(shown: Experiment, blocks: Sequence[tuple[str, Rows]]) -> Grid:
+    """What a technique gains from the graph's order."""
+    columns = [each.rival.name.removesuffix(", shuffled") for each in told(shown)]
+    groups = [
+        (heading, [("shuffled / reordered", [_mean(of(e, found)) for e in told(shown)])]) for heading, found in blocks
+    ]
+    return Grid("What reordering gains", "time", columns, groups, "Geometric means over the graphs; above 1: it pays.")

@@ -1,0 +1,134 @@
+"""Times of several techniques over numbers of PEs or over widths, such as CoLa's figures 3 and 5."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from mgg.report import figures
+from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, geometric_mean, timings
+from mgg.report.conditions import remarks
+from mgg.report.experiments import Side, Sweep, claimed_as
+from mgg.report.numbers import ABSENT, count, listing, number, time_unit, within
+from mgg.report.parts import Cell, Drawing, Grid, Part
+from mgg.report.tables import SETTING, Row, Rows, graph_names, group, sound
+from mgg.report.verdicts import EVEN
+
+#: By side the best row at each number of PEs, or width.
+Lines = dict[str, dict[int, Row]]
+_AXES = {"pes": ("PEs", "dim"), "dim": ("D", "pes")}
+
+
+def parts(tables: dict[str, Rows], name: str, shown: Sweep) -> list[Part]:
+    """A table and a figure of each graph; nothing where no technique was timed at two points."""
+    found = _sweeps(tables["aggregate"], shown)
+    if not found:
+        return []
+    names = graph_names(tables["graphs"])
+    grids, drawings = [], []
+    for index, (rows, lines) in enumerate(found, 1):
+        fixed = _AXES[shown.over][1]
+        first = rows[0]
+        where = f"{names[first['dataset'], first['graph_hash']]}, "
+        where += f"D = {first['dim']}" if fixed == "dim" else count(first["pes"], "PE")
+        grids.append(_grid(shown, lines, first["dataset"], f"{where} ({first['machine']}, {first['device']})"))
+        points = {side: [(x, row["median"]) for x, row in at.items()] for side, at in lines.items()}
+        svg = figures.lines(points, _AXES[shown.over][0], f"{name}s{index}", where)
+        drawings.append(Drawing(Markup(svg), f"{where}: median time of one aggregation over {_AXES[shown.over][0]}."))
+    used = [row for rows, _ in found for row in rows]
+    text = " ".join([outcome(tables["aggregate"], shown), *remarks(tables["graphs"], used)])
+    return [Part("Here", text, grids, drawings)]
+
+
+def outcome(aggregate: Rows, shown: Sweep) -> str:
+    """Whether the times fall, or differ, as the paper says; empty where nothing was measured."""
+    found = [lines for _, lines in _sweeps(aggregate, shown)]
+    if not found:
+        return ""
+    return " ".join(_falls(found, shown) if shown.falls else _steepness(found, shown))
+
+
+def _falls(found: Sequence[Lines], shown: Sweep) -> list[str]:
+    """From the first number of PEs to the second: a sentence a side."""
+    sentences = []
+    for side, falls in shown.falls.items():
+        lines = [each[side] for each in found if side in each]
+        if not lines:
+            continue
+        first, second = sorted({x for at in lines for x in at})[:2]
+        ratios = [at[second]["median"] / at[first]["median"] for at in lines if first in at and second in at]
+        mean = geometric_mean(ratios)
+        verdict = CLOSE if 1 / EVEN < mean < EVEN else AGREES if (mean < 1) == falls else DISAGREES
+        less = sum(ratio < 1 for ratio in ratios)
+        sentences.append(
+            f"“{side}” took {number(mean)} times as long on {count(second, 'PE')} as on {first}, less time in {less} "
+            f"of {count(len(ratios), 'case')}: {verdict}."
+        )
+    return sentences
+
+
+def _steepness(found: Sequence[Lines], shown: Sweep) -> list[str]:
+    """How much longer the last point takes than the first, by side."""
+    means = {}
+    for side in (each.name for each in shown.sides):
+        ratios = [
+            at[max(at)]["median"] / at[min(at)]["median"] for lines in found if len(at := lines.get(side, {})) > 1
+        ]
+        if ratios:
+            means[side] = geometric_mean(ratios)
+    if not means:
+        return []
+    ranked = sorted(means, key=lambda side: -means[side])
+    told = listing([f"“{side}” {number(means[side])}" for side in ranked])
+    ends = sorted({x for lines in found for at in lines.values() for x in at})
+    text = f"Time at D = {ends[-1]} over that at D = {ends[0]}: {told}."
+    if shown.steepest in means:
+        verdict = AGREES if ranked[0] == shown.steepest else DISAGREES
+        verdict = CLOSE if len(ranked) > 1 and means[ranked[0]] / means[ranked[1]] < EVEN else verdict
+        text += f" The paper's steepest is “{shown.steepest}”: {verdict}."
+    return [text]
+
+
+def _sweeps(aggregate: Rows, shown: Sweep) -> list[tuple[Rows, Lines]]:
+    """What was timed at two points at least: its rows and lines."""
+    found = []
+    for rows in group(sound(aggregate), *SETTING, _AXES[shown.over][1]).values():
+        lines = {each.name: at for each in shown.sides if len(at := _line(shown, each, rows)) > 1}
+        if lines:
+            used = [row for at in lines.values() for row in at.values()]
+            found.append((used, lines))
+    return found
+
+
+def _line(shown: Sweep, side: Side, rows: Rows) -> dict[int, Row]:
+    """The best row of ``side`` at each point, in ascending order; nothing where it has no point of its own."""
+    own = timings(side, rows)
+    if shown.single is not None:
+        several = [row for row in own if row["pes"] > 1]
+        own = [*several, *timings(shown.single, [row for row in rows if row["pes"] == 1])] if several else []
+    points = group(own, shown.over)
+    return {x: min(found, key=lambda row: (row["median"], row["label"])) for (x,), found in points.items()}
+
+
+def _grid(shown: Sweep, lines: Lines, dataset: str, caption: str) -> Grid:
+    points = sorted({x for at in lines.values() for x in at})
+    unit = time_unit([row["median"] for at in lines.values() for row in at.values()])
+    least = {x: min(at[x]["median"] for at in lines.values() if x in at) for x in points}
+    places = {side.name: place for place, side in enumerate(shown.sides)}
+    printed = shown.printed.get(claimed_as(dataset), {})
+
+    def cell(side: str, x: int) -> Cell:
+        row = lines[side].get(x)
+        if row is None:
+            return Cell(ABSENT)
+        paper = printed.get(x, ())
+        small = f"paper {number(paper[places[side]])} ms" if places[side] < len(paper) else ""
+        return Cell(within(row["median"], unit), small, row["median"] == least[x])
+
+    table = [(side, [cell(side, x) for x in points]) for side in lines]
+    columns = [count(x, "PE") if shown.over == "pes" else f"D = {x}" for x in points]
+    note = f"Medians of the slowest PE, in {unit.name}."
+    note += f" One PE: technique {shown.single.name} for all." if shown.single else ""
+    note += " Small: the paper's graph, on the paper's machine." if printed else ""
+    return Grid(caption, "method", columns, [("", table)], note)
