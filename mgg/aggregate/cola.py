@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from pydantic import Field
 
 from mgg.aggregate.needs import FLOAT, Case, Need
 from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.outbox import Outbox
 from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
-from mgg.aggregate.workgroups import Workgroups
+from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, mates_of, members_of
 from mgg.backend.api import Array, SymmetricArray, Work
-from mgg.errors import InputError
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout
 from mgg.layout.split import transposed
@@ -21,23 +23,18 @@ CPU_BUFFER_BYTES = 256 * 1024
 GPU_BUFFER_BYTES = 32 * 1024 * 1024
 
 
-class ColaOptions(TechniqueOptions):
+class ColaOptions(WorkgroupOptions):
     """Workgroups, and the paper's steps one by one (table 8)."""
 
-    workgroup: int | None = Field(
-        None, ge=1, description="PEs joined by fast links, a divisor of P; none: those that the partition was made for"
-    )
     fusion: bool = Field(True, description="a row crosses to a workgroup once, not once a PE (4.2)")
     coalesced: bool = Field(True, description="rows for another workgroup cross in one message (4.3)")
     pipelined: bool = Field(True, description="the rows of the next workgroup cross while those of one are used (5.1)")
 
 
-def members_of(options: TechniqueOptions, layout: PeLayout, fused: bool = True) -> int:
-    """PEs of a workgroup; without fusion, if ``fused`` asks for that, all PEs are one."""
+def fused_members(options: TechniqueOptions, layout: PeLayout) -> int:
+    """PEs of a workgroup; without fusion all PEs are one."""
     assert isinstance(options, ColaOptions)
-    if fused and not options.fusion:
-        return layout.size
-    return options.workgroup or min(layout.manifest.workgroup, layout.size)
+    return members_of(options, layout) if options.fusion else layout.size
 
 
 class Cola(Plan):
@@ -50,31 +47,36 @@ class Cola(Plan):
     @classmethod
     def need(cls, case: Case) -> Need:
         """The layout, columns of its own and fetched rows; with workgroups, what arrives and is packed."""
+        assert isinstance(case.options, ColaOptions)
         base, halo = case.base(), case.product.halo
         buffer = max(1, min(GPU_BUFFER_BYTES // (FLOAT * case.dim), halo))
         columns = base.columns + case.matrix(buffer + (case.rows if halo else 0))
         arcs = case.pointers(halo) + case.arc * case.product.remote.arcs
-        members = members_of(case.options, case.layout)
+        members = fused_members(case.options, case.layout)
         groups = case.size // members
         if groups > 1 and case.size % members == 0:
             # What a workgroup needs of a PE is known to all of it alone: at most what this PE needs, for each of them.
             needed = np.minimum(np.diff(case.product.halo_ptr) * members, case.heights)
-            columns += (min(2, groups - 1) + 1) * case.matrix(needed[case.rank % members :: members].max())
+            buffers = min(2, groups - 1) + int(case.options.coalesced)
+            columns += buffers * case.matrix(needed[case.rank % members :: members].max())
             arcs += case.owner_parts()
         return Need(base.layout, columns, arcs, case.local_cut())
 
     def _check(self) -> None:
-        members = members_of(self.options, self.layout, fused=False)
-        if self.world.size % members:
-            raise InputError(
-                f"technique cola: option workgroup: {members} must divide the number of PEs, {self.world.size}"
-            ).on_every_pe()
+        check_members(self.name, members_of(self.options, self.layout), self.world.size)
+
+    def _reach(self) -> Sequence[int]:
+        """The workgroup; all PEs where rows of other workgroups are fetched, which takes their addresses."""
+        assert isinstance(self.options, ColaOptions)
+        if not self.options.coalesced:
+            return range(self.world.size)
+        return mates_of(self.world.rank, fused_members(self.options, self.layout))
 
     def _build(self) -> None:
         world, options = self.world, self.options
         assert isinstance(options, ColaOptions)
         self._coalesced, self._pipelined = options.coalesced, options.pipelined
-        self._groups = Workgroups(world, self.host, members_of(options, self.layout))
+        self._groups = Workgroups(world, self.host, fused_members(options, self.layout))
         columns = transposed(self.host.remote).csr
         self._colptr, self._columns = columns.indptr, uploaded_csr(world, columns)
         self._own = [self.product.local, *map(self._own_part, range(1, self._groups.count))]
@@ -94,15 +96,13 @@ class Cola(Plan):
     def _make_room(self) -> None:
         """Two buffers for what arrives, one for what is packed."""
         groups, world = self._groups, self.world
-        lists = groups.asked if self._coalesced else groups.wanted
-        self._lists = {pe: world.upload(rows) for pe, rows in lists.items()}
         most = max(max(map(len, groups.wanted.values()), default=0), max(map(len, groups.asked.values()), default=0))
         self._room = max(world.gather(most))
-        self._buffers: list[SymmetricArray] = []
-        for _ in range(min(2, groups.count - 1)):
-            self._buffers.append(world.symmetric(self._room * self.max_dim))
-            self._symmetric.append(self._buffers[-1])
-        self._packed = world.xp.empty(self._room * self.max_dim if groups.count > 1 else 0, np.float32)
+        self._buffers = [self._allocate(self._room, groups.mates) for _ in range(min(2, groups.count - 1))]
+        if groups.count > 1 and self._coalesced:
+            self._outbox = Outbox(world, groups.asked, self._allocate(self._room, [world.rank]))
+        else:
+            self._lists = {pe: world.upload(rows) for pe, rows in groups.wanted.items()}
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         acc = self.accumulator(out.shape[1]) if self.host.halo else out
@@ -124,11 +124,7 @@ class Cola(Plan):
         buffer = self._buffer(phase, dim)
         with world.aside() as work:
             if self._coalesced:
-                target = groups.target(phase)
-                rows = self._lists[target]
-                packed = self._packed[: len(rows) * dim].reshape(len(rows), dim)
-                world.operators.gather_rows(source.local, rows, packed)
-                world.put_rows(buffer, target, 0, packed)
+                self._outbox.send(source.local, groups.target(phase), buffer)
             else:
                 owner = groups.counterpart(phase)
                 rows = self._lists[owner]
@@ -136,7 +132,7 @@ class Cola(Plan):
         return work
 
     def _buffer(self, phase: int, dim: int) -> SymmetricArray:
-        return self._buffers[phase % len(self._buffers)].view(self._room, dim)
+        return self._view(self._buffers[phase % len(self._buffers)], self._room, dim)
 
     def _multiply(self, phase: int, source: SymmetricArray, acc: Array) -> None:
         """The product with the rows of one workgroup (algorithm 1)."""

@@ -2,73 +2,159 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
+from mgg.aggregate.fetched import FetchedHalo
+from mgg.aggregate.mailbox import Mailbox
+from mgg.aggregate.near_far import Part, far_part, near_part
 from mgg.aggregate.needs import POINTER, Case, Need
+from mgg.aggregate.outbox import Outbox
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.pulled import PulledHalo
-from mgg.backend.api import Array, SymmetricArray
+from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, mates_of, members_of
+from mgg.backend.api import Array, SymmetricArray, Work
 
 
 class Halo(Plan):
     """PEs fetch the rows that they need into a halo of their own; no float atomics, so the same bits every time.
 
-    On GPUs one launch does all of it and hides the transfer. CPU ranks fetch, then work.
+    On GPUs one launch does all of it and hides the transfer. CPU ranks fetch, then work. With several workgroups that
+    is the near part; rows of other workgroups are put into mailboxes meanwhile, each once a workgroup (CoLa 4.2), and a
+    second launch adds the far part, whose rows mates pull from each other's mailboxes.
     """
 
     name = "halo"
     dtypes = ("fp32", "bf16")
+    Options = WorkgroupOptions
 
     @classmethod
     def need(cls, case: Case) -> Need:
         """One matrix of rows and halo, and the arcs in the order of the work; nothing of the layout as it is."""
         if case.size == 1:
             return super().need(case)
-        product = case.product
-        columns = case.embeddings(case.heights.max() + max(case.counts.halo_rows)) + case.matrix(case.rows)
+        product, members = case.product, members_of(case.options, case.layout)
         arcs = case.arc * (product.local.arcs + product.remote.arcs) + POINTER * product.halo
+        if case.size % members == 0 and members < case.size:
+            return _need_of_workgroups(case, arcs, mates_of(case.rank, members))
+        columns = case.embeddings(case.heights.max() + max(case.counts.halo_rows)) + case.matrix(case.rows)
         lengths = [np.diff(csr.indptr) for csr in (product.local, product.remote)]
         return Need(0, columns, arcs, case.cut(lengths[0]) + case.cut(lengths[1][lengths[1] > 0]))
 
+    def _check(self) -> None:
+        self._members = members_of(self.options, self.layout)
+        check_members(self.name, self._members, self.world.size)
+
+    def _reach(self) -> Sequence[int]:
+        return mates_of(self.world.rank, self._members)
+
     def _build(self) -> None:
-        self._pulled: PulledHalo | None = None
-        if self.world.gpu and self.world.size > 1:
-            self._pulled = PulledHalo(self.world, self.host, self._input, self._max_rows)
-            self._symmetric += self._pulled.symmetric
-            self.meets = self._pulled.meets
-        else:
-            self._halo = self.world.xp.empty(self.host.halo * self.max_dim, self._element)
+        pulls = self._pulls = bool(self.world.gpu) and self.world.size > 1
+        self.meets = pulls and self.world.shmem
+        mates = mates_of(self.world.rank, self._members)
+        self._near = self._work(near_part(self.host, mates), self._input, self._max_rows, accumulate=False)
+        self._groups: Workgroups | None = None
+        if self._members < self.world.size:
+            self._groups = Workgroups(self.world, self.host, self._members)
+            self._build_far(self._groups)
+
+    def _build_far(self, groups: Workgroups) -> None:
+        self._mailbox = mailbox = Mailbox(self.world, groups)
+        part = far_part(self.host, groups, mailbox.firsts, mailbox.rows)
+        longest, halo = max(map(len, groups.asked.values())), part.halo if self._pulls else 0
+        facts = self.world.gather((longest, halo))
+        longest, halo = (max(column) for column in zip(*facts, strict=True))
+        self._mail = self._allocate(mailbox.rows + halo, groups.mates)
+        self._outbox = Outbox(self.world, groups.asked, self._allocate(longest, [self.world.rank]))
+        self._far = self._work(part, self._mail, mailbox.rows, accumulate=True)
+
+    def _work(self, part: Part, matrix: SymmetricArray, rows: int, *, accumulate: bool) -> Callable[[Array, str], None]:
+        """What fetches the halo of ``part`` and computes it (collective); ``rows`` of ``matrix`` are not its halo."""
+        if not self._pulls:
+            fetched = FetchedHalo(self.world, part, matrix, rows, self._element, self.max_dim, accumulate)
+            return lambda sums, _: fetched(sums)
+        flags = None
+        if self.meets:
+            flags = self.world.symmetric(2 * len(part.pes), part.pes)
+            self._symmetric.append(flags)
+        return PulledHalo(self.world, part, matrix, rows, self._element, flags, accumulate)
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
         """With room for the halo behind the rows, so that both are one matrix."""
         if self.world.gpu and self.world.size > 1:
-            elements += self._floats(max(self.world.gather(self.host.halo)) * self.max_dim)
+            mates = mates_of(self.world.rank, self._members)
+            halo = int(self.host.halo_ptr[mates.stop] - self.host.halo_ptr[mates.start])
+            elements += self._floats(max(self.world.gather(halo)) * self.max_dim)
         return super()._allocate_input(elements)
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
-        if self._pulled is not None:
-            self._pulled(self._element, out)
-        else:
-            self._fetch_then_work(source, out)
+        # GPUs add in the output itself: a row's sums are made in registers.
+        sums = self.accumulator(out.shape[1]) if self.host.halo and not self._pulls else out
+        self._step("all", source, sums)
+        self.world.operators.finish(sums, out)
 
     def part(self, name: str, dim: int, out: Array) -> bool:
         """The halo pulled alone, or all work with the halo as it is; one launch does both on GPUs."""
-        if self._pulled is None:
+        if not self._pulls:
             return False
-        self._pulled(self._element, out, name)
+        self._step(name, self._input_view(dim), out)
         return True
 
-    def _fetch_then_work(self, source: SymmetricArray, out: Array) -> None:
-        world, product, dim = self.world, self.product, out.shape[1]
-        halo = self._halo[: self.host.halo * dim].reshape(self.host.halo, dim)
-        # Each PE starts with its right neighbour, so that no PE is everyone's first source.
-        for step in range(1, world.size):
-            owner = (world.rank + step) % world.size
-            span = slice(*(int(position) for position in self.host.halo_ptr[owner : owner + 2]))
-            world.get_rows(source, owner, product.halo_rows[span], halo[span])
-        sums = self.accumulator(dim) if self.host.halo else out
-        local, remote = product.local, product.remote
-        world.operators.spmm_rows(local.indptr, local.indices, local.weights, source.local, sums, False)
-        if self.host.halo:
-            world.operators.spmm_rows(remote.indptr, remote.indices, remote.weights, halo, sums, True)
-        world.operators.finish(sums, out)
+    def _step(self, step: str, source: SymmetricArray, sums: Array) -> None:
+        """``all``, ``transfer`` or ``compute``."""
+        groups, crosses = self._groups, step != "compute"
+        if groups is None:
+            self._near(sums, step)
+            return
+        coming = self._send(groups, source) if crosses else None
+        self._near(sums, step)
+        if coming is not None:
+            coming.wait()
+            self._arrive(groups)
+        self._far(sums, step)
+        if self.meets and crosses:
+            self.world.barrier()  # mates have read this PE's mailbox, so that others may write into it
+
+    def _send(self, groups: Workgroups, source: SymmetricArray) -> Work:
+        """Put this PE's rows into the mailboxes of the other workgroups, one message each, beside other work."""
+        world, mail = self.world, self._view(self._mail, self._mailbox.rows, source.local.shape[1])
+        with world.aside() as work:
+            for target, first in self._mailbox.slots.items():
+                self._outbox.send(source.local, target, mail, first)
+            for target in self._mailbox.slots if self.meets else ():
+                world.signal(target)
+        return work
+
+    def _arrive(self, groups: Workgroups) -> None:
+        """Wait until the mailboxes are filled: this PE's, where mates meet before they read each other's; else all."""
+        if self.meets:
+            for owner in groups.wanted:
+                self.world.wait_signal(owner)
+        else:
+            self.world.barrier()
+
+
+def _need_of_workgroups(case: Case, arcs: int, mates: range) -> Need:
+    """GPU memory with several workgroups: the near part's matrix, mailbox, one message, the order of both parts."""
+    product, members, size = case.product, len(mates), case.size
+    counts, owners = np.diff(product.halo_ptr), np.arange(size)
+    near = (owners >= mates.start) & (owners < mates.stop)
+    counterparts = ~near & (owners % members == case.rank % members)
+    # What mates need of a counterpart this PE does not know: at most as much as it does itself, each.
+    arriving = np.minimum(counts * members, case.heights)[counterparts].sum()
+    messages = [
+        len(np.unique(product.send_rows[product.send_ptr[first] : product.send_ptr[first + members]]))
+        for first in range(0, size, members)
+        if first != mates.start
+    ]
+    matrix = case.heights.max() + counts[near].sum()
+    mailbox = arriving + counts[~near & ~counterparts].sum()
+    columns = case.embeddings(matrix + mailbox + max(messages)) + case.matrix(case.rows)
+    lists = product.send_rows.dtype.itemsize * sum(messages)
+    is_near = np.repeat(near, counts)[product.remote.indices]
+    rows = np.repeat(np.arange(case.rows), np.diff(product.remote.indptr))
+    lengths = [np.diff(product.local.indptr)]
+    lengths += [np.bincount(rows[kept], minlength=case.rows) for kept in (is_near, ~is_near)]
+    cuts = case.cut(lengths[0]) + sum(case.cut(each[each > 0]) for each in lengths[1:])
+    return Need(0, columns, arcs + lists, cuts)

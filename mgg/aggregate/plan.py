@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
@@ -12,8 +13,8 @@ import numpy as np
 from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World
-from mgg.backend.api import Array, SymmetricArray
-from mgg.errors import MggError
+from mgg.backend.api import Array, SymmetricArray, name_pes
+from mgg.errors import InputError, MggError
 from mgg.graph.csr import Csr
 from mgg.kernel.bf16 import ELEMENTS
 from mgg.layout import PeLayout, Product
@@ -32,7 +33,7 @@ class Plan(ABC):
         single_pe: runs on one PE alone.
         one_process: on GPUs its PEs are threads of one process.
         host: the product's arrays as the layout has them; plans are worked out from these.
-        meets: the technique's own launch waits for other PEs' rows and until they have read this PE's.
+        meets: the technique itself waits for other PEs' rows and until they have read this PE's.
     """
 
     name: ClassVar[str]
@@ -54,8 +55,9 @@ class Plan(ABC):
         self.max_dim = max_dim
         self.options = options
         self._check()
+        self._check_reach()
         self._sums: Array | None = None
-        self._views: dict[int, SymmetricArray] = {}
+        self._views: dict[tuple[int, int], SymmetricArray] = {}
         self.meets = False
         # Every PE allocates as many rows as the largest one, because symmetric arrays have one size.
         self._max_rows = int(np.diff(layout.bounds).max())
@@ -144,9 +146,14 @@ class Plan(ABC):
     def _input_view(self, dim: int) -> SymmetricArray:
         if not 1 <= dim <= self.max_dim:
             raise ValueError(f"{dim} columns asked of a plan made for 1..{self.max_dim}")
-        if dim not in self._views:
-            self._views[dim] = self._input.view(self._max_rows, dim, self._element)
-        return self._views[dim]
+        return self._view(self._input, self._max_rows, dim)
+
+    def _view(self, array: SymmetricArray, rows: int, dim: int) -> SymmetricArray:
+        """``array`` as embeddings [rows, dim], the same object every time."""
+        key = id(array), dim
+        if key not in self._views:
+            self._views[key] = array.view(rows, dim, self._element)
+        return self._views[key]
 
     def _floats(self, elements: int) -> int:
         """Floats that take as much memory as ``elements`` embeddings."""
@@ -154,7 +161,28 @@ class Plan(ABC):
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
         """The symmetric input of ``elements`` floats (collective); for techniques that keep it elsewhere."""
-        return self.world.symmetric(elements)
+        return self.world.symmetric(elements, self._reach())
+
+    def _allocate(self, rows: int, reach: Sequence[int]) -> SymmetricArray:
+        """Symmetric memory for ``rows`` embeddings of ``max_dim`` columns, freed with the plan (collective)."""
+        made = self.world.symmetric(self._floats(rows * self.max_dim), reach)
+        self._symmetric.append(made)
+        return made
+
+    def _reach(self) -> Sequence[int]:
+        """The PEs whose inputs the technique addresses, in order, this one among them."""
+        return range(self.world.size) if self.reads_inputs else [self.world.rank]
+
+    def _check_reach(self) -> None:
+        """Refuse PEs that do not address what the technique does, on every PE alike (collective)."""
+        beyond = self.world.gather([pe for pe in self._reach() if pe not in self.world.addressable])
+        lacking = [pe for pe, others in enumerate(beyond) if others]
+        if lacking:
+            pe = lacking[0]
+            raise InputError(
+                f"technique {self.name}: PE {pe} would address memory of {name_pes(beyond[pe])}, on another host: take"
+                " halo or cola with workgroup=G, where G divides the PEs of every host"
+            ).on_every_pe()
 
     def _check(self) -> None:  # noqa: B027
         """Refuse what the technique cannot run, on every PE alike, before anything is allocated."""

@@ -6,57 +6,59 @@ from typing import Any
 
 import numpy as np
 
+from mgg.aggregate.near_far import Part
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.kernel.halo import HaloPeers, halo_schedule
-from mgg.layout import Product
 
 
 class PulledHalo:
-    """One PE's product (collective).
+    """One PE's product, or a part of it that is added to another (collective).
 
     Args:
-        world: the PEs, more than one.
-        product: this PE's rows, in host memory.
-        matrix: the symmetric input with room for the halo from row ``halo_first`` on.
-        halo_first: rows of the largest PE.
-
-    Attributes:
-        meets: the launch itself waits for the PEs: each has a GPU of its own, so all launches run at once.
-        symmetric: the PEs' flags, for the caller to free.
+        world: the PEs.
+        part: its arcs, in host memory.
+        matrix: the symmetric matrix of the rows that they multiply, with room for the halo from ``halo_first`` on.
+        halo_first: rows of that matrix.
+        element: type of an embedding.
+        flags: symmetric zeros that the PEs of the part tell each other with that rows are there and have been read:
+            2 floats for each of them. None: the callers see to that.
+        accumulate: add to the output.
     """
 
-    def __init__(self, world: World, product: Product, matrix: SymmetricArray, halo_first: int) -> None:
-        self._world, self._matrix = world, matrix
-        self._height, self._halo = halo_first + product.halo, product.halo
+    def __init__(
+        self, world: World, part: Part, matrix: SymmetricArray, halo_first: int, element: type,
+        flags: SymmetricArray | None, accumulate: bool = False,
+    ) -> None:  # fmt: skip
+        self._world, self._matrix, self._pes, self._element = world, matrix, part.pes, element
+        self._height, self._halo = halo_first + part.halo, part.halo
         self._views: dict[int, Array] = {}
-        self.meets = world.shmem
-        self.symmetric = [world.symmetric(2 * world.size)] if self.meets else []
-        schedule = halo_schedule(product.local, product.remote, halo_first)
-        owners = np.repeat(np.arange(world.size, dtype=np.uint64), np.diff(product.halo_ptr))
-        sources = ((owners << np.uint64(48)) | product.halo_rows.astype(np.uint64))[schedule.pulled]
-        flags = self._addresses(self.symmetric[0]) if self.meets else None
-        peers = HaloPeers(self._addresses(matrix), flags, world.rank, world.size)
+        self._meets, self._accumulate = flags is not None, accumulate
+        schedule = halo_schedule(part.local, part.remote, halo_first, empty=not accumulate)
+        holders = np.repeat(np.arange(len(part.pes), dtype=np.uint64), np.diff(part.halo_ptr))
+        sources = ((holders << np.uint64(48)) | part.halo_rows.astype(np.uint64))[schedule.pulled]
+        told = None if flags is None else self._addresses(flags)
+        peers = HaloPeers(self._addresses(matrix), told, part.pes.index(world.rank), len(part.pes))
         operators: Any = world.operators  # a GPU's have the kernel beside the table of operators
-        self._kernel = operators.halo_kernel(schedule, sources, halo_first, product.rows, peers)
+        self._kernel = operators.halo_kernel(schedule, sources, halo_first, part.local.rows, peers)
 
     def _addresses(self, array: SymmetricArray) -> Array:
-        copies = [array.peers[pe] for pe in range(self._world.size)]
+        copies = [array.copy_of(pe) for pe in self._pes]
         return self._world.upload(np.array([copy.data.ptr for copy in copies], np.uint64))
 
-    def __call__(self, element: type, out: Array, part: str = "all") -> None:
-        """``out`` [rows, D] = the product of all PEs' inputs [rows, D], whose entries are of type ``element``.
+    def __call__(self, out: Array, step: str = "all") -> None:
+        """``out`` [rows, D] (=|+=) the product of all PEs' matrices [*, D].
 
-        ``part``: ``transfer`` or ``compute`` does that alone, for timing.
+        ``step``: ``transfer`` or ``compute`` does that alone, for timing.
         """
         dim = out.shape[1]
         if dim not in self._views:
             # PEs have halos of different lengths, so this view is for this PE alone.
-            self._views[dim] = self._matrix.view(self._height, dim, element).local
+            self._views[dim] = self._matrix.view(self._height, dim, self._element).local
         matrix = self._views[dim]
-        self._kernel(matrix, out, part=part)
-        if part == "compute":
+        self._kernel(matrix, out, accumulate=self._accumulate, part=step)
+        if step == "compute":
             return
-        if self.meets:
+        if self._meets:
             self._world.met("the launch of a product")
         self._world.counters.add("get", matrix.itemsize * self._halo * dim)

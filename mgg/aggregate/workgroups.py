@@ -5,9 +5,40 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
+from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World
-from mgg.layout import Product
+from mgg.errors import InputError
+from mgg.layout import PeLayout, Product
+
+
+class WorkgroupOptions(TechniqueOptions):
+    """Which PEs address each other's memory; rows for others are sent."""
+
+    workgroup: int | None = Field(
+        None, ge=1, description="PEs joined by fast links, a divisor of P; none: those that the partition was made for"
+    )
+
+
+def members_of(options: TechniqueOptions, layout: PeLayout) -> int:
+    """PEs of a workgroup."""
+    assert isinstance(options, WorkgroupOptions)
+    return options.workgroup or min(layout.manifest.workgroup, layout.size)
+
+
+def mates_of(rank: int, members: int) -> range:
+    """The PEs of the workgroup of PE ``rank``."""
+    first = rank - rank % members
+    return range(first, first + members)
+
+
+def check_members(technique: str, members: int, size: int) -> None:
+    """Raise InputError on every PE where ``size`` PEs make no workgroups of ``members``."""
+    if size % members:
+        raise InputError(
+            f"technique {technique}: option workgroup: {members} must divide the number of PEs, {size}"
+        ).on_every_pe()
 
 
 class Workgroups:
@@ -22,6 +53,7 @@ class Workgroups:
         members: G, which divides P.
 
     Attributes:
+        rank: this PE.
         count: W.
         wanted: counterpart -> offsets in its rows of the rows that this workgroup needs, int [k], ascending.
         asked: PE that has this one for a counterpart -> offsets in this PE's rows that its workgroup needs.
@@ -30,7 +62,7 @@ class Workgroups:
     """
 
     def __init__(self, world: World, product: Product, members: int) -> None:
-        self._rank, self._members = world.rank, members
+        self.rank, self._members = world.rank, members
         self.count = world.size // members
         self.wanted: dict[int, np.ndarray] = {}
         self.asked: dict[int, np.ndarray] = {}
@@ -57,8 +89,7 @@ class Workgroups:
     @property
     def mates(self) -> range:
         """The PEs of this workgroup, this one among them."""
-        first = self._rank - self._rank % self._members
-        return range(first, first + self._members)
+        return mates_of(self.rank, self._members)
 
     def _others(self, size: int) -> list[int]:
         return [pe for pe in range(size) if pe not in self.mates]
@@ -68,11 +99,11 @@ class Workgroups:
 
     def counterpart(self, phase: int) -> int:
         """The PE whose rows this one receives for ``phase``."""
-        return (self._rank + phase * self._members) % (self.count * self._members)
+        return (self.rank + phase * self._members) % (self.count * self._members)
 
     def target(self, phase: int) -> int:
         """The PE that receives this one's rows for ``phase`` (algorithm 3, line 10)."""
-        return (self._rank - phase * self._members) % (self.count * self._members)
+        return (self.rank - phase * self._members) % (self.count * self._members)
 
     def mate_of(self, pe: int) -> int:
         """The PE of this workgroup with the local rank of ``pe``."""
@@ -80,5 +111,4 @@ class Workgroups:
 
     def members_in(self, phase: int) -> range:
         """The PEs of the workgroup whose rows are used in ``phase``."""
-        first = self.counterpart(phase) - self._rank % self._members
-        return range(first, first + self._members)
+        return mates_of(self.counterpart(phase), self._members)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -51,7 +51,7 @@ class SymmetricArray:
 
     Attributes:
         rank: this PE.
-        peers: PE -> its copy, for every PE whose memory this one can address, itself included.
+        peers: PE -> its copy, for every PE of the array's reach whose memory this one can address, itself included.
         handle: what the backend needs to reach the others; views share it.
         whole: all PEs' copies, one after another, where they are one piece of memory; views have none.
     """
@@ -66,12 +66,23 @@ class SymmetricArray:
         """This PE's copy."""
         return self.peers[self.rank]
 
+    def copy_of(self, pe: int) -> Array:
+        """PE ``pe``'s copy; raises ValueError where this PE does not address it."""
+        if pe not in self.peers:
+            raise ValueError(f"PE {self.rank} does not address the memory of PE {pe}: rows are put there, not fetched")
+        return self.peers[pe]
+
     def view(self, rows: int, columns: int, dtype: type = np.float32) -> SymmetricArray:
         """The first ``rows * columns`` elements of ``dtype`` as a matrix; every PE must take the same shape."""
         count = rows * columns
         floats = -(-count * np.dtype(dtype).itemsize // 4)
         peers = {pe: copy[:floats].view(dtype)[:count].reshape(rows, columns) for pe, copy in self.peers.items()}
         return SymmetricArray(self.rank, peers, self.handle)
+
+
+def shaped_as(view: Array, copy: Array) -> Array:
+    """The first elements of ``copy``, float32 [elements], in the type and the shape of ``view``."""
+    return copy.view(view.dtype)[: view.size].reshape(view.shape)
 
 
 class Clock(Protocol):
@@ -140,8 +151,15 @@ class HostArrays(ABC):
     xp = np
     shmem = False
 
+    size: int
+
+    @property
+    def addressable(self) -> Sequence[int]:
+        """All PEs: where loads do not reach, get_rows does."""
+        return range(self.size)
+
     @abstractmethod
-    def symmetric(self, elements: int) -> SymmetricArray:
+    def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
         """Allocate zeros on every PE (collective)."""
 
     def managed(self, elements: int) -> SymmetricArray:
@@ -204,6 +222,13 @@ class World(Protocol):
     def operators(self) -> Operators:
         """The arithmetic of this PE's device."""
 
+    @property
+    def addressable(self) -> Sequence[int]:
+        """The PEs, in order, whose symmetric arrays this one may address or fetch from, itself among them.
+
+        On GPUs those of its host; on CPUs all.
+        """
+
     def upload(self, array: np.ndarray) -> Array:
         """``array`` on this PE's device; on CPUs the array itself."""
 
@@ -213,8 +238,14 @@ class World(Protocol):
     def clock(self) -> Clock:
         """A clock for work of this PE's device."""
 
-    def symmetric(self, elements: int) -> SymmetricArray:
-        """Allocate ``elements`` float32 zeros on every PE (collective; ``elements`` must agree)."""
+    def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
+        """Allocate ``elements`` float32 zeros on every PE (collective; ``elements`` must agree).
+
+        Args:
+            elements: of each copy.
+            reach: the PEs whose copies this one addresses, out of ``addressable``, itself among them; None: all PEs.
+                Whoever is in another's reach has it in its own. ``put_rows`` goes to any PE.
+        """
 
     def managed(self, elements: int) -> SymmetricArray:
         """``symmetric`` in one piece of unified memory, whose pages follow who touches them; CPUs have one kind.
@@ -238,10 +269,17 @@ class World(Protocol):
         """Free a symmetric array of any kind (collective)."""
 
     def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array) -> None:
-        """Fetch ``source[rows]`` of PE ``pe`` into ``out`` [len(rows), columns]; a row asked for twice moves twice."""
+        """Fetch ``source[rows]`` of PE ``pe`` into ``out`` [len(rows), columns]; a row asked for twice moves twice.
+
+        Raises:
+            ValueError: on GPUs, a PE beyond the array's reach: its rows have no address here.
+        """
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
-        """Write ``values`` [k, columns] into rows first .. first + k of PE ``pe``'s ``target``."""
+        """Write ``values`` [k, columns], contiguous, into rows first .. first + k of PE ``pe``'s ``target``.
+
+        Beyond the array's reach they are one message; on GPUs ``values`` must be symmetric memory then.
+        """
 
     def signal(self, pe: int) -> None:
         """Tell PE ``pe`` that every row put there before has arrived."""

@@ -53,17 +53,24 @@ class GpuArrays(ABC):
 
     def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array) -> None:
         """Fetch rows of PE ``pe`` with loads of its memory."""
+        copy = source.copy_of(pe)
         if len(rows):
-            self.operators.gather_rows(source.peers[pe], rows, out)
+            self.operators.gather_rows(copy, rows, out)
         if pe != self.rank:
             self.counters.add("get", out.nbytes)
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
-        """Write rows of PE ``pe`` with a copy into its memory."""
-        if len(values):
+        """Write rows of PE ``pe`` with a copy into its memory, or send them where that has no address here."""
+        if len(values) and pe in target.peers:
             target.peers[pe][first : first + len(values)] = values
+        elif len(values):
+            self._send_rows(target, pe, first, values)
         if pe != self.rank:
             self.counters.add("put", values.nbytes)
+
+    @abstractmethod
+    def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
+        """Write rows of a PE beyond the reach of ``target``."""
 
     def all_reduce(self, values: Array) -> Array:
         """Sum in rank order, on the hosts: the same bits as on CPU ranks (collective)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -102,16 +102,21 @@ class MpiWorld(HostArrays):
         self._arrivals: Arrivals | None = None
         self._arrivals = Arrivals(self)
 
-    def symmetric(self, elements: int) -> SymmetricArray:
-        """Allocate zeros on every PE (collective)."""
+    def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
+        """Allocate zeros on every PE (collective); beyond ``reach`` and this host go one-sided operations."""
         together(self, lambda: self._check_shared_memory(elements * _ITEM))
         window = MPI.Win.Allocate_shared(elements * _ITEM, _ITEM, comm=self._host)
         window.Lock_all()
         ranks = MPI.Group.Translate_ranks(self._host.group, None, self.comm.group)
-        peers = {pe: self._mapped(window, host_rank, elements) for host_rank, pe in enumerate(ranks)}
+        peers = {
+            pe: self._mapped(window, host_rank, elements)
+            for host_rank, pe in enumerate(ranks)
+            if reach is None or pe in reach
+        }
         remote = None
-        if len(peers) < self.size:
-            remote = MPI.Win.Create(window.Shared_query(self._host.rank)[0], _ITEM, comm=self.comm)
+        if any(self.gather(len(peers) < self.size)):
+            # Counts in bytes: rows of bfloat16 need not begin at a whole float.
+            remote = MPI.Win.Create(window.Shared_query(self._host.rank)[0], 1, comm=self.comm)
             remote.Lock_all()
         array = SymmetricArray(self.rank, peers, _Windows(window, remote))
         array.local[:] = 0
@@ -153,7 +158,7 @@ class MpiWorld(HostArrays):
         if pe in source.peers:
             cpu.gather_rows(source.peers[pe], rows, out)
         elif len(rows):
-            kind = MPI.FLOAT if out.dtype == np.float32 else MPI.UINT16_T
+            kind = _mpi_type(out)
             row = kind.Create_contiguous(out.shape[1])
             chosen = row.Create_indexed_block(1, rows.tolist()).Commit()
             source.handle.remote.Get([out, out.size, kind], pe, (0, 1, chosen))
@@ -168,9 +173,8 @@ class MpiWorld(HostArrays):
         if pe in target.peers:
             target.peers[pe][first : first + len(values)] = values
         elif len(values):
-            target.handle.remote.Put(
-                [values, values.size, MPI.FLOAT], pe, (first * values.shape[1], values.size, MPI.FLOAT)
-            )
+            kind, at = _mpi_type(values), first * values.shape[1] * values.itemsize
+            target.handle.remote.Put([values, values.size, kind], pe, (at, values.size, kind))
             target.handle.remote.Flush(pe)
         if pe != self.rank:
             self.counters.add("put", values.nbytes)
@@ -353,6 +357,11 @@ def on_first_rank(pes: Callable[[], int], action: Callable[[], T], timeout: floa
     result = together(control, lambda: action() if control.rank == 0 else None)
     control.close()
     return result
+
+
+def _mpi_type(values: np.ndarray) -> MPI.Datatype:
+    """What MPI calls the type of embeddings: float32, or bfloat16 held as uint16."""
+    return MPI.FLOAT if values.dtype == np.float32 else MPI.UINT16_T
 
 
 def check_size(ranks: int, pes: int) -> None:

@@ -1,8 +1,9 @@
 """Backend ``nvshmem``: a GPU and an MPI rank a PE; symmetric memory of NVSHMEM, addressed directly over NVLink.
 
-Data moves on the PE's streams: gets and puts are loads and stores of peers' memory, barriers and signals are NVSHMEM's,
-broadcasts, shifts and the collectives of teams NCCL's (nccl.py), all ordered by the streams. MPI starts the PEs and
-carries control data alone. The PEs of a job share one host.
+Data moves on the PE's streams: gets and puts are loads and stores of peers' memory, where an array's reach includes the
+peer; beyond it, and so between hosts, puts are NVSHMEM's. Barriers and signals are NVSHMEM's, broadcasts, shifts and
+the collectives of teams NCCL's (nccl.py), all ordered by the streams. MPI starts the PEs and carries control data
+alone.
 
 Nothing waits for ever. The host polls instead of blocking in CUDA, and gives up with a PeError. A thread watches the
 stream meanwhile and ends the job if the host is blocked after all (a full launch queue, a call that synchronizes).
@@ -21,7 +22,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from types import ModuleType
@@ -41,14 +42,15 @@ from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
 
-#: Set before NVSHMEM starts, unless the user has set them: no NVLink multicast, no network transport on one host; NCCL
-#: connects the PEs when a team is made, not in the first collective, where a late PE would block the others' hosts.
+#: Set before NVSHMEM starts, unless the user has set them: no NVLink multicast; NCCL connects the PEs when a team is
+#: made, not in the first collective, where a late PE would block the others' hosts.
 SETTINGS = {
     "NVSHMEM_DISABLE_NVLS": "1",
     "NCCL_NVLS_ENABLE": "0",
     "NCCL_RUNTIME_CONNECT": "0",
-    "NVSHMEM_REMOTE_TRANSPORT": "none",
 }
+#: Likewise where all PEs share a host: no network is looked for.
+ONE_HOST_SETTINGS = {"NVSHMEM_REMOTE_TRANSPORT": "none"}
 
 _ITEM = 4  # bytes of a float32
 _AHEAD = 16  # barriers and signals that the host submits ahead of the GPU, well below the length of a launch queue
@@ -190,8 +192,12 @@ class NvshmemWorld(GpuArrays):
         self.rank, self.size = control.rank, control.size
         self.counters = control.counters
         self._control = control
+        hosts = control.gather(platform.node())
+        self._host = [pe for pe, host in enumerate(hosts) if host == hosts[self.rank]]
+        for name, value in (SETTINGS if len(self._host) < self.size else SETTINGS | ONE_HOST_SETTINGS).items():
+            os.environ.setdefault(name, value)
         together(control, _check_machine)
-        self.device = _choose_device(control)
+        self.device = _choose_device(control, hosts)
         cupy.cuda.Device(self.device).use()
         self.gpu = gpu.properties(self.device)["name"].decode()
         self.stream = cupy.cuda.Stream(non_blocking=True)
@@ -207,12 +213,18 @@ class NvshmemWorld(GpuArrays):
             self._slots = [self._slot() for _ in range(self.size)]  # slot q counts the signals from PE q
             self.barrier()
         self._sent, self._awaited = [0] * self.size, [0] * self.size
+        self._under_way = False  # rows that NVSHMEM has been told to put, and perhaps not delivered yet
 
     def wait(self, event: Any) -> None:
         """Wait for the GPU, and name the PE that it waits for after the time limit."""
         self._watch.wait(event)
 
-    def symmetric(self, elements: int) -> SymmetricArray:
+    @property
+    def addressable(self) -> Sequence[int]:
+        """The PEs of this host."""
+        return self._host
+
+    def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
         """Allocate zeros on every PE (collective).
 
         Raises:
@@ -221,7 +233,8 @@ class NvshmemWorld(GpuArrays):
         size = max(elements, 1) * _ITEM
         self._check_memory(size)
         base = self._allocate((max(elements, 1),), "float32")
-        peers = {pe: base if pe == self.rank else self._peer(base, pe) for pe in range(self.size)}
+        near = range(self.size) if reach is None else reach
+        peers = {pe: base if pe == self.rank else self._peer(base, pe) for pe in near}
         self.barrier()  # the zeros are there before another PE writes
         return SymmetricArray(self.rank, {pe: copy[:elements] for pe, copy in peers.items()}, base)
 
@@ -297,7 +310,18 @@ class NvshmemWorld(GpuArrays):
         try:
             return self._core.interop.cupy.get_peer_array(base, pe)
         except self._core.NvshmemError:
-            raise MachineError(f"the GPU of PE {self.rank} cannot address that of PE {pe}: P2P is off") from None
+            raise MachineError(
+                f"the GPU of PE {self.rank} cannot address that of PE {pe}: P2P is off, or it is another host's"
+            ) from None
+
+    def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
+        """One put of NVSHMEM on the current stream: an address here names the same place of PE ``pe``'s copy."""
+        if not values.flags.c_contiguous:
+            raise ValueError(f"rows for PE {pe} are not contiguous")
+        place = target.local[first : first + len(values)]
+        ends = [_buffer(array.data.ptr, values.nbytes) for array in (place, values)]
+        self._core.put(*ends, pe, stream=cupy.cuda.get_current_stream())
+        self._under_way = True
 
     def _slot(self) -> Any:
         """A symmetric counter of signals, as NVSHMEM wants it (collective)."""
@@ -321,6 +345,9 @@ class NvshmemWorld(GpuArrays):
 
     def signal(self, pe: int) -> None:
         """Signal PE ``pe``, behind the stream's work so far."""
+        if self._under_way:  # NVSHMEM orders signals with nothing that was put before
+            self._core.quiet(stream=cupy.cuda.get_current_stream())
+            self._under_way = False
         self._sent[pe] += 1
         set_to, slot = self._core.SignalOp.SIGNAL_SET, self._slots[self.rank]
         self._core.signal_op(slot, self._sent[pe], set_to, pe, stream=cupy.cuda.get_current_stream())
@@ -410,26 +437,26 @@ def library_version() -> str:
     return str(_core().get_version().libnvshmem_version)
 
 
-def _choose_device(control: MpiWorld) -> int:
-    """A GPU for each rank of the host (collective).
+def _choose_device(control: MpiWorld, hosts: list[str]) -> int:
+    """A GPU for each rank of a host; ``hosts`` names that of each rank (collective).
 
     Raises:
-        MachineError: several hosts, fewer GPUs than ranks, or GPUs that cannot address each other.
+        MachineError: fewer GPUs on a host than ranks, or GPUs of a host that cannot address each other.
     """
-    hosts = set(control.gather(platform.node()))
-    if len(hosts) > 1:
-        raise MachineError(
-            f"backend nvshmem runs on the GPUs of one host, and the job has {len(hosts)}: start all ranks on one"
-        ).on_every_pe()
+    host = hosts[control.rank]
     count = gpu.device_count()
-    device = control.rank % count
+    device = hosts[: control.rank].count(host) % count
     buses = [cupy.cuda.runtime.deviceGetPCIBusId(number) for number in range(count)]
-    used = control.gather(buses[device])
-    if len(set(used)) < len(used):
-        raise MachineError(
-            f"{len(used)} PEs and {len(set(used))} GPUs: a PE needs a GPU of its own; start as many ranks as there are"
-            " GPUs, or take --backend mpi"
-        ).on_every_pe()
+    everywhere = list(zip(hosts, control.gather(buses[device]), strict=True))
+    for name in dict.fromkeys(hosts):
+        used = [bus for other, bus in everywhere if other == name]
+        if len(set(used)) < len(used):
+            where = f" on host {name}" if len(set(hosts)) > 1 else ""
+            raise MachineError(
+                f"{len(used)} PEs and {len(set(used))} GPUs{where}: a PE needs a GPU of its own; start as many ranks as"
+                " there are GPUs, or take --backend mpi"
+            ).on_every_pe()
+    used = [bus for other, bus in everywhere if other == host]
 
     def check() -> None:
         for other, bus in enumerate(buses):
@@ -455,6 +482,11 @@ def _core() -> ModuleType:
     return importlib.import_module("nvshmem.core")
 
 
+def _buffer(address: int, size: int) -> Any:
+    """Memory as NVSHMEM takes it."""
+    return importlib.import_module("cuda.core").Buffer.from_handle(int(address), int(size))
+
+
 def _start(control: MpiWorld, device: int) -> ModuleType:
     """Start NVSHMEM on ``device`` (collective)."""
     core = _core()
@@ -478,8 +510,6 @@ def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = 
         InputError: the job has another number of ranks than ``pes()``.
         MachineError: something is missing or switched off.
     """
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
     control = MpiWorld(MPI.COMM_WORLD, timeout)
     together(control, lambda: check_size(control.size, pes()))
     world = NvshmemWorld(control, timeout)

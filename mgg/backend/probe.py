@@ -50,7 +50,8 @@ def _nvshmem() -> str:
     lack = nvshmem.missing()
     if lack:
         return f"missing: {lack}"
-    set_to = " ".join(f"{name}={os.environ.get(name, value)}" for name, value in nvshmem.SETTINGS.items())
+    settings = nvshmem.SETTINGS | nvshmem.ONE_HOST_SETTINGS
+    set_to = " ".join(f"{name}={os.environ.get(name, value)}" for name, value in settings.items())
     return f"works: NVSHMEM {nvshmem.library_version()}, {set_to}"
 
 

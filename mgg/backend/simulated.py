@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from mgg.backend.api import (
     World,
     agreed_team,
     name_pes,
+    shaped_as,
 )
 from mgg.errors import PeError
 from mgg.kernel import cpu
@@ -144,9 +145,11 @@ class SimulatedWorld(HostArrays):
         self._shared = shared
         self._everyone = SimulatedTeam(rank, shared.everyone, self.counters)
 
-    def symmetric(self, elements: int) -> SymmetricArray:
-        """Allocate zeros on every PE (collective)."""
-        return SymmetricArray(self.rank, dict(enumerate(self.gather(np.zeros(elements, np.float32)))))
+    def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
+        """Allocate zeros on every PE (collective); ``handle`` has the copies beyond ``reach``."""
+        copies = dict(enumerate(self.gather(np.zeros(elements, np.float32))))
+        beyond = {} if reach is None else {pe: copies.pop(pe) for pe in range(self.size) if pe not in reach}
+        return SymmetricArray(self.rank, copies, beyond)
 
     def host_symmetric(self, elements: int) -> SymmetricArray:
         """Allocate zeros for every PE in one piece (collective)."""
@@ -156,19 +159,25 @@ class SimulatedWorld(HostArrays):
     def free(self, array: SymmetricArray) -> None:
         """Drop every PE's copy (collective)."""
         self.barrier()
+        if array.handle is not None:
+            array.handle.clear()
         array.peers, array.whole = {}, None
 
     def get_rows(self, source: SymmetricArray, pe: int, rows: np.ndarray, out: np.ndarray) -> None:
         """Fetch rows of PE ``pe``."""
-        cpu.gather_rows(source.peers[pe], rows, out)
+        cpu.gather_rows(self._copy(source, pe), rows, out)
         if pe != self.rank:
             self.counters.add("get", out.nbytes)
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: np.ndarray) -> None:
         """Write rows of PE ``pe``."""
-        target.peers[pe][first : first + len(values)] = values
+        self._copy(target, pe)[first : first + len(values)] = values
         if pe != self.rank:
             self.counters.add("put", values.nbytes)
+
+    @staticmethod
+    def _copy(array: SymmetricArray, pe: int) -> np.ndarray:
+        return array.peers[pe] if pe in array.peers else shaped_as(array.local, array.handle[pe])
 
     def signal(self, pe: int) -> None:
         """Signal PE ``pe``."""

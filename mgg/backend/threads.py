@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import cupy
 import numpy as np
 
 from mgg.backend import gpu, pinned, simulated
-from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, together
+from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, shaped_as, together
 from mgg.backend.gpu import GpuArrays
 from mgg.backend.simulated import SimulatedTeam, SimulatedWorld
 from mgg.errors import MachineError, PeError
@@ -145,8 +145,13 @@ class ThreadsWorld(GpuArrays):
         """Bytes of its GPU's memory that this PE may still allocate: those that are free, shared among its PEs."""
         return super().free_memory() // self._devices.count(self.device)
 
-    def symmetric(self, elements: int) -> SymmetricArray:
-        """Allocate zeros on every PE (collective).
+    @property
+    def addressable(self) -> Sequence[int]:
+        """All PEs."""
+        return range(self.size)
+
+    def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
+        """Allocate zeros on every PE (collective); ``handle`` has the copies beyond ``reach``.
 
         Raises:
             MachineError: a GPU has too little memory left.
@@ -155,9 +160,13 @@ class ThreadsWorld(GpuArrays):
         made = cupy.zeros(elements, np.float32)
         copies = self._control.gather(made)
         self.barrier()  # the zeros are there before another PE writes
-        return SymmetricArray(
-            self.rank, {pe: made if pe == self.rank else self.here(copy) for pe, copy in enumerate(copies)}
-        )
+        seen = {pe: made if pe == self.rank else self.here(copy) for pe, copy in enumerate(copies)}
+        beyond = {} if reach is None else {pe: seen.pop(pe) for pe in range(self.size) if pe not in reach}
+        return SymmetricArray(self.rank, seen, beyond)
+
+    def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
+        """A copy, too: threads have one kind of way."""
+        shaped_as(target.local, target.handle[pe])[first : first + len(values)] = values
 
     def _check_memory(self, size: int) -> None:
         if size > self.free_memory():
@@ -195,7 +204,9 @@ class ThreadsWorld(GpuArrays):
         self._finish()
         self._control.barrier()
         array.peers, array.whole = {}, None
-        if array.handle in self._regions:
+        if isinstance(array.handle, dict):
+            array.handle.clear()
+        elif array.handle in self._regions:
             self._regions.remove(array.handle)
             array.handle.close()
 

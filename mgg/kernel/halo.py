@@ -79,19 +79,22 @@ class HaloSchedule:
         return starts, len(starts) - 1 - len(late), self.reach[last] if len(late) else np.zeros(0, np.int64)
 
 
-def halo_schedule(local: Csr, remote: Csr, halo_first: int, task: int | None = None) -> HaloSchedule:
+def halo_schedule(
+    local: Csr, remote: Csr, halo_first: int, task: int | None = None, *, empty: bool = True
+) -> HaloSchedule:
     """Order the work of one PE.
 
     Args:
         local, remote: its product; columns of ``remote`` are positions in the halo.
         halo_first: row of the matrix where the halo begins.
         task: work of a task and longest piece in arcs; chosen from the matrix without it.
+        empty: rows without arcs are pieces, too: their sums of 0 have to be written; not where sums are added to C.
     """
     locals_, remotes = np.diff(local.indptr), np.diff(remote.indptr)
     task = task or _task(local.arcs + remote.arcs, len(locals_))
     # A row waits as a whole if it is short, or has nothing to do before.
     waits = (remotes > 0) & ((locals_ + remotes < CUT_FROM) | (locals_ == 0))
-    early, late = np.flatnonzero(~waits), np.flatnonzero(remotes > 0)
+    early, late = np.flatnonzero(~waits if empty else ~waits & (locals_ > 0)), np.flatnonzero(remotes > 0)
     early_lengths, late_lengths = locals_[early], remotes[late] + np.where(waits[late], locals_[late], 0)
     early_pieces = np.maximum(-(-early_lengths // task), 1)
     late_pieces = np.maximum(-(-late_lengths // task), 1)

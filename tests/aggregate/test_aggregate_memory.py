@@ -48,12 +48,10 @@ class CountingWorld(StrictWorld):
     def upload(self, array):
         return self._count(super().upload(array))
 
-    def symmetric(self, elements):
-        array = super().symmetric(elements)
+    def symmetric(self, elements, reach=None):
+        array = super().symmetric(elements, reach)
         self.held += array.local.nbytes
         return array
-
-    managed = symmetric
 
 
 def counted(world, folder, name, options, direction, dim):
@@ -119,11 +117,11 @@ class HeldWorld(StrictWorld):
         super().__init__(world)
         self.made, self.held, self._most = 0, [], most
 
-    def symmetric(self, elements):
+    def symmetric(self, elements, reach=None):
         if self.made == self._most:
             raise MachineError("no room").on_every_pe()
         self.made += 1
-        self.held.append(super().symmetric(elements))
+        self.held.append(super().symmetric(elements, reach))
         return self.held[-1]
 
     def free(self, array):

@@ -249,11 +249,16 @@ class StrictWorld:
     def clock(self) -> HostClock:
         return HostClock()
 
-    def symmetric(self, elements: int) -> SymmetricArray:
-        array = self._world.symmetric(elements)
+    @property
+    def addressable(self) -> Sequence[int]:
+        return range(self.size)
+
+    def symmetric(self, elements: int, reach: Sequence[int] | None = None) -> SymmetricArray:
+        array = self._world.symmetric(elements, reach)
         return SymmetricArray(self.rank, {pe: StrictArray(copy) for pe, copy in array.peers.items()}, array)
 
-    managed = symmetric
+    def managed(self, elements: int) -> SymmetricArray:
+        return self.symmetric(elements)
 
     def host_symmetric(self, elements: int) -> SymmetricArray:
         array = self._world.host_symmetric(elements)
@@ -268,9 +273,11 @@ class StrictWorld:
         self._world.free(array.handle)
 
     def get_rows(self, source: SymmetricArray, pe: int, rows: Any, out: Any) -> None:
+        source.copy_of(pe)  # as GPUs do: what has no address is not fetched
         self._world.get_rows(_inside(source), pe, unwrap(rows), unwrap(out))
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Any) -> None:
+        assert unwrap(values).flags.c_contiguous
         self._world.put_rows(_inside(target), pe, first, unwrap(values))
 
     def broadcast(self, values: Any, root: int) -> None:
@@ -289,4 +296,23 @@ class StrictWorld:
 
 
 def _inside(array: SymmetricArray) -> SymmetricArray:
-    return SymmetricArray(array.rank, {pe: unwrap(copy) for pe, copy in array.peers.items()})
+    return SymmetricArray(array.rank, {pe: unwrap(copy) for pe, copy in array.peers.items()}, array.handle.handle)
+
+
+class HostsWorld(StrictWorld):
+    """GPUs on hosts of ``members`` PEs each: nothing addresses memory of another host."""
+
+    def __init__(self, world: Any, members: int):
+        super().__init__(world)
+        self._members = members
+
+    @property
+    def addressable(self) -> Sequence[int]:
+        first = self.rank - self.rank % self._members
+        return range(first, first + self._members)
+
+    def symmetric(self, elements: int, reach: Sequence[int] | None = None) -> SymmetricArray:
+        reach = range(self.size) if reach is None else reach
+        if set(reach) - set(self.addressable):
+            raise AssertionError(f"PE {self.rank} asks for addresses of PEs {list(reach)}")
+        return super().symmetric(elements, reach)
