@@ -67,7 +67,8 @@ clean:
 distclean: clean
 	rm -rf $(VENV) $(VENV).lock $(VENV).uv
 
-dev-environment: EXTRAS := dev
+# Continuous integration leaves no test out: those of PyTorch need PyTorch.
+dev-environment: EXTRAS := dev $(if $(CI),torch)
 kernels-environment: EXTRAS := kernels
 gpu-environment: EXTRAS := dev gpu
 gpu-environment: gpu

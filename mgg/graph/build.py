@@ -24,7 +24,7 @@ SCRATCH = ".scratch"
 
 
 def build(
-    source: str | Path,
+    source: str | Path | Source,
     out: str | Path,
     *,
     loader: str | None = None,
@@ -35,7 +35,8 @@ def build(
     """Make the graph folder ``out``; the same input gives the same bytes, whatever the memory and the threads.
 
     Args:
-        source: the name of a data set, files of one, or a graph folder (see :func:`mgg.graph.source.opened`).
+        source: the name of a data set, files of one, a graph folder (see :func:`mgg.graph.source.opened`), or what has
+            been opened already.
         out: the graph folder; one that exists is replaced when the new one is whole.
         loader: which reader to use.
         symmetrize: add the reverse of every arc.

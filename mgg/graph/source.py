@@ -69,19 +69,22 @@ class Source:
 
 
 @contextmanager
-def opened(source: str | Path, scratch: Path, loader: str | None = None) -> Iterator[Source]:
+def opened(source: str | Path | Source, scratch: Path, loader: str | None = None) -> Iterator[Source]:
     """Open SOURCE for reading.
 
     Args:
-        source: the name of a data set (a string), or a file or folder; a folder that ``mgg retrieve`` or ``mgg graph``
-            made says itself how it is read, and so does a file with a well-known suffix; anything else needs
-            ``loader``. Write ``./NAME`` for a folder called like a data set.
+        source: what is open already, the name of a data set (a string), or a file or folder; a folder that
+            ``mgg retrieve`` or ``mgg graph`` made says itself how it is read, and so does a file with a well-known
+            suffix; anything else needs ``loader``. Write ``./NAME`` for a folder called like a data set.
         scratch: a folder that does not exist; gets the raw files of a data set that is named, and goes in the end.
         loader: which reader to use.
 
     Raises:
         InputError: unknown name (with the nearest ones), or files that are not what the loader expects.
     """
+    if isinstance(source, Source):
+        yield source
+        return
     if isinstance(source, str) and source in catalog():
         try:
             retrieve(source, scratch)

@@ -50,8 +50,8 @@ def test_the_conda_environment_installs_the_same():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     *conda, last = environment["dependencies"]
     assert "pip" in conda
-    assert last["pip"] == ["--constraint constraints.txt", "-e .[gpu,ogb]"]
-    assert {"gpu", "ogb"} <= set(PROJECT["optional-dependencies"])
+    assert last["pip"] == ["--constraint constraints.txt", "-e .[gpu,ogb,torch]"]
+    assert {"gpu", "ogb", "torch"} <= set(PROJECT["optional-dependencies"])
     (python,) = [line for line in conda if line.startswith("python ")]
     lowest = re.search(r">=([\d.]+)", python)
     assert lowest and lowest[1] == PROJECT["requires-python"].removeprefix(">=")

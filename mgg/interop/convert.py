@@ -1,0 +1,220 @@
+"""Graphs of PyTorch Geometric and DGL as graph folders, through the stage graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mgg.errors import InputError
+from mgg.graph.build import build
+from mgg.graph.check import split_vector
+from mgg.graph.external import Memory
+from mgg.graph.manifest import Manifest
+from mgg.graph.source import Source
+from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
+
+#: What a DGL graph calls the node data that PyTorch Geometric calls x and y.
+_DGL_NODES = {"x": "feat", "y": "label"}
+_MASKS = {"train": "train_mask", "validation": "val_mask", "test": "test_mask"}
+#: Feature values in a block: 16 MiB.
+_BLOCK_VALUES = 2**22
+_UNKNOWN = 255
+
+
+def shards(
+    data: Any,
+    folder: str | Path,
+    *,
+    name: str,
+    weights: str = "edge_weight",
+    split: int | None = None,
+    symmetrize: bool = False,
+    order: str = "natural",
+    memory: Memory | None = None,
+) -> Manifest:
+    """Make the graph folder ``folder`` of a graph in memory; the same graph gives the same bytes.
+
+    An arc from ``edge_index[0]`` to ``edge_index[1]`` (of DGL: from source to destination) puts its source into the
+    row of its target, so that A X is what layers of both libraries sum up. As of every source, self-loops are left out
+    and of repeated arcs the first is kept; the manifest counts them. Other attributes are not stored.
+
+    Args:
+        data: a ``torch_geometric.data.Data`` with ``edge_index`` and any of ``x`` [nodes, columns], ``y``,
+            ``train_mask``, ``val_mask``, ``test_mask``, ``edge_weight`` and ``edge_type``; or a homogeneous DGL graph
+            with ``ndata`` ``feat``, ``label`` and the masks, and ``edata``. ``y`` is integers [nodes] or [nodes, 1], -1
+            for no label; several columns of 0, 1 and NaN (unknown) are the tasks of a multi-label graph.
+        folder: the graph folder; one that exists is replaced when the new one is whole.
+        name: name of the graph.
+        weights: which attribute of the arcs is their weight; they have none without it.
+        split: which column of masks with several columns is meant.
+        symmetrize, order, memory: as in :func:`mgg.graph.build.build`.
+
+    Raises:
+        InputError: names the attribute, arc or node that is wrong.
+        MachineError: the memory does not suffice, or the disk is full.
+    """
+    given = _Dgl(data) if hasattr(data, "ndata") else _Pyg(data)
+    nodes = given.nodes
+    labels, tasks = _labels(given.node("y"), nodes, name)
+    graph = StreamedGraph(
+        arcs=_arcs(given, nodes, name, weights),
+        features=_features(given.node("x"), nodes, name),
+        labels=labels,
+        splits=_splits(given, nodes, name, split),
+        tasks=tasks,
+    )
+    return build(
+        Source(name, graph, {"loader": given.loader}), folder, symmetrize=symmetrize, order=order, memory=memory
+    )
+
+
+class _Pyg:
+    """A ``Data`` of PyTorch Geometric."""
+
+    loader = "pyg"
+
+    def __init__(self, data: Any) -> None:
+        if not isinstance(getattr(data, "edge_index", None), torch.Tensor):
+            raise InputError(
+                f"{type(data).__name__} has no edge_index: expected a torch_geometric.data.Data (without the transform"
+                " ToSparseTensor) or a DGL graph"
+            )
+        self._data = data
+        self.nodes = int(data.num_nodes)
+        self.ends: torch.Tensor = data.edge_index
+
+    def node(self, name: str) -> torch.Tensor | None:
+        """The node data that PyTorch Geometric calls ``name``."""
+        return getattr(self._data, name, None)
+
+    arc = node
+
+
+class _Dgl:
+    """A homogeneous DGL graph."""
+
+    loader = "dgl"
+
+    def __init__(self, graph: Any) -> None:
+        if not graph.is_homogeneous:
+            raise InputError("the DGL graph has several types of nodes or edges: dgl.to_homogeneous makes one of them")
+        self._graph = graph
+        self.nodes = int(graph.num_nodes())
+        self.ends = torch.stack(graph.edges())
+
+    def node(self, name: str) -> torch.Tensor | None:
+        """The node data that PyTorch Geometric calls ``name``."""
+        name = _DGL_NODES.get(name, name)
+        return self._graph.ndata.get(name)
+
+    def arc(self, name: str) -> torch.Tensor | None:
+        """The data of the arcs that DGL calls ``name``."""
+        return self._graph.edata.get(name)
+
+
+def _arcs(given: _Pyg | _Dgl, nodes: int, name: str, weights: str) -> ArcStream:
+    ends = _host(given.ends)
+    if ends.ndim != 2 or len(ends) != 2 or ends.dtype.kind not in "iu":
+        raise InputError(f"{name}: edge_index must be integers [2, arcs], found {ends.dtype} of shape {ends.shape}")
+    bad = np.flatnonzero(((ends < 0) | (ends >= nodes)).any(axis=0))
+    if bad.size:
+        here = ends[:, bad[0]].tolist()
+        raise InputError(
+            f"{name}: edge_index: arc {bad[0]} joins nodes {here[0]} and {here[1]}; nodes are 0..{nodes - 1}"
+        )
+    values, types = _arc_weights(given, ends.shape[1], name, weights), _arc_types(given, ends.shape[1], name)
+
+    def read() -> Iterator[Arcs]:
+        for lo in range(0, ends.shape[1], CHUNK_ARCS):
+            at = slice(lo, lo + CHUNK_ARCS)
+            more = (None if column is None else column[at] for column in (values, types))
+            yield Arcs(ends[1, at], ends[0, at], *more)
+
+    relations = 0 if types is None else int(types.max(initial=0)) + 1
+    return ArcStream(read, nodes, weighted=values is not None, relations=relations)
+
+
+def _arc_weights(given: _Pyg | _Dgl, arcs: int, name: str, key: str) -> np.ndarray | None:
+    tensor = given.arc(key)
+    if tensor is None:
+        return None
+    values = _host(tensor).astype(np.float32)
+    if values.shape not in ((arcs,), (arcs, 1)):
+        raise InputError(f"{name}: {key} has shape {values.shape}, expected {arcs} weights")
+    values = values.reshape(arcs)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        raise InputError(f"{name}: {key}: weight of arc {bad[0]} is {values[bad[0]]}")
+    return values
+
+
+def _arc_types(given: _Pyg | _Dgl, arcs: int, name: str) -> np.ndarray | None:
+    tensor = given.arc("edge_type")
+    if tensor is None:
+        return None
+    types = _host(tensor)
+    if types.shape != (arcs,) or types.dtype.kind not in "iu" or types.min(initial=0) < 0:
+        raise InputError(f"{name}: edge_type must be {arcs} integers from 0 on, found {types.dtype} of {types.shape}")
+    return types.astype(np.int32)
+
+
+def _features(x: torch.Tensor | None, nodes: int, name: str) -> FeatureStream | None:
+    if x is None:
+        return None
+    if x.dim() != 2 or len(x) != nodes or x.shape[1] < 1:
+        raise InputError(f"{name}: features have shape {tuple(x.shape)}, expected {nodes} rows")
+    rows = max(1, _BLOCK_VALUES // x.shape[1])
+    dense = x if x.layout == torch.strided else x.to_dense()
+
+    def read() -> Iterator[np.ndarray]:
+        for lo in range(0, nodes, rows):
+            yield _host(dense[lo : lo + rows].to(torch.float32))
+
+    return FeatureStream(read, x.shape[1])
+
+
+def _labels(y: torch.Tensor | None, nodes: int, name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """``labels`` and ``tasks`` of a StreamedGraph: one of them at most."""
+    if y is None:
+        return None, None
+    values = _host(y)
+    if values.shape in ((nodes,), (nodes, 1)) and values.dtype.kind in "iu":
+        return values.reshape(nodes), None
+    if values.ndim != 2 or len(values) != nodes or values.shape[1] < 2:
+        raise InputError(
+            f"{name}: labels are {values.dtype} of shape {values.shape}; expected {nodes} integers, or a column a task"
+        )
+    unknown = np.isnan(values)
+    bad = np.argwhere(~unknown & (values != 0) & (values != 1))
+    if bad.size:
+        node, task = bad[0].tolist()
+        raise InputError(f"{name}: task {task} of node {node} is {values[node, task]}; expected 0, 1 or NaN")
+    return None, np.where(unknown, _UNKNOWN, np.nan_to_num(values)).astype(np.uint8)
+
+
+def _splits(given: _Pyg | _Dgl, nodes: int, name: str, split: int | None) -> np.ndarray | None:
+    found = {part: given.node(mask) for part, mask in _MASKS.items()}
+    members = {}
+    for part, mask in found.items():
+        if mask is not None:
+            members[part] = np.flatnonzero(_mask(_host(mask), nodes, f"{name}: {_MASKS[part]}", split))
+    return split_vector(nodes, name, **members) if members else None
+
+
+def _mask(values: np.ndarray, nodes: int, what: str, split: int | None) -> np.ndarray:
+    if values.ndim == 2 and len(values) == nodes:
+        if split is None or not 0 <= split < values.shape[1]:
+            raise InputError(f"{what} has {values.shape[1]} columns: choose one with split, 0..{values.shape[1] - 1}")
+        values = values[:, split]
+    if values.shape != (nodes,) or values.dtype.kind not in "bu":
+        raise InputError(f"{what} must be {nodes} booleans, found {values.dtype} of shape {values.shape}")
+    return values
+
+
+def _host(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor in host memory; on CPUs its own memory."""
+    return np.from_dlpack(tensor.detach().cpu())

@@ -1,0 +1,172 @@
+"""Layers of PyTorch Geometric whose propagate step is an aggregation of MGG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.nn import GCNConv, GINConv, MessagePassing, SAGEConv
+from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
+
+from mgg.errors import InputError
+from mgg.graph.csr import row_ids
+from mgg.interop.graph import Graph, aggregate
+
+#: What takes the place of propagate: rows of this PE -> rows of this PE.
+Propagation = Callable[[torch.Tensor], torch.Tensor]
+
+
+def use(module: torch.nn.Module, graph: Graph | None) -> torch.nn.Module:
+    """Let every convolution in ``module`` aggregate through MGG, in place; parameters and state_dict stay.
+
+    Call the module as before with ``graph`` in the place of ``edge_index``, on every PE with the rows of the PE. On a
+    single PE the tensors ``edge_index`` and ``edge_weight`` may stay, too: they must be this graph's arcs.
+
+    ``GCNConv``: with its normalization and its self-loops, computed from the layout; a self-loop that the graph has is
+    kept and none added, as PyTorch Geometric does. Weights are the graph's. ``SAGEConv`` with mean or sum and
+    ``GINConv`` know no weights: the graph must have none.
+
+    Args:
+        module: a convolution, or a module that contains some.
+        graph: this PE's part of the graph; None gives PyTorch Geometric's own propagate back.
+
+    Returns:
+        ``module``.
+
+    Raises:
+        InputError: a convolution of another kind, or with settings or a graph that it cannot be done for; then nothing
+            is changed.
+    """
+    found = [child for child in module.modules() if isinstance(child, MessagePassing)]
+    if not found:
+        raise InputError(f"{type(module).__name__} contains no convolution of PyTorch Geometric")
+    replaced: list[dict[str, Any]] = [{} for _ in found]
+    if graph is not None:
+        replaced = [
+            {
+                "forward": partial(_forward, conv, _Adjacency(graph)),
+                "propagate": partial(_propagate, _propagation(conv, graph)),
+            }
+            for conv in found
+        ]
+    for conv, functions in zip(found, replaced, strict=True):
+        for name in ("forward", "propagate"):
+            vars(conv).pop(name, None)
+        vars(conv).update(functions)
+    return module
+
+
+class _Adjacency:
+    """The graph, as callers of a layer may give it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._checked: list[tuple[torch.Tensor, int]] = []
+
+    def check(self, edge_index: Any, given: list[Any]) -> None:
+        """Raise InputError unless ``edge_index``, and the weights in ``given``, stand for the graph."""
+        given = [value for value in given if value is not None]
+        if not isinstance(edge_index, torch.Tensor):
+            if edge_index is not self.graph:
+                raise InputError(f"edge_index is a {type(edge_index).__name__}: expected the graph that the layer uses")
+            if given:
+                raise InputError("edge weights and sizes are the graph's: give none with it")
+            return
+        if len(given) > 1 or not all(isinstance(value, torch.Tensor) for value in given):
+            raise InputError("edge weights must be one tensor, and sizes are the graph's")
+        # Training gives the same tensors in every epoch; these references keep their memory from becoming others'.
+        now = [(tensor, tensor._version) for tensor in (edge_index, *given)]
+        if [(id(tensor), version) for tensor, version in now] != [(id(old), version) for old, version in self._checked]:
+            _check_arcs(self.graph, edge_index, *given)
+            self._checked = now
+
+
+def _forward(conv: Any, arcs: _Adjacency, x: Any, edge_index: Any, *rest: Any, **named: Any) -> torch.Tensor:
+    """The layer's own forward with the graph in the place of the arcs, which it hands on to propagate as it is."""
+    arcs.check(edge_index, [*rest, *named.values()])
+    result: torch.Tensor = type(conv).forward(conv, x, arcs.graph)
+    return result
+
+
+def _propagate(propagation: Propagation, edge_index: Graph, x: Any, **_: Any) -> torch.Tensor:
+    return propagation(x[0] if isinstance(x, tuple) else x)
+
+
+def _propagation(conv: MessagePassing, graph: Graph) -> Propagation:
+    name = type(conv).__name__
+    if conv.flow != "source_to_target" or conv.node_dim not in (0, -2):
+        raise InputError(f"{name}: flow must be source_to_target and node_dim -2, the defaults")
+    if type(conv) is GCNConv:
+        return _gcn(conv, graph)
+    if type(conv) not in (SAGEConv, GINConv):
+        raise InputError(f"{name}: cannot aggregate through MGG; GCNConv, SAGEConv and GINConv can")
+    if graph.layout.manifest.weighted:
+        raise InputError(f"{name}: has no edge weights, and {graph.layout.manifest.name} has some")
+    if type(conv.aggr_module) is SumAggregation:
+        return partial(aggregate, graph)
+    if type(conv.aggr_module) is MeanAggregation:
+        return _mean(graph)
+    raise InputError(f"{name}: aggr must be mean or sum, found {conv.aggr}")
+
+
+def _gcn(conv: GCNConv, graph: Graph) -> Propagation:
+    """s (A (s X) + l s X) with s = (row sums of A + l)^-1/2; l is the weight of the loop that a node gets, or 0."""
+    if not isinstance(conv.aggr_module, SumAggregation):
+        raise InputError(f"GCNConv: aggr must be sum, found {conv.aggr}")
+    if not conv.normalize:
+        return partial(aggregate, graph)
+    fill = (2.0 if conv.improved else 1.0) if conv.add_self_loops else 0.0
+    loops = np.where(_has_loop(graph), 0.0, fill)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scales = (_row_sums(graph) + loops) ** -0.5
+    scales[np.isinf(scales)] = 0
+    scale, loop = (torch.from_numpy(v.astype(np.float32)[:, None]).to(graph.device) for v in (scales, loops))
+
+    def propagation(x: torch.Tensor) -> torch.Tensor:
+        scaled = scale * x
+        return scale * (aggregate(graph, scaled) + loop * scaled)
+
+    return propagation
+
+
+def _mean(graph: Graph) -> Propagation:
+    counts = np.maximum(_row_sums(graph), 1).astype(np.float32)
+    share = torch.from_numpy(1 / counts[:, None]).to(graph.device)
+    return lambda x: share * aggregate(graph, x)
+
+
+def _row_sums(graph: Graph) -> np.ndarray:
+    """Weighted in-degrees of this PE's nodes, float64 [rows]."""
+    product = graph.layout.forward
+    local, remote = (part.to_scipy(np.float64).sum(axis=1) for part in (product.local, product.remote))
+    return np.asarray(local + remote).ravel()
+
+
+def _has_loop(graph: Graph) -> np.ndarray:
+    """Which of this PE's nodes have a self-loop, bool [rows]."""
+    local = graph.layout.forward.local
+    rows = row_ids(local)
+    found = np.zeros(local.rows, bool)
+    found[rows[rows == local.indices]] = True
+    return found
+
+
+def _check_arcs(graph: Graph, edge_index: torch.Tensor, weights: torch.Tensor | None = None) -> None:
+    """Raise InputError unless the tensors are the arcs, in any order, and the weights of the whole graph on this PE."""
+    if graph.world.size > 1:
+        raise InputError("edge_index is a tensor: on several PEs give the graph in its place")
+    expected = graph.layout.forward.local
+    ends = edge_index.detach().cpu().numpy()
+    same = ends.shape == (2, expected.arcs) and (weights is None) == (expected.weights is None)
+    if same:
+        order = np.lexsort(ends)  # by target, then by source: as rows hold them
+        same = np.array_equal(ends[1, order], row_ids(expected)) and np.array_equal(ends[0, order], expected.indices)
+    if same and weights is not None and expected.weights is not None:
+        same = np.array_equal(weights.detach().cpu().numpy().reshape(-1)[order], expected.weights)
+    if not same:
+        raise InputError(
+            f"edge_index and edge_weight are not the arcs of {graph.layout.manifest.name}, each of them once"
+        )

@@ -1,0 +1,244 @@
+"""aggregate: products, gradients of any order, memory that is shared, what is refused."""
+
+import copy
+
+import numpy as np
+import pytest
+from support import interop_program
+from support.graphs import awkward_graphs, make_layout, matrix, relative_error
+from support.pyg import torch
+from support.ranks import mpiexec
+
+from mgg import interop
+from mgg.aggregate import techniques
+from mgg.errors import InputError
+from mgg.kernel.bf16 import from_bf16, to_bf16
+
+WIDTH = 16
+GRAPHS = awkward_graphs()
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory):
+    folders = {name: tmp_path_factory.mktemp("graph") for name in GRAPHS}
+    return lambda name, pes: make_layout(folders[name], GRAPHS[name], pes)
+
+
+@pytest.fixture
+def alone(layouts):
+    """Run a program on one PE of the weighted graph."""
+    return lambda program, **options: interop.run(
+        layouts("weighted", 1), program, width=WIDTH, backend="simulated", **options
+    )[0]
+
+
+def whole(parts):
+    """Rows of all PEs in the order of the nodes, by name."""
+    order = np.argsort(np.concatenate([part["nodes"] for part in parts]))
+    return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
+
+
+def assert_right(parts, csr):
+    found, a = whole(parts), matrix(csr)
+    assert relative_error(found["y"], a, found["x"]) <= 1e-6
+    assert relative_error(found["by_x"], a.T.tocsr(), found["g"]) <= 1e-6
+    assert relative_error(found["by_g"], a, found["x"]) <= 1e-6
+
+
+@pytest.mark.parametrize("pes", [1, 2, 4])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_product_and_gradients(graph, pes, layouts):
+    assert_right(
+        interop.run(layouts(graph, pes), interop_program.derivatives, width=WIDTH, backend="simulated"), GRAPHS[graph]
+    )
+
+
+@pytest.mark.parametrize("technique", techniques())
+def test_every_technique(technique, layouts):
+    pes = 1 if techniques()[technique].single_pe else 2
+    program = interop_program.derivatives
+    parts = interop.run(layouts("weighted", pes), program, width=WIDTH, technique=technique, backend="simulated")
+    assert_right(parts, GRAPHS["weighted"])
+
+
+@pytest.mark.mpi
+def test_on_ranks(layouts, tmp_path):
+    done = mpiexec(2, [interop_program.__file__, str(layouts("weighted", 2)), str(tmp_path)])
+    assert done.returncode == 0, done.stderr
+    assert_right([dict(np.load(tmp_path / f"{rank}.npz")) for rank in range(2)], GRAPHS["weighted"])
+
+
+@pytest.mark.mpi
+def test_a_rank_that_fails_ends_the_others(layouts, tmp_path):
+    done = mpiexec(2, [interop_program.__file__, str(layouts("weighted", 2)), str(tmp_path), "fail"], timeout=60)
+    assert done.returncode != 0
+    assert "x is on meta" in done.stderr
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+def test_bf16(given, layouts):
+    csr = GRAPHS["directed"]
+    x = np.random.default_rng(0).standard_normal((csr.rows, 5)).astype(np.float32)
+
+    def program(graph):
+        mine = torch.tensor(x)[graph.node_ids].to(given).requires_grad_()
+        y = interop.aggregate(graph, mine)
+        (by_x,) = torch.autograd.grad(y.sum(), mine)
+        assert (y.dtype, by_x.dtype) == (torch.float32, given)
+        return {"nodes": graph.node_ids.numpy(), "y": y.detach().numpy(), "by_x": by_x.float().numpy()}
+
+    found = whole(interop.run(layouts("directed", 2), program, width=WIDTH, dtype="bf16", backend="simulated"))
+    assert relative_error(found["y"], matrix(csr), from_bf16(to_bf16(x))) <= 1e-6
+    by_x = matrix(csr).T @ np.ones((csr.rows, 5))
+    np.testing.assert_allclose(found["by_x"], by_x, rtol=2**-8 if given == torch.bfloat16 else 1e-6)
+
+
+def test_gradcheck(alone):
+    def program(graph):
+        x = torch.randn(graph.rows, 2, generator=torch.Generator().manual_seed(0), requires_grad=True)
+        # A linear function: steps may be large, so that float32 suffices.
+        numbers = {"eps": 1.0, "atol": 1e-3, "rtol": 1e-4, "fast_mode": True}
+        assert torch.autograd.gradcheck(lambda x: interop.aggregate(graph, x), x, **numbers)
+        assert torch.autograd.gradgradcheck(lambda x: interop.aggregate(graph, x), x, **numbers)
+
+    alone(program)
+
+
+def test_the_input_is_symmetric_memory_and_the_result_is_the_product_s(alone, monkeypatch):
+    def program(graph):
+        x = graph.input(4)
+        x.copy_(torch.randn(graph.rows, 4))
+        copied, written = [], graph._plans[False]
+        monkeypatch.setattr(torch.Tensor, "copy_", lambda *_: copied.append(1))
+        assert x.data_ptr() == written.input(4).ctypes.data
+        results = []
+        monkeypatch.setitem(graph._plans, False, Spy(written, results))
+        y = interop.aggregate(graph, x)
+        assert y.data_ptr() == results[0].ctypes.data
+        assert not copied
+        monkeypatch.undo()
+
+    class Spy:
+        def __init__(self, plan, results):
+            self.plan, self.results, self.input, self.close = plan, results, plan.input, plan.close
+
+        def __call__(self, dim):
+            self.results.append(self.plan(dim))
+            return self.results[-1]
+
+    alone(program)
+
+
+@pytest.mark.parametrize("view", [lambda x: x.T.contiguous().T, lambda x: x[:, :1].expand(-1, 6), lambda x: x.flip(0)])
+def test_any_strides(view, alone):
+    def program(graph):
+        x = view(torch.randn(graph.rows, 6))
+        assert torch.equal(interop.aggregate(graph, x), interop.aggregate(graph, x.contiguous()))
+
+    alone(program)
+
+
+def test_a_view_of_the_input_is_not_copied_over_itself(alone):
+    def program(graph):
+        wide = graph.input(8)
+        wide.copy_(torch.randn(graph.rows, 8))
+        expected = wide[:, 2:6].clone()
+        assert torch.equal(interop.aggregate(graph, wide[:, 2:6]), interop.aggregate(graph, expected))
+
+    alone(program)
+
+
+@pytest.mark.parametrize("columns", [4, 7])
+def test_overwriting_what_a_gradient_needs_is_noticed(columns, alone):
+    def program(graph):
+        weight = torch.randn(4, 3, requires_grad=True)
+        y = graph.input(4) @ weight
+        interop.aggregate(graph, torch.randn(graph.rows, columns))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+    alone(program)
+
+
+def test_node_data(layouts, tmp_path):
+    csr = GRAPHS["directed"]
+    rng = np.random.default_rng(0)
+    data = {
+        "features": rng.random((500, 3), np.float32),
+        "labels": rng.integers(-1, 4, 500),
+        "splits": np.arange(500) % 4,
+    }
+    folder = make_layout(tmp_path, csr, 3, **data)
+
+    def program(graph):
+        masks = {"train": graph.train_mask, "validation": graph.val_mask, "test": graph.test_mask}
+        arrays = {"nodes": graph.node_ids, "x": graph.x, "y": graph.y} | masks
+        assert graph.y.dtype == torch.int64
+        return {name: tensor.numpy() for name, tensor in arrays.items()}
+
+    found = whole(interop.run(folder, program, width=1, backend="simulated"))
+    np.testing.assert_array_equal(found["x"], data["features"])
+    np.testing.assert_array_equal(found["y"], data["labels"])
+    for code, name in enumerate(("train", "validation", "test"), 1):
+        np.testing.assert_array_equal(found[name], data["splits"] == code)
+    bare = interop.run(layouts("directed", 1), lambda g: (g.x, g.y, g.train_mask), width=1, backend="simulated")
+    assert bare == [(None, None, None)]
+
+
+def test_gradients_are_summed_over_the_pes(layouts):
+    def program(graph):
+        layer = torch.nn.Linear(3, 2)
+        unused = torch.nn.Parameter(torch.ones(2))
+        with torch.no_grad():
+            layer.weight.fill_(1)
+        if graph.world.rank != 1:  # its loss does not depend on the layer
+            layer(torch.full((1, 3), graph.world.rank + 1.0)).sum().backward()
+        graph.sum_gradients([*layer.parameters(), unused])
+        assert not unused.grad.any()
+        assert torch.equal(graph.total(torch.tensor([1, graph.world.rank])), torch.tensor([4, 6]))
+        return layer.weight.grad, layer.bias.grad
+
+    for weight, bias in interop.run(layouts("directed", 4), program, width=1, backend="simulated"):
+        assert torch.equal(weight, torch.full((2, 3), 1.0 + 3 + 4))
+        assert torch.equal(bias, torch.full((2,), 3.0))
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (lambda n: np.zeros((n, 2), np.float32), r"x is a ndarray: expected a torch\.Tensor"),
+        (lambda n: torch.zeros(n + 1, 2), r"x has shape \(401, 2\): PE 0 has 400 rows"),
+        (torch.zeros, r"x has shape \(400,\)"),
+        (lambda n: torch.zeros(n, 17), r"x has 17 columns: .* 1\.\.16"),
+        (lambda n: torch.zeros(n, 0), "x has 0 columns"),
+        (lambda n: torch.zeros(n, 2, dtype=torch.float64), r"x is torch\.float64: .* takes torch\.float32"),
+        (lambda n: torch.zeros(n, 2, dtype=torch.bfloat16), r"x is torch\.bfloat16"),
+        (lambda n: torch.zeros(n, 2, device="meta"), "x is on meta: this PE computes on cpu"),
+        (lambda n: torch.zeros(n, 2).to_sparse(), r"x is stored as torch\.sparse_coo"),
+    ],
+)
+def test_what_is_refused(x, message, alone):
+    def program(graph):
+        with pytest.raises(InputError, match=message) as caught:
+            interop.aggregate(graph, x(graph.rows))
+        assert "\n" not in str(caught.value)
+
+    alone(program)
+
+
+def test_a_closed_graph_and_a_wrong_width_are_refused(alone):
+    def program(graph):
+        with pytest.raises(InputError, match=r"17 columns: this graph was opened for 1\.\.16"):
+            graph.input(17)
+        return graph
+
+    graph = alone(program)
+    with pytest.raises(InputError, match="this graph is closed"):
+        interop.aggregate(graph, torch.zeros(graph.rows, 1))
+    assert copy.deepcopy(graph) is graph
+
+
+def test_run_leaves_pytorch_s_threads_alone(alone):
+    before = torch.get_num_threads()
+    assert alone(lambda graph: torch.get_num_threads()) == 1
+    assert torch.get_num_threads() == before

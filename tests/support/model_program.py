@@ -1,0 +1,79 @@
+"""One training pass of a model: what it says and every gradient; on ranks as ``python model_program.py ...``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mgg import layout
+from mgg.backend import World, launch
+from mgg.model import Pass, build, settings_of
+from mgg.model.features import on_device, prepare_features
+from mgg.model.neighborhood import Neighborhood
+from mgg.train.targets import Targets
+from support.ranks import mpiexec
+
+
+def training_pass(
+    world: World, folder: Path, model: str, settings: dict[str, Any], weights: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """This PE's rows of ``nodes``, ``logits`` and ``x`` (the gradient by the features), and sums over the PEs.
+
+    Those are ``loss``, the gradients by the name of their weight, and ``state NAME`` of running statistics.
+    """
+    part = layout.load(folder, world.rank)
+    assert part.features is not None
+    targets = Targets.of(world, part)
+    chain = build(model, settings_of(model, settings), part.manifest.features, part.manifest.classes)
+    graph = Neighborhood.prepare(world, part, "halo", {}, chain.width)
+    x = prepare_features(np.asarray(part.features), as_sparse=False, row_normalize=False)
+    run = Pass(graph, {name: value.copy() for name, value in weights.items()}, dict(chain.state), training=True)
+    logits = chain.forward(on_device(world, x, part.source_ids), run)
+    found = {"nodes": part.source_ids, "logits": logits.copy()}
+    loss, gradient = run.arrays.loss_and_gradient(
+        logits, targets.labels, targets.rows["train"], targets.counts["train"]
+    )
+    found["x"] = chain.backward(gradient, run)
+    for name, mine in {"loss": loss, **{name: run.gradients[name] for name in weights}}.items():
+        found[name] = world.all_reduce(np.asarray(mine, np.float64).reshape(np.shape(mine) or 1))
+    graph.close()
+    return found | {f"state {name}": value for name, value in run.state.items()}
+
+
+def whole(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The passes of all PEs as one, with the rows in the order of the nodes."""
+    nodes = np.concatenate([part["nodes"] for part in parts])
+    found = {name: value for name, value in parts[-1].items() if name != "nodes"}
+    for name in ("logits", "x"):
+        rows = np.concatenate([part[name] for part in parts])
+        found[name] = np.empty_like(rows)
+        found[name][nodes] = rows
+    return found
+
+
+def on_ranks(
+    ranks: int, out: Path, folder: Path, model: str, settings: dict[str, Any], weights: dict[str, np.ndarray]
+) -> list[dict[str, np.ndarray]]:
+    """The pass of each MPI rank; files go into the folder ``out``."""
+    np.savez(out / "weights.npz", **weights)
+    done = mpiexec(ranks, [__file__, str(folder), model, json.dumps(settings), str(out)])
+    assert done.returncode == 0, done.stderr
+    return [dict(np.load(out / f"{rank}.npz")) for rank in range(ranks)]
+
+
+def _main(folder: str, model: str, settings: str, out: str) -> None:
+    weights = dict(np.load(Path(out) / "weights.npz"))
+
+    def program(world: World) -> None:
+        found = training_pass(world, Path(folder), model, json.loads(settings), weights)
+        np.savez(Path(out) / f"{world.rank}.npz", **found)
+
+    launch("mpi", lambda: layout.read_manifest(folder).pes, program)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
