@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mgg.aggregate.costs import Cost, Machine, Workload, fetched_rows, finished, meetings, slowest
 from mgg.aggregate.needs import POINTER, Case, Need
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.pulled import PulledHalo
@@ -29,6 +30,21 @@ class Halo(Plan):
         arcs = case.arc * (product.local.arcs + product.remote.arcs) + POINTER * product.halo
         lengths = [np.diff(csr.indptr) for csr in (product.local, product.remote)]
         return Need(0, columns, arcs, case.cut(lengths[0]) + case.cut(lengths[1][lengths[1] > 0]))
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """On GPUs one launch that pulls and works; on CPU ranks the fetch, then a pass over local and remote arcs."""
+        split, moved, summed = work.split, work.moved, work.summed
+        if split.pes == 1:
+            return slowest(machine.rates["rows"].seconds(split.arcs, split.rows, moved, summed), 0, 0)
+        fetched = fetched_rows(work, machine)
+        if machine.gpu:
+            work_of_pe = machine.rates["pulled"].seconds(split.arcs, split.rows, moved, summed)
+            return slowest(work_of_pe, fetched, meetings(split, machine), machine.exposed)
+        rate, touched = machine.rates["rows"], np.minimum(split.rows, split.remote_arcs)
+        local = rate.seconds(split.local_arcs, split.rows, moved, summed)
+        remote = rate.seconds(split.remote_arcs, touched, moved, summed)
+        return slowest(local + remote + finished(work, machine), fetched, meetings(split, machine))
 
     def _build(self) -> None:
         self._pulled: PulledHalo | None = None
