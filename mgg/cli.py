@@ -24,6 +24,9 @@ _GRAPH = config.GraphConfig()
 _DATASET = config.DatasetConfig()
 _AGGREGATE = config.AggregateConfig()
 _TRAIN = config.TrainConfig()
+_PREDICT = config.PredictConfig()
+_NUMBER = re.compile(r"[0-9.]+[eE][-+]?[0-9]+")  # 45e9 is text to YAML
+_AUTO = "auto"
 _BACKENDS = get_args(config.Backend)
 _BACKEND_HELP = "simulated: threads; mpi: CPU ranks; nvshmem: GPUs; auto: GPUs where each PE has one, else CPUs"
 
@@ -114,6 +117,7 @@ def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterabl
     """What --technique, --set and --variant name: each technique with each of its sets of options."""
     from mgg.aggregate.variants import expand, parse
 
+    techniques = [name for name in techniques if name != _AUTO]
     plain, qualified = _split_assignments(assignments, techniques)
     grids: dict[str, list[Any]] = {name: [] for name in techniques}
     for text in variants:
@@ -327,7 +331,7 @@ def layout(graph: Path, part: Path, out: Path, as_json: bool, debug: bool) -> No
     "techniques",
     type=_CommaList(),
     required=True,
-    help="technique, or several: mgg,halo (docs/techniques.md)",
+    help="technique, or several: mgg,halo (docs/techniques.md); auto: the one that the cost model picks",
 )
 @click.option("--dim", "dims", type=_CommaList(int), required=True, help="embedding columns, or several: 16,64")
 @click.option(
@@ -364,7 +368,7 @@ def aggregate(
     from mgg.layout import load, read_manifest
     from mgg.record import check_lines_output, write_lines
 
-    chosen = _chosen(techniques, assignments, variants)
+    chosen, auto = _chosen(techniques, assignments, variants), _AUTO in techniques
     direction = "transpose" if transpose else "forward"
 
     def pes() -> int:
@@ -375,7 +379,9 @@ def aggregate(
         mine = together(world, lambda: load(layout, world.rank))
         protocol = Protocol(direction, warmup, iterations, not no_check, breakdown)
         try:
-            records, refused = sweep(world, mine, part, dims=dims, dtypes=dtypes, protocol=protocol)
+            records, refused = sweep(
+                world, mine, part, dims=dims, dtypes=dtypes, protocol=protocol, auto=auto and part is not apart
+            )
         except (InputError, MachineError) as error:
             # Of several parts one may be refused as a whole.
             if not error.everywhere or (last and not earlier):
@@ -388,9 +394,9 @@ def aggregate(
     records: list[Any] = []
     refused: list[MggError] = []
     apart = [each for each in chosen if technique(each[0]).one_process]
-    if not (apart and splits(backend, pes, len(apart) == len(chosen))):
+    if not (apart and splits(backend, pes, len(apart) == len(chosen) and not auto)):
         apart = []
-    if len(apart) < len(chosen):
+    if len(apart) < len(chosen) or auto:
         ranks = [each for each in chosen if each not in apart]
         records, refused = launch(backend, pes, lambda world: program(world, ranks, [], not apart))[0]
     if apart:
@@ -412,6 +418,8 @@ def aggregate(
         return
     for record in records:
         line = f"D={record.dim} P={record.pes}  {record.median * 1e3:.3f} ms  {record.bytes_wire} bytes on the wire"
+        if record.predicted is not None:
+            line += f"  foretold {record.predicted * 1e3:.3f} ms{', picked by auto' if record.chosen else ''}"
         told = {key: value for key, value in record.options.items() if record.defaults.get(key) != value}
         given = f" ({', '.join(f'{key}={value}' for key, value in told.items())})" if told else ""
         dtype = f" {record.dtype}" if len(dtypes) > 1 else ""
@@ -419,9 +427,13 @@ def aggregate(
 
 
 @cli.command()
-@click.argument("layout", type=_FOLDER)
+@click.option(
+    "--technique", default="halo", show_default=True, help="aggregation technique (docs/techniques.md), or auto"
+)
 @click.option("--model", required=True, help="model: gcn or gin")
-@click.option("--technique", default="halo", show_default=True, help="aggregation technique (docs/techniques.md)")
+@click.option(
+    "--technique", default="halo", show_default=True, help="aggregation technique (docs/techniques.md), or auto"
+)
 @click.option("--backend", type=click.Choice(_BACKENDS), default=_TRAIN.backend, show_default=True, help=_BACKEND_HELP)
 @click.option("--dtype", type=click.Choice(["fp32"]), default="fp32", show_default=True, help="type of the embeddings")
 @click.option(
@@ -479,6 +491,86 @@ def train(
         "median",
     )
     _show({name: getattr(record, name) for name in fields} | {"out": str(out)}, as_json)
+
+
+@cli.command()
+@click.option("--pes", type=click.IntRange(1), help="number of PEs without a launcher  [default: 1]")
+@click.option(
+    "--backend", type=click.Choice(_BACKENDS), default=_AGGREGATE.backend, show_default=True, help=_BACKEND_HELP
+)
+@click.option("--refresh", is_flag=True, help="measure anew what was measured before")
+@click.option("--out", type=_FOLDER, help="file for mgg predict --machine")
+@_common
+def links(pes: int | None, backend: str, refresh: bool, out: Path | None, as_json: bool, debug: bool) -> None:
+    """Measure what the links and operators of this job take, and keep it for technique auto; mpiexec -n P mgg links."""
+    from mgg.aggregate.machines import of_world
+    from mgg.backend import job_size, launch
+    from mgg.files import write_text
+
+    machine = launch(backend, lambda: pes or job_size() or 1, lambda world: of_world(world, refresh))[0]
+    if out is not None and _speaks():
+        write_text(out, machine.model_dump_json(indent=1) + "\n")
+    if as_json:
+        _show(machine.model_dump(), True)
+        return
+    for name, link in machine.links.links.items():
+        each = f", {link.message * 1e9:.3g} ns a row" if link.message else ""
+        _show(
+            {name: f"{link.bandwidth / 1e9:.4g} GB/s, {link.latency * 1e6:.3g} us a request{each} ({link.source})"},
+            False,
+        )
+
+
+def _links(pairs: Iterable[str]) -> dict[str, Any]:
+    """``class.field=number`` pairs as link settings."""
+    values: dict[str, dict[str, Any]] = {}
+    for key, value in _assignments(pairs).items():
+        name, dot, field = key.partition(".")
+        if not dot:
+            raise InputError(f"--link {key}: expected CLASS.FIELD=NUMBER, for example infiniband-ndr.bandwidth=45e9")
+        values.setdefault(name, {})[field] = (
+            float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
+        )
+    return values
+
+
+@cli.command()
+@click.argument("paths", type=_FOLDER, nargs=-1, required=True)
+@click.option(
+    "--technique", "techniques", type=_CommaList(), default=",".join(_PREDICT.techniques), show_default=True,
+    help="techniques, at their default options",
+)  # fmt: skip
+@click.option("--dim", "dims", type=_CommaList(int), default="64", show_default=True, help="embedding columns")
+@click.option(
+    "--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="type of the embeddings"
+)
+@click.option("--machine", default=_PREDICT.machine, show_default=True, help="h200, a800, v100 or a file of mgg links")
+@click.option("--network", help="class of the link between workgroups  [default: the machine's]")
+@click.option("--link", "pairs", multiple=True, metavar="CLASS.FIELD=NUMBER", help="latency, bandwidth or message")
+@click.option("--pes", type=_CommaList(int), default=None, help="of a GRAPH: numbers of PEs to split it for")
+@click.option("--scheme", default="edge_balanced", show_default=True, help="of a GRAPH: partition scheme")
+@click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="of a GRAPH: PEs of a host")
+@click.option("--out", type=_FOLDER, help="records, JSON lines, for mgg report")
+@_common
+def predict(
+    paths: tuple[Path, ...], techniques: list[str], dims: list[int], dtype: str, machine: str, network: str | None,
+    pairs: tuple[str, ...], pes: list[int] | None, scheme: str, workgroup: int, out: Path | None, as_json: bool,
+    debug: bool,
+) -> None:  # fmt: skip
+    """Predict products of PATHS (graphs, partitions, layouts) by the cost model, for any number of PEs."""
+    from mgg.aggregate import machines
+    from mgg.aggregate.predict import Question, changed
+    from mgg.aggregate.predict import predict as run
+    from mgg.record import PredictionRecord, check_lines_output, write_lines
+
+    given = config.section(config.PredictConfig, {"links": _links(pairs), "network": network}, "predict")
+    if out is not None:
+        check_lines_output(out, PredictionRecord)
+    asked = Question(techniques, dims, dtype, pes or (), scheme, workgroup)
+    records = run(paths, changed(machines.find(machine), given.links, given.network), asked)
+    if out is not None:
+        write_lines(out, records)
+    _show({"predictions": [record.model_dump() for record in records]}, True)
 
 
 @cli.command()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -22,6 +22,9 @@ Scalar = bool | int | float | str
 Choice = Scalar | Annotated[list[Scalar], Field(min_length=1)]
 Dtype = Literal["fp32", "bf16"]
 Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
+
+
+S = TypeVar("S", bound="Section")
 
 
 class Section(BaseModel):
@@ -97,7 +100,7 @@ class AggregateConfig(Section):
 
     techniques: list[Name] = Field(
         default_factory=lambda: ["mgg", "broadcast", "cola", "halo"],
-        description="techniques to compare; none: nothing is timed",
+        description="techniques to compare; auto: the one that the cost model picks; none: nothing is timed",
     )
     dims: list[Dim] = Field(default_factory=lambda: [16, 64], min_length=1, description="embedding columns to compare")
     dtypes: list[Dtype] = Field(
@@ -134,7 +137,9 @@ class TrainConfig(Section):
     datasets: list[Name] | None = Field(None, description="data sets to train on; none: all that have labels")
     models: list[Name] = Field(default_factory=lambda: ["gcn"], description="models to train")
     techniques: list[Name] = Field(
-        default_factory=lambda: ["halo"], min_length=1, description="techniques to train with"
+        default_factory=lambda: ["halo"],
+        min_length=1,
+        description="techniques to train with; auto: the one that the cost model picks",
     )
     pes: list[Pes] = Field(default_factory=lambda: [1, 2], min_length=1, description="numbers of PEs, of partition.pes")
     seeds: list[Annotated[int, Field(ge=0)]] = Field(
@@ -151,6 +156,53 @@ class TrainConfig(Section):
         default_factory=dict,
         description="per model: settings that replace the published ones, for example {gcn: {hidden: 32}}",
     )
+
+
+#: Classes of links that the cost model knows (docs/model.md).
+LINK_CLASSES = (
+    "ram", "hbm", "cache", "shared_memory", "nvlink", "pcie", "qpi", "mpi", "broadcast", "shift", "infiniband",
+    "infiniband-hdr", "infiniband-ndr",
+)  # fmt: skip
+
+
+class LinkConfig(Section):
+    """What a link takes, in place of what the machine has."""
+
+    latency: float | None = Field(None, ge=0, le=1, description="seconds of a request")
+    bandwidth: float | None = Field(None, gt=0, le=1e15, description="bytes a second and PE")
+    message: float | None = Field(None, ge=0, le=1, description="seconds of a row beyond its bytes")
+
+
+class PredictConfig(Section):
+    """Predictions by the cost model for numbers of PEs that nothing runs on; the report names them as such."""
+
+    pes: list[Pes] = Field(
+        default_factory=list,
+        description="numbers of PEs to predict for, for example [8, 64, 1024]; none: no predictions",
+    )
+    techniques: list[Name] = Field(
+        default_factory=lambda: ["mgg", "broadcast_pipelined", "cola", "halo"],
+        min_length=1,
+        description="techniques to predict, at their default options",
+    )
+    dims: list[Dim] = Field(default_factory=lambda: [64], min_length=1, description="embedding columns to predict for")
+    dtype: Literal["fp32", "bf16"] = Field("fp32", description="type of the embeddings")
+    machine: str = Field(
+        "h200", min_length=1, description="h200, a800, v100 (docs/model.md), or a file that mgg links wrote"
+    )
+    network: Name | None = Field(
+        None, description="class of the link between workgroups (partition.workgroup); none: the machine's own"
+    )
+    links: dict[Name, LinkConfig] = Field(
+        default_factory=dict, description="per class of links: values in place of the machine's"
+    )
+
+    @model_validator(mode="after")
+    def _known_links(self) -> PredictConfig:
+        for name in [*self.links, *([self.network] if self.network else [])]:
+            if name not in LINK_CLASSES:
+                raise ValueError(f"link class {name!r} is unknown; {nearest(name, LINK_CLASSES)}")
+        return self
 
 
 class ReportConfig(Section):
@@ -180,6 +232,7 @@ class Config(Section):
     partition: PartitionConfig = Field(default_factory=PartitionConfig)
     aggregate: AggregateConfig = Field(default_factory=AggregateConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
+    predict: PredictConfig = Field(default_factory=PredictConfig)
     report: ReportConfig = Field(default_factory=ReportConfig)
 
     @model_validator(mode="after")
@@ -214,6 +267,14 @@ def validate(values: Mapping[str, Any], source: str = "config") -> Config:
         return Config.model_validate(dict(values))
     except ValidationError as error:
         raise InputError(f"{source}: {explain(error, Config)}") from None
+
+
+def section(kind: type[S], values: Mapping[str, Any], source: str) -> S:
+    """``values`` as a section of the config; raises InputError as ``validate``."""
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        raise InputError(f"{source}: {explain(error, kind)}") from None
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:

@@ -159,6 +159,10 @@ class AggregateRecord(Common):
     v_fc: int = Field(description="CoLa eq. 7, bytes: each needed remote row once a PE")
     error: float | None = Field(description="max |C - C*| / (|A| |B|) against float64, None if unchecked")
     tolerance: float | None = Field(description="the largest error allowed")
+    chosen: bool = Field(False, description="technique auto picked it")
+    predicted: float | None = Field(
+        None, gt=0, description="seconds that the cost model said before it was measured; None if it was not asked"
+    )
 
 
 class TrainRecord(Common):
@@ -183,6 +187,45 @@ class TrainRecord(Common):
     bytes_wire: int = Field(
         description="bytes that crossed PEs in one epoch's aggregations, evaluation included, all PEs"
     )
+    chosen: bool = Field(False, description="technique auto picked it")
+
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class PredictionRecord(Frozen):
+    """What the cost model says of one technique and width on so many PEs: nothing ran (docs/model.md)."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["prediction"] = "prediction"
+    dataset: str = Field(description="name of the graph")
+    graph_hash: str = Field(description="hash of the graph's shards (its manifest's hash)")
+    nodes: int = Field(ge=0, description="number of nodes")
+    arcs: int = Field(ge=0, description="number of stored arcs")
+    scheme: str = Field(description="partition scheme")
+    technique: str = Field(description="aggregation technique, at its default options")
+    pes: int = Field(ge=1, description="number of PEs")
+    workgroup: int = Field(ge=1, description="PEs joined by fast links")
+    dim: int = Field(ge=1, description="embedding columns D")
+    dtype: str = Field(description="type of the embeddings")
+    machine: str = Field(description="machine of the model")
+    links: dict[str, dict[str, float]] = Field(
+        description="its links by class: latency and message in seconds, bandwidth in bytes a second and PE"
+    )
+    network: str = Field(description="class of the link between workgroups")
+    seconds: Seconds = Field(description="predicted seconds of one forward product, slowest PE")
+    arithmetic: Seconds = Field(description="of that PE's arithmetic")
+    transfer: Seconds = Field(description="of its transfers")
+    fixed: Seconds = Field(description="of barriers and launches")
+    hidden: Seconds = Field(description="of the shorter of arithmetic and transfer, beside the longer one")
+    chosen: bool = Field(description="the cheapest of the techniques that the model knows there: what auto would pick")
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> PredictionRecord:
+        total = self.arithmetic + self.transfer + self.fixed - self.hidden
+        if abs(total - self.seconds) > 1e-6 * max(total, 1e-9):
+            raise ValueError(f"seconds: {self.seconds} is not arithmetic + transfer + fixed - hidden")
+        return self
 
 
 class EpochRecord(Frozen):
@@ -204,15 +247,16 @@ def write_lines(path: str | Path, records: Iterable[BaseModel]) -> None:
     write_text(path, "".join(record.model_dump_json() + "\n" for record in records))
 
 
-def check_lines_output(path: Path) -> None:
+def check_lines_output(path: Path, model: type[BaseModel] = AggregateRecord) -> None:
     """Raise InputError, before anything is measured, when records cannot be written to ``path``."""
     if path.is_dir():
         raise InputError(f"{path}: is a folder; records are written to a file")
     if path.exists() and path.stat().st_size:
         try:
-            read_lines(path, AggregateRecord)
+            read_lines(path, model)
         except InputError:
-            raise InputError(f"{path}: exists and holds no timing records; choose another name") from None
+            kind = "timing records" if model is AggregateRecord else "predictions"
+            raise InputError(f"{path}: exists and holds no {kind}; choose another name") from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

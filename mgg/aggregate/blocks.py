@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mgg.aggregate.costs import Cost, Machine, Split, Workload, fetched_arcs, finished, meetings, slowest
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.graph.csr import Csr
@@ -106,3 +107,28 @@ class Blocks:
                     self._world.get_rows(source, get.pe, get.rows, fetched[get.span])
                 operators.spmm_partitions(part.rows, part.starts, part.stops, block.place, block.weights, fetched, acc)
         operators.finish(acc, out)
+
+
+def pieces(arcs: np.ndarray, split: Split, ps: int | None) -> np.ndarray:
+    """About how many neighbor partitions the arcs of each PE make: whole rows, or one for every ps arcs and half a one
+    for the rest of each row, float64 [P].
+    """
+    rows = np.minimum(split.rows, arcs)
+    return np.minimum(arcs, rows if ps is None else rows / 2 + arcs / ps)
+
+
+def blocks_cost(work: Workload, machine: Machine, *, ps: int | None, share: int, interleave: bool) -> Cost:
+    """Seconds of ``Blocks``: a call for the arcs of either kind of a block, and a fetch from each owner."""
+    split = work.split
+    local, remote = (np.ceil(pieces(arcs, split, ps)) for arcs in (split.local_arcs, split.remote_arcs))
+    fetching = np.ceil(remote / share)
+    calls = np.ceil(local / share) + fetching
+    gets = np.minimum(fetching * (split.pes - 1), split.remote_arcs)
+    if interleave:
+        calls = np.minimum(calls, 2 * np.ceil(np.maximum(local, remote) / share))
+    rate = machine.rates["partitions"]
+    sums = rate.seconds(split.arcs, local + remote, work.moved, work.summed, calls)
+    # The accumulator is set to zero first, which takes about as long as rounding it.
+    passes = 2 * finished(work, machine)
+    fetched = fetched_arcs(work, machine, gets) if split.pes > 1 else 0
+    return slowest(sums + passes, fetched, meetings(split, machine))

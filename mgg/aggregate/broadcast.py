@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from mgg.aggregate.costs import Cost, Machine, Workload, all_blocks, meetings, slowest, stages
 from mgg.aggregate.needs import PIECE, TASK, Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
@@ -55,6 +56,14 @@ class Broadcast(Plan):
         made = blocks * case.pointers(copies * mine) + case.arc * arcs
         pieces = blocks * copies * mine + arcs // LARGEST_TASK
         return Need(0, columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """The stages and V_CG, one after the other; with replication the model says nothing."""
+        assert isinstance(work.options, BroadcastOptions)
+        if work.options.replication > 1:
+            return None
+        return slowest(stages(work, machine), all_blocks(work, machine), meetings(work.split, machine, 1))
 
     def _check(self) -> None:
         assert isinstance(self.options, BroadcastOptions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mgg.aggregate.costs import Cost, Machine, Workload, all_blocks, meetings, slowest, stages
 from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.stages import Stages, staged_need
@@ -18,6 +19,12 @@ class BroadcastPipelined(Plan):
     def need(cls, case: Case) -> Need:
         """As ``Stages`` takes with two buffers."""
         return staged_need(case, 2)
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """The stages beside V_CG."""
+        moves = all_blocks(work, machine)
+        return slowest(stages(work, machine), moves, meetings(work.split, machine, 1), machine.staged)
 
     def _build(self) -> None:
         self._stages = Stages(self, buffers=2)

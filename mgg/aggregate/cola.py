@@ -7,6 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
+from mgg.aggregate.costs import (
+    Cost,
+    Machine,
+    Workload,
+    finished,
+    meetings,
+    network_blocks,
+    slowest,
+)
 from mgg.aggregate.needs import FLOAT, Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.outbox import Outbox
@@ -61,6 +70,33 @@ class Cola(Plan):
             columns += buffers * case.matrix(needed[case.rank % members :: members].max())
             arcs += case.owner_parts()
         return Need(base.layout, columns, arcs, case.local_cut())
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """Row-wise on own columns, column-wise on fetched ones; what crosses between workgroups beside it (5.1)."""
+        options, split = work.options, work.split
+        assert isinstance(options, ColaOptions)
+        if options.workgroup not in (None, split.members) or split.pes % split.members:
+            return None
+        rates, links, moved = machine.rates, machine.links, work.moved
+        batches = split.halo_rows * moved / (GPU_BUFFER_BYTES if machine.gpu else CPU_BUFFER_BYTES)
+        calls = (split.pes - 1) * (split.pes > 1) + batches
+        local = rates["rows"].seconds(split.local_arcs, split.rows, moved, work.summed, split.groups)
+        spread = rates["columns"].seconds(split.remote_arcs, split.halo_rows, work.summed, moved, calls)
+        fetched = links[links.rows].seconds(split.halo_rows, moved, calls)
+        if not options.fusion and split.groups > 1:
+            # Every PE asks for its own rows, one at a time.
+            far, outside = links[links.network], split.halo_rows * split.outside_share_of_rows
+            fetched = fetched + outside * (far.message + moved / far.bandwidth)
+        crossing = np.zeros(split.pes)
+        if options.fusion and split.groups > 1:
+            crossing = network_blocks(work, machine, split.fused_rows_a_pe, split.groups - 1)
+            if not options.coalesced:
+                crossing = crossing + split.fused_rows_a_pe * links[links.network].message
+        fixed = meetings(split, machine, split.groups + 1)
+        exposed = machine.staged if options.pipelined else 1.0
+        sums = local + spread + finished(work, machine)
+        return slowest(sums, fetched + crossing, fixed, exposed, beside=crossing)
 
     def _check(self) -> None:
         check_members(self.name, members_of(self.options, self.layout), self.world.size)

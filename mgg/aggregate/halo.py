@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from mgg.aggregate.costs import Cost, Machine, Workload, fetched_rows, finished, meetings, slowest
 from mgg.aggregate.fetched import FetchedHalo
 from mgg.aggregate.mailbox import Mailbox
 from mgg.aggregate.near_far import Part, far_part, near_part
@@ -41,6 +42,21 @@ class Halo(Plan):
         columns = case.embeddings(case.heights.max() + max(case.counts.halo_rows)) + case.matrix(case.rows)
         lengths = [np.diff(csr.indptr) for csr in (product.local, product.remote)]
         return Need(0, columns, arcs, case.cut(lengths[0]) + case.cut(lengths[1][lengths[1] > 0]))
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """On GPUs one launch that pulls and works; on CPU ranks the fetch, then a pass over local and remote arcs."""
+        split, moved, summed = work.split, work.moved, work.summed
+        if split.pes == 1:
+            return slowest(machine.rates["rows"].seconds(split.arcs, split.rows, moved, summed), 0, 0)
+        fetched = fetched_rows(work, machine)
+        if machine.gpu:
+            work_of_pe = machine.rates["pulled"].seconds(split.arcs, split.rows, moved, summed)
+            return slowest(work_of_pe, fetched, meetings(split, machine), machine.exposed)
+        rate, touched = machine.rates["rows"], np.minimum(split.rows, split.remote_arcs)
+        local = rate.seconds(split.local_arcs, split.rows, moved, summed)
+        remote = rate.seconds(split.remote_arcs, touched, moved, summed)
+        return slowest(local + remote + finished(work, machine), fetched, meetings(split, machine))
 
     def _check(self) -> None:
         self._members = members_of(self.options, self.layout)

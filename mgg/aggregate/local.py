@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mgg.aggregate.costs import Cost, Machine, Workload, slowest
 from mgg.aggregate.plan import Plan
 from mgg.backend.api import Array, SymmetricArray
 
@@ -13,6 +14,12 @@ class Local(Plan):
     dtypes = ("fp32", "bf16")
     single_pe = True
     reads_inputs = False  # there are no others
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """One row-wise product."""
+        split = work.split
+        return slowest(machine.rates["rows"].seconds(split.arcs, split.rows, work.moved, work.summed), 0, 0)
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         csr = self.product.local

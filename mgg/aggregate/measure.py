@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from mgg.aggregate import oracle, prepare
+from mgg.aggregate import memory, oracle, parse_options, prepare
+from mgg.aggregate import technique as technique_of
+from mgg.aggregate.auto import Forecast, forecast
 from mgg.aggregate.muted import MutedWorld
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
@@ -50,8 +52,12 @@ def sweep(
     dims: list[int],
     protocol: Protocol,
     dtypes: Sequence[str] = ("fp32",),
+    auto: bool = False,
 ) -> tuple[list[AggregateRecord], list[MggError]]:
     """Measure each (technique, options) of ``chosen`` with every type of ``dtypes`` and width of ``dims`` (collective).
+
+    With ``auto`` the cost model's pick of each type and width is measured, too, once; records say which it was, and
+    what the model says of every technique.
 
     What a technique refuses on every PE (a type that it does not take, a setting that the device cannot run, a
     technique for one PE on several, too little memory) is left out, as long as something else can be measured.
@@ -65,22 +71,71 @@ def sweep(
     """
     records: list[AggregateRecord] = []
     refused: list[MggError] = []
-    for name, options, dtype in [(*each, dtype) for each in chosen for dtype in dtypes]:
-        left = sorted(dims)
-        while left:
-            try:
-                how = replace(protocol, dtype=dtype)
-                for record in _products(world, layout, name, left, options.model_dump(), how):
-                    records.append(record)
-                    left = [dim for dim in left if dim != record.dim]
-            except (InputError, MachineError) as error:
-                if not error.everywhere:
-                    raise
-                # The limits of a plan are those of its widest product: the others may still fit.
-                refused.append(_named(error, name, options, left.pop(), dtype))
+    for dtype in dtypes:
+        how = replace(protocol, dtype=dtype)
+        said = forecast(world, layout, protocol.direction, dtype) if auto else None
+        picks = {} if said is None else {dim: _pick(world, layout, said, dim, how) for dim in dims}
+        for name, options, widths in _queue(chosen, dims, picks):
+            for record in _at_widths(world, layout, name, options, widths, how, refused):
+                records.append(record if said is None else _foretold(record, options, said, picks))
     if refused and not records:
         raise refused[0]
     return records, refused
+
+
+def _at_widths(
+    world: World, layout: PeLayout, name: str, options: TechniqueOptions, widths: list[int], protocol: Protocol,
+    refused: list[MggError],
+) -> Iterator[AggregateRecord]:  # fmt: skip
+    """A record for each width that the technique takes; of the others the errors, added to ``refused``."""
+    left = sorted(widths)
+    while left:
+        try:
+            for record in _products(world, layout, name, left, options.model_dump(), protocol):
+                yield record
+                left = [dim for dim in left if dim != record.dim]
+        except (InputError, MachineError) as error:
+            if not error.everywhere:
+                raise
+            # The limits of a plan are those of its widest product: the others may still fit.
+            refused.append(_named(error, name, options, left.pop(), protocol.dtype))
+
+
+def _pick(world: World, layout: PeLayout, said: Forecast, dim: int, protocol: Protocol) -> str:
+    """The cheapest technique whose memory there is on every PE (collective)."""
+    short: MggError | None = None
+    for name in said.ranking(dim):
+        try:
+            memory.check(
+                world, technique_of(name), layout, protocol.direction, dim, parse_options(name, {}), protocol.dtype
+            )
+        except MachineError as error:
+            short = short or error
+        else:
+            return name
+    assert short is not None
+    raise short
+
+
+def _queue(
+    chosen: Iterable[tuple[str, TechniqueOptions]], dims: list[int], picks: Mapping[int, str]
+) -> list[tuple[str, TechniqueOptions, list[int]]]:
+    """What is measured at which widths: all that was named, and of the picks those that were not."""
+    queue = [(name, options, dims) for name, options in chosen]
+    named = {(name, options) for name, options, _ in queue}
+    for name in dict.fromkeys(picks.values()):
+        options = parse_options(name, {})
+        if (name, options) not in named:
+            queue.append((name, options, [dim for dim in dims if picks[dim] == name]))
+    return queue
+
+
+def _foretold(
+    record: AggregateRecord, options: TechniqueOptions, said: Forecast, picks: Mapping[int, str]
+) -> AggregateRecord:
+    name, dim = record.technique, record.dim
+    picked = picks[dim] == name and options == parse_options(name, {})
+    return record.model_copy(update={"chosen": picked, "predicted": said.seconds(name, dim, options)})
 
 
 def _named(error: MggError, technique: str, options: TechniqueOptions, dim: int, dtype: str) -> MggError:

@@ -7,6 +7,7 @@ and nothing to tell the technique from ``mgg``.
 
 from __future__ import annotations
 
+from mgg.aggregate.costs import Cost, Machine, Workload
 from mgg.aggregate.mgg import PipelineOptions
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.partitioned import Partitioned
@@ -29,6 +30,11 @@ class MggUvm(Partitioned):
         """The options' schedule."""
         assert isinstance(options, PipelineOptions)
         return options.schedule()
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """None on GPUs: where pages settle is the driver's to decide (docs/results/gpu.md)."""
+        return None if machine.gpu else super().cost(work, machine)
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
         return self.world.managed(-(-elements // _ALIGN) * _ALIGN)

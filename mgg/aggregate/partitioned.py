@@ -6,7 +6,8 @@ from abc import abstractmethod
 
 import numpy as np
 
-from mgg.aggregate.blocks import Blocks
+from mgg.aggregate.blocks import Blocks, blocks_cost, pieces
+from mgg.aggregate.costs import Cost, Machine, Workload, fetched_arcs, meetings, slowest
 from mgg.aggregate.fused import Fused
 from mgg.aggregate.needs import PARTITION, POINTER, Case, Need
 from mgg.aggregate.options import TechniqueOptions
@@ -47,6 +48,21 @@ class Partitioned(Plan):
         pieces = sum(int(np.count_nonzero(each) if ps is None else (-(-each // ps)).sum()) for each in lengths)
         base = case.base()
         return Need(base.layout, base.columns, PARTITION * pieces + POINTER * (case.product.remote.arcs + case.size))
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """Sums of neighbor partitions beside the fetch of a row an arc (MGG 5); one after the other on CPU ranks."""
+        schedule, split = cls.schedule(work.options, shmem=machine.gpu), work.split
+        if not machine.gpu:
+            return blocks_cost(work, machine, ps=schedule.ps, share=schedule.share, interleave=schedule.interleave)
+        made = pieces(split.local_arcs, split, schedule.ps) + pieces(split.remote_arcs, split, schedule.ps)
+        fetched = fetched_arcs(work, machine) if split.pes > 1 else np.zeros(1)
+        if schedule.batch == 1:
+            # A warp waits for each row: arcs count, whatever their bytes.
+            fetched = fetched + machine.rates["blocking"].seconds(split.remote_arcs, made, work.moved, work.summed)
+        sums = machine.rates["partitions"].seconds(split.arcs, made, work.moved, work.summed)
+        exposed = machine.exposed if schedule.asynchronous else 1.0
+        return slowest(sums, fetched, meetings(split, machine), exposed)
 
     @classmethod
     @abstractmethod

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mgg.aggregate.costs import Cost, Machine, Workload
 from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World
@@ -76,6 +77,14 @@ class Plan(ABC):
         """GPU memory of a plan and its product on one PE; by default, of one row-wise product of the local arcs."""
         base = case.base()
         return Need(base.layout, base.columns, 0, case.local_cut())
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """Seconds of a product by the cost model (docs/model.md); None where the model says nothing of the technique.
+
+        What the technique cannot run at all (``single_pe``, ``one_process``, ``dtypes``) is not asked for.
+        """
+        return None
 
     @cached_property
     def product(self) -> Product:

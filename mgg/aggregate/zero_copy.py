@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mgg.aggregate.blocks import Blocks
+from mgg.aggregate.blocks import Blocks, blocks_cost
+from mgg.aggregate.costs import Cost, Machine, Workload, meetings, slowest
 from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.plan import Plan
 from mgg.backend.api import Array, SymmetricArray
@@ -33,6 +34,17 @@ class ZeroCopy(Plan):
         made = case.pointers(case.rows) + case.arc * arcs
         lengths = np.diff(product.local.indptr) + np.diff(product.remote.indptr)
         return Need(0, case.matrix(case.rows), made, case.cut(lengths))
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """A row over the bus for every arc, local or remote; on CPU PEs of one process, of their one memory."""
+        split = work.split
+        if not (machine.gpu or machine.whole):
+            share = _ROWS_A_CHUNK // _ARCS_A_PARTITION
+            return blocks_cost(work, machine, ps=_ARCS_A_PARTITION, share=share, interleave=False)
+        sums = machine.rates["rows"].seconds(split.arcs, split.rows, work.moved, work.summed)
+        fetched = machine.links["pcie"].seconds(split.arcs, work.moved) if machine.gpu else 0
+        return slowest(sums, fetched, meetings(split, machine), machine.exposed)
 
     def _build(self) -> None:
         if self._input.whole is None:

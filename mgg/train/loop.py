@@ -26,6 +26,7 @@ from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity
 from mgg.train.output import check_output, write_run
 from mgg.train.predictions import collect
 from mgg.train.progress import reporting
+from mgg.train.technique import resolved as resolved_technique
 from mgg.train.trainer import Scores, Trainer
 
 
@@ -59,7 +60,7 @@ def train(
     Args:
         world, layout: the PEs and what this one holds.
         model: name of the model; ``settings`` replace its published hyperparameters.
-        technique: name of the aggregation technique; ``options`` are its options.
+        technique: name of the aggregation technique, or ``auto``; ``options`` are its options.
         epochs: passes over the graph, in all (those before a resume count).
         seed: of weights and dropout.
         out: folder of the run, which appears when it is whole; rank 0 writes. None writes nothing.
@@ -77,6 +78,7 @@ def train(
         StoppedError: ``stop`` was set; a checkpoint was written if there is an ``out``.
     """
     resolved = together(world, lambda: settings_of(model, settings))
+    asked, technique = technique, resolved_technique(world, layout, technique, options or {}, model, resolved)
     chosen = together(world, lambda: parse_options(technique, options or {})).model_dump()
     trainer = Trainer(world, layout, model=model, technique=technique, options=chosen, settings=resolved, seed=seed)
     manifest = layout.manifest
@@ -85,6 +87,7 @@ def train(
         options=chosen, seed=seed, settings=trainer.settings.model_dump(),
     )  # fmt: skip
     run = _Run(world, trainer, identity, epochs=epochs, out=out, checkpoint_every=checkpoint_every)
+    run.chosen = asked != technique
     run.start(resume)
     run.train(stop or threading.Event(), progress)
     predictions = run.predict(layout)
@@ -111,6 +114,7 @@ class _Run:
         if self.out is not None and world.rank == 0:
             self.checkpoints = Checkpoints(self.out.with_name(f"{self.out.name}.checkpoint"), identity)
         self.history = History()
+        self.chosen = False  # technique auto picked the technique
         self.best: dict[str, Array] = {}
 
     def start(self, resume: bool) -> None:
@@ -251,4 +255,5 @@ class _Run:
             q1=q1,
             q3=q3,
             bytes_wire=history.bytes_wire,
+            chosen=self.chosen,
         )

@@ -1,0 +1,208 @@
+"""Fit the cost model's constants to measured products: ``python benchmarks/fit_costs.py``, or with records of yours.
+
+MEASURED is a CSV of graph, technique, pes, dtype, dim, part (whole, transfer, arithmetic) and milliseconds; files
+``gpu_aggregate-pP.jsonl`` of benchmarks/gpu_aggregate.py are read, too. SPLITS holds a partition record a line, for
+every graph and number of PEs of MEASURED. Printed are the constants of ``mgg/aggregate/machines.py``, predicted beside
+measured, the errors of the fit, which are in-sample, and those of each graph when the fit has not seen it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+from scipy.optimize import least_squares
+
+from mgg.aggregate import technique
+from mgg.aggregate.costs import Machine, Rate, Split, Workload, relative_errors
+from mgg.aggregate.links import GIVEN, Link, Links
+from mgg.record import PartitionRecord, read_lines
+
+HERE = Path(__file__).parent
+#: Of baselines measured apart from products: a device copy; random rows of 64 bytes at 275 GB/s, from 128 on at 328.
+HBM, PEER, MESSAGE = 4.226e12, 328e9, 64 / 275e9 - 64 / 328e9
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A measured time."""
+
+    graph: str
+    technique: str
+    pes: int
+    dtype: str
+    dim: int
+    part: str
+    seconds: float
+
+
+Splits = dict[tuple[str, int], Split]
+Constants = dict[str, float]
+
+RATES = {
+    "rows": ("call", "arc", "arc_byte", "row", "row_byte"),
+    "pulled": ("call", "arc", "arc_byte", "row", "row_byte"),
+    "partitions": ("call", "arc", "arc_byte", "row", "row_byte"),
+    "columns": ("call", "arc", "arc_byte", "row_byte"),
+    "blocking": ("arc", "row"),
+}
+#: What is fitted to what, one after the other: (samples, constants).
+STEPS: tuple[tuple[Callable[[Sample], bool], tuple[str, ...]], ...] = (
+    (lambda s: s.technique == "local", tuple(f"rows.{name}" for name in RATES["rows"])),
+    (lambda s: s.part == "transfer", ("nvlink.latency", "nvlink.bandwidth")),
+    (lambda s: s.part == "arithmetic", tuple(f"pulled.{name}" for name in RATES["pulled"])),
+    (lambda s: s.technique == "halo" and s.part == "whole", ("exposed",)),
+    (lambda s: s.technique == "mgg", tuple(f"partitions.{name}" for name in RATES["partitions"])),
+    (lambda s: s.technique == "broadcast", ("broadcast.latency", "broadcast.bandwidth")),
+    (lambda s: s.technique == "broadcast_pipelined", ("staged",)),
+    (lambda s: s.technique == "ring", ("shift.latency", "shift.bandwidth")),
+    (lambda s: s.technique == "cola", tuple(f"columns.{name}" for name in RATES["columns"])),
+    (lambda s: s.technique == "direct", tuple(f"blocking.{name}" for name in RATES["blocking"])),
+)
+START: Constants = {
+    "call": 2e-5, "arc": 1e-12, "arc_byte": 1e-13, "row": 1e-11, "row_byte": 1e-12, "latency": 1e-5, "bandwidth": PEER,
+    "exposed": 0.2, "staged": 0.5,
+}  # fmt: skip
+
+
+def machine(values: Constants, name: str = "h200") -> Machine:
+    """The machine with these constants; what is not there yet is as at the start."""
+
+    def value(key: str) -> float:
+        return values.get(key, START[key.rpartition(".")[2]])
+
+    def link(key: str, message: float = 0.0) -> Link:
+        return Link(latency=value(f"{key}.latency"), bandwidth=value(f"{key}.bandwidth"), message=message)
+
+    links = {"nvlink": link("nvlink", MESSAGE), "broadcast": link("broadcast"), "shift": link("shift")}
+    links |= {"hbm": Link(latency=0, bandwidth=HBM), "pcie": GIVEN["pcie"]} | GIVEN
+    rates = {key: Rate(**{term: value(f"{key}.{term}") for term in terms}) for key, terms in RATES.items()}
+    return Machine(
+        name=name, gpu=True, rates=rates, exposed=min(1, value("exposed")), staged=min(1, value("staged")),
+        links=Links(links=links, rows="nvlink", network="infiniband-ndr", barrier=0),
+    )  # fmt: skip
+
+
+def predicted(sample: Sample, splits: Splits, on: Machine) -> float:
+    """Seconds that the model says for what was measured."""
+    plan = technique(sample.technique)
+    cost = plan.cost(Workload(splits[sample.graph, sample.pes], sample.dim, plan.Options(), sample.dtype), on)
+    assert cost is not None
+    return {"whole": cost.seconds, "transfer": cost.transfer, "arithmetic": cost.arithmetic}[sample.part]
+
+
+def off(
+    logs: np.ndarray, names: tuple[str, ...], known: Constants, samples: list[Sample], splits: Splits
+) -> list[float]:
+    """Logarithms of predicted over measured, with the constants ``names`` at these logarithms."""
+    on = machine(known | dict(zip(names, np.exp(logs).tolist(), strict=True)))
+    return [float(np.log(predicted(each, splits, on) / each.seconds)) for each in samples]
+
+
+def fitted(samples: list[Sample], splits: Splits) -> Constants:
+    """Constants that are at least 0 and make the logarithms of predicted over measured small."""
+    values: Constants = {}
+    for chosen, names in STEPS:
+        found = [sample for sample in samples if chosen(sample)]
+        if not found:
+            continue
+
+        begin = np.log([START[name.rpartition(".")[2]] for name in names])
+        # 30 powers of e each way: a constant that the samples do not need ends near 0.
+        best = least_squares(
+            off, begin, args=(names, values, found, splits), bounds=(begin - 30, begin + 5), loss="soft_l1", f_scale=0.1
+        )
+        values |= {
+            name: float(np.exp(log)) if log > start - 14 else 0.0
+            for name, log, start in zip(names, best.x, begin, strict=True)
+        }
+    return values
+
+
+def read(paths: Iterable[Path]) -> list[Sample]:
+    """The samples of all files, techniques at their defaults alone; of the same thing measured twice the last."""
+    samples = {}
+    for path in paths:
+        with path.open(encoding="utf-8") as file:
+            rows = list(csv.DictReader(file)) if path.suffix == ".csv" else [json.loads(line) for line in file]
+        for row in rows:
+            if row.get("options", {}) != technique(row["technique"]).Options().model_dump() and "options" in row:
+                continue
+            for part, milliseconds in _parts(row).items():
+                key = (row["graph"], row["technique"], int(row["pes"]), row["dtype"], int(row["dim"]), part)
+                samples[key] = Sample(*key, float(milliseconds) / 1e3)
+    return list(samples.values())
+
+
+def _parts(row: dict[str, str]) -> dict[str, str]:
+    """Milliseconds by part, of a line of either kind of file."""
+    if "part" in row:
+        return {row["part"]: row["milliseconds"]}
+    names = {"whole": "ms", "transfer": "transfer", "arithmetic": "compute"}
+    return {part: row[name] for part, name in names.items() if name in row}
+
+
+def errors(samples: list[Sample], splits: Splits, on: Machine) -> dict[str, float]:
+    """How far predictions are off."""
+    return relative_errors([predicted(each, splits, on) for each in samples], [each.seconds for each in samples])
+
+
+def say_errors(heading: str, samples: list[Sample], splits: Splits, on: Machine) -> None:
+    """A row for each technique: mean and largest error, in percent, of whole products."""
+    click.echo(f"\n{heading}\n\n| technique | samples | mean error | largest | bias |\n| --- | --- | --- | --- | --- |")
+    whole = [each for each in samples if each.part == "whole"]
+    for name in [*sorted({each.technique for each in whole}), "all"]:
+        found = [each for each in whole if name in ("all", each.technique)]
+        off = errors(found, splits, on)
+        words = (f"{100 * off[key]:.0f} %" for key in ("mean", "largest"))
+        click.echo(f"| {name} | {len(found)} | {' | '.join(words)} | {np.exp(off['bias']):.2f} |")
+
+
+def say_table(samples: list[Sample], splits: Splits, on: Machine) -> None:
+    """Measured and predicted milliseconds of whole fp32 products on the most PEs, and what auto would pick."""
+    most = max(each.pes for each in samples)
+    found = [s for s in samples if s.pes == most and s.part == "whole" and s.dtype == "fp32"]
+    names = sorted({each.technique for each in found})
+    click.echo(
+        f"\nmeasured / predicted, ms, {most} PEs\n\n| graph | D | {' | '.join(names)} | picked | over the best |"
+    )
+    click.echo("| --- " * (len(names) + 4) + "|")
+    for graph, dim in sorted({(each.graph, each.dim) for each in found}):
+        here = {each.technique: each for each in found if (each.graph, each.dim) == (graph, dim)}
+        times = {name: predicted(each, splits, on) for name, each in here.items()}
+        pick = min(times, key=lambda name: times[name])
+        cells = [f"{here[n].seconds * 1e3:.2f} / {times[n] * 1e3:.2f}" if n in here else "-" for n in names]
+        over = here[pick].seconds / min(each.seconds for each in here.values())
+        click.echo(f"| {graph} | {dim} | {' | '.join(cells)} | {pick} | {over:.2f} |")
+
+
+@click.command()
+@click.argument("measured", type=click.Path(path_type=Path, exists=True), nargs=-1)
+@click.option(
+    "--splits", "folder", type=click.Path(path_type=Path, exists=True), default=HERE / "measured" / "splits.jsonl",
+    help="partition records, a line each",
+)  # fmt: skip
+def main(measured: tuple[Path, ...], folder: Path) -> None:
+    """Fit, and print constants, tables and errors."""
+    samples = read(measured or [HERE / "measured" / "h200.csv"])
+    records = read_lines(folder, PartitionRecord)
+    splits = {(record.name, record.pes): Split.of(record) for record in records}
+    constants = fitted(samples, splits)
+    for name, value in constants.items():
+        click.echo(f"{name:20} {value:.4g}")
+    say_table(samples, splits, machine(constants))
+    say_errors("In sample: fitted to all graphs", samples, splits, machine(constants))
+    for graph in sorted({each.graph for each in samples}):
+        seen = fitted([each for each in samples if each.graph != graph], splits)
+        held = [each for each in samples if each.graph == graph]
+        say_errors(f"Held out: {graph}, fitted to the others", held, splits, machine(seen))
+        say_table(held, splits, machine(seen))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Technique ``auto``: the cheapest technique by the cost model, for each width (docs/model.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mgg.aggregate import technique, techniques
+from mgg.aggregate.agreement import check_layouts
+from mgg.aggregate.costs import Cost, Machine, Split, Workload
+from mgg.aggregate.machines import of_world
+from mgg.aggregate.options import TechniqueOptions
+from mgg.backend import World
+from mgg.errors import InputError
+from mgg.layout import PeLayout, Product
+
+#: The config value that stands for a technique.
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the model says of one job.
+
+    Attributes:
+        machine: what it runs on.
+        split: how its graph is split.
+        dtype: type of the embeddings.
+    """
+
+    machine: Machine
+    split: Split
+    dtype: str = "fp32"
+
+    def costs(self, dim: int) -> dict[str, Cost]:
+        """Every technique that can run here, at its defaults, and that the model knows."""
+        found = {}
+        for name, plan in techniques().items():
+            if not runs(name, self.split.pes, self.machine.gpu, self.dtype):
+                continue
+            cost = plan.cost(Workload(self.split, dim, plan.Options(), self.dtype), self.machine)
+            if cost is not None:
+                found[name] = cost
+        return found
+
+    def ranking(self, dim: int) -> list[str]:
+        """Techniques for products of ``dim`` columns, the cheapest first.
+
+        Raises:
+            InputError: no technique can run.
+        """
+        costs = self.costs(dim)
+        if not costs:
+            raise InputError(
+                f"technique auto: the cost model knows none for {self.split.pes} PEs and {self.dtype} embeddings: name"
+                " a technique"
+            ).on_every_pe()
+        return sorted(costs, key=lambda name: (costs[name].seconds, name))
+
+    def seconds(self, name: str, dim: int, options: TechniqueOptions | None = None) -> float | None:
+        """Predicted seconds of one technique with ``options``, its defaults without; None where the model has none."""
+        plan = technique(name)
+        if not runs(name, self.split.pes, self.machine.gpu, self.dtype):
+            return None
+        cost = plan.cost(Workload(self.split, dim, options or plan.Options(), self.dtype), self.machine)
+        return None if cost is None else cost.seconds
+
+
+def runs(name: str, pes: int, gpu: bool, dtype: str) -> bool:
+    """Whether a job of ranks, a GPU each or a CPU core each, can run ``name``."""
+    plan = technique(name)
+    return dtype in plan.dtypes and not (plan.single_pe and pes > 1) and not (plan.one_process and gpu and pes > 1)
+
+
+def forecast(world: World, layout: PeLayout, direction: str, dtype: str = "fp32") -> Forecast:
+    """What the model says of this job (collective, the same on every PE); nothing of a plan is allocated.
+
+    Raises:
+        InputError: PEs hold parts of different layouts.
+    """
+    check_layouts(world, layout)
+    return Forecast(of_world(world), split_of(world, layout, direction), dtype)
+
+
+def split_of(world: World, layout: PeLayout, direction: str) -> Split:
+    """The split of a layout (collective, the same on every PE)."""
+    manifest, product = layout.manifest, layout.product(direction)
+    counts, members = manifest.direction(direction), min(manifest.workgroup, manifest.pes)
+    outside_arcs, outside_rows, fused = 0, 0, [0] * -(-world.size // members)
+    if members < world.size:
+        mine = _outside(world, product, members)
+        every = world.gather(mine)
+        outside_arcs, outside_rows = (sum(each[part] for each in every) for part in (0, 1))
+        for pe, each in enumerate(every):
+            fused[pe // members] += each[2]
+    return Split(
+        rows=np.diff(layout.bounds),
+        arcs=np.array(counts.arcs),
+        remote_arcs=np.array(counts.remote_arcs),
+        halo_rows=np.array(counts.halo_rows),
+        members=members,
+        outside_arcs=outside_arcs,
+        outside_rows=outside_rows,
+        fused_rows=np.array(fused),
+    )
+
+
+def _outside(world: World, product: Product, members: int) -> tuple[int, int, int]:
+    """This PE's arcs and halo rows whose owner is in another workgroup, and its share of what crosses to its own.
+
+    A mate counts the rows of the owners that it has been dealt: what any of the workgroup needs, once.
+    """
+    first = world.rank - world.rank % members
+    mates = range(first, min(first + members, world.size))
+    others = [owner for owner in range(world.size) if owner not in mates]
+    values: list[dict[int, np.ndarray]] = [{} for _ in range(world.size)]
+    for owner in others:
+        values[mates[owner % len(mates)]][owner] = product.halo_of(owner)
+    received = world.exchange(values)
+    dealt = [owner for owner in others if mates[owner % len(mates)] == world.rank]
+    fused = sum(len(np.unique(np.concatenate([received[mate][owner] for mate in mates]))) for owner in dealt)
+    arcs = np.bincount(product.remote.indices, minlength=product.halo)
+    outside = np.ones(product.halo, bool)
+    outside[int(product.halo_ptr[first]) : int(product.halo_ptr[mates[-1] + 1])] = False
+    return int(arcs[outside].sum()), int(outside.sum()), int(fused)
+
+
+def for_training(world: World, layout: PeLayout, dims: Sequence[int]) -> str:
+    """The technique whose products of ``dims`` columns take the least time together, in both directions.
+
+    Collective, the same on every PE.
+
+    Raises:
+        InputError: no technique can run.
+    """
+    ways = [forecast(world, layout, direction) for direction in ("forward", "transpose")]
+    ranked = ways[0].ranking(max(dims))
+    totals = {}
+    for name in ranked:
+        each = [way.seconds(name, dim) for way in ways for dim in dims]
+        totals[name] = sum(seconds for seconds in each if seconds is not None)
+    return min(totals, key=lambda name: (totals[name], name))

@@ -1,0 +1,244 @@
+"""The links of a machine: what memory, peers and networks take, measured inside the job or given (docs/model.md).
+
+A link moves ``rows`` of ``width`` bytes in ``calls`` requests in
+
+    calls latency + rows (message + width / bandwidth)
+
+seconds, the linear model of messages of LogGP (Alexandrov et al., SPAA'95). Measured are all PEs at once, because that
+is how products use the links.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.optimize import nnls
+
+from mgg.backend import World
+from mgg.config import LinkConfig, nearest
+from mgg.errors import InputError
+
+#: Bytes of what is moved for a bandwidth: beyond the caches, and small enough for a fraction of a second.
+GPU_BYTES, CPU_BYTES = 256 * 2**20, 16 * 2**20
+#: Columns at which rows are gathered: of rows of 64, 256 and 512 bytes.
+WIDTHS = (16, 64, 128)
+#: Timings of each probe; the median counts, as it does of products: what else the machine does slows both down.
+REPEATS = 7
+
+
+class Fixed(BaseModel):
+    """Values that do not change; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Link(Fixed):
+    """One class of links.
+
+    Attributes:
+        latency: seconds of a request.
+        bandwidth: bytes a second and PE, all PEs at once.
+        message: seconds of a row beyond its bytes.
+        source: ``measured``, or where the values come from.
+    """
+
+    latency: float = Field(ge=0, allow_inf_nan=False)
+    bandwidth: float = Field(gt=0, allow_inf_nan=False)
+    message: float = Field(0.0, ge=0, allow_inf_nan=False)
+    source: str = "measured"
+
+    def seconds(self, rows: Any, width: float, calls: Any = 1) -> Any:
+        """Seconds for ``rows`` of ``width`` bytes in ``calls`` requests; numbers or arrays."""
+        return calls * self.latency + rows * (self.message + width / self.bandwidth)
+
+
+class Links(Fixed):
+    """What joins the PEs of a job.
+
+    Attributes:
+        links: by class, of ``LINK_CLASSES``.
+        rows: class of the link by which PEs of one workgroup fetch rows; ``broadcast`` and ``shift`` are how they move
+            blocks.
+        network: class of the link between workgroups.
+        ports: network ports of a workgroup; its PEs share them.
+        barrier: seconds in which two PEs meet; G meet in log2 G times that.
+        far_barrier: the same of two workgroups. The default is 5 messages of table 4 of CoLa, an assumption.
+    """
+
+    links: dict[str, Link]
+    rows: str
+    network: str
+    ports: int = Field(8, ge=1)
+    barrier: float = Field(ge=0, allow_inf_nan=False)
+    far_barrier: float = Field(1e-5, ge=0, allow_inf_nan=False)
+
+    def __getitem__(self, name: str) -> Link:
+        return self.links[name]
+
+    def changed(self, given: Mapping[str, LinkConfig], network: str | None = None) -> Links:
+        """The same with the classes in ``given`` replaced, field by field, and another class between workgroups.
+
+        Raises:
+            InputError: a class that there is not, or a new one without latency and bandwidth.
+        """
+        links = dict(self.links)
+        for name, values in given.items():
+            fields = values.model_dump(exclude_none=True)
+            if name not in links and not {"latency", "bandwidth"} <= set(fields):
+                raise InputError(f"link {name}: this machine has none, so latency and bandwidth are both needed")
+            links[name] = Link(**(links[name].model_dump() if name in links else {}) | fields | {"source": "given"})
+        if network is not None and network not in links:
+            if network not in GIVEN:
+                raise InputError(f"link class {network!r}: unknown between workgroups; {nearest(network, GIVEN)}")
+            links[network] = GIVEN[network]
+        return self.model_copy(update={"links": links, "network": network or self.network})
+
+
+_PORT = "line rate of a port (InfiniBand Trade Association roadmap, 4 lanes); latency and message: CoLa table 4"
+#: What cannot be measured inside one host. The message of 1.95 us is CoLa's table 4: 8 MB in rows of 128 bytes took
+#: 128.2 ms by fine-grained requests through NVSHMEM's proxy; the latency there is what 0.25 MB took beyond its bytes.
+GIVEN: dict[str, Link] = {
+    "infiniband-hdr": Link(latency=50e-6, bandwidth=25e9, message=1.95e-6, source=f"HDR, 200 Gbit/s: {_PORT}"),
+    "infiniband-ndr": Link(latency=50e-6, bandwidth=50e9, message=1.95e-6, source=f"NDR, 400 Gbit/s: {_PORT}"),
+    "pcie": Link(latency=10e-6, bandwidth=50e9, message=0, source="PCIe 5.0 x16, 80 % of the 63 GB/s of its encoding"),
+}
+
+
+def measure(world: World) -> Links:
+    """Measure what this job's links take (collective); every PE gets the same values.
+
+    Raises:
+        MachineError: a GPU has too little memory left.
+    """
+    gpu = bool(world.gpu)
+    probe = _Probe(world, GPU_BYTES if gpu else CPU_BYTES)
+    memory, cache = ("hbm", "cache") if gpu else ("ram", "cache")
+    links = {memory: probe.copy(), cache: probe.rows(world.rank)}
+    rows, network = cache, "infiniband-ndr" if gpu else "mpi"
+    near, far = _partners(world, probe)
+    if near is not None or far is not None:
+        rows = ("nvlink" if gpu else "shared_memory") if near is not None else "mpi"
+        links[rows] = probe.rows(near if near is not None else far)
+        links["broadcast"] = probe.blocks(world.broadcast)
+        links["shift"] = probe.blocks(probe.shift)
+    if near is not None and far is not None:
+        links["mpi"] = probe.rows(far)
+    for name in (network, "broadcast", "shift"):
+        links.setdefault(name, GIVEN.get(name, links[rows]))
+    if gpu:
+        links["pcie"] = GIVEN["pcie"]
+    made = Links(links=links, rows=rows, network=network, barrier=probe.barrier())
+    probe.close()
+    return _agreed(world, made)
+
+
+def _agreed(world: World, mine: Links) -> Links:
+    """The slowest PE's values: a product ends with its slowest PE (collective)."""
+    every = world.gather(mine)
+    links = {
+        name: Link(
+            latency=max(each[name].latency for each in every),
+            bandwidth=min(each[name].bandwidth for each in every),
+            message=max(each[name].message for each in every),
+            source=link.source,
+        )
+        for name, link in every[0].links.items()
+    }
+    return every[0].model_copy(update={"links": links, "barrier": max(each.barrier for each in every)})
+
+
+def _partners(world: World, probe: _Probe) -> tuple[int | None, int | None]:
+    """The next PE whose memory this one addresses, and the next whose it does not; PEs agree on which there are."""
+    others = [(world.rank + step) % world.size for step in range(1, world.size)]
+    near = [pe for pe in others if pe in probe.array.peers]
+    far = [pe for pe in others if pe not in probe.array.peers]
+    all_near, all_far = (all(world.gather(bool(found))) for found in (near, far))
+    return (near[0] if all_near else None), (far[0] if far and (all_far or not all_near) else None)
+
+
+class _Probe:
+    """What is moved to measure links (collective)."""
+
+    def __init__(self, world: World, size: int) -> None:
+        self._world = world
+        self._elements = size // 4
+        self.array = world.symmetric(self._elements)
+        self._out = world.xp.empty(self._elements, np.float32)
+
+    def close(self) -> None:
+        """Free the array (collective)."""
+        self._world.free(self.array)
+
+    def median(self, action: Callable[[], object]) -> float:
+        """The median seconds of ``action``, all PEs at once (collective)."""
+        clock = self._world.clock()
+        taken = []
+        action()
+        for _ in range(REPEATS):
+            self._world.barrier()
+            clock.start()
+            action()
+            taken.append(clock.stop())
+        return statistics.median(taken)
+
+    def copy(self) -> Link:
+        """A copy inside the PE's memory: bytes read and written."""
+        source, out, few = self.array.local, self._out, 256
+
+        def move(count: int) -> None:
+            out[:count] = source[:count]
+
+        small, large = self.median(lambda: move(few)), self.median(lambda: move(self._elements))
+        return Link(latency=small, bandwidth=8 * self._elements / max(large - small, 1e-9))
+
+    def rows(self, pe: int | None) -> Link:
+        """Random rows of ``pe``, at several widths: latency, message and bandwidth."""
+        assert pe is not None
+        world, generator = self._world, np.random.default_rng(world_seed(self._world))
+        terms, seconds = [], []
+        for dim in WIDTHS:
+            height = self._elements // dim
+            view, out = self.array.view(height, dim), self._out.reshape(-1)[: height * dim].reshape(height, dim)
+            for count in (1, height // 8, height):
+                chosen = world.upload(generator.integers(0, height, count).astype(np.int32))
+                seconds.append(self.median(lambda: world.get_rows(view, pe, chosen, out[:count])))  # noqa: B023
+                terms.append([1.0, float(count), float(4 * dim * count)])
+        latency, message, inverse = fit(np.array(terms), np.array(seconds))
+        return Link(latency=latency, message=message, bandwidth=1 / max(inverse, 1e-15))
+
+    def blocks(self, move: Callable[[Any, int], object]) -> Link:
+        """Blocks by a collective, one for each PE in turn: latency and bandwidth."""
+        world, few, many = self._world, 256, self._elements // 4
+
+        def turns(count: int) -> None:
+            for root in range(world.size):
+                move(self._out[:count], root)
+
+        small, large = (self.median(lambda: turns(count)) / world.size for count in (few, many))  # noqa: B023
+        return Link(latency=small, bandwidth=4 * (many - few) / max(large - small, 1e-9))
+
+    def shift(self, values: Any, _: int) -> None:
+        """Send ``values`` to the next PE."""
+        count = len(values)
+        self._world.shift(values, self.array.local[:count], 1)
+
+    def barrier(self) -> float:
+        """Seconds in which two PEs meet, out of what all take."""
+        if self._world.size == 1:
+            return 0.0
+        return self.median(self._world.barrier) / float(np.log2(self._world.size))
+
+
+def world_seed(world: World) -> int:
+    """Every PE draws other rows."""
+    return 2026 + world.rank
+
+
+def fit(terms: np.ndarray, seconds: np.ndarray) -> list[float]:
+    """Coefficients >= 0 of ``terms`` [samples, k] whose sums are nearest to ``seconds`` [samples], as ratios."""
+    found, _ = nnls(terms / seconds[:, None], np.ones(len(seconds)))
+    return [float(value) for value in found]

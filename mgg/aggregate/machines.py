@@ -1,0 +1,164 @@
+"""Machines that products are predicted for: measured in the job, kept in a file, or as a paper states them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from mgg.aggregate import links
+from mgg.aggregate.costs import Machine, Rate
+from mgg.aggregate.links import GIVEN, Link, Links
+from mgg.aggregate.rates import measure_rates
+from mgg.backend import World, job_machine
+from mgg.backend.api import together
+from mgg.config import explain, nearest
+from mgg.errors import InputError, MachineError
+from mgg.files import write_text
+
+_FITTED = "fitted by benchmarks/fit_costs.py to products on four H200 (docs/results/model.md)"
+_BASELINE = "measured on H200, docs/results/gpu.md"
+_COLA = "CoLa (ICS'25), section 1 and table 4"
+
+H200 = Machine(
+    name="h200",
+    gpu=True,
+    links=Links(
+        links={
+            "hbm": Link(latency=0, bandwidth=4.226e12, source=_BASELINE),
+            "nvlink": Link(latency=4.892e-5, bandwidth=3.376e11, message=3.76e-11, source=_FITTED),
+            "broadcast": Link(latency=1.459e-4, bandwidth=2.494e11, source=_FITTED),
+            "shift": Link(latency=1.669e-4, bandwidth=3.662e11, source=_FITTED),
+            **GIVEN,
+        },
+        rows="nvlink",
+        network="infiniband-ndr",
+        ports=8,  # a port a GPU, as in NVIDIA's DGX H100 and H200
+        barrier=0.0,  # part of the fitted calls
+    ),
+    rates={
+        "rows": Rate(call=0, arc=1.848e-12, arc_byte=7.979e-14, row=1.228e-10, row_byte=4.174e-14),
+        "pulled": Rate(call=7.486e-5, arc=7.7e-13, arc_byte=8.358e-14, row=2.504e-10, row_byte=1.311e-13),
+        "partitions": Rate(call=3.684e-5, arc=0, arc_byte=6.444e-14, row=3.614e-10, row_byte=1.768e-13),
+        "columns": Rate(call=1.67e-5, arc=0, arc_byte=1.363e-13, row_byte=1.976e-12),
+        "blocking": Rate(arc=1.484e-10, row=1.484e-9),
+    },
+    exposed=0.184,
+    staged=0.392,
+)
+
+
+def _of_paper(name: str, hbm: float, more: dict[str, Link], rows: str, network: str, ports: int) -> Machine:
+    """A machine of another memory bandwidth and other links; the rates of H200, as much slower as its memory.
+
+    Blocks move at the share of the rows' bandwidth that they reach on H200.
+    """
+    share = {block: H200.links[block].bandwidth / H200.links["nvlink"].bandwidth for block in ("broadcast", "shift")}
+    blocks = {
+        block: Link(
+            latency=H200.links[block].latency,
+            bandwidth=share[block] * more[rows].bandwidth,
+            source=f"as on H200, in proportion to {rows}",
+        )
+        for block in share
+    }
+    slower = H200.links["hbm"].bandwidth / hbm
+    memory = {"hbm": Link(latency=0, bandwidth=hbm, source="CoLa (ICS'25), 6.1.2")}
+    return H200.model_copy(
+        update={
+            "name": name,
+            "links": Links(
+                links=memory | blocks | more | {"pcie": more.get("pcie", GIVEN["pcie"])},
+                rows=rows, network=network, ports=ports, barrier=0.0,
+            ),
+            "rates": {key: rate.scaled(slower) for key, rate in H200.rates.items()},
+        }
+    )  # fmt: skip
+
+
+#: Machines by name. Those of the CoLa paper have its links; that a host of A800 has 4 ports is our guess: with one,
+#: table 3's volumes would take longer than table 7's products do.
+MACHINES: dict[str, Machine] = {
+    "h200": H200,
+    "a800": _of_paper(
+        "a800", 1.381e12,
+        {
+            "nvlink": Link(latency=1.63e-5, bandwidth=3e11, source=_COLA),
+            "infiniband": Link(latency=50e-6, bandwidth=18e9, message=1.95e-6, source=_COLA),
+        },
+        "nvlink", "infiniband", 4,
+    ),
+    "v100": _of_paper(
+        "v100", 7.25e11,
+        {
+            "pcie": Link(latency=1.63e-5, bandwidth=20e9, source=_COLA),
+            "qpi": Link(latency=1.63e-5, bandwidth=12e9, source=_COLA),
+        },
+        "pcie", "qpi", 1,
+    ),
+}  # fmt: skip
+
+
+def find(name: str) -> Machine:
+    """The machine called ``name``, or that of a file that ``mgg links`` wrote.
+
+    Raises:
+        InputError: no such name or file, or a damaged file.
+    """
+    if name in MACHINES:
+        return MACHINES[name]
+    if not Path(name).is_file():
+        raise InputError(f"machine {name!r}: neither a file of mgg links nor known; {nearest(name, MACHINES)}")
+    return _read(Path(name))
+
+
+def of_world(world: World, refresh: bool = False) -> Machine:
+    """The machine of this job, the same on every PE (collective): out of the cache, else measured and kept there."""
+    path = cache_file(world)
+    found = None if refresh else world.gather(together(world, lambda: _cached(path) if world.rank == 0 else None))[0]
+    if found is None:
+        found = measure(world)
+        together(world, lambda: _keep(path, found) if world.rank == 0 else None)
+    return found
+
+
+def measure(world: World) -> Machine:
+    """Measure links and, on CPUs, operators (collective); on GPUs the operators are those of H200, scaled by memory."""
+    here = links.measure(world)
+    if world.gpu:
+        slower = H200.links["hbm"].bandwidth / here["hbm"].bandwidth
+        rates = {key: rate.scaled(slower) for key, rate in H200.rates.items()}
+        return H200.model_copy(update={"name": world.gpu, "links": here, "rates": rates})
+    return Machine(name=world.name, gpu=False, links=here, rates=measure_rates(world), whole=world.name == "simulated")
+
+
+def cache_file(world: World) -> Path:
+    """Where this machine is kept (collective): a file for each machine, backend and number of PEs."""
+    facts = job_machine(world).model_dump() | {"backend": world.name, "pes": world.size}
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "mgg" / "links" / f"{digest}.json"
+
+
+def _cached(path: Path) -> Machine | None:
+    return _read(path) if path.is_file() else None
+
+
+def _read(path: Path) -> Machine:
+    try:
+        return Machine.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not readable ({error}): run mgg links --refresh") from None
+    except ValidationError as error:
+        raise InputError(f"{path}: {explain(error, Machine)}: run mgg links --refresh") from None
+
+
+def _keep(path: Path, machine: Machine) -> None:
+    """What cannot be written is measured again next time."""
+    with suppress(OSError, InputError, MachineError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, machine.model_dump_json(indent=1) + "\n")

@@ -1,0 +1,153 @@
+"""What the cost model says of graphs, partitions and layouts: ``mgg predict`` (docs/model.md). Nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mgg import layout
+from mgg.aggregate import technique
+from mgg.aggregate.auto import Forecast, split_of
+from mgg.aggregate.costs import Machine, Split
+from mgg.backend import simulated
+from mgg.config import LinkConfig
+from mgg.errors import InputError
+from mgg.graph.store import Graph
+from mgg.layout import store as layouts
+from mgg.partition.quality import measure
+from mgg.partition.schemes import scheme as find_scheme
+from mgg.record import PARTITION_FILE, PartitionRecord, PredictionRecord, read_partition
+
+
+@dataclass(frozen=True)
+class Known:
+    """A graph and how it is split."""
+
+    dataset: str
+    graph_hash: str
+    nodes: int
+    arcs: int
+    scheme: str
+    workgroup: int
+    split: Split
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is predicted of each split.
+
+    Attributes:
+        techniques, dims, dtype: at their defaults, widths, type of the embeddings.
+        pes, scheme, workgroup: how graphs are split; partitions and layouts are split already.
+    """
+
+    techniques: Sequence[str]
+    dims: Sequence[int]
+    dtype: str = "fp32"
+    pes: Sequence[int] = ()
+    scheme: str = "edge_balanced"
+    workgroup: int = 8
+
+
+def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list[PredictionRecord]:
+    """A record for each split, technique and width that the model knows, in that order.
+
+    Args:
+        paths: folders of ``mgg graph``, ``mgg partition`` or ``mgg layout``.
+        machine: what is predicted for.
+        question: what is asked.
+
+    Raises:
+        InputError: an unknown technique, a folder of another kind, a graph without numbers of PEs, or nothing that the
+            model knows.
+    """
+    for name in question.techniques:
+        technique(name)
+    found = [
+        record for path in paths for known in _known(path, question) for record in _records(known, machine, question)
+    ]
+    if not found:
+        raise InputError(
+            f"predict: the cost model says nothing of {', '.join(question.techniques)} with {question.dtype} embeddings"
+            f" on machine {machine.name}: docs/model.md lists what it knows"
+        )
+    return found
+
+
+def changed(machine: Machine, links: Mapping[str, LinkConfig], network: str | None) -> Machine:
+    """``machine`` with other links; raises InputError for what it cannot have."""
+    return machine.model_copy(update={"links": machine.links.changed(links, network)})
+
+
+def _records(known: Known, machine: Machine, question: Question) -> Iterator[PredictionRecord]:
+    said = Forecast(machine, known.split, question.dtype)
+    links = {
+        name: link.model_dump(include={"latency", "bandwidth", "message"}) for name, link in machine.links.links.items()
+    }
+    for dim in question.dims:
+        costs = said.costs(dim)
+        best = min(costs, key=lambda name: (costs[name].seconds, name)) if costs else None
+        for name in question.techniques:
+            if name not in costs:
+                continue
+            cost = costs[name]
+            yield PredictionRecord(
+                dataset=known.dataset, graph_hash=known.graph_hash, nodes=known.nodes, arcs=known.arcs,
+                scheme=known.scheme, technique=name, pes=known.split.pes, workgroup=known.workgroup, dim=dim,
+                dtype=question.dtype, machine=machine.name, links=links, network=machine.links.network,
+                seconds=cost.seconds, arithmetic=cost.arithmetic, transfer=cost.transfer, fixed=cost.fixed,
+                hidden=cost.hidden, chosen=name == best,
+            )  # fmt: skip
+
+
+def _known(path: Path, question: Question) -> Iterator[Known]:
+    if (path / PARTITION_FILE).is_file():
+        yield _of_partition(read_partition(path))
+    elif (path / layouts.MANIFEST).is_file():
+        yield _of_layout(path)
+    elif path.is_dir():
+        if not question.pes:
+            raise InputError(f"{path}: a graph has to be split: say for how many PEs, for example --pes 8,64,1024")
+        graph = Graph.open(path)
+        for pes in question.pes:
+            yield _of_graph(graph, pes, question)
+    else:
+        raise InputError(f"{path}: no such folder of mgg graph, mgg partition or mgg layout")
+
+
+def _of_partition(record: PartitionRecord) -> Known:
+    arcs = sum(record.quality.arcs_per_pe)
+    return Known(
+        record.name, record.graph_hash, record.nodes, arcs, record.scheme, record.workgroup, Split.of(record)
+    )  # fmt: skip
+
+
+def _of_graph(graph: Graph, pes: int, question: Question) -> Known:
+    made = find_scheme(question.scheme)(graph, pes)
+    quality = measure(graph.blocks, made.owners(), pes=pes, workgroup=question.workgroup, dim=1)
+    return _of_partition(
+        PartitionRecord(
+            name=graph.manifest.name, graph_hash=graph.hash, nodes=graph.manifest.nodes, pes=pes,
+            scheme=question.scheme, workgroup=question.workgroup, order=None, bounds=made.bounds.tolist(),
+            quality=quality,
+        )
+    )  # fmt: skip
+
+
+def _of_layout(path: Path) -> Known:
+    """The statistics of a layout, counted by as many threads as it has PEs where workgroups matter."""
+    manifest = layout.read_manifest(path)
+    counts, members = manifest.forward, min(manifest.workgroup, manifest.pes)
+    split = Split(
+        rows=np.diff(manifest.bounds), arcs=np.array(counts.arcs), remote_arcs=np.array(counts.remote_arcs),
+        halo_rows=np.array(counts.halo_rows), members=members, outside_arcs=0, outside_rows=0,
+        fused_rows=np.zeros(1, np.int64),
+    )  # fmt: skip
+    if members < manifest.pes:
+        split = simulated.run(manifest.pes, lambda world: split_of(world, layout.load(path, world.rank), "forward"))[0]
+    return Known(
+        manifest.name, manifest.graph_hash, manifest.nodes, manifest.arcs, manifest.scheme, manifest.workgroup, split
+    )

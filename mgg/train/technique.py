@@ -1,0 +1,35 @@
+"""The technique that a run aggregates with, where the user leaves that to the cost model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgg.aggregate.auto import AUTO, for_training
+from mgg.backend.api import World, together
+from mgg.errors import InputError
+from mgg.layout import PeLayout
+from mgg.model import ModelSettings, build
+from mgg.model.module import Module
+
+
+def resolved(
+    world: World, layout: PeLayout, technique: str, options: dict[str, Any], model: str, settings: ModelSettings
+) -> str:
+    """``technique`` itself; for ``auto`` the one that is cheapest at the model's widths (collective).
+
+    Raises:
+        InputError: options of ``auto``, or no technique can run.
+    """
+    if technique != AUTO:
+        return technique
+    if options:
+        raise InputError(f"technique auto: takes no options, found {', '.join(options)}").on_every_pe()
+    manifest = layout.manifest
+    chain = together(world, lambda: build(model, settings, manifest.features, manifest.classes))
+    return for_training(world, layout, widths(chain) or [1])
+
+
+def widths(module: Module) -> list[int]:
+    """The columns of every aggregation in ``module``, in the order of the forward pass."""
+    inner = getattr(module, "modules", ())
+    return [width for each in inner for width in widths(each)] if inner else [module.width] * (module.width > 0)

@@ -1,0 +1,126 @@
+"""Technique auto: every PE picks the same, before anything of a plan is there; measured once, marked in the record."""
+
+import pytest
+from support.graphs import make_layout, random_csr
+
+from mgg import layout
+from mgg.aggregate import auto, machines, parse_options, rates
+from mgg.aggregate import measure as measuring
+from mgg.aggregate.machines import H200, cache_file, of_world
+from mgg.aggregate.measure import Protocol, sweep
+from mgg.backend import simulated
+from mgg.errors import InputError, MachineError
+
+
+@pytest.fixture(autouse=True)
+def quick_probes(tmp_path, monkeypatch):
+    """A cache of its own, and probes too small to say anything."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(machines.links, "CPU_BYTES", 2**18)
+    monkeypatch.setattr(rates, "ROWS", 128)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_layout(tmp_path, random_csr(300, 3_000), 3)
+
+
+def swept(folder, names, dims, **protocol):
+    chosen = [(name, parse_options(name, {})) for name in names]
+
+    def program(world):
+        part = layout.load(folder, world.rank)
+        return sweep(world, part, chosen, dims=dims, protocol=Protocol("forward", 0, 2, True, **protocol), auto=True)
+
+    return simulated.run(3, program)
+
+
+def test_every_pe_picks_the_same_and_says_what_was_foretold(folder):
+    first, *others = swept(folder, [], [4, 32])
+    records, refused = first
+    assert not refused and [record.dim for record in records] == [4, 32]
+    assert all(record.chosen and record.predicted > 0 for record in records)
+    assert all(found == first for found in others)
+
+
+def test_a_pick_that_was_named_is_measured_once(folder):
+    records, _ = swept(folder, ["halo", "zero_copy", "cola"], [8])[0]
+    assert sorted({record.technique for record in records}) == sorted(record.technique for record in records)
+    assert [record.chosen for record in records].count(True) == 1
+    best = min(records, key=lambda record: record.predicted)
+    assert next(record for record in records if record.chosen).predicted <= best.predicted
+
+
+def test_without_auto_nothing_is_foretold(folder):
+    chosen = [("halo", parse_options("halo", {}))]
+    found = simulated.run(
+        3,
+        lambda world: sweep(
+            world, layout.load(folder, world.rank), chosen, dims=[4], protocol=Protocol("forward", 0, 1, False)
+        ),
+    )
+    assert [(record.chosen, record.predicted) for record in found[0][0]] == [(False, None)]
+
+
+def test_the_pick_is_made_before_anything_is_allocated(folder, monkeypatch):
+    simulated.run(3, of_world)  # links are known, so that nothing is measured
+
+    def program(world):
+        made = []
+        original = world.symmetric
+        world.symmetric = lambda elements: made.append(elements) or original(elements)
+        part = layout.load(folder, world.rank)
+        return auto.forecast(world, part, "forward").ranking(16)[0], made
+
+    found = simulated.run(3, program)
+    assert [made for _, made in found] == [[]] * 3
+    assert len({name for name, _ in found}) == 1
+
+
+def test_links_are_measured_once_and_anew_when_asked(tmp_path):
+    first = simulated.run(2, of_world)
+    assert first[0] == first[1] and not first[0].gpu
+    kept = simulated.run(2, cache_file)[0]
+    text = kept.read_text()
+    assert simulated.run(2, of_world)[0] == first[0] and kept.read_text() == text
+    simulated.run(2, lambda world: of_world(world, refresh=True))
+    assert kept.read_text() != text
+    kept.write_text("{}")
+    with pytest.raises(InputError, match=r"\.json: name: .*run mgg links --refresh"):
+        simulated.run(2, of_world)
+
+
+def test_other_numbers_of_pes_have_links_of_their_own():
+    assert simulated.run(1, cache_file)[0] != simulated.run(2, cache_file)[0]
+
+
+def test_no_technique_is_one_line_on_every_pe(folder, monkeypatch):
+    monkeypatch.setattr(auto, "runs", lambda *_: False)
+    with pytest.raises(InputError, match="technique auto: the cost model knows none for 3 PEs and fp32") as caught:
+        swept(folder, [], [4])
+    assert caught.value.everywhere
+
+
+def test_what_does_not_fit_the_memory_is_not_picked(folder, monkeypatch):
+    free = swept(folder, [], [4])[0][0][0].technique
+
+    def check(world, plan, *_):
+        if plan.name == free:
+            raise MachineError("too little").on_every_pe()
+
+    monkeypatch.setattr(measuring.memory, "check", check)
+    assert swept(folder, [], [4])[0][0][0].technique != free
+
+
+def test_operators_of_gpus_follow_their_memory(monkeypatch):
+    class Gpu:
+        gpu, name, size = "NVIDIA X", "nvshmem", 4
+
+    slower = H200.links.model_copy(
+        update={"links": H200.links.links | {"hbm": H200.links["hbm"].model_copy(update={"bandwidth": 2.113e12})}}
+    )
+    monkeypatch.setattr(machines.links, "measure", lambda world: slower)
+    found = machines.measure(Gpu())
+    assert found.gpu and found.name == "NVIDIA X" and found.exposed == H200.exposed
+    assert found.rates["rows"].arc_byte == pytest.approx(2 * H200.rates["rows"].arc_byte)
+    assert found.rates["rows"].call == H200.rates["rows"].call

@@ -1,0 +1,170 @@
+"""The cost model: costs grow with what there is to do, and add up; machines and links are checked."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.graphs import make_layout, random_csr
+
+from mgg import layout
+from mgg.aggregate import technique, techniques
+from mgg.aggregate.auto import Forecast, split_of
+from mgg.aggregate.costs import Rate, Split, Workload, relative_errors, slowest
+from mgg.aggregate.links import Link, Links, fit
+from mgg.aggregate.machines import H200, MACHINES, find
+from mgg.backend import simulated
+from mgg.config import LinkConfig
+from mgg.errors import InputError
+
+CPUS = H200.model_copy(
+    update={
+        "gpu": False, "exposed": 1.0, "staged": 1.0,
+        "rates": {name: Rate(call=1e-6, arc=1e-9, arc_byte=1e-10, row=1e-9, row_byte=1e-10) for name in
+                  ("rows", "partitions", "columns", "finish")},
+    }
+)  # fmt: skip
+
+
+def even(pes, *, rows=10_000, arcs=200_000, remote=50_000, halo=8_000, members=8):
+    """A split whose PEs all have the same; half of what is remote is in another workgroup, if there are several."""
+    groups = -(-pes // members)
+    outside = pes * np.array([remote, halo]) // 2 if groups > 1 else (0, 0)
+    each = [np.full(pes, count) for count in (rows, arcs, remote, halo)]
+    fused = np.full(groups, members * halo // 4 if groups > 1 else 0)
+    return Split(*each, min(members, pes), int(outside[0]), int(outside[1]), fused)
+
+
+def seconds(name, split, dim=64, machine=H200, dtype="fp32"):
+    plan = technique(name)
+    cost = plan.cost(Workload(split, dim, plan.Options(), dtype), machine)
+    assert cost is not None and cost.seconds > 0 and 0 <= cost.hidden <= cost.transfer + cost.arithmetic
+    return cost.seconds
+
+
+SEVERAL = [name for name, plan in techniques().items() if not plan.single_pe]
+MODELLED = [(name, machine) for machine in (H200, CPUS) for name in SEVERAL if not (machine.gpu and name == "mgg_uvm")]
+
+
+@pytest.mark.parametrize(("name", "machine"), MODELLED, ids=lambda value: getattr(value, "gpu", value))
+def test_costs_grow_with_columns_arcs_and_rows(name, machine):
+    split = even(4)
+    base = seconds(name, split, machine=machine)
+    assert seconds(name, split, 128, machine) > base > seconds(name, split, 16, machine)
+    assert seconds(name, even(4, arcs=400_000), machine=machine) > base
+    assert seconds(name, even(4, rows=20_000), machine=machine) > base
+    busy = replace(split, arcs=np.array([200_000, 200_000, 900_000, 200_000]))
+    assert seconds(name, busy, machine=machine) > base  # the slowest PE decides
+
+
+@pytest.mark.parametrize("name", ["halo", "cola"])
+def test_what_is_fetched_once_costs_by_the_halo(name):
+    assert seconds(name, even(4, halo=50_000)) > seconds(name, even(4, halo=8_000))
+
+
+@pytest.mark.parametrize("name", ["mgg", "direct"])
+def test_a_row_an_arc_costs_by_remote_arcs_alone(name):
+    assert seconds(name, even(4, remote=150_000)) > seconds(name, even(4, remote=50_000))
+    assert seconds(name, even(4, halo=50_000)) == seconds(name, even(4, halo=8_000))
+
+
+def test_blocks_cost_the_same_whatever_is_needed_of_them():
+    parts = [
+        technique("broadcast").cost(Workload(even(4, halo=halo), 64, technique("broadcast").Options()), H200).transfer
+        for halo in (10, 8_000)
+    ]
+    assert parts[0] == parts[1] > 0
+
+
+@pytest.mark.parametrize("name", [name for name, machine in MODELLED if machine.gpu and name != "zero_copy"])
+def test_crossing_hosts_costs_more(name):
+    assert seconds(name, even(16, members=8)) > seconds(name, even(16, members=16))
+
+
+def test_bf16_halves_the_wire():
+    plan = technique("halo")
+    split = even(4, halo=10**6, remote=10**6, arcs=2 * 10**6)
+    wide, narrow = (plan.cost(Workload(split, 64, plan.Options(), dtype), H200).transfer for dtype in ("fp32", "bf16"))
+    per_row = H200.links["nvlink"]
+    assert wide - narrow == pytest.approx(10**6 * 128 / per_row.bandwidth)
+
+
+def test_each_ablation_of_cola_costs_more_between_hosts():
+    plan, split = technique("cola"), even(32)
+    times = [
+        plan.cost(Workload(split, 32, plan.Options(**options)), H200).seconds
+        for options in ({}, {"pipelined": False}, {"pipelined": False, "coalesced": False}, {"fusion": False})
+    ]
+    assert times == sorted(times) and times[0] < times[1] < times[2] < times[3]  # table 8, from right to left
+
+
+def test_the_last_pe_decides_and_overlap_hides_the_shorter_part():
+    cost = slowest([1.0, 3.0], [2.0, 2.5], 0.5, exposed=0.2)
+    assert (cost.arithmetic, cost.transfer) == (3.0, 2.5)
+    assert cost.hidden == pytest.approx(0.8 * 2.5) and cost.seconds == pytest.approx(3 + 2.5 + 0.5 - 2)
+    assert slowest([4.0], [6.0], 0, exposed=0, beside=[1.0]).seconds == 9.0
+
+
+def test_no_cost_where_a_technique_cannot_run():
+    two = Forecast(H200, even(2)).costs(16)
+    assert "local" not in two and "mgg_uvm" not in two and "halo" in two
+    assert set(Forecast(H200, even(2), "bf16").costs(16)) == {"halo"}
+    assert set(Forecast(H200, even(1), "bf16").costs(16)) == {"halo", "local"}
+    assert "cola" not in Forecast(H200, even(12)).costs(16)  # 8 does not divide 12
+    assert {"mgg_uvm", "zero_copy"} <= set(Forecast(CPUS, even(2)).costs(16))
+
+
+def test_a_layout_and_a_partition_give_one_split(tmp_path):
+    folder = make_layout(tmp_path, random_csr(600, 6_000), 12)
+    manifest = layout.read_manifest(folder)
+    from mgg.partition import load as load_partition
+
+    record = load_partition(tmp_path / "partition-12")
+    expected = Split.of(record)
+    assert manifest.workgroup == 8 and expected.groups == 2 and expected.outside_rows > 0
+    for found in simulated.run(12, lambda world: split_of(world, layout.load(folder, world.rank), "forward")):
+        for name in ("rows", "arcs", "remote_arcs", "halo_rows", "fused_rows"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+        assert (found.members, found.outside_arcs, found.outside_rows) == (
+            8,
+            expected.outside_arcs,
+            expected.outside_rows,
+        )
+
+
+def test_links_are_told_apart_by_their_times():
+    link = Link(latency=2e-6, bandwidth=5e9, message=3e-9)
+    samples = np.array([[1.0, rows, rows * width] for rows in (1, 1000, 50_000) for width in (64.0, 512.0)])
+    times = np.array([link.seconds(rows, total / rows) for _, rows, total in samples])
+    latency, message, inverse = fit(samples, times)
+    assert (latency, message, 1 / inverse) == pytest.approx((2e-6, 3e-9, 5e9))
+
+
+def test_links_can_be_replaced():
+    links = H200.links.changed({"nvlink": LinkConfig(bandwidth=1e9)}, "infiniband-hdr")
+    assert links["nvlink"].bandwidth == 1e9 and links["nvlink"].latency == H200.links["nvlink"].latency
+    assert links.network == "infiniband-hdr" and links["nvlink"].source == "given"
+    with pytest.raises(InputError, match="link qpi: this machine has none, so latency and bandwidth"):
+        H200.links.changed({"qpi": LinkConfig(bandwidth=1e9)})
+    few = Links(links={"ram": Link(latency=0, bandwidth=1)}, rows="ram", network="ram", barrier=0)
+    with pytest.raises(InputError, match="unknown between workgroups; did you mean infiniband"):
+        few.changed({}, "infiniband-hdx")
+
+
+def test_machines_are_found_by_name_or_file(tmp_path):
+    assert find("a800") is MACHINES["a800"]
+    with pytest.raises(InputError, match="did you mean h200"):
+        find("h20")
+    path = tmp_path / "here.json"
+    path.write_text(H200.model_dump_json())
+    assert find(str(path)) == H200
+    values = json.loads(path.read_text())
+    values["links"]["links"]["nvlink"]["bandwidth"] = 0
+    path.write_text(json.dumps(values))
+    with pytest.raises(InputError, match=r"here.json: links.links.nvlink.bandwidth: .*greater than 0.*run mgg links"):
+        find(str(path))
+
+
+def test_errors_are_ratios():
+    off = relative_errors([2.0, 1.0], [1.0, 2.0])
+    assert off == pytest.approx({"mean": 1.0, "largest": 1.0, "bias": 0.0})

@@ -1,0 +1,37 @@
+"""Training with technique auto: the model's own widths decide, the record names what was taken."""
+
+import pytest
+from support.train_program import run
+
+from mgg.aggregate import machines, rates
+from mgg.errors import InputError
+from mgg.model import build, settings_of
+from mgg.train.technique import widths
+
+
+@pytest.fixture(autouse=True)
+def quick_probes(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(machines.links, "CPU_BYTES", 2**18)
+    monkeypatch.setattr(rates, "ROWS", 128)
+
+
+def test_the_record_names_the_technique_and_who_chose_it(layouts):
+    found = run("simulated", layouts("planted", 2), 2, model="gcn", technique="auto", epochs=2)
+    records = [each.record for each in found]
+    assert records[0].chosen and records[0].technique not in ("auto", "local")
+    assert records[0] == records[1]
+    same = run("simulated", layouts("planted", 2), 2, model="gcn", technique=records[0].technique, epochs=2)[0].record
+    assert not same.chosen and same.options == records[0].options and same.loss == pytest.approx(records[0].loss)
+
+
+def test_auto_takes_no_options(layouts):
+    with pytest.raises(InputError, match="technique auto: takes no options, found ps"):
+        run("simulated", layouts("planted", 2), 2, model="gcn", technique="auto", epochs=1, options={"ps": 2})
+
+
+@pytest.mark.parametrize(
+    ("model", "features", "expected"), [("gcn", 100, [16, 7]), ("gcn", 3, [3, 7]), ("gin", 100, [64] * 5)]
+)
+def test_the_widths_are_those_that_the_model_aggregates(model, features, expected):
+    assert widths(build(model, settings_of(model), features, 7)) == expected
