@@ -49,7 +49,7 @@ def moved(world, folder, direction, dim):
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(1, 60), st.integers(0, 500), st.integers(1, 6), st.integers(0, 10**6),
     st.sampled_from(["forward", "transpose"]), st.sampled_from([1, 16, 41]),

@@ -56,7 +56,7 @@ def moved(world, folder, direction, dim, options):
     return world.counters.bytes
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(1, 60), st.integers(0, 500), st.sampled_from([(4, 2), (4, 1), (6, 3), (6, 2)]), st.integers(0, 10**6),
     st.sampled_from(["forward", "transpose"]), st.booleans(),

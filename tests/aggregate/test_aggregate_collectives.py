@@ -77,7 +77,7 @@ def test_replicas_of_two_on_eight_pes(tmp_path, name):
     assert worst(GRAPHS[name], parts) <= (1e-6,)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     st.integers(1, 50), st.integers(0, 400), st.sampled_from([(4, 2), (8, 2), (9, 3)]),
     st.integers(0, 10**6), st.booleans(),

@@ -50,7 +50,7 @@ def test_mpi(tmp_path, pes, shared):
         assert worst(csr, parts) <= (1e-6,)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 50), st.integers(0, 400), st.integers(1, 5), st.integers(0, 10**6), st.booleans())
 def test_random_graphs(tmp_path_factory, nodes, arcs, pes, seed, weighted):
     csr = random_csr(nodes, arcs, seed=seed, weighted=weighted)

@@ -4,7 +4,7 @@ import runpy
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.workflow import ROOT
 
@@ -60,7 +60,6 @@ trees = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from([*config.Config.model_fields, "other"]), trees, max_size=4))
 def test_any_mapping_is_accepted_or_refused_in_one_line(values: dict):
     try:

@@ -86,7 +86,7 @@ def test_the_same_bytes_as_in_memory(small_parts, tmp_path, of, workers, symmetr
     assert made.manifest.dropped_repeats == listed - csr.arcs
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_graph(tmp_path_factory, data):
     nodes = data.draw(st.integers(1, 40))

@@ -34,7 +34,7 @@ def assert_reads(graph: Graph, given: dict, lo: int, hi: int) -> None:
     assert same(graph.splits(lo, hi), given["splits"][lo:hi].astype(np.uint8))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 60), st.integers(0, 300), st.integers(0, 2**16), st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_round_trip_of_any_range(tmp_path, small_parts, nodes, arcs, seed, cut):
     given = arrays(nodes, arcs, seed)

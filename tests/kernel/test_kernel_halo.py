@@ -57,7 +57,7 @@ def test_the_schedule_gives_the_product(name, pes, task):
     check(GRAPHS[name], pes, task)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 60), st.integers(0, 3_000), st.integers(1, 5), st.integers(0, 10**6), st.booleans())
 def test_random_graphs(nodes, arcs, pes, seed, weighted):
     check(random_csr(nodes, arcs, seed=seed, weighted=weighted), pes, 32)

@@ -41,7 +41,7 @@ def test_the_parts_of_both_products_make_up_the_graph(name, pes):
         assert (put_together(split(arcs, bounds), bounds) != whole).nnz == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(0, 300), st.integers(1, 6), st.integers(0, 10**6))
 def test_halos_sends_and_the_arc_map_agree(nodes, arcs, pes, seed):
     csr = random_csr(nodes, arcs, seed=seed, weighted=True)

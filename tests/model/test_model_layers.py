@@ -24,7 +24,7 @@ def drop(x, ids, rate=0.5, place=0, epoch=1, seed=0, training=True):
     return Dropout(rate, place).forward(x, run)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32), epoch=st.integers(1, 10_000), place=st.integers(0, 9), rate=st.floats(0.05, 0.95),
     density=st.floats(0, 1), first=st.integers(0, 2**31),

@@ -18,7 +18,7 @@ def cases(draw):
     return logits, labels, np.array(sorted(chosen), np.int64)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases())
 def test_loss_and_gradient(case):
     logits, labels, chosen = case
@@ -32,7 +32,7 @@ def test_loss_and_gradient(case):
     np.testing.assert_allclose(gradient, wanted, atol=1e-14)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(cases(), st.floats(-1e4, 1e4))
 def test_loss_ignores_a_constant(case, constant):
     logits, labels, chosen = case

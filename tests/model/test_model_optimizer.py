@@ -25,7 +25,7 @@ def reference(weight, gradients, rate, decay, decoupled):
 
 
 @pytest.mark.parametrize("decoupled", [False, True], ids=["adam", "adamw"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 40), rate=st.floats(1e-4, 0.1), decay=st.floats(0, 0.1))
 def test_adam(decoupled, seed, steps, rate, decay):
     rng = np.random.default_rng(seed)

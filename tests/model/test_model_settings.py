@@ -57,7 +57,7 @@ def test_mistakes_are_named(model, values, message):
         settings_of(model, values)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32), density=st.floats(0, 1))
 def test_row_normalization(seed, density):
     rng = np.random.default_rng(seed)

@@ -67,7 +67,7 @@ def blocks_of(csr, rows):
     return walk
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 60), st.integers(0, 400), st.integers(1, 20), st.integers(1, 9), st.integers(0, 10**6),
     st.sampled_from([1, 16, 41]), st.integers(1, 70),
@@ -91,7 +91,6 @@ def test_quality_equals_a_count_arc_by_arc(nodes, arcs, pes, workgroup, seed, di
         assert group_balance == pytest.approx(max(each) * pes / csr.arcs)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 200))
 def test_vi_cg_is_the_formula_where_workgroups_are_whole(groups, workgroup, nodes):
     pes = groups * workgroup

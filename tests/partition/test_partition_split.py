@@ -21,7 +21,7 @@ def offsets_of(degrees):
     return np.concatenate(([0], np.cumsum(degrees))).astype(np.int64)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(DEGREES, st.integers(1, 40))
 @example([0, 0, 0, 5], 3)
 @example([10**9] + [1] * 50, 7)
@@ -38,7 +38,7 @@ def test_every_pe_is_within_the_largest_row_of_the_ideal_share(degrees, pes):
     assert np.abs(off).max() <= pes * max(degrees, default=0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(DEGREES, st.integers(1, 40))
 def test_each_split_is_at_the_row_nearest_to_its_target(degrees, pes):
     offsets = offsets_of(degrees)
@@ -48,7 +48,6 @@ def test_each_split_is_at_the_row_nearest_to_its_target(degrees, pes):
         assert abs(pes * offsets[bounds[p]] - target) == np.abs(pes * offsets - target).min()
 
 
-@settings(deadline=None)
 @given(st.integers(0, 100), st.integers(1, 12))
 def test_equal_nodes_differ_by_at_most_one(nodes, pes):
     bounds = equal_nodes.bounds(nodes, pes)
