@@ -435,7 +435,14 @@ def aggregate(
     "--technique", default="halo", show_default=True, help="aggregation technique (docs/techniques.md), or auto"
 )
 @click.option("--backend", type=click.Choice(_BACKENDS), default=_TRAIN.backend, show_default=True, help=_BACKEND_HELP)
-@click.option("--dtype", type=click.Choice(["fp32"]), default="fp32", show_default=True, help="type of the embeddings")
+@click.option(
+    "--dtype", type=click.Choice(["fp32", "bf16"]), default=_TRAIN.dtype, show_default=True,
+    help="type of embeddings and halos; sums and weights are fp32",
+)  # fmt: skip
+@click.option(
+    "--metric", default="auto", show_default=True,
+    help="what is scored and picks the best epoch: accuracy; micro_f1 or roc_auc for several yes-or-no labels a node",
+)  # fmt: skip
 @click.option(
     "--epochs", type=click.IntRange(1), default=_TRAIN.epochs, show_default=True, help="passes over the graph"
 )
@@ -446,11 +453,19 @@ def aggregate(
     metavar="SECONDS", help="seconds between checkpoints",
 )  # fmt: skip
 @click.option("--resume", is_flag=True, help="go on from the newest checkpoint, if there is one")
+@click.option("--weights", type=_FOLDER, help="start from these: a run, its weights.safetensors, or a checkpoint")
+@click.option(
+    "--stall-after", type=click.FloatRange(0, min_open=True), default=_TRAIN.stall_after, show_default=True,
+    metavar="SECONDS", help="name a PE that makes no progress for so long, and end; ten epochs' time if that is longer",
+)  # fmt: skip
+@click.option("--phases", is_flag=True, help="record how long aggregations, dense products and communication take")
+@click.option("--tensorboard", type=_FOLDER, help="folder of TensorBoard event files  [default: none]")
 @click.option("--out", type=_FOLDER, required=True, help="run folder")
 @_common
 def train(
-    layout: Path, model: str, technique: str, backend: str, dtype: str, epochs: int, seed: int,
-    assignments: tuple[str, ...], checkpoint_every: float, resume: bool, out: Path, as_json: bool, debug: bool,
+    layout: Path, model: str, technique: str, backend: str, dtype: str, metric: str, epochs: int, seed: int,
+    assignments: tuple[str, ...], checkpoint_every: float, resume: bool, weights: Path | None, stall_after: float,
+    phases: bool, tensorboard: Path | None, out: Path, as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Train a model on the whole graph of LAYOUT; more than one PE: mpiexec -n P mgg train ..."""
     from mgg.backend import World, launch, together
@@ -472,9 +487,15 @@ def train(
                 seed=seed,
                 settings=settings,
                 out=out,
+                dtype=dtype,
+                metric=metric,
+                weights=weights,
                 checkpoint_every=checkpoint_every,
                 resume=resume,
+                stall_after=stall_after,
+                phases=phases,
                 progress=True,
+                tensorboard=tensorboard,
                 stop=stop,
             )
 
@@ -485,6 +506,7 @@ def train(
         "pes",
         "epochs",
         "loss",
+        "metric",
         "best_epoch",
         "validation_accuracy",
         "test_accuracy",

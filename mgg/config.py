@@ -151,7 +151,16 @@ class TrainConfig(Section):
         description="nvshmem: GPUs; mpi: CPU ranks; simulated: threads; auto: ranks of mpiexec or srun and one PE take"
         " nvshmem where there is a GPU for each, else mpi; several PEs without a launcher are simulated",
     )
+    dtype: Literal["fp32", "bf16"] = Field(
+        "fp32", description="type of embeddings and halos; sums and weights are fp32; halo and local take bf16"
+    )
     checkpoint_every: float = Field(60, gt=0, description="seconds between checkpoints")
+    stall_after: float = Field(
+        45,
+        gt=0,
+        description="seconds without progress after which a PE is named and the run ends; ten times an epoch where that"
+        " is longer",
+    )
     settings: dict[Name, dict[Name, Scalar]] = Field(
         default_factory=dict,
         description="per model: settings that replace the published ones, for example {gcn: {hidden: 32}}",

@@ -2,7 +2,7 @@
 
 A partition is a folder that holds ``partition.json`` (a ``PartitionRecord``). An aggregate job writes JSON lines, one
 ``AggregateRecord`` a line. A training run is a folder that holds ``run.json`` (a ``TrainRecord``) and
-``metrics.jsonl`` (an ``EpochRecord`` a line).
+``metrics.jsonl`` (an ``EpochRecord`` a line; ``metrics.parquet`` holds the same).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from mgg.files import write_text
 PARTITION_FILE = "partition.json"
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
+METRICS_TABLE = "metrics.parquet"
 
 
 class Frozen(BaseModel):
@@ -188,6 +189,9 @@ class TrainRecord(Common):
         description="bytes that crossed PEs in one epoch's aggregations, evaluation included, all PEs"
     )
     chosen: bool = Field(False, description="technique auto picked it")
+    metric: str = Field(
+        "accuracy", description="what the fields called accuracy hold: accuracy, micro_f1 or roc_auc, each 0..1"
+    )
 
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -237,6 +241,15 @@ class EpochRecord(Frozen):
     validation_accuracy: float
     test_accuracy: float
     seconds: float = Field(description="seconds of the epoch, slowest PE, evaluation included")
+    aggregate: float | None = Field(
+        None, description="of them seconds in aggregations, mean of the PEs; None: not asked"
+    )
+    dense: float | None = Field(None, description="the same in products with weights")
+    communication: float | None = Field(
+        None,
+        description="the same in transfers and waits for other PEs; on GPUs those of aggregations are in aggregate",
+    )
+    other: float | None = Field(None, description="the same in everything else")
 
 
 R = TypeVar("R", bound=BaseModel)

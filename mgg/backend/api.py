@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -21,6 +21,8 @@ from mgg.record import Machine, my_cores, this_machine
 
 #: Seconds after which a PE that waits for others gives up with a PeError: nothing hangs.
 DEFAULT_TIMEOUT = 600.0
+#: What a PE of a training does, as messages about one that stays away call it.
+PHASES = ("loading", "forward", "backward", "all-reduce", "update", "evaluation", "checkpoint", "prediction", "writing")
 #: Threads of a CPU PE's dense products: a PE is one core, and its bits do not depend on the machine's cores or load.
 THREADS_PER_PE = 1
 #: An array of the PE's device: numpy.ndarray on CPUs, cupy.ndarray on GPUs (CuPy has no types to check against).
@@ -107,6 +109,49 @@ class HostClock:
         return time.perf_counter() - self._start
 
 
+class Timeline(Protocol):
+    """Seconds of a PE's work by phase; phases may lie in one another, and the inner one's are not the outer one's."""
+
+    def enter(self, phase: str) -> None:
+        """The work submitted from now on belongs to ``phase``."""
+
+    def leave(self) -> None:
+        """Back to the phase before."""
+
+    def collect(self) -> dict[str, float]:
+        """Seconds by phase since the last call, "other" outside of all; waits for the work."""
+
+
+class HostTimeline:
+    """That of CPU PEs, whose work is done when its call returns."""
+
+    def __init__(self) -> None:
+        self._stack = ["other"]
+        self._spent: dict[str, float] = {}
+        self._since = time.perf_counter()
+
+    def enter(self, phase: str) -> None:
+        """Begin a phase."""
+        self._switch()
+        self._stack.append(phase)
+
+    def leave(self) -> None:
+        """End it."""
+        self._switch()
+        self._stack.pop()
+
+    def collect(self) -> dict[str, float]:
+        """The sums, which start anew."""
+        self._switch()
+        spent, self._spent = self._spent, {}
+        return spent
+
+    def _switch(self) -> None:
+        now = time.perf_counter()
+        self._spent[self._stack[-1]] = self._spent.get(self._stack[-1], 0.0) + now - self._since
+        self._since = now
+
+
 class Work(Protocol):
     """Work that ``World.aside`` has submitted."""
 
@@ -186,6 +231,10 @@ class HostArrays(ABC):
         """A clock of the host."""
         return HostClock()
 
+    def timeline(self) -> Timeline:
+        """That of the host."""
+        return HostTimeline()
+
     def met(self, what: str) -> None:
         """Nothing to see to: what a CPU PE calls ends by itself."""
         return None
@@ -237,6 +286,9 @@ class World(Protocol):
 
     def clock(self) -> Clock:
         """A clock for work of this PE's device."""
+
+    def timeline(self) -> Timeline:
+        """Tells how long phases of this PE's work take; on GPUs it also marks them for Nsight (NVTX ranges)."""
 
     def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
         """Allocate ``elements`` float32 zeros on every PE (collective; ``elements`` must agree).
@@ -342,6 +394,17 @@ class World(Protocol):
         What comes from another PE is for reading only: PEs of one process share it.
         """
 
+    def at(self, epoch: int, phase: str) -> None:
+        """Say where this PE is, for messages about PEs that stay away.
+
+        Args:
+            epoch: from 1; 0 before the first.
+            phase: one of ``PHASES``.
+        """
+
+    def limit_waits(self, seconds: float) -> None:
+        """From now on give up waiting for other PEs after so long; every PE calls it."""
+
     def close(self) -> None:
         """Free every symmetric array (collective, explicit: never from a destructor)."""
 
@@ -349,9 +412,15 @@ class World(Protocol):
 T = TypeVar("T")
 
 
-def name_pes(pes: list[int]) -> str:
-    """``PE 3`` or ``PEs 1, 2``, for messages."""
-    return f"PE {pes[0]}" if len(pes) == 1 else f"PEs {', '.join(map(str, pes))}"
+def name_pes(pes: list[int], where: Mapping[int, str] = MappingProxyType({})) -> str:
+    """``PE 3``, ``PEs 1, 2`` or, where it is known what they do, ``PE 3 (epoch 12, forward)``, for messages."""
+    named = [f"{pe} ({where[pe]})" if where.get(pe) else str(pe) for pe in pes]
+    return f"PE {named[0]}" if len(pes) == 1 else f"PEs {', '.join(named)}"
+
+
+def place_of(epoch: int, phase: str) -> str:
+    """Where a PE is, for ``name_pes``."""
+    return f"epoch {epoch}, {phase}" if epoch else phase
 
 
 def agreed_team(teams: Sequence[tuple[int, ...]], rank: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from mgg.backend.api import Array, Clock, Counters, SymmetricArray, Work, World, name_pes
+from mgg.backend.api import Array, Clock, Counters, SymmetricArray, Timeline, Work, World, name_pes
 from mgg.backend.streams import SideStream
 from mgg.errors import InputError, MachineError
 from mgg.kernel.operators import Operators
@@ -42,6 +42,10 @@ class GpuArrays(ABC):
     def clock(self) -> Clock:
         """A clock of CUDA events."""
         return _EventClock(self)
+
+    def timeline(self) -> Timeline:
+        """That of the current stream, by CUDA events; phases are NVTX ranges, too."""
+        return _EventTimeline(self)
 
     @cached_property
     def _side(self) -> SideStream:
@@ -115,6 +119,43 @@ class _EventClock:
         self._last.record(cupy.cuda.get_current_stream())
         self._world.wait(self._last)
         return float(cupy.cuda.get_elapsed_time(self._first, self._last)) * 1e-3
+
+
+class _EventTimeline:
+    """Phases of the current stream: an event at each change, read when ``collect`` has waited for the last one."""
+
+    def __init__(self, world: GpuArrays):
+        self._world = world
+        self._stack = ["other"]
+        self._marks: list[tuple[str, Any]] = []  # what begins at each event
+        self._mark()
+
+    def enter(self, phase: str) -> None:
+        """Begin a phase, in the order of the stream."""
+        cupy.cuda.nvtx.RangePush(phase)
+        self._stack.append(phase)
+        self._mark()
+
+    def leave(self) -> None:
+        """End it."""
+        cupy.cuda.nvtx.RangePop()
+        self._stack.pop()
+        self._mark()
+
+    def collect(self) -> dict[str, float]:
+        """The sums, which start anew."""
+        self._mark()
+        self._world.wait(self._marks[-1][1])
+        spent: dict[str, float] = {}
+        for (phase, begin), (_, end) in zip(self._marks, self._marks[1:], strict=False):
+            spent[phase] = spent.get(phase, 0.0) + float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3
+        self._marks = self._marks[-1:]
+        return spent
+
+    def _mark(self) -> None:
+        event = cupy.cuda.Event()
+        event.record(cupy.cuda.get_current_stream())
+        self._marks.append((self._stack[-1], event))
 
 
 def check_symmetric(control: World, size: int, needed: int, free: int) -> None:

@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from mgg.backend.api import (
     DEFAULT_TIMEOUT,
+    PHASES,
     THREADS_PER_PE,
     Counters,
     HostArrays,
@@ -26,6 +27,7 @@ from mgg.backend.api import (
     World,
     agreed_team,
     name_pes,
+    place_of,
     together,
 )
 from mgg.errors import InputError, MachineError, PeError
@@ -54,12 +56,15 @@ class _Windows:
 
 
 class Arrivals:
-    """Who has come to a rendezvous, in memory that the ranks of a host share (making one is collective)."""
+    """Who has come to a rendezvous, and where each PE is, in memory that the ranks of a host share.
+
+    Making one is collective. A PE writes four numbers: rendezvous it has come to, epoch, phase + 1, whether it waits.
+    """
 
     def __init__(self, world: MpiWorld):
         self.count = 0
         self._world = world
-        self._board = world.symmetric(1)
+        self._board = world.symmetric(4)
 
     def come(self) -> int:
         """Say that this PE has come to one more; returns its number."""
@@ -72,6 +77,25 @@ class Arrivals:
         self._world.sync()
         missing = {pe: (number - int(copy[0])) % _COUNTS for pe, copy in self._board.peers.items()}
         return [pe for pe, count in missing.items() if 0 < count < _COUNTS // 2]
+
+    def at(self, epoch: int, phase: str) -> None:
+        """Say where this PE is."""
+        self._board.local[1:3] = epoch % _COUNTS, PHASES.index(phase) + 1
+
+    def waits(self, waiting: bool) -> None:
+        """Say whether this PE waits for others."""
+        self._board.local[3] = waiting
+
+    def places(self) -> dict[int, str]:
+        """Where the PEs of this host are, as far as they have said it."""
+        self._world.sync()
+        seen = {pe: (int(copy[1]), int(copy[2])) for pe, copy in self._board.peers.items()}
+        return {pe: place_of(epoch, PHASES[phase - 1]) for pe, (epoch, phase) in seen.items() if phase}
+
+    def suspects(self) -> list[int]:
+        """The PEs of this host that are behind; if there are none, those that wait for nobody."""
+        others = {pe: copy for pe, copy in self._board.peers.items() if pe != self._world.rank}
+        return self.away(self.count) or [pe for pe, copy in others.items() if not copy[3]]
 
 
 class MpiWorld(HostArrays):
@@ -237,13 +261,28 @@ class MpiWorld(HostArrays):
     def _late(self) -> str:
         """Who has not come to this barrier, as far as memory shows it: a one-sided get would wait for a stalled PE."""
         late = [] if self._arrivals is None else self._arrivals.away(self._arrivals.count)
-        return name_pes(late) if late else "a PE of another host"
+        return self.named(late) if late else "a PE of another host"
+
+    def named(self, pes: list[int]) -> str:
+        """PEs by number, and where they are."""
+        return name_pes(pes, {} if self._arrivals is None else self._arrivals.places())
+
+    def at(self, epoch: int, phase: str) -> None:
+        """Say where this PE is."""
+        if self._arrivals is not None:
+            self._arrivals.at(epoch, phase)
+
+    def limit_waits(self, seconds: float) -> None:
+        """Of this rank."""
+        self._timeout = seconds
 
     def all_reduce(self, values: np.ndarray) -> np.ndarray:
         """Sum in rank order (collective)."""
         if self.size == 1:
             return values.copy()
         values = np.ascontiguousarray(values)
+        if self._arrivals is not None:
+            self._arrivals.come()
         copies = np.empty((self.size, *values.shape), values.dtype)
         self.wait(self.comm.Iallgather(values, copies), "the other PEs at an all-reduce")
         self.counters.add("all_reduce", values.nbytes * (self.size - 1))
@@ -282,14 +321,25 @@ class MpiWorld(HostArrays):
     def wait(self, request: MPI.Request, what: str) -> None:
         """Wait for ``request``; raises PeError that names ``what`` after the time limit."""
         start = time.monotonic()
+        says = False
         while not request.Test():
             waited = time.monotonic() - start
             if waited < _PATIENCE:
                 os.sched_yield()
             elif waited < self._timeout:
+                if not says and self._arrivals is not None:
+                    says = True
+                    self._arrivals.waits(True)
                 time.sleep(_NAP)
             else:
-                raise PeError(f"PE {self.rank}: waited {self._timeout:g} s for {what}")
+                raise PeError(f"PE {self.rank}: waited {self._timeout:g} s for {what}{self._suspected()}")
+        if says and self._arrivals is not None:
+            self._arrivals.waits(False)
+
+    def _suspected(self) -> str:
+        """Whom nothing moves forward, as far as memory shows it."""
+        suspects = [] if self._arrivals is None else self._arrivals.suspects()
+        return f"; {self.named(suspects)} {'does' if len(suspects) == 1 else 'do'} not move" if suspects else ""
 
 
 class MpiTeam:

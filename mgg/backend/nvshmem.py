@@ -127,6 +127,10 @@ class _Watch:
             time.sleep(_NAP)
         self._standstill()
 
+    def limit(self, seconds: float) -> None:
+        """Change the time limit."""
+        self._timeout = seconds
+
     def close(self) -> None:
         """Stop watching."""
         self._closed.set()
@@ -146,7 +150,7 @@ class _Watch:
             return f"PE {self._rank}: its GPU did not finish within {self._timeout:g} s"
         late = [] if mark.number is None else self._arrivals.away(mark.number)
         if late:
-            return f"{name_pes(late)} did not reach {mark.what} within {self._timeout:g} s"
+            return f"{name_pes(late, self._arrivals.places())} did not reach {mark.what} within {self._timeout:g} s"
         return f"PE {self._rank}: waited {self._timeout:g} s for {mark.awaited}"
 
     def _stuck(self) -> str | None:
@@ -380,6 +384,16 @@ class NvshmemWorld(GpuArrays):
         if self.size > 1:
             self._core.barrier_all(stream=cupy.cuda.get_current_stream())
             self._watch.mark("a barrier", number)
+
+    def at(self, epoch: int, phase: str) -> None:
+        """Say where this PE is."""
+        self._arrivals.at(epoch, phase)
+        self._control.at(epoch, phase)
+
+    def limit_waits(self, seconds: float) -> None:
+        """Of the host and of the GPU."""
+        self._watch.limit(seconds)
+        self._control.limit_waits(seconds)
 
     def met(self, what: str) -> None:
         """See that the launch comes to an end."""

@@ -20,6 +20,7 @@ from mgg.backend.api import (
     World,
     agreed_team,
     name_pes,
+    place_of,
     shaped_as,
 )
 from mgg.errors import PeError
@@ -59,7 +60,9 @@ class _Meeting:
                 raise _PeerFailedError from None
             away = [other for other, count in self._arrivals.items() if count < self._arrivals[pe]]
             shared.fail()
-            raise PeError(f"{name_pes(away)} did not reach a barrier within {shared.timeout:g} s") from None
+            raise PeError(
+                f"{name_pes(away, shared.places)} did not reach a barrier within {shared.timeout:g} s"
+            ) from None
 
     def show(self, pe: int, value: Any) -> dict[int, Any]:
         """Everybody's value, by PE, until the next ``wait``."""
@@ -82,6 +85,7 @@ class _Shared:
         self.signals: dict[tuple[int, int], threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
         self.signals_lock = threading.Lock()
         self.failed = threading.Event()
+        self.places: dict[int, str] = {}  # where each PE says it is
 
     def fail(self) -> None:
         self.failed.set()
@@ -191,7 +195,8 @@ class SimulatedWorld(HostArrays):
             if self._shared.failed.is_set():
                 raise _PeerFailedError
             if time.monotonic() > deadline:
-                raise PeError(f"PE {self.rank}: no signal from PE {pe} within {self._shared.timeout:g} s")
+                other = name_pes([pe], self._shared.places)
+                raise PeError(f"PE {self.rank}: no signal from {other} within {self._shared.timeout:g} s")
 
     def broadcast(self, values: np.ndarray, root: int) -> None:
         """Copy PE ``root``'s values everywhere (collective)."""
@@ -214,6 +219,14 @@ class SimulatedWorld(HostArrays):
     def barrier(self) -> None:
         """Wait for every PE."""
         self._shared.everyone.wait(self.rank)
+
+    def at(self, epoch: int, phase: str) -> None:
+        """Say where this PE is."""
+        self._shared.places[self.rank] = place_of(epoch, phase)
+
+    def limit_waits(self, seconds: float) -> None:
+        """For the PEs together."""
+        self._shared.timeout = seconds
 
     def check_others(self) -> None:
         """End this PE if another one has failed: for waits that threads do not see."""

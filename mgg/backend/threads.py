@@ -244,6 +244,15 @@ class ThreadsWorld(GpuArrays):
         """Let the stream wait until every PE's stream is here."""
         self._everyone.meet()
 
+    def at(self, epoch: int, phase: str) -> None:
+        """Say where this PE is."""
+        self._control.at(epoch, phase)
+
+    def limit_waits(self, seconds: float) -> None:
+        """For the hosts and the GPU."""
+        self._timeout = seconds
+        self._control.limit_waits(seconds)
+
     def met(self, what: str) -> None:
         """Launches of threads do not wait for each other: they may share a GPU."""
 

@@ -1,4 +1,4 @@
-"""The data of each PE's nodes: features, labels, splits and where each node comes from."""
+"""The data of each PE's nodes: features, labels, tasks, splits and where each node comes from."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ def save(folder: Path, graph: Graph, parts: Sequence[np.ndarray], *, permuted: b
     """
     nodes = graph.manifest.nodes
     labels, splits, ids = graph.labels(0, nodes), graph.splits(0, nodes), graph.ids(0, nodes)
+    tasks = graph.tasks(0, nodes)
     for pe, mine in enumerate(parts):
         store.save_node_data(
             folder / store.pe_folder(pe),
             labels=None if labels is None else labels[mine],
+            tasks=None if tasks is None else tasks[mine],
             splits=None if splits is None else splits[mine],
             nodes=mine.astype(graph.manifest.index_dtype) if permuted else None,
             ids=None if ids is None else ids[mine],

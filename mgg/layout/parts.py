@@ -69,6 +69,7 @@ class PeLayout:
         forward, transpose: the two products.
         features: float32 [rows, F] or None; labels: int32 [rows] or None, -1 = none; splits: uint8 [rows] or None
             (0 none, 1 train, 2 validation, 3 test).
+        tasks: uint8 [rows, tasks] or None: yes-or-no labels, 0, 1, or 255 where unknown.
         graph_nodes: int32 or int64 [rows], the graph's node of each row, or None where the partition moves none.
         ids: int64 [rows], the source's own id of each row's node, or None where the source counts as the graph does.
     """
@@ -82,6 +83,7 @@ class PeLayout:
     splits: np.ndarray | None
     graph_nodes: np.ndarray | None = None
     ids: np.ndarray | None = None
+    tasks: np.ndarray | None = None
 
     @property
     def size(self) -> int:

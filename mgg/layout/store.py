@@ -48,7 +48,7 @@ class LayoutManifest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     name: str
     graph_hash: str
     nodes: int = Field(ge=0)
@@ -57,6 +57,7 @@ class LayoutManifest(BaseModel):
     weighted: bool
     features: int = Field(ge=0, description="feature columns, 0 = none")
     classes: int = Field(ge=0, description="label classes, 0 = none")
+    tasks: int = Field(0, ge=0, description="yes-or-no labels a node, 0 = none")
     splits: bool = Field(description="nodes have a split")
     ids: bool = Field(description="nodes have ids of their source")
     permuted: bool = Field(description="positions differ from the graph's nodes, which are stored")
@@ -168,6 +169,7 @@ def load(folder: str | Path, rank: int) -> PeLayout:
         transpose=_product(arrays, "transpose", rows, rank),
         features=arrays.get("features", (rows, manifest.features)) if manifest.features else None,
         labels=arrays.get("labels", (rows,)) if manifest.classes else None,
+        tasks=arrays.get("tasks", (rows, manifest.tasks)) if manifest.tasks else None,
         splits=arrays.get("splits", (rows,)) if manifest.splits else None,
         graph_nodes=arrays.get("nodes", (rows,)) if manifest.permuted else None,
         ids=arrays.get("ids", (rows,)) if manifest.ids else None,

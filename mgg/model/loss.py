@@ -1,4 +1,8 @@
-"""Softmax cross-entropy and accuracy over chosen nodes; sums over this PE's nodes, to be added up over the PEs."""
+"""Losses and their gradients over chosen nodes, and what is right; sums over this PE's nodes, to be added up over PEs.
+
+Classes: softmax cross-entropy, by label. Tasks (several yes-or-no labels a node): sigmoid cross-entropy; a task is 0,
+1, or 255 where it is unknown, and unknown ones count nowhere.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +11,30 @@ import numpy as np
 from mgg.backend.api import Array
 
 
-def cross_entropy(logits: Array, labels: Array, chosen: Array) -> float:
+def cross_entropy(logits: Array, labels: Array, chosen: Array, weights: Array | None = None) -> float:
     """Sum over the ``chosen`` rows of -log softmax(logits)[label], in float64.
 
     Args:
         logits: [rows, classes].
         labels: int [rows]; those of chosen rows are in 0..classes-1.
         chosen: int [k], row numbers.
+        weights: [classes], what a row counts by its label; None: 1.
     """
     shifted = _shifted(logits[chosen])
     picked = np.take_along_axis(shifted, labels[chosen, None].astype(np.int64), axis=1)
-    return float(np.sum(np.log(np.exp(shifted).sum(axis=1)) - picked[:, 0]))
+    losses = np.log(np.exp(shifted).sum(axis=1)) - picked[:, 0]
+    return float(np.sum(losses if weights is None else weights[labels[chosen]] * losses))
 
 
-def cross_entropy_gradient(logits: Array, labels: Array, chosen: Array, count: int) -> Array:
-    """Gradient by ``logits`` (of their shape and dtype) of the mean over ``count`` chosen rows of all PEs."""
+def cross_entropy_gradient(
+    logits: Array, labels: Array, chosen: Array, count: int, weights: Array | None = None
+) -> Array:
+    """Gradient by ``logits`` (of their shape and dtype) of ``cross_entropy`` / ``count``."""
     shares = np.exp(_shifted(logits[chosen]))
     shares /= shares.sum(axis=1, keepdims=True)
     shares[np.arange(len(chosen)), labels[chosen]] -= 1
+    if weights is not None:
+        shares *= weights[labels[chosen], None]
     gradient = np.zeros_like(logits)
     gradient[chosen] = shares / count
     return gradient
@@ -33,6 +43,43 @@ def cross_entropy_gradient(logits: Array, labels: Array, chosen: Array, count: i
 def correct(logits: Array, labels: Array, chosen: Array) -> int:
     """Number of ``chosen`` rows whose largest logit is the label's; of equal ones the first counts."""
     return int(np.count_nonzero(logits[chosen].argmax(axis=1) == labels[chosen]))
+
+
+def binary_cross_entropy(logits: Array, tasks: Array, chosen: Array) -> float:
+    """Sum over the known tasks of the ``chosen`` rows of -log sigmoid(z) (yes) or -log sigmoid(-z) (no), in float64.
+
+    Written as max(z, 0) - z t + log(1 + exp(-|z|)), which no logit z overflows.
+
+    Args:
+        logits: [rows, tasks].
+        tasks: uint8 [rows, tasks].
+        chosen: int [k], row numbers.
+    """
+    z, t = logits[chosen].astype(np.float64), tasks[chosen]
+    losses = np.maximum(z, 0) - z * (t == 1) + np.log1p(np.exp(-np.abs(z)))
+    return float(np.sum(losses, where=t <= 1))
+
+
+def binary_cross_entropy_gradient(logits: Array, tasks: Array, chosen: Array, count: int) -> Array:
+    """Gradient by ``logits`` (of their shape and dtype) of ``binary_cross_entropy`` / ``count``."""
+    gradient = np.zeros_like(logits)
+    t = tasks[chosen]
+    gradient[chosen] = np.where(t <= 1, sigmoid(logits[chosen]) - t, 0) / count
+    return gradient
+
+
+def decisions(logits: Array, tasks: Array, chosen: Array) -> Array:
+    """True positives, false positives and false negatives among the known tasks, float64 [3]; yes is logit > 0."""
+    yes, t = logits[chosen] > 0, tasks[chosen]
+    found = (yes & (t == 1), yes & (t == 0), ~yes & (t == 1))
+    return np.array([np.count_nonzero(each) for each in found], np.float64)
+
+
+def sigmoid(logits: Array) -> Array:
+    """1 / (1 + exp(-z)) in float64."""
+    z = logits.astype(np.float64)
+    small = np.exp(-np.abs(z))
+    return np.where(z < 0, small, 1) / (1 + small)
 
 
 def _shifted(logits: Array) -> Array:

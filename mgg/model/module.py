@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -31,7 +31,8 @@ class Pass:
 
     ``weights`` and ``state`` (running statistics, which training passes replace) are the same on every PE;
     ``gradients`` are float64 sums over this PE's nodes alone: the trainer adds them up over the PEs.
-    ``epoch`` and ``seed`` choose the dropout masks.
+    ``epoch`` and ``seed`` choose the dropout masks. ``constant`` is the input of every pass, which never changes: what
+    a module computes of this object alone it may keep.
     """
 
     graph: Neighborhood
@@ -41,6 +42,7 @@ class Pass:
     epoch: int = 0
     seed: int = 0
     gradients: dict[str, Array] = field(default_factory=dict)
+    constant: Features = None
 
     @property
     def arrays(self) -> Arrays:
@@ -81,6 +83,14 @@ class Chain(Module):
         self.parameters = [parameter for module in modules for parameter in module.parameters]
         self.state = {name: value for module in modules for name, value in module.state.items()}
         self.width = max((module.width for module in modules), default=0)
+
+    def leaves(self) -> Iterator[Module]:
+        """The modules that are no chains, in order."""
+        for module in self.modules:
+            if isinstance(module, Chain):
+                yield from module.leaves()
+            else:
+                yield module
 
     def forward(self, x: Any, run: Pass) -> Any:
         """The last module's output."""

@@ -29,6 +29,7 @@ class Neighborhood:
         transposed: aggregation with the transpose of A (collective).
         total: sum of an array over the PEs in rank order, on every PE (collective).
         arrays: what the PE's device computes row by row.
+        dtype: type of the embeddings that the plans take: ``fp32``, or ``bf16``, to which ``plan.write`` rounds.
     """
 
     nodes: int
@@ -38,21 +39,23 @@ class Neighborhood:
     transposed: Plan
     total: Callable[[Array], Array]
     arrays: Arrays = field(default_factory=HostArrays)
+    dtype: str = "fp32"
 
     @classmethod
     def prepare(
-        cls, world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int
+        cls, world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, dtype: str = "fp32"
     ) -> Neighborhood:
-        """Prepare both directions of ``technique`` for up to ``width`` columns (collective)."""
+        """Prepare both directions of ``technique`` for up to ``width`` columns of type ``dtype`` (collective)."""
         return cls(
             nodes=layout.manifest.nodes,
             node_ids=world.upload(layout.source_ids),
             degrees=_row_sums(layout.forward.local) + _row_sums(layout.forward.remote),
-            plan=aggregate.prepare(technique, world, layout, "forward", width, options),
-            transposed=aggregate.prepare(technique, world, layout, "transpose", width, options),
+            plan=aggregate.prepare(technique, world, layout, "forward", width, options, dtype),
+            transposed=aggregate.prepare(technique, world, layout, "transpose", width, options, dtype),
             # One PE's sum is the total: on a GPU the all-reduce would wait for it.
             total=world.all_reduce if world.size > 1 else lambda values: values,
             arrays=arrays_of(world),
+            dtype=dtype,
         )
 
     def close(self) -> None:

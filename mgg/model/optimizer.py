@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba, ICLR 2015, algorithm 1) with an L2 penalty for each parameter."""
+"""Adam (Kingma and Ba, ICLR 2015, algorithm 1) and AdamW (Loshchilov and Hutter, ICLR 2019, algorithm 2)."""
 
 from __future__ import annotations
 
@@ -17,26 +17,32 @@ class Adam:
     """Weights change in place; ``first`` and ``second`` are the moments, of the weights' names, dtype and device.
 
     A parameter's ``decay`` times its value is added to its gradient: the gradient of an L2 penalty decay / 2 * |w|^2,
-    which is what the GCN paper means by weight decay (not AdamW's decoupled one).
+    which is what the GCN paper means by weight decay. With ``decoupled`` (AdamW) the value shrinks by step size times
+    ``decay`` instead, and the moments see nothing of it.
     """
 
-    def __init__(self, arrays: Arrays, parameters: Sequence[Parameter], weights: Named, learning_rate: float) -> None:
-        self.learning_rate = learning_rate
-        self._arrays, self._weights = arrays, weights
+    def __init__(
+        self, arrays: Arrays, parameters: Sequence[Parameter], weights: Named, *, decoupled: bool = False
+    ) -> None:
+        self._arrays, self._weights, self._decoupled = arrays, weights, decoupled
         dtype = weights.flat.dtype
         decays = {parameter.name: parameter.decay for parameter in parameters}
         decay = [np.full(int(np.prod(shape)), decays[name], dtype) for name, shape in weights.shapes.items()]
         self._decay = arrays.upload(np.concatenate(decay))
+        self._penalty = arrays.upload(np.zeros(len(self._decay), dtype)) if decoupled else self._decay
         self.first, self.second = (
             Named(arrays.upload(np.zeros(len(self._decay), dtype)), weights.shapes) for _ in range(2)
         )
 
-    def step(self, gradients: Array, number: int) -> None:
+    def step(self, gradients: Array, number: int, learning_rate: float) -> None:
         """Apply the ``number``-th step (from 1): every PE calls it with the same gradients and gets the same bits.
 
         Args:
             gradients: float64, one vector in the order of the weights' own.
             number: of the step.
+            learning_rate: its size.
         """
-        rates = (1 - BETA1, 1 - BETA2, self.learning_rate / (1 - BETA1**number), 1 - BETA2**number, EPSILON)
-        self._arrays.adam(self._weights.flat, gradients, self.first.flat, self.second.flat, self._decay, rates)
+        if self._decoupled:
+            self._arrays.shrink(self._weights.flat, self._decay, learning_rate)
+        rates = (1 - BETA1, 1 - BETA2, learning_rate / (1 - BETA1**number), 1 - BETA2**number, EPSILON)
+        self._arrays.adam(self._weights.flat, gradients, self.first.flat, self.second.flat, self._penalty, rates)

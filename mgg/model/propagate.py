@@ -16,6 +16,20 @@ class Propagation(Module):
 
     def __init__(self, width: int) -> None:
         self.width = width
+        self._kept: tuple[Features, Array, Array] | None = None
+
+    def product_of(self, x: Features, run: Pass, product: Callable[[Array], Array]) -> tuple[Array, Array]:
+        """``x`` as a dense array, and ``product`` of that; of the pass's constant input both are computed once.
+
+        ``product`` depends on nothing but the graph and its argument. The first result must stay as it is.
+        """
+        if x is not run.constant:
+            own = dense(x)
+            return own, product(own)
+        if self._kept is None or self._kept[0] is not x:
+            own = dense(x)
+            self._kept = x, own, product(own)
+        return self._kept[1], self._kept[2].copy()
 
 
 class Normalized(Propagation):
@@ -32,7 +46,7 @@ class Normalized(Propagation):
 
     def forward(self, x: Features, run: Pass) -> Array:
         """With s = D^-1/2: s * (A (s * X) + s * X)."""
-        return self._propagate(dense(x), run.graph, transposed=False)
+        return self.product_of(x, run, lambda own: self._propagate(own, run.graph, transposed=False))[1]
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """The same with A^T."""
@@ -42,8 +56,11 @@ class Normalized(Propagation):
         plan = graph.transposed if transposed else graph.plan
         if self._scale is None:
             self._scale = graph.arrays.upload(_inverse_root(graph.degrees + 1).astype(x.dtype)[:, None])
-        scaled = plan.input(self.width)
-        graph.arrays.scale_rows(x, self._scale, scaled)
+        if graph.dtype == "fp32":
+            scaled = graph.arrays.scale_rows(x, self._scale, plan.input(self.width))
+        else:
+            scaled = graph.arrays.scale_rows(x, self._scale)
+            plan.write(self.width, scaled)
         return graph.arrays.add_and_scale(plan(self.width), scaled, self._scale)
 
 
@@ -62,18 +79,22 @@ class SumWithSelf(Propagation):
 
     def forward(self, x: Features, run: Pass) -> Array:
         """(1 + epsilon) X + A X."""
-        own = dense(x)
+
+        def product(own: Array) -> Array:
+            run.graph.plan.write(self.width, own)
+            return run.graph.plan(self.width)
+
+        own, summed = self.product_of(x, run, product)
         if run.training:
             self._own = own
-        run.graph.plan.input(self.width)[...] = own
-        return run.arrays.add_multiple(run.graph.plan(self.width), run.weights[self.name], own)
+        return run.arrays.add_multiple(summed, run.weights[self.name], own)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """d epsilon = sum of G * X; dX = (1 + epsilon) G + A^T G."""
         run.gradients[self.name] = run.arrays.inner(gradient, self._own)
         if not inputs:
             return None
-        run.graph.transposed.input(self.width)[...] = gradient
+        run.graph.transposed.write(self.width, gradient)
         return run.arrays.add_multiple(run.graph.transposed(self.width), run.weights[self.name], gradient)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -12,5 +14,19 @@ class ModelSettings(BaseModel):
 
     hidden: int = Field(16, ge=1, le=65536, description="columns of the hidden layers")
     dropout: float = Field(0.5, ge=0, lt=1, description="share of the values that dropout sets to zero")
-    learning_rate: float = Field(0.01, gt=0, le=10, description="step size of Adam")
+    learning_rate: float = Field(0.01, gt=0, le=10, description="largest step size of the optimizer")
     row_normalize: bool | None = Field(False, description="scale every node's features to an absolute sum of 1")
+    optimizer: Literal["adam", "adamw"] = Field(
+        "adam",
+        description="adam: weight decay is an L2 penalty; adamw: it shrinks the weights apart from the gradients",
+    )
+    schedule: Literal["constant", "cosine", "step"] = Field(
+        "constant", description="step size over the epochs: cosine falls to 0 at the last, step halves every 50"
+    )
+    warmup: int = Field(0, ge=0, le=10**6, description="epochs in which the step size grows to its full value")
+    patience: int | None = Field(
+        None, ge=1, description="stop after so many epochs without a better validation score; none: train them all"
+    )
+    class_weights: Literal["none", "balanced"] = Field(
+        "none", description="balanced: every class weighs the same in the loss, however many training nodes it has"
+    )

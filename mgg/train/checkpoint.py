@@ -3,7 +3,8 @@
 A file holds all that the next epoch depends on, so that a resumed run gives the same bits as one that never stopped:
 weights, running statistics, Adam's moments, the best weights so far, and as metadata the run's identity and its epochs.
 Random numbers have no state: they are computed from seed, epoch and node. Each file is written under a temporary name,
-flushed and renamed, and carries a hash of its content, so that a torn one is recognized.
+flushed and renamed, and carries a hash of its content, so that a torn one is recognized. A thread writes it while the
+training goes on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import logging
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,12 +22,13 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.numpy import load_file, save
 
 from mgg.errors import InputError, MachineError
 from mgg.files import sync, write_file
 from mgg.model import Array
 from mgg.record import EpochRecord, Frozen
+from mgg.train.output import WEIGHTS_FILE
 
 KEPT = 2
 _log = logging.getLogger(__name__)
@@ -42,6 +45,9 @@ class Identity(Frozen):
     options: dict[str, Any]
     seed: int
     settings: dict[str, Any]
+    dtype: str = "fp32"
+    metric: str = "accuracy"
+    epochs: int | None = Field(None, description="in all, where the step sizes depend on that")
 
 
 class History(BaseModel):
@@ -74,13 +80,32 @@ class Checkpoints:
 
     def __init__(self, folder: Path, identity: Identity) -> None:
         self.folder, self._identity = folder, identity
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[Path] | None = None
 
-    def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint and remove all but the newest two.
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint in the background and remove all but the newest two; it must not change any more.
+
+        Raises:
+            MachineError: as ``wait``, of the checkpoint before.
+        """
+        self.wait()
+        self._writing = self._writer.submit(self._write, checkpoint)
+
+    def wait(self) -> Path | None:
+        """The last checkpoint of this run, once it is written; None if there was none.
 
         Raises:
             MachineError: the disk is full or fails.
         """
+        return None if self._writing is None else self._writing.result()
+
+    def newest(self) -> Path | None:
+        """The newest checkpoint in the folder, once all are written."""
+        self.wait()
+        return next(iter(self._newest_first()), None)
+
+    def _write(self, checkpoint: Checkpoint) -> Path:
         tensors = {
             f"{group}/{name}": np.ascontiguousarray(array)
             for group, arrays in checkpoint.groups.items()
@@ -121,6 +146,7 @@ class Checkpoints:
 
     def clear(self) -> bool:
         """Remove the folder; returns whether there was one."""
+        self.wait()
         existed = self.folder.is_dir()
         shutil.rmtree(self.folder, ignore_errors=True)
         return existed
@@ -133,9 +159,40 @@ class Checkpoints:
             theirs = getattr(found, name)
             if theirs != mine:
                 raise InputError(
-                    f"{path}: is of a run with {name} {theirs}, this run has {name} {mine}:"
-                    f" take another output folder or remove {self.folder}"
+                    f"{path}: is of a run with {name} {theirs}, this run has {name} {mine}: take another output folder"
+                    f" or remove {self.folder} (--weights takes the weights alone, on any number of PEs)"
                 )
+
+
+def read_weights(path: Path, model: str) -> dict[str, Array]:
+    """Weights and running statistics by name: of a finished run, or of the last epoch of a checkpoint.
+
+    Args:
+        path: a run's folder, its weights.safetensors, a checkpoint, or a folder of checkpoints.
+        model: whose weights are wanted.
+
+    Raises:
+        InputError: there are none, they are torn or altered, or of another model.
+    """
+    file = path
+    if path.is_dir():
+        inside = [path / WEIGHTS_FILE, *sorted(path.glob("epoch-*.safetensors"), reverse=True)]
+        file = next((each for each in inside if each.is_file()), path / WEIGHTS_FILE)
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            facts = json.loads((opened.metadata() or {})["mgg"])
+        if "identity" in facts:
+            _, tensors = _read(file)
+            groups = _grouped(tensors)
+            found = groups["weights"] | groups.get("state", {})
+        else:
+            found = load_file(file)
+        theirs = facts.get("identity", facts)["model"]
+    except (OSError, SafetensorError, ValidationError, ValueError, KeyError) as error:
+        raise InputError(f"{file}: no weights of mgg train, or torn ({' '.join(str(error).split())[:80]})") from None
+    if theirs != model:
+        raise InputError(f"{file}: weights of model {theirs}, this run has model {model}")
+    return found
 
 
 def _read(path: Path) -> tuple[_Meta, dict[str, Array]]:

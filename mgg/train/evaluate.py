@@ -1,4 +1,4 @@
-"""The accuracy of a finished run from its predictions; for OGB's data sets by OGB's own Evaluator."""
+"""The score of a finished run from its predictions; for OGB's data sets by OGB's own Evaluator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from mgg.errors import InputError, MachineError
 from mgg.graph.check import SPLITS
 from mgg.record import read_run
 from mgg.train.output import PREDICTIONS_FILE
-from mgg.train.predictions import SCHEMA
+from mgg.train.predictions import SCHEMA, task_schema
+from mgg.train.tasks import micro_f1, roc_auc
 
 #: How the names of OGB's node-property data sets begin.
 OGB = "ogbn-"
@@ -34,28 +35,42 @@ def evaluate(run: str | Path) -> dict[str, Any]:
         MachineError: the data set is OGB's and the package ogb is not installed.
     """
     record, _ = read_run(Path(run))
-    table = _predictions(Path(run) / PREDICTIONS_FILE)
-    node, prediction, label, split = (table.column(name).to_numpy() for name in SCHEMA.names)
+    predicted, label, split = _predictions(Path(run) / PREDICTIONS_FILE)
+    known = label >= 0 if label.ndim == 1 else (label <= 1).any(axis=1)
     judge = _ogb(record.dataset) if record.dataset.startswith(OGB) else None
     scores: dict[str, Any] = {}
     for name in ("train", "validation", "test"):
-        mine = (split == SPLITS[name]) & (label >= 0)
-        scores[name] = _score(judge, label[mine], prediction[mine]) if mine.any() else None
-    metric = "acc" if judge is None else judge.eval_metric
+        mine = (split == SPLITS[name]) & known
+        scores[name] = _score(judge, record.metric, label[mine], predicted[mine]) if mine.any() else None
+    metric = judge.eval_metric if judge else {"accuracy": "acc"}.get(record.metric, record.metric)
     return {
         "dataset": record.dataset,
         "judge": "ogb" if judge else "mgg",
         "metric": metric,
-        "nodes": len(node),
+        "nodes": len(split),
         **scores,
     }
 
 
-def _score(judge: Any, label: np.ndarray, prediction: np.ndarray) -> float:
-    if judge is None:
-        return float(np.mean(label == prediction))
-    found = judge.eval({"y_true": label.reshape(-1, 1), "y_pred": prediction.reshape(-1, 1)})
-    return float(found[judge.eval_metric])
+def _score(judge: Any, metric: str, label: np.ndarray, predicted: np.ndarray) -> float | None:
+    if judge is not None:
+        if label.ndim == 1:
+            label, predicted = label.reshape(-1, 1), predicted.reshape(-1, 1)
+        else:
+            # OGB's word for unknown.
+            label = np.where(label <= 1, label, np.nan)
+        found = judge.eval({"y_true": label, "y_pred": predicted})
+        return float(found[judge.eval_metric])
+    if label.ndim == 1:
+        return float(np.mean(label == predicted))
+    if metric == "micro_f1":
+        yes = predicted > 0.5
+        counts = (yes & (label == 1), yes & (label == 0), ~yes & (label == 1))
+        return micro_f1(*(float(np.count_nonzero(each)) for each in counts))
+    areas = [
+        area for task in range(label.shape[1]) if (area := roc_auc(label[:, task], predicted[:, task])) is not None
+    ]
+    return float(np.mean(areas)) if areas else None
 
 
 def _ogb(dataset: str) -> Any:
@@ -69,11 +84,21 @@ def _ogb(dataset: str) -> Any:
     return Evaluator(dataset)
 
 
-def _predictions(path: Path) -> pa.Table:
+def _predictions(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Predictions and labels, [nodes] or [nodes, tasks], and splits."""
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path}: not readable ({' '.join(str(error).split())}); train again") from None
-    if table.schema.names != SCHEMA.names:
-        raise InputError(f"{path}: has columns {', '.join(table.schema.names)}, expected {', '.join(SCHEMA.names)}")
-    return table
+    names, expected = table.schema.names, (SCHEMA.names, task_schema(1).names)
+    if names not in expected:
+        raise InputError(f"{path}: has columns {', '.join(names)}, expected {', '.join(SCHEMA.names)}")
+    _, predicted, label, split = (_array(table.column(name).combine_chunks()) for name in names)
+    return predicted, label, split
+
+
+def _array(column: Any) -> np.ndarray:
+    """A column, or a matrix of one of lists."""
+    if not isinstance(column.type, pa.FixedSizeListType):
+        return np.asarray(column)
+    return np.asarray(column.flatten()).reshape(len(column), column.type.list_size)

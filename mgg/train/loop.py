@@ -1,8 +1,11 @@
 """The training loop: epochs, the best one of them, checkpoints, stopping and the run's folder.
 
-The best epoch is the one with the highest validation accuracy; of equal ones the one with the lowest validation loss,
-of those the first. So do the published examples of PyTorch Geometric and OGB pick the test accuracy that they report.
-Test nodes never choose anything.
+The best epoch is the one with the highest validation score (accuracy, where nodes have classes); of equal ones the one
+with the lowest validation loss, of those the first. So do the published examples of PyTorch Geometric and OGB pick the
+test accuracy that they report. Test nodes never choose anything.
+
+The PEs watch each other where they wait: one that makes no progress within a limit is named, with its epoch and phase.
+The limit of the world's own waits holds until an epoch has shown how long epochs take.
 """
 
 from __future__ import annotations
@@ -17,17 +20,22 @@ import numpy as np
 import pyarrow as pa
 
 from mgg.aggregate import parse_options
-from mgg.backend.api import World, job_machine, together
+from mgg.backend.api import DEFAULT_TIMEOUT, World, job_machine, together
 from mgg.errors import InputError, StoppedError
 from mgg.layout import PeLayout
 from mgg.model import Array, settings_of
 from mgg.record import EpochRecord, TrainRecord, these_versions
-from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity
+from mgg.train.board import Board
+from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity, read_weights
 from mgg.train.output import check_output, write_run
 from mgg.train.predictions import collect
 from mgg.train.progress import reporting
+from mgg.train.targets import Scores
 from mgg.train.technique import resolved as resolved_technique
-from mgg.train.trainer import Scores, Trainer
+from mgg.train.trainer import DivergedError, Trainer
+
+#: Seconds, and times an epoch's seconds, that PEs wait for one that makes no progress: the longer of the two.
+STALL_AFTER, STALL_EPOCHS = 45.0, 10
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,18 @@ class Result:
     weights: dict[str, Array]
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What ``train`` was asked for beside the model; see there."""
+
+    epochs: int = 200
+    out: Path | None = None
+    checkpoint_every: float = 60.0
+    stall_after: float = STALL_AFTER
+    weights: Path | None = None
+    tensorboard: Path | None = None
+
+
 def train(
     world: World,
     layout: PeLayout,
@@ -48,11 +68,17 @@ def train(
     options: dict[str, Any] | None = None,
     epochs: int = 200,
     seed: int = 0,
+    dtype: str = "fp32",
+    metric: str = "auto",
     settings: dict[str, Any] | None = None,
+    weights: Path | None = None,
     out: Path | None = None,
     checkpoint_every: float = 60.0,
     resume: bool = False,
+    stall_after: float = STALL_AFTER,
+    phases: bool = False,
     progress: bool = False,
+    tensorboard: Path | None = None,
     stop: threading.Event | None = None,
 ) -> Result:
     """Train ``model`` on this PE's part of a graph (collective: every PE calls it with the same arguments).
@@ -61,33 +87,49 @@ def train(
         world, layout: the PEs and what this one holds.
         model: name of the model; ``settings`` replace its published hyperparameters.
         technique: name of the aggregation technique, or ``auto``; ``options`` are its options.
-        epochs: passes over the graph, in all (those before a resume count).
+        epochs: passes over the graph, in all (those before a resume count); the setting patience may end it earlier.
         seed: of weights and dropout.
+        dtype: ``fp32``, or ``bf16`` for embeddings and halos that are rounded to that; sums and weights stay fp32.
+        metric: what is scored and chooses the best epoch: accuracy, micro_f1, roc_auc, or auto (``metrics``).
+        weights: start from these instead of random ones: a run's folder, its weights, or a checkpoint of the model
+            (``checkpoint.read_weights``), on any number of PEs; optimizer and epochs start anew.
         out: folder of the run, which appears when it is whole; rank 0 writes. None writes nothing.
         checkpoint_every: seconds between checkpoints in the folder ``out``.checkpoint, which goes when the run is done.
         resume: go on from the newest checkpoint, if there is one; without it earlier checkpoints are removed.
+        stall_after: seconds that PEs wait for one that makes no progress, once an epoch is done; ten times an epoch
+            where that is longer.
+        phases: record how long aggregations, products and communication take.
         progress: report epochs on standard error (rank 0).
+        tensorboard: folder of TensorBoard event files (rank 0); None: none.
         stop: once set on any PE, all PEs stop after the epoch.
 
     Returns:
         The same result on every PE.
 
     Raises:
-        InputError: unknown name, setting or option, a graph without what training needs, a checkpoint of another run,
-            an output that cannot be written, or a loss that is not finite.
+        InputError: unknown name, setting or option, a graph without what training needs, a checkpoint or weights of
+            another run, an output that cannot be written, or numbers that are not finite (names epoch and layer).
+        MachineError: too little memory (names the PE).
         StoppedError: ``stop`` was set; a checkpoint was written if there is an ``out``.
+        PeError: a PE makes no progress (names it, its epoch and its phase).
     """
     resolved = together(world, lambda: settings_of(model, settings))
-    asked, technique = technique, resolved_technique(world, layout, technique, options or {}, model, resolved)
+    named, technique = technique, resolved_technique(world, layout, technique, options or {}, model, resolved)
     chosen = together(world, lambda: parse_options(technique, options or {})).model_dump()
-    trainer = Trainer(world, layout, model=model, technique=technique, options=chosen, settings=resolved, seed=seed)
+    world.at(0, "loading")
+    trainer = Trainer(
+        world, layout, model=model, technique=technique, options=chosen, settings=resolved, seed=seed, epochs=epochs,
+        dtype=dtype, metric=metric, phases=phases,
+    )  # fmt: skip
     manifest = layout.manifest
     identity = Identity(
         model=model, dataset=manifest.name, graph_hash=manifest.graph_hash, pes=world.size, technique=technique,
-        options=chosen, seed=seed, settings=trainer.settings.model_dump(),
+        options=chosen, seed=seed, settings=trainer.settings.model_dump(), dtype=dtype, metric=trainer.metric,
+        epochs=epochs if resolved.schedule == "cosine" else None,
     )  # fmt: skip
-    run = _Run(world, trainer, identity, epochs=epochs, out=out, checkpoint_every=checkpoint_every)
-    run.chosen = asked != technique
+    asked = _Asked(epochs, out and out.absolute(), checkpoint_every, stall_after, weights, tensorboard)
+    run = _Run(world, trainer, identity, asked)
+    run.chosen = named != technique
     run.start(resume)
     run.train(stop or threading.Event(), progress)
     predictions = run.predict(layout)
@@ -98,83 +140,106 @@ def train(
 class _Run:
     """A training run on its way, on one PE."""
 
-    def __init__(
-        self,
-        world: World,
-        trainer: Trainer,
-        identity: Identity,
-        *,
-        epochs: int,
-        out: Path | None,
-        checkpoint_every: float,
-    ) -> None:
-        self.world, self.trainer, self.identity, self.epochs = world, trainer, identity, epochs
-        self.out, self.checkpoint_every = out and out.absolute(), checkpoint_every
+    def __init__(self, world: World, trainer: Trainer, identity: Identity, asked: _Asked) -> None:
+        self.world, self.trainer, self.identity, self.asked = world, trainer, identity, asked
         self.checkpoints: Checkpoints | None = None
-        if self.out is not None and world.rank == 0:
-            self.checkpoints = Checkpoints(self.out.with_name(f"{self.out.name}.checkpoint"), identity)
+        if asked.out is not None and world.rank == 0:
+            self.checkpoints = Checkpoints(asked.out.with_name(f"{asked.out.name}.checkpoint"), identity)
         self.history = History()
         self.chosen = False  # technique auto picked the technique
         self.best: dict[str, Array] = {}
 
     def start(self, resume: bool) -> None:
-        """Take the state of the newest checkpoint, or start from nothing (collective)."""
+        """Take the state of the newest checkpoint, or start from given or random weights (collective)."""
         checkpoint = self.world.gather(together(self.world, lambda: self._open(resume)))[0]
         if checkpoint is not None:
             # Copies: PEs that are threads must not share what each of them changes.
             self.history = checkpoint.history.model_copy(deep=True)
             self.trainer.restore({"state": {}} | checkpoint.groups)
             self.best = {name: array.copy() for name, array in checkpoint.groups["best"].items()}
+        else:
+            together(self.world, self._take_weights)
+
+    def _take_weights(self) -> None:
+        path = self.asked.weights
+        if path is None:
+            return
+        arrays = read_weights(path, self.identity.model)
+        try:
+            self.trainer.start_from(arrays)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
 
     def _open(self, resume: bool) -> Checkpoint | None:
-        if self.out is None or self.checkpoints is None:
+        out = self.asked.out
+        if out is None or self.checkpoints is None:
             return None
-        check_output(self.out)
+        check_output(out)
         if not resume:
             self.checkpoints.clear()
             return None
         checkpoint = self.checkpoints.load()
-        if checkpoint is not None and len(checkpoint.history.epochs) > self.epochs:
+        if checkpoint is not None and len(checkpoint.history.epochs) > self.asked.epochs:
             done = len(checkpoint.history.epochs)
             raise InputError(
-                f"{self.checkpoints.folder}: has {done} epochs already, more than the {self.epochs} asked for"
+                f"{self.checkpoints.folder}: has {done} epochs already, more than the {self.asked.epochs} asked for"
             )
         return checkpoint
 
     def train(self, stop: threading.Event, progress: bool) -> None:
         """Train the epochs that are left; raises StoppedError when asked to stop before the last (collective)."""
-        done = len(self.history.epochs)
+        done, metric, first = len(self.history.epochs), self.identity.metric, self.world.rank == 0
         title = f"{self.identity.model} on {self.identity.dataset}"
         saved = time.monotonic()
-        with reporting(title, self.epochs, done, shown=progress and self.world.rank == 0) as report:
-            for epoch in range(done + 1, self.epochs + 1):
-                stopping = self._epoch(epoch, stop)
+        board = together(self.world, lambda: Board(self.asked.tensorboard if first else None, metric, done))
+        shown = progress and first
+        with board, reporting(title, self.asked.epochs, done, shown=shown, metric=metric) as report:
+            self.trainer.phases()
+            while not self._finished():
+                stopping = self._epoch(len(self.history.epochs) + 1, stop)
                 report(self.history.epochs[-1])
-                if epoch == self.epochs:
-                    break
-                if stopping or time.monotonic() - saved >= self.checkpoint_every:
+                board.write(self.history.epochs[-1])
+                if not self._finished() and (stopping or time.monotonic() - saved >= self.asked.checkpoint_every):
                     self._save(stopping)
                     saved = time.monotonic()
+        self.world.limit_waits(DEFAULT_TIMEOUT)
+
+    def _finished(self) -> bool:
+        history, patience = self.history, self.trainer.settings.patience
+        done = len(history.epochs)
+        return done >= self.asked.epochs or (patience is not None and done - history.best_epoch >= patience)
 
     def _epoch(self, epoch: int, stop: threading.Event) -> bool:
         """One step and one evaluation; returns whether any PE was asked to stop (collective)."""
         moved = self.world.counters.embeddings()
         started = time.perf_counter()
-        loss = self.trainer.step(epoch)
-        scores = self.trainer.evaluate()
-        mine = (time.perf_counter() - started, self.world.counters.embeddings() - moved, stop.is_set())
-        seconds, sent, stops = zip(*self.world.gather(mine), strict=True)
-        self._record(epoch, loss, scores, max(seconds), sum(sent))
+        try:
+            loss = self.trainer.step(epoch)
+            scores = self.trainer.evaluate(epoch)
+        except DivergedError as error:
+            newest = self.checkpoints and self.checkpoints.newest()
+            kept = f"; the last good checkpoint is {newest}" if newest else ""
+            raise InputError(f"{error}{kept}").on_every_pe() from None
+        seconds = time.perf_counter() - started
+        phases = self.trainer.phases()
+        mine = (seconds, self.world.counters.embeddings() - moved, stop.is_set(), phases)
+        all_seconds, sent, stops, spent = zip(*self.world.gather(mine), strict=True)
+        shares = {} if phases is None else {name: float(np.mean([each[name] for each in spent])) for name in phases}
+        self._record(epoch, loss, scores, max(all_seconds), sum(sent), shares)
+        self.world.limit_waits(max(self.asked.stall_after, STALL_EPOCHS * max(all_seconds)))
         return any(stops)
 
-    def _record(self, epoch: int, loss: float, scores: Scores, seconds: float, bytes_wire: int) -> None:
+    def _record(
+        self, epoch: int, loss: float, scores: Scores, seconds: float, bytes_wire: int, phases: dict[str, float]
+    ) -> None:
         record = EpochRecord(
             epoch=epoch,
             loss=loss,
-            train_accuracy=scores.train_accuracy,
-            validation_accuracy=scores.validation_accuracy,
-            test_accuracy=scores.test_accuracy,
+            train_accuracy=scores.train,
+            validation_accuracy=scores.validation,
+            test_accuracy=scores.test,
             seconds=seconds,
+            **phases,
         )
         history = self.history
         history.epochs.append(record)
@@ -188,39 +253,47 @@ class _Run:
         if history.best_loss is None:
             return True
         best = history.epochs[history.best_epoch - 1].validation_accuracy
-        return (scores.validation_accuracy, -scores.validation_loss) > (best, -history.best_loss)
+        return (scores.validation, -scores.validation_loss) > (best, -history.best_loss)
 
     def _save(self, stopping: bool) -> None:
-        """Write a checkpoint on rank 0; when ``stopping``, every PE then raises StoppedError (collective)."""
+        """Have a checkpoint written on rank 0; when ``stopping``, wait for it and raise StoppedError (collective)."""
         if not stopping:
             self._write_checkpoint()
             return
-        path = self.world.gather(together(self.world, self._write_checkpoint))[0]
+        # The others wait for rank 0's disk.
+        self.world.limit_waits(DEFAULT_TIMEOUT)
+        self.world.at(len(self.history.epochs), "checkpoint")
+        self._write_checkpoint()
+        path = self.world.gather(together(self.world, lambda: self.checkpoints and self.checkpoints.wait()))[0]
         kept = (
             f"{path} is written: run the same command again with --resume" if path else "no output, so nothing is kept"
         )
         done = len(self.history.epochs)
-        raise StoppedError(f"stopped after epoch {done} of {self.epochs}: {kept}").on_every_pe()
+        raise StoppedError(f"stopped after epoch {done} of {self.asked.epochs}: {kept}").on_every_pe()
 
-    def _write_checkpoint(self) -> Path | None:
-        if self.checkpoints is None:
-            return None
-        return self.checkpoints.save(Checkpoint(self.history, self.trainer.save() | {"best": self.best}))
+    def _write_checkpoint(self) -> None:
+        if self.checkpoints is not None:
+            history = self.history.model_copy(update={"epochs": list(self.history.epochs)})
+            self.checkpoints.save(Checkpoint(history, self.trainer.save() | {"best": self.best}))
 
     def predict(self, layout: PeLayout) -> pa.Table | None:
         """What the best weights say, on rank 0, if it is to be written (collective)."""
-        return None if self.out is None else collect(self.world, layout, self.trainer.predict(self.best))
+        if self.asked.out is None:
+            return None
+        self.world.at(len(self.history.epochs), "prediction")
+        return collect(self.world, layout, self.trainer.predict(self.best))
 
     def finish(self, layout: PeLayout, predictions: pa.Table | None) -> Result:
         """Write the run's folder and remove its checkpoints (collective)."""
+        self.world.at(len(self.history.epochs), "writing")
         result = Result(self._summary(layout), self.history.epochs, self.best)
         together(self.world, lambda: self._write(result, predictions))
         return result
 
     def _write(self, result: Result, predictions: pa.Table | None) -> None:
-        if self.out is not None and self.checkpoints is not None:
+        if self.asked.out is not None and self.checkpoints is not None:
             assert predictions is not None
-            write_run(self.out, result.record, result.epochs, result.weights, predictions)
+            write_run(self.asked.out, result.record, result.epochs, result.weights, predictions)
             self.checkpoints.clear()
 
     def _summary(self, layout: PeLayout) -> TrainRecord:
@@ -236,7 +309,7 @@ class _Run:
             options=identity.options,
             backend=self.world.name,
             pes=identity.pes,
-            dtype="fp32",
+            dtype=identity.dtype,
             machine=job_machine(self.world),
             versions=these_versions(),
             model=identity.model,
@@ -256,4 +329,5 @@ class _Run:
             q3=q3,
             bytes_wire=history.bytes_wire,
             chosen=self.chosen,
+            metric=identity.metric,
         )

@@ -1,9 +1,12 @@
-"""The folder of a finished run: ``run.json``, ``metrics.jsonl``, and of the best epoch weights and predictions."""
+"""The folder of a finished run: its record, its epochs (JSON lines and Parquet), and of the best epoch weights and
+predictions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +16,11 @@ from safetensors.numpy import save
 from mgg.errors import InputError
 from mgg.files import Kind, refuse_foreign, replace_folder, write_file
 from mgg.model import Array
-from mgg.record import METRICS_FILE, RUN_FILE, EpochRecord, TrainRecord
+from mgg.record import METRICS_FILE, METRICS_TABLE, RUN_FILE, EpochRecord, TrainRecord
 
 WEIGHTS_FILE = "weights.safetensors"
 PREDICTIONS_FILE = "predictions.parquet"
-KIND = Kind(RUN_FILE, (METRICS_FILE, WEIGHTS_FILE, PREDICTIONS_FILE))
+KIND = Kind(RUN_FILE, (METRICS_FILE, METRICS_TABLE, WEIGHTS_FILE, PREDICTIONS_FILE))
 
 
 def check_output(out: Path) -> None:
@@ -51,6 +54,19 @@ def write_run(
         arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
         write_file(folder / WEIGHTS_FILE, save(arrays, {"mgg": facts}))
         pa.parquet.write_table(predictions, folder / PREDICTIONS_FILE, compression="zstd")
-        lines = "".join(epoch.model_dump_json() + "\n" for epoch in epochs)
+        lines = "".join(epoch.model_dump_json(exclude_none=True) + "\n" for epoch in epochs)
         write_file(folder / METRICS_FILE, lines.encode())
+        pa.parquet.write_table(metrics_table(epochs), folder / METRICS_TABLE, compression="zstd")
         write_file(folder / RUN_FILE, record.model_dump_json(indent=2).encode() + b"\n")
+
+
+def metrics_table(epochs: Sequence[EpochRecord]) -> pa.Table:
+    """The epochs as a table: a column a field, int64 or float64, null where something was not measured."""
+    hints = get_type_hints(EpochRecord)
+    fields = [
+        pa.field(
+            name, pa.int64() if hints[name] is int else pa.float64(), metadata={"description": field.description or ""}
+        )
+        for name, field in EpochRecord.model_fields.items()
+    ]
+    return pa.Table.from_pylist([epoch.model_dump() for epoch in epochs], schema=pa.schema(fields))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,28 +12,46 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mgg.record import EpochRecord
 
+NAMES = {"accuracy": "accuracy", "micro_f1": "micro-F1", "roc_auc": "ROC-AUC"}
+
 
 @contextmanager
-def reporting(title: str, epochs: int, done: int, *, shown: bool) -> Iterator[Callable[[EpochRecord], None]]:
+def reporting(
+    title: str, epochs: int, done: int, *, shown: bool, metric: str = "accuracy"
+) -> Iterator[Callable[[EpochRecord], None]]:
     """Yield what to call with each finished epoch; it writes to standard error, or nothing unless ``shown``."""
     if not shown:
         yield lambda record: None
     elif sys.stderr.isatty():
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, TextColumn("{task.fields[line]}"), console=Console(stderr=True)) as bar:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[line]}"),
+        )
+        with Progress(*columns, TextColumn("ETA"), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
             task = bar.add_task(title, total=epochs, completed=done, line="")
-            yield lambda record: bar.update(task, completed=record.epoch, line=_line(record))
+            yield lambda record: bar.update(task, completed=record.epoch, line=_line(record, metric))
     else:
-        yield lambda record: _print_tenths(title, epochs, record)
+        started = time.monotonic()
+
+        def print_tenths(record: EpochRecord) -> None:
+            if record.epoch * 10 // epochs != (record.epoch - 1) * 10 // epochs:
+                left = (time.monotonic() - started) / (record.epoch - done) * (epochs - record.epoch)
+                line = f"{title}: epoch {record.epoch}/{epochs}  {_line(record, metric)}  ETA {_clock(left)}"
+                print(line, file=sys.stderr, flush=True)
+
+        yield print_tenths
 
 
-def _line(record: EpochRecord) -> str:
+def _line(record: EpochRecord, metric: str) -> str:
     return (
-        f"loss {record.loss:.4f}  accuracy validation {record.validation_accuracy:.1%}, test {record.test_accuracy:.1%}"
-        f"  {record.seconds:.3g} s/epoch"
+        f"loss {record.loss:.4f}  {NAMES[metric]} validation {record.validation_accuracy:.1%},"
+        f" test {record.test_accuracy:.1%}  {record.seconds:.3g} s/epoch"
     )
 
 
-def _print_tenths(title: str, epochs: int, record: EpochRecord) -> None:
-    if record.epoch * 10 // epochs != (record.epoch - 1) * 10 // epochs:
-        print(f"{title}: epoch {record.epoch}/{epochs}  {_line(record)}", file=sys.stderr, flush=True)
+def _clock(seconds: float) -> str:
+    """``h:mm:ss``."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -1,59 +1,55 @@
-"""What a model is trained and scored on: this PE's labels and splits, and how many nodes each split has in all."""
+"""The seam between a training and what it learns: classes (``classes.py``) or tasks (``tasks.py``) of nodes."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 
-from mgg.backend.api import Array, World, together
+from mgg.backend.api import Array, World
 from mgg.errors import InputError
-from mgg.layout import PeLayout
+from mgg.model.arrays import Arrays
 
 SPLITS = {"train": 1, "validation": 2, "test": 3}
 
 
 @dataclass(frozen=True)
-class Targets:
-    """On the device labels int32 [rows] of this PE and per split its rows here (int64); its size over all PEs."""
+class Scores:
+    """Result of an evaluation over the nodes of all PEs: mean loss, and the metric of each split, 0..1."""
 
-    labels: Array
-    rows: dict[str, Array]
-    counts: dict[str, int]
-
-    @classmethod
-    def of(cls, world: World, layout: PeLayout) -> Targets:
-        """Collect the splits (collective).
-
-        Raises:
-            InputError: the graph lacks features, labels or splits, a split is empty, or one of its nodes has no label.
-        """
-        name = layout.manifest.name
-        together(world, lambda: _require(layout))
-        assert layout.labels is not None and layout.splits is not None
-        labels, splits = np.asarray(layout.labels), np.asarray(layout.splits)
-        rows = {split: np.flatnonzero(splits == code) for split, code in SPLITS.items()}
-        unlabeled = [np.count_nonzero(labels[chosen] < 0) for chosen in rows.values()]
-        sizes = world.all_reduce(np.array([*map(len, rows.values()), *unlabeled], np.int64))
-        counts = dict(zip(SPLITS, sizes.tolist(), strict=False))
-        together(world, lambda: _check_sizes(name, counts, sizes[len(SPLITS) :]))
-        on_device = {split: world.upload(chosen) for split, chosen in rows.items()}
-        return cls(world.upload(labels), on_device, counts)
+    validation_loss: float
+    train: float
+    validation: float
+    test: float
 
 
-def _require(layout: PeLayout) -> None:
-    manifest = layout.manifest
-    if layout.features is None or manifest.features == 0:
-        raise InputError(f"graph {manifest.name}: has no node features to train on")
-    if layout.labels is None or manifest.classes == 0:
-        raise InputError(f"graph {manifest.name}: has no labels to train on")
-    if layout.splits is None:
-        raise InputError(f"graph {manifest.name}: has no training, validation and test splits")
+class Targets(ABC):
+    """What to learn; its sums are over this PE's nodes, the trainer adds them up over the PEs.
+
+    Attributes:
+        metric: key of ``metrics.METRICS``.
+        columns: of the logits.
+    """
+
+    metric: str
+    columns: int
+
+    @abstractmethod
+    def loss_and_gradient(self, arrays: Arrays, logits: Array) -> tuple[Array, Array]:
+        """This PE's part of the mean training loss, float64 [1], and its gradient; may change ``logits``."""
+
+    @abstractmethod
+    def evaluate(self, world: World, arrays: Arrays, logits: Array) -> Scores:
+        """Score logits (collective)."""
+
+    @abstractmethod
+    def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:
+        """What ``predictions.parquet`` holds of logits, on the host: classes int64 [rows] or shares [rows, tasks]."""
 
 
-def _check_sizes(name: str, counts: dict[str, int], unlabeled: np.ndarray) -> None:
-    for (split, count), missing in zip(counts.items(), unlabeled, strict=True):
+def check_sizes(name: str, counts: dict[str, int]) -> None:
+    """Raise InputError where a split has no node."""
+    for split, count in counts.items():
         if count == 0:
             raise InputError(f"graph {name}: its {split} split is empty: give it at least one node")
-        if missing:
-            raise InputError(f"graph {name}: {missing} nodes of its {split} split have no label")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,17 +16,14 @@ from mgg.model.init import initial_weights
 from mgg.model.named import Named, joined
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import Adam
-from mgg.train.targets import Targets
+from mgg.model.schedule import learning_rate
+from mgg.train.metrics import targets_of
+from mgg.train.phases import PHASES, count_products, phased_world
+from mgg.train.targets import Scores
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Result of an evaluation over the nodes of all PEs; accuracies in 0..1."""
-
-    validation_loss: float
-    train_accuracy: float
-    validation_accuracy: float
-    test_accuracy: float
+class DivergedError(InputError):
+    """The numbers of a training are not finite any more."""
 
 
 class Trainer:
@@ -38,6 +34,7 @@ class Trainer:
         state: running statistics of batch normalization by name, float64, on the device and the same on every PE.
         adam: the optimizer.
         settings: the hyperparameters, with those that were left to the data filled in.
+        metric: what scores say.
     """
 
     def __init__(
@@ -50,18 +47,43 @@ class Trainer:
         options: dict[str, Any],
         settings: ModelSettings,
         seed: int,
+        epochs: int = 1,
+        dtype: str = "fp32",
+        metric: str = "auto",
+        phases: bool = False,
     ) -> None:
-        """Collective; raises InputError when the graph cannot be trained on."""
-        self._world, self._seed = world, seed
-        self._targets = Targets.of(world, layout)
-        self._chain = together(world, lambda: build(model, settings, layout.manifest.features, layout.manifest.classes))
+        """Collective; raises InputError when the graph cannot be trained on.
+
+        Args:
+            world, layout: the PEs, and what this one holds.
+            model, settings: what to train.
+            technique, options: of the aggregation.
+            seed: of weights and dropout.
+            epochs: in all, for the schedule of step sizes.
+            dtype: of the embeddings, ``fp32`` or ``bf16``.
+            metric: key of ``METRICS``, or ``auto``.
+            phases: count the seconds of the phases.
+        """
+        self._timeline = world.timeline() if phases else None
+        if self._timeline is not None:
+            world = phased_world(world, self._timeline)
+        self._world, self._seed, self._epochs = world, seed, epochs
+        together(world, lambda: _check_decay(model, settings))
+        self._targets = targets_of(world, layout, metric, settings.class_weights == "balanced")
+        self.metric = self._targets.metric
+        self._chain = together(world, lambda: build(model, settings, layout.manifest.features, self._targets.columns))
         self._x, self.settings = self._features(layout, settings)
-        self._graph = Neighborhood.prepare(world, layout, technique, options, self._chain.width)
+        self._graph = Neighborhood.prepare(world, layout, technique, options, self._chain.width, dtype)
+        if self._timeline is not None:
+            count_products(self._graph, self._timeline)
         initial = joined(initial_weights(self._chain.parameters, seed))
         weights = Named(world.upload(initial.flat), initial.shapes)
         self.weights: dict[str, Array] = weights
         self.state = {name: world.upload(value.copy()) for name, value in self._chain.state.items()}
-        self.adam = Adam(self._graph.arrays, self._chain.parameters, weights, settings.learning_rate)
+        decoupled = settings.optimizer == "adamw"
+        self.adam = Adam(self._graph.arrays, self._chain.parameters, weights, decoupled=decoupled)
+        # What never changes is computed here, so that no epoch differs from the others.
+        self._logits(self.weights, self.state)
 
     def _features(self, layout: PeLayout, settings: ModelSettings) -> tuple[Features, ModelSettings]:
         """The input, and the settings with what depends on it; all PEs decide alike."""
@@ -73,6 +95,13 @@ class Trainer:
             settings = settings.model_copy(update={"row_normalize": as_sparse})
         x = prepare_features(features, as_sparse=as_sparse, row_normalize=bool(settings.row_normalize))
         return on_device(self._world, x, layout.source_ids), settings
+
+    def phases(self) -> dict[str, float] | None:
+        """Seconds of this PE by phase since the last call; None unless they are counted."""
+        if self._timeline is None:
+            return None
+        found = self._timeline.collect()
+        return {phase: found.get(phase, 0.0) for phase in PHASES}
 
     def save(self) -> dict[str, dict[str, np.ndarray]]:
         """Copies in host memory of all that the next step depends on: named groups of arrays by name."""
@@ -97,13 +126,33 @@ class Trainer:
         for name in self.state:
             self.state[name] = self._world.upload(groups["state"][name].copy())
 
+    def start_from(self, arrays: dict[str, np.ndarray]) -> None:
+        """Take weights and running statistics by name, in host memory; the optimizer starts anew.
+
+        Raises:
+            InputError: they are of another model; names the array.
+        """
+        mine = {**self.weights, **self.state}
+        for name in [*mine, *arrays]:
+            if name not in arrays or name not in mine:
+                raise InputError(f"array {name} is not in {'them' if name in mine else 'this model'}")
+            if arrays[name].shape != mine[name].shape:
+                raise InputError(f"array {name} has shape {arrays[name].shape}, this model's has {mine[name].shape}")
+        for name, value in self.weights.items():
+            value[...] = self._world.upload(arrays[name].astype(value.dtype))
+        for name, value in self.state.items():
+            self.state[name] = self._world.upload(arrays[name].astype(value.dtype))
+
     def loss_and_gradients(self, epoch: int) -> tuple[float, dict[str, Array]]:
         """Mean training loss over all PEs with ``epoch``'s dropout, and its gradients by name, float64 on the host.
 
         The running statistics in ``state`` move on.
         """
         loss, gradients = self._loss_and_gradients(epoch)
-        return loss, Named(gradients, {name: weight.shape for name, weight in self.weights.items()})
+        return loss, self._named(gradients)
+
+    def _named(self, gradients: np.ndarray) -> Named:
+        return Named(gradients, {name: weight.shape for name, weight in self.weights.items()})
 
     def _loss_and_gradients(self, epoch: int) -> tuple[float, np.ndarray]:
         """The gradients as one vector, in the order of the weights.
@@ -111,58 +160,98 @@ class Trainer:
         All sums over PEs go through one all-reduce in float64 on the hosts, which have to see the loss anyway: this is
         where a step waits for the device, and the only place unless modules sum over PEs themselves.
         """
-        run = Pass(self._graph, self.weights, self.state, training=True, epoch=epoch, seed=self._seed)
-        labels, chosen = self._targets.labels, self._targets.rows["train"]
-        count = self._targets.counts["train"]
+        run = self._pass(self.weights, self.state, epoch)
         # A diverging model overflows: the caller reports that once, with its epoch, instead of NumPy many times.
+        at = self._world.at
         with np.errstate(over="ignore", invalid="ignore"):
+            at(epoch, "forward")
             logits = self._chain.forward(self._x, run)
-            loss, gradient = run.arrays.loss_and_gradient(logits, labels, chosen, count)
+            loss, gradient = self._targets.loss_and_gradient(run.arrays, logits)
+            at(epoch, "backward")
             self._chain.backward(gradient, run, inputs=False)
             mine = run.arrays.joined([loss, *(run.gradients[name] for name in self.weights)])
+        at(epoch, "all-reduce")
         total = self._world.all_reduce(self._world.download(mine))
         return float(total[0]), total[1:]
+
+    def _pass(self, weights: dict[str, Array], state: dict[str, Array], epoch: int | None = None) -> Pass:
+        """A pass, in training with the dropout of ``epoch``."""
+        training = epoch is not None
+        return Pass(self._graph, weights, state, training, epoch or 0, self._seed, constant=self._x)
+
+    def _logits(self, weights: dict[str, Array], state: dict[str, Array]) -> Array:
+        """The output without dropout (collective)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._chain.forward(self._x, self._pass(weights, state))
 
     def step(self, epoch: int) -> float:
         """One training step, the ``epoch``-th (from 1); returns the mean training loss before it.
 
         Raises:
-            InputError: the loss is not finite; the weights stay as they were.
+            DivergedError: loss or gradients are not finite (names the layer); the weights stay as they were.
         """
+        before = dict(self.state)
         loss, gradients = self._loss_and_gradients(epoch)
         if not math.isfinite(loss):
-            message = f"epoch {epoch}: the training loss is {loss}: lower the setting learning_rate"
-            raise InputError(message).on_every_pe()
-        self.adam.step(self._world.upload(gradients), epoch)
+            self.state = before
+            raise self._diverged(f"epoch {epoch}: the training loss is {loss}", epoch)
+        if not np.isfinite(gradients).all():
+            self.state = before
+            worst = next(name for name, array in self._named(gradients).items() if not np.isfinite(array).all())
+            raise self._diverged(f"epoch {epoch}: the gradient of {worst} is not finite", epoch)
+        self._world.at(epoch, "update")
+        self.adam.step(self._world.upload(gradients), epoch, learning_rate(self.settings, epoch, self._epochs))
         return loss
 
-    def evaluate(self) -> Scores:
-        """Score the weights without dropout (collective)."""
-        targets, arrays = self._targets, self._graph.arrays
+    def evaluate(self, epoch: int = 0) -> Scores:
+        """Score the weights without dropout (collective); ``epoch`` is for messages.
+
+        Raises:
+            DivergedError: the validation loss is not finite (names the layer).
+        """
+        self._world.at(epoch, "evaluation")
+        logits = self._logits(self.weights, self.state)
         with np.errstate(over="ignore", invalid="ignore"):
-            logits = self._chain.forward(self._x, Pass(self._graph, self.weights, self.state))
-            loss = arrays.cross_entropy(logits, targets.labels, targets.rows["validation"])
-        hits = [arrays.correct(logits, targets.labels, chosen) for chosen in targets.rows.values()]
-        total = self._world.all_reduce(self._world.download(arrays.joined([loss, *hits])))
-        shares = [float(hit) / count for hit, count in zip(total[1:], targets.counts.values(), strict=True)]
-        return Scores(float(total[0]) / targets.counts["validation"], *shares)
+            scores = self._targets.evaluate(self._world, self._graph.arrays, logits)
+        if not math.isfinite(scores.validation_loss):
+            raise self._diverged(f"epoch {epoch}: the validation loss is {scores.validation_loss}", None)
+        return scores
+
+    def _diverged(self, what: str, epoch: int | None) -> DivergedError:
+        """The error, with the first layer whose output is not finite in the pass of ``epoch`` (collective)."""
+        run, x = self._pass(self.weights, dict(self.state), epoch), self._x
+        layer = self._chain.parameters[0].name.rpartition(".")[0]
+        where = ""
+        for module in self._chain.leaves():
+            if module.parameters:
+                layer = module.parameters[0].name.rpartition(".")[0]
+            with np.errstate(over="ignore", invalid="ignore"):
+                x = module.forward(x, run)
+            # Sparse features are the input, whose values are finite.
+            sums = np.zeros(1) if hasattr(x, "toarray") else self._world.download(run.arrays.column_sums(x))
+            if self._world.all_reduce(np.array([np.count_nonzero(~np.isfinite(sums))]))[0]:
+                where = f", first in layer {layer} ({type(module).__name__})"
+                break
+        return DivergedError(f"{what}{where}: lower the setting learning_rate").on_every_pe()
 
     def predict(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
-        """The most likely class of each of this PE's rows, int64 [rows], without dropout (collective).
+        """What the targets predict for each of this PE's rows, on the host, without dropout (collective).
 
         Args:
-            arrays: weights and running statistics by name, in host memory; of equally likely classes the first is
-                taken.
+            arrays: weights and running statistics by name, in host memory.
         """
         upload = self._world.upload
         weights, state = ({name: upload(arrays[name]) for name in mine} for mine in (self.weights, self.state))
-        with np.errstate(over="ignore", invalid="ignore"):
-            logits = self._chain.forward(self._x, Pass(self._graph, weights, state))
-        return self._world.download(self._graph.arrays.classes(logits))
+        return self._targets.predict(self._world, self._graph.arrays, self._logits(weights, state))
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""
         self._graph.close()
+
+
+def _check_decay(model: str, settings: ModelSettings) -> None:
+    if settings.optimizer == "adamw" and "weight_decay" not in type(settings).model_fields:
+        raise InputError(f"setting optimizer: model {model} has no weight decay, so adamw is adam: set it to adam")
 
 
 def loss_and_gradients(

@@ -18,6 +18,9 @@ class SciPyPlan:
         self.buffer = np.full((self.matrix.shape[1], dim), np.nan, self.matrix.dtype)
         return self.buffer
 
+    def write(self, dim, values):
+        self.input(dim)[:] = values
+
     def __call__(self, dim):
         assert self.buffer.shape == (self.matrix.shape[1], dim)
         return self.matrix @ self.buffer

@@ -12,32 +12,34 @@ from mgg.model.named import joined
 from mgg.model.optimizer import Adam
 
 
-def reference(weight, gradients, rate, decay):
-    """Kingma and Ba, algorithm 1, with the gradient of an L2 penalty; float64, moments as plain sums."""
+def reference(weight, gradients, rate, decay, decoupled):
+    """Kingma and Ba, algorithm 1, with the gradient of an L2 penalty, or AdamW; float64, moments as plain sums."""
     for t in range(1, len(gradients) + 1):
         if t == 1:
             first, second = np.zeros_like(weight), np.zeros_like(weight)
-        g = gradients[t - 1] + decay * weight
+        g = gradients[t - 1] + (0 if decoupled else decay) * weight
+        weight = weight * (1 - (rate * decay if decoupled else 0))
         first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g**2
         weight = weight - rate * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
     return weight
 
 
+@pytest.mark.parametrize("decoupled", [False, True], ids=["adam", "adamw"])
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 40), rate=st.floats(1e-4, 0.1), decay=st.floats(0, 0.1))
-def test_adam(seed, steps, rate, decay):
+def test_adam(decoupled, seed, steps, rate, decay):
     rng = np.random.default_rng(seed)
     parameters = [Parameter("a", (3, 4), "glorot", decay), Parameter("b", (5,), "zeros")]
     start = {"a": rng.normal(size=(3, 4)), "b": rng.normal(size=5)}
     gradients = {name: rng.normal(size=(steps, *value.shape)) for name, value in start.items()}
     for dtype, tolerance in ((np.float64, 1e-10), (np.float32, 1e-4)):
         weights = joined({name: value.astype(dtype) for name, value in start.items()})
-        adam = Adam(HostArrays(), parameters, weights, rate)
+        adam = Adam(HostArrays(), parameters, weights, decoupled=decoupled)
         for step in range(steps):
-            adam.step(np.concatenate([value[step].ravel() for value in gradients.values()]), step + 1)
+            adam.step(np.concatenate([value[step].ravel() for value in gradients.values()]), step + 1, rate)
         for parameter in parameters:
             name = parameter.name
-            expected = reference(start[name], gradients[name], rate, parameter.decay)
+            expected = reference(start[name], gradients[name], rate, parameter.decay, decoupled)
             assert weights[name].dtype == dtype
             np.testing.assert_allclose(weights[name], expected, rtol=tolerance, atol=tolerance)
 
@@ -45,7 +47,7 @@ def test_adam(seed, steps, rate, decay):
 def test_decay_acts_on_its_parameter_alone():
     parameters = [Parameter("a", (2,), "ones", 0.5), Parameter("b", (2,), "ones")]
     weights = joined(initial_weights(parameters, 0))
-    Adam(HostArrays(), parameters, weights, 0.01).step(np.zeros(4), 1)
+    Adam(HostArrays(), parameters, weights).step(np.zeros(4), 1, 0.01)
     assert (weights["a"] < 1).all()
     assert (weights["b"] == 1).all()
 

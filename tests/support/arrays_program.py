@@ -104,14 +104,21 @@ class Comparison:
         labels = self.rng.integers(0, self.columns, self.rows).astype(np.int32)
         for chosen in (np.flatnonzero(self.rng.random(self.rows) < 0.6), np.arange(self.rows), np.arange(0)):
             self.run("cross_entropy", logits, labels, chosen)
-            self.run("loss_and_gradient", logits, labels, chosen, 7)
+            weights = np.abs(self.normal(self.columns)) + np.float32(0.1)
+            self.run("loss_and_gradient", logits, labels, chosen, weights, 7)
             self.run("correct", logits, labels, chosen, exact=True)
+            tasks = self.rng.choice(np.array([0, 1, 255], np.uint8), logits.shape)
+            self.run("binary_cross_entropy", logits, tasks, chosen)
+            self.run("binary_loss_and_gradient", logits, tasks, chosen, 7)
+            self.run("decisions", logits, tasks, chosen, exact=True)
         ties = np.round(logits / 3)
         self.run("correct", ties, labels, np.arange(self.rows), exact=True)
 
     def adam(self) -> None:
         vectors = [self.normal(37), self.normal(37, dtype=np.float64), self.normal(37), np.abs(self.normal(37))]
         self.run("adam", *vectors, np.where(np.arange(37) < 9, 0.3, 0).astype(np.float32), (0.1, 1e-3, 0.05, 0.6, 1e-8))
+
+        self.run("shrink", vectors[0], np.abs(self.normal(37)), 0.05)
 
     def dropout(self, x: np.ndarray) -> None:
         """Masks agree bit by bit, whatever the seed, the stream and the ids."""

@@ -58,6 +58,9 @@ class StrictArray:
     def view(self, dtype: Any) -> StrictArray:
         return StrictArray(self._data.view(dtype))
 
+    def copy(self) -> StrictArray:
+        return StrictArray(self._data.copy())
+
     def reshape(self, *shape: Any) -> StrictArray:
         return StrictArray(self._data.reshape(*shape))
 

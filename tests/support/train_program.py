@@ -59,7 +59,7 @@ def run(backend: str, folder: str | Path, pes: int, **options: Any) -> list[Resu
 
 def result_arrays(result: Result) -> dict[str, np.ndarray]:
     """All of a result that two equal runs share, as arrays."""
-    curve = [epoch.model_dump(exclude={"seconds"}) for epoch in result.epochs]
+    curve = [epoch.model_dump(exclude={"seconds"}, exclude_none=True) for epoch in result.epochs]
     record = result.record
     return {
         "curve": np.array([list(epoch.values()) for epoch in curve]),

@@ -103,7 +103,7 @@ def test_a_layout_says_where_its_rows_come_from(folders):
 
 
 def test_blocks_and_large_ids_arrive_whole(folders, tmp_path, monkeypatch):
-    monkeypatch.setattr(predictions, "BLOCK", 7)
+    monkeypatch.setattr(predictions, "BLOCK_BYTES", 7 * 20)
     run("simulated", folders["both"], 3, out=tmp_path / "run", **OPTIONS)
     assert table(tmp_path / "run")["node"].to_pylist() == list(range(len(planted()[1]["labels"])))
 

@@ -244,5 +244,5 @@ def test_weights_are_those_of_the_best_epoch(layouts, tmp_path):
         return trainer.evaluate()
 
     found = launch("simulated", lambda: 1, scores)[0]
-    assert found.test_accuracy == result.record.test_accuracy
-    assert found.validation_accuracy == max(epoch.validation_accuracy for epoch in result.epochs)
+    assert found.test == result.record.test_accuracy
+    assert found.validation == max(epoch.validation_accuracy for epoch in result.epochs)

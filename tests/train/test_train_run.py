@@ -18,7 +18,7 @@ OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 3}
 def test_the_folder_holds_the_run(layouts, tmp_path):
     result = run("simulated", layouts("planted", 2), 2, out=tmp_path / "deep" / "run", seed=4, **OPTIONS)[0]
     assert {path.name for path in (tmp_path / "deep" / "run").iterdir()} == {
-        "run.json", "metrics.jsonl", "predictions.parquet", "weights.safetensors",
+        "run.json", "metrics.jsonl", "metrics.parquet", "predictions.parquet", "weights.safetensors",
     }  # fmt: skip
     record, epochs = read_run(tmp_path / "deep" / "run")
     assert record == result.record
@@ -124,7 +124,8 @@ def test_a_loss_that_is_not_finite_names_its_epoch(layouts, tmp_path):
     settings = {"learning_rate": 10.0, "hidden": 8, "weight_decay": 1e6, "dropout": 0.0}
     features = np.full((60, 5), 3e38, np.float32)
     folder = make_layout(tmp_path, random_csr(60, 200), 2, **{**node_data(), "features": features})
-    with pytest.raises(InputError, match=r"epoch \d+: the training loss is (nan|inf): lower the setting learning_rate"):
+    message = r"epoch 1: the training loss is (nan|inf), first in layer layer0 \(Normalized\): lower .* learning_rate"
+    with pytest.raises(InputError, match=message):
         run("simulated", folder, 2, out=tmp_path / "run", **{**OPTIONS, "settings": settings})
     assert not (tmp_path / "run").exists()
 

@@ -20,9 +20,12 @@ rule train:
         launcher=launcher,
         backend=SETTINGS.train.backend,
         epochs=SETTINGS.train.epochs,
+        dtype=SETTINGS.train.dtype,
         checkpoint_every=SETTINGS.train.checkpoint_every,
+        stall_after=SETTINGS.train.stall_after,
         settings=lambda wildcards: assignments(SETTINGS.train.settings.get(wildcards.model, {})),
     shell:
         "{params.launcher} mgg train {input:q} --model {wildcards.model:q} --technique {wildcards.technique:q}"
         " --backend {params.backend:q} --epochs {params.epochs:q} --seed {wildcards.seed:q} {params.settings:q}"
-        " --checkpoint-every {params.checkpoint_every:q} --resume --out {output:q} > {log:q} 2>&1"
+        " --dtype {params.dtype:q} --checkpoint-every {params.checkpoint_every:q} --stall-after {params.stall_after:q}"
+        " --resume --out {output:q} > {log:q} 2>&1"

@@ -66,8 +66,8 @@ class Arrays(Protocol):
     def masked(self, gradient: Array, mask: Any) -> Array:
         """``gradient`` times a mask; may change ``gradient``."""
 
-    def scale_rows(self, x: Array, scale: Array, out: Array) -> None:
-        """``out`` = X * s with ``scale`` [rows, 1]."""
+    def scale_rows(self, x: Array, scale: Array, out: Array | None = None) -> Array:
+        """X * s with ``scale`` [rows, 1], in ``out`` or a new array."""
 
     def add_and_scale(self, x: Array, y: Array, scale: Array) -> Array:
         """(X + Y) * s with ``scale`` [rows, 1], in place."""
@@ -113,8 +113,16 @@ class Arrays(Protocol):
     def cross_entropy(self, logits: Array, labels: Array, chosen: Array) -> Array:
         """Sum over the rows ``chosen`` (int64) of -log softmax(logits)[label], float64 [1]."""
 
-    def loss_and_gradient(self, logits: Array, labels: Array, chosen: Array, count: int) -> tuple[Array, Array]:
-        """``cross_entropy`` / ``count`` and its gradient by the logits; may change ``logits``."""
+    def loss_and_gradient(
+        self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int
+    ) -> tuple[Array, Array]:
+        """``cross_entropy`` / ``count`` and its gradient by the logits; may change ``logits``.
+
+        Args:
+            logits, labels, chosen: as in ``cross_entropy``.
+            weights: float32 [classes], what a row counts by its label.
+            count: what the sum is divided by.
+        """
 
     def correct(self, logits: Array, labels: Array, chosen: Array) -> Array:
         """Number of rows ``chosen`` whose largest logit is the label's, float64 [1]; of equal ones the first counts."""
@@ -133,6 +141,21 @@ class Arrays(Protocol):
             decay: L2 penalty of each value.
             rates: 1 - beta1, 1 - beta2, learning rate / (1 - beta1^t), 1 - beta2^t, and what the root is kept above.
         """
+
+    def shrink(self, weights: Array, decay: Array, rate: float) -> None:
+        """W - rate * decay * W, in place, on vectors of all parameters: the decoupled weight decay of AdamW."""
+
+    def binary_cross_entropy(self, logits: Array, tasks: Array, chosen: Array) -> Array:
+        """Sum over the known tasks of the rows ``chosen`` (int64) of -log sigmoid(+-logit), float64 [1].
+
+        ``tasks`` is uint8 [rows, columns]: 0, 1, or 255 where unknown.
+        """
+
+    def binary_loss_and_gradient(self, logits: Array, tasks: Array, chosen: Array, count: int) -> tuple[Array, Array]:
+        """``binary_cross_entropy`` / ``count`` and its gradient by the logits; may change ``logits``."""
+
+    def decisions(self, logits: Array, tasks: Array, chosen: Array) -> Array:
+        """True positives, false positives and false negatives among the known tasks, float64 [3]; yes is logit > 0."""
 
 
 def arrays_of(world: World) -> Arrays:

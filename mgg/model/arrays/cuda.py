@@ -96,9 +96,10 @@ _masked_rows = _ByFours(
 )  # fmt: skip
 #: Rows that are not chosen have an infinite sum, so their shares are 0.
 _logit_gradient = _ByFours(
-    "mgg_logit_gradient", "logit", "raw float64 log_sums, raw int32 labels, float64 count",
+    "mgg_logit_gradient", "logit", "raw float64 log_sums, raw int32 labels, raw float32 weights, float64 count",
     "isinf(log_sums[row]) ? 0.0f"
-    " : (float)((exp((double)logit - log_sums[row]) - ((int)column == labels[row] ? 1.0 : 0.0)) / count)",
+    " : (float)((double)weights[labels[row]]"
+    " * (exp((double)logit - log_sums[row]) - ((int)column == labels[row] ? 1.0 : 0.0)) / count)",
 )  # fmt: skip
 _row_states = ElementwiseKernel(
     "int64 row, int64 key", "uint64 state",
@@ -173,7 +174,7 @@ _normalize_backward = ElementwiseKernel(
 )  # fmt: skip
 #: For each chosen row its share of the loss, and log(sum(exp(logits))) for the gradient.
 _row_losses = ElementwiseKernel(
-    "raw float32 logits, raw int32 labels, int64 row, int64 classes, float64 count",
+    "raw float32 logits, raw int32 labels, raw float32 weights, int64 row, int64 classes, float64 count",
     "float64 loss, raw float64 log_sums",
     """
     const long long first = row * classes;
@@ -186,7 +187,7 @@ _row_losses = ElementwiseKernel(
     for (long long c = 0; c < classes; ++c) sum += exp((double)logits[first + c] - top);
     const double rest = log(sum);
     log_sums[row] = top + rest;
-    loss = (rest - ((double)logits[first + labels[row]] - top)) / count
+    loss = (double)weights[labels[row]] * (rest - ((double)logits[first + labels[row]] - top)) / count
     """,
     "mgg_row_losses",
 )  # fmt: skip
@@ -215,6 +216,42 @@ _adam = ElementwiseKernel(
     weight = weight - rate * moved / (sqrtf(spread / correction) + above)
     """,
     "mgg_adam",
+)  # fmt: skip
+_shrink = ElementwiseKernel(
+    "float32 decay, float32 rate", "float32 weight", "weight = weight - rate * decay * weight", "mgg_shrink"
+)
+#: An entry of the chosen rows a thread: its share of the loss, and of the gradient where that is wanted.
+_binary_losses = ElementwiseKernel(
+    "raw float32 logits, raw uint8 tasks, raw int64 chosen, int64 columns, float64 count, int32 kept",
+    "float64 loss, raw float32 gradient",
+    """
+    const long long place = chosen[i / columns] * columns + i % columns;
+    const double logit = (double)logits[place];
+    const int task = (int)tasks[place];
+    const double size = logit < 0.0 ? -logit : logit;
+    const double small = exp(-size);
+    loss = task > 1 ? 0.0 : ((logit > 0.0 ? logit : 0.0) - (task == 1 ? logit : 0.0) + log1p(small)) / count;
+    if (kept) {
+        const double share = (logit < 0.0 ? small : 1.0) / (1.0 + small);
+        gradient[place] = task > 1 ? 0.0f : (float)((share - (double)task) / count);
+    }
+    """,
+    "mgg_binary_losses",
+)  # fmt: skip
+_decisions = ElementwiseKernel(
+    "raw float32 logits, raw uint8 tasks, raw int64 chosen, int64 columns", "raw float64 found",
+    """
+    double hits = 0, wrong = 0, missed = 0;
+    for (long long k = chosen[i] * columns; k < (chosen[i] + 1) * columns; ++k) {
+        const bool yes = logits[k] > 0.0f;
+        if (tasks[k] == 1) { if (yes) ++hits; else ++missed; }
+        else if (tasks[k] == 0 && yes) ++wrong;
+    }
+    found[3 * i] = hits;
+    found[3 * i + 1] = wrong;
+    found[3 * i + 2] = missed
+    """,
+    "mgg_decisions",
 )  # fmt: skip
 
 
@@ -311,9 +348,9 @@ class CudaArrays:
     def _apply(self, x: Array, mask: Mask, out: Array) -> Array:
         return _masked_rows(x, mask.states, mask.rate, 1 / (1 - mask.rate), out=out)
 
-    def scale_rows(self, x: Array, scale: Array, out: Array) -> None:
+    def scale_rows(self, x: Array, scale: Array, out: Array | None = None) -> Array:
         """X * s."""
-        _scale_rows(x, scale, out=out)
+        return _scale_rows(x, scale, out=cupy.empty(x.shape, np.float32) if out is None else out)
 
     def add_and_scale(self, x: Array, y: Array, scale: Array) -> Array:
         """(X + Y) * s."""
@@ -360,18 +397,20 @@ class CudaArrays:
 
     def cross_entropy(self, logits: Array, labels: Array, chosen: Array) -> Array:
         """The sum."""
-        return self._losses(logits, labels, chosen, 1)[0]
+        return self._losses(logits, labels, chosen, cupy.full(logits.shape[1], 1, np.float32), 1)[0]
 
-    def loss_and_gradient(self, logits: Array, labels: Array, chosen: Array, count: int) -> tuple[Array, Array]:
+    def loss_and_gradient(
+        self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int
+    ) -> tuple[Array, Array]:
         """Both; the gradient takes the place of the logits."""
-        loss, log_sums = self._losses(logits, labels, chosen, count)
-        return loss, _logit_gradient(logits, log_sums, labels, float(count), out=logits)
+        loss, log_sums = self._losses(logits, labels, chosen, weights, count)
+        return loss, _logit_gradient(logits, log_sums, labels, weights, float(count), out=logits)
 
-    def _losses(self, logits: Array, labels: Array, chosen: Array, count: int) -> tuple[Array, Array]:
+    def _losses(self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int) -> tuple[Array, Array]:
         """The loss [1], and of each row log(sum(exp(logits))), infinite where it is not chosen."""
         log_sums = cupy.full(len(logits), np.inf, np.float64)
         losses = cupy.empty(len(chosen), np.float64)
-        _row_losses(logits, labels, chosen, logits.shape[1], float(count), losses, log_sums)
+        _row_losses(logits, labels, weights, chosen, logits.shape[1], float(count), losses, log_sums)
         return self._sum_rows(losses.reshape(-1, 1)), log_sums
 
     def correct(self, logits: Array, labels: Array, chosen: Array) -> Array:
@@ -389,6 +428,33 @@ class CudaArrays:
     ) -> None:
         """One step, one kernel."""
         _adam(gradients, decay, *rates, weights, first, second)
+
+    def shrink(self, weights: Array, decay: Array, rate: float) -> None:
+        """One kernel."""
+        _shrink(decay, rate, weights)
+
+    def binary_cross_entropy(self, logits: Array, tasks: Array, chosen: Array) -> Array:
+        """The sum."""
+        return self._binary(logits, tasks, chosen, 1, cupy.full((1,), 0, np.float32))
+
+    def binary_loss_and_gradient(self, logits: Array, tasks: Array, chosen: Array, count: int) -> tuple[Array, Array]:
+        """Both."""
+        gradient = cupy.full(logits.shape, 0, np.float32)
+        return self._binary(logits, tasks, chosen, count, gradient), gradient
+
+    def _binary(self, logits: Array, tasks: Array, chosen: Array, count: int, gradient: Array) -> Array:
+        """The loss [1]; fills ``gradient`` where it has the shape of the logits."""
+        columns = logits.shape[1]
+        losses = cupy.empty(len(chosen) * columns, np.float64)
+        kept = gradient.shape == logits.shape
+        _binary_losses(logits, tasks, chosen, columns, float(count), int(kept), losses, gradient)
+        return self._sum_rows(losses.reshape(-1, 1))
+
+    def decisions(self, logits: Array, tasks: Array, chosen: Array) -> Array:
+        """The three numbers."""
+        found = cupy.empty((len(chosen), 3), np.float64)
+        _decisions(logits, tasks, chosen, logits.shape[1], found, size=len(chosen))
+        return self._sum_rows(found)
 
     def _sum_rows(self, x: Array) -> Array:
         """Column sums of a contiguous matrix, float64 [columns].

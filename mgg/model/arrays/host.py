@@ -9,7 +9,14 @@ from scipy import sparse
 
 from mgg.backend.api import Array
 from mgg.kernel import random
-from mgg.model.loss import correct, cross_entropy, cross_entropy_gradient
+from mgg.model.loss import (
+    binary_cross_entropy,
+    binary_cross_entropy_gradient,
+    correct,
+    cross_entropy,
+    cross_entropy_gradient,
+    decisions,
+)
 
 
 class HostArrays:
@@ -84,9 +91,9 @@ class HostArrays:
         """The product."""
         return gradient * mask
 
-    def scale_rows(self, x: Array, scale: Array, out: Array) -> None:
+    def scale_rows(self, x: Array, scale: Array, out: Array | None = None) -> Array:
         """X * s."""
-        np.multiply(x, scale, out=out)
+        return np.multiply(x, scale, out=out)
 
     def add_and_scale(self, x: Array, y: Array, scale: Array) -> Array:
         """(X + Y) * s."""
@@ -143,10 +150,25 @@ class HostArrays:
         """The sum."""
         return np.array([cross_entropy(logits, labels, chosen)])
 
-    def loss_and_gradient(self, logits: Array, labels: Array, chosen: Array, count: int) -> tuple[Array, Array]:
+    def loss_and_gradient(
+        self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int
+    ) -> tuple[Array, Array]:
         """Both."""
-        loss = cross_entropy(logits, labels, chosen) / count
-        return np.array([loss]), cross_entropy_gradient(logits, labels, chosen, count)
+        loss = cross_entropy(logits, labels, chosen, weights) / count
+        return np.array([loss]), cross_entropy_gradient(logits, labels, chosen, count, weights)
+
+    def binary_cross_entropy(self, logits: Array, tasks: Array, chosen: Array) -> Array:
+        """The sum."""
+        return np.array([binary_cross_entropy(logits, tasks, chosen)])
+
+    def binary_loss_and_gradient(self, logits: Array, tasks: Array, chosen: Array, count: int) -> tuple[Array, Array]:
+        """Both."""
+        loss = binary_cross_entropy(logits, tasks, chosen) / count
+        return np.array([loss]), binary_cross_entropy_gradient(logits, tasks, chosen, count)
+
+    def decisions(self, logits: Array, tasks: Array, chosen: Array) -> Array:
+        """The three numbers."""
+        return decisions(logits, tasks, chosen)
 
     def correct(self, logits: Array, labels: Array, chosen: Array) -> Array:
         """The number."""
@@ -166,3 +188,7 @@ class HostArrays:
         first += to_first * (gradient - first)
         second += to_second * (gradient * gradient - second)
         weights -= rate * first / (np.sqrt(second / correction) + above)
+
+    def shrink(self, weights: Array, decay: Array, rate: float) -> None:
+        """In place."""
+        weights -= (rate * decay).astype(weights.dtype) * weights

@@ -22,6 +22,7 @@ _C_TYPES = {
     "float64": "double",
     "int32": "int",
     "int64": "long long",
+    "uint8": "unsigned char",
     "uint32": "unsigned",
     "uint64": "unsigned long long",
 }

@@ -1,0 +1,59 @@
+"""Metrics by name, and what a training learns for the sake of one."""
+
+from __future__ import annotations
+
+from mgg.backend.api import World, together
+from mgg.config import nearest
+from mgg.errors import InputError
+from mgg.layout import PeLayout
+from mgg.train.classes import ClassTargets
+from mgg.train.targets import Targets
+from mgg.train.tasks import TaskTargets
+
+#: Metric -> what it needs of a graph.
+METRICS = {"accuracy": "labels", "micro_f1": "tasks", "roc_auc": "tasks"}
+
+
+def targets_of(world: World, layout: PeLayout, metric: str, balanced: bool) -> Targets:
+    """The targets of a graph (collective).
+
+    Args:
+        world, layout: the PEs, and what this one holds.
+        metric: key of ``METRICS``, or ``auto``: accuracy where nodes have classes, else roc_auc for OGB's data sets,
+            whose Evaluator asks for that, and micro_f1 for others.
+        balanced: classes weigh the same in the loss.
+
+    Raises:
+        InputError: the graph lacks features, splits, or the labels that the metric is about; see the targets.
+    """
+    together(world, lambda: _require(layout))
+    manifest = layout.manifest
+    if metric == "auto":
+        metric = "accuracy" if manifest.classes else "roc_auc" if manifest.name.startswith("ogbn-") else "micro_f1"
+    together(world, lambda: _check_metric(layout, metric, balanced))
+    return ClassTargets(world, layout, balanced) if METRICS[metric] == "labels" else TaskTargets(world, layout, metric)
+
+
+def _require(layout: PeLayout) -> None:
+    manifest = layout.manifest
+    if layout.features is None or manifest.features == 0:
+        raise InputError(f"graph {manifest.name}: has no node features to train on")
+    if not manifest.classes and not manifest.tasks:
+        raise InputError(f"graph {manifest.name}: has no labels to train on")
+    if layout.splits is None:
+        raise InputError(f"graph {manifest.name}: has no training, validation and test splits")
+
+
+def _check_metric(layout: PeLayout, metric: str, balanced: bool) -> None:
+    manifest = layout.manifest
+    if metric not in METRICS:
+        raise InputError(f"metric {metric!r}: unknown; {nearest(metric, METRICS)}")
+    if METRICS[metric] == "labels" and not manifest.classes:
+        raise InputError(f"metric {metric}: nodes of graph {manifest.name} have no class; take micro_f1 or roc_auc")
+    if METRICS[metric] == "tasks" and not manifest.tasks:
+        raise InputError(
+            f"metric {metric}: is for several yes-or-no labels a node, of which graph {manifest.name} has none;"
+            " take accuracy"
+        )
+    if METRICS[metric] == "tasks" and balanced:
+        raise InputError(f"setting class_weights: nodes of graph {manifest.name} have no class: set it to none")

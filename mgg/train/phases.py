@@ -1,0 +1,81 @@
+"""How long the phases of an epoch take: aggregate, dense, communication and other.
+
+Wrappers around a training's world, plans and operations count; a training that is not asked to has none and pays
+nothing. On CPUs ``communication`` is every call that fetches from other PEs or waits for them, also inside an
+aggregation. On GPUs aggregations overlap their transfers with arithmetic: there ``aggregate`` has both, and
+``communication`` is what goes through the hosts; ``mgg aggregate --breakdown`` tells the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from mgg.backend.api import Timeline, World
+from mgg.model.neighborhood import Neighborhood
+
+PHASES = ("aggregate", "dense", "communication", "other")
+_TEAM = ("broadcast", "all_gather", "reduce_scatter", "gather")
+_WORLD = (*_TEAM[:1], "get_rows", "put_rows", "wait_signal", "shift", "barrier", "all_reduce", "gather", "exchange")
+_THROUGH_HOSTS = ("all_reduce", "gather", "exchange")
+
+
+class _Wrapped:
+    """``inner`` with the methods ``names`` counted as ``phase``."""
+
+    def __init__(self, inner: Any, timeline: Timeline, phase: str, names: tuple[str, ...]) -> None:
+        self._inner, self._timeline = inner, timeline
+        for name in names:
+            if hasattr(inner, name):
+                setattr(self, name, counted(getattr(inner, name), timeline, phase))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _PhasedWorld(_Wrapped):
+    """A world of CPU PEs whose teams count, too."""
+
+    def team(self, pes: Any) -> Any:
+        """A team."""
+        return _Wrapped(self._inner.team(pes), self._timeline, "communication", _TEAM)
+
+
+class _PhasedPlan(_Wrapped):
+    """A plan whose products count."""
+
+    def __init__(self, plan: Any, timeline: Timeline) -> None:
+        super().__init__(plan, timeline, "aggregate", ())
+        self._product = counted(plan, timeline, "aggregate")
+
+    def __call__(self, *args: Any) -> Any:
+        return self._product(*args)
+
+
+def counted(function: Callable[..., Any], timeline: Timeline, phase: str) -> Callable[..., Any]:
+    """``function`` as a phase of ``timeline``."""
+
+    def call(*args: Any, **named: Any) -> Any:
+        timeline.enter(phase)
+        try:
+            return function(*args, **named)
+        finally:
+            timeline.leave()
+
+    return wraps(function)(call) if hasattr(function, "__name__") else call
+
+
+def phased_world(world: World, timeline: Timeline) -> Any:
+    """``world`` with its communication counted."""
+    if world.gpu:
+        return _Wrapped(world, timeline, "communication", _THROUGH_HOSTS)
+    return _PhasedWorld(world, timeline, "communication", _WORLD)
+
+
+def count_products(graph: Neighborhood, timeline: Timeline) -> None:
+    """Count the aggregations and the products with weights of ``graph``."""
+    plans: list[Any] = [_PhasedPlan(plan, timeline) for plan in (graph.plan, graph.transposed)]
+    graph.plan, graph.transposed = plans
+    arrays: Any = _Wrapped(graph.arrays, timeline, "dense", ("product", "transposed_product"))
+    graph.arrays = arrays

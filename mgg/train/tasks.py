@@ -1,0 +1,101 @@
+"""Several yes-or-no labels a node (multi-label): sigmoid cross-entropy, scored by micro-F1 or ROC-AUC."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mgg.backend.api import Array, World, together
+from mgg.errors import InputError
+from mgg.layout import PeLayout
+from mgg.model.arrays import Arrays
+from mgg.model.loss import sigmoid
+from mgg.train.targets import SPLITS, Scores, Targets, check_sizes
+
+
+class TaskTargets(Targets):
+    """Tasks uint8 [rows, tasks] on the device: 0, 1, or 255 where unknown; unknown ones count nowhere."""
+
+    def __init__(self, world: World, layout: PeLayout, metric: str) -> None:
+        """Collective.
+
+        Raises:
+            InputError: a split is empty or none of its tasks is known; for roc_auc: no task of it has both answers.
+        """
+        assert layout.tasks is not None and layout.splits is not None
+        self.metric, self.columns = metric, layout.manifest.tasks
+        tasks, splits = np.asarray(layout.tasks), np.asarray(layout.splits)
+        self._here = {split: np.flatnonzero(splits == code) for split, code in SPLITS.items()}
+        answers = np.array([[(tasks[rows] == answer).sum(axis=0) for answer in (0, 1)] for rows in self._here.values()])
+        sizes = world.all_reduce(np.array([*map(len, self._here.values()), *answers.ravel()], np.int64))
+        nodes = dict(zip(SPLITS, sizes.tolist(), strict=False))
+        #: How often each task of a split is 0 and 1, int64 [splits, 2, tasks].
+        self._answers = sizes[len(SPLITS) :].reshape(answers.shape)
+        self.counts = dict(zip(SPLITS, self._answers.sum(axis=(1, 2)).tolist(), strict=True))
+        together(world, lambda: self._check(layout.manifest.name, nodes))
+        self._tasks = world.upload(tasks)
+        self._rows = {split: world.upload(rows) for split, rows in self._here.items()}
+        # PE q ranks the tasks q, q + P, ...: it keeps their answers for all nodes.
+        self._theirs = {
+            split: self._from_all(world, tasks[rows]) for split, rows in self._here.items() if metric == "roc_auc"
+        }
+
+    def _check(self, name: str, nodes: dict[str, int]) -> None:
+        check_sizes(name, nodes)
+        for number, (split, known) in enumerate(self.counts.items()):
+            if not known:
+                raise InputError(f"graph {name}: no task of its {split} split is known")
+            if self.metric == "roc_auc" and not self._answers[number].all(axis=0).any():
+                raise InputError(
+                    f"metric roc_auc: no task of the {split} split of graph {name} has both yes and no: take micro_f1"
+                )
+
+    def loss_and_gradient(self, arrays: Arrays, logits: Array) -> tuple[Array, Array]:
+        """Sigmoid cross-entropy, the mean over known tasks."""
+        return arrays.binary_loss_and_gradient(logits, self._tasks, self._rows["train"], self.counts["train"])
+
+    def evaluate(self, world: World, arrays: Arrays, logits: Array) -> Scores:
+        """The metric of each split."""
+        loss = arrays.binary_cross_entropy(logits, self._tasks, self._rows["validation"])
+        found = [arrays.decisions(logits, self._tasks, chosen) for chosen in self._rows.values()]
+        total = world.all_reduce(world.download(arrays.joined([loss, *found])))
+        mean = float(total[0]) / self.counts["validation"]
+        if self.metric == "micro_f1":
+            return Scores(mean, *(micro_f1(*each) for each in total[1:].reshape(-1, 3).tolist()))
+        if not math.isfinite(mean):
+            return Scores(mean, math.nan, math.nan, math.nan)
+        return Scores(mean, *self._roc_auc(world, world.download(logits)))
+
+    def _roc_auc(self, world: World, logits: np.ndarray) -> list[float]:
+        """Of each split the mean over the tasks that have both answers, as OGB's Evaluator takes it (collective)."""
+        sums = np.zeros(len(SPLITS))
+        for number, (split, rows) in enumerate(self._here.items()):
+            scores, answers = self._from_all(world, logits[rows]), self._theirs[split]
+            for task in range(answers.shape[1]):
+                sums[number] += roc_auc(answers[:, task], scores[:, task]) or 0.0
+        defined = self._answers.all(axis=1).sum(axis=1)
+        return (world.all_reduce(sums) / defined).tolist()
+
+    @staticmethod
+    def _from_all(world: World, values: np.ndarray) -> np.ndarray:
+        """The columns rank, rank + P, ... of all PEs' ``values``, one PE's rows after the other's (collective)."""
+        return np.concatenate(world.exchange([values[:, pe :: world.size] for pe in range(world.size)]))
+
+    def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:
+        """The probability of a yes."""
+        return sigmoid(world.download(logits)).astype(np.float32)
+
+
+def micro_f1(hits: float, wrong: float, missed: float) -> float:
+    """2 TP / (2 TP + FP + FN) over all tasks together; 0 where nothing is or should be yes, as scikit-learn has it."""
+    return 2 * hits / (2 * hits + wrong + missed) if hits else 0.0
+
+
+def roc_auc(answers: np.ndarray, scores: np.ndarray) -> float | None:
+    """Area under the ROC curve of one task, [nodes] each; None where its known answers are all the same."""
+    from sklearn.metrics import roc_auc_score
+
+    known = answers <= 1
+    yes = answers[known]
+    return float(roc_auc_score(yes, scores[known])) if 0 < np.count_nonzero(yes) < len(yes) else None
