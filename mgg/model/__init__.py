@@ -1,8 +1,7 @@
 """Models: one file each, found by name.
 
-A model's file defines ``Settings`` (its hyperparameters, published values as defaults) and
-``build(settings, features, classes)``, which returns its modules in the order of its formula. Adding a model is adding
-such a file; its name is the file's.
+A model's file defines ``Settings`` (its hyperparameters, published values as defaults) and ``build(settings, sizes)``,
+which returns its modules in the order of its formula. Adding a model is adding such a file; its name is the file's.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 from mgg.config import explain, nearest
 from mgg.errors import InputError
 from mgg.model.module import Array, Chain, Features, Module, Parameter, Pass
-from mgg.model.settings import ModelSettings
+from mgg.model.settings import ModelSettings, Sizes
 
 __all__ = [
     "Array",
@@ -26,6 +25,7 @@ __all__ = [
     "Module",
     "Parameter",
     "Pass",
+    "Sizes",
     "build",
     "models",
     "settings_of",
@@ -50,9 +50,21 @@ def settings_of(model: str, values: dict[str, Any] | None = None) -> ModelSettin
         raise InputError(f"setting of model {model}: {explain(error, settings)}") from None
 
 
-def build(model: str, settings: ModelSettings, features: int, classes: int) -> Chain:
-    """The modules of ``model`` for ``features`` input columns and ``classes`` output columns."""
-    chain: Chain = _file(model).build(settings, features, classes)
+def build(
+    model: str, settings: ModelSettings, features: int, classes: int, nodes: int = 0, relations: int = 0
+) -> Chain:
+    """The modules of ``model`` for ``features`` input columns and ``classes`` output columns.
+
+    Args:
+        model: its name.
+        settings: its hyperparameters.
+        features, classes: columns of the input and of the output.
+        nodes, relations: of the graph: its nodes and its arc types.
+
+    Raises:
+        InputError: the model needs what the graph lacks.
+    """
+    chain: Chain = _file(model).build(settings, Sizes(features, classes, nodes, relations))
     return chain
 
 

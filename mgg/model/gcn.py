@@ -12,10 +12,10 @@ from pydantic import Field
 from mgg.model.layers import Bias, Dropout, Linear, Relu
 from mgg.model.module import Chain
 from mgg.model.propagate import Normalized, narrow
-from mgg.model.settings import ModelSettings
+from mgg.model.settings import LayeredSettings, Sizes
 
 
-class Settings(ModelSettings):
+class Settings(LayeredSettings):
     """The published hyperparameters for Cora, Citeseer and Pubmed."""
 
     weight_decay: float = Field(5e-4, ge=0, le=1e6, description="L2 penalty on the first layer: added to its gradients")
@@ -26,15 +26,15 @@ class Settings(ModelSettings):
     )
 
 
-def build(settings: Settings, features: int, classes: int) -> Chain:
+def build(settings: Settings, sizes: Sizes) -> Chain:
     """The two layers."""
     hidden, decay = settings.hidden, settings.weight_decay
     return Chain(
         Dropout(settings.dropout, 0),
-        narrow(Linear("layer0", features, hidden, decay), Normalized),
+        narrow(Linear("layer0", sizes.features, hidden, decay), Normalized),
         Bias("layer0", hidden, decay),
         Relu(),
         Dropout(settings.dropout, 1),
-        narrow(Linear("layer1", hidden, classes), Normalized),
-        Bias("layer1", classes),
+        narrow(Linear("layer1", hidden, sizes.classes), Normalized),
+        Bias("layer1", sizes.classes),
     )

@@ -1,4 +1,4 @@
-"""Modules that look at one node at a time: dropout, linear, bias, ReLU; and batch normalization over all nodes."""
+"""Modules that look at one node at a time: dropout, linear, bias, ReLU, normalization of rows or over all nodes."""
 
 from __future__ import annotations
 
@@ -86,6 +86,24 @@ class Relu(Module):
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """G where X > 0."""
         return run.arrays.where_positive(gradient, self._y)
+
+
+class UnitRows(Module):
+    """Each row over its Euclidean norm (Hamilton et al. 2017, algorithm 1, line 7); a row of zeros stays."""
+
+    #: Norms below this count as this.
+    LEAST = 1e-12
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """X / |X|, row by row."""
+        y, norms = run.arrays.normalize_rows(x, self.LEAST)
+        if run.training:
+            self._y, self._norms = y, norms
+        return y
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """What of G is across each row, over the row's norm."""
+        return run.arrays.normalize_rows_backward(gradient, self._y, self._norms) if inputs else None
 
 
 class BatchNorm(Module):

@@ -18,6 +18,11 @@ from mgg.train import Result, loss_and_gradients, train
 from support.ranks import mpiexec
 
 
+#: Settings that make every model small.
+SMALL: dict[str, dict[str, Any]] = {"sgc": {}}
+SMALL |= {model: {"hidden": 16} for model in ("appnp", "gcn", "gin", "sage")}
+
+
 def layouts(backend: str, folder: str | Path, pes: int) -> Callable[[int], layout.PeLayout]:
     """What PE ``rank`` holds; the simulated backend's PEs share one reading."""
     if backend == "simulated":

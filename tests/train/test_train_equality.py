@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from support.train_program import assert_close, gradients, result_arrays, run
+from support.train_program import SMALL, assert_close, gradients, result_arrays, run
 
 from mgg.aggregate import techniques
 from mgg.model import models
-
-SMALL = {"gcn": {"hidden": 16}, "gin": {"hidden": 16}}
 
 
 @pytest.mark.parametrize("technique", techniques())

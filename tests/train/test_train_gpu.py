@@ -21,8 +21,9 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host"),
 ]
 
-#: Both models, and for each way of the features through the first layer a width that takes it.
-SETTINGS = [("gcn", {"hidden": 16}), ("gcn", {"hidden": 64}), ("gin", {"hidden": 16}), ("gin", {"hidden": 48})]
+#: Every model, and for each way of the features through the first layer a width that takes it.
+SETTINGS = [(model, {"hidden": hidden}) for model in ("gcn", "gin", "sage") for hidden in (16, 64)]
+SETTINGS += [("appnp", {"hidden": 16}), ("sgc", {})]
 
 
 def on_fakes(kind, ranks, out, calls):

@@ -75,6 +75,15 @@ class Arrays(Protocol):
     def add_multiple(self, x: Array, epsilon: Array, y: Array) -> Array:
         """X + (1 + epsilon) Y with ``epsilon`` [1], in place."""
 
+    def combined(self, x: Array, a: float, y: Array, b: float) -> Array:
+        """a X + b Y, in place of ``x``."""
+
+    def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
+        """Each row over its Euclidean norm, at least ``least``, a new array; and [rows, 1] that it was divided by."""
+
+    def normalize_rows_backward(self, gradient: Array, y: Array, norms: Array) -> Array:
+        """Gradient by the input of ``normalize_rows`` from what it returned; may change ``gradient``."""
+
     def batch_statistics(
         self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any
     ) -> tuple[Array, Array, tuple[Array, Array]]:

@@ -87,6 +87,7 @@ class _ByFours:
 _scale_rows = _ByFours("mgg_scale_rows", "x", "raw float32 scale", "x * scale[row]")
 _add_and_scale = _ByFours("mgg_add_and_scale", "x y", "raw float32 scale", "(x + y) * scale[row]")
 _add_multiple = _ByFours("mgg_add_multiple", "x y", "raw float32 epsilon", "x + (1.0f + epsilon[0]) * y")
+_combined = _ByFours("mgg_combined", "x y", "float32 a, float32 b", "a * x + b * y")
 _add_bias = _ByFours("mgg_add_bias", "x", "raw float32 bias", "x + bias[column]")
 _relu = _ByFours("mgg_relu", "x", "", "x <= 0.0f ? 0.0f : x")
 _where_positive = _ByFours("mgg_where_positive", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : 0.0f)")
@@ -128,6 +129,30 @@ _moments = ElementwiseKernel(
     product = of_product
     """,
     "mgg_moments",
+)  # fmt: skip
+_row_norms = ElementwiseKernel(
+    "raw float32 x, int64 columns, float32 least", "float32 norm",
+    """
+    double sum = 0;
+    for (long long k = i * columns; k < (i + 1) * columns; ++k) sum += (double)x[k] * (double)x[k];
+    const float found = (float)sqrt(sum);
+    norm = found > least ? found : least
+    """,
+    "mgg_row_norms",
+)  # fmt: skip
+_row_products = ElementwiseKernel(
+    "raw float32 x, raw float32 y, int64 columns", "float32 product",
+    """
+    double sum = 0;
+    for (long long k = i * columns; k < (i + 1) * columns; ++k) sum += (double)x[k] * (double)y[k];
+    product = (float)sum
+    """,
+    "mgg_row_products",
+)  # fmt: skip
+_over_norms = _ByFours("mgg_over_norms", "x", "raw float32 norm", "x / norm[row]")
+_normalize_rows_backward = _ByFours(
+    "mgg_normalize_rows_backward", "gradient y", "raw float32 along, raw float32 norm",
+    "(gradient - y * along[row]) / norm[row]",
 )  # fmt: skip
 _batch_statistics = ElementwiseKernel(
     "float64 sum, float64 squares, float64 old_mean, float64 old_variance, float64 nodes, float64 momentum,"
@@ -322,6 +347,22 @@ class CudaArrays:
     def add_multiple(self, x: Array, epsilon: Array, y: Array) -> Array:
         """X + (1 + epsilon) Y."""
         return _add_multiple(x, y, epsilon, out=x)
+
+    def combined(self, x: Array, a: float, y: Array, b: float) -> Array:
+        """a X + b Y."""
+        return _combined(x, y, a, b, out=x)
+
+    def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
+        """Rows of norm 1, and the norms."""
+        norms = cupy.empty((len(x), 1), np.float32)
+        _row_norms(x, x.shape[1], least, norms)
+        return _over_norms(x, norms, out=cupy.empty(x.shape, np.float32)), norms
+
+    def normalize_rows_backward(self, gradient: Array, y: Array, norms: Array) -> Array:
+        """(G - Y <G, Y>) / norm, in place."""
+        along = cupy.empty(norms.shape, np.float32)
+        _row_products(gradient, y, y.shape[1], along)
+        return _normalize_rows_backward(gradient, y, along, norms, out=gradient)
 
     def batch_statistics(
         self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any

@@ -99,6 +99,23 @@ class HostArrays:
         x += (1 + epsilon) * y
         return x
 
+    def combined(self, x: Array, a: float, y: Array, b: float) -> Array:
+        """a X + b Y."""
+        x *= a
+        x += b * y
+        return x
+
+    def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
+        """Rows of norm 1, and the norms."""
+        norms = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64)).astype(x.dtype)[:, None]
+        np.maximum(norms, least, out=norms)
+        return x / norms, norms
+
+    def normalize_rows_backward(self, gradient: Array, y: Array, norms: Array) -> Array:
+        """(G - Y <G, Y>) / norm."""
+        along = np.einsum("ij,ij->i", gradient, y, dtype=np.float64).astype(y.dtype)
+        return (gradient - y * along[:, None]) / norms
+
     def batch_statistics(
         self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any
     ) -> tuple[Array, Array, tuple[Array, Array]]:
