@@ -27,6 +27,7 @@ __all__ = [
     "Pass",
     "Sizes",
     "build",
+    "check_technique",
     "models",
     "settings_of",
 ]
@@ -66,6 +67,18 @@ def build(
     """
     chain: Chain = _file(model).build(settings, Sizes(features, classes, nodes, relations))
     return chain
+
+
+def check_technique(model: str, module: Module, technique: str, pes: int) -> None:
+    """Refuse a technique that a model does not use.
+
+    Raises:
+        InputError: the model fetches rows itself, as technique halo does, and there are several PEs and another one.
+    """
+    if module.fetched and pes > 1 and technique != "halo":
+        raise InputError(
+            f"model {model} fetches each needed row once: use --technique halo, technique {technique} cannot do that"
+        )
 
 
 def _file(model: str) -> Any:

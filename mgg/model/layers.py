@@ -88,6 +88,36 @@ class Relu(Module):
         return run.arrays.where_positive(gradient, self._y)
 
 
+class Elu(Module):
+    """X where X > 0, else exp(X) - 1 (Clevert et al., ICLR 2016); in place on GPUs, as ReLU."""
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """ELU(X)."""
+        y = run.arrays.elu(x)
+        if run.training:
+            self._y = y
+        return y
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """G where X > 0, else G exp(X)."""
+        return run.arrays.elu_backward(gradient, self._y)
+
+
+class MeanOfHeads(Module):
+    """The mean over ``heads`` equal parts of the columns (Velickovic et al. 2018, equation 6)."""
+
+    def __init__(self, heads: int) -> None:
+        self.heads = heads
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """[rows, columns / heads]."""
+        return run.arrays.mean_of_heads(x, self.heads)
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """G / heads for each head."""
+        return run.arrays.mean_of_heads_backward(gradient, self.heads) if inputs else None
+
+
 class UnitRows(Module):
     """Each row over its Euclidean norm (Hamilton et al. 2017, algorithm 1, line 7); a row of zeros stays."""
 

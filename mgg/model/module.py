@@ -60,6 +60,8 @@ class Module(ABC):
     state: dict[str, Array] = {}  # noqa: RUF012 - an empty default that nobody writes to
     #: The widest array that it aggregates over neighbors, columns.
     width: int = 0
+    #: The widest array whose halo rows it fetches, columns.
+    fetched: int = 0
 
     @abstractmethod
     def forward(self, x: Any, run: Pass) -> Any:
@@ -78,14 +80,19 @@ def copied(gradient: Array) -> Array:
     return gradient.copy()
 
 
-class Chain(Module):
-    """Modules one after the other."""
+class Composite(Module):
+    """A module made of modules."""
 
     def __init__(self, *modules: Module) -> None:
         self.modules = modules
         self.parameters = [parameter for module in modules for parameter in module.parameters]
         self.state = {name: value for module in modules for name, value in module.state.items()}
         self.width = max((module.width for module in modules), default=0)
+        self.fetched = max((module.fetched for module in modules), default=0)
+
+
+class Chain(Composite):
+    """Modules one after the other."""
 
     def forward(self, x: Any, run: Pass) -> Any:
         """The last module's output."""
@@ -104,14 +111,8 @@ class Chain(Module):
         return result if inputs else None
 
 
-class Sum(Module):
+class Sum(Composite):
     """What several modules make of the same input, added up; none of them returns or changes the input itself."""
-
-    def __init__(self, *modules: Module) -> None:
-        self.modules = modules
-        self.parameters = [parameter for module in modules for parameter in module.parameters]
-        self.state = {name: value for module in modules for name, value in module.state.items()}
-        self.width = max(module.width for module in modules)
 
     def forward(self, x: Any, run: Pass) -> Array:
         """The sum of the outputs."""
@@ -130,11 +131,12 @@ class Sum(Module):
         return total
 
 
-class Kept(Module):
+class Kept(Composite):
     """What a module without parameters makes of an input that is the same in every pass, worked out once."""
 
     def __init__(self, module: Module) -> None:
-        self.module, self.width = module, module.width
+        super().__init__(module)
+        self.module = module
         self._x: Any = None
 
     def forward(self, x: Any, run: Pass) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mgg.model.layers import Linear
-from mgg.model.module import Array, Chain, Features, Module, Parameter, Pass, copied
+from mgg.model.module import Array, Chain, Composite, Features, Module, Parameter, Pass, copied
 from mgg.model.neighborhood import Neighborhood
 
 
@@ -42,15 +42,10 @@ class Normalized(Propagation):
     def _propagate(self, x: Array, graph: Neighborhood, transposed: bool) -> Array:
         plan = graph.transposed if transposed else graph.plan
         if self._scale is None:
-            self._scale = graph.arrays.upload(_inverse_root(graph.degrees + 1).astype(x.dtype)[:, None])
+            self._scale = graph.arrays.upload(graph.scale[:, None])
         scaled = plan.input(self.width)
         graph.arrays.scale_rows(x, self._scale, scaled)
         return graph.arrays.add_and_scale(plan(self.width), scaled, self._scale)
-
-
-def _inverse_root(degrees: np.ndarray) -> np.ndarray:
-    positive = degrees > 0
-    return np.where(positive, 1 / np.sqrt(np.where(positive, degrees, 1)), 0)
 
 
 class Mean(Propagation):
@@ -86,7 +81,7 @@ class Mean(Propagation):
         return self._scale
 
 
-class PowerSteps(Module):
+class PowerSteps(Composite):
     """Personalized PageRank by its power iteration (Gasteiger et al. 2019, equation 4).
 
         Z_0 = H,    Z_k+1 = (1 - alpha) P_k Z_k + alpha H
@@ -97,8 +92,8 @@ class PowerSteps(Module):
     """
 
     def __init__(self, steps: Sequence[Propagation], teleport: float) -> None:
+        super().__init__(*steps)
         self.steps, self.teleport = steps, teleport
-        self.width = max(step.width for step in steps)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """Z after the last step."""

@@ -11,7 +11,7 @@ import numpy as np
 from mgg.backend.api import World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.model import Array, Features, ModelSettings, Pass, build, settings_of
+from mgg.model import Array, Features, ModelSettings, Pass, build, check_technique, settings_of
 from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
 from mgg.model.init import initial_weights
 from mgg.model.named import Named, joined
@@ -56,7 +56,8 @@ class Trainer:
         self._targets = Targets.of(world, layout)
         self._chain = together(world, lambda: build(model, settings, layout.manifest.features, layout.manifest.classes))
         self._x, self.settings = self._features(layout, settings)
-        self._graph = Neighborhood.prepare(world, layout, technique, options, self._chain.width)
+        together(world, lambda: check_technique(model, self._chain, technique, world.size))
+        self._graph = Neighborhood.prepare(world, layout, technique, options, self._chain.width, self._chain.fetched)
         initial = joined(initial_weights(self._chain.parameters, seed))
         weights = Named(world.upload(initial.flat), initial.shapes)
         self.weights: dict[str, Array] = weights

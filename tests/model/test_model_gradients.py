@@ -7,8 +7,9 @@ import pytest
 from scipy import sparse
 
 from mgg.model import Pass, build, settings_of
+from mgg.model.arcwise import Attention, NormalizedArcs
 from mgg.model.init import initial_weights
-from mgg.model.layers import BatchNorm, Bias, Dropout, Linear, Relu, UnitRows
+from mgg.model.layers import BatchNorm, Bias, Dropout, Elu, Linear, MeanOfHeads, Relu, UnitRows
 from mgg.model.loss import cross_entropy, cross_entropy_gradient
 from mgg.model.module import Chain, Sum
 from mgg.model.propagate import Mean, Normalized, PowerSteps, SumWithSelf, narrow
@@ -27,12 +28,18 @@ MODULES = {
     "mean": Mean(4),
     "power steps": PowerSteps([Normalized(4), Mean(4), Normalized(4)], 0.3),
     "unit rows": UnitRows(),
+    "elu": Elu(),
+    "mean of heads": MeanOfHeads(2),
+    "attention": Attention("a", 2, 2, 0.0, 0),
+    "attention of one head, dropout": Attention("a", 1, 4, 0.4, 1),
+    "arcs, dropout": NormalizedArcs(4, 0.4, 2),
     "sum": Sum(Linear("a", 4, 3), narrow(Linear("b", 4, 3), Mean), Chain(Linear("c", 4, 3), BatchNorm("c", 3))),
     "dropout": Dropout(0.4, 3),
     "chain": Chain(Dropout(0.2, 0), Linear("a", 4, 5), BatchNorm("a", 5), Relu(), SumWithSelf("a", 5)),
 }
 MODELS = {
     "appnp": {"hidden": 4},
+    "gat": {"hidden": 3, "heads": 2, "output_heads": 2},
     "gcn": {"hidden": 4},
     "gin": {"hidden": 4, "layers": 2},
     "sage": {"hidden": 4},
