@@ -1,7 +1,8 @@
 """Models: one file each, found by name.
 
 A model's file defines ``Settings`` (its hyperparameters, published values as defaults) and ``build(settings, sizes)``,
-which returns its modules in the order of its formula. Adding a model is adding such a file; its name is the file's.
+which returns its modules in the order of its formula; ``FEATURELESS`` if it takes graphs without features. Adding a
+model is adding such a file; its name is the file's.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ def build(
     Raises:
         InputError: the model needs what the graph lacks.
     """
-    chain: Chain = _file(model).build(settings, Sizes(features, classes, nodes, relations))
+    file = _file(model)
+    if not features and not getattr(file, "FEATURELESS", False):
+        raise InputError(f"model {model}: the graph has no node features to train on")
+    chain: Chain = file.build(settings, Sizes(features, classes, nodes, relations))
     return chain
 
 

@@ -16,20 +16,16 @@ from mgg.model.halo import Halo
 
 
 @dataclass(frozen=True)
-class Arcs:
-    """The arcs that end at this PE's rows, both ways round, and a loop at every row.
-
-    Positions are rows of this PE, then those of its halo. Of each row come the arcs from this PE's rows, those from the
-    halo, then the loop; loops of the graph are part of that.
+class ArcLists:
+    """Arcs both ways round, on a PE's device.
 
     Attributes:
         indptr: int64 [rows + 1], where each row's arcs begin.
         targets: int32 [arcs], row of each arc.
-        sources: int32 or int64 [arcs], position at which each arc begins.
-        source_ptr: int64 [rows + halo + 1], where the arcs of each position begin, counted by source.
+        sources: int32 or int64 [arcs], where each arc begins.
+        source_ptr: int64 [sources + 1], where the arcs of each source begin, counted by source.
         order: int64 [arcs], the number of each arc, counted by source; ascending for each.
-        ids: int64 [rows + halo], what the source of the graph calls the nodes.
-        weights: [arcs, 1], D^-1/2 (A + I) D^-1/2.
+        weights: [arcs, 1].
     """
 
     indptr: Array
@@ -37,8 +33,21 @@ class Arcs:
     sources: Array
     source_ptr: Array
     order: Array
-    ids: Array
     weights: Array
+
+
+@dataclass(frozen=True)
+class Arcs(ArcLists):
+    """The arcs that end at this PE's rows, and a loop at every row.
+
+    Sources are positions: rows of this PE, then those of its halo. Of each row come the arcs from this PE's rows, those
+    from the halo, then the loop; loops of the graph are part of that. Weights are D^-1/2 (A + I) D^-1/2.
+
+    Attributes:
+        ids: int64 [rows + halo], what the source of the graph calls the nodes.
+    """
+
+    ids: Array
 
     @classmethod
     def with_loops(cls, product: Product, halo: Halo, ids: np.ndarray, scale: np.ndarray, arrays: Arrays) -> Arcs:
@@ -57,7 +66,7 @@ class Arcs:
         assert csr.weights is not None and by_source.forward is not None
         scales = halo.host(scale.astype(np.float64))
         weights = (csr.weights * scales[rows] * scales[csr.indices])[:, None].astype(scale.dtype)
-        host = cls(csr.indptr, rows, csr.indices, by_source.csr.indptr, by_source.forward, halo.host(ids), weights)
+        host = cls(csr.indptr, rows, csr.indices, by_source.csr.indptr, by_source.forward, weights, halo.host(ids))
         return replace(host, **{name: arrays.upload(array) for name, array in vars(host).items()})
 
 

@@ -16,6 +16,7 @@ from mgg.layout import PeLayout, Product
 from mgg.model.arcs import Arcs
 from mgg.model.arrays import Arrays, HostArrays, arrays_of
 from mgg.model.halo import FetchedHalo, Halo, NoHalo
+from mgg.model.relations import Relation, relations_of
 
 
 @dataclass
@@ -34,6 +35,8 @@ class Neighborhood:
         product: the forward arcs, on the host.
         ids: ``node_ids`` on the host.
         halo: other PEs' rows, for models that work arc by arc.
+        numbers: int64 [rows] on the host, this PE's nodes in 0..nodes-1, the same for any partition.
+        arc_types: number of types of arcs.
         dtype: of embeddings.
     """
 
@@ -47,8 +50,11 @@ class Neighborhood:
     product: Product | None = None
     ids: np.ndarray | None = None
     halo: Halo = field(default_factory=NoHalo)
+    numbers: np.ndarray | None = None
+    arc_types: int = 0
     dtype: Any = np.float32
     _arcs: Arcs | None = None
+    _relations: dict[bool, list[Relation]] = field(default_factory=dict)
 
     @classmethod
     def prepare(
@@ -78,6 +84,8 @@ class Neighborhood:
             arrays=arrays_of(world),
             product=layout.forward,
             ids=layout.source_ids,
+            numbers=layout.node_ids if layout.graph_nodes is None else np.asarray(layout.graph_nodes, np.int64),
+            arc_types=layout.manifest.relations,
             halo=FetchedHalo(world, layout, fetched) if fetched and several else NoHalo(),
         )
 
@@ -96,6 +104,20 @@ class Neighborhood:
             assert self.product is not None and self.ids is not None
             self._arcs = Arcs.with_loops(self.product, self.halo, self.ids, self.scale, self.arrays)
         return self._arcs
+
+    def relations(self, by_node: bool) -> list[Relation]:
+        """The arcs type by type, sorted out when they are first asked for (collective).
+
+        Args:
+            by_node: sources are numbers of nodes; else they are positions of rows and halo.
+        """
+        if by_node not in self._relations:
+            assert self.product is not None and self.numbers is not None
+            places = np.arange(self.product.rows + self.product.halo)
+            if by_node:
+                places = self.halo.host(self.numbers)
+            self._relations[by_node] = relations_of(self.product, places, self.arc_types, self.arrays, self.dtype)
+        return self._relations[by_node]
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""

@@ -15,7 +15,7 @@ from mgg.backend.api import Array, World
 from mgg.model.arrays.host import HostArrays
 
 if TYPE_CHECKING:
-    from mgg.model.arcs import Arcs
+    from mgg.model.arcs import ArcLists, Arcs
 
 __all__ = ["Arrays", "HostArrays", "arrays_of"]
 
@@ -28,6 +28,15 @@ class Arrays(Protocol):
 
     def joined(self, parts: list[Array]) -> Array:
         """The entries of all ``parts`` in one vector."""
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Zeros."""
+
+    def rows(self, x: Array, places: Array) -> Array:
+        """The rows of X at ``places`` (int64), a new array."""
+
+    def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
+        """Add row i of Y to row ``places[i]`` of X, in place; no place comes twice."""
 
     def product(self, x: Any, weight: Array) -> Array:
         """X W for dense or sparse X."""
@@ -128,11 +137,11 @@ class Arrays(Protocol):
     def arc_dropout(self, arcs: Arcs, values: Array, seed: int, stream: int, rate: float) -> Array:
         """``values`` [arcs, H] zeroed or scaled as by ``dropout``, a new array; numbers depend on both ends' ids."""
 
-    def arc_aggregate(self, arcs: Arcs, weights: Array, x: Array) -> Array:
-        """Weighted sum over the arcs of each row: ``weights`` [arcs, H], X [rows + halo, H * F]; [rows, H * F]."""
+    def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
+        """Weighted sum over the arcs of each row: ``weights`` [arcs, H], X [*, H * F] by source; [rows, H * F]."""
 
-    def arc_aggregate_back(self, arcs: Arcs, weights: Array, gradient: Array) -> Array:
-        """Gradient of ``arc_aggregate`` by X: ``gradient`` [rows, H * F]; [rows + halo, H * F]."""
+    def arc_aggregate_back(self, arcs: ArcLists, weights: Array, gradient: Array) -> Array:
+        """Gradient of ``arc_aggregate`` by X: ``gradient`` [rows, H * F]; [entries of source_ptr - 1, H * F]."""
 
     def arc_inner(self, arcs: Arcs, gradient: Array, x: Array, heads: int) -> Array:
         """Gradient of ``arc_aggregate`` by its weights: inner products at both ends of each arc, [arcs, H]."""

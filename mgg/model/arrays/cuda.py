@@ -17,7 +17,7 @@ from cupy import ElementwiseKernel
 
 from mgg.backend.api import Array, World
 from mgg.kernel import random
-from mgg.model.arcs import Arcs
+from mgg.model.arcs import ArcLists, Arcs
 from mgg.model.features import DeviceCsr
 
 #: X^T G is computed in so many pieces at most, each of so many rows at least: a matrix of few entries that sums up
@@ -418,6 +418,18 @@ class CudaArrays:
         """One vector."""
         return cupy.concatenate([part.reshape(-1) for part in parts])
 
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Zeros."""
+        return cupy.zeros(shape, dtype)
+
+    def rows(self, x: Array, places: Array) -> Array:
+        """A copy of the rows."""
+        return x[places]
+
+    def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
+        """Row by row."""
+        x[places] += y
+
     def product(self, x: Any, weight: Array) -> Array:
         """X W."""
         return x.product(weight) if isinstance(x, DeviceCsr) else cupy.dot(x, weight)
@@ -573,13 +585,13 @@ class CudaArrays:
         _arc_dropout(values, arcs.ids, arcs.targets, arcs.sources, values.shape[1], key, rate, 1 / (1 - rate), out)
         return out
 
-    def arc_aggregate(self, arcs: Arcs, weights: Array, x: Array) -> Array:
+    def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
         """The sums."""
         heads, out = weights.shape[1], cupy.empty((len(arcs.indptr) - 1, x.shape[1]), np.float32)
         _arc_aggregate(arcs.indptr, arcs.sources, weights, x, heads, x.shape[1] // heads, out)
         return out
 
-    def arc_aggregate_back(self, arcs: Arcs, weights: Array, gradient: Array) -> Array:
+    def arc_aggregate_back(self, arcs: ArcLists, weights: Array, gradient: Array) -> Array:
         """The sums over the arcs that begin at each position."""
         heads, columns = weights.shape[1], gradient.shape[1]
         out = cupy.empty((len(arcs.source_ptr) - 1, columns), np.float32)

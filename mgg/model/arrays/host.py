@@ -13,7 +13,7 @@ from mgg.kernel import random
 from mgg.model.loss import correct, cross_entropy, cross_entropy_gradient
 
 if TYPE_CHECKING:
-    from mgg.model.arcs import Arcs
+    from mgg.model.arcs import ArcLists, Arcs
 
 
 class HostArrays:
@@ -29,6 +29,18 @@ class HostArrays:
     def joined(self, parts: list[Array]) -> Array:
         """One vector."""
         return np.concatenate([part.ravel() for part in parts])
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Zeros."""
+        return np.zeros(shape, dtype)
+
+    def rows(self, x: Array, places: Array) -> Array:
+        """A copy of the rows."""
+        return x[places]
+
+    def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
+        """Row by row."""
+        x[places] += y
 
     def product(self, x: Any, weight: Array) -> Array:
         """X W."""
@@ -157,13 +169,13 @@ class HostArrays:
         kept = random.uniform_arcs(seed, stream, arcs.ids, arcs.targets, arcs.sources, values.shape[1]) >= rate
         return values * np.multiply(kept, 1 / (1 - rate), dtype=values.dtype)
 
-    def arc_aggregate(self, arcs: Arcs, weights: Array, x: Array) -> Array:
+    def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
         """The sums."""
         out = np.empty((len(arcs.indptr) - 1, x.shape[1]), x.dtype)
         kernel.aggregate(arcs.indptr, arcs.sources, weights, x, out)
         return out
 
-    def arc_aggregate_back(self, arcs: Arcs, weights: Array, gradient: Array) -> Array:
+    def arc_aggregate_back(self, arcs: ArcLists, weights: Array, gradient: Array) -> Array:
         """The sums over the arcs that begin at each position."""
         out = np.empty((len(arcs.source_ptr) - 1, gradient.shape[1]), gradient.dtype)
         kernel.aggregate_back(arcs.source_ptr, arcs.order, arcs.targets, weights, gradient, out)
