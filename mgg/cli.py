@@ -427,10 +427,8 @@ def aggregate(
 
 
 @cli.command()
-@click.option(
-    "--technique", default="halo", show_default=True, help="aggregation technique (docs/techniques.md), or auto"
-)
-@click.option("--model", required=True, help="model: gcn or gin")
+@click.argument("layout", type=_FOLDER)
+@click.option("--model", required=True, help="model: appnp, gat, gcn, gin, rgcn, sage or sgc")
 @click.option(
     "--technique", default="halo", show_default=True, help="aggregation technique (docs/techniques.md), or auto"
 )

@@ -127,7 +127,7 @@ def _outside(world: World, product: Product, members: int) -> tuple[int, int, in
     return int(arcs[outside].sum()), int(outside.sum()), int(fused)
 
 
-def for_training(world: World, layout: PeLayout, dims: Sequence[int]) -> str:
+def for_training(world: World, layout: PeLayout, dims: Sequence[int], dtype: str = "fp32") -> str:
     """The technique whose products of ``dims`` columns take the least time together, in both directions.
 
     Collective, the same on every PE.
@@ -135,7 +135,7 @@ def for_training(world: World, layout: PeLayout, dims: Sequence[int]) -> str:
     Raises:
         InputError: no technique can run.
     """
-    ways = [forecast(world, layout, direction) for direction in ("forward", "transpose")]
+    ways = [forecast(world, layout, direction, dtype) for direction in ("forward", "transpose")]
     ranked = ways[0].ranking(max(dims))
     totals = {}
     for name in ranked:

@@ -68,6 +68,7 @@ def _manifest(
         features=facts.features,
         classes=facts.classes,
         tasks=facts.tasks,
+        relations=facts.relations,
         splits=bool(facts.parts("splits")),
         ids=bool(facts.parts("ids")),
         permuted=partition.order is not None,

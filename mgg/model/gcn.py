@@ -15,10 +15,10 @@ from pydantic import Field
 from mgg.model.layers import Bias, Dropout, Linear, Relu
 from mgg.model.module import Chain, Module
 from mgg.model.propagate import Normalized, narrow
-from mgg.model.settings import ModelSettings
+from mgg.model.settings import LayeredSettings, Sizes
 
 
-class Settings(ModelSettings):
+class Settings(LayeredSettings):
     """The published hyperparameters for Cora, Citeseer and Pubmed."""
 
     layers: int = Field(2, ge=1, le=64, description="number of layers")
@@ -30,9 +30,9 @@ class Settings(ModelSettings):
     )
 
 
-def build(settings: Settings, features: int, classes: int) -> Chain:
+def build(settings: Settings, sizes: Sizes) -> Chain:
     """The layers, a ReLU between two of them."""
-    widths = [features, *[settings.hidden] * (settings.layers - 1), classes]
+    widths = [sizes.features, *[settings.hidden] * (settings.layers - 1), sizes.classes]
     modules: list[Module] = []
     for k, (inputs, outputs) in enumerate(pairwise(widths)):
         decay = 0.0 if k else settings.weight_decay

@@ -1,4 +1,4 @@
-"""Modules that look at one node at a time: dropout, linear, bias, ReLU; and batch normalization over all nodes."""
+"""Modules that look at one node at a time: dropout, linear, bias, ReLU, normalization of rows or over all nodes."""
 
 from __future__ import annotations
 
@@ -86,6 +86,54 @@ class Relu(Module):
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """G where X > 0."""
         return run.arrays.where_positive(gradient, self._y)
+
+
+class Elu(Module):
+    """X where X > 0, else exp(X) - 1 (Clevert et al., ICLR 2016); in place on GPUs, as ReLU."""
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """ELU(X)."""
+        y = run.arrays.elu(x)
+        if run.training:
+            self._y = y
+        return y
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """G where X > 0, else G exp(X)."""
+        return run.arrays.elu_backward(gradient, self._y)
+
+
+class MeanOfHeads(Module):
+    """The mean over ``heads`` equal parts of the columns (Velickovic et al. 2018, equation 6)."""
+
+    def __init__(self, heads: int) -> None:
+        self.heads = heads
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """[rows, columns / heads]."""
+        return run.arrays.mean_of_heads(x, self.heads)
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """G / heads for each head."""
+        return run.arrays.mean_of_heads_backward(gradient, self.heads) if inputs else None
+
+
+class UnitRows(Module):
+    """Each row over its Euclidean norm (Hamilton et al. 2017, algorithm 1, line 7); a row of zeros stays."""
+
+    #: Norms below this count as this.
+    LEAST = 1e-12
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """X / |X|, row by row."""
+        y, norms = run.arrays.normalize_rows(x, self.LEAST)
+        if run.training:
+            self._y, self._norms = y, norms
+        return y
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """What of G is across each row, over the row's norm."""
+        return run.arrays.normalize_rows_backward(gradient, self._y, self._norms) if inputs else None
 
 
 class BatchNorm(Module):

@@ -9,6 +9,7 @@ import numpy as np
 from mgg.backend.api import Array, World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
+from mgg.model import ModelSettings
 from mgg.model.arrays import Arrays
 from mgg.train.targets import SPLITS, Scores, Targets, check_sizes
 
@@ -20,14 +21,14 @@ class ClassTargets(Targets):
 
     metric = "accuracy"
 
-    def __init__(self, world: World, layout: PeLayout, balanced: bool) -> None:
+    def __init__(self, world: World, layout: PeLayout, settings: ModelSettings) -> None:
         """Collective.
 
         Raises:
             InputError: a split is empty, one of its nodes has no label, or balanced weights for a class without
                 training nodes.
         """
-        name = layout.manifest.name
+        name, balanced = layout.manifest.name, settings.class_weights == "balanced"
         assert layout.labels is not None and layout.splits is not None
         self.columns = layout.manifest.classes
         labels, splits = np.asarray(layout.labels), np.asarray(layout.splits)
@@ -38,7 +39,7 @@ class ClassTargets(Targets):
         sizes = world.all_reduce(np.array([*map(len, rows.values()), *unlabeled, *by_class], np.int64))
         self.counts = dict(zip(SPLITS, sizes.tolist(), strict=False))
         self.by_class = sizes[2 * len(SPLITS) :]
-        together(world, lambda: self._check(name, sizes[len(SPLITS) : 2 * len(SPLITS)], balanced))
+        together(world, lambda: self._check(name, sizes[len(SPLITS) : 2 * len(SPLITS)], settings))
         if world.rank == 0 and not self.by_class.all():
             _log.warning("graph %s: %s, so nothing tells the model of it", name, self._missing())
         weights = np.ones(self.columns)
@@ -49,12 +50,12 @@ class ClassTargets(Targets):
         self._labels = world.upload(labels)
         self._rows = {split: world.upload(chosen) for split, chosen in rows.items()}
 
-    def _check(self, name: str, unlabeled: np.ndarray, balanced: bool) -> None:
-        check_sizes(name, self.counts)
+    def _check(self, name: str, unlabeled: np.ndarray, settings: ModelSettings) -> None:
+        check_sizes(name, self.counts, settings.selection)
         for split, missing in zip(self.counts, unlabeled, strict=True):
             if missing:
                 raise InputError(f"graph {name}: {missing} nodes of its {split} split have no label")
-        if balanced and not self.by_class.all():
+        if settings.class_weights == "balanced" and not self.by_class.all():
             raise InputError(
                 f"setting class_weights: balanced weights need training nodes of every class, and in graph {name}"
                 f" {self._missing()}: set it to none"
@@ -76,8 +77,9 @@ class ClassTargets(Targets):
         loss = arrays.cross_entropy(logits, self._labels, self._rows["validation"])
         hits = [arrays.correct(logits, self._labels, chosen) for chosen in self._rows.values()]
         total = world.all_reduce(world.download(arrays.joined([loss, *hits])))
-        shares = [float(hit) / count for hit, count in zip(total[1:], self.counts.values(), strict=True)]
-        return Scores(float(total[0]) / self.counts["validation"], *shares)
+        counts = [max(count, 1) for count in self.counts.values()]
+        shares = [float(hit) / count for hit, count in zip(total[1:], counts, strict=True)]
+        return Scores(float(total[0]) / max(self.counts["validation"], 1), *shares)
 
     def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:
         """The most likely class, of equal ones the first."""

@@ -2,7 +2,8 @@
 
 The best epoch is the one with the highest validation score (accuracy, where nodes have classes); of equal ones the one
 with the lowest validation loss, of those the first. So do the published examples of PyTorch Geometric and OGB pick the
-test accuracy that they report. Test nodes never choose anything.
+test accuracy that they report. With the setting ``selection`` it is the last epoch, as published for R-GCN. Test nodes
+never choose anything.
 
 The PEs watch each other where they wait: one that makes no progress within a limit is named, with its epoch and phase.
 The limit of the world's own waits holds until an epoch has shown how long epochs take.
@@ -114,7 +115,7 @@ def train(
         PeError: a PE makes no progress (names it, its epoch and its phase).
     """
     resolved = together(world, lambda: settings_of(model, settings))
-    named, technique = technique, resolved_technique(world, layout, technique, options or {}, model, resolved)
+    named, technique = technique, resolved_technique(world, layout, technique, options or {}, model, resolved, dtype)
     chosen = together(world, lambda: parse_options(technique, options or {})).model_dump()
     world.at(0, "loading")
     trainer = Trainer(
@@ -250,7 +251,7 @@ class _Run:
 
     def _improves(self, scores: Scores) -> bool:
         history = self.history
-        if history.best_loss is None:
+        if history.best_loss is None or self.trainer.settings.selection == "last":
             return True
         best = history.epochs[history.best_epoch - 1].validation_accuracy
         return (scores.validation, -scores.validation_loss) > (best, -history.best_loss)

@@ -6,6 +6,7 @@ from mgg.backend.api import World, together
 from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.layout import PeLayout
+from mgg.model import ModelSettings
 from mgg.train.classes import ClassTargets
 from mgg.train.targets import Targets
 from mgg.train.tasks import TaskTargets
@@ -14,37 +15,37 @@ from mgg.train.tasks import TaskTargets
 METRICS = {"accuracy": "labels", "micro_f1": "tasks", "roc_auc": "tasks"}
 
 
-def targets_of(world: World, layout: PeLayout, metric: str, balanced: bool) -> Targets:
+def targets_of(world: World, layout: PeLayout, metric: str, settings: ModelSettings) -> Targets:
     """The targets of a graph (collective).
 
     Args:
         world, layout: the PEs, and what this one holds.
         metric: key of ``METRICS``, or ``auto``: accuracy where nodes have classes, else roc_auc for OGB's data sets,
             whose Evaluator asks for that, and micro_f1 for others.
-        balanced: classes weigh the same in the loss.
+        settings: how classes weigh in the loss, and whether there must be validation nodes.
 
     Raises:
-        InputError: the graph lacks features, splits, or the labels that the metric is about; see the targets.
+        InputError: the graph lacks splits, or the labels that the metric is about; see the targets.
     """
     together(world, lambda: _require(layout))
     manifest = layout.manifest
     if metric == "auto":
         metric = "accuracy" if manifest.classes else "roc_auc" if manifest.name.startswith("ogbn-") else "micro_f1"
-    together(world, lambda: _check_metric(layout, metric, balanced))
-    return ClassTargets(world, layout, balanced) if METRICS[metric] == "labels" else TaskTargets(world, layout, metric)
+    together(world, lambda: _check_metric(layout, metric, settings))
+    if METRICS[metric] == "labels":
+        return ClassTargets(world, layout, settings)
+    return TaskTargets(world, layout, metric, settings)
 
 
 def _require(layout: PeLayout) -> None:
     manifest = layout.manifest
-    if layout.features is None or manifest.features == 0:
-        raise InputError(f"graph {manifest.name}: has no node features to train on")
     if not manifest.classes and not manifest.tasks:
         raise InputError(f"graph {manifest.name}: has no labels to train on")
     if layout.splits is None:
         raise InputError(f"graph {manifest.name}: has no training, validation and test splits")
 
 
-def _check_metric(layout: PeLayout, metric: str, balanced: bool) -> None:
+def _check_metric(layout: PeLayout, metric: str, settings: ModelSettings) -> None:
     manifest = layout.manifest
     if metric not in METRICS:
         raise InputError(f"metric {metric!r}: unknown; {nearest(metric, METRICS)}")
@@ -55,5 +56,5 @@ def _check_metric(layout: PeLayout, metric: str, balanced: bool) -> None:
             f"metric {metric}: is for several yes-or-no labels a node, of which graph {manifest.name} has none;"
             " take accuracy"
         )
-    if METRICS[metric] == "tasks" and balanced:
+    if METRICS[metric] == "tasks" and settings.class_weights == "balanced":
         raise InputError(f"setting class_weights: nodes of graph {manifest.name} have no class: set it to none")

@@ -18,6 +18,8 @@ from mgg.model.neighborhood import Neighborhood
 PHASES = ("aggregate", "dense", "communication", "other")
 _TEAM = ("broadcast", "all_gather", "reduce_scatter", "gather")
 _WORLD = (*_TEAM[:1], "get_rows", "put_rows", "wait_signal", "shift", "barrier", "all_reduce", "gather", "exchange")
+#: What models do arc by arc is their aggregation.
+_BY_ARC = ("arc_softmax", "arc_softmax_backward", "arc_dropout", "arc_aggregate", "arc_aggregate_back", "arc_inner")
 _THROUGH_HOSTS = ("all_reduce", "gather", "exchange")
 
 
@@ -75,7 +77,7 @@ def phased_world(world: World, timeline: Timeline) -> Any:
 
 def count_products(graph: Neighborhood, timeline: Timeline) -> None:
     """Count the aggregations and the products with weights of ``graph``."""
-    plans: list[Any] = [_PhasedPlan(plan, timeline) for plan in (graph.plan, graph.transposed)]
+    plans = [None if plan is None else _PhasedPlan(plan, timeline) for plan in (graph.plan, graph.transposed)]
     graph.plan, graph.transposed = plans
     arrays: Any = _Wrapped(graph.arrays, timeline, "dense", ("product", "transposed_product"))
-    graph.arrays = arrays
+    graph.arrays = _Wrapped(arrays, timeline, "aggregate", _BY_ARC)

@@ -16,7 +16,10 @@ SPLITS = {"train": 1, "validation": 2, "test": 3}
 
 @dataclass(frozen=True)
 class Scores:
-    """Result of an evaluation over the nodes of all PEs: mean loss, and the metric of each split, 0..1."""
+    """Result of an evaluation over the nodes of all PEs: mean loss, and the metric of each split, 0..1.
+
+    Both are 0 of a split without nodes.
+    """
 
     validation_loss: float
     train: float
@@ -48,8 +51,9 @@ class Targets(ABC):
         """What ``predictions.parquet`` holds of logits, on the host: classes int64 [rows] or shares [rows, tasks]."""
 
 
-def check_sizes(name: str, counts: dict[str, int]) -> None:
-    """Raise InputError where a split has no node."""
+def check_sizes(name: str, counts: dict[str, int], selection: str) -> None:
+    """Raise InputError where a split has no node; validation nodes are needed where they select the epoch."""
     for split, count in counts.items():
-        if count == 0:
-            raise InputError(f"graph {name}: its {split} split is empty: give it at least one node")
+        if count == 0 and not (split == "validation" and selection == "last"):
+            otherwise = ", or take the last epoch: selection=last" if split == "validation" else ""
+            raise InputError(f"graph {name}: its {split} split is empty: give it at least one node{otherwise}")

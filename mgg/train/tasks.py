@@ -9,6 +9,7 @@ import numpy as np
 from mgg.backend.api import Array, World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
+from mgg.model import ModelSettings
 from mgg.model.arrays import Arrays
 from mgg.model.loss import sigmoid
 from mgg.train.targets import SPLITS, Scores, Targets, check_sizes
@@ -17,7 +18,7 @@ from mgg.train.targets import SPLITS, Scores, Targets, check_sizes
 class TaskTargets(Targets):
     """Tasks uint8 [rows, tasks] on the device: 0, 1, or 255 where unknown; unknown ones count nowhere."""
 
-    def __init__(self, world: World, layout: PeLayout, metric: str) -> None:
+    def __init__(self, world: World, layout: PeLayout, metric: str, settings: ModelSettings) -> None:
         """Collective.
 
         Raises:
@@ -33,7 +34,7 @@ class TaskTargets(Targets):
         #: How often each task of a split is 0 and 1, int64 [splits, 2, tasks].
         self._answers = sizes[len(SPLITS) :].reshape(answers.shape)
         self.counts = dict(zip(SPLITS, self._answers.sum(axis=(1, 2)).tolist(), strict=True))
-        together(world, lambda: self._check(layout.manifest.name, nodes))
+        together(world, lambda: self._check(layout.manifest.name, nodes, settings.selection))
         self._tasks = world.upload(tasks)
         self._rows = {split: world.upload(rows) for split, rows in self._here.items()}
         # PE q ranks the tasks q, q + P, ...: it keeps their answers for all nodes.
@@ -41,9 +42,11 @@ class TaskTargets(Targets):
             split: self._from_all(world, tasks[rows]) for split, rows in self._here.items() if metric == "roc_auc"
         }
 
-    def _check(self, name: str, nodes: dict[str, int]) -> None:
-        check_sizes(name, nodes)
+    def _check(self, name: str, nodes: dict[str, int], selection: str) -> None:
+        check_sizes(name, nodes, selection)
         for number, (split, known) in enumerate(self.counts.items()):
+            if not nodes[split]:
+                continue
             if not known:
                 raise InputError(f"graph {name}: no task of its {split} split is known")
             if self.metric == "roc_auc" and not self._answers[number].all(axis=0).any():
@@ -60,7 +63,7 @@ class TaskTargets(Targets):
         loss = arrays.binary_cross_entropy(logits, self._tasks, self._rows["validation"])
         found = [arrays.decisions(logits, self._tasks, chosen) for chosen in self._rows.values()]
         total = world.all_reduce(world.download(arrays.joined([loss, *found])))
-        mean = float(total[0]) / self.counts["validation"]
+        mean = float(total[0]) / max(self.counts["validation"], 1)
         if self.metric == "micro_f1":
             return Scores(mean, *(micro_f1(*each) for each in total[1:].reshape(-1, 3).tolist()))
         if not math.isfinite(mean):
@@ -74,7 +77,7 @@ class TaskTargets(Targets):
             scores, answers = self._from_all(world, logits[rows]), self._theirs[split]
             for task in range(answers.shape[1]):
                 sums[number] += roc_auc(answers[:, task], scores[:, task]) or 0.0
-        defined = self._answers.all(axis=1).sum(axis=1)
+        defined = np.maximum(self._answers.all(axis=1).sum(axis=1), 1)
         return (world.all_reduce(sums) / defined).tolist()
 
     @staticmethod

@@ -13,8 +13,9 @@ from mgg.model.module import Module
 
 
 def resolved(
-    world: World, layout: PeLayout, technique: str, options: dict[str, Any], model: str, settings: ModelSettings
-) -> str:
+    world: World, layout: PeLayout, technique: str, options: dict[str, Any], model: str, settings: ModelSettings,
+    dtype: str = "fp32",
+) -> str:  # fmt: skip
     """``technique`` itself; for ``auto`` the one that is cheapest at the model's widths (collective).
 
     Raises:
@@ -24,9 +25,12 @@ def resolved(
         return technique
     if options:
         raise InputError(f"technique auto: takes no options, found {', '.join(options)}").on_every_pe()
-    manifest = layout.manifest
-    chain = together(world, lambda: build(model, settings, manifest.features, manifest.classes))
-    return for_training(world, layout, widths(chain) or [1])
+    facts = layout.manifest
+    sizes = facts.features, facts.classes or facts.tasks, facts.nodes, facts.relations
+    chain = together(world, lambda: build(model, settings, *sizes))
+    if chain.fetched:  # which is what this technique does
+        return "halo"
+    return for_training(world, layout, widths(chain) or [1], dtype)
 
 
 def widths(module: Module) -> list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 from mgg.backend.api import World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.model import Array, Features, ModelSettings, Pass, build, settings_of
+from mgg.model import Array, Features, ModelSettings, Pass, build, check_technique, settings_of
 from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
 from mgg.model.init import initial_weights
 from mgg.model.named import Named, joined
@@ -69,11 +69,16 @@ class Trainer:
             world = phased_world(world, self._timeline)
         self._world, self._seed, self._epochs = world, seed, epochs
         together(world, lambda: _check_decay(model, settings))
-        self._targets = targets_of(world, layout, metric, settings.class_weights == "balanced")
+        self._targets = targets_of(world, layout, metric, settings)
         self.metric = self._targets.metric
-        self._chain = together(world, lambda: build(model, settings, layout.manifest.features, self._targets.columns))
+        facts = layout.manifest
+        sizes = facts.features, self._targets.columns, facts.nodes, facts.relations
+        self._chain = together(world, lambda: build(model, settings, *sizes))
         self._x, self.settings = self._features(layout, settings)
-        self._graph = Neighborhood.prepare(world, layout, technique, options, self._chain.width, dtype)
+        together(world, lambda: check_technique(model, self._chain, technique, world.size, dtype))
+        self._graph = Neighborhood.prepare(
+            world, layout, technique, options, self._chain.width, self._chain.fetched, dtype
+        )
         if self._timeline is not None:
             count_products(self._graph, self._timeline)
         initial = joined(initial_weights(self._chain.parameters, seed))
@@ -87,7 +92,8 @@ class Trainer:
 
     def _features(self, layout: PeLayout, settings: ModelSettings) -> tuple[Features, ModelSettings]:
         """The input, and the settings with what depends on it; all PEs decide alike."""
-        assert layout.features is not None
+        if layout.features is None:
+            return None, settings
         features = np.asarray(layout.features)
         counts = self._world.all_reduce(np.array([np.count_nonzero(features), features.size], np.int64))
         as_sparse = bool(counts[0] < SPARSE_BELOW * counts[1])

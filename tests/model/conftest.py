@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from mgg.graph.csr import Csr
+from mgg.layout.split import Arcs, split
 from mgg.model.neighborhood import Neighborhood
 
 
@@ -26,6 +28,12 @@ class SciPyPlan:
         return self.matrix @ self.buffer
 
 
+def alone(matrix):
+    """The product of the only PE."""
+    csr = Csr(matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape[1])
+    return split(Arcs(csr), np.array([0, csr.rows]))[0]
+
+
 @pytest.fixture
 def neighborhood():
     """Make a neighborhood of a matrix; node ids start at 100, so that ids and row numbers cannot be confused."""
@@ -39,6 +47,9 @@ def neighborhood():
             plan=SciPyPlan(matrix),
             transposed=SciPyPlan(sparse.csr_array(matrix.T)),
             total=lambda values: values.copy(),
+            product=alone(matrix),
+            ids=100 + np.arange(matrix.shape[0]),
+            real=np.float64,
         )
 
     return make

@@ -7,11 +7,12 @@ import pytest
 from scipy import sparse
 
 from mgg.model import Pass, build, settings_of
+from mgg.model.arcwise import Attention, NormalizedArcs
 from mgg.model.init import initial_weights
-from mgg.model.layers import BatchNorm, Bias, Dropout, Linear, Relu
+from mgg.model.layers import BatchNorm, Bias, Dropout, Elu, Linear, MeanOfHeads, Relu, UnitRows
 from mgg.model.loss import cross_entropy, cross_entropy_gradient
-from mgg.model.module import Chain
-from mgg.model.propagate import Normalized, SumWithSelf, narrow
+from mgg.model.module import Chain, Sum
+from mgg.model.propagate import Mean, Normalized, PowerSteps, SumWithSelf, narrow
 
 STEP = 1e-6
 MODULES = {
@@ -24,8 +25,25 @@ MODULES = {
     "narrow, product first": narrow(Linear("a", 4, 2), Normalized),
     "narrow, aggregation first": narrow(Linear("a", 4, 6), Normalized),
     "narrow, trainable aggregation first": narrow(Linear("a", 4, 6), partial(SumWithSelf, "a")),
+    "mean": Mean(4),
+    "power steps": PowerSteps([Normalized(4), Mean(4), Normalized(4)], 0.3),
+    "unit rows": UnitRows(),
+    "elu": Elu(),
+    "mean of heads": MeanOfHeads(2),
+    "attention": Attention("a", 2, 2, 0.0, 0),
+    "attention of one head, dropout": Attention("a", 1, 4, 0.4, 1),
+    "arcs, dropout": NormalizedArcs(4, 0.4, 2),
+    "sum": Sum(Linear("a", 4, 3), narrow(Linear("b", 4, 3), Mean), Chain(Linear("c", 4, 3), BatchNorm("c", 3))),
     "dropout": Dropout(0.4, 3),
     "chain": Chain(Dropout(0.2, 0), Linear("a", 4, 5), BatchNorm("a", 5), Relu(), SumWithSelf("a", 5)),
+}
+MODELS = {
+    "appnp": {"hidden": 4},
+    "gat": {"hidden": 3, "heads": 2, "output_heads": 2},
+    "gcn": {"hidden": 4},
+    "gin": {"hidden": 4, "layers": 2},
+    "sage": {"hidden": 4},
+    "sgc": {},
 }
 
 
@@ -80,11 +98,10 @@ def test_modules(name, neighborhood, directed):
 
 @pytest.mark.parametrize("as_sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("features", [6, 2], ids=["product first", "aggregation first"])
-@pytest.mark.parametrize("model", ["gcn", "gin"])
+@pytest.mark.parametrize("model", MODELS)
 def test_models(model, features, as_sparse, neighborhood, directed):
     rng = np.random.default_rng(3)
-    settings = settings_of(model, {"hidden": 4} | ({"layers": 2} if model == "gin" else {}))
-    chain = build(model, settings, features, 3)
+    chain = build(model, settings_of(model, MODELS[model]), features, 3)
     weights, graph = random_weights(chain.parameters, rng), neighborhood(directed)
     x = rng.normal(size=(12, features)) * (rng.random((12, features)) < 0.6)
     x = sparse.csr_array(x) if as_sparse else x

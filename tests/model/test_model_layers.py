@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from mgg.model import Pass
-from mgg.model.layers import BatchNorm, Dropout, Linear
-from mgg.model.module import Chain
+from mgg.model.layers import BatchNorm, Dropout, Linear, UnitRows
+from mgg.model.module import Chain, Kept, Sum
 from mgg.model.neighborhood import Neighborhood
-from mgg.model.propagate import Normalized, SumWithSelf, narrow
+from mgg.model.propagate import Mean, Normalized, PowerSteps, SumWithSelf, narrow
 
 
 def nodes(ids):
@@ -98,6 +98,47 @@ def test_sum_with_self_is_the_formula(neighborhood, directed):
     x = np.random.default_rng(0).normal(size=(12, 3))
     found = SumWithSelf("a", 3).forward(x, Pass(neighborhood(directed), {"a.epsilon": np.array([0.25])}, {}))
     np.testing.assert_allclose(found, 1.25 * x + directed @ x, rtol=1e-12)
+
+
+def test_mean_is_the_formula_and_nodes_without_neighbors_get_zeros(neighborhood, directed):
+    x = np.random.default_rng(0).normal(size=(12, 3))
+    found = Mean(3).forward(x, Pass(neighborhood(directed), {}, {}))
+    for node, row in enumerate(directed):
+        np.testing.assert_allclose(found[node], row @ x / row.sum() if row.any() else 0, rtol=1e-12)
+    assert not directed[3].any()
+
+
+def test_power_steps_converge_to_personalized_pagerank(neighborhood, directed):
+    """Gasteiger et al. 2019, equation 3: alpha (I - (1 - alpha) P)^-1 H is where the steps lead."""
+    x = np.random.default_rng(0).normal(size=(12, 3))
+    with_loops = directed + np.eye(12)
+    scale = np.diag(1 / np.sqrt(with_loops.sum(axis=1)))
+    expected = 0.2 * np.linalg.solve(np.eye(12) - 0.8 * scale @ with_loops @ scale, x)
+    given = x.copy()
+    found = PowerSteps([Normalized(3)] * 400, 0.2).forward(given, Pass(neighborhood(directed), {}, {}))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_array_equal(given, x)
+
+
+def test_unit_rows():
+    x = np.array([[3, 4], [0, 0], [0, -2]], np.float32)
+    np.testing.assert_allclose(UnitRows().forward(x, Pass(nodes(range(3)), {}, {})), [[0.6, 0.8], [0, 0], [0, -1]])
+
+
+def test_what_never_changes_is_worked_out_once(neighborhood, directed):
+    run = Pass(neighborhood(directed), {}, {})
+    x, kept = np.ones((12, 2)), Kept(Normalized(2))
+    first = kept.forward(x, run)
+    run.graph.plan = None
+    assert kept.forward(x, run) is first
+    with pytest.raises(AttributeError):
+        kept.forward(x.copy(), run)
+
+
+def test_sum_adds_up(neighborhood, directed):
+    x, run = np.random.default_rng(0).normal(size=(12, 3)), Pass(neighborhood(directed), {}, {})
+    found = Sum(Normalized(3), Mean(3)).forward(x, run)
+    np.testing.assert_allclose(found, Normalized(3).forward(x, run) + Mean(3).forward(x, run))
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "width"), [(5, 2, 2), (2, 5, 2), (3, 3, 3)])

@@ -13,10 +13,10 @@ pytestmark = pytest.mark.mpi
 @pytest.mark.parametrize("pes", [1, 2, 4])
 def test_loss_and_gradients(pes, layouts, tmp_path):
     options = [
-        {"model": model, "technique": technique, "settings": {"hidden": 16}, "epoch": 5}
+        {"model": model, "technique": technique, "settings": train_program.SMALL[model], "epoch": 5}
         for model in models()
-        for technique, plan in techniques().items()
-        if pes == 1 or not plan.single_pe
+        for technique in techniques()
+        if train_program.able(model, technique, pes)
     ]
     calls = [{"folder": str(layouts("directed", pes)), **each} for each in options]
     results = train_program.on_ranks("gradients", pes, tmp_path / "out.npz", calls)
