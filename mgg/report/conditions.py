@@ -6,6 +6,9 @@ from mgg.report.experiments import stand_in
 from mgg.report.numbers import listing
 from mgg.report.tables import Rows, shared
 
+#: More stand-ins than this are named in the table of graphs alone.
+MOST = 4
+
 
 def remarks(graphs: Rows, rows: Rows) -> list[str]:
     """Sentences on the devices, stand-ins and shared cores of ``rows``, which name machine, graph, device and PEs."""
@@ -32,4 +35,6 @@ def stand_ins(graphs: Rows, rows: Rows) -> list[str]:
         if real:
             mine = f"{row['nodes']:,} nodes, {row['arcs']:,} arcs"
             told.append(f"{row['dataset']} ({mine}) for {real.name} ({real.nodes:,}, {real.arcs:,})")
-    return [f"Generated graphs stand for the paper's: {listing(told, 20)}."] if told else []
+    if len(told) > MOST:
+        return [f"{len(told)} generated graphs stand for the paper's; table “Graphs” says which for which."]
+    return [f"Generated graphs stand for the paper's: {listing(told)}."] if told else []

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from mgg.report.bars import LONGEST, Bar, Bars, drawn, shorten
 from mgg.report.numbers import bytes_unit, count, number, time_unit, within
 from mgg.report.svg import INK, SERIES, SHADE, draw
 from mgg.report.tables import Rows, group, shared
@@ -24,8 +24,6 @@ STAR = "★"
 _MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "h"]
 _DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (8, 3))]
 _VOLUMES = {"v_fc": "V_FC", "v_fr": "V_FR", "v_cg": "V_CG"}
-_LONGEST = 26  # characters of a label in a figure; the tables have the whole one
-_ROW = 0.185  # inches a bar
 
 
 class Styles:
@@ -37,9 +35,9 @@ class Styles:
         self._short: dict[str, str] = {}
         taken: Counter[str] = Counter()
         for label in ordered:
-            short = _shorten(label, _LONGEST)
+            short = shorten(label, LONGEST)
             taken[short] += 1
-            self._short[label] = short if taken[short] == 1 else f"{_shorten(label, _LONGEST - 3)} {taken[short]}"
+            self._short[label] = short if taken[short] == 1 else f"{shorten(label, LONGEST - 3)} {taken[short]}"
 
     def short(self, label: str) -> str:
         """``label`` in at most 26 characters, different for different labels."""
@@ -61,36 +59,6 @@ def _line(index: int) -> dict[str, Any]:
     return {"marker": _MARKERS[index % len(_MARKERS)], "linestyle": dash, "linewidth": 1.6, "markersize": 5.5}
 
 
-def _shorten(text: str, longest: int) -> str:
-    half = (longest - 1) // 2
-    return text if len(text) <= longest else f"{text[:half]}…{text[-(longest - 1 - half) :]}"
-
-
-@dataclass(frozen=True)
-class _Bar:
-    """One bar; ``ends`` is the whisker (quartiles), ``note`` the text behind the bar; no ``color``: only hatched."""
-
-    name: str
-    value: float
-    note: str
-    color: str | None = None
-    ends: tuple[float, float] | None = None
-    strong: bool = False
-
-    @property
-    def end(self) -> float:
-        """Where the bar or its whisker ends."""
-        return max(self.value, self.ends[1]) if self.ends else self.value
-
-
-@dataclass(frozen=True)
-class _Group:
-    """The bars of one number of PEs."""
-
-    heading: str
-    bars: list[_Bar]
-
-
 def times(rows: Rows, styles: Styles, key: str, where: str) -> str:
     """Time of one product, a bar a technique and number of PEs; ``rows`` of table aggregate, one setting and D."""
     unit = time_unit([row["median"] for row in rows])
@@ -103,13 +71,13 @@ def times(rows: Rows, styles: Styles, key: str, where: str) -> str:
             note += " (wrong result)" if row["check"] == "failed" else ""
             ends = (row["q1"] / unit.size, row["q3"] / unit.size)
             name, color = styles.short(row["label"]), styles.color(row["label"])
-            bars.append(_Bar(name, row["median"] / unit.size, note, color, ends, row["fastest"]))
-        groups.append(_Group(heading, bars))
+            bars.append(Bar(name, row["median"] / unit.size, note, color, ends, row["fastest"]))
+        groups.append(Bars(heading, bars))
     best = [
         f"{count(r['pes'], 'PE')}: {r['label']}, {within(r['median'], unit)} {unit.name}" for r in rows if r["fastest"]
     ]
     alt = f"Bar chart: time of one aggregation, {where}. Fastest: {'; '.join(best) or 'nothing to compare'}."
-    return _bars(groups, f"time of one aggregation ({unit.name}), less is better", key=key, alt=alt)
+    return drawn(groups, f"time of one aggregation ({unit.name}), less is better", key=key, alt=alt)
 
 
 def volumes(rows: Rows, styles: Styles, key: str, where: str) -> str:
@@ -118,64 +86,19 @@ def volumes(rows: Rows, styles: Styles, key: str, where: str) -> str:
     groups = []
     for (pes,), found in group(rows, "pes").items():
         bars = [
-            _Bar(styles.short(label), moved / unit.size, within(moved, unit), styles.color(label))
+            Bar(styles.short(label), moved / unit.size, within(moved, unit), styles.color(label))
             for label, moved in ((row["label"], row["bytes_wire"]) for row in found)
         ]
         formulas = {name: found[0][column] for column, name in _VOLUMES.items()}
-        bars += [_Bar(name, size / unit.size, within(size, unit)) for name, size in formulas.items()]
-        groups.append(_Group(count(pes, "PE"), bars))
+        bars += [Bar(name, size / unit.size, within(size, unit)) for name, size in formulas.items()]
+        groups.append(Bars(count(pes, "PE"), bars))
     least = {pes: min(found, key=lambda row: row["bytes_wire"]) for (pes,), found in group(rows, "pes").items()}
     told = [
         f"{count(pes, 'PE')}: {row['label']}, {within(row['bytes_wire'], unit)} {unit.name}"
         for pes, row in least.items()
     ]
     alt = f"Bar chart: bytes on the wire of one aggregation, {where}. Least: {'; '.join(told)}."
-    return _bars(groups, f"bytes on the wire, one aggregation ({unit.name})", key=key, alt=alt)
-
-
-def ratios(rows: Rows, names: Mapping[tuple[str, str], str], key: str, subject: str, rival: str, paper: str) -> str:
-    """The rival's time over the subject's, and the number called ``paper``; ``rows`` of figures with a ``case``."""
-    groups = []
-    for (dataset, code), found in group(rows, "dataset", "graph_hash").items():
-        bars = []
-        for row in found:
-            bars.append(_Bar(_shorten(row["case"], _LONGEST), row["ratio"], number(row["ratio"]), SERIES[0]))
-            if row["paper"]:
-                bars.append(_Bar(paper, row["paper"], f"{row['paper']:g}"))
-        groups.append(_Group(names[dataset, code], bars))
-    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in groups for bar in each.bars]
-    alt = f"Bar chart: time of {rival} over that of {subject}. {'; '.join(told)}."
-    return _bars(groups, f"{_shorten(rival, 24)} / {_shorten(subject, 24)}, time", key=key, alt=alt)
-
-
-def paired(groups: Mapping[str, Sequence[tuple[str, float, float | None]]], axis: str, key: str) -> str:
-    """By heading bars of (name, our value, the paper's if any), the paper's hatched."""
-    found = []
-    for heading, values in groups.items():
-        bars = []
-        for name, ours, paper in values:
-            bars.append(_Bar(_shorten(name, _LONGEST), ours, number(ours), SERIES[0]))
-            if paper is not None:
-                bars.append(_Bar("in the paper", paper, number(paper)))
-        found.append(_Group(heading, bars))
-    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in found for bar in each.bars]
-    return _bars(found, axis, key=key, alt=f"Bar chart: {axis}. {'; '.join(told)}.")
-
-
-def limited(groups: Mapping[str, Sequence[tuple[str, float, bool]]], limit: float, axis: str, key: str) -> str:
-    """By heading bars of (name, value, whether it is within ``limit``), and a line at the limit."""
-    found = [
-        _Group(
-            heading,
-            [
-                _Bar(_shorten(name, _LONGEST), value, number(value) + ("" if within_ else " beyond"), SERIES[0])
-                for name, value, within_ in values
-            ],
-        )
-        for heading, values in groups.items()
-    ]
-    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in found for bar in each.bars]
-    return _bars(found, axis, key=key, alt=f"Bar chart: {axis}, limit {limit:g}. {'; '.join(told)}.", limit=limit)
+    return drawn(groups, f"bytes on the wire, one aggregation ({unit.name})", key=key, alt=alt)
 
 
 def lines(series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str, where: str) -> str:
@@ -190,8 +113,12 @@ def lines(series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str
         axes.set_xscale("log", base=2)
         _ticks(axes.xaxis, sorted({float(x) for points in series.values() for x, _ in points}))
         axes.set_yscale("log")
+        times = [time for points in series.values() for _, time in points]
+        # Within a decade powers of ten alone would leave an axis without a number.
+        steps = (1, 3) if max(times) > 10 * min(times) else (1, 1.5, 2, 3, 5, 7)
+        axes.yaxis.set_major_locator(LogLocator(10, subs=steps))
+        axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel(axis)
         axes.set_ylabel(f"time of one aggregation ({unit.name})")
         figure.legend(loc="outside lower center", ncols=2)
@@ -201,47 +128,6 @@ def lines(series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str
     )
     alt = f"Line chart: time of one aggregation over {axis}, {where}. Least: {within(best, unit)} {unit.name} ({at})."
     return draw(plot, key=key, alt=alt, height=2.5 + 0.18 * math.ceil(len(series) / 2))
-
-
-def _bars(groups: Sequence[_Group], axis: str, *, key: str, alt: str, limit: float | None = None) -> str:
-    bars = [bar for each in groups for bar in each.bars]
-    top = max(limit or 0.0, *(bar.end for bar in bars)) or 1.0
-
-    def plot(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        axes.grid(axis="y", visible=False)
-        ticks: list[float] = []
-        place = 0.0
-        for each in groups:
-            axes.text(0.01, place, each.heading, weight="bold", va="center", transform=axes.get_yaxis_transform())
-            for bar in each.bars:
-                place += 1
-                ticks.append(place)
-                _bar(axes, bar, place, top)
-            place += 1.3
-        if limit is not None:
-            axes.axvline(limit, color=INK, linestyle=(0, (4, 2)), linewidth=1.2)
-        axes.set_yticks(ticks, [bar.name for bar in bars])
-        axes.tick_params(axis="y", length=0)
-        axes.set_ylim(place - 0.7, -0.7)
-        # Room for the notes behind the longest bar.
-        axes.set_xlim(0, top * (1.5 if any(bar.strong for bar in bars) else 1.25))
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-        axes.set_xlabel(axis)
-
-    return draw(plot, key=key, alt=alt, height=0.6 + _ROW * (len(bars) + 1.3 * len(groups)))
-
-
-def _bar(axes: Axes, bar: _Bar, place: float, top: float) -> None:
-    if bar.color:
-        axes.barh(place, bar.value, height=0.7, color=bar.color, edgecolor=INK, linewidth=1.6 if bar.strong else 0)
-    else:
-        axes.barh(place, bar.value, height=0.55, facecolor="none", edgecolor=INK, linewidth=0.8, hatch="////")
-    if bar.ends:
-        axes.plot(bar.ends, [place, place], color=INK, linewidth=1.2, marker="|", markersize=5)
-    weight = "bold" if bar.strong else "normal"
-    axes.text(bar.end + 0.015 * top, place, bar.note, va="center", fontsize=8.5, weight=weight)
 
 
 def scaling(rows: Rows, styles: Styles, key: str, where: str) -> str:
@@ -335,7 +221,7 @@ def training(lines: Sequence[Curve], axis: str, key: str, alt: str, share: bool 
             style = _line(index) | {"linewidth": max(1.0, 2.6 - 0.4 * index), "markersize": 5}
             marks = (index * step // max(1, len(lines)), step)
             values = [scale * value for value in line.middle]
-            axes.plot(line.epochs, values, color=color, label=_shorten(line.name, 40), markevery=marks, **style)
+            axes.plot(line.epochs, values, color=color, label=shorten(line.name, 40), markevery=marks, **style)
             if line.low != line.high:
                 low, high = ([scale * value for value in side] for side in (line.low, line.high))
                 axes.fill_between(line.epochs, low, high, color=color, alpha=0.25, linewidth=0)

@@ -17,6 +17,9 @@ class Finding(NamedTuple):
     text: str
 
 
+#: On more graphs than this findings are summed up instead of told one by one.
+MOST = 4
+
 Tables = dict[str, Rows]
 Names = dict[tuple[str, str], str]
 
@@ -129,7 +132,7 @@ def _winners(fastest: Rows, names: Names) -> list[tuple[str, str]]:
     if close:
         text += f" In {close} of them the first two are too close to call (their quartiles overlap)."
     found = [("Fastest technique", text)]
-    for graph, rows in graphs.items():
+    for graph, rows in graphs.items() if len(graphs) <= MOST else ():
         row = max(rows, key=lambda row: (not row["oversubscribed"], row["pes"], row["dim"]))
         margin = "too close to call against" if row["close"] else f"{number(row['ratio'])} times faster than"
         text = (
@@ -199,7 +202,12 @@ def _checks(checks: Rows) -> list[tuple[str, str]]:
 
 def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
     found = []
-    for graph, rows in group(accuracy, "dataset", "graph_hash").items():
+    graphs = group(accuracy, "dataset", "graph_hash")
+    if len(graphs) > MOST:
+        tops = [max(row["test_mean"] for row in rows) for rows in graphs.values()]
+        text = f"{percent(min(tops))} to {percent(max(tops))} of the test nodes right, the best run of each graph."
+        return [(f"Accuracy on {len(graphs)} graphs", text)]
+    for graph, rows in graphs.items():
         best = max(rows, key=lambda row: (row["validation_mean"], row["model_label"], -row["pes"]))
         seeds = f"mean of {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
         spread = f" ± {100 * best['test_deviation']:.1f}" if best["test_deviation"] is not None else ""
@@ -211,7 +219,12 @@ def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
 
 def _splits(quality: Rows, names: Names) -> list[tuple[str, str]]:
     found = []
-    for graph, rows in group((row for row in quality if row["v_fc"]), "dataset", "graph_hash").items():
+    graphs = group((row for row in quality if row["v_fc"]), "dataset", "graph_hash")
+    if len(graphs) > MOST:
+        pes = max(row["pes"] for rows in graphs.values() for row in rows)
+        shares = [100 * row["v_fc"] / row["v_cg"] for rows in graphs.values() for row in rows if row["pes"] == pes]
+        return [(f"Splitting {len(graphs)} graphs", f"{pes} PEs: V_FC is {_range(shares)} % of V_CG.")]
+    for graph, rows in graphs.items():
         most = [row for row in rows if row["pes"] == max(each["pes"] for each in rows)]
         best = min(most, key=lambda row: (row["v_fc"], row["scheme"], row["workgroup"], row["dim"]))
         rivals = sorted({row["scheme"] for row in most if row["dim"] == best["dim"] and row["v_fc"] > best["v_fc"]})

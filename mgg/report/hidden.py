@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from mgg.report import figures
+from mgg.report import bars
 from mgg.report.conditions import remarks
 from mgg.report.numbers import count, number, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part, Section
@@ -35,13 +35,13 @@ def parts(tables: dict[str, Rows]) -> list[Part]:
     if not rows:
         return [Part("Not measured", _NONE)]
     names = graph_names(tables["graphs"])
-    bars = {
+    ratios = {
         f"{names[found[0]['dataset'], found[0]['graph_hash']]}, {count(found[0]['pes'], 'PE')}": [
             (_case(row, rows), row["hidden"], row["hidden"] <= LIMIT) for row in found
         ]
         for found in group(rows, "dataset", "graph_hash", "pes").values()
     }
-    svg = figures.limited(bars, LIMIT, "whole product / larger part alone", "hidden")
+    svg = bars.limited(ratios, LIMIT, "whole product / larger part alone", "hidden")
     caption = f"Time of the whole product over that of its larger part; line: {LIMIT}, up to which the other is hidden."
     text = " ".join([outcome(rows), *remarks(tables["graphs"], rows)])
     return [Part("Here", text, [_grid(rows, names)], [Drawing(Markup(svg), caption)])]

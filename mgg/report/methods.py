@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from mgg.report import figures
+from mgg.report import bars
 from mgg.report.comparisons import mean_ratio, of
 from mgg.report.conditions import remarks
 from mgg.report.experiments import Experiment, Versus
 from mgg.report.numbers import ABSENT, Unit, count, number, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part
 from mgg.report.tables import Row, Rows, graph_names, group
-from mgg.report.verdicts import paper_mean, verdict
+from mgg.report.verdicts import paper_mean, table
 
 #: What the comparisons of one block of a table share; the graph is a line of the block.
 _BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "dim")
@@ -22,21 +22,19 @@ _BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "
 def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
     """The comparisons of the figure ``name`` that ``rows``, not empty, of table figures hold."""
     blocks = [(_heading(found[0]), found) for found in _blocks(rows)]
-    sentences = [verdict(versus, found) for versus in told(shown) if (found := of(versus, rows))]
     names = graph_names(tables["graphs"])
     if _one_subject(shown):
-        grids = [_times(shown.versus, rows, blocks, names)]
+        grids = [table(told(shown), rows), _times(shown.versus, rows, blocks, names)]
     else:
-        grids = [_gains(shown, blocks), _means(shown, blocks)]
-    svg = figures.paired(
+        grids = [table(told(shown), rows), _means(shown, blocks)]
+    svg = bars.paired(
         {heading: _bars(told(shown), found) for heading, found in blocks},
         f"time over that of {told(shown)[0].subject.name}" if _one_subject(shown) else "shuffled / reordered, time",
         f"{name}m",
+        quotients=True,
     )
     caption = "Geometric means over the graphs; hatched: the paper's for the same cases."
-    return Part(
-        "Here", " ".join([*sentences, *remarks(tables["graphs"], rows)]), grids, [Drawing(Markup(svg), caption)]
-    )
+    return Part("Here", " ".join(remarks(tables["graphs"], rows)), grids, [Drawing(Markup(svg), caption)])
 
 
 def told(shown: Experiment) -> list[Versus]:
@@ -122,12 +120,3 @@ def _means(shown: Experiment, blocks: Sequence[tuple[str, Rows]]) -> Grid:
         groups.append((heading, lines))
     note = "Geometric means over the graphs of the column's time over the line's."
     return Grid("Every order of each", "", rivals, groups, note)
-
-
-def _gains(shown: Experiment, blocks: Sequence[tuple[str, Rows]]) -> Grid:
-    """What a technique gains from the graph's order."""
-    columns = [each.rival.name.removesuffix(", shuffled") for each in told(shown)]
-    groups = [
-        (heading, [("shuffled / reordered", [_mean(of(e, found)) for e in told(shown)])]) for heading, found in blocks
-    ]
-    return Grid("What reordering gains", "time", columns, groups, "Geometric means over the graphs; above 1: it pays.")

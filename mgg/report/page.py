@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from mgg.report import figures, findings, knobs, papers, quality
 from mgg.report.columns import ABOUT, TABLES
+from mgg.report.experiments import stand_in
 from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.tables import SETTING, Row, Rows, graph_names, group, shared
@@ -104,7 +105,8 @@ def _fastest(tables: dict[str, Rows]) -> Grid | None:
             lines.append((f"D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{dim}", [at.get(p, Cell(ABSENT)) for p in pes]))
         groups.append((f"{heading} ({_setting(found[0])})" if several else heading, lines))
     note = "x: time of the next technique over that of the fastest. ≈: too close to call, their quartiles overlap."
-    return Grid("Fastest technique of each comparison", "width", _pes_headings(rows), groups, note)
+    long = any(len(label) > figures.LONGEST for row in rows for label in (row["label"], row["runner_up"]))
+    return Grid("Fastest technique of each comparison", "width", _pes_headings(rows), groups, note, prose=long)
 
 
 def _winner(row: Row) -> Cell:
@@ -150,7 +152,15 @@ def _graphs(tables: dict[str, Rows]) -> Grid:
         )
         for row in tables["graphs"]
     ]
-    return Grid("Graphs", "graph", ["nodes", "arcs", "arcs a node", "hash"], [("", lines)])
+    columns = ["nodes", "arcs", "arcs a node", "hash"]
+    note = ""
+    if any(stand_in(row["dataset"]) for row in tables["graphs"]):
+        columns.append("stands for")
+        for (_, cells), row in zip(lines, tables["graphs"], strict=True):
+            real = stand_in(row["dataset"])
+            cells.append(Cell(real.name, f"{real.nodes:,} nodes, {real.arcs:,} arcs") if real else Cell(ABSENT))
+        note = "A graph that stands for another one is generated; nothing measured on it is a number of the other."
+    return Grid("Graphs", "graph", columns, [("", lines)], note)
 
 
 def _partitions(tables: dict[str, Rows]) -> Grid | None:

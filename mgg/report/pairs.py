@@ -6,7 +6,7 @@ import json
 
 from markupsafe import Markup
 
-from mgg.report import figures
+from mgg.report import bars
 from mgg.report.comparisons import LEAST, cases, of
 from mgg.report.conditions import remarks
 from mgg.report.experiments import Experiment, Versus
@@ -27,7 +27,7 @@ def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> P
         sentences.append(verdict(versus, found))
         grids.append(_grid(versus, found, names))
         paper = CLAIMED[versus.claimed]
-        svg = figures.ratios(found, names, f"{name}r{number_}", versus.subject.name, versus.rival.name, paper)
+        svg = bars.ratios(found, names, f"{name}r{number_}", versus.subject.name, versus.rival.name, paper)
         caption = f"Time of “{versus.rival.name}” over that of “{versus.subject.name}”"
         caption += "; hatched: what the paper gives." if any(row["paper"] for row in found) else "."
         drawings.append(Drawing(Markup(svg), caption))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
@@ -10,7 +10,7 @@ from mgg.report import figures
 from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, geometric_mean, timings
 from mgg.report.conditions import remarks
 from mgg.report.experiments import Side, Sweep, claimed_as
-from mgg.report.numbers import ABSENT, count, listing, number, time_unit, within
+from mgg.report.numbers import ABSENT, Unit, count, listing, number, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part
 from mgg.report.tables import SETTING, Row, Rows, graph_names, group, sound
 from mgg.report.verdicts import EVEN
@@ -21,24 +21,26 @@ _AXES = {"pes": ("PEs", "dim"), "dim": ("D", "pes")}
 
 
 def parts(tables: dict[str, Rows], name: str, shown: Sweep) -> list[Part]:
-    """A table and a figure of each graph; nothing where no technique was timed at two points."""
+    """A table, and a figure of each graph; nothing where no technique was timed at two points."""
     found = _sweeps(tables["aggregate"], shown)
     if not found:
         return []
     names = graph_names(tables["graphs"])
-    grids, drawings = [], []
+    axis, fixed = _AXES[shown.over]
+    drawings = []
     for index, (rows, lines) in enumerate(found, 1):
-        fixed = _AXES[shown.over][1]
-        first = rows[0]
-        where = f"{names[first['dataset'], first['graph_hash']]}, "
-        where += f"D = {first['dim']}" if fixed == "dim" else count(first["pes"], "PE")
-        grids.append(_grid(shown, lines, first["dataset"], f"{where} ({first['machine']}, {first['device']})"))
+        where = _where(rows[0], names, fixed)
         points = {side: [(x, row["median"]) for x, row in at.items()] for side, at in lines.items()}
-        svg = figures.lines(points, _AXES[shown.over][0], f"{name}s{index}", where)
-        drawings.append(Drawing(Markup(svg), f"{where}: median time of one aggregation over {_AXES[shown.over][0]}."))
+        svg = figures.lines(points, axis, f"{name}s{index}", where)
+        drawings.append(Drawing(Markup(svg), f"{where}: median time of one aggregation over {axis}."))
     used = [row for rows, _ in found for row in rows]
     text = " ".join([outcome(tables["aggregate"], shown), *remarks(tables["graphs"], used)])
-    return [Part("Here", text, grids, drawings)]
+    return [Part("Here", text, [_grid(shown, found, names)], drawings)]
+
+
+def _where(row: Row, names: dict[tuple[str, str], str], fixed: str) -> str:
+    at = f"D = {row['dim']}" if fixed == "dim" else count(row["pes"], "PE")
+    return f"{names[row['dataset'], row['graph_hash']]}, {at}"
 
 
 def outcome(aggregate: Rows, shown: Sweep) -> str:
@@ -111,24 +113,35 @@ def _line(shown: Sweep, side: Side, rows: Rows) -> dict[int, Row]:
     return {x: min(found, key=lambda row: (row["median"], row["label"])) for (x,), found in points.items()}
 
 
-def _grid(shown: Sweep, lines: Lines, dataset: str, caption: str) -> Grid:
-    points = sorted({x for at in lines.values() for x in at})
-    unit = time_unit([row["median"] for at in lines.values() for row in at.values()])
-    least = {x: min(at[x]["median"] for at in lines.values() if x in at) for x in points}
-    places = {side.name: place for place, side in enumerate(shown.sides)}
-    printed = shown.printed.get(claimed_as(dataset), {})
-
-    def cell(side: str, x: int) -> Cell:
-        row = lines[side].get(x)
-        if row is None:
-            return Cell(ABSENT)
-        paper = printed.get(x, ())
-        small = f"paper {number(paper[places[side]])} ms" if places[side] < len(paper) else ""
-        return Cell(within(row["median"], unit), small, row["median"] == least[x])
-
-    table = [(side, [cell(side, x) for x in points]) for side in lines]
-    columns = [count(x, "PE") if shown.over == "pes" else f"D = {x}" for x in points]
+def _grid(shown: Sweep, found: Sequence[tuple[Rows, Lines]], names: dict[tuple[str, str], str]) -> Grid:
+    """A block a graph, a line a side, a column a number of PEs or a width."""
+    axis, fixed = _AXES[shown.over]
+    points = sorted({x for _, lines in found for at in lines.values() for x in at})
+    unit = time_unit([row["median"] for rows, _ in found for row in rows])
+    groups = []
+    for rows, lines in found:
+        first = rows[0]
+        heading = f"{_where(first, names, fixed)} ({first['machine']}, {first['device']}, {first['dtype']})"
+        printed = shown.printed.get(claimed_as(first["dataset"]), {})
+        groups.append((heading, [(side, _cells(shown, lines, side, points, printed, unit)) for side in lines]))
     note = f"Medians of the slowest PE, in {unit.name}."
     note += f" One PE: technique {shown.single.name} for all." if shown.single else ""
-    note += " Small: the paper's graph, on the paper's machine." if printed else ""
-    return Grid(caption, "method", columns, [("", table)], note)
+    note += " Small: the paper's, of its graph on its machine." if shown.printed else ""
+    columns = [count(x, "PE") if shown.over == "pes" else f"D = {x}" for x in points]
+    return Grid(f"Time of one aggregation over {axis}", "method", columns, groups, note)
+
+
+def _cells(
+    shown: Sweep, lines: Lines, side: str, points: Sequence[int], printed: Mapping[int, Sequence[float]], unit: Unit
+) -> list[Cell]:
+    place = [each.name for each in shown.sides].index(side)
+    cells = []
+    for x in points:
+        if x not in lines[side]:
+            cells.append(Cell(ABSENT))
+            continue
+        time = lines[side][x]["median"]
+        paper = printed.get(x, ())
+        small = f"paper {number(paper[place])} ms" if place < len(paper) else ""
+        cells.append(Cell(within(time, unit), small, time == min(at[x]["median"] for at in lines.values() if x in at)))
+    return cells

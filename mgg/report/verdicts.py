@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, geometric_mean, mean_ratio
+from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, geometric_mean, mean_ratio, of
 from mgg.report.experiments import Versus
-from mgg.report.numbers import listing, number
+from mgg.report.numbers import ABSENT, listing, number
+from mgg.report.parts import Cell, Grid
 from mgg.report.tables import Rows, group
 
 EVEN = 1.03  # a mean ratio within 3 % of 1 says nothing
@@ -20,8 +23,31 @@ CLAIMED = {
 }
 
 
-def verdict(versus: Versus, rows: Rows) -> str:
-    """A sentence for each of the paper's numbers, or for each direction that the numbers of a table give."""
+class Outcome(NamedTuple):
+    """What the comparisons of one number, or direction, of a paper came to, all of them on one kind of device.
+
+    Attributes:
+        rows: the comparisons, of table figures.
+        mean: geometric mean of their ratios.
+        paper: that of the paper's numbers for them; None: it has none.
+        verdict: in words; empty: the paper says nothing about them.
+        noise: both sides are one code here.
+    """
+
+    rows: Rows
+    mean: float
+    paper: float | None
+    verdict: str
+    noise: bool
+
+    @property
+    def found(self) -> Counter[str]:
+        """The comparisons by their own verdicts."""
+        return Counter(row["verdict"] for row in self.rows)
+
+
+def outcomes(versus: Versus, rows: Rows) -> list[Outcome]:
+    """One for each of the paper's numbers, or for each direction that the numbers of a table give, and device."""
     known = [
         {
             **row,
@@ -32,13 +58,38 @@ def verdict(versus: Versus, rows: Rows) -> str:
         for row in rows
     ]
     claims = group(known, "way" if versus.claimed == "table" else "claim", "gpus")
-    devices = {gpus for _, gpus in claims}
-    numbers = {claim for claim, _ in claims}
+    return [_outcome(versus, found) for found in claims.values()]
+
+
+def verdict(versus: Versus, rows: Rows) -> str:
+    """The outcomes as sentences."""
+    found = outcomes(versus, rows)
+    devices = {each.rows[0]["gpus"] for each in found}
+    several = len({(each.rows[0]["claim"], each.rows[0]["way"])[versus.claimed == "table"] for each in found}) > 1
     sentences = []
-    for (_, gpus), found in claims.items():
-        sentence = _sentence(versus, found, paper_mean(found), len(numbers) > 1)
-        sentences.append(("On GPUs, " if gpus else "On CPU cores, ") + sentence if len(devices) > 1 else sentence)
+    for each in found:
+        sentence = _sentence(versus, each, several)
+        where = "On GPUs, " if each.rows[0]["gpus"] else "On CPU cores, "
+        sentences.append(where + sentence if len(devices) > 1 else sentence)
     return " ".join(sentences)
+
+
+def table(told: Sequence[Versus], rows: Rows) -> Grid:
+    """The outcomes as a table, a line each."""
+    lines = []
+    mixed = len({row["device"] == "GPUs" for row in rows}) > 1
+    for versus in told:
+        for each in outcomes(versus, of(versus, rows)):
+            name = f"{versus.rival.name} / {versus.subject.name}"
+            name += f", {each.rows[0]['device']}" if mixed else ""
+            found = each.found
+            agree = f"{found[AGREES]} of {len(each.rows)}" if each.verdict else ABSENT
+            close = str(found[CLOSE]) if each.verdict else ABSENT
+            cells = [number(each.mean), number(each.paper), each.verdict or ABSENT, agree, close]
+            lines.append((name, [Cell(text) for text in cells]))
+    note = "Geometric means; the paper's are of the same cases, from the times that it prints."
+    columns = ["here", "in the paper", "verdict", "the paper's way", "too close"]
+    return Grid("What came out", "time over time", columns, [("", lines)], note)
 
 
 def paper_mean(rows: Rows) -> float | None:
@@ -47,27 +98,34 @@ def paper_mean(rows: Rows) -> float | None:
     return (told[0] if len(set(told)) == 1 else geometric_mean(told)) if told else None
 
 
-def _sentence(versus: Versus, rows: Rows, claim: float | None, several: bool) -> str:
-    """What the comparisons ``rows`` of one number, or direction, of the paper came to."""
-    mean = mean_ratio(rows)
-    over = f"the geometric mean of {len(rows)} comparisons" if len(rows) > 1 else "one comparison"
-    text = f"“{versus.rival.name}” took {number(mean)} times as long as “{versus.subject.name}” ({over})"
-    if several:
-        by_graph = versus.claimed in ("graph", "table")
-        cases = [row["dataset"] if by_graph else row["model"] or f"D = {row['dim']}" for row in rows]
-        text = f"{listing(sorted(set(cases)))}: {text}"
-    expected = versus.expects_slower(claim)
-    if versus.alike_on_cpus and all(row["device"] != "GPUs" for row in rows):
-        return f"{text}: noise, since CPU cores run the same code for both."
-    if expected is None:
-        return f"{text}."
+def _outcome(versus: Versus, rows: Rows) -> Outcome:
+    mean, paper = mean_ratio(rows), paper_mean(rows)
+    expected = versus.expects_slower(paper)
+    noise = versus.alike_on_cpus and all(row["device"] != "GPUs" for row in rows)
+    if noise or expected is None:
+        return Outcome(rows, mean, paper, "", noise)
     found = Counter(row["verdict"] for row in rows)
     verdict = AGREES if (mean > 1) == expected else DISAGREES
     if 2 * found[CLOSE] > len(rows) or 1 / EVEN < mean < EVEN:
         verdict = CLOSE
     elif 2 * found[verdict] < len(rows):
         verdict = MIXED
-    text += f": {verdict}" + (f" ({CLAIMED[versus.claimed]} {claim:.4g})" if claim else "")
+    return Outcome(rows, mean, paper, verdict, noise)
+
+
+def _sentence(versus: Versus, outcome: Outcome, several: bool) -> str:
+    rows, found = outcome.rows, outcome.found
+    over = f"the geometric mean of {len(rows)} comparisons" if len(rows) > 1 else "one comparison"
+    text = f"“{versus.rival.name}” took {number(outcome.mean)} times as long as “{versus.subject.name}” ({over})"
+    if several:
+        by_graph = versus.claimed in ("graph", "table")
+        cases = [row["dataset"] if by_graph else row["model"] or f"D = {row['dim']}" for row in rows]
+        text = f"{listing(sorted(set(cases)))}: {text}"
+    if outcome.noise:
+        return f"{text}: noise, since CPU cores run the same code for both."
+    if not outcome.verdict:
+        return f"{text}."
+    text += f": {outcome.verdict}" + (f" ({CLAIMED[versus.claimed]} {outcome.paper:.3g})" if outcome.paper else "")
     if len(rows) > 1:
         text += f"; {found[AGREES]} of {len(rows)} go the paper's way"
         text += f", {found[CLOSE]} too close to call" if found[CLOSE] else ""

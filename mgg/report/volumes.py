@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from mgg.report import figures
+from mgg.report import bars
 from mgg.report.comparisons import AGREES, DISAGREES
 from mgg.report.conditions import stand_ins
 from mgg.report.experiments import Volumes, claimed_as
@@ -33,8 +33,8 @@ def parts(tables: dict[str, Rows], name: str, shown: Volumes) -> list[Part]:
         return []
     names = graph_names(tables["graphs"])
     told = [outcome(rows, shown), *_elsewhere(rows, shown), *stand_ins(tables["graphs"], rows)]
-    svg = figures.paired(_shares(rows, shown, names), f"{_NAMES[shown.columns[-1]]} as a share (%)", f"{name}v")
-    caption = "Less is better; hatched: the paper's graph, whose size the share depends on less than the volume does."
+    svg = bars.paired(_shares(rows, shown, names), f"{_NAMES[shown.columns[-1]]} as a share (%)", f"{name}v")
+    caption = "Less is better; hatched: the paper's graphs."
     return [Part("Here", " ".join(told), [_grid(rows, shown, names)], [Drawing(Markup(svg), caption)])]
 
 

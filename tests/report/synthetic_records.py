@@ -25,6 +25,9 @@ from mgg.record import (
 
 MACHINE = Machine(cpu="AMD EPYC 9654 96-Core Processor", cores=2, memory_bytes=8 * 2**30, system="Linux 6.1.0")
 OTHER = Machine(cpu="Intel Xeon Platinum 8480", cores=16, memory_bytes=64 * 2**30, system="Linux 6.8.0")
+#: Four GPUs, and the options that MGG's kernel has on them by default.
+GPUS = MACHINE.model_copy(update={"gpus": ["NVIDIA H200"] * 4})
+USUAL = {"ps": 16, "dist": 16, "wpb": 4, "neighbor_partition": True, "interleave": True, "primitive": "direct"}
 VERSIONS = {
     "python": "3.11.2",
     "mgg": "0.1.0",
@@ -73,6 +76,14 @@ def aggregate(**changes: Any) -> AggregateRecord:
         "tolerance": 1e-6,
     }
     return AggregateRecord(**(fields | changes))
+
+
+def timed(median: float, technique: str = "mgg", spread: float = 0.01, **changes: Any) -> AggregateRecord:
+    """A timing on four GPUs whose quartiles lie ``spread`` around its median."""
+    seconds = [median * (1 - spread), median, median * (1 + spread)]
+    options = (USUAL if technique == "mgg" else {}) | changes.pop("options", {})
+    fields = {"pes": 4, "backend": "nvshmem", "machine": GPUS, "defaults": USUAL if technique == "mgg" else {}}
+    return aggregate(technique=technique, options=options, seconds=seconds, **(fields | changes))
 
 
 def sweep(

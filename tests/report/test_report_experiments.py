@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import html
 import re
 
 import pytest
-from synthetic_records import MACHINE, aggregate, train, write_run
+from synthetic_records import GPUS, MACHINE, USUAL, timed, train
 
 import mgg.report
 from mgg.errors import InputError
-from mgg.record import write_lines
 from mgg.report.experiments import EXPERIMENTS
 from mgg.report.knobs import Knobs, search
-
-GPUS = MACHINE.model_copy(update={"gpus": ["NVIDIA H200"] * 4})
-USUAL = {"ps": 16, "dist": 16, "wpb": 4, "neighbor_partition": True, "interleave": True, "primitive": "direct"}
-
-
-def timed(median, technique="mgg", spread=0.01, **changes):
-    seconds = [median * (1 - spread), median, median * (1 + spread)]
-    options = {**USUAL, **changes.pop("options", {})} if technique == "mgg" else {}
-    fields = {"pes": 4, "backend": "nvshmem", "machine": GPUS, "defaults": USUAL if technique == "mgg" else {}}
-    return aggregate(technique=technique, options=options, seconds=seconds, **(fields | changes))
-
-
-@pytest.fixture
-def report(tmp_path):
-    """The rows of a table and the page of a report that sets ``figures`` beside records."""
-
-    def make(records, *figures, table="figures", runs=(), notes=None):
-        paths = [write_run(tmp_path / f"run-{number}", run) for number, run in enumerate(runs)]
-        if records:
-            write_lines(tmp_path / "a.jsonl", records)
-            paths.append(tmp_path / "a.jsonl")
-        mgg.report.build(paths, tmp_path / "out", "t", figures, notes or {})
-        with (tmp_path / "out" / f"{table}.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        return rows, (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
-
-    return make
 
 
 def test_an_ablation_pairs_what_differs_in_nothing_else(report):

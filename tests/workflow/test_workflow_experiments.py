@@ -11,8 +11,9 @@ from support.workflow import ROOT, Folder, job_counts
 
 from mgg.aggregate import parse_options
 from mgg.aggregate.variants import expand
-from mgg.record import AggregateRecord, read_lines
-from mgg.report.experiments import EXPERIMENTS
+from mgg.graph.sources import communities
+from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.report.experiments import EXPERIMENTS, stand_in
 
 NAMES = sorted(path.stem for path in (ROOT / "config/experiments").glob("*.yaml"))
 #: Smaller than config/laptop.yaml: one graph of a few hundred nodes.
@@ -32,13 +33,74 @@ def test_an_experiment_is_planned(folder: Folder, name: str):
     values = yaml.safe_load((ROOT / f"config/experiments/{name}.yaml").read_text())
     assert values["experiment"] == name and values["report"]["figures"] == [name]
     graphs = list(values["graph"]["datasets"])
+    timed = values["aggregate"].get("techniques") != []
+    trained = len(graphs) * len(values["train"]["models"]) * len(values["train"].get("techniques", []))
     run = folder.run("--dry-run", overlay=overlays(name))
     assert run.returncode == 0, run.stdout
     assert f"--figure {name} " in run.stdout
     commands = re.findall(r"mpiexec -n 2 mgg aggregate .*", run.stdout)
-    assert len(commands) == len(graphs)
-    assert f"--out results-laptop/experiments/{name}/aggregate/{graphs[0]}/p2.jsonl" in run.stdout
-    assert "--scale 0.002" in run.stdout and "retrieve" not in job_counts(run.stdout)
+    assert len(commands) == (len(graphs) if timed else 0)
+    assert len(re.findall(r"mpiexec -n 2 mgg train .*", run.stdout)) == trained
+    assert timed == (f"--out results-laptop/experiments/{name}/aggregate/{graphs[0]}/p2.jsonl" in run.stdout)
+    assert len(re.findall(r"mgg generate \S+ --name \S+ ", run.stdout)) == len(graphs)
+    assert re.search(r"--scale 0\.00[0-9]+", run.stdout) and "retrieve" not in job_counts(run.stdout)
+
+
+def test_every_stand_in_of_cola_has_as_many_nodes_as_its_graph():
+    values = yaml.safe_load((ROOT / "config/experiments/cola_table6.yaml").read_text())
+    for name, options in values["graph"]["datasets"].items():
+        shape = communities.SHAPES[options.get("generator", name)]
+        assert shape.nodes * options.get("scale", 1.0) == pytest.approx(stand_in(name).nodes, rel=0.003), name
+    seeds = [options["seed"] for options in values["graph"]["datasets"].values() if "seed" in options]
+    assert len(seeds) == len(set(seeds)) == 6
+
+
+@pytest.mark.parametrize(
+    "name", ["cola_table2", "cola_table3", "cola_table8", "cola_table11", "cola_fig3", "cola_fig5"]
+)
+def test_overlays_of_cola_make_the_same_graphs(name: str):
+    """So that they share results, and a number of one is of the graph of another; table 11 labels them."""
+    first, other = (
+        yaml.safe_load((ROOT / f"config/experiments/{each}.yaml").read_text()) for each in ("cola_table6", name)
+    )
+    labels = {"features": 16, "classes": 16} if name == "cola_table11" else {}
+    assert ("results" in other) == bool(labels)
+    assert other["graph"]["datasets"] == {
+        graph: options | labels for graph, options in first["graph"]["datasets"].items()
+    }
+
+
+def test_both_orders_of_a_graph_are_the_same_graph():
+    values = yaml.safe_load((ROOT / "config/experiments/cola_table10.yaml").read_text())
+    graphs = values["graph"]["datasets"]
+    for name in [name for name in graphs if name.endswith("-shuffled")]:
+        assert graphs[name.replace("-shuffled", "-reordered")] == graphs[name] | {"order": "rabbit"}
+    assert len(graphs) == 8
+
+
+def test_volumes_from_graph_to_table(folder: Folder):
+    folder.overlay(
+        SMALLER | {"graph": SMALLER["graph"] | {"datasets": {"pokec-like": {"generator": "web-like"}}}}, "s.yaml"
+    )
+    run = folder.run(overlay=[*overlays("cola_table2"), "s.yaml"])
+    assert run.returncode == 0, run.stdout
+    assert not (folder.results / "layout").exists(), "nothing runs"
+    page = (folder.results / "experiments/cola_table2/report/index.html").read_text(encoding="utf-8")
+    assert "pokec-like, 16 PEs" in page and "V_FC is the least of V_CG, V_FR and V_FC on 1 of 1 graph" in page
+
+
+def test_an_epoch_of_five_layers_from_graph_to_table(folder: Folder):
+    graph = {"pokec-like": {"generator": "web-like", "features": 4, "classes": 3}}
+    values = SMALLER | {"graph": SMALLER["graph"] | {"datasets": graph}}
+    folder.overlay(values | {"train": {"epochs": 2, "techniques": ["cola", "mgg"]}}, "s.yaml")
+    run = folder.run(overlay=[*overlays("cola_table11"), "s.yaml"])
+    assert run.returncode == 0, run.stdout
+    record, _ = read_run(folder.results / "experiments/cola_table11/train/pokec-like/gcn-cola-p2-s0")
+    assert (record.settings["layers"], record.settings["hidden"]) == (5, 32)
+    assert record.parameters == 4 * 32 + 3 * 32 * 32 + 32 * 3 + 4 * 32 + 3
+    with (folder.results / "experiments/cola_table11/report/figures.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["rival"], row["model"], round(float(row["paper"]), 2)) == ("MGG", "gcn", 3.71)  # 1.93 / 0.52
 
 
 def test_a_grid_reaches_the_command_line(folder: Folder):

@@ -144,7 +144,7 @@ EXPERIMENTS = {
     "cola_table2": Experiment(
         "Volumes of the ways to communicate",
         f"{_COLA}, section 3.1.3, table 2",
-        "none: computed for 16 GPUs, 2 hosts of 8, and 32 columns",
+        "16 GPUs, 2 hosts of 8; computed for 32 columns",
         "Fetching each needed row once (V_FC) moves the least on every graph. Of a broadcast of all rows (V_CG) 69 % "
         "to 96 % is redundant, of a row an arc (V_FR) 61 % to 87 %.",
         volumes=Volumes(("v_cg", "v_fr", "v_fc"), ("v_cg", "v_fr"), 16, 8, 32, _TABLE2, redundancy=True),
@@ -152,7 +152,7 @@ EXPERIMENTS = {
     "cola_table3": Experiment(
         "Volumes between hosts",
         f"{_COLA}, section 4.1, table 3",
-        "none: computed for 2 hosts of 8 GPUs and 32 columns",
+        "2 hosts of 8 GPUs; computed for 32 columns",
         "Between hosts, fetching a row once for each host that needs it (VI_CoLa) moves the least on every graph, 35 % "
         "to 65 % of VI_FC. Six of the eight values printed for VI_CG belong to other rows or to none (they are below "
         "VI_FC, or not 8/15 of V_CG in table 2): what equation 5 gives stands beside them.",

@@ -1,0 +1,45 @@
+"""Whether communication is hidden: four numbers of a product, their ratio and the limit."""
+
+from __future__ import annotations
+
+import html
+
+import pytest
+from synthetic_records import timed
+
+HEADING = "Is communication hidden?"
+
+
+@pytest.mark.parametrize(
+    ("parts", "ratio", "verdict"),
+    [({"compute": 2.0, "transfer": 1.0}, 1.1, "hidden"), ({"compute": 1.0, "transfer": 1.5}, 2.2 / 1.5, "not hidden")],
+)
+def test_a_product_beside_its_parts(report, parts, ratio, verdict):
+    (row,), page = report([timed(2.2, "halo", **parts)], "halo_hidden", table="aggregate")
+    assert float(row["hidden"]) == pytest.approx(ratio) and float(row["transfer"]) == parts["transfer"]
+    text = html.unescape(page[page.index('<section id="halo_hidden">') :])
+    assert f"<td>{ratio:.2f}</td><td>{verdict}</td>" in text
+    assert "at most 1.15" in text
+
+
+def test_the_section_appears_where_it_was_measured(report):
+    _, page = report([timed(2.0, "halo", compute=1.9, transfer=1.0), timed(3.0, "halo", dtype="bf16", dim=64)])
+    assert '<section id="hidden">' in page
+    assert "In 1 of 1 product the whole took at most 1.15 times as long as the larger part." in page
+
+
+@pytest.mark.parametrize("parts", [{}, {"compute": 1.0}])
+def test_a_part_that_was_not_timed_gives_no_number(report, parts):
+    (row,), page = report([timed(2.0, "halo", **parts)], table="aggregate")
+    assert row["hidden"] == ""
+    assert f"<h2>{HEADING}</h2>" not in page
+
+
+def test_without_parts_the_experiment_says_why(report):
+    _, page = report([timed(2.0, "halo")], "halo_hidden")
+    assert "transfers and arithmetic have to be timed alone" in page
+
+
+def test_a_wrong_result_hides_nothing(report):
+    _, page = report([timed(2.0, "halo", compute=1.9, transfer=1.0, error=1.0)])
+    assert f"<h2>{HEADING}</h2>" not in page
