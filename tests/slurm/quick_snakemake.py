@@ -1,4 +1,4 @@
-"""Snakemake's command line with an eye on its jobs every half second; by itself the plugin waits 40 seconds and more."""
+"""Snakemake's command line, asking for its jobs every half second; by itself the plugin waits 40 seconds and more."""
 
 import asyncio
 import sys
