@@ -1,64 +1,125 @@
-"""What profiles/dgx asks of Slurm: stand-ins for Slurm's commands write down what they were called with."""
+"""What the profiles ask of Slurm, for every rule: stand-ins for its commands write down how they were called."""
 
-import shlex
+import re
 from pathlib import Path
 
 import pytest
-from support.workflow import TINY, Folder
+from support.slurm import OUTPUTS, StandIns, asked
+from support.workflow import ROOT, TINY, Folder
 
-COMMANDS = ("sbatch", "squeue", "sacct", "sacctmgr", "scontrol", "sinfo", "scancel")
+PROFILES = ("dgx", "dgx-multi", "slurm-cpu")
+#: Every rule but graph: a data set in scattered jobs, renumbered; a large generated one; up to two nodes' PEs.
+CONFIG = TINY | {
+    "graph": {"datasets": {"digits": {"order": "degree"}, "reddit-like": {"scale": 0.5}}, "shards": 2},
+    "partition": {"pes": [1, 8, 16], "quality_pes": []},
+    "train": TINY["train"] | {"datasets": ["digits"], "pes": [1, 16]},
+}
+#: The stages before the PEs ask the same everywhere: minutes, MB and cores, by their data sets.
+ALIKE = {
+    "graph_scatter digits": "-t 21 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
+    "graph_shard digits 1-of-2": "-t 21 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
+    "graph_gather graph_natural digits": "-t 21 --mem 1500 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "order digits": "-t 11 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
+    "generate graph reddit-like": "-t 16 --mem 4377 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "partition digits 8": "-t 11 --mem 1500 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "partition reddit-like 8": "-t 13 --mem 2078 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "layout digits 16": "-t 11 --mem 1505 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "layout reddit-like 16": "-t 16 --mem 11827 --nodes=1 --ntasks=1 --cpus-per-task=1",
+}
+RANKS = {
+    "dgx": {
+        "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --cpus-per-task=8 --gpus=1",
+        "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
+        "aggregate reddit-like 8": "-t 31 --mem 20994 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
+        "train digits gcn halo 1 0": "-t 61 --mem 3511 --nodes=1 --cpus-per-task=8 --gpus=1",
+    },
+    "dgx-multi": {
+        "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --cpus-per-task=8 --gpus=1",
+        "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --ntasks-per-node=8 --gpus=8",
+        "aggregate reddit-like 16": "-t 31 --mem 36994 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
+        " --gpus=16",
+        "train digits gcn halo 16 0": "-t 61 --mem 33511 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
+        " --gpus=16",
+    },
+    "slurm-cpu": {
+        "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --ntasks=1 --cpus-per-task=1",
+        "aggregate digits 8": "-t 31 --mem 17502 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
+        "train digits gcn halo 16 0": "-t 61 --mem 33511 --nodes=4 --ntasks=16 --cpus-per-task=1 --ntasks-per-node=4",
+    },
+}
+LAUNCHERS = {"dgx": "srun", "dgx-multi": "srun", "slurm-cpu": "srun --mpi=pmi2"}
+
+
+class Submitted:
+    """One run through a profile: its output, and what each job asked for."""
+
+    def __init__(self, path: Path, profile: str, config: dict, *arguments: str):
+        folder = Folder(path)
+        folder.overlay(config)
+        stand_ins = StandIns(folder)
+        (folder.results / "retrieve/digits").mkdir(parents=True)
+        quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
+        run = folder.run(*arguments, *quick, profile=profile, env=stand_ins.environment())
+        assert run.returncode == 0, run.stdout
+        self.output = run.stdout
+        self.jobs = stand_ins.submitted()
+
+    def asked(self) -> dict[str, str]:
+        """What each job asks for, by its rule and wildcards."""
+        return {" ".join((rule, *values)): asked(words) for (rule, values), (words, _) in self.jobs.items()}
 
 
 @pytest.fixture(scope="module")
-def submissions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The sbatch line of each job of the stages aggregate and train, by the job's target."""
-    folder = Folder(tmp_path_factory.mktemp("slurm"))
-    folder.overlay(TINY | {"partition": {"pes": [1, 8], "quality_pes": []}, "train": TINY["train"] | {"pes": [8]}})
-    made = folder.run("--until", "layout")
-    assert made.returncode == 0, made.stdout
-    calls = _stand_ins(folder.path / "bin", folder.path / "calls")
-    env = folder.environment()
-    env["PATH"] = f"{folder.path / 'bin'}:{env['PATH']}"
-    quick = ("--retries", "0", "--slurm-init-seconds-before-status-checks", "1")
-    run = folder.run("--until", "aggregate", "train", *quick, profile="dgx", env=env)
-    assert run.returncode != 0, "the stand-in for sbatch refuses every job"
-    assert "srun -n 8 mgg aggregate results/layout/planted/p8" in run.stdout
-    assert "srun -n 1" not in run.stdout
-    lines = [call.read_text() for call in calls.iterdir()]
-    return {_target(line): line for line in lines}
+def submitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Submitted]:
+    """The whole workflow through each profile."""
+    stages = ("--until", "aggregate", "train")
+    return {name: Submitted(tmp_path_factory.mktemp(name), name, CONFIG, *stages) for name in PROFILES}
 
 
-def _stand_ins(folder: Path, calls: Path) -> Path:
-    folder.mkdir()
-    calls.mkdir()
-    for name in COMMANDS:
-        script = '#!/bin/sh\nprintf "%s " "$@" > {calls}/$$; exit 1\n'
-        other = "#!/bin/sh\nexit 0\n"
-        (folder / name).write_text(script.format(calls=shlex.quote(str(calls))) if name == "sbatch" else other)
-        (folder / name).chmod(0o755)
-    return calls
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_sbatch_line_of_every_rule(submitted: dict[str, Submitted], profile: str):
+    lines = submitted[profile].asked()
+    expected = ALIKE | RANKS[profile]
+    assert {job: lines.get(job) for job in expected} == expected
+    assert {job.split()[0] for job in lines} == set(OUTPUTS) - {"graph"}
 
 
-def _target(line: str) -> str:
-    return line.split("--target-jobs '")[1].split("'", maxsplit=1)[0]
+def test_a_data_set_in_one_job(tmp_path: Path):
+    config = CONFIG | {"graph": {"datasets": {"digits": {}}}}
+    lines = Submitted(tmp_path, "dgx", config, "--until", "graph").asked()
+    assert lines == {"graph graph digits": "-t 21 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4"}
 
 
-@pytest.mark.parametrize(
-    "target", ["aggregate:dataset=planted,pes=8", "train:dataset=planted,model=gcn,technique=halo,pes=8,seed=0"]
-)
-def test_eight_pes_are_eight_tasks_on_eight_gpus_of_one_node(submissions: dict[str, str], target: str):
-    asked = submissions[target].split("--wrap")[0].split()
-    assert {"--ntasks=8", "--gpus=8", "--nodes=1", "--cpus-per-task=8", "--no-requeue"} <= set(asked)
-    assert not [word for word in asked if word.startswith("--ntasks-per-gpu")], "that would be 64 tasks"
-    assert asked[asked.index("--mem") + 1] == "256000"
-    assert int(asked[asked.index("-t") + 1]) > 0
+@pytest.mark.parametrize("profile", PROFILES)
+def test_jobs_are_scripts_that_slurm_never_starts_again(submitted: dict[str, Submitted], profile: str):
+    for words, script in submitted[profile].jobs.values():
+        assert "--no-requeue" in words and words[-1] == "/dev/stdin"
+        assert "--wrap" not in words and "tiny.yaml" in script
 
 
-def test_one_pe_is_a_job_without_mpi(submissions: dict[str, str]):
-    asked = submissions["aggregate:dataset=planted,pes=1"].split("--wrap")[0].split()
-    assert "--gpus=1" in asked
-    assert not [word for word in asked if word.startswith("--ntasks")]
+@pytest.mark.parametrize("profile", PROFILES)
+def test_ranks_start_with_the_launcher_of_the_profile(submitted: dict[str, Submitted], profile: str):
+    output = submitted[profile].output
+    assert f"{LAUNCHERS[profile]} -n 8 mgg aggregate results/layout/digits/p8" in output
+    assert f"{LAUNCHERS[profile]} -n 16 mgg train results/layout/digits/p16" in output
+    assert "-n 1 mgg" not in output
 
 
-def test_the_overlay_travels_with_the_job(submissions: dict[str, str]):
-    assert "tiny.yaml" in submissions["aggregate:dataset=planted,pes=8"]
+def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path):
+    """All of them with their comment signs removed."""
+    text = (ROOT / "profiles/dgx/config.yaml").read_text()
+    fields = "slurm_partition|slurm_account|gpu_model|runtime|mem_mb|slurm-status-command"
+    text, found = re.subn(rf"(?m)^( *)# ({fields}): ", r"\1\2: ", text)
+    assert found == 7
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/config.yaml").write_text(text.replace("'srun' if", "'mpiexec' if"))
+    config = CONFIG | {"partition": {"pes": [8], "quality_pes": []}, "train": {"models": []}}
+    run = Submitted(tmp_path / "run", str(tmp_path / "site"), config, "--until", "aggregate")
+    lines = run.asked()
+    assert (
+        lines["layout digits 8"].startswith("-A my_account -p batch -t 11 ") and "gpus" not in lines["layout digits 8"]
+    )
+    assert lines["aggregate digits 8"] == (
+        "-A my_account -p gpu -t 60 --mem 256000 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=h200:8"
+    )
+    assert "mpiexec -n 8 mgg aggregate" in run.output

@@ -11,8 +11,8 @@ rule aggregate:
     conda:
         "../../environment.yml"
     resources:
-        mem_mb=16000,
-        runtime=60,
+        mem_mb=memory(multiplied, ranks=True),
+        runtime=MINUTES["aggregate"],
         tasks=ranks(SETTINGS.aggregate.backend),
         mpi=mpiexec(SETTINGS.aggregate.backend),
         gpu=gpus(SETTINGS.aggregate.backend),

@@ -24,8 +24,8 @@ rule graph:
         "../../environment.yml"
     threads: 4
     resources:
-        mem_mb=GRAPH_MB,
-        runtime=240,
+        mem_mb=budgeted(),
+        runtime=MINUTES["graph"],
     params:
         flags=lambda wildcards: flags(symmetrize=DATASETS[wildcards.dataset].symmetrize),
         memory=SETTINGS.graph.memory,
@@ -47,8 +47,8 @@ rule generate:
     conda:
         "../../environment.yml"
     resources:
-        mem_mb=8000,
-        runtime=60,
+        mem_mb=memory(reordered),
+        runtime=MINUTES["generate"],
     params:
         generator=lambda wildcards: GENERATED[wildcards.dataset],
         options=lambda wildcards: generator_options(DATASETS[wildcards.dataset]),
@@ -69,8 +69,8 @@ rule graph_scatter:
         "../../environment.yml"
     threads: 4
     resources:
-        mem_mb=GRAPH_MB,
-        runtime=240,
+        mem_mb=budgeted(),
+        runtime=MINUTES["graph"],
     params:
         flags=lambda wildcards: flags(symmetrize=DATASETS[wildcards.dataset].symmetrize),
         memory=SETTINGS.graph.memory,
@@ -92,8 +92,8 @@ rule graph_shard:
         "../../environment.yml"
     threads: 4
     resources:
-        mem_mb=GRAPH_MB,
-        runtime=120,
+        mem_mb=budgeted(),
+        runtime=MINUTES["graph"],
     params:
         memory=SETTINGS.graph.memory,
     shell:
@@ -117,8 +117,8 @@ rule graph_gather:
     conda:
         "../../environment.yml"
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=memory(lambda size: 50 * size.nodes),
+        runtime=MINUTES["graph"],
     shell:
         "mgg graph-gather {input.buckets:q} {input.shards:q} --out {output:q} > {log:q} 2>&1"
 
@@ -138,8 +138,8 @@ rule order:
         "../../environment.yml"
     threads: 4
     resources:
-        mem_mb=GRAPH_MB,
-        runtime=240,
+        mem_mb=budgeted(reordered),
+        runtime=MINUTES["order"],
     params:
         order=lambda wildcards: DATASETS[wildcards.dataset].order,
         memory=SETTINGS.graph.memory,

@@ -11,7 +11,7 @@ rule layout:
     conda:
         "../../environment.yml"
     resources:
-        mem_mb=16000,
-        runtime=30,
+        mem_mb=memory(laid_out),
+        runtime=MINUTES["layout"],
     shell:
         "mgg layout {input.graph:q} {input.partition:q} --out {output:q} > {log:q} 2>&1"

@@ -32,4 +32,5 @@ HELD = []
 
 # Not in dry runs, --lint, --report or the processes that snakemake starts for jobs.
 onstart:
+    refuse_broken_names()
     HELD.append(claim(RESULTS))

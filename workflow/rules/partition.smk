@@ -16,8 +16,8 @@ rule partition:
     conda:
         "../../environment.yml"
     resources:
-        mem_mb=8000,
-        runtime=30,
+        mem_mb=memory(partitioned),
+        runtime=MINUTES["partition"],
     params:
         scheme=SETTINGS.partition.scheme,
         workgroup=SETTINGS.partition.workgroup,

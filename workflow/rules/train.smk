@@ -11,8 +11,8 @@ rule train:
     conda:
         "../../environment.yml"
     resources:
-        mem_mb=16000,
-        runtime=240,
+        mem_mb=memory(trained, ranks=True),
+        runtime=MINUTES["train"],
         tasks=ranks(SETTINGS.train.backend),
         mpi=mpiexec(SETTINGS.train.backend),
         gpu=gpus(SETTINGS.train.backend),

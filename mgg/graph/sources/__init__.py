@@ -130,12 +130,18 @@ Loader = Callable[[Path], GraphData | StreamedGraph]
 
 @dataclass(frozen=True)
 class Generator:
-    """A seeded random graph: ``make(scale, seed, shuffle)``, the default seed, and whether its nodes have labels."""
+    """A seeded random graph: ``make(scale, seed, shuffle)``, the default seed, and whether its nodes have labels.
+
+    ``nodes``, ``arcs`` (at most) and ``features`` are those at scale 1, by which jobs are given memory and time.
+    """
 
     name: str
     make: Callable[[float, int, bool], GraphData]
     seed: int
     labels: bool = False
+    nodes: int = 0
+    arcs: int = 0
+    features: int = 0
 
 
 _LOADERS: dict[str, Loader] = {}

@@ -125,5 +125,5 @@ def _draw(count: int, dtype: type | np.dtype, values: Callable[[slice], np.ndarr
     return out
 
 
-for _name in SHAPES:
-    generator(Generator(_name, partial(make, _name), SEED))
+for _name, _shape in SHAPES.items():
+    generator(Generator(_name, partial(make, _name), SEED, nodes=_shape.nodes, arcs=_shape.arcs))

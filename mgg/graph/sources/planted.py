@@ -57,4 +57,4 @@ def _split(order: np.ndarray) -> np.ndarray:
     )
 
 
-generator(Generator("planted", make, seed=0, labels=True))
+generator(Generator("planted", make, 0, labels=True, nodes=NODES, arcs=2 * EDGES_PER_NODE * NODES, features=FEATURES))

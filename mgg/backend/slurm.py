@@ -1,0 +1,212 @@
+"""What a Slurm cluster offers, tried out before a long run: ``mgg doctor --slurm``."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mgg.errors import InputError, MachineError
+
+#: Seconds that a question to Slurm may take, that a trial waits for nodes, and that its ranks may take after that.
+QUESTION, QUEUE, RANKS = 30, 60, 120
+#: Flavours of ``srun --mpi=list`` that MPI libraries of today speak.
+_FLAVOURS = re.compile(r"pmi2|pmix|cray_shasta")
+
+
+@dataclass
+class Partition:
+    """One partition: whether it is the cluster's default, nodes by state, and kinds of nodes in words."""
+
+    default: bool
+    limit: str
+    states: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, None] = field(default_factory=dict)
+
+    def described(self) -> str:
+        """A line of ``doctor``."""
+        states = ", ".join(f"{count} {state}" for state, count in self.states.items())
+        name = "default, " if self.default else ""
+        return f"{name}nodes: {states}; each {' or '.join(self.kinds)}; jobs of at most {self.limit}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Two ranks that were started in one way.
+
+    Attributes:
+        launcher: what the profile's ``mpi`` would be.
+        works: both ranks were one MPI world and added up a number.
+        said: one phrase about it.
+        nodes: for each node that ran a rank, whether it saw the file in the shared folder.
+    """
+
+    launcher: str
+    works: bool
+    said: str
+    nodes: dict[str, bool] = field(default_factory=dict)
+
+
+def report(folder: Path, partition: str | None = None, account: str | None = None) -> tuple[dict[str, str], bool]:
+    """Facts about the cluster that this login node belongs to, tried out where they can be; takes a minute or two.
+
+    Args:
+        folder: where the workflow will run, which every node must see.
+        partition: the one whose nodes are tried; the cluster's default without one.
+        account: the one that is charged; the user's default without one.
+
+    Returns:
+        The facts, and whether two ranks started in at least one way and all nodes saw ``folder``.
+
+    Raises:
+        MachineError: no Slurm here, or its controller does not answer.
+        InputError: no such partition, or ``folder`` cannot be written.
+    """
+    for program in ("sinfo", "srun"):
+        if shutil.which(program) is None:
+            raise MachineError(f"no Slurm here: {program} is not on PATH; run this on a login node of the cluster")
+    partitions = parse_partitions(_ask("sinfo", "-h", "-o", "%P|%D|%c|%m|%G|%l|%T"))
+    chosen = _choose(partitions, partition)
+    spread = min(2, sum(partitions[chosen].states.values()))
+    where = [f"--partition={chosen}", *([f"--account={account}"] if account else [])]
+    trials = _try_launchers(folder, [*where, f"--nodes={spread}", "--ntasks=2", "--time=2", f"--immediate={QUEUE}"])
+    nodes = {node: seen for trial in trials for node, seen in trial.nodes.items()}
+    working = [trial.launcher for trial in trials if trial.works]
+    facts = {
+        "Slurm": _ask("sinfo", "--version").strip(),
+        **{f"partition {name}": each.described() for name, each in partitions.items()},
+        "accounting": _accounting(),
+        **{f"two ranks by {trial.launcher}, partition {chosen}": trial.said for trial in trials},
+        f"folder {folder}": _visibility(nodes),
+        "mpi in the profile": f"'{working[0]}'" if working else "nothing that was tried works",
+    }
+    return facts, bool(working) and all(nodes.values())
+
+
+def parse_partitions(text: str) -> dict[str, Partition]:
+    """The partitions that ``sinfo -h -o "%P|%D|%c|%m|%G|%l|%T"`` prints, a line a state and kind of node."""
+    found: dict[str, Partition] = {}
+    for line in text.splitlines():
+        if line.count("|") != 6:
+            continue
+        name, nodes, cores, memory, gres, limit, state = line.split("|")
+        made = found.setdefault(name.removesuffix("*"), Partition(name.endswith("*"), limit))
+        made.states[state] = made.states.get(state, 0) + int(nodes)
+        gpus = "no GPUs" if gres in ("(null)", "") else gres
+        made.kinds[f"{cores} cores, {int(memory.rstrip('+')) / 1024:.0f} GiB, {gpus}"] = None
+    return found
+
+
+def parse_flavours(text: str) -> list[str]:
+    """Of what ``srun --mpi=list`` prints, one or many a line, the flavours worth trying."""
+    return list(dict.fromkeys(word for word in re.split(r"[\s,:]+", text) if _FLAVOURS.fullmatch(word)))
+
+
+def parse_ranks(text: str) -> tuple[dict[str, bool], list[tuple[int, int]]]:
+    """What the ranks of :mod:`mgg.backend.two_ranks` said: nodes and whether they saw the file; (size, sum) by rank."""
+    nodes: dict[str, bool] = {}
+    worlds = []
+    for line in text.splitlines():
+        if not line.startswith("{"):
+            continue  # something that a library or the site prints
+        said = json.loads(line)
+        if "node" in said:
+            nodes[said["node"]] = said["seen"] and nodes.get(said["node"], True)
+        else:
+            worlds.append((said["size"], said["sum"]))
+    return nodes, worlds
+
+
+def _ask(*command: str) -> str:
+    """What a command of Slurm prints, on either stream."""
+    try:
+        asked = subprocess.run(
+            command, capture_output=True, text=True, timeout=QUESTION, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"{command[0]} did not answer within {QUESTION} s: is slurmctld up?") from None
+    except OSError as error:
+        raise MachineError(f"{command[0]}: {error.strerror}") from None
+    if asked.returncode:
+        raise MachineError(f"{command[0]}: {_last_line(asked.stderr)}")
+    return asked.stdout + asked.stderr
+
+
+def _choose(partitions: dict[str, Partition], wanted: str | None) -> str:
+    if wanted is not None and wanted not in partitions:
+        raise InputError(f"--partition {wanted}: the cluster has {', '.join(partitions) or 'none'}")
+    chosen = wanted or next((name for name, each in partitions.items() if each.default), None)
+    if chosen is None:
+        raise InputError(f"the cluster has no default partition: name one with --partition ({', '.join(partitions)})")
+    return chosen
+
+
+def _accounting() -> str:
+    """Whether sacct can tell how jobs ended, and the user's accounts."""
+    try:
+        _ask("sacct", "--allocations", "--noheader")
+        accounts = _ask("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={getpass.getuser()}",
+                        "format=account")  # fmt: skip
+    except MachineError as error:
+        return f"none ({error}): put slurm-status-command: squeue into the profile"
+    names = ", ".join(dict.fromkeys(accounts.split()))
+    return f"sacct answers; your accounts: {names or 'none'}"
+
+
+def _try_launchers(folder: Path, request: list[str]) -> list[Trial]:
+    """Two ranks by plain srun, by srun with each flavour that it has, and by mpiexec inside a job."""
+    text = secrets.token_hex(8)
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix=".mgg-doctor-", dir=folder) as file:
+            file.write(text)
+            file.flush()
+            ranks = [sys.executable, "-m", "mgg.backend.two_ranks", file.name, text]
+            flavours = [f"srun --mpi={name}" for name in parse_flavours(_ask("srun", "--mpi=list"))]
+            found = [_try(each, [*each.split(), *request, *ranks]) for each in ("srun", *flavours)]
+            inside = ["salloc", *request, "mpiexec", "-n", "2", *ranks]
+            return [*found, _try("mpiexec", inside)] if shutil.which("mpiexec") else found
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+def _try(launcher: str, command: list[str]) -> Trial:
+    try:
+        run = subprocess.run(
+            command, capture_output=True, text=True, timeout=QUEUE + RANKS, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return Trial(launcher, False, f"does not end within {QUEUE + RANKS} s")
+    except OSError as error:
+        return Trial(launcher, False, f"fails: {error.strerror}")
+    nodes, worlds = parse_ranks(run.stdout)
+    if worlds == [(2, 3)] * 2 and run.returncode == 0:
+        return Trial(launcher, True, f"work on {', '.join(sorted(nodes))}", nodes)
+    if worlds == [(1, 1)] * 2:
+        return Trial(
+            launcher, False, "are two worlds of one rank: this Python's MPI does not speak that flavour", nodes
+        )
+    return Trial(launcher, False, f"fail: {_last_line(run.stderr)}", nodes)
+
+
+def _visibility(nodes: dict[str, bool]) -> str:
+    if not nodes:
+        return "not known: no rank started"
+    seen, unseen = ([node for node, sees in sorted(nodes.items()) if sees == wanted] for wanted in (True, False))
+    parts = [f"the same on {', '.join(seen)}"] if seen else []
+    return "; ".join(
+        parts + ([f"not on {', '.join(unseen)}: run from a folder that all nodes share"] if unseen else [])
+    )
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # srun reports how the ranks ended after what went wrong.
+    causes = [line for line in lines if not re.search(r"task \d|job \d+ (queued|has been)|STEP|Relinquishing", line)]
+    return (causes or lines or ["no reason given"])[-1][:300]

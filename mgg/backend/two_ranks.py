@@ -1,0 +1,32 @@
+"""What each of the two ranks that ``mgg doctor --slurm`` starts runs: ``python -m mgg.backend.two_ranks FILE TEXT``."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+
+def main(file: str, text: str) -> None:
+    """Print two JSON lines: the node and whether it has ``file`` with ``text``; then rank, size and a sum over MPI.
+
+    The second line is missing where MPI does not start.
+    """
+    try:
+        seen = Path(file).read_text(encoding="utf-8") == text
+    except OSError:
+        seen = False
+    # Slurm's own name of the node, which one machine with several slurmd needs.
+    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+    print(json.dumps({"node": node, "seen": seen}), flush=True)
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    summed = world.allreduce(world.rank + 1)
+    print(json.dumps({"rank": world.rank, "size": world.size, "sum": summed}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,90 @@
+# What failed, once more at the end of a run: rule, wildcards, Slurm's job and state, the end of the log, what to do next.
+import logging
+from collections import deque
+
+from snakemake_interface_logger_plugins.common import LogEvent
+
+# Most jobs and lines of each log that the summary shows.
+SHOWN_JOBS = 10
+SHOWN_LINES = 5
+
+RETRY = "then run the same command again; what is finished is kept"
+NEXT = {
+    "TIMEOUT": "give it more time: runtime (minutes) of rule {rule} in the profile",
+    "DEADLINE": "give it more time: runtime (minutes) of rule {rule} in the profile",
+    "OUT_OF_MEMORY": "give it more memory: mem_mb of rule {rule} in the profile",
+    "CANCELLED": "somebody or Slurm itself ended it: `sacct -j {job}` or `scontrol show job {job}` says who and why",
+    "NODE_FAIL": "its node went down (`sinfo -R` says why): run the same command again",
+    "BOOT_FAIL": "its node did not start (`sinfo -R` says why): run the same command again",
+    "not submitted": "correct partition, account, GPU model or numbers in the profile; `mgg doctor --slurm` shows what there is",
+}
+
+
+class Failures(logging.Handler):
+    """The failed jobs of this run, of each its last attempt, as Snakemake's log events tell them."""
+
+    def __init__(self):
+        super().__init__()
+        self.wildcards = {}
+        self.failed = {}
+
+    def emit(self, record):
+        event = getattr(record, "event", None)
+        if event == LogEvent.JOB_INFO:
+            self.wildcards[record.jobid] = record.wildcards or {}
+        elif event == LogEvent.JOB_ERROR:
+            self.failed[record.jobid] = record
+        elif event == LogEvent.JOB_FINISHED:
+            self.failed.pop(record.job_id, None)
+
+    def summary(self):
+        """A paragraph a job."""
+        shown = [self.described(record) for record in list(self.failed.values())[:SHOWN_JOBS]]
+        more = len(self.failed) - len(shown)
+        return "\n".join(["What failed:", *shown, *([f"  ... and {more} more jobs"] if more > 0 else [])])
+
+    def described(self, record):
+        """The paragraph of one job."""
+        wildcards = ", ".join(f"{name}={value}" for name, value in self.wildcards.get(record.jobid, {}).items())
+        state, job = slurm_state(record)
+        words = [f"  {record.rule_name} ({wildcards})" if wildcards else f"  {record.rule_name}"]
+        words += [f"Slurm job {job}"] if job else []
+        words += [state] if state else []
+        lines = [", ".join(words)]
+        if state == "not submitted":
+            lines.append(f"    sbatch: {refusal(record)}")
+        lines += [f"    {line}" for path in record.log[:1] for line in log_end(path)]
+        advice = NEXT.get(state, f"correct what the log says, {RETRY}")
+        return "\n".join([*lines, f"    Next: {advice.format(rule=record.rule_name, job=job)}"])
+
+
+def slurm_state(record):
+    """State and id of a Slurm job as the executor says them, '' where there is none."""
+    message = record.rule_msg or ""
+    told = re.search(r"SLURM status is:\s*'(\w+)", message)
+    refused = "sbatch failed" in message or "submission failed" in message
+    return told[1] if told else "not submitted" if refused else "", record.aux.get("external_jobid", "")
+
+
+def refusal(record):
+    """What sbatch said, on one line."""
+    said = re.search(r"error message was '(.*?)'\.\n", record.rule_msg, re.DOTALL)
+    return " ".join((said[1] if said else record.rule_msg).split())[:300]
+
+
+def log_end(path):
+    """The last lines of a log, and which it is."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            last = [line.rstrip()[:300] for line in deque(file, SHOWN_LINES)]
+    except OSError:
+        return [f"{path}: not written"]
+    return [f"{path}{' ends:' if last else ': empty'}", *(f"| {line}" for line in last)]
+
+
+FAILURES = Failures()
+logger.addHandler(FAILURES)
+
+
+onerror:
+    logger.error(FAILURES.summary())

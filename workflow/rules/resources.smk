@@ -1,0 +1,96 @@
+# What a job asks a cluster for: memory (MB) and time (minutes) from the nodes, arcs and features of its data set, at
+# least twice what was measured on CPU cores; all of it twice as much at every further attempt. Profiles replace it.
+import math
+
+from mgg.graph.size import expected_size
+
+# The two Snakemakes that a cluster's job runs inside of, an interpreter with MGG's libraries, and one for an MPI rank, which
+# may hold CUDA's as well.
+PROCESS_MB = 1500
+RANK_MB = 2000
+# Partitions of clusters seldom grant more than a day.
+LONGEST = 24 * 60
+
+
+def size_of(wildcards):
+    """Nodes, arcs and features that the data set of a job will have."""
+    return expected_size(wildcards.dataset, DATASETS[wildcards.dataset], SETTINGS.graph.scale)
+
+
+def memory(need, ranks=False):
+    """Resource function: MB for `need(size)` bytes beside the processes themselves, an MPI rank a PE among them."""
+
+    def asked(wildcards, attempt):
+        processes = PROCESS_MB + (RANK_MB * int(wildcards.pes) if ranks else 0)
+        return processes + int(need(size_of(wildcards)) / 1e6) << attempt - 1
+
+    return asked
+
+
+def budgeted(need=lambda size: 0):
+    """Resource function: MB of a job that keeps within graph.memory, or of `need(size)` bytes where that is more."""
+
+    def asked(wildcards, attempt):
+        return max(GRAPH_MB, PROCESS_MB + int(need(size_of(wildcards)) / 1e6)) << attempt - 1
+
+    return asked
+
+
+def minutes(need, least=10):
+    """Resource function: minutes for `need(size)` of work."""
+
+    def asked(wildcards, attempt):
+        return min(LONGEST, least + math.ceil(need(size_of(wildcards))) << attempt - 1)
+
+    return asked
+
+
+def products(section):
+    """The columns of all products that a job of stage aggregate computes, the float64 ones that it compares with too."""
+    sets = sum(
+        len(variants.expand(name, section.options.get(name, {}), section.variants.get(name, [])))
+        for name in section.techniques
+    )
+    return (
+        sum(section.dims) * sets * (section.warmup + section.iterations * (1 + section.breakdown) + 4 * section.check)
+    )
+
+
+def reordered(size):
+    """Bytes of a graph that is renumbered or drawn in memory."""
+    return 50 * size.arcs + 100 * size.nodes + 8 * size.nodes * size.features
+
+
+def partitioned(size):
+    """Bytes of the METIS partition, which has the graph in memory; other schemes walk over its shards."""
+    return 50 * size.nodes + (200 * size.arcs if SETTINGS.partition.scheme == "metis" else 10 * size.arcs)
+
+
+def laid_out(size):
+    """Bytes of a layout on its way to the disk."""
+    return 180 * size.arcs + 100 * size.nodes + 8 * size.nodes * size.features
+
+
+def multiplied(size):
+    """Bytes of the layouts of all PEs, their embeddings and the float64 product, at the largest width."""
+    return 60 * size.arcs + 120 * size.nodes * max(SETTINGS.aggregate.dims)
+
+
+def trained(size):
+    """Bytes of the layouts of all PEs, features, activations and gradients."""
+    return 60 * size.arcs + 4000 * size.nodes + 24 * size.nodes * size.features
+
+
+MINUTES = {
+    # Arcs of the source a minute; compressed text is the slowest.
+    "graph": minutes(lambda size: size.arcs / 30e6, least=20),
+    "generate": minutes(lambda size: size.arcs / 10e6),
+    "order": minutes(lambda size: size.arcs / 20e6),
+    "partition": minutes(lambda size: size.arcs / 20e6),
+    "layout": minutes(lambda size: size.arcs / 10e6),
+    # Arcs times columns a minute, on CPU cores: GPUs need a small part of it, profiles/dgx says how much.
+    "aggregate": minutes(lambda size: size.arcs * products(SETTINGS.aggregate) / 5e9, least=30),
+    "train": minutes(
+        lambda size: (size.arcs * 200 + size.nodes * size.features * 50) * SETTINGS.train.epochs / 5e9, least=60
+    ),
+}
