@@ -143,14 +143,16 @@ def test_bytes_between_workgroups_are_vi_cola(tmp_path):
         assert sum(put for put, _, _ in counted) == record.quality.vi_cola > 0
 
 
-def test_without_an_option_workgroups_are_those_of_the_partition(tmp_path):
+@pytest.mark.parametrize(("pes", "made_for", "members"), [(4, 2, 2), (6, 4, 2), (5, 3, 1), (4, 8, 4)])
+def test_without_an_option_workgroups_are_those_of_the_partition(tmp_path, pes, made_for, members):
+    """As far as they divide the PEs: hosts of four and of two PEs make workgroups of two."""
     csr = random_csr(300, 4_000)
-    make_layout(tmp_path, csr, 4)
-    partition.build(tmp_path / "graph", tmp_path / "part", pes=4, scheme="equal_nodes", workgroup=2, dim=5)
+    make_layout(tmp_path, csr, pes)
+    partition.build(tmp_path / "graph", tmp_path / "part", pes=pes, scheme="equal_nodes", workgroup=made_for, dim=5)
     layout.build(tmp_path / "graph", tmp_path / "part", tmp_path / "layout")
     for technique in ("halo", "cola"):
-        counted = simulated.run(4, lambda world: moved(world, tmp_path / "layout", technique, "forward", None))  # noqa: B023
-        assert sum(put for put, _, _ in counted) == 20 * crossings(csr, 4, 2, "forward")[0] > 0
+        counted = simulated.run(pes, lambda world: moved(world, tmp_path / "layout", technique, "forward", None))  # noqa: B023
+        assert sum(put for put, _, _ in counted) == 20 * crossings(csr, pes, members, "forward")[0]
 
 
 @pytest.mark.parametrize("kind", ["ranks", "hosts"])
