@@ -20,7 +20,7 @@ class WorkgroupOptions(TechniqueOptions):
     workgroup: int | None = Field(
         None,
         ge=1,
-        description="PEs joined by fast links, a divisor of P; none: those that the partition was made for, as far as they divide P",
+        description="PEs joined by fast links, a divisor of P; none: the partition's, as far as they divide P",
     )
 
 
