@@ -7,16 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from mgg.aggregate.costs import (
-    Cost,
-    Machine,
-    Workload,
-    finished,
-    meetings,
-    network_blocks,
-    slowest,
-)
-from mgg.aggregate.needs import FLOAT, Case, Need
+from mgg.aggregate.costs import Cost, Machine, Workload, finished, meetings, network_blocks, slowest
+from mgg.aggregate.needs import FLOAT, POINTER, Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.outbox import Outbox
 from mgg.aggregate.owners import by_owner
@@ -68,7 +60,9 @@ class Cola(Plan):
             needed = np.minimum(np.diff(case.product.halo_ptr) * members, case.heights)
             buffers = min(2, groups - 1) + int(case.options.coalesced)
             columns += buffers * case.matrix(needed[case.rank % members :: members].max())
-            arcs += case.owner_parts()
+            received = case.remote_by_owner()[case.rank % members :: members].sum()  # none of them are its own
+            arcs += (groups - 1) * case.pointers(case.rows) + case.arc * int(received)
+            arcs += POINTER * halo  # where mates hold the rows
         return Need(base.layout, columns, arcs, case.local_cut())
 
     @classmethod

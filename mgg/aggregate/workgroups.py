@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,20 @@ class WorkgroupOptions(TechniqueOptions):
     """Which PEs address each other's memory; rows for others are sent."""
 
     workgroup: int | None = Field(
-        None, ge=1, description="PEs joined by fast links, a divisor of P; none: those that the partition was made for"
+        None,
+        ge=1,
+        description="PEs joined by fast links, a divisor of P; none: the partition's, as far as they divide P",
     )
 
 
 def members_of(options: TechniqueOptions, layout: PeLayout) -> int:
-    """PEs of a workgroup."""
+    """PEs of a workgroup: the option's, else those that the partition was made for, as far as they divide P."""
     assert isinstance(options, WorkgroupOptions)
-    return options.workgroup or min(layout.manifest.workgroup, layout.size)
+    if options.workgroup is not None:
+        return options.workgroup
+    made_for, size = layout.manifest.workgroup, layout.size
+    # The last host may have fewer PEs than the others: their common divisor divides those, too.
+    return size if made_for >= size else math.gcd(made_for, size)
 
 
 def mates_of(rank: int, members: int) -> range:

@@ -1,15 +1,15 @@
 """Technique cola over workgroups: the product with each of its steps on and off, and what crosses where."""
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.crossings import crossings
 from support.graphs import awkward_graphs, make_layout, random_csr
 from support.products import worst
 from support.spmm_program import products
 from support.strict import StrictWorld
 
-from mgg import layout, partition
+from mgg import layout
 from mgg.aggregate import prepare
 from mgg.backend import simulated
 from mgg.errors import InputError
@@ -35,20 +35,6 @@ def test_every_step_gives_the_product(tmp_path, steps, pes, members, world_of):
         assert worst(csr, parts) <= (1e-6,)
 
 
-def crossings(csr, pes, members, direction):
-    """Rows that cross between workgroups, once for each that needs them; and rows that a PE needs of PEs with another
-    local rank, from the pairs of row and column alone."""
-    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
-    columns = csr.indices.astype(np.int64)
-    if direction == "transpose":
-        rows, columns = columns, rows
-    owner = np.searchsorted(np.arange(pes + 1) * csr.rows // pes, np.arange(csr.rows), side="right") - 1
-    pairs = {(int(pe), int(column)) for pe, column in zip(owner[rows], columns, strict=True)}
-    between = {(pe // members, column) for pe, column in pairs if pe // members != owner[column] // members}
-    within = {(pe, column) for pe, column in pairs if pe % members != owner[column] % members}
-    return len(between), len(within)
-
-
 def moved(world, folder, direction, dim, options):
     plan = prepare("cola", world, layout.load(folder, world.rank), direction, dim, options)
     plan(dim)
@@ -70,15 +56,6 @@ def test_bytes_between_and_within_workgroups(tmp_path_factory, nodes, arcs, shap
     between, within = crossings(csr, pes, members, direction)
     assert sum(part.get("put", 0) for part in counted) == 4 * 5 * between
     assert sum(part.get("get", 0) for part in counted) == 4 * 5 * within
-
-
-def test_bytes_between_workgroups_are_vi_cola(tmp_path):
-    """The partition's quality report says the same of the forward product."""
-    csr = random_csr(300, 4_000)
-    folder = make_layout(tmp_path, csr, 6)
-    record = partition.build(tmp_path / "graph", tmp_path / "part", pes=6, scheme="equal_nodes", workgroup=2, dim=16)
-    counted = simulated.run(6, lambda world: moved(world, folder, "forward", 16, {"workgroup": 2}))
-    assert sum(part["put"] for part in counted) == record.quality.vi_cola > 0
 
 
 def test_fetching_instead_of_sending_moves_the_same(tmp_path):

@@ -69,6 +69,10 @@ def counted(world, folder, name, options, direction, dim):
     [
         *((name, {}, pes) for name, plan in techniques().items() for pes in (1, 3) if pes == 1 or not plan.single_pe),
         ("broadcast", {"replication": 2}, 4),
+        ("halo", {"workgroup": 1}, 3),
+        ("halo", {"workgroup": 2}, 4),
+        ("cola", {"workgroup": 2}, 4),
+        ("cola", {"workgroup": 2, "coalesced": False}, 4),
         ("mgg", {"ps": 1}, 3),
         ("mgg", {"neighbor_partition": False}, 3),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout
-from support.ranks import mpiexec
+from support.ranks import mpiexec, watched
 from support.spmm_program import DIMS, products
 
 from mgg.backend import simulated
@@ -88,6 +88,60 @@ def test_replicas_and_bytes_are_those_of_the_simulated_backend(tmp_path):
         assert json.loads((tmp_path / f"{pe}.json").read_text()) == moved[pe]
 
 
+HOSTS = (
+    "import json, sys\nimport numpy as np\nfrom pathlib import Path\nfrom mgg.backend import nvshmem\n"
+    "from support.spmm_program import products\n"
+    "out, folder, chosen = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])\n"
+    "def program(world):\n"
+    "    moved = {}\n"
+    "    found = products(world, folder, [3, 41], chosen, only=chosen, moved=moved)\n"
+    "    np.savez(out / f'{world.rank}.npz', **found)\n"
+    "    (out / f'{world.rank}.json').write_text(json.dumps(moved))\n"
+    "nvshmem.run(lambda: 4, program)\n"
+)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_between_hosts_products_and_bytes_are_those_of_the_simulated_backend(tmp_path, members):
+    """Two hosts of two PEs; addresses of the other host's memory are not to be had."""
+    chosen = {name: {"workgroup": members} for name in ("halo", "cola")} | {"ring": {}, "broadcast": {}}
+    folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
+    program = tmp_path / "program.py"
+    program.write_text(HOSTS)
+    arguments = [FAKE, str(program), str(tmp_path), str(folder), json.dumps(chosen)]
+    done = mpiexec(4, arguments, FAKE_PES_A_HOST="2", FAKE_GPUS="2")
+    assert done.returncode == 0, done.stderr
+    moved = [{} for _ in range(4)]
+    expected = simulated.run(
+        4, lambda world: products(world, folder, [3, 41], chosen, only=chosen, moved=moved[world.rank])
+    )
+    for pe in range(4):
+        found = dict(np.load(tmp_path / f"{pe}.npz"))
+        assert len(found) == 16 and found.keys() == expected[pe].keys()
+        assert all(np.allclose(found[key], expected[pe][key], rtol=1e-6, atol=1e-6) for key in found)
+        assert json.loads((tmp_path / f"{pe}.json").read_text()) == moved[pe]
+
+
+def test_the_world_keeps_its_promises_between_hosts():
+    """All but those of arrays that everybody addresses, which is refused."""
+    code = (
+        "from support import world_program as w; right, left = (world.rank + 1) % 4, (world.rank - 1) % 4;"
+        " w._sends(world, right, left); w._shift(world); w._team(world); w._exchange(world); w._reduce(world);"
+        " print('kept', world.addressable, flush=True); world.symmetric(8)"
+    )
+    done = fails(code, 4, FAKE_PES_A_HOST="2")
+    assert done.stdout.count("kept [0, 1]") == done.stdout.count("kept [2, 3]") == 2, done.stdout + done.stderr
+    assert "the GPU of PE 0 cannot address that of PE 2: P2P is off, or it is another host's" in done.stdout
+
+
+def test_rows_leave_a_host_from_symmetric_memory_alone():
+    code = (
+        "import numpy as np; array = world.symmetric(8, [world.rank]).view(4, 2);"
+        " world.put_rows(array, 1 - world.rank, 0, world.upload(np.ones((1, 2), 'float32')))"
+    )
+    assert "cannot send from" in fails(code, 2).stderr
+
+
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
@@ -95,6 +149,7 @@ def test_replicas_and_bytes_are_those_of_the_simulated_backend(tmp_path):
         ({"FAKE_DRIVER": "0"}, "no GPU here: no NVIDIA driver"),
         ({"FAKE_DRIVER": "12040"}, "the NVIDIA driver supports CUDA 12.4 and CuPy needs 13.0"),
         ({"FAKE_GPUS": "1"}, "2 PEs and 1 GPUs: a PE needs a GPU of its own"),
+        ({"FAKE_PES_A_HOST": "1", "FAKE_HEAP": "3", "NVSHMEM_DISABLE_CUDA_VMM": "1"}, "heap is too small for 8 bytes"),
         ({"FAKE_P2P": "0"}, "cannot address GPU"),
         ({"FAKE_FREE": "3000000"}, "needs 4000000 more bytes of GPU memory on each PE and 3000000 are left"),
         (
@@ -125,6 +180,31 @@ def test_a_pe_that_stays_away_is_named():
     )
     done = fails(code, 3, FAKE_PATIENCE="0.3")
     assert done.stdout.count("PeError False PE 1 did not reach a barrier within 0.5 s") == 2, done.stdout + done.stderr
+
+
+AWAY = (
+    "import sys, time\nfrom mgg import layout\nfrom mgg.aggregate import prepare\nfrom mgg.backend import nvshmem\n"
+    "from mgg.errors import MggError\n"
+    "def program(world):\n"
+    "    part, options = layout.load(sys.argv[1], world.rank), {'workgroup': int(sys.argv[3])}\n"
+    "    plan = prepare(sys.argv[2], world, part, 'forward', 4, options)\n"
+    "    plan(4)\n"
+    "    time.sleep(60 * (world.rank == 3))\n"
+    "    world.download(plan(4))\n"
+    "try:\n    nvshmem.run(lambda: 4, program, timeout=5)\n"
+    "except MggError as error:\n    print(error, flush=True)\n    nvshmem.abort(error.exit_code)\n"
+)
+
+
+@pytest.mark.parametrize(("technique", "members"), [("halo", 1), ("cola", 2)])
+def test_a_pe_that_stays_away_from_a_product_between_hosts_is_named(tmp_path, technique, members):
+    program = tmp_path / "program.py"
+    program.write_text(AWAY)
+    folder = make_layout(tmp_path, awkward_graphs()["directed"], 4)
+    arguments = [FAKE, str(program), str(folder), technique, str(members)]
+    ended = watched(4, arguments, FAKE_PES_A_HOST="2", FAKE_PATIENCE="1")
+    assert ended.code == 6, ended.output
+    ended.find(r"PE 3 did not reach|PE \d: waited 5 s for a signal from PE 3")
 
 
 def test_a_signal_that_does_not_come_is_named():

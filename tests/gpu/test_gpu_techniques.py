@@ -9,7 +9,7 @@ import pytest
 from support.graphs import awkward_graphs, make_layout, random_csr
 from support.products import simulated_bytes, worst, wrong_bytes
 from support.ranks import mpiexec
-from support.spmm_program import VARIANTS
+from support.spmm_program import VARIANTS, divides
 
 from mgg.aggregate import technique, techniques
 from mgg.graph.csr import Csr, from_arcs
@@ -39,7 +39,7 @@ def labels(pes: int, threads: bool) -> set[str]:
         name, options = VARIANTS.get(label, (label, {}))
         if pes > 1 and (technique(name).single_pe or (technique(name).one_process and not threads)):
             return False
-        if pes % options.get("replication", 1) ** 2:
+        if not divides(options, pes):
             return False
         return not threads or options.get("primitive", "direct") == "direct"
 

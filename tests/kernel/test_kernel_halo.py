@@ -34,27 +34,32 @@ def worked_off(schedule, halo_first, matrix, rows):
     return c
 
 
-def check(csr, pes, task):
+def check(csr, pes, task, empty=True):
     bounds = np.linspace(0, csr.rows, pes + 1).astype(np.int64)
     height = int(np.diff(bounds).max())
     b = np.random.default_rng(0).random((csr.columns, 3))
     expected = csr.to_scipy(np.float64) @ b
     for pe, product in enumerate(split(Arcs(csr), bounds)):
-        schedule = halo_schedule(product.local, product.remote, height, task)
+        schedule = halo_schedule(product.local, product.remote, height, task, empty=empty)
         owners = np.repeat(np.arange(pes), np.diff(product.halo_ptr))
         matrix = np.full((height + product.halo, 3), np.nan)
         matrix[: product.rows] = b[bounds[pe] : bounds[pe + 1]]
         matrix[height:] = b[(bounds[owners] + product.halo_rows)[schedule.pulled]]
         assert sorted(schedule.pulled) == list(range(product.halo))
         found = worked_off(schedule, height, matrix, product.rows)
-        assert np.allclose(found, expected[bounds[pe] : bounds[pe + 1]], rtol=1e-10)
+        untouched = np.isnan(found).all(axis=1)
+        assert np.array_equal(
+            untouched, ~(np.diff(product.local.indptr) + np.diff(product.remote.indptr) > 0) & (not empty)
+        )
+        assert np.allclose(np.nan_to_num(found), expected[bounds[pe] : bounds[pe + 1]], rtol=1e-10)
 
 
+@pytest.mark.parametrize("empty", [True, False])
 @pytest.mark.parametrize("task", [None, 32])
 @pytest.mark.parametrize("pes", [1, 2, 4])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_the_schedule_gives_the_product(name, pes, task):
-    check(GRAPHS[name], pes, task)
+def test_the_schedule_gives_the_product(name, pes, task, empty):
+    check(GRAPHS[name], pes, task, empty)
 
 
 @settings(max_examples=30)

@@ -39,6 +39,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mgg:most": ("mgg", {"ps": 32, "dist": 16, "wpb": 16}),
     "mgg:most-block": ("mgg", {"ps": 32, "dist": 16, "wpb": 16, "primitive": "block"}),
     "broadcast:2": ("broadcast", {"replication": 2}),
+    "halo:1": ("halo", {"workgroup": 1}),
+    "halo:2": ("halo", {"workgroup": 2}),
+    "cola:1": ("cola", {"workgroup": 1}),
+    "cola:2": ("cola", {"workgroup": 2}),
 }
 
 
@@ -47,11 +51,16 @@ def inputs(nodes: np.ndarray, dim: int) -> np.ndarray:
     return np.sin(nodes[:, None] * 12.9898 + np.arange(dim) * 78.233).astype(np.float32)
 
 
+def divides(options: dict[str, Any], pes: int) -> bool:
+    """Whether so many PEs make the replicas and workgroups of the options."""
+    return pes % options.get("replication", 1) ** 2 == 0 and pes % options.get("workgroup", 1) == 0
+
+
 def runnable(world: World, label: str) -> bool:
     """Whether the technique or variant can run on this world: some take one PE, on GPUs one process or NVSHMEM."""
     name, options = VARIANTS.get(label, (label, {}))
     plan = techniques()[name]
-    if (plan.single_pe and world.size > 1) or world.size % options.get("replication", 1) ** 2:
+    if (plan.single_pe and world.size > 1) or not divides(options, world.size):
         return False
     if plan.one_process and world.size > 1:
         return not world.gpu or world.name == "simulated"

@@ -21,6 +21,7 @@ def program(world: World) -> str:
     _gets(world, rows, right)
     world.barrier()
     _puts(world, array.view(15, 4), right, left)
+    _sends(world, right, left)
     _broadcast(world)
     _shift(world)
     _team(world)
@@ -62,6 +63,30 @@ def _puts(world: World, rows, right: int, left: int) -> None:
         assert (world.download(rows.local[2:7]) == 10 * left + round_).all()
         world.barrier()
     assert world.counters.bytes.get("put", 0) == (3 * 5 * 4 * 4 if right != world.rank else 0)
+
+
+def _sends(world: World, right: int, left: int) -> None:
+    """Rows put beyond an array's reach: another view of it, of half words, that begin between two floats."""
+    alone, source = world.symmetric(30, [world.rank]), world.symmetric(30, [world.rank])
+    assert list(alone.peers) == [world.rank] and set(alone.peers) <= set(world.addressable)
+    for columns, dtype in ((4, np.float32), (3, np.uint16)):
+        rows, mine = alone.view(7, columns, dtype), source.view(7, columns, dtype)
+        before = world.counters.bytes.get("put", 0)
+        for round_ in range(3):
+            mine.local[:5] = world.upload(np.full((5, columns), 10 * world.rank + round_, dtype))
+            world.put_rows(rows, right, 1, mine.local[:5])
+            world.put_rows(rows, right, 0, mine.local[:0])
+            world.signal(right)
+            world.wait_signal(left)
+            found = world.download(rows.local)
+            assert (found[1:6] == 10 * left + round_).all() and not found[0].any() and not found[6].any()
+            world.barrier()
+        moved = world.counters.bytes.get("put", 0) - before
+        assert moved == (3 * 5 * columns * np.dtype(dtype).itemsize if right != world.rank else 0)
+        rows.local[:] = world.upload(np.zeros((7, columns), dtype))
+        world.barrier()
+    world.free(source)
+    world.free(alone)
 
 
 def _broadcast(world: World) -> None:

@@ -1,4 +1,4 @@
-"""A device that exists in name."""
+"""A device that exists in name, and memory by its address."""
 
 
 class Device:
@@ -7,3 +7,13 @@ class Device:
 
     def set_current(self):
         pass
+
+
+class Buffer:
+    def __init__(self, handle, size):
+        self.handle, self.size = handle, size
+
+    @classmethod
+    def from_handle(cls, ptr, size):
+        assert type(ptr) is int and type(size) is int
+        return cls(ptr, size)

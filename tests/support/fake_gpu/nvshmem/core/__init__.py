@@ -8,12 +8,13 @@ import numpy as np
 from cupy.cuda import Stream, nccl, state, until
 
 from . import interop
-from .types import NvshmemError, job
+from .types import NvshmemError, host, job
 
 __all__ = ["NvshmemError", "interop"]
 
 SignalOp = SimpleNamespace(SIGNAL_SET="set")
 ComparisonType = SimpleNamespace(CMP_GE="at least")
+under_way = []  # memory that has been put to, and what it is to hold
 
 
 def get_version():
@@ -22,6 +23,8 @@ def get_version():
 
 def init(device, mpi_comm, initializer_method):
     assert initializer_method == "emulated_mpi" and os.environ["NVSHMEM_DISABLE_NVLS"] == "1"
+    one_host = host(mpi_comm.size - 1) == 0
+    assert os.environ.get("NVSHMEM_REMOTE_TRANSPORT") == ("none" if one_host else None)
     print("MPI4Py enabled: True", file=sys.stderr)
     job.comm = mpi_comm
 
@@ -35,8 +38,29 @@ def finalize():
 def barrier_all(stream):
     assert isinstance(stream, Stream)
     if not state.stuck:
+        _deliver()
         request = job.comm.Ibarrier()
         until(request.Test)
+
+
+def put(dst, src, remote_pe, stream):
+    """Nothing arrives before ``quiet``, ``barrier_all``: NVSHMEM promises no more."""
+    assert isinstance(stream, Stream) and dst.size == src.size
+    (array, offset), (source, start) = interop.place_of(dst), interop.place_of(src)
+    if not state.stuck:
+        values = source.bytes_of(job.comm.rank)[start : start + src.size].copy()
+        under_way.append((array.bytes_of(remote_pe)[offset : offset + src.size], values))
+
+
+def quiet(stream):
+    assert isinstance(stream, Stream)
+    _deliver()
+
+
+def _deliver():
+    for target, values in under_way if not state.stuck else ():
+        target[:] = values
+    under_way.clear()
 
 
 def signal_op(buffer, value, operation, pe, stream):

@@ -21,6 +21,10 @@ class Symmetric(StrictArray):
         super().__init__(data)
         self.window = window
 
+    def bytes_of(self, pe):
+        """The memory of a PE's copy."""
+        return np.asarray(self.window.Shared_query(pe)[0], np.uint8)
+
 
 def array(shape, dtype, except_on_del):
     assert not except_on_del
@@ -39,9 +43,21 @@ def array(shape, dtype, except_on_del):
 
 def get_peer_array(mine, pe):
     assert pe != types.job.comm.rank, "nvshmem4py counts this PE's own array as referenced once more and never frees it"
+    if types.host(pe) != types.host(types.job.comm.rank):
+        raise types.NvshmemError("nvshmem_ptr returned no address")
     found[mine.data.ptr].window.Sync()
     other = np.asarray(mine.window.Shared_query(pe)[0], np.uint8).view(mine.dtype).reshape(mine.shape)
     return StrictArray(other)
+
+
+def place_of(buffer):
+    """The symmetric array that a buffer lies in, and the offset there, in bytes."""
+    for array in live:
+        offset = buffer.handle - array.data.ptr
+        if 0 <= offset < array.nbytes:
+            assert offset + buffer.size <= array.nbytes
+            return array, offset
+    raise AssertionError("memory that NVSHMEM cannot send from or to on every network")
 
 
 def array_get_buffer(mine):
