@@ -287,6 +287,12 @@ def read_lines(path: str | Path, model: type[R]) -> list[R]:
     return records
 
 
+def holds_predictions(path: str | Path) -> bool:
+    """Whether the first line of ``path`` is a prediction; raises InputError where the file cannot be read."""
+    first = next((line for line in _text(path).splitlines() if line.strip()), "")
+    return '"kind":"prediction"' in first.replace(" ", "")
+
+
 def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:
     """Read a training run's folder; raises InputError that names the file and field."""
     run = Path(folder) / RUN_FILE

@@ -10,7 +10,6 @@ is how products use the links.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,7 +25,7 @@ from mgg.errors import InputError
 GPU_BYTES, CPU_BYTES = 256 * 2**20, 16 * 2**20
 #: Columns at which rows are gathered: of rows of 64, 256 and 512 bytes.
 WIDTHS = (16, 64, 128)
-#: Timings of each probe; the median counts, as it does of products: what else the machine does slows both down.
+#: Timings of each probe; the smallest counts: whatever else the machine does can only add to it.
 REPEATS = 7
 
 
@@ -173,8 +172,8 @@ class _Probe:
         """Free the array (collective)."""
         self._world.free(self.array)
 
-    def median(self, action: Callable[[], object]) -> float:
-        """The median seconds of ``action``, all PEs at once (collective)."""
+    def least(self, action: Callable[[], object]) -> float:
+        """The smallest seconds of ``action``, all PEs at once (collective)."""
         clock = self._world.clock()
         taken = []
         action()
@@ -183,7 +182,7 @@ class _Probe:
             clock.start()
             action()
             taken.append(clock.stop())
-        return statistics.median(taken)
+        return min(taken)
 
     def copy(self) -> Link:
         """A copy inside the PE's memory: bytes read and written."""
@@ -192,7 +191,7 @@ class _Probe:
         def move(count: int) -> None:
             out[:count] = source[:count]
 
-        small, large = self.median(lambda: move(few)), self.median(lambda: move(self._elements))
+        small, large = self.least(lambda: move(few)), self.least(lambda: move(self._elements))
         return Link(latency=small, bandwidth=8 * self._elements / max(large - small, 1e-9))
 
     def rows(self, pe: int | None) -> Link:
@@ -205,7 +204,7 @@ class _Probe:
             view, out = self.array.view(height, dim), self._out.reshape(-1)[: height * dim].reshape(height, dim)
             for count in (1, height // 8, height):
                 chosen = world.upload(generator.integers(0, height, count).astype(np.int32))
-                seconds.append(self.median(lambda: world.get_rows(view, pe, chosen, out[:count])))  # noqa: B023
+                seconds.append(self.least(lambda: world.get_rows(view, pe, chosen, out[:count])))  # noqa: B023
                 terms.append([1.0, float(count), float(4 * dim * count)])
         latency, message, inverse = fit(np.array(terms), np.array(seconds))
         return Link(latency=latency, message=message, bandwidth=1 / max(inverse, 1e-15))
@@ -218,7 +217,7 @@ class _Probe:
             for root in range(world.size):
                 move(self._out[:count], root)
 
-        small, large = (self.median(lambda: turns(count)) / world.size for count in (few, many))  # noqa: B023
+        small, large = (self.least(lambda: turns(count)) / world.size for count in (few, many))  # noqa: B023
         return Link(latency=small, bandwidth=4 * (many - few) / max(large - small, 1e-9))
 
     def shift(self, values: Any, _: int) -> None:
@@ -230,7 +229,7 @@ class _Probe:
         """Seconds in which two PEs meet, out of what all take."""
         if self._world.size == 1:
             return 0.0
-        return self.median(self._world.barrier) / float(np.log2(self._world.size))
+        return self.least(self._world.barrier) / float(np.log2(self._world.size))
 
 
 def world_seed(world: World) -> int:

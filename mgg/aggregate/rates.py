@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -11,94 +10,110 @@ from mgg.aggregate.costs import RATE_TERMS, Rate, terms
 from mgg.aggregate.links import fit, world_seed
 from mgg.backend import World
 
-#: Rows of the probe's graph, arcs a row, and columns: what the coefficients are told apart by.
-ROWS, DEGREES, WIDTHS = 8192, (2, 16), (16, 64, 128)
-REPEATS = 5
+#: Rows of the probe's graph, arcs a row, and columns: what the coefficients are told apart by. A probe takes about a
+#: millisecond, so that some round finds the core its own even on a busy machine.
+ROWS, DEGREES, WIDTHS = 2048, (2, 16), (16, 64, 128)
+#: Rows of what is read, or by columns written, at random: beyond the caches of a core.
+TABLE = 32768
+REPEATS = 12
 
 
 def measure_rates(world: World) -> dict[str, Rate]:
     """The rates of ``rows``, ``partitions``, ``columns`` and ``finish`` (collective), the slowest PE's."""
-    probes = {"rows": _rows, "partitions": _partitions, "columns": _columns, "finish": _finish}
-    mine = {name: _fitted(world, probe) for name, probe in probes.items()}
+    room = _Room(world)
+    found = [
+        (name, *probe(room, indptr, indices, dim))
+        for indptr, indices, dim in _graphs(world)
+        for name, probe in _PROBES.items()
+    ]
+    taken = np.array(_rounds(world, [action for _, action, _ in found]))
+    mine = {}
+    for name in _PROBES:
+        chosen = [place for place, (each, _, _) in enumerate(found) if each == name]
+        samples = np.array([found[place][2] for place in chosen])
+        mine[name] = Rate(**dict(zip(RATE_TERMS, fit(samples, taken[chosen]), strict=True)))
     every = world.gather(mine)
     return {name: max((each[name] for each in every), key=lambda rate: sum(rate.values())) for name in mine}
 
 
-Probe = Callable[[World, np.ndarray, np.ndarray, int], tuple[Callable[[], object], tuple[float, ...]]]
+def _rounds(world: World, actions: list[Callable[[], object]]) -> list[float]:
+    """The smallest seconds of each action, all PEs at once (collective).
 
-
-def _fitted(world: World, probe: Probe) -> Rate:
-    """Coefficients >= 0 that fit the times of ``probe`` best, as ratios."""
-    samples, seconds = [], []
-    for indptr, indices, dim in _graphs(world):
-        action, touched = probe(world, indptr, indices, dim)
-        samples.append(touched)
-        seconds.append(_median(world, action))
-    return Rate(**dict(zip(RATE_TERMS, fit(np.array(samples), np.array(seconds)), strict=True)))
+    Round after round, one of each: what else the machine does for a while slows none of them down alone.
+    """
+    clock, least = world.clock(), [float("inf")] * len(actions)
+    for number in range(REPEATS + 1):
+        for place, action in enumerate(actions):
+            world.barrier()
+            clock.start()
+            action()
+            seconds = clock.stop()
+            if number:  # the first round warms up
+                least[place] = min(least[place], seconds)
+    return least
 
 
 def _graphs(world: World) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
     generator = np.random.default_rng(world_seed(world))
     for rows, degree in ((8, 1), *((ROWS, degree) for degree in DEGREES)):
-        indices = generator.integers(0, rows, rows * degree).astype(np.int32)
+        indices = generator.integers(0, TABLE, rows * degree).astype(np.int32)
         for dim in WIDTHS:
             yield np.arange(0, rows * degree + 1, degree, dtype=np.int64), indices, dim
 
 
-def _median(world: World, action: Callable[[], object]) -> float:
-    clock, taken = world.clock(), []
-    action()
-    for _ in range(REPEATS):
-        world.barrier()  # all PEs at once: they share caches and memory
-        clock.start()
-        action()
-        taken.append(clock.stop())
-    return statistics.median(taken)
+Probe = tuple[Callable[[], object], tuple[float, ...]]
 
 
-def _matrices(world: World, rows: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    sums = world.operators.accumulator(rows, dim)
-    sums[...] = 0
-    return np.ones((rows, dim), np.float32), sums
+class _Room:
+    """Matrices that all probes share, by their columns."""
+
+    def __init__(self, world: World) -> None:
+        self.operators = world.operators
+        self._read = {dim: np.ones((TABLE, dim), np.float32) for dim in WIDTHS}
+        self._summed = {dim: world.operators.accumulator(TABLE, dim) for dim in WIDTHS}
+        for sums in self._summed.values():
+            sums[...] = 0
+
+    def read(self, rows: int, dim: int) -> np.ndarray:
+        """float32 [rows, dim]."""
+        return self._read[dim][:rows]
+
+    def sums(self, rows: int, dim: int) -> np.ndarray:
+        """An accumulator [rows, dim]."""
+        return self._summed[dim][:rows]
 
 
-def _rows(
-    world: World, indptr: np.ndarray, indices: np.ndarray, dim: int
-) -> tuple[Callable[[], object], tuple[float, ...]]:
+def _rows(room: _Room, indptr: np.ndarray, indices: np.ndarray, dim: int) -> Probe:
     rows = len(indptr) - 1
-    source, sums = _matrices(world, rows, dim)
+    source, sums = room.read(TABLE, dim), room.sums(rows, dim)
     return (
-        lambda: world.operators.spmm_rows(indptr, indices, None, source, sums, False),
+        lambda: room.operators.spmm_rows(indptr, indices, None, source, sums, False),
         terms(len(indices), rows, 4 * dim, 4 * dim),
     )
 
 
-def _partitions(
-    world: World, indptr: np.ndarray, indices: np.ndarray, dim: int
-) -> tuple[Callable[[], object], tuple[float, ...]]:
+def _partitions(room: _Room, indptr: np.ndarray, indices: np.ndarray, dim: int) -> Probe:
     rows = len(indptr) - 1
-    source, sums = _matrices(world, rows, dim)
-    owners = np.arange(rows)
+    source, sums, owners = room.read(TABLE, dim), room.sums(rows, dim), np.arange(rows)
     return (
-        lambda: world.operators.spmm_partitions(owners, indptr[:-1], indptr[1:], indices, None, source, sums),
+        lambda: room.operators.spmm_partitions(owners, indptr[:-1], indptr[1:], indices, None, source, sums),
         terms(len(indices), rows, 4 * dim, 4 * dim),
     )
 
 
-def _columns(
-    world: World, indptr: np.ndarray, indices: np.ndarray, dim: int
-) -> tuple[Callable[[], object], tuple[float, ...]]:
-    rows = len(indptr) - 1
-    source, sums = _matrices(world, rows, dim)
+def _columns(room: _Room, indptr: np.ndarray, indices: np.ndarray, dim: int) -> Probe:
+    columns = len(indptr) - 1
+    source, sums = room.read(columns, dim), room.sums(TABLE, dim)
     return (
-        lambda: world.operators.spmm_columns(indptr, indices, None, source, sums),
-        terms(len(indices), rows, 4 * dim, 4 * dim),
+        lambda: room.operators.spmm_columns(indptr, indices, None, source, sums),
+        terms(len(indices), columns, 4 * dim, 4 * dim),
     )
 
 
-def _finish(
-    world: World, indptr: np.ndarray, indices: np.ndarray, dim: int
-) -> tuple[Callable[[], object], tuple[float, ...]]:
+def _finish(room: _Room, indptr: np.ndarray, indices: np.ndarray, dim: int) -> Probe:
     rows = len(indptr) - 1
-    result, sums = _matrices(world, rows, dim)
-    return lambda: world.operators.finish(sums, result), terms(0, rows, 0, 4 * dim)
+    result, sums = np.empty((rows, dim), np.float32), room.sums(rows, dim)
+    return lambda: room.operators.finish(sums, result), terms(0, rows, 0, 4 * dim)
+
+
+_PROBES = {"rows": _rows, "partitions": _partitions, "columns": _columns, "finish": _finish}

@@ -13,11 +13,11 @@ import pyarrow.parquet
 from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.files import Kind, replace_folder
-from mgg.report import knobs
+from mgg.report import choice, knobs
 from mgg.report.collect import collect
 from mgg.report.columns import TABLES
 from mgg.report.comparisons import compare
-from mgg.report.experiments import experiment
+from mgg.report.foreseen import FORESEEN, check_figure
 from mgg.report.page import render
 from mgg.report.tables import compute, to_arrow
 
@@ -38,12 +38,13 @@ def build(
     """Write the report of ``paths`` into the folder ``out``, which replaces an earlier report.
 
     Args:
-        paths: files of AggregateRecord lines (``.jsonl``) and run folders of training, in any order; the same records
-            give the same bytes.
+        paths: files of AggregateRecord or PredictionRecord lines (``.jsonl``) and run folders of training, in any
+            order; the same records give the same bytes.
         out: the folder; gets ``index.html``, which needs nothing beside it and no network, and for each table of
             docs/report.md a CSV and a Parquet file.
         title: heading of the page.
-        figures: names of ``experiments.EXPERIMENTS``: figures and tables of papers to set beside these records.
+        figures: names of ``experiments.EXPERIMENTS`` or ``foreseen.FORESEEN``: figures and tables of papers to set
+            beside these records.
         notes: by figure a remark that is shown below it.
 
     Raises:
@@ -53,11 +54,14 @@ def build(
         MachineError: the disk is full or fails. After any error the old report is as it was.
     """
     for name in figures:
-        experiment(name)
+        check_figure(name)
     if unused := [name for name in notes if name not in figures]:
         raise InputError(f"note on {unused[0]!r}: this figure is not shown; {nearest(unused[0], figures)}")
     rows = compute(collect(paths))
-    rows["figures"] = compare(list(dict.fromkeys(figures)), rows["aggregate"], rows["training"])
+    rows["figures"] = compare(
+        [name for name in dict.fromkeys(figures) if name not in FORESEEN], rows["aggregate"], rows["training"]
+    )
+    rows["choices"] = choice.compute(rows["aggregate"])
     rows["knobs"] = knobs.compute(rows["aggregate"])
     tables = {name: to_arrow(name, rows[name]) for name in TABLES}
     page = render(rows, title, [(name, notes.get(name, "")) for name in dict.fromkeys(figures)])

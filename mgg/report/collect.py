@@ -6,7 +6,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,9 @@ from mgg.record import (
     Common,
     EpochRecord,
     PartitionRecord,
+    PredictionRecord,
     TrainRecord,
+    holds_predictions,
     read_lines,
     read_partition,
     read_run,
@@ -59,6 +61,7 @@ class Collection:
     timings: Sequence[Timing]
     runs: Sequence[Run]
     partitions: Sequence[PartitionRecord]
+    predictions: Sequence[PredictionRecord] = ()
 
     @property
     def entries(self) -> list[Timing | Run]:
@@ -67,7 +70,7 @@ class Collection:
 
 
 def collect(paths: Iterable[str | Path]) -> Collection:
-    """Read aggregate records (``.jsonl`` files), training runs and partitions (folders).
+    """Read aggregate records and predictions (``.jsonl`` files), training runs and partitions (folders).
 
     A record that is given twice counts once. Two different measurements of the same thing are refused: the records
     hold no date, so neither can be preferred, and both side by side would mislead.
@@ -78,6 +81,7 @@ def collect(paths: Iterable[str | Path]) -> Collection:
     timings: Found[AggregateRecord] = {}
     runs: Found[tuple[TrainRecord, list[EpochRecord]]] = {}
     partitions: Found[PartitionRecord] = {}
+    predictions: Found[PredictionRecord] = {}
     for path in map(Path, paths):
         if (path / PARTITION_FILE).is_file():
             partition = read_partition(path)
@@ -85,16 +89,20 @@ def collect(paths: Iterable[str | Path]) -> Collection:
         elif path.is_dir():
             run = _read_run(path)
             _add(runs, _train_key(run[0]), run, path)
+        elif holds_predictions(path):
+            for prediction in read_lines(path, PredictionRecord):
+                _add(predictions, _prediction_key(prediction), prediction, path)
         else:
             for number, record in enumerate(read_lines(path, AggregateRecord), 1):
                 _check_values(record, f"{path}: record {number}")
                 _add(timings, _aggregate_key(record), record, path)
-    if not timings and not runs and not partitions:
+    if not (timings or runs or partitions or predictions):
         raise InputError(
-            "report: no records given; name .jsonl files of mgg aggregate, run folders of mgg train or folders of"
-            " mgg partition"
+            "report: no records given; name .jsonl files of mgg aggregate or mgg predict, run folders of mgg train or"
+            " folders of mgg partition"
         )
-    return _name(_in_order(timings), _in_order(runs), _in_order(partitions))
+    named = _name(_in_order(timings), _in_order(runs), _in_order(partitions))
+    return replace(named, predictions=_in_order(predictions))
 
 
 def canonical(values: Any) -> str:
@@ -161,13 +169,21 @@ def _aggregate_key(record: AggregateRecord) -> Key:
 
 def _train_key(record: TrainRecord) -> Key:
     settings = canonical(record.settings | {"epochs": record.epochs})
-    what = (f"{record.backend}, {record.dtype}", f"model {record.model}", settings, f"seed {record.seed}")
+    chosen = "picked by auto" if record.chosen else "named"
+    what = (f"{record.backend}, {record.dtype}", f"model {record.model}", settings, f"seed {record.seed}", chosen)
     return (f"graph {record.dataset}", record.graph_hash[:12], *what, *_common_key(record))
 
 
 def _partition_key(record: PartitionRecord) -> Key:
     what = (f"partition scheme {record.scheme}", f"P {record.pes}", f"workgroup {record.workgroup}")
     return (f"graph {record.name}", record.graph_hash[:12], *what, f"D {record.quality.dim}", "")
+
+
+def _prediction_key(record: PredictionRecord) -> Key:
+    what = (f"prediction for {record.machine}, {record.dtype}", f"technique {record.technique}", f"P {record.pes}")
+    split = f"scheme {record.scheme}, workgroup {record.workgroup}, network {record.network}"
+    links = canonical(record.links)
+    return (f"graph {record.dataset}", record.graph_hash[:12], *what, f"D {record.dim}", split, links)
 
 
 def _name(
@@ -197,7 +213,7 @@ def _name(
             run,
             epochs,
             machines[environment(run)],
-            techniques.label(run.technique, run.options),
+            f"{'auto: ' if run.chosen else ''}{techniques.label(run.technique, run.options)}",
             models.label(run.model, run.settings | {"epochs": run.epochs}),
         )
         for run, epochs in runs

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from mgg.report import figures, findings, knobs, papers, quality
+from mgg.report import choice, figures, findings, foreseen, knobs, papers, predictions, quality
 from mgg.report.columns import ABOUT, TABLES
 from mgg.report.experiments import stand_in
 from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
@@ -31,19 +31,21 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         lstrip_blocks=True,
     )
     everything, tables = tables, tables | {"aggregate": knobs.telling(tables["aggregate"])}
+    told = [section for section in (choice.section(tables), predictions.section(tables)) if section]
+    experiments, ahead = foreseen.divided(experiments)
     labels = [row["label"] for row in tables["aggregate"]]
     styles = figures.Styles(labels)
     return environment.get_template("page.html.j2").render(
         title=title,
         compared=findings.compared(everything),
-        findings=[*papers.outcomes(everything, experiments), *findings.findings(tables)],
+        findings=[*papers.outcomes(everything, experiments), *choice.findings(tables), *findings.findings(tables)],
         cautions=findings.cautions(tables),
         fastest=_fastest(tables),
         machines=_machines(tables["machines"]),
         graphs=_graphs(tables),
         partitions=_partitions(tables),
         quality=quality.section(tables),
-        papers=papers.sections(everything, experiments),
+        papers=[*papers.sections(everything, experiments), *foreseen.sections(tables, ahead), *told],
         where="What ran where" if tables["machines"] else "Graphs",
         sections=_sections(tables, styles),
         checks=_checks(tables),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mgg.record import AggregateRecord, Common, PartitionRecord
+from mgg.record import AggregateRecord, Common, PartitionRecord, PredictionRecord
 from mgg.report.collect import GIB, Collection, Run, Timing, canonical
 from mgg.report.columns import TABLES, schema
 
@@ -23,7 +23,7 @@ COMPARISON = (*SETTING, "dim", "pes")
 
 
 def compute(collection: Collection) -> dict[str, Rows]:
-    """Rows of every table of ``columns.TABLES`` but figures and knobs, sorted; without records there are no rows."""
+    """Rows of every table of ``columns.TABLES`` but choices, figures and knobs, sorted; without records none."""
     aggregate = _aggregate(collection.timings)
     training = [_training(number, run) for number, run in enumerate(collection.runs, 1)]
     return {
@@ -37,6 +37,7 @@ def compute(collection: Collection) -> dict[str, Rows]:
         "checks": _checks(aggregate),
         "training": training,
         "accuracy": _accuracy(training),
+        "predictions": _predictions(collection.predictions),
         "epochs": [{"run": n, **e.model_dump()} for n, run in enumerate(collection.runs, 1) for e in run.epochs],
     }
 
@@ -115,6 +116,9 @@ def _graphs(collection: Collection) -> Rows:
         nodes, arcs = partition.nodes, sum(partition.quality.arcs_per_pe)
         share = arcs / nodes if nodes else 0.0
         rows.append({**_split_graph(partition), "nodes": nodes, "arcs": arcs, "arcs_per_node": share})
+    for prediction in collection.predictions:
+        facts = prediction.model_dump(include={"dataset", "graph_hash", "nodes", "arcs"})
+        rows.append(facts | {"arcs_per_node": facts["arcs"] / facts["nodes"] if facts["nodes"] else 0.0})
     return _once(rows, "graphs")
 
 
@@ -173,6 +177,15 @@ def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
         if owner != pe
     ]
     return _once(rows, "halos")
+
+
+def _predictions(records: Iterable[PredictionRecord]) -> Rows:
+    names = {column.name for column in TABLES["predictions"]} - {"links"}
+    rows = [
+        record.model_dump(include=names) | {"model_machine": record.machine, "links": canonical(record.links)}
+        for record in records
+    ]
+    return _sorted(rows, "predictions")
 
 
 def _device(record: Common) -> str:

@@ -18,6 +18,7 @@ def quick_probes(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(machines.links, "CPU_BYTES", 2**18)
     monkeypatch.setattr(rates, "ROWS", 128)
+    monkeypatch.setattr(rates, "TABLE", 128)
 
 
 @pytest.fixture

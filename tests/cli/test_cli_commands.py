@@ -303,3 +303,50 @@ def test_what_threads_refuse_does_not_lose_what_ranks_measured(made, tmp_path, t
     assert out.exists() == bool(measured)
     if measured:
         assert [found.technique for found in record.read_lines(out, record.AggregateRecord)] == measured
+
+
+def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
+    text = mgg("links", "--pes", 2, "--backend", "simulated", "--out", "here.json", cwd=tmp_path, XDG_CACHE_HOME=".")
+    assert "shared_memory: " in text.stdout and "GB/s" in text.stdout
+    assert len(files(tmp_path / "mgg" / "links")) == 1
+    told = mgg(
+        "predict", made / "layout2", made / "part2", "--machine", "here.json", "--technique", "halo,mgg_uvm",
+        "--dim", "4,16", "--link", "shared_memory.bandwidth=1e9", "--out", "p.jsonl", cwd=tmp_path,
+    )  # fmt: skip
+    found = json.loads(told.stdout)["predictions"]
+    assert [(each["technique"], each["dim"]) for each in found[:4]] == [
+        ("halo", 4), ("mgg_uvm", 4), ("halo", 16), ("mgg_uvm", 16),
+    ]  # fmt: skip
+    assert found[0]["links"]["shared_memory"]["bandwidth"] == 1e9 and found[0]["machine"] == "simulated"
+    assert record.read_lines(tmp_path / "p.jsonl", record.PredictionRecord)[0].seconds == found[0]["seconds"]
+    mgg("report", "p.jsonl", made / "part2", "--out", "report", cwd=tmp_path)
+    assert "Predicted, not measured" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+
+
+def test_auto_is_measured_beside_what_was_named(made, tmp_path):
+    text = mgg(
+        "aggregate", made / "layout2", "--technique", "auto,halo", "--dim", "4", "--set", "halo.x=1",
+        "--out", "r.jsonl", cwd=tmp_path, code=2, XDG_CACHE_HOME=".",
+    ).stderr  # fmt: skip
+    assert "technique halo: option" in text
+    shown = mgg(
+        "aggregate", made / "layout2", "--technique", "auto", "--dim", "4", "--iterations", 2, "--out", "r.jsonl",
+        cwd=tmp_path, XDG_CACHE_HOME=".",
+    ).stdout  # fmt: skip
+    (found,) = record.read_lines(tmp_path / "r.jsonl", record.AggregateRecord)
+    assert found.chosen and found.predicted > 0 and "picked by auto" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--link", "nvlink=1"], "--link nvlink: expected CLASS.FIELD=NUMBER"),
+        (["--link", "nvlnk.bandwidth=1e9"], "link class 'nvlnk' is unknown; did you mean nvlink?"),
+        (["--link", "nvlink.bandwidth=-1"], "predict: links.nvlink.bandwidth: input should be greater than 0"),
+        (["--network", "ethernet"], "link class 'ethernet' is unknown"),
+        (["--machine", "h300"], "machine 'h300': neither a file of mgg links nor known; did you mean h200"),
+        (["--technique", "auto"], "technique 'auto': unknown"),
+    ],
+)
+def test_wrong_links_are_named(made, tmp_path, arguments, message):
+    assert message in mgg("predict", made / "part2", *arguments, cwd=tmp_path, code=2).stderr

@@ -14,6 +14,7 @@ def quick_probes(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(machines.links, "CPU_BYTES", 2**18)
     monkeypatch.setattr(rates, "ROWS", 128)
+    monkeypatch.setattr(rates, "TABLE", 128)
 
 
 def test_the_record_names_the_technique_and_who_chose_it(layouts):

@@ -14,6 +14,7 @@ from mgg.aggregate.variants import expand
 from mgg.graph.sources import communities
 from mgg.record import AggregateRecord, read_lines, read_run
 from mgg.report.experiments import EXPERIMENTS, stand_in
+from mgg.report.foreseen import FORESEEN
 
 NAMES = sorted(path.stem for path in (ROOT / "config/experiments").glob("*.yaml"))
 #: Smaller than config/laptop.yaml: one graph of a few hundred nodes.
@@ -25,7 +26,7 @@ def overlays(name: str) -> list[str]:
 
 
 def test_every_figure_has_its_overlay():
-    assert sorted(EXPERIMENTS) == NAMES
+    assert sorted([*EXPERIMENTS, *FORESEEN]) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,7 @@ from snakemake.common.configfile import load_configfile
 from snakemake.utils import validate
 
 import mgg.config
-from mgg.aggregate import parse_options, technique, variants
+from mgg.aggregate import machines, parse_options, technique, variants
 from mgg.errors import InputError
 from mgg.graph.datasets import catalog, find
 from mgg.graph.external import parse_size
@@ -22,7 +22,7 @@ from mgg.graph.reorder import find_order
 from mgg.graph.sources import generators
 from mgg.model import settings_of
 from mgg.partition.schemes import scheme
-from mgg.report.experiments import experiment
+from mgg.report.foreseen import check_figure
 
 
 def refuse(message, code=2):
@@ -48,10 +48,14 @@ def check_names(settings):
             check_dataset(name, dataset)
     with field("partition.scheme"):
         scheme(settings.partition.scheme)
-    for section in ("aggregate", "train"):
+    for section in ("aggregate", "train", "predict"):
         for name in getattr(settings, section).techniques:
             with field(f"{section}.techniques"):
-                technique(name)
+                if name != "auto" or section == "predict":
+                    technique(name)
+    if settings.predict.pes:
+        with field("predict.machine"):
+            machines.find(settings.predict.machine).links.changed(settings.predict.links, settings.predict.network)
     for name, options in settings.aggregate.options.items():
         with field("aggregate.options"):
             parse_options(name, options)
@@ -60,7 +64,7 @@ def check_names(settings):
             variants.expand(name, settings.aggregate.options.get(name, {}), grids)
     for name in [*settings.report.figures, *settings.report.notes]:
         with field("report.figures" if name in settings.report.figures else "report.notes"):
-            experiment(name)
+            check_figure(name)
     for name in [*settings.train.models, *settings.train.settings]:
         with field("train.settings" if name in settings.train.settings else "train.models"):
             settings_of(name, settings.train.settings.get(name))
@@ -203,6 +207,17 @@ def aggregate_options(section):
     ]
     switches = flags(transpose=section.transpose, no_check=not section.check, breakdown=section.breakdown)
     return switches + assignments(options) + sweep
+
+
+def predict_options(section):
+    """The options of mgg predict that need not be there."""
+    fields = [
+        word
+        for name, link in section.links.items()
+        for key, value in link.model_dump(exclude_none=True).items()
+        for word in ("--link", f"{name}.{key}={value}")
+    ]
+    return fields + (["--network", section.network] if section.network else [])
 
 
 def report_options(section):

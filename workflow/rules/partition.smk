@@ -1,5 +1,6 @@
 # Partitions of more PEs than anything runs on are for the report alone: nothing has to run to judge them.
-PARTITIONED = list(dict.fromkeys([*SETTINGS.partition.pes, *SETTINGS.partition.quality_pes]))
+JUDGED = list(dict.fromkeys([*SETTINGS.partition.pes, *SETTINGS.partition.quality_pes]))
+PARTITIONED = list(dict.fromkeys([*JUDGED, *SETTINGS.predict.pes]))
 
 
 rule partition:

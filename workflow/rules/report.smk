@@ -3,7 +3,11 @@ rule report:
         partition=expand(
             f"{RESULTS}/partition/{{dataset}}/p{{pes}}",
             dataset=DATASETS,
-            pes=PARTITIONED,
+            pes=JUDGED,
+        ),
+        predict=expand(
+            f"{RECORDS}/predict/{{dataset}}.jsonl",
+            dataset=DATASETS if SETTINGS.predict.pes else [],
         ),
         aggregate=expand(
             f"{RECORDS}/aggregate/{{dataset}}/p{{pes}}.jsonl",

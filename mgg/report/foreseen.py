@@ -1,0 +1,204 @@
+"""Figures and tables of papers that take more hosts, or other links, than can be measured here: set beside predictions.
+
+An overlay, config/experiments/NAME.yaml, predicts what NAME needs and names it in report.figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from mgg.config import nearest
+from mgg.errors import InputError
+from mgg.report import figures
+from mgg.report.experiments import EXPERIMENTS
+from mgg.report.numbers import ABSENT, count, number
+from mgg.report.parts import Cell, Drawing, Grid, Part, Section
+from mgg.report.predictions import CASE, links_text
+from mgg.report.tables import Rows, graph_names, group
+
+Printed = Mapping[str, Mapping[int, Sequence[float]]]
+Noted = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """A figure or table of a paper.
+
+    Attributes:
+        title, source, machine, says: as of ``experiments.Experiment``.
+        methods: the paper's name of each method and the technique that stands for it; the last is the paper's own.
+        printed: the paper's milliseconds in the order of the methods, by graph (its stand-in's name) and PEs.
+        curves: it is a figure of times over PEs.
+    """
+
+    title: str
+    source: str
+    machine: str
+    says: str
+    methods: Mapping[str, str]
+    printed: Printed
+    curves: bool = False
+
+
+_COLA = "CoLa (ICS'25)"
+_METHODS = {"CAGNET": "broadcast", "MG-GCN": "broadcast_pipelined", "MGG": "mgg", "CoLa": "cola"}
+_A800 = "hosts of 8 A800 with NVLink (300 GB/s), joined by InfiniBand (18 GB/s); the paper does not say at which D"
+_LETTERS = (
+    "livejournal-like", "orkut-like", "youtube-like", "citation2-like", "products-like", "soc-livejournal-like",
+    "pokec-like", "stackoverflow-like",
+)  # fmt: skip
+
+#: Table 6, columns of 8 GPUs.
+_EIGHT = (
+    (17.69, 4.91, 9.00, 1.25), (21.75, 6.42, 21.74, 3.25), (2.75, 2.78, 8.77, 0.20), (6.80, 3.89, 3.08, 0.60),
+    (13.63, 4.37, 7.32, 1.19), (19.57, 5.64, 8.72, 1.36), (6.92, 2.86, 3.70, 0.75), (9.24, 3.58, 13.01, 0.99),
+)  # fmt: skip
+#: Table 7: 16, 24 and 32 GPUs.
+_SIXTEEN = (
+    (23.06, 85.52, 715.59, 3.07), (25.77, 66.13, 12095.38, 5.90), (6.92, 23.57, 420.17, 0.62),
+    (17.16, 62.81, 803.36, 1.65), (15.50, 52.32, 1042.96, 1.96), (28.17, 103.09, 7588.86, 3.78),
+    (9.92, 34.09, 752.78, 2.07), (14.43, 56.13, 1476.79, 2.60),
+)  # fmt: skip
+_TWENTY_FOUR = (
+    (25.31, 96.38, 636.89, 3.53), (25.17, 75.23, 5357.47, 7.30), (9.15, 27.65, 96.13, 0.71),
+    (19.96, 70.47, 568.43, 1.87), (17.26, 60.37, 1798.72, 3.01), (32.72, 116.13, 734.60, 3.77),
+    (12.14, 39.24, 637.61, 2.31), (17.30, 61.58, 746.64, 2.94),
+)  # fmt: skip
+_THIRTY_TWO = (
+    (29.64, 100.62, 940.76, 3.68), (27.23, 78.81, 6317.69, 7.87), (12.57, 30.20, 231.85, 0.86),
+    (20.66, 72.84, 636.57, 2.09), (20.17, 62.40, 766.68, 2.74), (34.42, 122.25, 4252.88, 5.01),
+    (15.22, 42.07, 452.21, 2.46), (21.17, 66.78, 768.29, 3.13),
+)  # fmt: skip
+#: Table 9, without the column CoLa_w/o_LA.
+_NUMA = (
+    (68.01, 109.32, 96.58, 14.02), (61.73, 48.34, 446.25, 33.14), (24.31, 20.58, 21.20, 2.22),
+    (48.60, 44.87, 37.25, 6.55), (44.43, 38.06, 87.63, 10.04), (82.07, 73.00, 138.12, 17.91),
+    (27.53, 25.65, 51.53, 9.58), (47.61, 39.31, 109.32, 15.08),
+)  # fmt: skip
+
+
+def _printed(columns: Mapping[int, Sequence[Sequence[float]]]) -> Printed:
+    return {name: {pes: rows[n] for pes, rows in columns.items()} for n, name in enumerate(_LETTERS)}
+
+
+_HOSTS = {16: _SIXTEEN, 24: _TWENTY_FOUR, 32: _THIRTY_TWO}
+_NOT_OURS = (
+    "CAGNET is the faster of 1D and 1.5D in the paper, 1D here; its MG-GCN was extended to several hosts by the "
+    "paper's authors; what is predicted are our techniques."
+)
+
+FORESEEN: dict[str, Foreseen] = {
+    "cola_table7": Foreseen(
+        "CoLa on several hosts, predicted",
+        f"{_COLA}, section 6.2.2, table 7",
+        _A800,
+        "On 16, 24 and 32 GPUs CoLa is 7.10, 23.41 and 400.19 times as fast as CAGNET, MG-GCN and MGG, geometric means "
+        f"over eight graphs. {_NOT_OURS}",
+        _METHODS,
+        _printed(_HOSTS),
+    ),
+    "cola_fig4": Foreseen(
+        "Scaling over several hosts, predicted",
+        f"{_COLA}, section 6.4.1, figure 4 (its times are those of tables 6 and 7)",
+        _A800,
+        f"From 8 to 32 GPUs all methods fail to scale down, and CoLa stays the fastest. {_NOT_OURS}",
+        _METHODS,
+        _printed({8: _EIGHT} | _HOSTS),
+        curves=True,
+    ),
+    "cola_table9": Foreseen(
+        "CoLa over PCIe and QPI, predicted",
+        f"{_COLA}, section 6.3.2, table 9",
+        "8 V100 in two NUMA domains of 4, PCIe (20 GB/s) inside them and QPI (12 GB/s) between them",
+        "CoLa is 4.48 (4.38 by its own times), 4.09 and 7.77 times as fast as CAGNET, MG-GCN and MGG, geometric means "
+        f"over eight graphs. Its column without link-aware steps is not predicted. {_NOT_OURS}",
+        _METHODS,
+        _printed({8: _NUMA}),
+    ),
+}
+
+
+def check_figure(name: str) -> None:
+    """Raise InputError with the nearest names for a figure that there is not."""
+    known = [*EXPERIMENTS, *FORESEEN]
+    if name not in known:
+        raise InputError(f"figure {name!r}: unknown; {nearest(name, known)}")
+
+
+def divided(chosen: Noted) -> tuple[Noted, Noted]:
+    """The figures that are measured, and those that are predicted."""
+    return [each for each in chosen if each[0] not in FORESEEN], [each for each in chosen if each[0] in FORESEEN]
+
+
+def sections(tables: dict[str, Rows], chosen: Noted) -> list[Section]:
+    """A section for each (figure, note) of ``chosen``."""
+    return [_section(tables, name, note) for name, note in chosen]
+
+
+def _section(tables: dict[str, Rows], name: str, note: str) -> Section:
+    shown = FORESEEN[name]
+    names = graph_names(tables["graphs"])
+    rows = [
+        row
+        for row in tables["predictions"]
+        if row["technique"] in shown.methods.values() and row["pes"] in _pes(shown, row["dataset"])
+    ]
+    parts = [
+        _part(found, shown, names[found[0]["dataset"], found[0]["graph_hash"]], f"{name}{number_}")
+        for number_, found in enumerate(group(rows, *CASE).values(), 1)
+    ]
+    if not parts:
+        parts.append(Part("No predictions", "The records of this report predict nothing of this figure."))
+    if note:
+        parts.append(Part("Remark", note))
+    intro = (
+        f"{shown.source}; the paper's machine: {shown.machine}. {shown.says} Here nothing was measured: these are "
+        "predictions by the cost model (docs/model.md), on generated graphs that stand for the paper's."
+    )
+    return Section(name, shown.title, intro, parts)
+
+
+def _pes(shown: Foreseen, dataset: str) -> list[int]:
+    """The numbers of PEs that the paper has; for a graph that it does not have, those of the others."""
+    return list(shown.printed.get(dataset) or next(iter(shown.printed.values())))
+
+
+def _part(rows: Rows, shown: Foreseen, name: str, key: str) -> Part:
+    first = rows[0]
+    printed = shown.printed.get(first["dataset"], {})
+    at = {(row["technique"], row["pes"]): row["seconds"] for row in rows}
+    own = list(shown.methods.values())[-1]
+    lines = []
+    for pes in sorted({row["pes"] for row in rows}):
+        cells = []
+        for place, technique in enumerate(shown.methods.values()):
+            seconds, base = at.get((technique, pes)), at.get((own, pes))
+            over = f"{number(seconds / base)} x" if seconds and base else ABSENT
+            theirs = printed.get(pes)
+            said = (
+                f"paper {number(theirs[place])}, {number(theirs[place] / theirs[-1])} x"
+                if theirs
+                else "not in the paper"
+            )
+            cells.append(Cell(ABSENT if seconds is None else f"{number(seconds * 1e3)}, {over}", said))
+        lines.append((count(pes, "PE"), cells))
+    grid = Grid(
+        f"{name}, D = {first['dim']}: predicted milliseconds, and times CoLa",
+        "PEs",
+        [f"{method} ({technique})" for method, technique in shown.methods.items()],
+        [("predicted", lines)],
+        "Large: predicted here; small: what the paper measured on its graph and machine.",
+    )
+    drawings = []
+    if shown.curves and len(lines) > 1:
+        series = {
+            f"{method}, predicted": sorted((pes, seconds) for (each, pes), seconds in at.items() if each == technique)
+            for method, technique in shown.methods.items()
+            if any(each == technique for each, _ in at)
+        }
+        svg = figures.lines(series, "PEs (predicted)", key, f"{name}, predicted")
+        drawings.append(Drawing(Markup(svg), f"{name}, D = {first['dim']}: predicted, not measured."))
+    return Part(f"{name}, predicted for {first['model_machine']}", links_text(first), [grid], drawings)

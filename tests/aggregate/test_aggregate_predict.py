@@ -1,0 +1,67 @@
+"""Predictions for graphs, partitions and layouts: the same from each, finite up to 1,024 PEs, mistakes in one line."""
+
+import math
+
+import pytest
+from support.graphs import make_layout, random_csr
+
+from mgg.aggregate.machines import H200, MACHINES
+from mgg.aggregate.predict import Question, changed, predict
+from mgg.config import LinkConfig
+from mgg.errors import InputError
+
+ALL = ("broadcast", "broadcast_pipelined", "cola", "direct", "halo", "mgg", "ring", "zero_copy")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A graph, and its partition and layout for 16 PEs in two workgroups."""
+    folder = tmp_path_factory.mktemp("predict")
+    make_layout(folder, random_csr(3_000, 40_000), 16)
+    return folder
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_a_thousand_pes_are_predicted(made, machine):
+    found = predict([made / "graph"], machine, Question(ALL, [16, 128], pes=[8, 128, 1024]))
+    assert [(r.pes, r.dim, r.technique) for r in found] == [
+        (pes, dim, name) for pes in (8, 128, 1024) for dim in (16, 128) for name in ALL
+    ]
+    assert all(math.isfinite(r.seconds) and r.seconds > 0 and r.machine == machine.name for r in found)
+    for pes in (8, 128, 1024):
+        for dim in (16, 128):
+            picks = [r for r in found if (r.pes, r.dim) == (pes, dim) and r.chosen]
+            assert len(picks) == 1
+            assert picks[0].seconds == min(r.seconds for r in found if (r.pes, r.dim) == (pes, dim))
+
+
+def test_graph_partition_and_layout_say_the_same(made):
+    question = Question(("halo", "mgg"), [32], pes=[16], scheme="equal_nodes")
+    graph, part, layout = (predict([made / name], H200, question) for name in ("graph", "partition-16", "layout-16"))
+    assert graph == part == layout
+    assert graph[0].network == "infiniband-ndr" and graph[0].workgroup == 8
+
+
+def test_a_slower_network_takes_longer_between_workgroups_alone(made):
+    question = Question(("halo", "cola", "broadcast", "mgg"), [64], pes=[8, 16])
+    slow = changed(H200, {"infiniband-ndr": LinkConfig(bandwidth=1e8, message=1e-5)}, None)
+    fast, slower = (predict([made / "graph"], machine, question) for machine in (H200, slow))
+    for before, after in zip(fast, slower, strict=True):
+        assert (after.seconds > before.seconds) == (before.pes == 16), before
+    hdr = predict([made / "graph"], changed(H200, {}, "infiniband-hdr"), question)
+    assert hdr[-1].network == "infiniband-hdr"
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "message"),
+    [
+        ("graph", Question(("halo",), [16]), "a graph has to be split: say for how many PEs"),
+        ("nothing", Question(("halo",), [16]), "no such folder of mgg graph, mgg partition or mgg layout"),
+        ("partition-16", Question(("hallo",), [16]), "technique 'hallo': unknown; did you mean halo"),
+        ("partition-16", Question(("mgg", "ring"), [16], "bf16"), "says nothing of mgg, ring with bf16 embeddings"),
+        ("graph", Question(("halo",), [16], pes=[2], scheme="metric"), "metric"),
+    ],
+)
+def test_mistakes_are_one_line(made, name, question, message):
+    with pytest.raises(InputError, match=message):
+        predict([made / name], H200, question)

@@ -1,0 +1,171 @@
+"""Auto's pick beside the fastest, predictions beside the clock, and those that nothing ran for."""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+import math
+import re
+
+import pytest
+from pydantic import ValidationError
+from synthetic_records import aggregate, train, write_run
+
+import mgg.report
+from mgg.errors import InputError
+from mgg.record import AggregateRecord, PredictionRecord, holds_predictions, read_lines, write_lines
+from mgg.report.foreseen import FORESEEN, check_figure
+
+LINKS = {
+    "nvlink": {"latency": 1e-5, "bandwidth": 3e11, "message": 0.0},
+    "infiniband": {"latency": 5e-5, "bandwidth": 1.8e10, "message": 1.95e-6},
+}
+
+
+def prediction(**changes):
+    fields = {
+        "dataset": "orkut-like", "graph_hash": "ab" * 32, "nodes": 100, "arcs": 1000, "scheme": "edge_balanced",
+        "technique": "cola", "pes": 16, "workgroup": 8, "dim": 32, "dtype": "fp32", "machine": "a800", "links": LINKS,
+        "network": "infiniband", "seconds": 0.004, "arithmetic": 0.003, "transfer": 0.002, "fixed": 0.001,
+        "hidden": 0.002, "chosen": False,
+    }  # fmt: skip
+    return PredictionRecord(**(fields | changes))
+
+
+def timed(technique, median, predicted, **changes):
+    return aggregate(technique=technique, seconds=[median] * 3, predicted=predicted, **changes)
+
+
+@pytest.fixture
+def report(tmp_path):
+    """The rows of a table and the words of a page's section."""
+
+    def make(records, table, section, *figures, runs=()):
+        paths = [write_run(tmp_path / f"run-{number}", run) for number, run in enumerate(runs)]
+        for kind in {type(record) for record in records}:
+            write_lines(tmp_path / f"{kind.__name__}.jsonl", [r for r in records if isinstance(r, kind)])
+            paths.append(tmp_path / f"{kind.__name__}.jsonl")
+        mgg.report.build(paths, tmp_path / "out", "t", figures)
+        page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+        found = re.search(rf'<section id="{section}">(.*?)</section>', page, re.DOTALL)
+        with (tmp_path / "out" / f"{table}.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        return rows, html.unescape(re.sub(r"<[^>]+>", " ", found[1])) if found else None
+
+    return make
+
+
+def test_a_pick_stands_beside_the_fastest(report):
+    records = [
+        timed("halo", 0.004, 0.002, chosen=True), timed("mgg", 0.002, 0.003), timed("cola", 0.008, 0.004),
+        timed("halo", 0.003, 0.003, chosen=True, dim=64), timed("mgg", 0.006, 0.006, dim=64),
+    ]  # fmt: skip
+    rows, words = report(records, "choices", "choice")
+    assert [(row["dim"], row["pick"], row["best"], float(row["ratio"]), row["compared"]) for row in rows] == [
+        ("16", "halo", "mgg", 2.0, "3"),
+        ("64", "halo", "halo", 1.0, "2"),
+    ]
+    assert "Of 2 comparisons it picked the fastest technique in 1; in 1 its pick is within 5.0 %" in words
+    assert "took 1.41 times the fastest, geometric mean, at most 2.00 (halo instead of mgg, cora, 2 PEs" in words
+    # Off by 2, 1.5, 2, 1 and 1: the geometric mean is 1.43; predicted over measured 0.5, 1.5, 0.5, 1, 1: 0.82.
+    assert "Predictions of 5 products were off by 43.1 % on average" in words and "over measured is 0.822" in words
+
+
+def test_a_wrong_result_is_no_rival_of_the_pick(report):
+    records = [
+        timed("halo", 0.004, 0.002, chosen=True),
+        timed("mgg", 0.002, 0.003, error=1.0),
+        timed("cola", 0.005, 0.004),
+    ]
+    (row,), _ = report(records, "choices", "choice")
+    assert (row["best"], row["compared"]) == ("halo", "2")
+
+
+def test_without_auto_there_is_no_such_section(report):
+    rows, words = report([aggregate(), aggregate(technique="mgg")], "choices", "choice")
+    assert rows == [] and words is None
+
+
+def test_a_pick_alone_is_compared_with_nothing(report):
+    rows, words = report([timed("halo", 0.004, 0.002, chosen=True)], "choices", "choice")
+    assert rows == [] and "nothing to compare its pick with" in words and "off by 100.0 %" in words
+
+
+def test_runs_that_auto_picked_have_a_name_of_their_own(report):
+    runs = [train(), train(chosen=True, median=0.0125)]
+    rows, _ = report([aggregate()], "training", "none", runs=runs)
+    assert sorted(row["label"] for row in rows) == ["auto: halo", "halo"]
+
+
+def test_predictions_are_named_so(report):
+    records = [prediction(pes=pes, technique=name, seconds=s, fixed=s - 0.003, chosen=name == "halo")
+               for pes in (16, 1024) for name, s in (("halo", 0.0035), ("cola", 0.004))]  # fmt: skip
+    rows, words = report(records, "predictions", "predictions")
+    assert [(row["pes"], row["technique"], row["model_machine"], row["chosen"]) for row in rows] == [
+        ("16", "cola", "a800", "false"), ("16", "halo", "a800", "true"),
+        ("1024", "cola", "a800", "false"), ("1024", "halo", "a800", "true"),
+    ]  # fmt: skip
+    assert json.loads(rows[0]["links"]) == LINKS
+    assert "Predicted, not measured" in words and "halo, predicted" in words and "1,024 PEs" in words
+    assert "infiniband 18.0 GB/s and 50.0 µs (1.95 µs a row)" in words
+
+
+def test_a_paper_of_several_hosts_stands_beside_predictions(report):
+    records = [
+        prediction(technique=name, seconds=s, fixed=s - 0.003) for name, s in (("broadcast", 0.012), ("cola", 0.004))
+    ]
+    _, words = report(records, "predictions", "cola_table7", "cola_table7")
+    assert "Here nothing was measured" in words
+    assert "12.0, 3.00 x paper 25.8, 4.37 x" in re.sub(r"\s+", " ", words)  # CoLa, table 7, COK, 16 GPUs
+    assert "4.00, 1.00 x paper 5.90, 1.00 x" in re.sub(r"\s+", " ", words)
+
+
+def test_a_figure_without_predictions_says_so(report):
+    _, words = report([aggregate()], "predictions", "cola_table9", "cola_table9")
+    assert "predict nothing of this figure" in words
+
+
+def test_unknown_figures_get_the_nearest_of_both_kinds():
+    check_figure("mgg_fig6")
+    check_figure("cola_table7")
+    with pytest.raises(InputError, match="did you mean cola_table"):
+        check_figure("cola_table77")
+
+
+@pytest.mark.parametrize(
+    ("figure", "pes", "expected"),
+    [
+        ("cola_fig4", 8, (10.95, 4.41, 8.50)),
+        ("cola_table7", 16, (7.04, 24.20, 657.72)),
+        ("cola_table7", 24, (6.92, 23.44, 285.97)),
+        ("cola_table7", 32, (7.36, 22.61, 340.76)),
+        ("cola_table9", 8, (4.38, 4.09, 7.77)),  # it prints 4.48, which its own ratios are not the mean of
+    ],
+)
+def test_the_papers_mean_speedups_follow_from_its_times(figure, pes, expected):
+    times = [rows[pes] for rows in FORESEEN[figure].printed.values()]
+    assert len(times) == 8
+    for place, mean in enumerate(expected):
+        assert math.prod(each[place] / each[-1] for each in times) ** (1 / 8) == pytest.approx(mean, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seconds": 0.005}, {"seconds": -1.0}, {"transfer": float("inf")}, {"pes": 0}, {"kind": "aggregate"}]
+)
+def test_predictions_are_validated(changes):
+    with pytest.raises(ValidationError):
+        prediction(**changes)
+
+
+def test_kinds_of_files_are_told_apart(tmp_path):
+    for name, record in (("p.jsonl", prediction()), ("a.jsonl", aggregate())):
+        write_lines(tmp_path / name, [record])
+        assert holds_predictions(tmp_path / name) == (name == "p.jsonl")
+    with pytest.raises(InputError, match=r"p\.jsonl: line 1: field"):
+        read_lines(tmp_path / "p.jsonl", AggregateRecord)
+
+
+def test_two_predictions_of_one_thing_name_the_file(tmp_path, report):
+    with pytest.raises(InputError, match="two different results of one measurement"):
+        report([prediction(), prediction(seconds=0.005, fixed=0.002)], "predictions", "predictions")
