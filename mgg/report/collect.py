@@ -161,7 +161,13 @@ def _aggregate_key(record: AggregateRecord) -> Key:
 
 def _train_key(record: TrainRecord) -> Key:
     settings = canonical(record.settings | {"epochs": record.epochs})
-    what = (f"{record.backend}, {record.dtype}", f"model {record.model}", settings, f"seed {record.seed}")
+    what = (
+        f"{record.backend}, {record.dtype}",
+        f"model {record.model}",
+        settings,
+        f"seed {record.seed}",
+        record.metric,
+    )
     return (f"graph {record.dataset}", record.graph_hash[:12], *what, *_common_key(record))
 
 
