@@ -33,6 +33,9 @@ class Frozen(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
 
+#: Metric of a training -> what it is called.
+METRIC_NAMES = {"accuracy": "accuracy", "micro_f1": "micro-F1", "roc_auc": "ROC-AUC"}
+
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -189,7 +192,7 @@ class TrainRecord(Common):
         description="bytes that crossed PEs in one epoch's aggregations, evaluation included, all PEs"
     )
     chosen: bool = Field(False, description="technique auto picked it")
-    metric: str = Field(
+    metric: Literal["accuracy", "micro_f1", "roc_auc"] = Field(
         "accuracy", description="what the fields called accuracy hold: accuracy, micro_f1 or roc_auc, each 0..1"
     )
 

@@ -6,6 +6,7 @@ Every wait polls, with a time limit: a stalled PE ends the job, and more ranks t
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -36,7 +37,7 @@ from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
 
-_SIGNAL_TAG, _SHIFT_TAG, _EXCHANGE_TAG = 7, 8, 9
+_SIGNAL_TAG, _SHIFT_TAG = 7, 8
 _SHARED_MEMORY = "/dev/shm"
 _ITEM = 4  # bytes of a float32
 _COUNTS = 2**24  # whole numbers that a float32 tells apart
@@ -44,6 +45,7 @@ _COUNTS = 2**24  # whole numbers that a float32 tells apart
 LONGEST_WAIT = 86400.0
 _PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
 _NAP = 20e-6  # seconds of sleep between looks
+_LOOK = 0.3  # seconds in which whoever waits has looked again
 _FORWARD = 1.0  # seconds that a launcher gets to read a rank's last line before it is told to end the job
 
 
@@ -58,7 +60,8 @@ class _Windows:
 class Arrivals:
     """Who has come to a rendezvous, and where each PE is, in memory that the ranks of a host share.
 
-    Making one is collective. A PE writes four numbers: rendezvous it has come to, epoch, phase + 1, whether it waits.
+    Making one is collective. A PE writes four numbers: rendezvous it has come to, epoch, phase + 1, and a count of its
+    looks at what it waits for (-1: it has given up). What of a PE moves none of them is stopped or works on its own.
     """
 
     def __init__(self, world: MpiWorld):
@@ -82,9 +85,13 @@ class Arrivals:
         """Say where this PE is."""
         self._board.local[1:3] = epoch % _COUNTS, PHASES.index(phase) + 1
 
-    def waits(self, waiting: bool) -> None:
-        """Say whether this PE waits for others."""
-        self._board.local[3] = waiting
+    def beat(self) -> None:
+        """Say that this PE lives and waits."""
+        self._board.local[3] = (self._board.local[3] + 1) % _COUNTS
+
+    def give_up(self) -> None:
+        """Say that this PE waits no longer: nobody is to suspect it."""
+        self._board.local[3] = -1
 
     def places(self) -> dict[int, str]:
         """Where the PEs of this host are, as far as they have said it."""
@@ -93,9 +100,17 @@ class Arrivals:
         return {pe: place_of(epoch, PHASES[phase - 1]) for pe, (epoch, phase) in seen.items() if phase}
 
     def suspects(self) -> list[int]:
-        """The PEs of this host that are behind; if there are none, those that wait for nobody."""
-        others = {pe: copy for pe, copy in self._board.peers.items() if pe != self._world.rank}
-        return self.away(self.count) or [pe for pe, copy in others.items() if not copy[3]]
+        """The PEs of this host that come no further, neither in their work nor in a wait for others."""
+        before, start = self._seen(), time.monotonic()
+        while time.monotonic() - start < _LOOK:
+            self.beat()
+            time.sleep(_NAP)
+        after = self._seen()
+        return [pe for pe, seen in after.items() if seen == before[pe] and seen[3] >= 0 and pe != self._world.rank]
+
+    def _seen(self) -> dict[int, tuple[float, ...]]:
+        self._world.sync()
+        return {pe: tuple(copy[:4].tolist()) for pe, copy in self._board.peers.items()}
 
 
 class MpiWorld(HostArrays):
@@ -251,17 +266,8 @@ class MpiWorld(HostArrays):
         for request in self._sends:
             self.wait(request, "a signal to be taken")
         self._sends.clear()
-        try:
-            self.wait(self.comm.Ibarrier(), "the others at a barrier")
-        except PeError:
-            late = self._late()
-            raise PeError(f"{late} did not reach a barrier within {self._timeout:g} s") from None
+        self.wait(self.comm.Ibarrier(), "the others at a barrier", barrier=True)
         self.sync()
-
-    def _late(self) -> str:
-        """Who has not come to this barrier, as far as memory shows it: a one-sided get would wait for a stalled PE."""
-        late = [] if self._arrivals is None else self._arrivals.away(self._arrivals.count)
-        return self.named(late) if late else "a PE of another host"
 
     def named(self, pes: list[int]) -> str:
         """PEs by number, and where they are."""
@@ -290,16 +296,27 @@ class MpiWorld(HostArrays):
 
     def gather(self, value: Any) -> list[Any]:
         """Every PE's value (collective)."""
-        self.barrier()  # waits politely; the blocking collective then finds everyone there
-        return self.comm.allgather(value)
+        self.barrier()
+        mine = _pickled(value)
+        counts = np.empty(self.size, np.int64)
+        # Every part has its limit: a PE may stall between any two of them.
+        self.wait(self.comm.Iallgather(np.array([len(mine)]), counts), "the others at a gather")
+        found = np.empty(int(counts.sum()), np.uint8)
+        self.wait(self.comm.Iallgatherv([mine, MPI.BYTE], [found, counts, MPI.BYTE]), "the others at a gather")
+        return _unpickled(found, counts)
 
     def exchange(self, values: Sequence[Any]) -> list[Any]:
         """Give each PE its value, one message a pair (collective)."""
-        self.barrier()  # as in gather
-        received = list(values)
-        for step in range(1, self.size):
-            target, source = (self.rank + step) % self.size, (self.rank - step) % self.size
-            received[source] = self.comm.sendrecv(values[target], target, _EXCHANGE_TAG, None, source, _EXCHANGE_TAG)
+        self.barrier()
+        given = [_pickled(None if pe == self.rank else value) for pe, value in enumerate(values)]
+        sizes = np.array([len(each) for each in given], np.int64)
+        counts = np.empty(self.size, np.int64)
+        self.wait(self.comm.Ialltoall(sizes, counts), "the others at an exchange")
+        found = np.empty(int(counts.sum()), np.uint8)
+        sent = [np.concatenate(given), sizes, MPI.BYTE]
+        self.wait(self.comm.Ialltoallv(sent, [found, counts, MPI.BYTE]), "the others at an exchange")
+        received = _unpickled(found, counts)
+        received[self.rank] = values[self.rank]
         return received
 
     def close(self) -> None:
@@ -318,28 +335,34 @@ class MpiWorld(HostArrays):
             if windows.remote is not None:
                 windows.remote.Sync()
 
-    def wait(self, request: MPI.Request, what: str) -> None:
-        """Wait for ``request``; raises PeError that names ``what`` after the time limit."""
+    def wait(self, request: MPI.Request, what: str, barrier: bool = False) -> None:
+        """Wait for ``request``, ``what`` in words; raises PeError that says whose fault it is after the time limit."""
         start = time.monotonic()
-        says = False
         while not request.Test():
             waited = time.monotonic() - start
             if waited < _PATIENCE:
                 os.sched_yield()
             elif waited < self._timeout:
-                if not says and self._arrivals is not None:
-                    says = True
-                    self._arrivals.waits(True)
+                if self._arrivals is not None:
+                    self._arrivals.beat()
                 time.sleep(_NAP)
             else:
-                raise PeError(f"PE {self.rank}: waited {self._timeout:g} s for {what}{self._suspected()}")
-        if says and self._arrivals is not None:
-            self._arrivals.waits(False)
+                raise PeError(self._stalled(what, barrier))
 
-    def _suspected(self) -> str:
-        """Whom nothing moves forward, as far as memory shows it."""
-        suspects = [] if self._arrivals is None else self._arrivals.suspects()
-        return f"; {self.named(suspects)} {'does' if len(suspects) == 1 else 'do'} not move" if suspects else ""
+    def _stalled(self, what: str, barrier: bool) -> str:
+        """Who holds the others up, as far as memory shows it: a one-sided get would wait for a stalled PE."""
+        late, suspects = [], []
+        if self._arrivals is not None:
+            late = self._arrivals.away(self._arrivals.count) if barrier else []
+            suspects = [] if late else self._arrivals.suspects()
+            self._arrivals.give_up()
+        if suspects:
+            verb = "does" if len(suspects) == 1 else "do"
+            return f"PE {self.rank}: waited {self._timeout:g} s for {what}; {self.named(suspects)} {verb} not move"
+        if barrier and (late or self._host.Get_size() < self.size):
+            who = self.named(late) if late else "a PE of another host"
+            return f"{who} did not reach a barrier within {self._timeout:g} s"
+        return f"PE {self.rank}: waited {self._timeout:g} s for {what}"
 
 
 class MpiTeam:
@@ -412,6 +435,16 @@ def on_first_rank(pes: Callable[[], int], action: Callable[[], T], timeout: floa
 def _mpi_type(values: np.ndarray) -> MPI.Datatype:
     """What MPI calls the type of embeddings: float32, or bfloat16 held as uint16."""
     return MPI.FLOAT if values.dtype == np.float32 else MPI.UINT16_T
+
+
+def _pickled(value: Any) -> np.ndarray:
+    return np.frombuffer(pickle.dumps(value, pickle.HIGHEST_PROTOCOL), np.uint8)
+
+
+def _unpickled(data: np.ndarray, counts: np.ndarray) -> list[Any]:
+    """The values that lie one after the other in ``data``; the PEs of a job trust each other."""
+    ends = np.cumsum(counts)
+    return [pickle.loads(data[end - count : end].data) for end, count in zip(ends, counts, strict=True)]  # noqa: S301
 
 
 def check_size(ranks: int, pes: int) -> None:

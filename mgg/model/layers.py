@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mgg.model.module import Array, Features, Module, Parameter, Pass
+from mgg.model.module import Array, Features, Held, Module, Parameter, Pass
 
 #: Dropout modules of one model; the stream of random numbers is epoch * this + the module's place.
 MAX_DROPOUTS = 1 << 10
@@ -32,6 +32,10 @@ class Dropout(Module):
         y, self._mask = run.arrays.dropout(x, run.graph.node_ids, run.seed, stream, self.rate)
         return y
 
+    def memory(self, columns: int) -> Held:
+        """The mask and the masked input."""
+        return Held(columns, 2 * columns, columns) if self.rate else Held(columns, 0, 0)
+
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """The same mask on the gradient."""
         return gradient if self._mask is None else run.arrays.masked(gradient, self._mask)
@@ -50,6 +54,10 @@ class Linear(Module):
             self._x = x
         return run.arrays.product(x, run.weights[self.name])
 
+    def memory(self, columns: int) -> Held:
+        """The input is kept by whoever made it."""
+        return Held(self.outputs, 0, self.outputs)
+
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """dW = X^T G, dX = G W^T."""
         run.gradients[self.name] = run.arrays.transposed_product(self._x, gradient)
@@ -67,6 +75,10 @@ class Bias(Module):
         """X + b, in place: the module before it made X and keeps no use for it."""
         return run.arrays.add_bias(x, run.weights[self.name])
 
+    def memory(self, columns: int) -> Held:
+        """Nothing."""
+        return Held(columns, 0, 0)
+
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """db = sum of the rows of G."""
         run.gradients[self.name] = run.arrays.column_sums(gradient)
@@ -82,6 +94,10 @@ class Relu(Module):
         if run.training:
             self._y = y
         return y
+
+    def memory(self, columns: int) -> Held:
+        """Its output."""
+        return Held(columns, columns, 0)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """G where X > 0."""
@@ -165,6 +181,10 @@ class BatchNorm(Module):
         run.state[self.mean], run.state[self.variance] = moved
         self._normal, y = run.arrays.normalize(x, mean, self._inverse, scale, shift)
         return y
+
+    def memory(self, columns: int) -> Held:
+        """The normalized input; sums of float64 are taken of a copy."""
+        return Held(columns, columns, 3 * columns)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """The statistics depend on every row, so the gradient needs two sums over the nodes of all PEs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from mgg.backend.api import Array
 from mgg.model.arrays import Arrays
@@ -50,6 +50,16 @@ class Pass:
         return self.graph.arrays
 
 
+class Held(NamedTuple):
+    """Floats a row of a module in training: columns of its output, what it keeps for its backward pass, and what it
+    holds beside that while it works, output included.
+    """
+
+    columns: int
+    kept: int
+    peak: int
+
+
 class Module(ABC):
     """A differentiable function of this PE's rows. Some modules communicate: every PE calls all in the same order.
 
@@ -75,6 +85,13 @@ class Module(ABC):
 
         Returns None when ``inputs`` is False: nobody needs the gradient by the input.
         """
+
+    def memory(self, columns: int) -> Held:
+        """An estimate for an input of ``columns``; by default each matrix of weights keeps its input and its output."""
+        shapes = [parameter.shape for parameter in self.parameters if len(parameter.shape) > 1]
+        outputs = shapes[-1][-1] if shapes else columns
+        widest = max([columns, outputs, *(max(shape[-2:]) for shape in shapes)])
+        return Held(outputs, sum(sum(shape[-2:]) for shape in shapes) or columns, 2 * widest)
 
 
 def copied(gradient: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mgg.model.layers import Linear
-from mgg.model.module import Array, Chain, Composite, Features, Module, Parameter, Pass, copied
+from mgg.model.module import Array, Chain, Composite, Features, Held, Module, Parameter, Pass, copied
 from mgg.model.neighborhood import Neighborhood
 
 
@@ -18,6 +18,10 @@ class Propagation(Module):
     def __init__(self, width: int) -> None:
         self.width = width
         self._kept: tuple[Features, Array, Array] | None = None
+
+    def memory(self, columns: int) -> Held:
+        """Its output."""
+        return Held(columns, 0, columns)
 
     def product_of(self, x: Features, run: Pass, product: Callable[[Array], Array]) -> tuple[Array, Array]:
         """``x`` as a dense array, and ``product`` of that; of the pass's constant input both are computed once.
@@ -150,6 +154,10 @@ class SumWithSelf(Propagation):
         if run.training:
             self._own = own
         return run.arrays.add_multiple(summed, run.weights[self.name], own)
+
+    def memory(self, columns: int) -> Held:
+        """Its input."""
+        return Held(columns, columns, columns)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """d epsilon = sum of G * X; dX = (1 + epsilon) G + A^T G."""

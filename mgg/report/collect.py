@@ -170,7 +170,8 @@ def _aggregate_key(record: AggregateRecord) -> Key:
 def _train_key(record: TrainRecord) -> Key:
     settings = canonical(record.settings | {"epochs": record.epochs})
     chosen = "picked by auto" if record.chosen else "named"
-    what = (f"{record.backend}, {record.dtype}", f"model {record.model}", settings, f"seed {record.seed}", chosen)
+    run = (f"model {record.model}", settings, f"seed {record.seed}", record.metric, chosen)
+    what = (f"{record.backend}, {record.dtype}", *run)
     return (f"graph {record.dataset}", record.graph_hash[:12], *what, *_common_key(record))
 
 

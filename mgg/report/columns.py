@@ -53,6 +53,19 @@ _MODEL = [
     Column("settings", "text", "", "hyperparameters, JSON with sorted keys"),
 ]
 
+_METRIC = Column("metric", "text", "", "what the columns called accuracy hold: accuracy, micro_f1 or roc_auc")
+_PHASES = [
+    Column(
+        "aggregate",
+        "number",
+        "seconds",
+        "of an epoch in aggregations, mean of PEs, median of epochs; empty: no --phases",
+    ),
+    Column("dense", "number", "seconds", "the same in products with weights"),
+    Column("communication", "number", "seconds", "the same in transfers and waits, on GPUs but those of aggregations"),
+    Column("other", "number", "seconds", "the same in everything else"),
+]
+
 TABLES: dict[str, list[Column]] = {
     "machines": [
         Column("machine", "text", "", "name of this machine and software in this report: M1, M2 ..."),
@@ -259,13 +272,15 @@ TABLES: dict[str, list[Column]] = {
         Column("classes", "integer", "", "number of classes"),
         Column("parameters", "integer", "", "trainable numbers"),
         Column("loss", "number", "nats", "training loss (cross-entropy, with dropout) of the last epoch"),
+        _METRIC,
         Column("best_epoch", "integer", "", "epoch with the best validation score, whose weights are kept"),
-        Column("train_accuracy", "number", "", "share of the training nodes classified right at best_epoch, 0 to 1"),
+        Column("train_accuracy", "number", "", "metric of the training nodes at best_epoch, 0 to 1"),
         Column("validation_accuracy", "number", "", "the same for the validation nodes"),
         Column("test_accuracy", "number", "", "the same for the test nodes"),
         Column("q1", "number", "seconds", "first quartile of the time of an epoch, slowest PE"),
         Column("median", "number", "seconds", "median of the same"),
         Column("q3", "number", "seconds", "third quartile of the same"),
+        *_PHASES,
         Column("bytes_wire", "integer", "bytes", "crossed PEs in the aggregations of one epoch, summed over PEs"),
         _OVERSUBSCRIBED,
     ],
@@ -277,13 +292,14 @@ TABLES: dict[str, list[Column]] = {
         Column("model_label", "text", "", "model as the page calls it"),
         _LABEL,
         _PES,
+        _METRIC,
         Column("seeds", "integer", "", "runs that differ in the seed alone"),
-        Column("test_mean", "number", "", "mean test accuracy of these runs, 0 to 1"),
+        Column("test_mean", "number", "", "mean of the metric of the test nodes over these runs, 0 to 1"),
         Column("test_deviation", "number", "", "sample standard deviation of the same; empty: one run"),
         Column("test_min", "number", "", "smallest of the same"),
         Column("test_max", "number", "", "largest of the same"),
-        Column("validation_mean", "number", "", "mean validation accuracy, 0 to 1"),
-        Column("train_mean", "number", "", "mean training accuracy, 0 to 1"),
+        Column("validation_mean", "number", "", "the same of the validation nodes"),
+        Column("train_mean", "number", "", "the same of the training nodes"),
         Column("epoch", "number", "seconds", "median over these runs of their median time of an epoch"),
         Column("bytes_wire", "integer", "bytes", "crossed PEs in one epoch, the largest of these runs"),
         _OVERSUBSCRIBED,
@@ -292,10 +308,11 @@ TABLES: dict[str, list[Column]] = {
         Column("run", "integer", "", "run of table training"),
         Column("epoch", "integer", "", "counted from 1"),
         Column("loss", "number", "nats", "training loss (cross-entropy, with dropout)"),
-        Column("train_accuracy", "number", "", "share of the training nodes classified right, 0 to 1"),
+        Column("train_accuracy", "number", "", "metric of the training nodes, 0 to 1"),
         Column("validation_accuracy", "number", "", "the same for the validation nodes"),
         Column("test_accuracy", "number", "", "the same for the test nodes"),
         Column("seconds", "number", "seconds", "time of the epoch, slowest PE, evaluation included"),
+        *_PHASES,
     ],
 }
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from typing import NamedTuple
 
+from mgg.record import METRIC_NAMES
 from mgg.report.numbers import count, listing, number, percent, quantity
 from mgg.report.tables import Row, Rows, graph_names, group, shared
 
@@ -202,18 +203,19 @@ def _checks(checks: Rows) -> list[tuple[str, str]]:
 
 def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
     found = []
-    graphs = group(accuracy, "dataset", "graph_hash")
+    graphs = group(accuracy, "dataset", "graph_hash", "metric")
     if len(graphs) > MOST:
         tops = [max(row["test_mean"] for row in rows) for rows in graphs.values()]
-        text = f"{percent(min(tops))} to {percent(max(tops))} of the test nodes right, the best run of each graph."
+        text = f"{percent(min(tops))} to {percent(max(tops))} on the test nodes, the best run of each graph."
         return [(f"Accuracy on {len(graphs)} graphs", text)]
-    for graph, rows in graphs.items():
+    for (*graph, metric), rows in graphs.items():
         best = max(rows, key=lambda row: (row["validation_mean"], row["model_label"], -row["pes"]))
         seeds = f"mean of {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
         spread = f" ± {100 * best['test_deviation']:.1f}" if best["test_deviation"] is not None else ""
-        text = f"{percent(best['test_mean']).removesuffix(' %')}{spread} % of the test nodes right "
+        right = "% of the test nodes right" if metric == "accuracy" else f"% {METRIC_NAMES[metric]} on the test nodes"
+        text = f"{percent(best['test_mean']).removesuffix(' %')}{spread} {right} "
         text += f"({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}; the best on the validation nodes)."
-        found.append((f"Accuracy on {names[graph]}", text))
+        found.append((f"Accuracy on {names[graph[0], graph[1]]}", text))
     return found
 
 

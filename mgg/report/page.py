@@ -9,7 +9,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from mgg.report import choice, figures, findings, foreseen, knobs, papers, predictions, quality
+from mgg.record import METRIC_NAMES
+from mgg.report import choice, figures, findings, foreseen, knobs, papers, phases, predictions, quality
 from mgg.report.columns import ABOUT, TABLES
 from mgg.report.experiments import stand_in
 from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
@@ -335,15 +336,43 @@ def _training(tables: dict[str, Rows]) -> list[Section]:
             points = {
                 name: [e for run in some for e in epochs[run["run"],]] for name, some in _curve_runs(found).items()
             }
-            drawings += _curve_drawings(points, f"t{index}m{number_}", f"{label} on {names[key]}")
-        text = "Accuracy is the share of nodes put into the right class, at the epoch with the best validation score."
-        part = Part("Accuracy and curves", text, [_accuracy_grid(rows, names[key])], drawings)
-        sections.append(Section(f"train-{index}", f"Training on {names[key]}", "", [part]))
+            drawings += _curve_drawings(points, f"t{index}m{number_}", f"{label} on {names[key]}", _metric_name(found))
+        parts = [Part("Accuracy and curves", _metric_text(rows), [_accuracy_grid(rows, names[key])], drawings)]
+        by_phase = phases.part(runs, f"t{index}p", names[key])
+        parts += [by_phase] if by_phase else []
+        sections.append(Section(f"train-{index}", f"Training on {names[key]}", "", parts))
     return sections
 
 
+_MEANINGS = {
+    "accuracy": "Accuracy is the share of nodes put into the right class",
+    "micro_f1": "Micro-F1 is that of all yes-or-no labels of the nodes together",
+    "roc_auc": "ROC-AUC is the mean over the yes-or-no labels of the nodes",
+}
+
+
+def _metric_name(rows: Rows) -> str:
+    """What the scores of ``rows`` are."""
+    return listing(sorted({METRIC_NAMES[row["metric"]] for row in rows}))
+
+
+def _metric_text(rows: Rows) -> str:
+    told = [_MEANINGS[metric] for metric in sorted({row["metric"] for row in rows})]
+    return f"{'. '.join(told)}, at the epoch with the best validation score."
+
+
 def _accuracy_grid(rows: Rows, name: str) -> Grid:
-    columns = ["PEs", "test accuracy", "lowest to highest", "validation", "training", "seeds", "time an epoch", "bytes"]
+    metric = _metric_name(rows)
+    columns = [
+        "PEs",
+        f"test {metric}",
+        "lowest to highest",
+        "validation",
+        "training",
+        "seeds",
+        "time an epoch",
+        "bytes",
+    ]
     unit = time_unit([row["epoch"] for row in rows])
     volume = bytes_unit([row["bytes_wire"] for row in rows])
     columns[-2:] = [f"time an epoch ({unit.name})", f"bytes an epoch ({volume.name})"]
@@ -366,8 +395,8 @@ def _accuracy_grid(rows: Rows, name: str) -> Grid:
             ]
             lines.append((f"{row['label']}{where}", [Cell(text) for text in cells]))
         groups.append((f"model {model}", lines))
-    note = "Test accuracy: mean over seeds ± sample standard deviation."
-    return Grid(f"{name}: accuracy at the best validation epoch, and cost", "technique", columns, groups, note)
+    note = f"Test {metric}: mean over seeds ± sample standard deviation."
+    return Grid(f"{name}: {metric} at the best validation epoch, and cost", "technique", columns, groups, note)
 
 
 def _curve_runs(runs: Rows) -> dict[str, Rows]:
@@ -381,12 +410,12 @@ def _curve_runs(runs: Rows) -> dict[str, Rows]:
     return {f"{label}, all numbers of PEs": found for (label,), found in group(runs, "label").items()}
 
 
-def _curve_drawings(points: dict[str, Rows], key: str, name: str) -> Iterable[Drawing]:
+def _curve_drawings(points: dict[str, Rows], key: str, name: str, metric: str) -> Iterable[Drawing]:
     several = any(len({row["run"] for row in rows}) > 1 for rows in points.values())
     hint = " Line: median of the runs; band: lowest to highest." if several else ""
     kinds: list[tuple[str, str, str, dict[str, Any]]] = [
         ("loss", "training loss", "training loss (nats)", {}),
-        ("validation_accuracy", "validation accuracy", "validation accuracy (%)", {"share": True}),
+        ("validation_accuracy", f"validation {metric}", f"validation {metric} (%)", {"share": True}),
     ]
     for column, what, axis, options in kinds:
         lines = figures.curves(points, column)

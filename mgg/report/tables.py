@@ -20,6 +20,8 @@ Rows = list[Row]
 #: Columns that say under which conditions products were timed: only rows that share them are compared.
 SETTING = ("machine", "dataset", "graph_hash", "device", "scheme", "direction", "dtype")
 COMPARISON = (*SETTING, "dim", "pes")
+#: Parts of an epoch's time.
+PHASES = ("aggregate", "dense", "communication", "other")
 
 
 def compute(collection: Collection) -> dict[str, Rows]:
@@ -310,13 +312,19 @@ def _training(number: int, run: Run) -> Row:
         "model_label": run.model_label,
         "label": run.label,
         "settings": canonical(record.settings),
+        **{phase: _median(getattr(epoch, phase) for epoch in run.epochs) for phase in PHASES},
         "options": canonical(record.options),
         "oversubscribed": _oversubscribed(record),
     }
 
 
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
 def _accuracy(training: Rows) -> Rows:
-    columns = ("machine", "dataset", "graph_hash", "device", "dtype", "model_label", "label", "pes")
+    columns = ("machine", "dataset", "graph_hash", "device", "dtype", "model_label", "label", "pes", "metric")
     rows = []
     for key, found in group(training, *columns).items():
         test = _values(found, "test_accuracy")

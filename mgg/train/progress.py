@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mgg.record import EpochRecord
-
-NAMES = {"accuracy": "accuracy", "micro_f1": "micro-F1", "roc_auc": "ROC-AUC"}
+from mgg.record import METRIC_NAMES, EpochRecord
 
 
 @contextmanager
@@ -46,7 +44,7 @@ def reporting(
 
 def _line(record: EpochRecord, metric: str) -> str:
     return (
-        f"loss {record.loss:.4f}  {NAMES[metric]} validation {record.validation_accuracy:.1%},"
+        f"loss {record.loss:.4f}  {METRIC_NAMES[metric]} validation {record.validation_accuracy:.1%},"
         f" test {record.test_accuracy:.1%}  {record.seconds:.3g} s/epoch"
     )
 

@@ -10,13 +10,14 @@ import numpy as np
 from mgg.backend.api import World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.model import Array, Features, ModelSettings, Pass, build, check_technique, settings_of
+from mgg.model import Array, ModelSettings, Pass, build, check_technique, settings_of
 from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
 from mgg.model.init import initial_weights
 from mgg.model.named import Named, joined
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import Adam
 from mgg.model.schedule import learning_rate
+from mgg.train import memory
 from mgg.train.metrics import targets_of
 from mgg.train.phases import PHASES, count_products, phased_world
 from mgg.train.targets import Scores
@@ -35,6 +36,7 @@ class Trainer:
         adam: the optimizer.
         settings: the hyperparameters, with those that were left to the data filled in.
         metric: what scores say.
+        need: memory that the training takes on this PE, as predicted.
     """
 
     def __init__(
@@ -74,8 +76,16 @@ class Trainer:
         facts = layout.manifest
         sizes = facts.features, self._targets.columns, facts.nodes, facts.relations
         self._chain = together(world, lambda: build(model, settings, *sizes))
-        self._x, self.settings = self._features(layout, settings)
         together(world, lambda: check_technique(model, self._chain, technique, world.size, dtype))
+        values, as_sparse, self.settings = self._decide(layout, settings)
+        row_normalize = bool(self.settings.row_normalize)
+        given = memory.Input(values if as_sparse else layout.rows * facts.features, as_sparse, row_normalize)
+        self.need = memory.need(world, layout, self._chain, technique, options, dtype, given)
+        memory.check(world, self.need)
+        self._x: Any = None
+        if layout.features is not None:
+            x = prepare_features(np.asarray(layout.features), as_sparse=as_sparse, row_normalize=row_normalize)
+            self._x = on_device(world, x, layout.source_ids)
         self._graph = Neighborhood.prepare(
             world, layout, technique, options, self._chain.width, self._chain.fetched, dtype
         )
@@ -90,17 +100,16 @@ class Trainer:
         # What never changes is computed here, so that no epoch differs from the others.
         self._logits(self.weights, self.state)
 
-    def _features(self, layout: PeLayout, settings: ModelSettings) -> tuple[Features, ModelSettings]:
-        """The input, and the settings with what depends on it; all PEs decide alike."""
+    def _decide(self, layout: PeLayout, settings: ModelSettings) -> tuple[int, bool, ModelSettings]:
+        """This PE's features that are not 0, whether they are held as CSR, and the settings that follow from it."""
         if layout.features is None:
-            return None, settings
-        features = np.asarray(layout.features)
-        counts = self._world.all_reduce(np.array([np.count_nonzero(features), features.size], np.int64))
+            return 0, False, settings
+        values = int(np.count_nonzero(layout.features))
+        counts = self._world.all_reduce(np.array([values, layout.features.size], np.int64))
         as_sparse = bool(counts[0] < SPARSE_BELOW * counts[1])
         if settings.row_normalize is None:
             settings = settings.model_copy(update={"row_normalize": as_sparse})
-        x = prepare_features(features, as_sparse=as_sparse, row_normalize=bool(settings.row_normalize))
-        return on_device(self._world, x, layout.source_ids), settings
+        return values, as_sparse, settings
 
     def phases(self) -> dict[str, float] | None:
         """Seconds of this PE by phase since the last call; None unless they are counted."""

@@ -1,0 +1,136 @@
+"""What a training takes of each PE's memory, said before the first large allocation and compared with what is free.
+
+An estimate from shapes: weights with moments and copies, features, what layers keep for the backward pass, plans. The
+interpreter, libraries and allocators come on top; layouts of CPU PEs are mapped files, which the system may drop.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mgg.aggregate import parse_options, technique
+from mgg.aggregate.needs import Case
+from mgg.backend.api import World, name_pes
+from mgg.errors import MachineError
+from mgg.layout import PeLayout
+from mgg.model import Chain
+from mgg.model.propagate import Propagation
+
+FLOAT, DOUBLE, INDEX = 4, 8, 8
+#: Bytes a trainable number: itself, two moments, two decays, the best and a checkpoint's copies (16), gradients (16).
+PARAMETER = 52
+#: Matrices as wide as the widest output that a backward pass holds at a time.
+PASSING = 3
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes of one PE; on GPUs of its GPU's memory, else of its host's."""
+
+    features: int
+    weights: int
+    activations: int
+    plans: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.features + self.weights + self.activations + self.plans
+
+
+@dataclass(frozen=True)
+class Input:
+    """The input features of this PE as the first layer takes them.
+
+    Attributes:
+        entries: stored ones of a sparse matrix, else all.
+        sparse: held as CSR.
+        copied: other numbers than in the layout (normalized).
+    """
+
+    entries: int
+    sparse: bool
+    copied: bool
+
+
+def need(
+    world: World, layout: PeLayout, chain: Chain, name: str, options: dict[str, object], dtype: str, given: Input
+) -> Need:
+    """What a training of ``chain`` over technique ``name`` takes on this PE."""
+    rows, gpu = layout.rows, bool(world.gpu)
+    numbers = sum(_product(parameter.shape) for parameter in chain.parameters)
+    if given.sparse:
+        # Values and columns; on GPUs also the transpose and each entry's row, on CPUs the coordinates for dropout.
+        features = given.entries * (FLOAT + INDEX + 2 * INDEX + FLOAT) + 2 * INDEX * rows
+    else:
+        features = FLOAT * given.entries if gpu or given.copied else 0
+    activations = FLOAT * rows * _held(chain, layout.manifest.features, given.sparse)
+    plan, width, plans = technique(name), max(chain.width, 1), 0
+    for direction in ("forward", "transpose"):
+        found = plan.need(Case(layout, direction, width, parse_options(name, options), dtype))
+        # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
+        sums = DOUBLE * rows * width if layout.size > 1 else 0
+        plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
+    return Need(features, PARAMETER * numbers, activations, plans)
+
+
+def _held(chain: Chain, columns: int, sparse: bool) -> int:
+    """Floats a row of the activations: what all layers keep, and the most that one holds beside it."""
+    kept = peak = widest = 0
+    for place, module in enumerate(chain.leaves()):
+        held = module.memory(columns)
+        if place == 0 and isinstance(module, Propagation):
+            kept += 2 * columns  # what never changes: the dense input and its propagation
+        elif not (place == 0 and sparse):  # a sparse copy is among the features
+            kept, peak = kept + held.kept, max(peak, held.peak)
+            widest = max(widest, held.columns) if module.parameters or place else widest
+        columns = held.columns
+    return kept + max(peak, PASSING * widest)
+
+
+def check(world: World, mine: Need) -> None:
+    """Raise MachineError on every PE where the PEs of a host, or that of a GPU, need more than is free (collective)."""
+    free = world.free_memory() if world.gpu else available()
+    everywhere = world.gather((platform.node(), mine, free))
+    if world.gpu:
+        groups = {str(pe): [pe] for pe in range(world.size)}
+    else:
+        groups = {host: [pe for pe, each in enumerate(everywhere) if each[0] == host] for host, _, _ in everywhere}
+    for pes in groups.values():
+        needed = sum(everywhere[pe][1].total for pe in pes)
+        left = min((everywhere[pe][2] for pe in pes if everywhere[pe][2] is not None), default=None)
+        if left is not None and needed > left:
+            largest = max((everywhere[pe][1] for pe in pes), key=lambda each: each.total)
+            parts = ", ".join(f"{part} {size}" for part, size in asdict(largest).items())
+            where = "its GPU" if world.gpu else "their host" if len(pes) > 1 else "its host"
+            raise MachineError(
+                f"{name_pes(pes)}: training needs about {needed} bytes of memory and {where} has {left} free"
+                f" (largest PE: {parts}): use more PEs or hosts, fewer hidden columns, or a technique that holds less"
+            ).on_every_pe()
+
+
+def available(proc: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes that this host can still give: what the kernel says, within the limit of a container; None: not known."""
+    found = []
+    try:
+        lines = dict(line.split(":", 1) for line in proc.read_text(encoding="ascii").splitlines())
+        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    except (OSError, KeyError, ValueError):
+        pass
+    try:
+        limit, used = (int((group / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
+        facts = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
+        # What is cached from files goes when memory is short.
+        found.append(limit - used + int(facts.get("inactive_file", 0)) + int(facts.get("active_file", 0)))
+    except (OSError, ValueError):
+        pass  # no limit ("max"), or no such group
+    return min(found, default=None)
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    result = 1
+    for length in shape:
+        result *= length
+    return result
