@@ -70,7 +70,7 @@ distclean: clean
 # Continuous integration leaves no test out: those of PyTorch need PyTorch.
 dev-environment: EXTRAS := dev $(if $(CI),torch)
 kernels-environment: EXTRAS := kernels
-gpu-environment: EXTRAS := dev gpu
+gpu-environment: EXTRAS := dev gpu $(if $(CI),torch)
 gpu-environment: gpu
 
 runtime-environment dev-environment kernels-environment gpu-environment:

@@ -118,7 +118,9 @@ def _gcn(conv: GCNConv, graph: Graph) -> Propagation:
         raise InputError(f"GCNConv: aggr must be sum, found {conv.aggr}")
     if not conv.normalize:
         return partial(aggregate, graph)
-    fill = (2.0 if conv.improved else 1.0) if conv.add_self_loops else 0.0
+    # PyTorch Geometric's improved self-loops weigh 2 where arcs have weights, else 1 as all arcs.
+    own = 2.0 if conv.improved and graph.layout.manifest.weighted else 1.0
+    fill = own if conv.add_self_loops else 0.0
     loops = np.where(_has_loop(graph), 0.0, fill)
     with np.errstate(divide="ignore", invalid="ignore"):
         scales = (_row_sums(graph) + loops) ** -0.5

@@ -127,7 +127,7 @@ class Graph:
         Summed in float64 and in rank order, so that every PE and every run gets the same bits.
         """
         with self._ordered():
-            return _tensor(self.world.all_reduce(_array(values.detach().contiguous()))).reshape(values.shape)
+            return _tensor(self.world.all_reduce(_array(values.detach().reshape(-1)))).reshape(values.shape)
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Add up the gradients of replicated parameters over the PEs, in place (collective).

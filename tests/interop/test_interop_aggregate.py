@@ -4,10 +4,9 @@ import copy
 
 import numpy as np
 import pytest
-from support import interop_program
 from support.graphs import awkward_graphs, make_layout, matrix, relative_error
+from support.interop_program import assert_right, derivatives, on_ranks, whole
 from support.pyg import torch
-from support.ranks import mpiexec
 
 from mgg import interop
 from mgg.aggregate import techniques
@@ -32,45 +31,31 @@ def alone(layouts):
     )[0]
 
 
-def whole(parts):
-    """Rows of all PEs in the order of the nodes, by name."""
-    order = np.argsort(np.concatenate([part["nodes"] for part in parts]))
-    return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
-
-
-def assert_right(parts, csr):
-    found, a = whole(parts), matrix(csr)
-    assert relative_error(found["y"], a, found["x"]) <= 1e-6
-    assert relative_error(found["by_x"], a.T.tocsr(), found["g"]) <= 1e-6
-    assert relative_error(found["by_g"], a, found["x"]) <= 1e-6
-
-
 @pytest.mark.parametrize("pes", [1, 2, 4])
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_product_and_gradients(graph, pes, layouts):
-    assert_right(
-        interop.run(layouts(graph, pes), interop_program.derivatives, width=WIDTH, backend="simulated"), GRAPHS[graph]
-    )
+    assert_right(interop.run(layouts(graph, pes), derivatives, width=WIDTH, backend="simulated"), GRAPHS[graph])
 
 
 @pytest.mark.parametrize("technique", techniques())
 def test_every_technique(technique, layouts):
     pes = 1 if techniques()[technique].single_pe else 2
-    program = interop_program.derivatives
+    program = derivatives
     parts = interop.run(layouts("weighted", pes), program, width=WIDTH, technique=technique, backend="simulated")
     assert_right(parts, GRAPHS["weighted"])
 
 
 @pytest.mark.mpi
 def test_on_ranks(layouts, tmp_path):
-    done = mpiexec(2, [interop_program.__file__, str(layouts("weighted", 2)), str(tmp_path)])
+    done = on_ranks("mpi", 2, tmp_path, [layouts("weighted", 2), layouts("directed", 2)])
     assert done.returncode == 0, done.stderr
-    assert_right([dict(np.load(tmp_path / f"{rank}.npz")) for rank in range(2)], GRAPHS["weighted"])
+    for number, graph in enumerate(("weighted", "directed")):
+        assert_right([dict(np.load(tmp_path / f"{number}-{rank}.npz")) for rank in range(2)], GRAPHS[graph])
 
 
 @pytest.mark.mpi
 def test_a_rank_that_fails_ends_the_others(layouts, tmp_path):
-    done = mpiexec(2, [interop_program.__file__, str(layouts("weighted", 2)), str(tmp_path), "fail"], timeout=60)
+    done = on_ranks("mpi", 2, tmp_path, [layouts("weighted", 2)], fail=True)
     assert done.returncode != 0
     assert "x is on meta" in done.stderr
 
@@ -196,6 +181,7 @@ def test_gradients_are_summed_over_the_pes(layouts):
         graph.sum_gradients([*layer.parameters(), unused])
         assert not unused.grad.any()
         assert torch.equal(graph.total(torch.tensor([1, graph.world.rank])), torch.tensor([4, 6]))
+        assert torch.equal(graph.total(torch.tensor(0.5, requires_grad=True)), torch.tensor(2.0))
         return layer.weight.grad, layer.bias.grad
 
     for weight, bias in interop.run(layouts("directed", 4), program, width=1, backend="simulated"):

@@ -1,0 +1,24 @@
+"""aggregate on GPUs: products and gradients of CUDA tensors, ranks of NVSHMEM."""
+
+import numpy as np
+import pytest
+from support.graphs import awkward_graphs, make_layout
+from support.interop_program import assert_right, on_ranks
+from support.pyg import torch
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU: a CPU wheel, or no driver"),
+]
+
+NAMES = ("directed", "weighted", "empty rows", "row of 10,000 arcs", "more PEs than nodes")
+
+
+@pytest.mark.parametrize("pes", [1, 2, 4])
+def test_product_and_gradients(pes, tmp_path):
+    graphs = {name: awkward_graphs()[name] for name in NAMES}
+    folders = [make_layout(tmp_path / name, csr, pes) for name, csr in graphs.items()]
+    done = on_ranks("nvshmem", pes, tmp_path, folders)
+    assert done.returncode == 0, done.stderr
+    for number, csr in enumerate(graphs.values()):
+        assert_right([dict(np.load(tmp_path / f"{number}-{rank}.npz")) for rank in range(pes)], csr)

@@ -1,0 +1,39 @@
+"""What docs/interop.md shows runs as it stands there."""
+
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+
+import pytest
+from support.pyg import torch
+from support.ranks import changed_environment, mpiexec
+from support.workflow import ROOT
+
+TEXT = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(python)?\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.mpi
+def test_the_examples_run(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    scripts = [block for language, block in BLOCKS if language]
+    commands = [line for _, block in BLOCKS for line in block.splitlines() if line.startswith("mgg ")]
+    assert [line.split()[1] for line in commands] == ["partition", "layout"]
+    for name, text in zip(("shards.py", "aggregate.py", "train.py"), scripts, strict=True):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    names = runpy.run_path("shards.py")
+    for line in commands:
+        call = [sys.executable, "-m", "mgg.cli", *shlex.split(line)[1:]]
+        subprocess.run(call, check=True, env=changed_environment({}))
+    runpy.run_path("aggregate.py", names)
+    capfd.readouterr()
+    threads = torch.get_num_threads()
+    runpy.run_path("train.py")
+    assert torch.get_num_threads() == threads
+    said = capfd.readouterr().out
+    ranks = mpiexec(2, ["train.py"])
+    assert ranks.stdout == said, ranks.stderr
+    loss, right = re.fullmatch(r"loss ([\d.]+), (\d+) of 34 right\n", said).groups()
+    assert float(loss) < 0.2 and int(right) > 25

@@ -1,0 +1,221 @@
+"""shards: graphs of PyTorch Geometric and DGL become what the same files would."""
+
+import importlib.util
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import sparse
+from support.pyg import torch
+from torch_geometric.data import Data, HeteroData
+
+from mgg import interop
+from mgg.errors import InputError
+from mgg.graph.build import build
+from mgg.graph.store import Graph
+
+NODES, ARCS = 40, 200
+
+
+def random_data(**more):
+    """A directed graph with repeats and self-loops, with everything."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*size, high):
+        return torch.randint(high, size, generator=generator)
+
+    split = draw(NODES, high=4)
+    values = {
+        "edge_index": draw(2, ARCS, high=NODES),
+        "x": torch.randn(NODES, 5, generator=generator),
+        "y": draw(NODES, high=3) - 1,
+        "train_mask": split == 1,
+        "val_mask": split == 2,
+        "test_mask": split == 3,
+        "edge_weight": torch.rand(ARCS, generator=generator),
+    }
+    return Data(**(values | more))
+
+
+class DglGraph:
+    """What ``shards`` asks of a homogeneous dgl.DGLGraph (DGL 2.1), for machines without DGL."""
+
+    is_homogeneous = True
+
+    def __init__(self, data, weights="edge_weight"):
+        self._ends, self._nodes = (data.edge_index[0], data.edge_index[1]), data.num_nodes
+        names = {"x": "feat", "y": "label"}
+        node_names = ("x", "y", "train_mask", "val_mask", "test_mask")
+        self.ndata = {names.get(name, name): data[name] for name in node_names if data.get(name) is not None}
+        self.edata = {} if data.edge_weight is None else {weights: data.edge_weight}
+
+    def num_nodes(self):
+        return self._nodes
+
+    def edges(self):
+        return self._ends
+
+
+def real_dgl_graph(data, weights="edge_weight"):
+    import dgl
+
+    graph, stand_in = dgl.graph(tuple(data.edge_index), num_nodes=data.num_nodes), DglGraph(data, weights)
+    graph.ndata.update(stand_in.ndata)
+    graph.edata.update(stand_in.edata)
+    return graph
+
+
+needs_dgl = pytest.mark.skipif(importlib.util.find_spec("dgl") is None, reason="dgl is not installed")
+LIBRARIES = [
+    pytest.param(lambda data: data, id="pyg"),
+    pytest.param(DglGraph, id="dgl stand-in"),
+    pytest.param(real_dgl_graph, id="dgl", marks=needs_dgl),
+]
+
+
+def content(folder):
+    """All shards by their hashes, and the facts of the graph, but for where it comes from."""
+    return Graph.open(folder).manifest.model_dump(exclude={"source"})
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_arcs_and_node_data(library, tmp_path):
+    data = random_data()
+    manifest = interop.shards(library(data), tmp_path / "graph", name="random")
+    graph = Graph.open(tmp_path / "graph")
+    csr = graph.rows(0, NODES)
+    sources, targets = data.edge_index.tolist()
+    kept = {}
+    for arc, weight in zip(zip(targets, sources, strict=True), data.edge_weight.tolist(), strict=True):
+        if arc[0] != arc[1]:
+            kept.setdefault(arc, weight)
+    entries = sorted(kept.items())
+    assert [(row, column) for (row, column), _ in entries] == list(zip(*csr.to_scipy().nonzero(), strict=True))
+    np.testing.assert_array_equal(csr.weights, np.array([weight for _, weight in entries], np.float32))
+    assert manifest.listed_arcs == ARCS and manifest.dropped_loops > 0 and manifest.dropped_repeats > 0
+    np.testing.assert_array_equal(graph.features(0, NODES), data.x)
+    np.testing.assert_array_equal(graph.labels(0, NODES), data.y)
+    splits = 1 * data.train_mask + 2 * data.val_mask + 3 * data.test_mask
+    np.testing.assert_array_equal(graph.splits(0, NODES), splits)
+
+
+@pytest.mark.skipif("MGG_DATA_DIR" not in os.environ, reason="MGG_DATA_DIR is not set: no real data here")
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("name", ["cora", "citeseer"])
+def test_the_same_bytes_as_a_data_set(name, library, tmp_path):
+    build(name, tmp_path / "source")
+    graph = Graph.open(tmp_path / "source")
+    nodes = graph.manifest.nodes
+    matrix = graph.rows(0, nodes).to_scipy().tocoo()
+    splits = torch.tensor(graph.splits(0, nodes))
+    masks = {f"{part}_mask": splits == code for code, part in enumerate(("train", "val", "test"), 1)}
+    data = Data(
+        x=torch.tensor(graph.features(0, nodes)),
+        edge_index=torch.tensor(np.stack([matrix.col, matrix.row])[:, ::-1].astype(np.int64)),
+        y=torch.tensor(graph.labels(0, nodes)),
+        **masks,
+    )
+    interop.shards(library(data), tmp_path / "graph", name=name)
+    assert content(tmp_path / "graph") == content(tmp_path / "source")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_same_bytes_as_an_npz_file(weighted, tmp_path):
+    data = random_data() if weighted else random_data(edge_weight=None)
+    sources, targets = data.edge_index.numpy()
+    values = np.ones(ARCS, np.float32) if data.edge_weight is None else data.edge_weight.numpy()
+    # Of repeated arcs the first counts, which a matrix cannot say.
+    _, first = np.unique(targets * NODES + sources, return_index=True)
+    data.edge_index = data.edge_index[:, np.sort(first)]
+    data.edge_weight = None if data.edge_weight is None else data.edge_weight[np.sort(first)]
+    matrix = sparse.csr_matrix((values[first], (targets[first], sources[first])), (NODES, NODES))
+    np.savez(
+        tmp_path / "random.npz",
+        **{f"adj_{part}": getattr(matrix, part) for part in ("data", "indices", "indptr", "shape")},
+        attr_matrix=data.x.numpy(),
+    )
+    build(tmp_path / "random.npz", tmp_path / "source")
+    for name in ("y", "train_mask", "val_mask", "test_mask"):
+        del data[name]
+    interop.shards(data, tmp_path / "graph", name="random.npz")
+    assert content(tmp_path / "graph") == content(tmp_path / "source")
+
+
+def test_other_forms(tmp_path):
+    ids, types = torch.arange(NODES), torch.arange(ARCS) % 3
+    tasks = torch.tensor([[0.0, 1.0, torch.nan]]).repeat(NODES, 1)
+    masks = {
+        f"{part}_mask": torch.stack([ids == 0, ids % 4 == code], 1) for code, part in enumerate(("train", "val"), 1)
+    }
+    data = random_data(
+        x=torch.eye(NODES).to_sparse(),
+        y=tasks,
+        test_mask=None,
+        edge_weight=None,
+        edge_type=types,
+        strength=ids,
+        **masks,
+    )
+    data.power = torch.arange(ARCS)[:, None]
+    manifest = interop.shards(data, tmp_path / "graph", name="other", weights="power", split=1, order="degree")
+    assert (manifest.relations, manifest.tasks, manifest.classes, manifest.order) == (3, 3, 0, "degree")
+    graph = Graph.open(tmp_path / "graph")
+    order, csr = graph.ids(0, NODES), graph.rows(0, NODES)
+    np.testing.assert_array_equal(graph.features(0, NODES), np.eye(NODES)[order])
+    np.testing.assert_array_equal(graph.tasks(0, NODES), np.tile([0, 1, 255], (NODES, 1)))
+    np.testing.assert_array_equal(graph.splits(0, NODES), np.where(order % 4 < 3, order % 4, 0))
+    arcs = csr.weights.astype(int)
+    np.testing.assert_array_equal(csr.types, arcs % 3)
+    np.testing.assert_array_equal(data.edge_index[0, arcs], order[csr.indices])
+
+
+def test_a_column_of_labels_and_nothing_else(tmp_path):
+    data = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([[0], [1], [1]]), num_nodes=3)
+    manifest = interop.shards(data, tmp_path / "graph", name="few", symmetrize=True)
+    assert (manifest.nodes, manifest.arcs, manifest.classes, manifest.features) == (3, 4, 2, 0)
+    assert manifest.symmetric and not manifest.weighted
+
+
+def bad(**more):
+    return lambda: random_data(**more)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Data(x=torch.ones(3, 2)), "Data has no edge_index: expected"),
+        (HeteroData, "HeteroData has no edge_index"),
+        (
+            lambda: SimpleNamespace(ndata={}, is_homogeneous=False),
+            "several types of nodes or edges: dgl.to_homogeneous",
+        ),
+        (
+            bad(edge_index=torch.tensor([[0, 1], [2, 40]]), edge_weight=None),
+            "arc 1 joins nodes 1 and 40; nodes are 0..39",
+        ),
+        (bad(edge_index=torch.tensor([[0.5], [1.0]])), r"edge_index must be integers \[2, arcs\], found float32"),
+        (bad(edge_weight=torch.ones(ARCS, 2)), r"edge_weight has shape \(200, 2\), expected 200 weights"),
+        (bad(edge_weight=torch.full((ARCS,), torch.inf)), "edge_weight: weight of arc 0 is inf"),
+        (bad(edge_type=torch.full((ARCS,), -1)), "edge_type must be 200 integers from 0 on"),
+        (bad(x=torch.ones(NODES)), r"features have shape \(40,\), expected 40 rows"),
+        (bad(x=torch.full((NODES, 2), torch.nan)), "feature of node 0, column 0 is nan"),
+        (bad(y=torch.rand(NODES)), r"labels are float32 of shape \(40,\)"),
+        (bad(y=torch.full((NODES, 2), 2)), "task 0 of node 0 is 2; expected 0, 1 or NaN"),
+        (bad(y=torch.full((NODES,), -2)), "label"),
+        (
+            bad(train_mask=torch.ones(NODES, 3, dtype=torch.bool)),
+            r"train_mask has 3 columns: choose one with split, 0\.\.2",
+        ),
+        (
+            bad(train_mask=torch.ones(3, dtype=torch.bool)),
+            r"train_mask must be 40 booleans, found bool of shape \(3,\)",
+        ),
+        (bad(train_mask=torch.ones(NODES, dtype=torch.bool)), "is already in a split"),
+    ],
+)
+def test_what_is_wrong(make, message, tmp_path):
+    with pytest.raises(InputError, match=message) as caught:
+        interop.shards(make(), tmp_path / "graph", name="wrong")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "graph").exists()
