@@ -13,6 +13,7 @@ from mgg.model.layers import BatchNorm, Bias, Dropout, Elu, Linear, MeanOfHeads,
 from mgg.model.loss import cross_entropy, cross_entropy_gradient
 from mgg.model.module import Chain, Sum
 from mgg.model.propagate import Mean, Normalized, PowerSteps, SumWithSelf, narrow
+from mgg.model.relational import Relational
 
 STEP = 1e-6
 MODULES = {
@@ -94,6 +95,39 @@ def test_modules(name, neighborhood, directed):
     for parameter, weight in weights.items():
         assert run.gradients[parameter].dtype == np.float64
         assert_close(run.gradients[parameter], numeric(value, weight))
+
+
+@pytest.mark.parametrize("bases", [0, 2])
+@pytest.mark.parametrize("features", [5, 0])
+def test_rgcn(features, bases, relational):
+    rng = np.random.default_rng(3)
+    settings = settings_of("rgcn", {"hidden": 4, "bases": bases, "dropout": 0.3})
+    chain = build("rgcn", settings, features, 3, nodes=12, relations=3)
+    weights, graph = random_weights(chain.parameters, rng), relational()
+    x = rng.normal(size=(12, features)) if features else None
+    labels, chosen = rng.integers(0, 3, 12), np.array([0, 2, 3, 7, 11])
+
+    def forward():
+        run = Pass(graph, weights, {}, training=True, epoch=1, seed=4)
+        return chain.forward(x, run), run
+
+    logits, run = forward()
+    chain.backward(cross_entropy_gradient(logits, labels, chosen, 5), run, inputs=False)
+    for name, weight in weights.items():
+        expected = numeric(lambda: cross_entropy(forward()[0], labels, chosen) / 5, weight)
+        assert_close(run.gradients[name], expected)
+
+
+def test_relational_by_the_input(relational):
+    module, rng = Relational("a", 4, 3, 3, 2), np.random.default_rng(1)
+    graph, weights = relational(), random_weights(module.parameters, rng)
+    x, direction = rng.normal(size=(12, 4)), rng.normal(size=(12, 3))
+
+    def value():
+        return float((module.forward(x, Pass(graph, weights, {}, training=True)) * direction).sum())
+
+    value()
+    assert_close(module.backward(direction.copy(), Pass(graph, weights, {}, training=True)), numeric(value, x))
 
 
 @pytest.mark.parametrize("as_sparse", [False, True], ids=["dense", "sparse"])
