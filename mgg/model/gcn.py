@@ -2,26 +2,23 @@
 
     Z = P ReLU(P X W0 + b0) W1 + b1,    P = D^-1/2 (A + I) D^-1/2
 
-with dropout on the input of every layer and the L2 penalty on the first layer alone. The paper's has two layers; with
-more, those between have ``hidden`` columns and end in a ReLU like the first.
+with dropout on the input of both layers and the L2 penalty on the first layer alone. More layers may be residual, as in
+the paper's appendix B, and normalized, as in OGB's example programs.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from pydantic import Field
 
-from mgg.model.layers import Bias, Dropout, Linear, Relu
-from mgg.model.module import Chain, Module
+from mgg.model.layers import Bias, Dropout, Linear, Relu, normalized_or_shifted
+from mgg.model.module import Chain, Module, Residual
 from mgg.model.propagate import Normalized, narrow
-from mgg.model.settings import LayeredSettings, Sizes
+from mgg.model.settings import DeepSettings, Sizes
 
 
-class Settings(LayeredSettings):
+class Settings(DeepSettings):
     """The published hyperparameters for Cora, Citeseer and Pubmed."""
 
-    layers: int = Field(2, ge=1, le=64, description="number of layers")
     weight_decay: float = Field(5e-4, ge=0, le=1e6, description="L2 penalty on the first layer: added to its gradients")
     row_normalize: bool | None = Field(
         None,
@@ -31,15 +28,24 @@ class Settings(LayeredSettings):
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The layers, a ReLU between two of them."""
-    widths = [sizes.features, *[settings.hidden] * (settings.layers - 1), sizes.classes]
-    modules: list[Module] = []
-    for k, (inputs, outputs) in enumerate(pairwise(widths)):
-        decay = 0.0 if k else settings.weight_decay
-        modules += [Relu()] if k else []
-        modules += [
-            Dropout(settings.dropout, k),
-            narrow(Linear(f"layer{k}", inputs, outputs, decay), Normalized),
-            Bias(f"layer{k}", outputs, decay),
-        ]
-    return Chain(*modules)
+    """The layers."""
+    last = settings.layers - 1
+    hidden = [_hidden(settings, k, settings.hidden if k else sizes.features) for k in range(last)]
+    inputs, decay = (settings.hidden, 0.0) if last else (sizes.features, settings.weight_decay)
+    return Chain(
+        *hidden,
+        Dropout(settings.dropout, last),
+        narrow(Linear(f"layer{last}", inputs, sizes.classes, decay), Normalized),
+        Bias(f"layer{last}", sizes.classes, decay),
+    )
+
+
+def _hidden(settings: Settings, k: int, inputs: int) -> Module:
+    name, decay = f"layer{k}", settings.weight_decay if k == 0 else 0.0
+    layer = Chain(
+        Dropout(settings.dropout, k),
+        narrow(Linear(name, inputs, settings.hidden, decay), Normalized),
+        normalized_or_shifted(name, settings.hidden, settings.normalization, decay),
+        Relu(),
+    )
+    return Residual(layer) if settings.residual and k else layer

@@ -195,3 +195,40 @@ class BatchNorm(Module):
         return run.arrays.normalize_backward(
             gradient, self._normal, run.graph.total(sums), run.graph.nodes, self._inverse, run.weights[self.scale]
         )
+
+
+class LayerNorm(Module):
+    """Layer normalization (Ba, Kiros and Hinton 2016, section 3): every row by its own mean and deviation."""
+
+    EPSILON = 1e-5
+
+    def __init__(self, name: str, columns: int) -> None:
+        self.scale, self.shift = f"{name}.scale", f"{name}.shift"
+        self.parameters = [Parameter(self.scale, (columns,), "ones"), Parameter(self.shift, (columns,), "zeros")]
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """(X - mean) / sqrt(variance + epsilon) * scale + shift, row by row."""
+        scale, shift = run.weights[self.scale], run.weights[self.shift]
+        normal, inverse, y = run.arrays.layer_norm(x, scale, shift, self.EPSILON)
+        if run.training:
+            self._normal, self._inverse = normal, inverse
+        return y
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """A row's statistics depend on the row alone."""
+        sums = run.arrays.column_moments(gradient, self._normal)
+        run.gradients[self.shift], run.gradients[self.scale] = sums[0], sums[1]
+        if not inputs:
+            return None
+        return run.arrays.layer_norm_backward(gradient, self._normal, self._inverse, run.weights[self.scale])
+
+
+#: What stands between a hidden layer's sum and its activation: settings value -> module.
+NORMALIZATIONS = {"batch": BatchNorm, "layer": LayerNorm}
+
+
+def normalized_or_shifted(name: str, columns: int, normalization: str, decay: float = 0.0) -> Module:
+    """The normalization called ``normalization``, which shifts, too; for ``none`` a bias with the penalty ``decay``."""
+    if normalization == "none":
+        return Bias(name, columns, decay)
+    return NORMALIZATIONS[normalization](f"{name}.norm", columns)

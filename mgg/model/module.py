@@ -139,7 +139,7 @@ class Chain(Composite):
 
 
 class Sum(Composite):
-    """What several modules make of the same input, added up; none of them returns or changes the input itself."""
+    """What several modules make of the same input, added up; they neither change the input nor keep their output."""
 
     def forward(self, x: Any, run: Pass) -> Array:
         """The sum of the outputs."""
@@ -156,6 +156,26 @@ class Sum(Composite):
             if total is not None and other is not None:
                 total = run.arrays.combined(total, 1, other, 1)
         return total
+
+
+class Residual(Composite):
+    """X + f(X), for a module f that keeps the number of columns (He et al., CVPR 2016)."""
+
+    def __init__(self, module: Module) -> None:
+        super().__init__(module)
+        self.module = module
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """X + f(X), a new array: activations keep their output."""
+        return run.arrays.combined(self.module.forward(x, run).copy(), 1, x, 1)
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """G + f'(X) G."""
+        if not inputs:
+            return self.module.backward(gradient, run, False)
+        inner = self.module.backward(copied(gradient), run)
+        assert inner is not None
+        return run.arrays.combined(gradient, 1, inner, 1)
 
 
 class Kept(Composite):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgg.model.module import Array, Module, Parameter, Pass
+from mgg.model.module import Array, Features, Module, Parameter, Pass
+from mgg.model.propagate import dense
 from mgg.model.relations import Relation
 
 
@@ -41,10 +42,10 @@ class Relational(Module):
         # Even without rows to fetch, the ends of arcs have to be known.
         self.fetched = 1 if one_hot else inputs
 
-    def forward(self, x: Array | None, run: Pass) -> Array:
+    def forward(self, x: Features | None, run: Pass) -> Array:
         """The sum, [rows, outputs]."""
         arrays, weights = run.arrays, self._weights(run)
-        everyone = None if self.one_hot else run.graph.halo.fetch(x)
+        everyone = None if self.one_hot else run.graph.halo.fetch(dense(x))
         if run.training:
             self._everyone = everyone
         out = arrays.zeros((len(run.graph.node_ids), self.shape[2]), weights.dtype)

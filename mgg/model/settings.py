@@ -50,3 +50,13 @@ class LayeredSettings(ModelSettings):
 
     hidden: int = Field(16, ge=1, le=65536, description="columns of the hidden layers")
     dropout: float = Field(0.5, ge=0, lt=1, description="share of the values that dropout sets to zero")
+
+
+class DeepSettings(LayeredSettings):
+    """Those of a model of any number of layers, with what deep ones need."""
+
+    layers: int = Field(2, ge=1, le=64, description="number of layers that aggregate")
+    normalization: Literal["none", "batch", "layer"] = Field(
+        "none", description="before the activation of hidden layers, in place of a bias"
+    )
+    residual: bool = Field(False, description="add to every hidden layer but the first its input")

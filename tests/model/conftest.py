@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from support.graphs import typed_csr
 
 from mgg.graph.csr import Csr
 from mgg.layout.split import Arcs, split
@@ -51,6 +52,20 @@ def neighborhood():
             ids=100 + np.arange(matrix.shape[0]),
             real=np.float64,
         )
+
+    return make
+
+
+@pytest.fixture
+def relational(neighborhood):
+    """Make the neighborhood of a directed graph of 12 nodes whose arcs have 3 types, one of them without any arc."""
+    csr = typed_csr(12, 40, 2)
+
+    def make():
+        graph = neighborhood(np.eye(12))
+        graph.product, graph.arc_types = split(Arcs(csr), np.array([0, 12]))[0], 3
+        graph.numbers = np.arange(12)
+        return graph
 
     return make
 

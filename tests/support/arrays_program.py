@@ -77,6 +77,8 @@ class Comparison:
         self.run("combined", x, 0.25, y, -1.5)
         y_unit, norms = (self.world.download(part) for part in self.run("normalize_rows", x, 1e-12))
         self.run("normalize_rows_backward", y, y_unit, norms)
+        normal, inverse, _ = (self.world.download(part) for part in self.run("layer_norm", x, row[0], row[1], 1e-5))
+        self.run("layer_norm_backward", y, normal, inverse, row[0])
         self.run("normalize", x, *row)
         self.run("normalize_with", x, tuple(wide), row[0], row[1], 1e-5)
         self.run("classes", x, exact=True)
@@ -87,6 +89,9 @@ class Comparison:
         self.adam()
         self.dropout(x)
         self.sparse(x, other)
+        places = self.rng.permutation(self.rows)[: self.rows // 2]
+        self.run("rows", x, places, exact=True)
+        self.run("add_to_rows", x, places, y[places], exact=True)
         self.run("elu", x)
         self.run("elu_backward", x, np.maximum(y, -0.9))
         for heads in (1, 2, 3):

@@ -20,9 +20,14 @@ from support.ranks import mpiexec
 
 #: Settings that make every model small.
 SMALL: dict[str, dict[str, Any]] = {"sgc": {}}
-SMALL |= {model: {"hidden": 16} for model in ("appnp", "gat", "gcn", "gin", "sage")}
+SMALL |= {model: {"hidden": 16} for model in ("appnp", "gat", "gcn", "gin", "rgcn", "sage")}
 #: Models that fetch rows themselves on several PEs.
-FETCHING = ("appnp", "gat")
+FETCHING = ("appnp", "gat", "rgcn")
+
+
+def graphs_for(model: str) -> tuple[str, ...]:
+    """Names of graphs that ``model`` is tested on."""
+    return ("typed", "featureless") if model == "rgcn" else ("planted", "directed")
 
 
 def able(model: str, technique: str, pes: int) -> bool:

@@ -50,6 +50,10 @@ def test_loss_and_gradients(pes, layouts, tmp_path):
         for model, settings in SETTINGS
         for graph in ("planted", "directed")
     ]
+    options += [
+        {"model": "rgcn", "technique": "halo", "settings": {"bases": bases}, "folder": str(layouts(graph, pes))}
+        for bases, graph in ((0, "typed"), (3, "typed"), (2, "featureless"))
+    ]
     for each, found in zip(options, on_fakes("gradients", pes, tmp_path / "out.npz", options), strict=True):
         assert_close(found, gradients("simulated", pes=pes, **each)[0])
 

@@ -152,6 +152,16 @@ class Arrays(Protocol):
     def normalize_rows_backward(self, gradient: Array, y: Array, norms: Array) -> Array:
         """Gradient by the input of ``normalize_rows`` from what it returned; may change ``gradient``."""
 
+    def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Array, Array, Array]:
+        """Layer normalization: N = (X - mean) / sqrt(variance + epsilon) row by row, 1 / the root, N * scale + shift.
+
+        Returns:
+            Three new arrays: [rows, columns], [rows, 1], [rows, columns].
+        """
+
+    def layer_norm_backward(self, gradient: Array, normal: Array, inverse: Array, scale: Array) -> Array:
+        """Gradient by the input of ``layer_norm`` from the first two that it returned; may change ``gradient``."""
+
     def batch_statistics(
         self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any
     ) -> tuple[Array, Array, tuple[Array, Array]]:

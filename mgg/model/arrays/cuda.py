@@ -298,6 +298,42 @@ _row_norms = ElementwiseKernel(
     """,
     "mgg_row_norms",
 )  # fmt: skip
+_row_statistics = ElementwiseKernel(
+    "raw float32 x, int64 columns, float32 epsilon", "float32 mean, float32 inverse",
+    """
+    double sum = 0, squares = 0;
+    for (long long k = i * columns; k < (i + 1) * columns; ++k) sum += (double)x[k];
+    const double center = sum / (double)columns;
+    for (long long k = i * columns; k < (i + 1) * columns; ++k)
+        squares += ((double)x[k] - center) * ((double)x[k] - center);
+    mean = (float)center;
+    inverse = (float)(1.0 / sqrt(squares / (double)columns + (double)epsilon))
+    """,
+    "mgg_row_statistics",
+)  # fmt: skip
+_row_normal = _ByFours("mgg_row_normal", "x", "raw float32 mean, raw float32 inverse", "(x - mean[row]) * inverse[row]")
+_scaled_and_shifted = _ByFours(
+    "mgg_scaled_and_shifted", "x", "raw float32 scale, raw float32 shift", "x * scale[column] + shift[column]"
+)
+_row_gradient_means = ElementwiseKernel(
+    "raw float32 gradient, raw float32 normal, raw float32 scale, int64 columns", "float32 mean, float32 along",
+    """
+    double sum = 0, product = 0;
+    for (long long c = 0; c < columns; ++c) {
+        const double value = (double)gradient[i * columns + c] * (double)scale[c];
+        sum += value;
+        product += value * (double)normal[i * columns + c];
+    }
+    mean = (float)(sum / (double)columns);
+    along = (float)(product / (double)columns)
+    """,
+    "mgg_row_gradient_means",
+)  # fmt: skip
+_layer_norm_backward = _ByFours(
+    "mgg_layer_norm_backward", "gradient normal",
+    "raw float32 scale, raw float32 mean, raw float32 along, raw float32 inverse",
+    "(gradient * scale[column] - mean[row] - normal * along[row]) * inverse[row]",
+)  # fmt: skip
 _row_products = ElementwiseKernel(
     "raw float32 x, raw float32 y, int64 columns", "float32 product",
     """
@@ -654,6 +690,20 @@ class CudaArrays:
         along = cupy.empty(norms.shape, np.float32)
         _row_products(gradient, y, y.shape[1], along)
         return _normalize_rows_backward(gradient, y, along, norms, out=gradient)
+
+    def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Array, Array, Array]:
+        """N, 1 / deviation, and N scaled and shifted."""
+        mean, inverse = (cupy.empty((len(x), 1), np.float32) for _ in range(2))
+        _row_statistics(x, x.shape[1], epsilon, mean, inverse)
+        normal, y = (cupy.empty(x.shape, np.float32) for _ in range(2))
+        _row_normal(x, mean, inverse, out=normal)
+        return normal, inverse, _scaled_and_shifted(normal, scale, shift, out=y)
+
+    def layer_norm_backward(self, gradient: Array, normal: Array, inverse: Array, scale: Array) -> Array:
+        """The gradient by the input, in place."""
+        mean, along = (cupy.empty(inverse.shape, np.float32) for _ in range(2))
+        _row_gradient_means(gradient, normal, scale, normal.shape[1], mean, along)
+        return _layer_norm_backward(gradient, normal, scale, mean, along, inverse, out=gradient)
 
     def batch_statistics(
         self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any

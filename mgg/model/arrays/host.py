@@ -205,6 +205,20 @@ class HostArrays:
         along = np.einsum("ij,ij->i", gradient, y, dtype=np.float64).astype(y.dtype)
         return (gradient - y * along[:, None]) / norms
 
+    def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Array, Array, Array]:
+        """N, 1 / deviation, and N scaled and shifted."""
+        mean, variance = (part.astype(x.dtype)[:, None] for part in _row_statistics(x))
+        inverse = 1 / np.sqrt(variance + x.dtype.type(epsilon))
+        normal = (x - mean) * inverse
+        return normal, inverse, normal * scale + shift
+
+    def layer_norm_backward(self, gradient: Array, normal: Array, inverse: Array, scale: Array) -> Array:
+        """The gradient by the input."""
+        scaled = gradient * scale
+        mean = scaled.mean(axis=1, keepdims=True, dtype=np.float64).astype(scaled.dtype)
+        along = (scaled * normal).mean(axis=1, keepdims=True, dtype=np.float64).astype(scaled.dtype)
+        return (scaled - mean - normal * along) * inverse
+
     def batch_statistics(
         self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any
     ) -> tuple[Array, Array, tuple[Array, Array]]:
@@ -291,3 +305,9 @@ class HostArrays:
     def shrink(self, weights: Array, decay: Array, rate: float) -> None:
         """In place."""
         weights -= (rate * decay).astype(weights.dtype) * weights
+
+
+def _row_statistics(x: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of each row, float64."""
+    wide = x.astype(np.float64)
+    return wide.mean(axis=1), wide.var(axis=1)
