@@ -113,6 +113,14 @@ class Composite(Module):
 class Chain(Composite):
     """Modules one after the other."""
 
+    def memory(self, columns: int) -> Held:
+        """All that they keep, and the most that one holds beside it."""
+        kept = peak = 0
+        for module in self.modules:
+            held = module.memory(columns)
+            columns, kept, peak = held.columns, kept + held.kept, max(peak, held.peak)
+        return Held(columns, kept, peak)
+
     def leaves(self) -> Iterator[Module]:
         """The modules that are no chains, in order."""
         for module in self.modules:
@@ -141,6 +149,12 @@ class Chain(Composite):
 class Sum(Composite):
     """What several modules make of the same input, added up; they neither change the input nor keep their output."""
 
+    def memory(self, columns: int) -> Held:
+        """All that they keep; the sum stays while one of them works."""
+        held = [module.memory(columns) for module in self.modules]
+        outputs = held[0].columns
+        return Held(outputs, sum(each.kept for each in held), max(each.peak for each in held) + outputs)
+
     def forward(self, x: Any, run: Pass) -> Array:
         """The sum of the outputs."""
         total = self.modules[0].forward(x, run)
@@ -165,6 +179,11 @@ class Residual(Composite):
         super().__init__(module)
         self.module = module
 
+    def memory(self, columns: int) -> Held:
+        """The module's, and the sum."""
+        held = self.module.memory(columns)
+        return Held(held.columns, held.kept, held.peak + held.columns)
+
     def forward(self, x: Array, run: Pass) -> Array:
         """X + f(X), a new array: activations keep their output."""
         return run.arrays.combined(self.module.forward(x, run).copy(), 1, x, 1)
@@ -185,6 +204,11 @@ class Kept(Composite):
         super().__init__(module)
         self.module = module
         self._x: Any = None
+
+    def memory(self, columns: int) -> Held:
+        """Its output."""
+        held = self.module.memory(columns)
+        return Held(held.columns, held.columns, held.peak)
 
     def forward(self, x: Any, run: Pass) -> Any:
         """The output for ``x``; for another ``x`` than last time it is worked out anew."""

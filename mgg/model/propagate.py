@@ -61,11 +61,7 @@ class Normalized(Propagation):
         plan = graph.transposed if transposed else graph.plan
         if self._scale is None:
             self._scale = graph.arrays.upload(graph.scale[:, None])
-        if graph.dtype == "fp32":
-            scaled = graph.arrays.scale_rows(x, self._scale, plan.input(self.width))
-        else:
-            scaled = graph.arrays.scale_rows(x, self._scale)
-            plan.write(self.width, scaled)
+        scaled = scaled_input(graph, plan, self.width, x, self._scale)
         return graph.arrays.add_and_scale(plan(self.width), scaled, self._scale)
 
 
@@ -81,17 +77,19 @@ class Mean(Propagation):
 
     def forward(self, x: Features, run: Pass) -> Array:
         """D^-1 A X, with D the row sums of A."""
-        run.graph.plan.input(self.width)[...] = dense(x)
-        mean = run.graph.plan(self.width)
-        run.arrays.scale_rows(mean, self._inverse(run.graph, mean.dtype), mean)
-        return mean
+        return self.product_of(x, run, lambda own: self._mean(own, run.graph))[1]
+
+    def _mean(self, x: Array, graph: Neighborhood) -> Array:
+        graph.plan.write(self.width, x)
+        mean = graph.plan(self.width)
+        return graph.arrays.scale_rows(mean, self._inverse(graph, mean.dtype), out=mean)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """A^T D^-1 G."""
         if not inputs:
             return None
         plan = run.graph.transposed
-        run.arrays.scale_rows(gradient, self._inverse(run.graph, gradient.dtype), plan.input(self.width))
+        scaled_input(run.graph, plan, self.width, gradient, self._inverse(run.graph, gradient.dtype))
         return plan(self.width)
 
     def _inverse(self, graph: Neighborhood, dtype: Any) -> Array:
@@ -115,6 +113,10 @@ class PowerSteps(Composite):
     def __init__(self, steps: Sequence[Propagation], teleport: float) -> None:
         super().__init__(*steps)
         self.steps, self.teleport = steps, teleport
+
+    def memory(self, columns: int) -> Held:
+        """H, two steps and their sum."""
+        return Held(columns, 0, 3 * columns)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """Z after the last step."""
@@ -166,6 +168,16 @@ class SumWithSelf(Propagation):
             return None
         run.graph.transposed.write(self.width, gradient)
         return run.arrays.add_multiple(run.graph.transposed(self.width), run.weights[self.name], gradient)
+
+
+def scaled_input(graph: Neighborhood, plan: Any, width: int, x: Array, scale: Array) -> Array:
+    """Give ``plan`` the rows of ``x`` times ``scale`` [rows, 1]; what it was given, before it is rounded."""
+    if graph.dtype == "fp32":
+        given: Array = graph.arrays.scale_rows(x, scale, plan.input(width))
+        return given
+    given = graph.arrays.scale_rows(x, scale)
+    plan.write(width, given)
+    return given
 
 
 def narrow(linear: Linear, propagation: Callable[[int], Propagation]) -> Chain:
