@@ -40,7 +40,7 @@ def test_gcn_of_other_depths(layers, widths):
     weights = [each for each in chain.parameters if each.name.endswith("weight")]
     assert [(each.name, each.shape) for each in weights] == [(f"layer{k}.weight", at) for k, at in enumerate(widths)]
     assert [each.decay > 0 for each in weights] == [k == 0 for k in range(layers)]
-    kinds = [type(module).__name__ for module in chain.modules]
+    kinds = [type(module).__name__ for module in chain.leaves()]
     assert kinds.count("Relu") == layers - 1 and kinds[-1] == "Bias"
 
 
