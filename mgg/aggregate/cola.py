@@ -154,7 +154,7 @@ class Cola(Plan):
         buffer = self._buffer(phase, dim)
         with world.aside() as work:
             if self._coalesced:
-                self._outbox.send(source.local, groups.target(phase), buffer)
+                self._outbox.send(world, source.local, groups.target(phase), buffer)
             else:
                 owner = groups.counterpart(phase)
                 rows = self._lists[owner]

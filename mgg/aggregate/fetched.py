@@ -25,15 +25,16 @@ class FetchedHalo:
         self, world: World, part: Part, matrix: SymmetricArray, rows: int, element: type, max_dim: int,
         accumulate: bool = False,
     ) -> None:  # fmt: skip
-        self._world, self._part, self._matrix, self._height = world, part, matrix, rows
+        self._part, self._matrix, self._height = part, matrix, rows
         self._element, self._accumulate = element, accumulate
         self._local, self._remote = uploaded_csr(world, part.local), uploaded_csr(world, part.remote)
         self._rows = world.upload(part.halo_rows)
         self._halo = world.xp.empty(part.halo * max_dim, element)
 
-    def __call__(self, sums: Array) -> None:
-        """``sums`` [rows, D] (=|+=) the product of all PEs' matrices [*, D]."""
-        world, part, dim, local, remote = self._world, self._part, sums.shape[1], self._local, self._remote
+    def __call__(self, world: World, sums: Array, step: str = "all") -> None:
+        """``sums`` [rows, D] (=|+=) the product of all PEs' matrices [*, D]; ``step``: these do both steps alone."""
+        assert step == "all"
+        part, dim, local, remote = self._part, sums.shape[1], self._local, self._remote
         source = self._matrix.view(self._height, dim, self._element)
         halo = self._halo[: part.halo * dim].reshape(part.halo, dim)
         # Each PE starts with its right neighbour, so that no PE is everyone's first source.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -85,11 +85,10 @@ class Halo(Plan):
         self._outbox = Outbox(self.world, groups.asked, self._allocate(longest, [self.world.rank]))
         self._far = self._work(part, self._mail, mailbox.rows, accumulate=True)
 
-    def _work(self, part: Part, matrix: SymmetricArray, rows: int, *, accumulate: bool) -> Callable[[Array, str], None]:
+    def _work(self, part: Part, matrix: SymmetricArray, rows: int, *, accumulate: bool) -> PulledHalo | FetchedHalo:
         """What fetches the halo of ``part`` and computes it (collective); ``rows`` of ``matrix`` are not its halo."""
         if not self._pulls:
-            fetched = FetchedHalo(self.world, part, matrix, rows, self._element, self.max_dim, accumulate)
-            return lambda sums, _: fetched(sums)
+            return FetchedHalo(self.world, part, matrix, rows, self._element, self.max_dim, accumulate)
         flags = None
         if self.meets:
             flags = self.world.symmetric(2 * len(part.pes), part.pes)
@@ -121,14 +120,14 @@ class Halo(Plan):
         """``all``, ``transfer`` or ``compute``."""
         groups, crosses = self._groups, step != "compute"
         if groups is None:
-            self._near(sums, step)
+            self._near(self.world, sums, step)
             return
         coming = self._send(groups, source) if crosses else None
-        self._near(sums, step)
+        self._near(self.world, sums, step)
         if coming is not None:
             coming.wait()
             self._arrive(groups)
-        self._far(sums, step)
+        self._far(self.world, sums, step)
         if self.meets and crosses:
             self.world.barrier()  # mates have read this PE's mailbox, so that others may write into it
 
@@ -137,7 +136,7 @@ class Halo(Plan):
         world, mail = self.world, self._view(self._mail, self._mailbox.rows, source.local.shape[1])
         with world.aside() as work:
             for target, first in self._mailbox.slots.items():
-                self._outbox.send(source.local, target, mail, first)
+                self._outbox.send(world, source.local, target, mail, first)
             for target in self._mailbox.slots if self.meets else ():
                 world.signal(target)
         return work

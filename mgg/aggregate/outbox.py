@@ -20,14 +20,14 @@ class Outbox:
     """
 
     def __init__(self, world: World, lists: Mapping[int, np.ndarray], memory: SymmetricArray) -> None:
-        self._world, self._memory = world, memory
+        self._memory = memory
         self._rows = {pe: world.upload(rows) for pe, rows in lists.items()}
 
-    def send(self, source: Array, target: int, into: SymmetricArray, first: int = 0) -> None:
+    def send(self, world: World, source: Array, target: int, into: SymmetricArray, first: int = 0) -> None:
         """Put this PE's rows for ``target``, out of ``source`` [*, D], into its ``into`` [*, D] from ``first`` on."""
         rows, dim = self._rows[target], source.shape[1]
         # PEs send lists of different lengths, so this view is for this PE alone.
         packed = self._memory.view(len(rows), dim, source.dtype).local
         if len(rows):
-            self._world.operators.gather_rows(source, rows, packed)
-        self._world.put_rows(into, target, first, packed)
+            world.operators.gather_rows(source, rows, packed)
+        world.put_rows(into, target, first, packed)

@@ -30,23 +30,23 @@ class PulledHalo:
         self, world: World, part: Part, matrix: SymmetricArray, halo_first: int, element: type,
         flags: SymmetricArray | None, accumulate: bool = False,
     ) -> None:  # fmt: skip
-        self._world, self._matrix, self._pes, self._element = world, matrix, part.pes, element
+        self._matrix, self._pes, self._element = matrix, part.pes, element
         self._height, self._halo = halo_first + part.halo, part.halo
         self._views: dict[int, Array] = {}
         self._meets, self._accumulate = flags is not None, accumulate
         schedule = halo_schedule(part.local, part.remote, halo_first, empty=not accumulate)
         holders = np.repeat(np.arange(len(part.pes), dtype=np.uint64), np.diff(part.halo_ptr))
         sources = ((holders << np.uint64(48)) | part.halo_rows.astype(np.uint64))[schedule.pulled]
-        told = None if flags is None else self._addresses(flags)
-        peers = HaloPeers(self._addresses(matrix), told, part.pes.index(world.rank), len(part.pes))
+        told = None if flags is None else self._addresses(world, flags)
+        peers = HaloPeers(self._addresses(world, matrix), told, part.pes.index(world.rank), len(part.pes))
         operators: Any = world.operators  # a GPU's have the kernel beside the table of operators
         self._kernel = operators.halo_kernel(schedule, sources, halo_first, part.local.rows, peers)
 
-    def _addresses(self, array: SymmetricArray) -> Array:
+    def _addresses(self, world: World, array: SymmetricArray) -> Array:
         copies = [array.copy_of(pe) for pe in self._pes]
-        return self._world.upload(np.array([copy.data.ptr for copy in copies], np.uint64))
+        return world.upload(np.array([copy.data.ptr for copy in copies], np.uint64))
 
-    def __call__(self, out: Array, step: str = "all") -> None:
+    def __call__(self, world: World, out: Array, step: str = "all") -> None:
         """``out`` [rows, D] (=|+=) the product of all PEs' matrices [*, D].
 
         ``step``: ``transfer`` or ``compute`` does that alone, for timing.
@@ -60,5 +60,5 @@ class PulledHalo:
         if step == "compute":
             return
         if self._meets:
-            self._world.met("the launch of a product")
-        self._world.counters.add("get", matrix.itemsize * self._halo * dim)
+            world.met("the launch of a product")
+        world.counters.add("get", matrix.itemsize * self._halo * dim)

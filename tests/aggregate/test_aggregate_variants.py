@@ -107,8 +107,15 @@ def test_other_failures_end_the_sweep(folder, monkeypatch, error):
         run(folder, [("mgg", {}), ("halo", {})], [16])
 
 
-def breakdown(folder, technique, world_of=lambda world: world):
-    arguments = {"dims": [4], "options": {}, "direction": "forward", "warmup": 0, "iterations": 3, "check": True}
+def breakdown(folder, technique, world_of=lambda world: world, options=None):
+    arguments = {
+        "dims": [4],
+        "options": options or {},
+        "direction": "forward",
+        "warmup": 0,
+        "iterations": 3,
+        "check": True,
+    }
 
     def program(world):
         return measure(world_of(world), layout.load(folder, world.rank), technique, breakdown=True, **arguments)
@@ -116,9 +123,16 @@ def breakdown(folder, technique, world_of=lambda world: world):
     return simulated.run(2, program)[0][0]
 
 
-@pytest.mark.parametrize("technique", ["broadcast", "ring"])
-def test_a_product_without_its_transfers_is_timed(folder, technique):
-    record = breakdown(folder, technique)
+@pytest.mark.parametrize(
+    ("technique", "options"),
+    [
+        ("broadcast", {}),
+        ("ring", {}),
+        *((name, {"workgroup": members}) for name in ("halo", "cola") for members in (1, 2)),
+    ],
+)
+def test_a_product_without_its_transfers_is_timed(folder, technique, options):
+    record = breakdown(folder, technique, options=options)
     assert record.compute > 0 and record.bytes_wire > 0 and record.error <= record.tolerance
 
 

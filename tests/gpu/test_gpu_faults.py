@@ -99,6 +99,21 @@ def test_a_blocked_host_does_not_keep_the_job():
 
 
 @pytest.mark.gpu(2)
+@pytest.mark.parametrize("technique", ["halo", "cola"])
+def test_a_pe_that_stays_away_from_a_product_in_workgroups_is_named(tmp_path, technique):
+    folder = make_layout(tmp_path, random_csr(20_000, 400_000), 2)
+    code = (
+        "from mgg import layout, aggregate\n"
+        f"    part = layout.load({str(folder)!r}, world.rank)\n"
+        f"    plan = aggregate.prepare({technique!r}, world, part, 'forward', 64, {{'workgroup': 1}})\n"
+        "    world.download(plan(64))\n"
+        "    time.sleep(20 * (world.rank == 1))\n"
+        "    world.download(plan(64))\n"
+    )
+    assert_ends(run(2, code), r"PE 1 did not reach .* within 3 s|PE 0: waited 3 s for a signal from PE 1", 6)
+
+
+@pytest.mark.gpu(2)
 @pytest.mark.parametrize("technique", ["mgg", "broadcast"])
 def test_a_killed_rank_ends_the_job(tmp_path, technique):
     folder = make_layout(tmp_path, random_csr(20_000, 400_000), 2)

@@ -81,6 +81,14 @@ def _sends(world: World, right: int, left: int) -> None:
             found = world.download(rows.local)
             assert (found[1:6] == 10 * left + round_).all() and not found[0].any() and not found[6].any()
             world.barrier()
+        wanted, out = world.upload(np.array([2, 1])), mine.local[5:7]
+        try:
+            world.get_rows(rows, right, wanted, out)
+            assert not world.gpu or right == world.rank, "fetched without an address"
+            assert (world.download(out) == 10 * world.rank + 2).all()
+        except ValueError as error:
+            assert world.gpu and f"does not address the memory of PE {right}" in str(error)
+        world.barrier()
         moved = world.counters.bytes.get("put", 0) - before
         assert moved == (3 * 5 * columns * np.dtype(dtype).itemsize if right != world.rank else 0)
         rows.local[:] = world.upload(np.zeros((7, columns), dtype))
