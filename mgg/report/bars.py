@@ -119,7 +119,7 @@ def drawn(
             for bar in each.bars:
                 place += 1
                 ticks.append(place)
-                _bar(axes, bar, place, top, log)
+                _bar(axes, bar, place, top, log, limit or 0.0)
             place += 1.3
         if limit is not None:
             axes.axvline(limit, color=INK, linestyle=(0, (4, 2)), linewidth=1.2)
@@ -142,7 +142,7 @@ def drawn(
     return draw(plot, key=key, alt=alt, height=0.6 + _ROW * (len(bars) + 1.3 * len(groups)))
 
 
-def _bar(axes: Axes, bar: Bar, place: float, top: float, log: bool) -> None:
+def _bar(axes: Axes, bar: Bar, place: float, top: float, log: bool, limit: float) -> None:
     start = 1.0 if log else 0.0
     at: Any = {"y": place, "width": bar.value - start, "left": start, "edgecolor": INK}
     if bar.color:
@@ -152,5 +152,5 @@ def _bar(axes: Axes, bar: Bar, place: float, top: float, log: bool) -> None:
     if bar.ends:
         axes.plot(bar.ends, [place, place], color=INK, linewidth=1.2, marker="|", markersize=5)
     weight = "bold" if bar.strong else "normal"
-    behind = max(bar.end, 1.0) * 1.08 if log else bar.end + 0.015 * top
+    behind = max(bar.end, 1.0) * 1.08 if log else max(bar.end, limit) + 0.015 * top
     axes.text(behind, place, bar.note, va="center", fontsize=8.5, weight=weight)

@@ -43,7 +43,7 @@ def parts(tables: dict[str, Rows]) -> list[Part]:
     }
     svg = bars.limited(ratios, LIMIT, "whole product / larger part alone", "hidden")
     caption = f"Time of the whole product over that of its larger part; line: {LIMIT}, up to which the other is hidden."
-    text = " ".join([outcome(rows), *remarks(tables["graphs"], rows)])
+    text = " ".join([outcome(rows), *remarks([], rows)])
     return [Part("Here", text, [_grid(rows, names)], [Drawing(Markup(svg), caption)])]
 
 

@@ -143,5 +143,6 @@ def _cells(
         time = lines[side][x]["median"]
         paper = printed.get(x, ())
         small = f"paper {number(paper[place])} ms" if place < len(paper) else ""
-        cells.append(Cell(within(time, unit), small, time == min(at[x]["median"] for at in lines.values() if x in at)))
+        others = [at[x]["median"] for at in lines.values() if x in at]
+        cells.append(Cell(within(time, unit), small, time == min(others) < max(others)))
     return cells

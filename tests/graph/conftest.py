@@ -1,13 +1,18 @@
-"""Small graphs and the mirror of real data."""
+"""Small graphs, the mirror of real data, and a server to download from."""
 
 from __future__ import annotations
 
+import http.server
 import os
+import threading
 from pathlib import Path
 
 import pytest
+import urllib3
+from download_site import Site
 from graph_helpers import arrays
 
+from mgg.graph import download as module
 from mgg.graph import shards
 from mgg.graph.store import write_graph
 
@@ -36,3 +41,36 @@ def written(tmp_path: Path, small_parts: None) -> Path:
     """A graph folder of many parts."""
     write_graph(tmp_path / "graph", **arrays())
     return tmp_path / "graph"
+
+
+@pytest.fixture
+def site(monkeypatch):
+    """A running server; retries do not wait."""
+    site = Site()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            site.answer(self)
+
+        def log_message(self, *args):
+            pass
+
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, request, address):
+            pass  # clients that hang up are part of the tests
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    site.url = f"http://127.0.0.1:{server.server_port}/set/file.bin"
+    monkeypatch.setenv("MGG_ALLOW_HTTP", "1")
+    monkeypatch.setattr(module, "PATIENCE", urllib3.Retry(total=3, backoff_factor=0))
+    yield site
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "cache" / "file.bin"

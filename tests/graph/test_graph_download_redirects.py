@@ -1,0 +1,79 @@
+"""Redirects, schemes, and addresses where nobody answers."""
+
+import io
+
+import pytest
+import requests
+import urllib3
+from download_site import DATA, SHA, cut, status
+
+from mgg.errors import InputError, MachineError
+from mgg.graph import download as module
+from mgg.graph.download import fetch
+
+
+def test_redirects_are_followed(site, path):
+    site.script = [status(302, Location="/elsewhere/file.bin"), cut(1000), status(307, Location=site.url)]
+    fetch(site.url, path, sha256=SHA)
+    assert path.read_bytes() == DATA
+    assert [asked for asked, _ in site.asked] == [
+        "/set/file.bin",
+        "/elsewhere/file.bin",
+        "/set/file.bin",
+        "/set/file.bin",
+    ]
+    assert site.asked[3][1] == "bytes=1000-"
+
+
+def test_redirects_in_a_circle(site, path):
+    site.script = [status(302, Location=site.url)] * 50
+    with pytest.raises(MachineError, match="Exceeded 10 redirects"):
+        fetch(site.url, path)
+    assert len(site.asked) == 11
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "file"])
+def test_redirects_to_other_schemes(site, path, scheme):
+    site.script = [status(302, Location=f"{scheme}:///etc/passwd")]
+    with pytest.raises(MachineError, match="redirected to where it must not go"):
+        fetch(site.url, path)
+
+
+def test_http_needs_permission(site, path, monkeypatch):
+    monkeypatch.delenv("MGG_ALLOW_HTTP")
+    with pytest.raises(InputError, match="only https is safe; set MGG_ALLOW_HTTP=1"):
+        fetch(site.url, path)
+    assert site.asked == []
+
+
+def test_https_does_not_fall_back_to_http(site, path, monkeypatch):
+    def send(self, request, **options):
+        answer = requests.Response()
+        answer.status_code, answer.url, answer.request = 302, request.url, request
+        answer.headers["Location"] = site.url
+        answer.raw = urllib3.HTTPResponse(io.BytesIO(), preload_content=False)
+        return answer
+
+    monkeypatch.delenv("MGG_ALLOW_HTTP")
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
+    with pytest.raises(MachineError, match="redirected to where it must not go: No connection adapters"):
+        fetch("https://example.org/file.bin", path)
+    assert site.asked == []
+
+
+def test_no_server_at_all(tmp_path, monkeypatch):
+    monkeypatch.setenv("MGG_ALLOW_HTTP", "1")
+    monkeypatch.setattr(module, "PATIENCE", urllib3.Retry(total=1, backoff_factor=0))
+    with pytest.raises(MachineError, match=r"127\.0\.0\.1:9/file: cannot be downloaded \(Connection refused\)"):
+        fetch("http://127.0.0.1:9/file", tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_redirect_to_an_address_that_is_none(site, path):
+    site.script = [status(302, Location="http://[::1")]
+    with pytest.raises(
+        MachineError, match=r"cannot be downloaded \(answer that cannot be understood: Invalid IPv6 URL"
+    ):
+        fetch(site.url, path)
+    assert len(site.asked) == 1
+    assert list(path.parent.iterdir()) == []
