@@ -23,8 +23,8 @@ def measure_rates(world: World) -> dict[str, Rate]:
     room = _Room(world)
     found = [
         (name, *probe(room, indptr, indices, dim))
-        for indptr, indices, dim in _graphs(world)
         for name, probe in _PROBES.items()
+        for indptr, indices, dim in _graphs(room)
     ]
     taken = np.array(_rounds(world, [action for _, action, _ in found]))
     mine = {}
@@ -53,11 +53,11 @@ def _rounds(world: World, actions: list[Callable[[], object]]) -> list[float]:
     return least
 
 
-def _graphs(world: World) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    generator = np.random.default_rng(world_seed(world))
+def _graphs(room: _Room) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """Row pointers, columns and width of each sample; never the same columns, which would be in the caches."""
     for rows, degree in ((8, 1), *((ROWS, degree) for degree in DEGREES)):
-        indices = generator.integers(0, TABLE, rows * degree).astype(np.int32)
         for dim in WIDTHS:
+            indices = room.generator.integers(0, TABLE, rows * degree).astype(np.int32)
             yield np.arange(0, rows * degree + 1, degree, dtype=np.int64), indices, dim
 
 
@@ -69,7 +69,9 @@ class _Room:
 
     def __init__(self, world: World) -> None:
         self.operators = world.operators
+        self.generator = np.random.default_rng(world_seed(world))
         self._read = {dim: np.ones((TABLE, dim), np.float32) for dim in WIDTHS}
+        self._written = {dim: np.ones((TABLE, dim), np.float32) for dim in WIDTHS}
         self._summed = {dim: world.operators.accumulator(TABLE, dim) for dim in WIDTHS}
         for sums in self._summed.values():
             sums[...] = 0
@@ -79,8 +81,16 @@ class _Room:
         return self._read[dim][:rows]
 
     def sums(self, rows: int, dim: int) -> np.ndarray:
-        """An accumulator [rows, dim]."""
-        return self._summed[dim][:rows]
+        """An accumulator [rows, dim], another part of the memory each time: not what is in the caches."""
+        return self._part(self._summed[dim], rows)
+
+    def result(self, rows: int, dim: int) -> np.ndarray:
+        """float32 [rows, dim] to write, another part of the memory each time."""
+        return self._part(self._written[dim], rows)
+
+    def _part(self, matrix: np.ndarray, rows: int) -> np.ndarray:
+        first = int(self.generator.integers(0, TABLE - rows + 1))
+        return matrix[first : first + rows]
 
 
 def _rows(room: _Room, indptr: np.ndarray, indices: np.ndarray, dim: int) -> Probe:
@@ -112,7 +122,7 @@ def _columns(room: _Room, indptr: np.ndarray, indices: np.ndarray, dim: int) -> 
 
 def _finish(room: _Room, indptr: np.ndarray, indices: np.ndarray, dim: int) -> Probe:
     rows = len(indptr) - 1
-    result, sums = np.empty((rows, dim), np.float32), room.sums(rows, dim)
+    result, sums = room.result(rows, dim), room.sums(rows, dim)
     return lambda: room.operators.finish(sums, result), terms(0, rows, 0, 4 * dim)
 
 

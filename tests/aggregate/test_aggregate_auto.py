@@ -1,7 +1,10 @@
 """Technique auto: every PE picks the same, before anything of a plan is there; measured once, marked in the record."""
 
+from pathlib import Path
+
 import pytest
 from support.graphs import make_layout, random_csr
+from support.ranks import mpiexec
 
 from mgg import layout
 from mgg.aggregate import auto, machines, parse_options, rates
@@ -125,3 +128,20 @@ def test_operators_of_gpus_follow_their_memory(monkeypatch):
     assert found.gpu and found.name == "NVIDIA X" and found.exposed == H200.exposed
     assert found.rates["rows"].arc_byte == pytest.approx(2 * H200.rates["rows"].arc_byte)
     assert found.rates["rows"].call == H200.rates["rows"].call
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("pes", [1, 2])
+def test_links_of_stand_ins_for_gpus_are_measured(tmp_path, pes):
+    fake = Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py"
+    code = (
+        "from mgg.aggregate import links, machines\nfrom mgg.backend import nvshmem\n"
+        "links.GPU_BYTES = 2**18\n"
+        f"for found in nvshmem.run(lambda: {pes}, machines.of_world):\n"
+        "    print(found.gpu, found.links.rows, found.links.network, sorted(found.links.links), flush=True)\n"
+    )
+    done = mpiexec(pes, [str(fake), "-c", code], XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    rows = "nvlink" if pes > 1 else "cache"
+    classes = sorted({"broadcast", "cache", "hbm", "infiniband-ndr", "pcie", "shift", rows})
+    assert done.stdout.count(f"True {rows} infiniband-ndr {classes}") == pes

@@ -1,0 +1,64 @@
+"""Links of GPUs are measured, and technique auto picks on them: kept, marked, and the same on every PE."""
+
+import json
+
+import pytest
+from support.graphs import make_layout, random_csr
+from support.ranks import mpiexec
+
+from mgg.record import AggregateRecord, read_lines
+
+pytestmark = pytest.mark.gpu
+
+TECHNIQUES = "auto,mgg,broadcast,broadcast_pipelined,ring,cola,halo"
+
+
+def mgg(pes, *arguments, **environment):
+    done = mpiexec(pes, ["-m", "mgg.cli", *map(str, arguments), "--backend", "nvshmem"], **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("pes", [1, 2, 4])
+def test_links_of_gpus_are_those_of_gpus(tmp_path, pes):
+    found = json.loads(mgg(pes, "links", "--json", XDG_CACHE_HOME=str(tmp_path)))
+    links = found["links"]["links"]
+    assert found["gpu"] and len(list((tmp_path / "mgg" / "links").iterdir())) == 1
+    assert found["links"]["rows"] == ("nvlink" if pes > 1 else "cache")
+    # Not a timing: what no GPU falls short of or reaches tells a clock or a unit that is wrong.
+    assert 1e11 < links["hbm"]["bandwidth"] < 1e14
+    assert 1e9 < links[found["links"]["rows"]]["bandwidth"] < 1e14
+    for name in ("broadcast", "shift"):
+        assert 1e8 < links[name]["bandwidth"] < 1e14 and links[name]["latency"] < 0.1
+    assert mgg(pes, "links", "--json", XDG_CACHE_HOME=str(tmp_path)) == mgg(
+        pes, "links", "--json", XDG_CACHE_HOME=str(tmp_path)
+    )
+
+
+@pytest.mark.parametrize("pes", [1, 2, 4])
+def test_auto_is_measured_beside_the_others(tmp_path, pes):
+    folder = make_layout(tmp_path, random_csr(50_000, 2_000_000), pes, scheme="edge_balanced")
+    out = tmp_path / "records.jsonl"
+    mgg(
+        pes, "aggregate", folder, "--technique", TECHNIQUES, "--dim", "16,64,128", "--iterations", 5, "--out", out,
+        XDG_CACHE_HOME=str(tmp_path / "cache"),
+    )  # fmt: skip
+    records = read_lines(out, AggregateRecord)
+    for dim in (16, 64, 128):
+        here = [record for record in records if record.dim == dim]
+        assert len({record.technique for record in here}) == len(here) >= 6
+        assert all(record.predicted > 0 and record.error <= record.tolerance for record in here)
+        (pick,) = [record for record in here if record.chosen]
+        assert pick.predicted == min(record.predicted for record in here)
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+def test_auto_takes_bf16_and_the_transposed_product(tmp_path, pes):
+    folder = make_layout(tmp_path, random_csr(5_000, 100_000), pes)
+    out = tmp_path / "records.jsonl"
+    mgg(
+        pes, "aggregate", folder, "--technique", "auto", "--dim", "64", "--dtype", "bf16", "--transpose", "--out", out,
+        XDG_CACHE_HOME=str(tmp_path / "cache"),
+    )  # fmt: skip
+    (record,) = read_lines(out, AggregateRecord)
+    assert record.chosen and record.technique in ("halo", "local") and record.dtype == "bf16"
