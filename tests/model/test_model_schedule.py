@@ -32,7 +32,7 @@ def test_warm_up_grows_to_all_of_it(schedule):
     found = rates(20, schedule=schedule, warmup=5)
     assert found[:5] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
     assert max(found) == 0.5 and min(found) > 0
-    assert schedule == "constant" or schedule == "step" or found[5] < 0.5
+    assert schedule in {"constant", "step"} or found[5] < 0.5
 
 
 def test_a_warm_up_longer_than_the_run():

@@ -46,7 +46,7 @@ def test_a_class_without_training_nodes(layouts, caplog):
     assert [record.message for record in caplog.records] == [
         "graph test: class 3 has no training node, so nothing tells the model of it"
     ]
-    with pytest.raises(InputError, match="class_weights: balanced .* graph test class 3 has no training node"):
+    with pytest.raises(InputError, match=r"class_weights: balanced .* graph test class 3 has no training node"):
         run("simulated", layouts("directed", 2), 2, **OPTIONS, settings={"class_weights": "balanced"})
 
 
