@@ -167,7 +167,7 @@ class TrainConfig(Section):
     )
 
 
-#: Classes of links that the cost model knows (docs/model.md).
+#: Classes of links that the cost model knows (docs/costs.md).
 LINK_CLASSES = (
     "ram", "hbm", "cache", "shared_memory", "nvlink", "pcie", "qpi", "mpi", "broadcast", "shift", "infiniband",
     "infiniband-hdr", "infiniband-ndr",
@@ -197,7 +197,7 @@ class PredictConfig(Section):
     dims: list[Dim] = Field(default_factory=lambda: [64], min_length=1, description="embedding columns to predict for")
     dtype: Literal["fp32", "bf16"] = Field("fp32", description="type of the embeddings")
     machine: str = Field(
-        "h200", min_length=1, description="h200, a800, v100 (docs/model.md), or a file that mgg links wrote"
+        "h200", min_length=1, description="h200, a800, v100 (docs/costs.md), or a file that mgg links wrote"
     )
     network: Name | None = Field(
         None, description="class of the link between workgroups (partition.workgroup); none: the machine's own"

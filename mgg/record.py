@@ -201,7 +201,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class PredictionRecord(Frozen):
-    """What the cost model says of one technique and width on so many PEs: nothing ran (docs/model.md)."""
+    """What the cost model says of one technique and width on so many PEs: nothing ran (docs/costs.md)."""
 
     schema_version: Literal[1] = 1
     kind: Literal["prediction"] = "prediction"

@@ -1,4 +1,4 @@
-"""Technique ``auto``: the cheapest technique by the cost model, for each width (docs/model.md)."""
+"""Technique ``auto``: the cheapest technique by the cost model, for each width (docs/costs.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a product takes, from how its graph is split: each technique adds up its own (``Plan.cost``) from what is here.
 
-The time of a PE is arithmetic + transfer + fixed - hidden, of a product that of its slowest PE (docs/model.md).
+The time of a PE is arithmetic + transfer + fixed - hidden, of a product that of its slowest PE (docs/costs.md).
 Volumes are CoLa's (ICS'25, equations 5 to 7 and table 3), overlap is MGG's pipeline (OSDI'23, section 5).
 """
 

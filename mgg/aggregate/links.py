@@ -1,4 +1,4 @@
-"""The links of a machine: what memory, peers and networks take, measured inside the job or given (docs/model.md).
+"""The links of a machine: what memory, peers and networks take, measured inside the job or given (docs/costs.md).
 
 A link moves ``rows`` of ``width`` bytes in ``calls`` requests in
 

@@ -80,7 +80,7 @@ class Plan(ABC):
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """Seconds of a product by the cost model (docs/model.md); None where the model says nothing of the technique.
+        """Seconds of a product by the cost model (docs/costs.md); None where the model says nothing of the technique.
 
         What the technique cannot run at all (``single_pe``, ``one_process``, ``dtypes``) is not asked for.
         """

@@ -1,4 +1,4 @@
-"""What the cost model says of graphs, partitions and layouts: ``mgg predict`` (docs/model.md). Nothing runs."""
+"""What the cost model says of graphs, partitions and layouts: ``mgg predict`` (docs/costs.md). Nothing runs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list
     if not found:
         raise InputError(
             f"predict: the cost model says nothing of {', '.join(question.techniques)} with {question.dtype} embeddings"
-            f" on machine {machine.name}: docs/model.md lists what it knows"
+            f" on machine {machine.name}: docs/costs.md lists what it knows"
         )
     return found
 

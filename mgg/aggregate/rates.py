@@ -1,4 +1,4 @@
-"""What the operators of CPU PEs take, measured inside the job on arcs without locality (docs/model.md)."""
+"""What the operators of CPU PEs take, measured inside the job on arcs without locality (docs/costs.md)."""
 
 from __future__ import annotations
 

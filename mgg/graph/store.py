@@ -161,6 +161,7 @@ def write_graph(
     source: dict[str, Any],
     features: np.ndarray | None = None,
     labels: np.ndarray | None = None,
+    tasks: np.ndarray | None = None,
     splits: np.ndarray | None = None,
     classes: int | None = None,
     symmetric: bool | None = None,
@@ -174,6 +175,7 @@ def write_graph(
         source: where it comes from; plain YAML values that do not depend on the machine.
         features: [nodes, columns], stored as float32.
         labels: integers [nodes], -1 where unlabeled.
+        tasks: uint8 [nodes, tasks], yes-or-no labels: 0, 1, or 255 where unknown.
         splits: [nodes], 0 none, 1 train, 2 validation, 3 test.
         classes: number of classes; by default the largest label + 1.
         symmetric: whether the matrix equals its transpose; found out by transposing it when not given.
@@ -182,7 +184,7 @@ def write_graph(
         InputError: names the node, arc or column that is wrong; nothing is written then.
     """
     check_csr(csr, name)
-    data = NodeData(features, labels, splits, classes).checked(csr.rows, name)
+    data = NodeData(features, labels, splits, classes, tasks).checked(csr.rows, name)
     with replace_folder(path, KIND) as folder:
         parts = dict(_write_arcs(folder, csr))
         parts.update(write_nodes(folder, data, csr.rows, name))
@@ -195,6 +197,7 @@ def write_graph(
             index_dtype=index_dtype(csr.rows).name,
             features=data.width,
             classes=data.classes or 0,
+            tasks=0 if tasks is None else tasks.shape[1],
             relations=0 if csr.types is None else int(csr.types.max(initial=0)) + 1,
             source=source,
             shards=parts,

@@ -58,7 +58,7 @@ def section(tables: dict[str, Rows]) -> Section | None:
     parts.append(Part("Foretold beside measured", _errors(told), [_foretold(told, names)]))
     intro = (
         "Technique auto picks, before anything is measured, the technique for which a model of arithmetic and links "
-        "says the shortest time (docs/model.md)."
+        "says the shortest time (docs/costs.md)."
     )
     return Section("choice", "The choice of technique auto", intro, parts)
 

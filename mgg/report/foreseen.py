@@ -156,7 +156,7 @@ def _section(tables: dict[str, Rows], name: str, note: str) -> Section:
         parts.append(Part("Remark", note))
     intro = (
         f"{shown.source}; the paper's machine: {shown.machine}. {shown.says} Here nothing was measured: these are "
-        "predictions by the cost model (docs/model.md), on generated graphs that stand for the paper's."
+        "predictions by the cost model (docs/costs.md), on generated graphs that stand for the paper's."
     )
     return Section(name, shown.title, intro, parts)
 

@@ -26,7 +26,7 @@ def section(tables: dict[str, Rows]) -> Section | None:
         for number_, found in enumerate(group(rows, *CASE).values(), 1)
     ]
     intro = (
-        "Predicted, not measured: times by the cost model (docs/model.md) for numbers of PEs that nothing here ran on, "
+        "Predicted, not measured: times by the cost model (docs/costs.md) for numbers of PEs that nothing here ran on, "
         "from how each graph splits and the links named below."
     )
     return Section("predictions", "Predictions", intro, parts)

@@ -195,7 +195,6 @@ class _Run:
         board = together(self.world, lambda: Board(self.asked.tensorboard if first else None, metric, done))
         shown = progress and first
         with board, reporting(title, self.asked.epochs, done, shown=shown, metric=metric) as report:
-            self.trainer.phases()
             while not self._finished():
                 stopping = self._epoch(len(self.history.epochs) + 1, stop)
                 report(self.history.epochs[-1])
@@ -212,13 +211,14 @@ class _Run:
 
     def _epoch(self, epoch: int, stop: threading.Event) -> bool:
         """One step and one evaluation; returns whether any PE was asked to stop (collective)."""
+        self.trainer.phases()  # what came between the epochs belongs to none
         moved = self.world.counters.embeddings()
         started = time.perf_counter()
         try:
             loss = self.trainer.step(epoch)
             scores = self.trainer.evaluate(epoch)
         except DivergedError as error:
-            newest = self.checkpoints and self.checkpoints.newest()
+            newest = self.world.gather(together(self.world, lambda: self.checkpoints and self.checkpoints.newest()))[0]
             kept = f"; the last good checkpoint is {newest}" if newest else ""
             raise InputError(f"{error}{kept}").on_every_pe() from None
         seconds = time.perf_counter() - started

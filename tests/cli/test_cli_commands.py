@@ -208,6 +208,20 @@ MISTAKES = {
     "impossible setting": (
         ["train", "{made}/layout2", "--model", "gcn", "--set", "dropout=1.5", "--out", "x"], "dropout",
     ),
+    "a metric without its labels": (
+        ["train", "{made}/layout2", "--model", "gcn", "--metric", "roc_auc", "--out", "x"], "take accuracy",
+    ),
+    "no such metric": (["train", "{made}/layout2", "--model", "gcn", "--metric", "acuracy", "--out", "x"], "accuracy"),
+    "no such schedule": (
+        ["train", "{made}/layout2", "--model", "gcn", "--set", "schedule=cosin", "--out", "x"], "schedule",
+    ),
+    "weights that are not there": (
+        ["train", "{made}/layout2", "--model", "gcn", "--weights", "nowhere", "--out", "x"], "no weights of mgg train",
+    ),
+    "bf16 with a technique that lacks it": (
+        ["train", "{made}/layout2", "--model", "gcn", "--technique", "cola", "--dtype", "bf16", "--out", "x"],
+        "takes no bf16",
+    ),
     "no records": (["report", "nowhere.jsonl", "--out", "x"], "nowhere.jsonl"),
 }  # fmt: skip
 

@@ -114,3 +114,21 @@ def test_the_command_trains_on_handwritten_digits(pes, tmp_path):
     assert (record.backend, record.pes, len(epochs)) == ("nvshmem", pes, 200)
     assert len(record.machine.gpus) == pes
     assert record.test_accuracy >= TARGETS["gcn"]["digits"] / 100 - 0.01  # the target is a mean over seeds
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+def test_bf16_tasks_and_phases(pes, layouts, tmp_path):
+    calls = [
+        {"model": "gcn", "technique": "halo", "epochs": 10, "dtype": "bf16", "folder": layouts("planted", pes)},
+        {
+            "model": "gin", "technique": "halo", "epochs": 10, "metric": "roc_auc", "settings": {"hidden": 16},
+            "folder": layouts("tasks", pes), "phases": True, "out": tmp_path / "run",
+        },
+    ]  # fmt: skip
+    for each, found in zip(calls, on_ranks("train", pes, tmp_path / "out.npz", calls, "nvshmem"), strict=True):
+        options = {name: value for name, value in each.items() if name not in ("phases", "out")}
+        expected = result_arrays(run("simulated", pes=pes, **options)[0])
+        np.testing.assert_allclose(found["curve"][:3, :2], expected["curve"][:3, :2], rtol=1e-2)
+    for epoch in read_run(tmp_path / "run")[1]:
+        parts = [epoch.aggregate, epoch.dense, epoch.communication, epoch.other]
+        assert min(parts) >= 0 and 0.5 * epoch.seconds < sum(parts) <= 1.2 * epoch.seconds

@@ -48,7 +48,20 @@ def featureless() -> tuple[Csr, dict[str, np.ndarray]]:
     return csr, {"labels": data["labels"], "splits": splits}
 
 
-GRAPHS = {make.__name__: make for make in (planted, directed, three_nodes, typed, featureless)}
+def tasks() -> tuple[Csr, dict[str, np.ndarray]]:
+    """Nodes with six yes-or-no labels that follow from features and neighbors; some are unknown, one is always no."""
+    csr, data = planted()
+    rng = np.random.default_rng(7)
+    data["features"] = rng.normal(size=(csr.rows, 12)).astype(np.float32)
+    mixed = csr.to_scipy(np.float64) @ data["features"] / 8 + data["features"]
+    answers = (mixed[:, :6] > 0.5).astype(np.uint8)
+    answers[:, 5] = 0
+    answers[rng.random(answers.shape) < 0.1] = 255
+    splits = rng.integers(1, 4, csr.rows).astype(np.uint8)
+    return csr, {"features": data["features"], "tasks": answers, "splits": splits}
+
+
+GRAPHS = {make.__name__: make for make in (planted, directed, three_nodes, typed, featureless, tasks)}
 
 
 def layouts_below(new_folder: Callable[[str], Path]) -> Callable[[str, int], Path]:

@@ -73,6 +73,25 @@ def test_runs_and_resumed_runs(layouts, tmp_path):
         assert len(read_run(tmp_path / model)[1]) == 9
 
 
+def test_bf16_tasks_and_phases(layouts, tmp_path):
+    """Embeddings in bf16 give the CPU's numbers but for their order of summing; phases are told by events."""
+    calls = [
+        {"model": "gcn", "technique": "halo", "epochs": 6, "dtype": "bf16", "folder": str(layouts("planted", 2))},
+        {
+            "model": "gin", "technique": "halo", "epochs": 6, "metric": "roc_auc", "settings": {"hidden": 16},
+            "folder": str(layouts("tasks", 2)), "phases": True, "out": tmp_path / "run",
+        },
+    ]  # fmt: skip
+    for each, found in zip(calls, on_fakes("train", 2, tmp_path / "out.npz", calls), strict=True):
+        options = {name: value for name, value in each.items() if name not in ("phases", "out")}
+        expected = result_arrays(run("simulated", pes=2, **options)[0])
+        losses = found["curve"][:, :5], expected["curve"][:, :5]
+        np.testing.assert_allclose(*losses, rtol=1e-2)
+    for epoch in read_run(tmp_path / "run")[1]:
+        parts = [epoch.aggregate, epoch.dense, epoch.communication, epoch.other]
+        assert min(parts) > 0 and sum(parts) <= epoch.seconds + 0.5
+
+
 def test_the_command(layouts, tmp_path):
     arguments = ["train", str(layouts("directed", 2)), "--model", "gin", "--backend", "nvshmem", "--epochs", "3"]
     done = mpiexec(2, [FAKE, cli.__file__, *arguments, "--out", str(tmp_path / "run")])

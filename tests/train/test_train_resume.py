@@ -246,3 +246,86 @@ def test_weights_are_those_of_the_best_epoch(layouts, tmp_path):
     found = launch("simulated", lambda: 1, scores)[0]
     assert found.test == result.record.test_accuracy
     assert found.validation == max(epoch.validation_accuracy for epoch in result.epochs)
+
+
+def test_a_divergence_keeps_the_last_good_checkpoint(layouts, tmp_path, monkeypatch):
+    """The weights get a number that is none after epoch 7: no checkpoint has it, and the layer is named."""
+    out, step = tmp_path / "run", Trainer.step
+
+    def broken(trainer, epoch):
+        loss = step(trainer, epoch)
+        if epoch == 7:
+            trainer.weights["layer1.weight"][0, 0] = np.nan
+        return loss
+
+    monkeypatch.setattr(Trainer, "step", broken)
+    message = (
+        r"^epoch 7: the validation loss is nan, first in layer layer1 \(Linear\): lower the setting learning_rate;"
+        r" the last good checkpoint is .*/run.checkpoint/epoch-000006.safetensors$"
+    )
+    with pytest.raises(InputError, match=message):
+        run("simulated", layouts("planted", 2), 2, model="gcn", out=out, checkpoint_every=ALWAYS, **BASE)
+    assert [path.name for path in checkpoint_files(out)] == ["epoch-000005.safetensors", "epoch-000006.safetensors"]
+    assert all(np.isfinite(array).all() for array in load_file(checkpoint_files(out)[-1]).values())
+    monkeypatch.setattr(Trainer, "step", step)
+    run("simulated", layouts("planted", 2), 2, model="gcn", out=out, resume=True, **BASE)
+    run("simulated", layouts("planted", 2), 2, model="gcn", out=tmp_path / "whole", **BASE)
+    assert tables(out) == tables(tmp_path / "whole")
+
+
+def test_gradients_that_are_not_finite_leave_the_weights_alone(layouts):
+    def program(world):
+        trainer = Trainer(
+            world, layout.load(layouts("planted", 1), 0), model="gcn", technique="halo", options={},
+            settings=settings_of("gcn", {"hidden": 8}), seed=0,
+        )  # fmt: skip
+        before, plain = trainer.save(), trainer._loss_and_gradients
+        trainer._loss_and_gradients = lambda epoch: (1.0, np.full_like(plain(epoch)[1], np.inf))
+        with pytest.raises(InputError, match=r"^epoch 4: the gradient of layer0\.weight is not finite"):
+            trainer.step(4)
+        for group, arrays in trainer.save().items():
+            for name, array in arrays.items():
+                np.testing.assert_array_equal(array, before[group][name])
+
+    launch("simulated", lambda: 1, program)
+
+
+def test_weights_of_a_checkpoint_go_to_another_number_of_pes(layouts, tmp_path):
+    stop_at(9, layouts("planted", 2), 2, model="gin", out=tmp_path / "run", **BASE)
+    options = {**BASE, "model": "gin", "epochs": 1, "settings": {"hidden": 8, "learning_rate": 1e-9}}
+    with pytest.raises(InputError, match=r"pes 2, this run has pes 3.*--weights takes the weights alone"):
+        run("simulated", layouts("planted", 3), 3, model="gin", out=tmp_path / "run", resume=True, **BASE)
+    found = run("simulated", layouts("planted", 3), 3, weights=tmp_path / "run.checkpoint", **options)[0]
+    fresh = run("simulated", layouts("planted", 3), 3, **options)[0]
+    assert found.epochs[0].loss < 0.8 * fresh.epochs[0].loss
+
+
+def test_ten_runs_give_the_same_bits(layouts):
+    options = {**BASE, "model": "gcn", "epochs": 3, "settings": {"hidden": 8, "optimizer": "adamw"}}
+    first, *others = (result_arrays(run("simulated", layouts("planted", 2), 2, **options)[0]) for _ in range(10))
+    for other in others:
+        for name, array in first.items():
+            np.testing.assert_array_equal(other[name], array)
+
+
+@pytest.mark.parametrize(("epochs", "refused"), [(12, False), (15, True)])
+def test_step_sizes_that_depend_on_all_epochs(epochs, refused, layouts, tmp_path):
+    options = {**BASE, "model": "gcn", "settings": {"hidden": 8, "schedule": "cosine", "warmup": 3}}
+    stop_at(5, layouts("planted", 1), 1, out=tmp_path / "run", **options)
+    again = {**options, "epochs": epochs, "out": tmp_path / "run", "resume": True}
+    if refused:
+        with pytest.raises(InputError, match="of a run with epochs 12, this run has epochs 15"):
+            run("simulated", layouts("planted", 1), 1, **again)
+        return
+    run("simulated", layouts("planted", 1), 1, **again)
+    run("simulated", layouts("planted", 1), 1, out=tmp_path / "whole", **options)
+    assert tables(tmp_path / "run") == tables(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("patience", [2, 4])
+def test_early_stopping_after_a_resume(patience, layouts, tmp_path):
+    options = {**BASE, "model": "gcn", "settings": {"hidden": 8, "patience": patience}}
+    run("simulated", layouts("planted", 1), 1, out=tmp_path / "whole", **options)
+    stop_at(1, layouts("planted", 1), 1, out=tmp_path / "run", **options)
+    run("simulated", layouts("planted", 1), 1, out=tmp_path / "run", resume=True, **options)
+    assert tables(tmp_path / "run") == tables(tmp_path / "whole")

@@ -75,6 +75,10 @@ def get_current_stream():
     return current.streams[-1] if current.streams else _default
 
 
+_ranges = []
+nvtx = SimpleNamespace(RangePush=_ranges.append, RangePop=_ranges.pop)
+
+
 def get_elapsed_time(first, last):
     return (last.at - first.at) * 1e3
 

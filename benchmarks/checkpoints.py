@@ -1,0 +1,87 @@
+"""What a checkpoint costs a training: python benchmarks/checkpoints.py [--hidden 16,4096] [--interval 30].
+
+For each width of GCN's hidden layer on a random graph: seconds that the training loop stops for a checkpoint (copies of
+weights, moments and best weights), seconds that a thread then takes beside it (hash, write, fsync), and both as a share
+of an interval between checkpoints. The first is what PEs on GPUs pay; PEs on CPUs without a spare core pay both.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+
+from mgg import layout, partition
+from mgg.backend import World, launch
+from mgg.graph.csr import from_arcs
+from mgg.graph.store import write_graph
+from mgg.model import settings_of
+from mgg.train import Trainer
+from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity
+
+NODES, ARCS, FEATURES, CLASSES = 2_000, 10_000, 1_000, 40
+
+
+def make(folder: Path) -> Path:
+    """A layout of a small random graph for one PE: a checkpoint depends on the weights alone."""
+    rng = np.random.default_rng(0)
+    csr = from_arcs(rng.integers(0, NODES, ARCS), rng.integers(0, NODES, ARCS), n=NODES)
+    data = {
+        "features": rng.random((NODES, FEATURES), dtype=np.float32),
+        "labels": rng.integers(0, CLASSES, NODES).astype(np.int32),
+        "splits": rng.integers(1, 4, NODES).astype(np.uint8),
+    }
+    write_graph(folder / "graph", csr, name="random", source={}, **data)
+    partition.build(folder / "graph", folder / "part", pes=1, scheme="equal_nodes", workgroup=1, dim=1)
+    layout.build(folder / "graph", folder / "part", folder / "layout")
+    return folder / "layout"
+
+
+def measure(world: World, made: Path, out: Path, hidden: int, repeats: int) -> tuple[int, float, float]:
+    """Parameters, and median seconds of the pause and of the rest."""
+    settings = settings_of("gcn", {"hidden": hidden})
+    trainer = Trainer(world, layout.load(made, 0), model="gcn", technique="halo", options={}, settings=settings, seed=0)
+    identity = Identity(
+        model="gcn", dataset="random", graph_hash="", pes=1, technique="halo", options={}, seed=0, settings={}
+    )
+    checkpoints, best = Checkpoints(out / f"{hidden}.checkpoint", identity), trainer.model_arrays()
+    pauses, rests = [], []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        checkpoints.save(Checkpoint(History(), trainer.save() | {"best": best}))
+        paused = time.perf_counter()
+        checkpoints.wait()
+        rests.append(time.perf_counter() - paused)
+        pauses.append(paused - start)
+    trainer.close()
+    parameters = sum(int(np.prod(weight.shape)) for weight in trainer.weights.values())
+    return parameters, float(np.median(pauses)), float(np.median(rests))
+
+
+@click.command()
+@click.option("--hidden", default="16,256,4096", show_default=True, help="widths of the hidden layer")
+@click.option("--interval", default=30.0, show_default=True, help="seconds between checkpoints")
+@click.option("--repeats", default=7, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), help="folder of the checkpoints  [default: a temporary one]")
+def main(hidden: str, interval: float, repeats: int, out: Path | None) -> None:
+    """Print a row a width."""
+    with tempfile.TemporaryDirectory() as temporary:
+        made = make(Path(temporary))
+        click.echo("| parameters | MB | pause, ms | share | thread, ms | share |")
+        click.echo("| --- | --- | --- | --- | --- | --- |")
+        for width in map(int, hidden.split(",")):
+            place = out or Path(temporary)
+            parameters, pause, rest = launch(
+                "simulated", lambda: 1, lambda world, w=width, p=place: measure(world, made, p, w, repeats)
+            )[0]
+            click.echo(
+                f"| {parameters:,} | {16 * parameters / 1e6:.1f} | {1e3 * pause:.1f} | {pause / interval:.3%}"
+                f" | {1e3 * rest:.1f} | {rest / interval:.2%} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Early stopping, class weights, optimizers, types of embeddings, given weights: each does what it says."""
+
+import numpy as np
+import pytest
+from support.graphs import make_layout, random_csr
+from support.train_program import assert_close, gradients, result_arrays, run
+
+from mgg.errors import InputError
+from mgg.kernel.bf16 import from_bf16, to_bf16
+
+OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 60}
+
+
+def test_patience_ends_a_run_that_does_not_improve(layouts):
+    whole = run("simulated", layouts("planted", 2), 2, **OPTIONS)[0]
+    for patience in (1, 5, 60):
+        found = run("simulated", layouts("planted", 2), 2, **OPTIONS, settings={"patience": patience})[0]
+        done = len(found.epochs)
+        assert [epoch.loss for epoch in found.epochs] == [epoch.loss for epoch in whole.epochs[:done]]
+        assert done == 60 or done - found.record.best_epoch == patience
+        assert found.record.epochs == done
+    assert len(run("simulated", layouts("planted", 2), 2, **OPTIONS, settings={"patience": 1})[0].epochs) < 60
+
+
+def test_balanced_class_weights_are_scikit_learns(layouts):
+    """The gradient by the last bias of zero weights is the mean of weight * (share - one-hot)."""
+    from sklearn.utils.class_weight import compute_class_weight
+
+    from mgg import layout
+
+    part = layout.load(layouts("planted", 1), 0)
+    labels = part.labels[part.splits == 1]
+    weights = compute_class_weight("balanced", classes=np.arange(10), y=labels)
+    expected = (weights[labels][:, None] * (0.1 - np.eye(10)[labels])).mean(axis=0)
+    options = {"model": "gcn", "technique": "halo", "settings": {"class_weights": "balanced", "dropout": 0.0}}
+    first = gradients("simulated", layouts("planted", 1), 1, **options)[0]
+    zeros = {name: np.zeros(array.shape, np.float32) for name, array in first.items() if name != "loss"}
+    for pes in (1, 3):
+        found = gradients("simulated", layouts("planted", pes), pes, weights=zeros, **options)[0]
+        np.testing.assert_allclose(found["layer1.bias"], expected, atol=1e-6)
+        assert found["loss"] == pytest.approx(np.log(10), rel=1e-6)  # the weights' mean over the nodes is 1
+
+
+def test_a_class_without_training_nodes(layouts, caplog):
+    run("simulated", layouts("directed", 2), 2, **{**OPTIONS, "epochs": 1})
+    assert [record.message for record in caplog.records] == [
+        "graph test: class 3 has no training node, so nothing tells the model of it"
+    ]
+    with pytest.raises(InputError, match=r"class_weights: balanced .* graph test class 3 has no training node"):
+        run("simulated", layouts("directed", 2), 2, **OPTIONS, settings={"class_weights": "balanced"})
+
+
+def test_adamw_shrinks_what_adam_penalizes(layouts):
+    curves = {
+        name: [
+            epoch.loss
+            for epoch in run(
+                "simulated", layouts("planted", 1), 1, **OPTIONS, settings={"optimizer": name, "weight_decay": 0.5}
+            )[0].epochs
+        ]
+        for name in ("adam", "adamw")
+    }
+    assert curves["adam"][0] == curves["adamw"][0] and curves["adam"][-1] != curves["adamw"][-1]
+    assert curves["adamw"][-1] < curves["adamw"][0]
+
+
+def test_adamw_without_weight_decay_is_refused(layouts):
+    with pytest.raises(InputError, match="setting optimizer: model gin has no weight decay, so adamw is adam"):
+        run("simulated", layouts("planted", 1), 1, **{**OPTIONS, "model": "gin"}, settings={"optimizer": "adamw"})
+
+
+@pytest.mark.parametrize("model", ["gcn", "gin"])
+def test_bf16_embeddings(model, layouts):
+    options = {**OPTIONS, "model": model, "epochs": 30, "settings": {"hidden": 16}}
+    plain, found = (run("simulated", layouts("planted", 2), 2, dtype=dtype, **options)[0] for dtype in ("fp32", "bf16"))
+    again = run("simulated", layouts("planted", 2), 2, dtype="bf16", **options)[0]
+    assert found.record.dtype == "bf16"
+    assert found.record.bytes_wire * 2 == plain.record.bytes_wire
+    assert all(weight.dtype == np.float32 for name, weight in found.weights.items() if "running" not in name)
+    # Weights are not rounded to bf16, and the loss is close but not the same.
+    first = found.weights["classifier.weight" if model == "gin" else "layer1.weight"]
+    assert (from_bf16(to_bf16(first)) != first).any()
+    assert found.epochs[0].loss == pytest.approx(plain.epochs[0].loss, rel=0.02)
+    assert found.epochs[0].loss != plain.epochs[0].loss
+    for name, array in result_arrays(found).items():
+        np.testing.assert_array_equal(result_arrays(again)[name], array)
+
+
+def test_bf16_is_refused_by_techniques_without_it(layouts):
+    with pytest.raises(InputError, match="technique cola: takes no bf16 embeddings; those that do: halo"):
+        run("simulated", layouts("planted", 2), 2, **{**OPTIONS, "technique": "cola"}, dtype="bf16")
+
+
+def test_what_never_changes_is_aggregated_once(tmp_path):
+    """GIN with fewer features than hidden columns aggregates them first: A X is the same in every pass."""
+    rng = np.random.default_rng(0)
+    data = {
+        "features": rng.random((80, 4), np.float32),
+        "labels": rng.integers(0, 3, 80).astype(np.int32),
+        "splits": np.tile(np.arange(4, dtype=np.uint8), 20),
+    }
+    folder = make_layout(tmp_path, random_csr(80, 400), 2, **data)
+    options = {"model": "gin", "technique": "halo", "epochs": 3, "settings": {"hidden": 8, "layers": 1}}
+    assert run("simulated", folder, 2, **options)[0].record.bytes_wire == 0
+    one = make_layout(tmp_path, random_csr(80, 400), 1, **data)
+    gradient = {"model": "gin", "technique": "halo", "settings": {"hidden": 8, "layers": 1}}
+    assert_close(gradients("simulated", folder, 2, **gradient)[0], gradients("simulated", one, 1, **gradient)[0])
+
+
+def test_given_weights_start_a_run_on_any_pes(layouts, tmp_path):
+    first = run("simulated", layouts("planted", 2), 2, out=tmp_path / "first", **OPTIONS)[0]
+    kept = first.epochs[first.record.best_epoch - 1].validation_accuracy
+    options = {**OPTIONS, "epochs": 1, "settings": {"learning_rate": 1e-9}}
+    for weights in (tmp_path / "first", tmp_path / "first" / "weights.safetensors"):
+        found = run("simulated", layouts("planted", 3), 3, weights=weights, **options)[0]
+        assert found.record.validation_accuracy == pytest.approx(kept, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "gin"}, "weights of model gcn, this run has model gin"),
+        ({"settings": {"hidden": 9}}, r"array layer0.weight has shape \(32, 16\), this model's has \(32, 9\)"),
+        ({"weights": "nowhere"}, "no weights of mgg train"),
+    ],
+)
+def test_weights_of_another_model(change, message, layouts, tmp_path):
+    run("simulated", layouts("planted", 1), 1, out=tmp_path / "first", **{**OPTIONS, "epochs": 1})
+    options = {**OPTIONS, "weights": tmp_path / "first", **change}
+    options["weights"] = tmp_path / options["weights"]
+    with pytest.raises(InputError, match=message):
+        run("simulated", layouts("planted", 2), 2, **options)

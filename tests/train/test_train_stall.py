@@ -1,0 +1,97 @@
+"""A PE that makes no progress is named with its epoch and phase, and the job ends with exit code 6."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support.ranks import _command, changed_environment
+from support.train_program import layouts as parts_of
+
+from mgg.backend import launch
+from mgg.errors import PeError
+from mgg.train import Trainer, train
+
+OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 10_000, "stall_after": 0.5}
+
+
+@pytest.mark.parametrize(("method", "phase"), [("step", "(update|evaluation)"), ("evaluate", "(update|evaluation)")])
+def test_a_pe_stuck_in_its_own_work_is_named(method, phase, layouts, monkeypatch):
+    plain, parts, stuck = getattr(Trainer, method), parts_of("simulated", layouts("planted", 2), 2), threading.Event()
+
+    def step(trainer, epoch):
+        if trainer._world.rank == 1 and epoch == 3:
+            stuck.wait(30)
+        return plain(trainer, epoch)
+
+    monkeypatch.setattr(Trainer, method, step)
+    # The thread that is stuck is a daemon; the run does not wait for it for long.
+    with pytest.raises(PeError, match=rf"^PE 1 \(epoch [23], {phase}\) did not reach a barrier within 0\.5 s"):
+        launch("simulated", lambda: 2, lambda world: train(world, parts(world.rank), **OPTIONS))
+    stuck.set()
+
+
+def test_a_slow_epoch_is_no_stall(layouts, monkeypatch):
+    """Ten times the last epoch: PE 1 takes longer than the limit, but not than that."""
+    plain, parts = Trainer.step, parts_of("simulated", layouts("planted", 2), 2)
+
+    def step(trainer, epoch):
+        if trainer._world.rank == 1:
+            time.sleep(0.2)
+        return plain(trainer, epoch)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    options = {**OPTIONS, "epochs": 3, "stall_after": 0.05}
+    assert len(launch("simulated", lambda: 2, lambda world: train(world, parts(world.rank), **options))[0].epochs) == 3
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_stopped_rank_is_named_and_the_job_ends(victim, layouts, tmp_path):
+    """SIGSTOP at any moment: what the other rank waits for then may be anything."""
+    out = tmp_path / "run"
+    arguments = ["-m", "mgg.cli", "train", str(layouts("planted", 2)), "--model", "gcn", "--epochs", "1000000"]
+    arguments += ["--stall-after", "2", "--checkpoint-every", "0.1", "--out", str(out)]
+    job = subprocess.Popen(
+        _command(2, arguments), env=changed_environment({}), stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("run.checkpoint/*.safetensors")):
+            assert job.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(rank_process(job.pid, victim), signal.SIGSTOP)
+        errors = job.communicate(timeout=60)[1]
+    finally:
+        job.kill()
+    assert job.returncode == 6, errors
+    said = [line for line in errors.splitlines() if line.startswith("mgg: ")]
+    assert len(said) == 1 and f"PE {victim} (epoch " in said[0], errors
+    assert any(f", {phase})" in said[0] for phase in ("forward", "backward", "all-reduce", "update", "evaluation"))
+    assert list(tmp_path.glob("run.checkpoint/*.safetensors")) and not out.exists()
+
+
+def rank_process(job: int, rank: int) -> int:
+    """The process of a rank below the launcher ``job``."""
+    for status in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (status / "environ").read_bytes().split(b"\0")
+            program = (status / "cmdline").read_bytes().split(b"\0")[0].decode()
+        except OSError:
+            continue
+        if f"PMI_RANK={rank}".encode() in environment and program == sys.executable and below(int(status.name), job):
+            return int(status.name)
+    raise AssertionError(f"no process of rank {rank}")
+
+
+def below(process: int, ancestor: int) -> bool:
+    """Whether ``ancestor`` started ``process``, directly or not."""
+    while process > 1:
+        if process == ancestor:
+            return True
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return False
