@@ -20,7 +20,7 @@ from mgg.config import explain, nearest
 from mgg.errors import InputError, MachineError
 from mgg.files import write_text
 
-_FITTED = "fitted by benchmarks/fit_costs.py to products on four H200 (docs/results/model.md)"
+_FITTED = "fitted by benchmarks/fit_costs.py to products on four H200 (docs/results/costs.md)"
 _BASELINE = "measured on H200, docs/results/gpu.md"
 _COLA = "CoLa (ICS'25), section 1 and table 4"
 

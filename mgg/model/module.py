@@ -164,11 +164,11 @@ class Sum(Composite):
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """The sum of the gradients by the input."""
-        total = self.modules[0].backward(copied(gradient), run, inputs)
-        for module in self.modules[1:]:
-            other = module.backward(copied(gradient), run, inputs)
-            if total is not None and other is not None:
-                total = run.arrays.combined(total, 1, other, 1)
+        total = None
+        for place, module in enumerate(self.modules, 1):
+            mine = copied(gradient) if place < len(self.modules) else gradient
+            found = module.backward(mine, run, inputs)
+            total = found if total is None or found is None else run.arrays.combined(total, 1, found, 1)
         return total
 
 

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 from support.train_program import FETCHING, SMALL, able, assert_close, gradients, graphs_for, result_arrays, run
 
+from mgg import layout
 from mgg.aggregate import techniques
+from mgg.backend import launch
 from mgg.errors import InputError
 from mgg.model import models
+from mgg.train import loss_and_gradients
 
 
 @pytest.mark.parametrize("technique", techniques())
@@ -42,6 +45,13 @@ def test_appnp_without_dropout_on_arcs_takes_any_technique(technique, layouts):
 def test_models_that_fetch_rows_refuse_other_techniques(model, layouts):
     with pytest.raises(InputError, match=f"model {model} fetches each needed row once: use --technique halo"):
         gradients("simulated", layouts(graphs_for(model)[0], 2), 2, model=model, technique="broadcast")
+
+
+@pytest.mark.parametrize("model", FETCHING)
+def test_models_that_fetch_rows_refuse_layouts_of_other_jobs(model, layouts):
+    part = layout.load(layouts(graphs_for(model)[0], 4), 0)
+    with pytest.raises(InputError, match="the layout is for 4 PEs and the job has 2"):
+        launch("simulated", lambda: 2, lambda world: loss_and_gradients(world, part, model=model, technique="halo"))
 
 
 def test_gradients_at_given_weights(layouts):
@@ -102,8 +112,6 @@ def test_the_seed_changes_weights_and_curve(layouts):
 
 def test_bytes_on_the_wire_are_those_of_the_aggregations(layouts):
     """GCN of 32 -> 16 -> 10 columns, halo: each halo row crosses once in each product."""
-    from mgg import layout
-
     record = run("simulated", layouts("planted", 4), 4, model="gcn", technique="halo", epochs=2)[0].record
     manifest = layout.read_manifest(layouts("planted", 4))
     forward, backward = sum(manifest.forward.halo_rows), sum(manifest.transpose.halo_rows)
@@ -113,8 +121,6 @@ def test_bytes_on_the_wire_are_those_of_the_aggregations(layouts):
 
 def test_attention_moves_each_halo_row_once_a_pass_and_its_gradient_once(layouts):
     """Two layers of 2 x 4 and 10 columns, whatever the arcs: forward in training and evaluation, and backward."""
-    from mgg import layout
-
     settings = {"hidden": 4, "heads": 2}
     options = {"model": "gat", "technique": "halo", "epochs": 1, "settings": settings}
     record = run("simulated", layouts("planted", 4), 4, **options)[0].record

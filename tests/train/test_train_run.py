@@ -57,8 +57,16 @@ def test_a_run_replaces_an_earlier_one_but_nothing_else(layouts, tmp_path):
     assert [path.name for path in foreign.iterdir()] == ["chapter.txt"]
 
 
+def test_a_graph_without_features_gives_a_whole_run(layouts, tmp_path):
+    options = {"model": "rgcn", "technique": "halo", "epochs": 3, "out": tmp_path / "run"}
+    result = run("simulated", layouts("featureless", 2), 2, **options)[0]
+    record, epochs = read_run(tmp_path / "run")
+    assert (record, epochs) == (result.record, result.epochs)
+    assert (record.features, record.best_epoch, record.parameters) == (0, 3, 8 * (240 * 16 + 16 * 4))
+
+
 def test_a_model_learns(layouts):
-    for model in ("gcn", "gin"):
+    for model in ("gat", "gcn", "gin"):
         result = run("simulated", layouts("planted", 2), 2, model=model, technique="halo", epochs=100)[0]
         assert result.record.test_accuracy > 0.5  # ten classes
         assert result.record.loss < result.epochs[0].loss / 2
