@@ -413,7 +413,7 @@ def aggregate(
 
 @cli.command()
 @click.argument("layout", type=_FOLDER)
-@click.option("--model", required=True, help="model: gcn or gin")
+@click.option("--model", required=True, help="model: appnp, gat, gcn, gin, rgcn, sage or sgc")
 @click.option("--technique", default="halo", show_default=True, help="aggregation technique (docs/techniques.md)")
 @click.option("--backend", type=click.Choice(_BACKENDS), default=_TRAIN.backend, show_default=True, help=_BACKEND_HELP)
 @click.option("--dtype", type=click.Choice(["fp32"]), default="fp32", show_default=True, help="type of the embeddings")

@@ -61,6 +61,15 @@ def _fill_at(key: np.uint64, rows: np.ndarray, columns: np.ndarray, out: np.ndar
         out[i] = _at(_row_state(key, np.uint64(rows[i])), np.uint64(columns[i]))
 
 
+@numba.njit(cache=True, nogil=True)
+def _fill_arcs(key, ids, targets, sources, out):  # type: ignore[no-untyped-def]
+    width = np.uint64(out.shape[1])
+    for k in range(targets.size):
+        state, first = _row_state(key, np.uint64(ids[targets[k]])), np.uint64(ids[sources[k]]) * width
+        for head in range(out.shape[1]):
+            out[k, head] = _at(state, first + np.uint64(head))
+
+
 def _key(seed: int, stream: int) -> np.uint64:
     # Plain integers, so that negative or huge seeds wrap as they would in C instead of raising.
     mask = (1 << 64) - 1
@@ -107,4 +116,23 @@ def uniform_at(seed: int, stream: int, rows: np.ndarray, columns: np.ndarray) ->
     """
     out = np.empty(len(rows), np.float32)
     _fill_at(_key(seed, stream), np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(columns, np.int64), out)
+    return out
+
+
+def uniform_arcs(
+    seed: int, stream: int, ids: np.ndarray, targets: np.ndarray, sources: np.ndarray, columns: int
+) -> np.ndarray:
+    """Numbers of arcs, by the ids of both ends: the row is the target's id, the column the source's times H + head.
+
+    Args:
+        seed, stream: as in ``uniform``.
+        ids: int64, ids of nodes.
+        targets, sources: integers [arcs], places in ``ids``.
+        columns: H, numbers per arc.
+
+    Returns:
+        float32 [arcs, H].
+    """
+    out = np.empty((len(targets), columns), np.float32)
+    _fill_arcs(_key(seed, stream), ids, targets, sources, out)
     return out

@@ -67,6 +67,7 @@ def _manifest(
         weighted=facts.weighted,
         features=facts.features,
         classes=facts.classes,
+        relations=facts.relations,
         splits=bool(facts.parts("splits")),
         ids=bool(facts.parts("ids")),
         permuted=partition.order is not None,

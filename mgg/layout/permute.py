@@ -7,11 +7,11 @@ import numpy as np
 
 from mgg.graph.csr import Csr
 
-_NONE = np.empty(0, np.float32)
-
 
 def permuted(csr: Csr, order: np.ndarray) -> Csr:
     """The square matrix with row and column v at position ``order[v]``; the columns of each row ascend.
+
+    Arcs that join the same two nodes, which only types tell apart, stay in their order.
 
     Args:
         csr: the matrix.
@@ -21,31 +21,30 @@ def permuted(csr: Csr, order: np.ndarray) -> Csr:
     indptr = np.zeros(csr.rows + 1, np.int64)
     np.cumsum(np.diff(csr.indptr)[nodes], out=indptr[1:])
     indices = np.empty_like(csr.indices)
-    weights = None if csr.weights is None else np.empty_like(csr.weights)
+    places = np.empty(csr.arcs, np.int64)
     _move(
         csr.indptr,
         csr.indices,
-        _NONE if csr.weights is None else csr.weights,
         nodes,
         order,
         indptr,
         indices,
-        _NONE if weights is None else weights,
+        places,
     )
-    return Csr(indptr, indices, weights, csr.columns)
+    weights, types = (None if values is None else values[places] for values in (csr.weights, csr.types))
+    return Csr(indptr, indices, weights, csr.columns, types)
 
 
 @numba.njit(cache=True, nogil=True)
-def _move(indptr, indices, weights, nodes, order, new_indptr, new_indices, new_weights):  # type: ignore[no-untyped-def]
+def _move(indptr, indices, nodes, order, new_indptr, new_indices, places):  # type: ignore[no-untyped-def]
     for row in range(nodes.size):
         begin, end = indptr[nodes[row]], indptr[nodes[row] + 1]
         at = new_indptr[row]
         columns = order[indices[begin:end]]
-        by = np.argsort(columns)
+        by = np.argsort(columns, kind="mergesort")
         for k in range(by.size):
             new_indices[at + k] = columns[by[k]]
-            if weights.size:
-                new_weights[at + k] = weights[begin + by[k]]
+            places[at + k] = begin + by[k]
 
 
 def inverse(order: np.ndarray) -> np.ndarray:

@@ -31,8 +31,8 @@ def transposed(csr: Csr) -> Arcs:
     rows = np.empty_like(csr.indices)
     forward = np.empty(csr.arcs, np.int64)
     _scatter(csr.indptr, csr.indices, offsets[:-1].copy(), rows, forward)
-    weights = None if csr.weights is None else csr.weights[forward]
-    return Arcs(Csr(offsets, rows, weights, csr.rows), forward)
+    weights, types = (None if values is None else values[forward] for values in (csr.weights, csr.types))
+    return Arcs(Csr(offsets, rows, weights, csr.rows, types), forward)
 
 
 @numba.njit(cache=True)
@@ -66,7 +66,7 @@ def split_one(arcs: Arcs, bounds: np.ndarray, pe: int) -> Product:
     span = slice(csr.indptr[lo], csr.indptr[hi])
     indptr = csr.indptr[lo : hi + 1]
     columns = csr.indices[span]
-    weights = None if csr.weights is None else csr.weights[span]
+    values = [None if each is None else each[span] for each in (csr.weights, csr.types)]
     remote = (columns < lo) | (columns >= hi)
     outside = columns[remote]
     halo = np.unique(outside)
@@ -74,8 +74,10 @@ def split_one(arcs: Arcs, bounds: np.ndarray, pe: int) -> Product:
     owners = np.repeat(np.arange(len(bounds) - 1), np.diff(halo_ptr))
     empty = np.empty(0, columns.dtype)
     return Product(
-        local=_kept(indptr, ~remote, columns[~remote] - columns.dtype.type(lo), weights, hi - lo),
-        remote=_kept(indptr, remote, np.searchsorted(halo, outside).astype(columns.dtype), weights, len(halo)),
+        local=_kept(indptr, ~remote, columns[~remote] - columns.dtype.type(lo), values[0], values[1], hi - lo),
+        remote=_kept(
+            indptr, remote, np.searchsorted(halo, outside).astype(columns.dtype), values[0], values[1], len(halo)
+        ),
         halo_ptr=halo_ptr,
         halo_rows=(halo - bounds[owners]).astype(columns.dtype),
         send_ptr=np.zeros(len(bounds), np.int64),
@@ -84,11 +86,15 @@ def split_one(arcs: Arcs, bounds: np.ndarray, pe: int) -> Product:
     )
 
 
-def _kept(indptr: np.ndarray, keep: np.ndarray, columns: np.ndarray, weights: np.ndarray | None, width: int) -> Csr:
+def _kept(
+    indptr: np.ndarray, keep: np.ndarray, columns: np.ndarray, weights: np.ndarray | None, types: np.ndarray | None,
+    width: int,
+) -> Csr:  # fmt: skip
     """The arcs of a row range that ``keep`` marks, as a CSR of their own with the given ``columns``."""
     before = np.zeros(len(keep) + 1, np.int64)
     np.cumsum(keep, out=before[1:])
-    return Csr(before[indptr - indptr[0]], columns, None if weights is None else weights[keep], width)
+    kept = [None if values is None else values[keep] for values in (weights, types)]
+    return Csr(before[indptr - indptr[0]], columns, kept[0], width, kept[1])
 
 
 def with_sends(product: Product, wanted: list[np.ndarray], first: list[int]) -> Product:

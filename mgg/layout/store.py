@@ -57,6 +57,7 @@ class LayoutManifest(BaseModel):
     weighted: bool
     features: int = Field(ge=0, description="feature columns, 0 = none")
     classes: int = Field(ge=0, description="label classes, 0 = none")
+    relations: int = Field(0, ge=0, description="arc types, 0 = none")
     splits: bool = Field(description="nodes have a split")
     ids: bool = Field(description="nodes have ids of their source")
     permuted: bool = Field(description="positions differ from the graph's nodes, which are stored")
@@ -93,7 +94,9 @@ def save_product(folder: Path, direction: str, product: Product) -> None:
     """Write one PE's product into the PE's folder."""
     for part in ("local", "remote"):
         csr: Csr = getattr(product, part)
-        for name, array in (("indptr", csr.indptr), ("indices", csr.indices), ("weights", csr.weights)):
+        for name, array in (
+            ("indptr", csr.indptr), ("indices", csr.indices), ("weights", csr.weights), ("types", csr.types),
+        ):  # fmt: skip
             _save(folder / f"{direction}.{part}.{name}.npy", array)
     for name in _ARRAYS:
         _save(folder / f"{direction}.{name}.npy", getattr(product, name))
@@ -210,6 +213,7 @@ def _product(arrays: _Arrays, direction: str, rows: int, rank: int) -> Product:
             arrays.get(f"{direction}.{part}.indices", (arcs,)),
             arrays.get(f"{direction}.{part}.weights", (arcs,)) if manifest.weighted else None,
             width,
+            arrays.get(f"{direction}.{part}.types", (arcs,)) if manifest.relations else None,
         )
         for part, arcs, width in (("local", all_arcs - remote, rows), ("remote", remote, halo))
     }

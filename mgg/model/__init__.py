@@ -1,8 +1,8 @@
 """Models: one file each, found by name.
 
-A model's file defines ``Settings`` (its hyperparameters, published values as defaults) and
-``build(settings, features, classes)``, which returns its modules in the order of its formula. Adding a model is adding
-such a file; its name is the file's.
+A model's file defines ``Settings`` (its hyperparameters, published values as defaults) and ``build(settings, sizes)``,
+which returns its modules in the order of its formula; ``FEATURELESS`` if it takes graphs without features. Adding a
+model is adding such a file; its name is the file's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from mgg.config import explain, nearest
 from mgg.errors import InputError
 from mgg.model.module import Array, Chain, Features, Module, Parameter, Pass
-from mgg.model.settings import ModelSettings
+from mgg.model.settings import ModelSettings, Sizes
 
 __all__ = [
     "Array",
@@ -26,7 +26,9 @@ __all__ = [
     "Module",
     "Parameter",
     "Pass",
+    "Sizes",
     "build",
+    "check_technique",
     "models",
     "settings_of",
 ]
@@ -50,10 +52,37 @@ def settings_of(model: str, values: dict[str, Any] | None = None) -> ModelSettin
         raise InputError(f"setting of model {model}: {explain(error, settings)}") from None
 
 
-def build(model: str, settings: ModelSettings, features: int, classes: int) -> Chain:
-    """The modules of ``model`` for ``features`` input columns and ``classes`` output columns."""
-    chain: Chain = _file(model).build(settings, features, classes)
+def build(
+    model: str, settings: ModelSettings, features: int, classes: int, nodes: int = 0, relations: int = 0
+) -> Chain:
+    """The modules of ``model`` for ``features`` input columns and ``classes`` output columns.
+
+    Args:
+        model: its name.
+        settings: its hyperparameters.
+        features, classes: columns of the input and of the output.
+        nodes, relations: of the graph: its nodes and its arc types.
+
+    Raises:
+        InputError: the model needs what the graph lacks.
+    """
+    file = _file(model)
+    if not features and not getattr(file, "FEATURELESS", False):
+        raise InputError(f"model {model}: the graph has no node features to train on")
+    chain: Chain = file.build(settings, Sizes(features, classes, nodes, relations))
     return chain
+
+
+def check_technique(model: str, module: Module, technique: str, pes: int) -> None:
+    """Refuse a technique that a model does not use.
+
+    Raises:
+        InputError: the model fetches rows itself, as technique halo does, and there are several PEs and another one.
+    """
+    if module.fetched and pes > 1 and technique != "halo":
+        raise InputError(
+            f"model {model} fetches each needed row once: use --technique halo, technique {technique} cannot do that"
+        )
 
 
 def _file(model: str) -> Any:

@@ -2,20 +2,21 @@
 
     Z = P ReLU(P X W0 + b0) W1 + b1,    P = D^-1/2 (A + I) D^-1/2
 
-with dropout on the input of both layers and the L2 penalty on the first layer alone.
+with dropout on the input of both layers and the L2 penalty on the first layer alone. More layers may be residual, as in
+the paper's appendix B, and normalized, as in OGB's example programs.
 """
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from mgg.model.layers import Bias, Dropout, Linear, Relu
-from mgg.model.module import Chain
+from mgg.model.layers import Bias, Dropout, Linear, Relu, normalized_or_shifted
+from mgg.model.module import Chain, Module, Residual
 from mgg.model.propagate import Normalized, narrow
-from mgg.model.settings import ModelSettings
+from mgg.model.settings import DeepSettings, Sizes
 
 
-class Settings(ModelSettings):
+class Settings(DeepSettings):
     """The published hyperparameters for Cora, Citeseer and Pubmed."""
 
     weight_decay: float = Field(5e-4, ge=0, le=1e6, description="L2 penalty on the first layer: added to its gradients")
@@ -26,15 +27,25 @@ class Settings(ModelSettings):
     )
 
 
-def build(settings: Settings, features: int, classes: int) -> Chain:
-    """The two layers."""
-    hidden, decay = settings.hidden, settings.weight_decay
+def build(settings: Settings, sizes: Sizes) -> Chain:
+    """The layers."""
+    last = settings.layers - 1
+    hidden = [_hidden(settings, k, settings.hidden if k else sizes.features) for k in range(last)]
+    inputs, decay = (settings.hidden, 0.0) if last else (sizes.features, settings.weight_decay)
     return Chain(
-        Dropout(settings.dropout, 0),
-        narrow(Linear("layer0", features, hidden, decay), Normalized),
-        Bias("layer0", hidden, decay),
-        Relu(),
-        Dropout(settings.dropout, 1),
-        narrow(Linear("layer1", hidden, classes), Normalized),
-        Bias("layer1", classes),
+        *hidden,
+        Dropout(settings.dropout, last),
+        narrow(Linear(f"layer{last}", inputs, sizes.classes, decay), Normalized),
+        Bias(f"layer{last}", sizes.classes, decay),
     )
+
+
+def _hidden(settings: Settings, k: int, inputs: int) -> Module:
+    name, decay = f"layer{k}", settings.weight_decay if k == 0 else 0.0
+    layer = Chain(
+        Dropout(settings.dropout, k),
+        narrow(Linear(name, inputs, settings.hidden, decay), Normalized),
+        normalized_or_shifted(name, settings.hidden, settings.normalization, decay),
+        Relu(),
+    )
+    return Residual(layer) if settings.residual and k else layer

@@ -16,21 +16,21 @@ from pydantic import Field
 from mgg.model.layers import BatchNorm, Bias, Dropout, Linear, Relu
 from mgg.model.module import Chain
 from mgg.model.propagate import SumWithSelf, narrow
-from mgg.model.settings import ModelSettings
+from mgg.model.settings import LayeredSettings, Sizes
 
 
-class Settings(ModelSettings):
+class Settings(LayeredSettings):
     """Hyperparameters: those of the paper where it has them."""
 
     hidden: int = Field(64, ge=1, le=65536, description="columns of the hidden layers")
     layers: int = Field(5, ge=1, le=64, description="number of GIN layers")
 
 
-def build(settings: Settings, features: int, classes: int) -> Chain:
+def build(settings: Settings, sizes: Sizes) -> Chain:
     """The GIN layers and the classifier."""
     hidden = settings.hidden
-    layers = [_layer(f"layer{k}", hidden if k else features, hidden) for k in range(settings.layers)]
-    classifier = (Linear("classifier", hidden, classes), Bias("classifier", classes))
+    layers = [_layer(f"layer{k}", hidden if k else sizes.features, hidden) for k in range(settings.layers)]
+    classifier = (Linear("classifier", hidden, sizes.classes), Bias("classifier", sizes.classes))
     return Chain(*layers, Dropout(settings.dropout, 0), *classifier)
 
 

@@ -12,14 +12,14 @@ from mgg.model.module import Array, Parameter
 def initial_weights(parameters: Sequence[Parameter], seed: int) -> dict[str, Array]:
     """float32 weights by name; the same on every PE, whatever their number.
 
-    "glorot" draws from U(-a, a) with a = sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010, equation 16); each
-    parameter has its own stream, by its place in the model.
+    "glorot" draws from U(-a, a) with a = sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010, equation 16), which are
+    the last two lengths; each parameter has its own stream, by its place in the model.
     """
     return {parameter.name: _values(parameter, [seed, place]) for place, parameter in enumerate(parameters)}
 
 
 def _values(parameter: Parameter, seed: list[int]) -> Array:
     if parameter.init == "glorot":
-        limit = np.sqrt(6 / sum(parameter.shape))
+        limit = np.sqrt(6 / sum(parameter.shape[-2:]))
         return np.random.default_rng(seed).uniform(-limit, limit, parameter.shape).astype(np.float32)
     return np.full(parameter.shape, 1 if parameter.init == "ones" else 0, np.float32)

@@ -1,4 +1,4 @@
-"""Modules that look at one node at a time: dropout, linear, bias, ReLU; and batch normalization over all nodes."""
+"""Modules that look at one node at a time: dropout, linear, bias, ReLU, normalization of rows or over all nodes."""
 
 from __future__ import annotations
 
@@ -88,6 +88,54 @@ class Relu(Module):
         return run.arrays.where_positive(gradient, self._y)
 
 
+class Elu(Module):
+    """X where X > 0, else exp(X) - 1 (Clevert et al., ICLR 2016); in place on GPUs, as ReLU."""
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """ELU(X)."""
+        y = run.arrays.elu(x)
+        if run.training:
+            self._y = y
+        return y
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """G where X > 0, else G exp(X)."""
+        return run.arrays.elu_backward(gradient, self._y)
+
+
+class MeanOfHeads(Module):
+    """The mean over ``heads`` equal parts of the columns (Velickovic et al. 2018, equation 6)."""
+
+    def __init__(self, heads: int) -> None:
+        self.heads = heads
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """[rows, columns / heads]."""
+        return run.arrays.mean_of_heads(x, self.heads)
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """G / heads for each head."""
+        return run.arrays.mean_of_heads_backward(gradient, self.heads) if inputs else None
+
+
+class UnitRows(Module):
+    """Each row over its Euclidean norm (Hamilton et al. 2017, algorithm 1, line 7); a row of zeros stays."""
+
+    #: Norms below this count as this.
+    LEAST = 1e-12
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """X / |X|, row by row."""
+        y, norms = run.arrays.normalize_rows(x, self.LEAST)
+        if run.training:
+            self._y, self._norms = y, norms
+        return y
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """What of G is across each row, over the row's norm."""
+        return run.arrays.normalize_rows_backward(gradient, self._y, self._norms) if inputs else None
+
+
 class BatchNorm(Module):
     """Batch normalization (Ioffe and Szegedy 2015, algorithm 1) over the nodes of all PEs.
 
@@ -127,3 +175,40 @@ class BatchNorm(Module):
         return run.arrays.normalize_backward(
             gradient, self._normal, run.graph.total(sums), run.graph.nodes, self._inverse, run.weights[self.scale]
         )
+
+
+class LayerNorm(Module):
+    """Layer normalization (Ba, Kiros and Hinton 2016, section 3): every row by its own mean and deviation."""
+
+    EPSILON = 1e-5
+
+    def __init__(self, name: str, columns: int) -> None:
+        self.scale, self.shift = f"{name}.scale", f"{name}.shift"
+        self.parameters = [Parameter(self.scale, (columns,), "ones"), Parameter(self.shift, (columns,), "zeros")]
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """(X - mean) / sqrt(variance + epsilon) * scale + shift, row by row."""
+        scale, shift = run.weights[self.scale], run.weights[self.shift]
+        normal, inverse, y = run.arrays.layer_norm(x, scale, shift, self.EPSILON)
+        if run.training:
+            self._normal, self._inverse = normal, inverse
+        return y
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """A row's statistics depend on the row alone."""
+        sums = run.arrays.column_moments(gradient, self._normal)
+        run.gradients[self.shift], run.gradients[self.scale] = sums[0], sums[1]
+        if not inputs:
+            return None
+        return run.arrays.layer_norm_backward(gradient, self._normal, self._inverse, run.weights[self.scale])
+
+
+#: What stands between a hidden layer's sum and its activation: settings value -> module.
+NORMALIZATIONS = {"batch": BatchNorm, "layer": LayerNorm}
+
+
+def normalized_or_shifted(name: str, columns: int, normalization: str, decay: float = 0.0) -> Module:
+    """The normalization called ``normalization``, which shifts, too; for ``none`` a bias with the penalty ``decay``."""
+    if normalization == "none":
+        return Bias(name, columns, decay)
+    return NORMALIZATIONS[normalization](f"{name}.norm", columns)

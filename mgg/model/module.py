@@ -60,6 +60,8 @@ class Module(ABC):
     state: dict[str, Array] = {}  # noqa: RUF012 - an empty default that nobody writes to
     #: The widest array that it aggregates over neighbors, columns.
     width: int = 0
+    #: The widest array whose halo rows it fetches, columns.
+    fetched: int = 0
 
     @abstractmethod
     def forward(self, x: Any, run: Pass) -> Any:
@@ -73,14 +75,24 @@ class Module(ABC):
         """
 
 
-class Chain(Module):
-    """Modules one after the other."""
+def copied(gradient: Array) -> Array:
+    """A copy for a module that may change what it is given."""
+    return gradient.copy()
+
+
+class Composite(Module):
+    """A module made of modules."""
 
     def __init__(self, *modules: Module) -> None:
         self.modules = modules
         self.parameters = [parameter for module in modules for parameter in module.parameters]
         self.state = {name: value for module in modules for name, value in module.state.items()}
         self.width = max((module.width for module in modules), default=0)
+        self.fetched = max((module.fetched for module in modules), default=0)
+
+
+class Chain(Composite):
+    """Modules one after the other."""
 
     def forward(self, x: Any, run: Pass) -> Any:
         """The last module's output."""
@@ -97,3 +109,62 @@ class Chain(Module):
             assert result is not None
             result = self.modules[place].backward(result, run, inputs or place > last)
         return result if inputs else None
+
+
+class Sum(Composite):
+    """What several modules make of the same input, added up; they neither change the input nor keep their output."""
+
+    def forward(self, x: Any, run: Pass) -> Array:
+        """The sum of the outputs."""
+        total = self.modules[0].forward(x, run)
+        for module in self.modules[1:]:
+            total = run.arrays.combined(total, 1, module.forward(x, run), 1)
+        return total
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """The sum of the gradients by the input."""
+        total = self.modules[0].backward(copied(gradient), run, inputs)
+        for module in self.modules[1:]:
+            other = module.backward(copied(gradient), run, inputs)
+            if total is not None and other is not None:
+                total = run.arrays.combined(total, 1, other, 1)
+        return total
+
+
+class Residual(Composite):
+    """X + f(X), for a module f that keeps the number of columns (He et al., CVPR 2016)."""
+
+    def __init__(self, module: Module) -> None:
+        super().__init__(module)
+        self.module = module
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """X + f(X), a new array: activations keep their output."""
+        return run.arrays.combined(self.module.forward(x, run).copy(), 1, x, 1)
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """G + f'(X) G."""
+        if not inputs:
+            return self.module.backward(gradient, run, False)
+        inner = self.module.backward(copied(gradient), run)
+        assert inner is not None
+        return run.arrays.combined(gradient, 1, inner, 1)
+
+
+class Kept(Composite):
+    """What a module without parameters makes of an input that is the same in every pass, worked out once."""
+
+    def __init__(self, module: Module) -> None:
+        super().__init__(module)
+        self.module = module
+        self._x: Any = None
+
+    def forward(self, x: Any, run: Pass) -> Any:
+        """The output for ``x``; for another ``x`` than last time it is worked out anew."""
+        if self._x is not x:
+            self._x, self._y = x, self.module.forward(x, run)
+        return self._y
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """As the module's own."""
+        return self.module.backward(gradient, run, inputs)

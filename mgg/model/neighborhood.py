@@ -1,19 +1,22 @@
-"""The graph as models see it: products with the bare A and its transpose, degrees, node ids, and sums over all PEs."""
+"""The graph as models see it: products with the bare A and its transpose, arcs, degrees, ids, and sums over all PEs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from mgg import aggregate
-from mgg.aggregate import Plan
 from mgg.backend.api import Array, World
 from mgg.graph.csr import Csr
-from mgg.layout import PeLayout
+from mgg.layout import PeLayout, Product
+from mgg.model.arcs import Arcs
 from mgg.model.arrays import Arrays, HostArrays, arrays_of
+from mgg.model.halo import FetchedHalo, Halo, NoHalo
+from mgg.model.relations import Relation, relations_of
 
 
 @dataclass
@@ -25,40 +28,103 @@ class Neighborhood:
         node_ids: int64 [rows] on the device, what the source calls this PE's nodes: the same for any order and
             partition.
         degrees: float64 [rows] on the host, row sums of A: weighted in-degrees, without self-loops added.
-        plan: aggregation with A (collective).
-        transposed: aggregation with the transpose of A (collective).
+        plan: aggregation with A (collective); None where nothing asks for it.
+        transposed: aggregation with the transpose of A (collective); None likewise.
         total: sum of an array over the PEs in rank order, on every PE (collective).
         arrays: what the PE's device computes row by row.
+        product: the forward arcs, on the host.
+        ids: ``node_ids`` on the host.
+        halo: other PEs' rows, for models that work arc by arc.
+        numbers: int64 [rows] on the host, this PE's nodes in 0..nodes-1, the same for any partition.
+        arc_types: number of types of arcs.
+        dtype: of embeddings.
     """
 
     nodes: int
     node_ids: Array
     degrees: np.ndarray
-    plan: Plan
-    transposed: Plan
+    plan: Any
+    transposed: Any
     total: Callable[[Array], Array]
     arrays: Arrays = field(default_factory=HostArrays)
+    product: Product | None = None
+    ids: np.ndarray | None = None
+    halo: Halo = field(default_factory=NoHalo)
+    numbers: np.ndarray | None = None
+    arc_types: int = 0
+    dtype: Any = np.float32
+    _arcs: Arcs | None = None
+    _relations: dict[bool, list[Relation]] = field(default_factory=dict)
 
     @classmethod
     def prepare(
-        cls, world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int
+        cls, world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, fetched: int = 0
     ) -> Neighborhood:
-        """Prepare both directions of ``technique`` for up to ``width`` columns (collective)."""
+        """Prepare both directions of ``technique`` and the halo (collective).
+
+        Args:
+            world, layout: the PEs and what this one holds.
+            technique, options: how products are computed.
+            width: the most columns of a product; 0: there are none.
+            fetched: the most columns of rows that are fetched; 0: none are.
+        """
+        several = world.size > 1
+        plans = [
+            aggregate.prepare(technique, world, layout, direction, width, options) if width else None
+            for direction in ("forward", "transpose")
+        ]
         return cls(
             nodes=layout.manifest.nodes,
             node_ids=world.upload(layout.source_ids),
             degrees=_row_sums(layout.forward.local) + _row_sums(layout.forward.remote),
-            plan=aggregate.prepare(technique, world, layout, "forward", width, options),
-            transposed=aggregate.prepare(technique, world, layout, "transpose", width, options),
+            plan=plans[0],
+            transposed=plans[1],
             # One PE's sum is the total: on a GPU the all-reduce would wait for it.
-            total=world.all_reduce if world.size > 1 else lambda values: values,
+            total=world.all_reduce if several else lambda values: values,
             arrays=arrays_of(world),
+            product=layout.forward,
+            ids=layout.source_ids,
+            numbers=layout.node_ids if layout.graph_nodes is None else np.asarray(layout.graph_nodes, np.int64),
+            arc_types=layout.manifest.relations,
+            halo=FetchedHalo(world, layout, fetched) if fetched and several else NoHalo(),
         )
 
+    @cached_property
+    def scale(self) -> np.ndarray:
+        """D^-1/2 on the host, of the type of embeddings, [rows]: D has the row sums of A + I, or is 0."""
+        sums = self.degrees + 1
+        positive = sums > 0
+        return np.where(positive, 1 / np.sqrt(np.where(positive, sums, 1)), 0).astype(self.dtype)
+
+    @property
+    def arcs(self) -> Arcs:
+        """The arcs with their loops, put together when they are first asked for (collective)."""
+        # Not a cached property: CPython 3.11 locks those, and PEs that are threads wait for each other in here.
+        if self._arcs is None:
+            assert self.product is not None and self.ids is not None
+            self._arcs = Arcs.with_loops(self.product, self.halo, self.ids, self.scale, self.arrays)
+        return self._arcs
+
+    def relations(self, by_node: bool) -> list[Relation]:
+        """The arcs type by type, sorted out when they are first asked for (collective).
+
+        Args:
+            by_node: sources are numbers of nodes; else they are positions of rows and halo.
+        """
+        if by_node not in self._relations:
+            assert self.product is not None and self.numbers is not None
+            places = np.arange(self.product.rows + self.product.halo)
+            if by_node:
+                places = self.halo.host(self.numbers)
+            self._relations[by_node] = relations_of(self.product, places, self.arc_types, self.arrays, self.dtype)
+        return self._relations[by_node]
+
     def close(self) -> None:
-        """Free the plans' symmetric arrays (collective)."""
-        self.plan.close()
-        self.transposed.close()
+        """Free the symmetric arrays (collective)."""
+        self.halo.close()
+        for plan in (self.plan, self.transposed):
+            if plan is not None:
+                plan.close()
 
 
 def _row_sums(csr: Csr) -> np.ndarray:

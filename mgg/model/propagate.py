@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from mgg.model.layers import Linear
-from mgg.model.module import Array, Chain, Features, Module, Parameter, Pass
+from mgg.model.module import Array, Chain, Composite, Features, Module, Parameter, Pass, copied
 from mgg.model.neighborhood import Neighborhood
 
 
@@ -41,15 +42,76 @@ class Normalized(Propagation):
     def _propagate(self, x: Array, graph: Neighborhood, transposed: bool) -> Array:
         plan = graph.transposed if transposed else graph.plan
         if self._scale is None:
-            self._scale = graph.arrays.upload(_inverse_root(graph.degrees + 1).astype(x.dtype)[:, None])
+            self._scale = graph.arrays.upload(graph.scale[:, None])
         scaled = plan.input(self.width)
         graph.arrays.scale_rows(x, self._scale, scaled)
         return graph.arrays.add_and_scale(plan(self.width), scaled, self._scale)
 
 
-def _inverse_root(degrees: np.ndarray) -> np.ndarray:
-    positive = degrees > 0
-    return np.where(positive, 1 / np.sqrt(np.where(positive, degrees, 1)), 0)
+class Mean(Propagation):
+    """The mean of each node's in-neighbors, weighted where arcs are (GraphSAGE: Hamilton et al. 2017, algorithm 1).
+
+    A node without in-neighbors, or whose weights have no positive sum, gets zeros.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self._scale: Array | None = None
+
+    def forward(self, x: Features, run: Pass) -> Array:
+        """D^-1 A X, with D the row sums of A."""
+        run.graph.plan.input(self.width)[...] = dense(x)
+        mean = run.graph.plan(self.width)
+        run.arrays.scale_rows(mean, self._inverse(run.graph, mean.dtype), mean)
+        return mean
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """A^T D^-1 G."""
+        if not inputs:
+            return None
+        plan = run.graph.transposed
+        run.arrays.scale_rows(gradient, self._inverse(run.graph, gradient.dtype), plan.input(self.width))
+        return plan(self.width)
+
+    def _inverse(self, graph: Neighborhood, dtype: Any) -> Array:
+        if self._scale is None:
+            positive = graph.degrees > 0
+            inverse = np.where(positive, 1 / np.where(positive, graph.degrees, 1), 0)
+            self._scale = graph.arrays.upload(inverse.astype(dtype)[:, None])
+        return self._scale
+
+
+class PowerSteps(Composite):
+    """Personalized PageRank by its power iteration (Gasteiger et al. 2019, equation 4).
+
+        Z_0 = H,    Z_k+1 = (1 - alpha) P_k Z_k + alpha H
+
+    Args:
+        steps: the propagations P_0, P_1, ... in their order.
+        teleport: alpha.
+    """
+
+    def __init__(self, steps: Sequence[Propagation], teleport: float) -> None:
+        super().__init__(*steps)
+        self.steps, self.teleport = steps, teleport
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """Z after the last step."""
+        z = x
+        for step in self.steps:
+            z = run.arrays.combined(step.forward(z, run), 1 - self.teleport, x, self.teleport)
+        return z
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """Every step gives H alpha of its output's gradient; Z_0 is H."""
+        total, scale, factor = copied(gradient), self.teleport, 1.0
+        for place in range(len(self.steps) - 1, -1, -1):
+            following = self.steps[place].backward(gradient, run)
+            assert following is not None
+            gradient, factor = following, factor * (1 - self.teleport)
+            share = factor * self.teleport if place else factor
+            total, scale = run.arrays.combined(total, scale, gradient, share), 1.0
+        return total
 
 
 class SumWithSelf(Propagation):

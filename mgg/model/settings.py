@@ -1,16 +1,44 @@
-"""Hyperparameters that every model has; a model's file adds its own and sets the published defaults."""
+"""What a model is built from: its hyperparameters, to which its file adds its own, and the sizes of the graph."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Of the graph: columns of the features, classes, nodes and arc types; 0 where it has none."""
+
+    features: int
+    classes: int
+    nodes: int = 0
+    relations: int = 0
+
+
 class ModelSettings(BaseModel):
-    """Hyperparameters of one model; a name that it does not know is an error."""
+    """Hyperparameters of one model, the published values as defaults; a name that it does not know is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    hidden: int = Field(16, ge=1, le=65536, description="columns of the hidden layers")
-    dropout: float = Field(0.5, ge=0, lt=1, description="share of the values that dropout sets to zero")
     learning_rate: float = Field(0.01, gt=0, le=10, description="step size of Adam")
     row_normalize: bool | None = Field(False, description="scale every node's features to an absolute sum of 1")
+
+
+class LayeredSettings(ModelSettings):
+    """Those of a model with hidden layers."""
+
+    hidden: int = Field(16, ge=1, le=65536, description="columns of the hidden layers")
+    dropout: float = Field(0.5, ge=0, lt=1, description="share of the values that dropout sets to zero")
+
+
+class DeepSettings(LayeredSettings):
+    """Those of a model of any number of layers, with what deep ones need."""
+
+    layers: int = Field(2, ge=1, le=64, description="number of layers that aggregate")
+    normalization: Literal["none", "batch", "layer"] = Field(
+        "none", description="before the activation of hidden layers, in place of a bias"
+    )
+    residual: bool = Field(False, description="add to every hidden layer but the first its input")

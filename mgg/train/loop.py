@@ -2,7 +2,7 @@
 
 The best epoch is the one with the highest validation accuracy; of equal ones the one with the lowest validation loss,
 of those the first. So do the published examples of PyTorch Geometric and OGB pick the test accuracy that they report.
-Test nodes never choose anything.
+Without validation nodes it is the last epoch, as published for R-GCN. Test nodes never choose anything.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class _Run:
 
     def _improves(self, scores: Scores) -> bool:
         history = self.history
-        if history.best_loss is None:
+        if history.best_loss is None or not self.trainer.validates:
             return True
         best = history.epochs[history.best_epoch - 1].validation_accuracy
         return (scores.validation_accuracy, -scores.validation_loss) > (best, -history.best_loss)

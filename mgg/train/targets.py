@@ -26,7 +26,8 @@ class Targets:
         """Collect the splits (collective).
 
         Raises:
-            InputError: the graph lacks features, labels or splits, a split is empty, or one of its nodes has no label.
+            InputError: the graph lacks labels or splits, has no node to train or to test on, or one of them has no
+                label.
         """
         name = layout.manifest.name
         together(world, lambda: _require(layout))
@@ -43,8 +44,6 @@ class Targets:
 
 def _require(layout: PeLayout) -> None:
     manifest = layout.manifest
-    if layout.features is None or manifest.features == 0:
-        raise InputError(f"graph {manifest.name}: has no node features to train on")
     if layout.labels is None or manifest.classes == 0:
         raise InputError(f"graph {manifest.name}: has no labels to train on")
     if layout.splits is None:
@@ -53,7 +52,7 @@ def _require(layout: PeLayout) -> None:
 
 def _check_sizes(name: str, counts: dict[str, int], unlabeled: np.ndarray) -> None:
     for (split, count), missing in zip(counts.items(), unlabeled, strict=True):
-        if count == 0:
+        if count == 0 and split != "validation":
             raise InputError(f"graph {name}: its {split} split is empty: give it at least one node")
         if missing:
             raise InputError(f"graph {name}: {missing} nodes of its {split} split have no label")

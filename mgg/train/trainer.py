@@ -11,7 +11,7 @@ import numpy as np
 from mgg.backend.api import World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.model import Array, Features, ModelSettings, Pass, build, settings_of
+from mgg.model import Array, Features, ModelSettings, Pass, build, check_technique, settings_of
 from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
 from mgg.model.init import initial_weights
 from mgg.model.named import Named, joined
@@ -22,7 +22,7 @@ from mgg.train.targets import Targets
 
 @dataclass(frozen=True)
 class Scores:
-    """Result of an evaluation over the nodes of all PEs; accuracies in 0..1."""
+    """Result of an evaluation over the nodes of all PEs; accuracies in 0..1, 0 where a split has no nodes."""
 
     validation_loss: float
     train_accuracy: float
@@ -54,9 +54,12 @@ class Trainer:
         """Collective; raises InputError when the graph cannot be trained on."""
         self._world, self._seed = world, seed
         self._targets = Targets.of(world, layout)
-        self._chain = together(world, lambda: build(model, settings, layout.manifest.features, layout.manifest.classes))
+        facts = layout.manifest
+        sizes = facts.features, facts.classes, facts.nodes, facts.relations
+        self._chain = together(world, lambda: build(model, settings, *sizes))
         self._x, self.settings = self._features(layout, settings)
-        self._graph = Neighborhood.prepare(world, layout, technique, options, self._chain.width)
+        together(world, lambda: check_technique(model, self._chain, technique, world.size))
+        self._graph = Neighborhood.prepare(world, layout, technique, options, self._chain.width, self._chain.fetched)
         initial = joined(initial_weights(self._chain.parameters, seed))
         weights = Named(world.upload(initial.flat), initial.shapes)
         self.weights: dict[str, Array] = weights
@@ -65,7 +68,8 @@ class Trainer:
 
     def _features(self, layout: PeLayout, settings: ModelSettings) -> tuple[Features, ModelSettings]:
         """The input, and the settings with what depends on it; all PEs decide alike."""
-        assert layout.features is not None
+        if layout.features is None:
+            return None, settings
         features = np.asarray(layout.features)
         counts = self._world.all_reduce(np.array([np.count_nonzero(features), features.size], np.int64))
         as_sparse = bool(counts[0] < SPARSE_BELOW * counts[1])
@@ -73,6 +77,11 @@ class Trainer:
             settings = settings.model_copy(update={"row_normalize": as_sparse})
         x = prepare_features(features, as_sparse=as_sparse, row_normalize=bool(settings.row_normalize))
         return on_device(self._world, x, layout.source_ids), settings
+
+    @property
+    def validates(self) -> bool:
+        """Whether there are nodes to choose the best epoch by."""
+        return self._targets.counts["validation"] > 0
 
     def save(self) -> dict[str, dict[str, np.ndarray]]:
         """Copies in host memory of all that the next step depends on: named groups of arrays by name."""
@@ -144,8 +153,9 @@ class Trainer:
             loss = arrays.cross_entropy(logits, targets.labels, targets.rows["validation"])
         hits = [arrays.correct(logits, targets.labels, chosen) for chosen in targets.rows.values()]
         total = self._world.all_reduce(self._world.download(arrays.joined([loss, *hits])))
-        shares = [float(hit) / count for hit, count in zip(total[1:], targets.counts.values(), strict=True)]
-        return Scores(float(total[0]) / targets.counts["validation"], *shares)
+        counts = [max(count, 1) for count in targets.counts.values()]
+        shares = [float(hit) / count for hit, count in zip(total[1:], counts, strict=True)]
+        return Scores(float(total[0]) / max(targets.counts["validation"], 1), *shares)
 
     def predict(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
         """The most likely class of each of this PE's rows, int64 [rows], without dropout (collective).

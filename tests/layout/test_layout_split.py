@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from support.graphs import awkward_graphs, matrix, random_csr
+from support.graphs import awkward_graphs, make_layout, matrix, random_csr, typed_csr
 
+from mgg import layout
 from mgg.layout.neighbors import neighbor_partitions
 from mgg.layout.split import Arcs, numbered, split, transposed, with_arc_map
 
@@ -68,6 +69,30 @@ def test_halos_sends_and_the_arc_map_agree(nodes, arcs, pes, seed):
         owners, positions = transpose[pe].arc_owner, transpose[pe].arc_position
         fetched = [values[owner][position] for owner, position in zip(owners, positions, strict=True)]
         assert np.array_equal(mine, np.array(fetched, np.float32))
+
+
+@pytest.mark.parametrize("scheme", ["equal_nodes", "metis"])
+def test_types_stay_with_their_arcs_in_both_directions(scheme, tmp_path):
+    csr = typed_csr(60, 500, 7)
+    folder = make_layout(tmp_path, csr, 3, scheme=scheme)
+    assert layout.read_manifest(folder).relations == 7
+    parts = [layout.load(folder, pe) for pe in range(3)]
+    nodes, bounds = np.concatenate([part.source_ids for part in parts]), parts[0].bounds
+    rows = np.repeat(np.arange(60), np.diff(csr.indptr))
+    expected = sorted(zip(rows.tolist(), csr.indices.tolist(), csr.types.tolist(), strict=True))
+    for direction in ("forward", "transpose"):
+        found = []
+        for pe, part in enumerate(parts):
+            product = part.product(direction)
+            owners = np.repeat(np.arange(3), np.diff(product.halo_ptr))
+            ends = np.concatenate([np.arange(bounds[pe], bounds[pe + 1]), bounds[owners] + product.halo_rows])
+            for csr_part, first in ((product.local, 0), (product.remote, product.rows)):
+                at = np.repeat(np.arange(product.rows), np.diff(csr_part.indptr))
+                assert np.all(np.diff((at * 1000 + csr_part.indices) * 10 + csr_part.types) > 0), "by column and type"
+                ids = nodes[bounds[pe] + at], nodes[ends[first + csr_part.indices]]
+                ids = ids if direction == "forward" else ids[::-1]
+                found += zip(*(part.tolist() for part in ids), csr_part.types.tolist(), strict=True)
+        assert sorted(found) == expected
 
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.one_of(st.none(), st.integers(1, 32)))

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from support.graphs import typed_csr
 
+from mgg.graph.csr import Csr
+from mgg.layout.split import Arcs, split
 from mgg.model.neighborhood import Neighborhood
 
 
@@ -23,6 +26,12 @@ class SciPyPlan:
         return self.matrix @ self.buffer
 
 
+def alone(matrix):
+    """The product of the only PE."""
+    csr = Csr(matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape[1])
+    return split(Arcs(csr), np.array([0, csr.rows]))[0]
+
+
 @pytest.fixture
 def neighborhood():
     """Make a neighborhood of a matrix; node ids start at 100, so that ids and row numbers cannot be confused."""
@@ -36,7 +45,24 @@ def neighborhood():
             plan=SciPyPlan(matrix),
             transposed=SciPyPlan(sparse.csr_array(matrix.T)),
             total=lambda values: values.copy(),
+            product=alone(matrix),
+            ids=100 + np.arange(matrix.shape[0]),
+            dtype=np.float64,
         )
+
+    return make
+
+
+@pytest.fixture
+def relational(neighborhood):
+    """Make the neighborhood of a directed graph of 12 nodes whose arcs have 3 types, one of them without any arc."""
+    csr = typed_csr(12, 40, 2)
+
+    def make():
+        graph = neighborhood(np.eye(12))
+        graph.product, graph.arc_types = split(Arcs(csr), np.array([0, 12]))[0], 3
+        graph.numbers = np.arange(12)
+        return graph
 
     return make
 

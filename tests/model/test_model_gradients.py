@@ -7,11 +7,13 @@ import pytest
 from scipy import sparse
 
 from mgg.model import Pass, build, settings_of
+from mgg.model.arcwise import Attention, NormalizedArcs
 from mgg.model.init import initial_weights
-from mgg.model.layers import BatchNorm, Bias, Dropout, Linear, Relu
+from mgg.model.layers import BatchNorm, Bias, Dropout, Elu, LayerNorm, Linear, MeanOfHeads, Relu, UnitRows
 from mgg.model.loss import cross_entropy, cross_entropy_gradient
-from mgg.model.module import Chain
-from mgg.model.propagate import Normalized, SumWithSelf, narrow
+from mgg.model.module import Chain, Residual, Sum
+from mgg.model.propagate import Mean, Normalized, PowerSteps, SumWithSelf, narrow
+from mgg.model.relational import Relational
 
 STEP = 1e-6
 MODULES = {
@@ -24,9 +26,33 @@ MODULES = {
     "narrow, product first": narrow(Linear("a", 4, 2), Normalized),
     "narrow, aggregation first": narrow(Linear("a", 4, 6), Normalized),
     "narrow, trainable aggregation first": narrow(Linear("a", 4, 6), partial(SumWithSelf, "a")),
+    "mean": Mean(4),
+    "power steps": PowerSteps([Normalized(4), Mean(4), Normalized(4)], 0.3),
+    "unit rows": UnitRows(),
+    "elu": Elu(),
+    "mean of heads": MeanOfHeads(2),
+    "attention": Attention("a", 2, 2, 0.0, 0),
+    "attention of one head, dropout": Attention("a", 1, 4, 0.4, 1),
+    "arcs, dropout": NormalizedArcs(4, 0.4, 2),
+    "layer norm": LayerNorm("a", 4),
+    "residual": Residual(Chain(Dropout(0.3, 1), Linear("a", 4, 4), Relu())),
+    "sum": Sum(Linear("a", 4, 3), narrow(Linear("b", 4, 3), Mean), Chain(Linear("c", 4, 3), BatchNorm("c", 3))),
     "dropout": Dropout(0.4, 3),
     "chain": Chain(Dropout(0.2, 0), Linear("a", 4, 5), BatchNorm("a", 5), Relu(), SumWithSelf("a", 5)),
 }
+MODELS = {
+    "appnp": ("appnp", {"hidden": 4}),
+    "gat": ("gat", {"hidden": 3, "heads": 2, "output_heads": 2}),
+    "gcn": ("gcn", {"hidden": 4}),
+    "gcn, one layer": ("gcn", {"layers": 1}),
+    "gcn, deep": ("gcn", {"hidden": 4, "layers": 3, "normalization": "layer", "residual": True}),
+    "gin": ("gin", {"hidden": 4, "layers": 2}),
+    "sage": ("sage", {"hidden": 4}),
+    "sage, deep": (
+        "sage", {"hidden": 4, "layers": 3, "normalization": "batch", "residual": True, "unit_rows": False},
+    ),
+    "sgc": ("sgc", {}),
+}  # fmt: skip
 
 
 def random_weights(parameters, rng):
@@ -78,13 +104,46 @@ def test_modules(name, neighborhood, directed):
         assert_close(run.gradients[parameter], numeric(value, weight))
 
 
+@pytest.mark.parametrize("bases", [0, 2])
+@pytest.mark.parametrize("features", [5, 0])
+def test_rgcn(features, bases, relational):
+    rng = np.random.default_rng(3)
+    settings = settings_of("rgcn", {"hidden": 4, "bases": bases, "dropout": 0.3})
+    chain = build("rgcn", settings, features, 3, nodes=12, relations=3)
+    weights, graph = random_weights(chain.parameters, rng), relational()
+    x = rng.normal(size=(12, features)) if features else None
+    labels, chosen = rng.integers(0, 3, 12), np.array([0, 2, 3, 7, 11])
+
+    def forward():
+        run = Pass(graph, weights, {}, training=True, epoch=1, seed=4)
+        return chain.forward(x, run), run
+
+    logits, run = forward()
+    chain.backward(cross_entropy_gradient(logits, labels, chosen, 5), run, inputs=False)
+    for name, weight in weights.items():
+        expected = numeric(lambda: cross_entropy(forward()[0], labels, chosen) / 5, weight)
+        assert_close(run.gradients[name], expected)
+
+
+def test_relational_by_the_input(relational):
+    module, rng = Relational("a", 4, 3, 3, 2), np.random.default_rng(1)
+    graph, weights = relational(), random_weights(module.parameters, rng)
+    x, direction = rng.normal(size=(12, 4)), rng.normal(size=(12, 3))
+
+    def value():
+        return float((module.forward(x, Pass(graph, weights, {}, training=True)) * direction).sum())
+
+    value()
+    assert_close(module.backward(direction.copy(), Pass(graph, weights, {}, training=True)), numeric(value, x))
+
+
 @pytest.mark.parametrize("as_sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("features", [6, 2], ids=["product first", "aggregation first"])
-@pytest.mark.parametrize("model", ["gcn", "gin"])
+@pytest.mark.parametrize("model", MODELS)
 def test_models(model, features, as_sparse, neighborhood, directed):
     rng = np.random.default_rng(3)
-    settings = settings_of(model, {"hidden": 4} | ({"layers": 2} if model == "gin" else {}))
-    chain = build(model, settings, features, 3)
+    model, values = MODELS[model]
+    chain = build(model, settings_of(model, values), features, 3)
     weights, graph = random_weights(chain.parameters, rng), neighborhood(directed)
     x = rng.normal(size=(12, features)) * (rng.random((12, features)) < 0.6)
     x = sparse.csr_array(x) if as_sparse else x

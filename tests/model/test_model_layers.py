@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from mgg.model import Pass
-from mgg.model.layers import BatchNorm, Dropout, Linear
-from mgg.model.module import Chain
+from mgg.model.arcwise import Attention, arc_dropped
+from mgg.model.layers import BatchNorm, Dropout, Linear, UnitRows
+from mgg.model.module import Chain, Kept, Sum
 from mgg.model.neighborhood import Neighborhood
-from mgg.model.propagate import Normalized, SumWithSelf, narrow
+from mgg.model.propagate import Mean, Normalized, PowerSteps, SumWithSelf, narrow
+from mgg.model.relational import Relational
 
 
 def nodes(ids):
@@ -98,6 +100,110 @@ def test_sum_with_self_is_the_formula(neighborhood, directed):
     x = np.random.default_rng(0).normal(size=(12, 3))
     found = SumWithSelf("a", 3).forward(x, Pass(neighborhood(directed), {"a.epsilon": np.array([0.25])}, {}))
     np.testing.assert_allclose(found, 1.25 * x + directed @ x, rtol=1e-12)
+
+
+def test_mean_is_the_formula_and_nodes_without_neighbors_get_zeros(neighborhood, directed):
+    x = np.random.default_rng(0).normal(size=(12, 3))
+    found = Mean(3).forward(x, Pass(neighborhood(directed), {}, {}))
+    for node, row in enumerate(directed):
+        np.testing.assert_allclose(found[node], row @ x / row.sum() if row.any() else 0, rtol=1e-12)
+    assert not directed[3].any()
+
+
+def test_power_steps_converge_to_personalized_pagerank(neighborhood, directed):
+    """Gasteiger et al. 2019, equation 3: alpha (I - (1 - alpha) P)^-1 H is where the steps lead."""
+    x = np.random.default_rng(0).normal(size=(12, 3))
+    with_loops = directed + np.eye(12)
+    scale = np.diag(1 / np.sqrt(with_loops.sum(axis=1)))
+    expected = 0.2 * np.linalg.solve(np.eye(12) - 0.8 * scale @ with_loops @ scale, x)
+    given = x.copy()
+    found = PowerSteps([Normalized(3)] * 400, 0.2).forward(given, Pass(neighborhood(directed), {}, {}))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_array_equal(given, x)
+
+
+def test_unit_rows():
+    x = np.array([[3, 4], [0, 0], [0, -2]], np.float32)
+    np.testing.assert_allclose(UnitRows().forward(x, Pass(nodes(range(3)), {}, {})), [[0.6, 0.8], [0, 0], [0, -1]])
+
+
+def test_attention_is_the_formula(neighborhood, directed):
+    """Velickovic et al. 2018, equations 3 to 5, written out; a loop that the graph has is not counted twice."""
+    rng = np.random.default_rng(0)
+    x, target, source = rng.normal(size=(12, 6)), rng.normal(size=(2, 3)), rng.normal(size=(2, 3))
+    found = Attention("a", 2, 3, 0.6, 0).forward(
+        x, Pass(neighborhood(directed), {"a.target": target, "a.source": source}, {})
+    )
+    assert directed.diagonal().any()
+    for v in range(12):
+        others = np.union1d(np.flatnonzero(directed[v]), v)
+        for head in range(2):
+            columns = slice(3 * head, 3 * head + 3)
+            scores = target[head] @ x[v, columns] + x[others, columns] @ source[head]
+            shares = np.exp(np.where(scores > 0, scores, 0.2 * scores))
+            np.testing.assert_allclose(found[v, columns], shares / shares.sum() @ x[others, columns])
+
+
+def test_attention_survives_huge_scores(neighborhood, directed):
+    x, run = np.full((12, 1), 1e4), Pass(neighborhood(directed), {"a.target": [[1e3]], "a.source": [[1e3]]}, {})
+    run.weights = {name: np.array(value) for name, value in run.weights.items()}
+    np.testing.assert_allclose(Attention("a", 1, 1, 0.0, 0).forward(x, run), x)
+
+
+def test_masks_of_arcs_are_told_apart_by_ends_head_epoch_and_place(neighborhood):
+    graph = neighborhood(np.ones((40, 40)))
+
+    def masks(epoch=1, place=0):
+        run = Pass(graph, {}, {}, training=True, epoch=epoch)
+        return arc_dropped(np.ones((1600, 2)), run, 0.5, place)
+
+    assert set(np.unique(masks())) == {0, 2}
+    several = [*masks().T, masks(epoch=2)[:, 0], masks(place=1)[:, 0]]
+    for number, mask in enumerate(several):
+        for other in several[:number]:
+            assert 0.4 < (mask == other).mean() < 0.6
+    by_arc = masks()[:, 0].reshape(40, 40)
+    assert not (by_arc == by_arc[0]).all() and not (by_arc == by_arc[:, :1]).all()
+
+
+def test_relational_is_the_formula(relational):
+    rng, graph = np.random.default_rng(0), relational()
+    module, x = Relational("a", 3, 2, 3, 0), rng.normal(size=(12, 3))
+    weight = rng.normal(size=(4, 3, 2))
+    found = module.forward(x, Pass(graph, {"a.weight": weight}, {}))
+    local = graph.product.local
+    for v in range(12):
+        mine = slice(local.indptr[v], local.indptr[v + 1])
+        expected = x[v] @ weight[3]
+        for kind in range(3):
+            neighbors = local.indices[mine][local.types[mine] == kind]
+            if len(neighbors):
+                expected = expected + x[neighbors].mean(axis=0) @ weight[kind]
+        np.testing.assert_allclose(found[v], expected)
+
+
+def test_relational_without_features_is_that_of_the_identity(relational):
+    weight = np.random.default_rng(0).normal(size=(4, 12, 2))
+    graph, weights = relational(), {"a.weight": weight}
+    whole = Relational("a", 12, 2, 3, 0).forward(np.eye(12), Pass(graph, weights, {}))
+    found = Relational("a", 12, 2, 3, 0, one_hot=True).forward(None, Pass(graph, weights, {}))
+    np.testing.assert_allclose(found, whole)
+
+
+def test_what_never_changes_is_worked_out_once(neighborhood, directed):
+    run = Pass(neighborhood(directed), {}, {})
+    x, kept = np.ones((12, 2)), Kept(Normalized(2))
+    first = kept.forward(x, run)
+    run.graph.plan = None
+    assert kept.forward(x, run) is first
+    with pytest.raises(AttributeError):
+        kept.forward(x.copy(), run)
+
+
+def test_sum_adds_up(neighborhood, directed):
+    x, run = np.random.default_rng(0).normal(size=(12, 3)), Pass(neighborhood(directed), {}, {})
+    found = Sum(Normalized(3), Mean(3)).forward(x, run)
+    np.testing.assert_allclose(found, Normalized(3).forward(x, run) + Mean(3).forward(x, run))
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "width"), [(5, 2, 2), (2, 5, 2), (3, 3, 3)])

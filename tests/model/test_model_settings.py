@@ -45,7 +45,8 @@ def test_published_gin():
     [
         ("gnc", {}, "model 'gnc' is unknown; did you mean .*gcn"),
         ("gcn", {"droput": 0.1}, "setting of model gcn: droput: unknown field; did you mean dropout"),
-        ("gcn", {"layers": 3}, "layers: unknown field"),
+        ("gcn", {"heads": 3}, "heads: unknown field"),
+        ("gcn", {"normalization": "group"}, "normalization: .*, found 'group'"),
         ("gin", {"layers": 0}, "layers: input should be greater than or equal to 1, found 0"),
         ("gcn", {"dropout": 1.0}, "dropout: input should be less than 1, found 1.0"),
         ("gcn", {"hidden": "many"}, "hidden: .*, found 'many'"),

@@ -8,13 +8,18 @@ import numpy as np
 
 from mgg.backend import launch
 from mgg.backend.api import World
+from mgg.graph.csr import Csr, from_arcs
 from mgg.kernel import random
+from mgg.layout.split import Arcs, split
+from mgg.model.arcs import Arcs as ModelArcs
 from mgg.model.arrays import HostArrays, arrays_of
 from mgg.model.features import on_device, prepare_features
+from mgg.model.halo import NoHalo
 
 #: Rows and columns; the first are more than a piece of the product of many rows, with a rest.
 SHAPES = ((513, 16), (1_999, 7), (40, 130), (1, 1), (0, 5), (70_001, 3))
 TOLERANCE = 1e-5
+EMPTY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32), None, 0)
 
 
 def close(found: np.ndarray, expected: np.ndarray, what: str) -> None:
@@ -69,6 +74,11 @@ class Comparison:
         self.run("where_positive", x, y, exact=True)
         self.run("add_and_scale", x, y, scale)
         self.run("add_multiple", x, self.normal(1), y)
+        self.run("combined", x, 0.25, y, -1.5)
+        y_unit, norms = (self.world.download(part) for part in self.run("normalize_rows", x, 1e-12))
+        self.run("normalize_rows_backward", y, y_unit, norms)
+        normal, inverse, _ = (self.world.download(part) for part in self.run("layer_norm", x, row[0], row[1], 1e-5))
+        self.run("layer_norm_backward", y, normal, inverse, row[0])
         self.run("normalize", x, *row)
         self.run("normalize_with", x, tuple(wide), row[0], row[1], 1e-5)
         self.run("classes", x, exact=True)
@@ -79,6 +89,13 @@ class Comparison:
         self.adam()
         self.dropout(x)
         self.sparse(x, other)
+        places = self.rng.permutation(self.rows)[: self.rows // 2]
+        self.run("rows", x, places, exact=True)
+        self.run("add_to_rows", x, places, y[places], exact=True)
+        self.run("elu", x)
+        self.run("elu_backward", x, np.maximum(y, -0.9))
+        for heads in (1, 2, 3):
+            self.heads(x, heads)
 
     def scaled(self, x: np.ndarray, scale: np.ndarray) -> None:
         out = self.world.upload(np.full_like(x, np.nan))
@@ -108,6 +125,47 @@ class Comparison:
             self.run("correct", logits, labels, chosen, exact=True)
         ties = np.round(logits / 3)
         self.run("correct", ties, labels, np.arange(self.rows), exact=True)
+
+    def heads(self, x: np.ndarray, heads: int) -> None:
+        """What has heads, on as many copies of x side by side."""
+        wide, vectors = np.tile(x, heads) + self.normal(self.rows, heads * self.columns), self.normal(heads, x.shape[1])
+        score = self.normal(self.rows, heads)
+        self.run("mean_of_heads", wide, heads)
+        self.run("mean_of_heads_backward", x, heads)
+        self.run("head_products", wide, vectors)
+        self.run("head_products_backward", wide, vectors, score, wide + 1)
+        by_x, theirs = wide.copy(), self.world.upload(wide)
+        self.host.head_products_backward(wide, vectors, score, by_x)
+        self.device.head_products_backward(*(self.world.upload(part) for part in (wide, vectors, score)), theirs)
+        close(self.world.download(theirs), by_x, "head_products_backward, in place")
+        if self.rows <= 2_000:
+            self.arcs(wide, heads)
+
+    def arcs(self, x: np.ndarray, heads: int) -> None:
+        """Arc by arc; a third of the rows has no arcs but its loop."""
+        rows, count = self.rows, 6 * self.rows
+        targets = self.rng.integers(0, max(rows // 3 * 2, 1), count)
+        csr = from_arcs(targets, self.rng.integers(0, max(rows, 1), count), n=max(rows, 1)) if rows else EMPTY
+        product, ids = split(Arcs(csr), np.array([0, rows]))[0], self.rng.integers(0, 2**32, rows)
+        scale = np.abs(self.normal(rows))
+        mine, theirs = (
+            ModelArcs.with_loops(product, NoHalo(), ids, scale, table) for table in (self.host, self.device)
+        )
+        target, source = self.normal(rows, heads), self.normal(rows, heads)
+        per_arc = [self.normal(len(mine.sources), heads) for _ in range(2)]
+        shares = self.host.arc_softmax(mine, target, source, 0.2)
+        for name, args in {
+            "arc_softmax": (target, source, 0.2),
+            "arc_softmax_backward": (shares, per_arc[0], target, source, 0.2),
+            "arc_dropout": (per_arc[0], 2**40, 77, 0.6),
+            "arc_aggregate": (per_arc[1], x),
+            "arc_aggregate_back": (per_arc[1], x),
+            "arc_inner": (x, x + 1, heads),
+        }.items():
+            found = getattr(self.device, name)(theirs, *(_moved(self.world, arg) for arg in args))
+            expected = getattr(self.host, name)(mine, *args)
+            for one, other in zip(_flat(found), _flat(expected), strict=True):
+                close(self.world.download(one), other, f"{name} of {rows} x {self.columns}, {heads} heads")
 
     def adam(self) -> None:
         vectors = [self.normal(37), self.normal(37, dtype=np.float64), self.normal(37), np.abs(self.normal(37))]

@@ -21,6 +21,17 @@ def random_csr(nodes: int, arcs: int, *, seed: int = 0, weighted: bool = False, 
     return from_arcs(rng.integers(0, nodes, arcs), columns, n=nodes, weights=weights, symmetrize=symmetrize)
 
 
+def typed_csr(nodes: int, arcs: int, types: int, seed: int = 0) -> Csr:
+    """A directed graph with arcs of several types, some between the same two nodes; every type occurs."""
+    rng = np.random.default_rng(seed)
+    columns = (nodes * rng.random(arcs) ** 2).astype(np.int64)
+    kinds = np.concatenate([np.arange(types), rng.integers(0, types, arcs - types)])
+    keys = np.unique((rng.integers(0, nodes, arcs) * nodes + columns) * types + kinds)
+    rows, indices = np.divmod(keys // types, nodes)
+    indptr = np.searchsorted(rows, np.arange(nodes + 1)).astype(np.int64)
+    return Csr(indptr, indices.astype(np.int32), None, nodes, (keys % types).astype(np.int32))
+
+
 def awkward_graphs() -> dict[str, Csr]:
     """Name -> graph; every case that a technique must survive."""
     rng = np.random.default_rng(1)

@@ -61,6 +61,9 @@ class StrictArray:
     def reshape(self, *shape: Any) -> StrictArray:
         return StrictArray(self._data.reshape(*shape))
 
+    def copy(self) -> StrictArray:
+        return StrictArray(self._data.copy())
+
     def fill(self, value: float) -> None:
         self._data.fill(value)
 

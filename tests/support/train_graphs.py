@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.graph.csr import Csr, from_arcs
-from support.graphs import make_layout, planted, random_csr
+from support.graphs import make_layout, planted, random_csr, typed_csr
 
 
 def directed() -> tuple[Csr, dict[str, np.ndarray]]:
@@ -35,7 +35,20 @@ def three_nodes() -> tuple[Csr, dict[str, np.ndarray]]:
     return random_csr(3, 5), data
 
 
-GRAPHS = {make.__name__: make for make in (planted, directed, three_nodes)}
+def typed() -> tuple[Csr, dict[str, np.ndarray]]:
+    """Directed arcs of seven types, features."""
+    csr, data = directed()
+    return typed_csr(csr.rows, 1200, 7), data
+
+
+def featureless() -> tuple[Csr, dict[str, np.ndarray]]:
+    """``typed`` without features and without nodes to validate on."""
+    csr, data = typed()
+    splits = np.where(data["splits"] == 2, 3, data["splits"])
+    return csr, {"labels": data["labels"], "splits": splits}
+
+
+GRAPHS = {make.__name__: make for make in (planted, directed, three_nodes, typed, featureless)}
 
 
 def layouts_below(new_folder: Callable[[str], Path]) -> Callable[[str, int], Path]:

@@ -12,10 +12,27 @@ from typing import Any
 import numpy as np
 
 from mgg import layout
+from mgg.aggregate import techniques
 from mgg.backend import World, launch
 from mgg.errors import StoppedError
 from mgg.train import Result, loss_and_gradients, train
 from support.ranks import mpiexec
+
+#: Settings that make every model small.
+SMALL: dict[str, dict[str, Any]] = {"sgc": {}}
+SMALL |= {model: {"hidden": 16} for model in ("appnp", "gat", "gcn", "gin", "rgcn", "sage")}
+#: Models that fetch rows themselves on several PEs.
+FETCHING = ("appnp", "gat", "rgcn")
+
+
+def graphs_for(model: str) -> tuple[str, ...]:
+    """Names of graphs that ``model`` is tested on."""
+    return ("typed", "featureless") if model == "rgcn" else ("planted", "directed")
+
+
+def able(model: str, technique: str, pes: int) -> bool:
+    """Whether ``model`` of ``SMALL`` trains with ``technique`` on so many PEs."""
+    return pes == 1 or not (techniques()[technique].single_pe or (model in FETCHING and technique != "halo"))
 
 
 def layouts(backend: str, folder: str | Path, pes: int) -> Callable[[int], layout.PeLayout]:

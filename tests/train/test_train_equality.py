@@ -2,23 +2,46 @@
 
 import numpy as np
 import pytest
-from support.train_program import assert_close, gradients, result_arrays, run
+from support.train_program import FETCHING, SMALL, able, assert_close, gradients, graphs_for, result_arrays, run
 
 from mgg.aggregate import techniques
+from mgg.errors import InputError
 from mgg.model import models
-
-SMALL = {"gcn": {"hidden": 16}, "gin": {"hidden": 16}}
 
 
 @pytest.mark.parametrize("technique", techniques())
-@pytest.mark.parametrize("graph", ["planted", "directed"])
-@pytest.mark.parametrize("model", models())
-def test_loss_and_gradients_on_any_pes_and_technique(model, graph, technique, layouts):
+@pytest.mark.parametrize(("model", "graph"), [(model, graph) for model in models() for graph in graphs_for(model)])
+def test_loss_and_gradients_on_any_pes_and_technique(technique, model, graph, layouts):
     options = {"model": model, "settings": SMALL[model], "seed": 3, "epoch": 5}
     expected = gradients("simulated", layouts(graph, 1), 1, technique="halo", **options)[0]
-    for pes in (1,) if techniques()[technique].single_pe else (1, 2, 4):
+    for pes in (pes for pes in (1, 2, 4) if able(model, technique, pes)):
         for found in gradients("simulated", layouts(graph, pes), pes, technique=technique, **options):
             assert_close(found, expected)
+
+
+@pytest.mark.parametrize("graph", graphs_for("rgcn"))
+def test_bases_on_any_pes(graph, layouts):
+    options = {"model": "rgcn", "technique": "halo", "settings": {"bases": 3, "dropout": 0.4}, "epoch": 5}
+    expected = gradients("simulated", layouts(graph, 1), 1, **options)[0]
+    assert {name.split(".")[1] for name in expected if name != "loss"} == {"bases", "coefficients"}
+    for pes in (2, 4):
+        for found in gradients("simulated", layouts(graph, pes), pes, **options):
+            assert_close(found, expected)
+
+
+@pytest.mark.parametrize("technique", ["broadcast", "mgg"])
+def test_appnp_without_dropout_on_arcs_takes_any_technique(technique, layouts):
+    options = {"model": "appnp", "epoch": 5}
+    whole, product = ({"hidden": 16, "dropout": 0.0, "arc_dropout": rate} for rate in (1e-9, 0.0))
+    expected = gradients("simulated", layouts("directed", 1), 1, technique="halo", settings=whole, **options)[0]
+    for found in gradients("simulated", layouts("directed", 4), 4, technique=technique, settings=product, **options):
+        assert_close(found, expected)
+
+
+@pytest.mark.parametrize("model", FETCHING)
+def test_models_that_fetch_rows_refuse_other_techniques(model, layouts):
+    with pytest.raises(InputError, match=f"model {model} fetches each needed row once: use --technique halo"):
+        gradients("simulated", layouts(graphs_for(model)[0], 2), 2, model=model, technique="broadcast")
 
 
 def test_gradients_at_given_weights(layouts):
@@ -61,8 +84,9 @@ def test_gcn_curves_without_dropout(graph, layouts):
 @pytest.mark.parametrize("model", models())
 def test_two_runs_give_the_same_bits(model, technique, layouts):
     options = {"model": model, "technique": technique, "epochs": 6, "settings": SMALL[model], "seed": 1}
-    pes = 1 if techniques()[technique].single_pe else 4
-    results = [run("simulated", layouts("planted", pes), pes, **options) for _ in range(2)]
+    pes = 4 if able(model, technique, 4) else 1
+    graph = graphs_for(model)[0]
+    results = [run("simulated", layouts(graph, pes), pes, **options) for _ in range(2)]
     expected = result_arrays(results[0][0])
     for result in (*results[0], *results[1]):
         for name, array in result_arrays(result).items():
@@ -85,3 +109,14 @@ def test_bytes_on_the_wire_are_those_of_the_aggregations(layouts):
     forward, backward = sum(manifest.forward.halo_rows), sum(manifest.transpose.halo_rows)
     # Forward in training and in evaluation, and backward.
     assert record.bytes_wire == 4 * (16 + 10) * (2 * forward + backward)
+
+
+def test_attention_moves_each_halo_row_once_a_pass_and_its_gradient_once(layouts):
+    """Two layers of 2 x 4 and 10 columns, whatever the arcs: forward in training and evaluation, and backward."""
+    from mgg import layout
+
+    settings = {"hidden": 4, "heads": 2}
+    options = {"model": "gat", "technique": "halo", "epochs": 1, "settings": settings}
+    record = run("simulated", layouts("planted", 4), 4, **options)[0].record
+    manifest = layout.read_manifest(layouts("planted", 4))
+    assert record.bytes_wire == 4 * (8 + 10) * 3 * sum(manifest.forward.halo_rows)

@@ -21,8 +21,9 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host"),
 ]
 
-#: Both models, and for each way of the features through the first layer a width that takes it.
-SETTINGS = [("gcn", {"hidden": 16}), ("gcn", {"hidden": 64}), ("gin", {"hidden": 16}), ("gin", {"hidden": 48})]
+#: Every model, and for each way of the features through the first layer a width that takes it.
+SETTINGS = [(model, {"hidden": hidden}) for model in ("gcn", "gin", "sage") for hidden in (16, 64)]
+SETTINGS += [("appnp", {"hidden": 16}), ("gat", {"hidden": 4, "output_heads": 2}), ("sgc", {})]
 
 
 def on_fakes(kind, ranks, out, calls):
@@ -35,7 +36,7 @@ def test_every_operation_of_the_table():
     assert done.stdout == "ok\n"
 
 
-@pytest.mark.parametrize("model", ["gcn", "gin"])
+@pytest.mark.parametrize("model", ["gat", "gcn", "gin"])
 def test_pes_without_rows(model, layouts, tmp_path):
     options = {"model": model, "technique": "halo", "settings": {"hidden": 3}, "folder": str(layouts("three_nodes", 4))}
     found = on_fakes("gradients", 4, tmp_path / "out.npz", [options])[0]
@@ -48,6 +49,10 @@ def test_loss_and_gradients(pes, layouts, tmp_path):
         {"model": model, "technique": "halo", "settings": settings, "epoch": 5, "folder": str(layouts(graph, pes))}
         for model, settings in SETTINGS
         for graph in ("planted", "directed")
+    ]
+    options += [
+        {"model": "rgcn", "technique": "halo", "settings": {"bases": bases}, "folder": str(layouts(graph, pes))}
+        for bases, graph in ((0, "typed"), (3, "typed"), (2, "featureless"))
     ]
     for each, found in zip(options, on_fakes("gradients", pes, tmp_path / "out.npz", options), strict=True):
         assert_close(found, gradients("simulated", pes=pes, **each)[0])

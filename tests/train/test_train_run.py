@@ -57,8 +57,16 @@ def test_a_run_replaces_an_earlier_one_but_nothing_else(layouts, tmp_path):
     assert [path.name for path in foreign.iterdir()] == ["chapter.txt"]
 
 
+def test_a_graph_without_features_gives_a_whole_run(layouts, tmp_path):
+    options = {"model": "rgcn", "technique": "halo", "epochs": 3, "out": tmp_path / "run"}
+    result = run("simulated", layouts("featureless", 2), 2, **options)[0]
+    record, epochs = read_run(tmp_path / "run")
+    assert (record, epochs) == (result.record, result.epochs)
+    assert (record.features, record.best_epoch, record.parameters) == (0, 3, 8 * (240 * 16 + 16 * 4))
+
+
 def test_a_model_learns(layouts):
-    for model in ("gcn", "gin"):
+    for model in ("gat", "gcn", "gin"):
         result = run("simulated", layouts("planted", 2), 2, model=model, technique="halo", epochs=100)[0]
         assert result.record.test_accuracy > 0.5  # ten classes
         assert result.record.loss < result.epochs[0].loss / 2
@@ -76,11 +84,10 @@ def node_data(nodes=60):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"features": None}, "graph test: has no node features"),
+        ({"features": None}, "model gcn: the graph has no node features"),
         ({"labels": None}, "graph test: has no labels"),
         ({"splits": None}, "graph test: has no training, validation and test splits"),
         ({"splits": np.tile(np.array([0, 0, 2, 3], np.uint8), 15)}, "graph test: its train split is empty"),
-        ({"splits": np.tile(np.array([0, 1, 1, 3], np.uint8), 15)}, "graph test: its validation split is empty"),
         ({"splits": np.tile(np.array([0, 1, 2, 2], np.uint8), 15)}, "graph test: its test split is empty"),
         ({"labels": np.where(np.arange(60) < 9, -1, 1)}, "graph test: 2 nodes of its train split have no label"),
     ],
@@ -92,6 +99,13 @@ def test_graphs_that_cannot_be_trained_on(change, message, tmp_path):
     with pytest.raises(InputError, match=message):
         run("simulated", folder, 2, out=tmp_path / "run", **OPTIONS)
     assert not (tmp_path / "run").exists()
+
+
+def test_without_validation_nodes_the_last_epoch_counts(tmp_path):
+    data = node_data() | {"splits": np.tile(np.array([0, 1, 1, 3], np.uint8), 15)}
+    result = run("simulated", make_layout(tmp_path, random_csr(60, 200), 2, **data), 2, **OPTIONS)[0]
+    assert result.record.best_epoch == len(result.epochs) > 1
+    assert result.record.validation_accuracy == 0
 
 
 @pytest.mark.parametrize("pes", [1, 4])

@@ -86,7 +86,7 @@ def _benchmark(path: Path) -> StreamedGraph:
         nodes = matrix.shape[0]
         features = _features(file, nodes)
         labels = next((_integers(file, key, nodes) for key in _LABELS if key in file.keys), None)
-    splits = None if labels is None else _split(labels, str(path))
+    splits = None if labels is None else random_split(labels, str(path))
     return StreamedGraph(_csr_arcs(matrix, path), features, labels, splits)
 
 
@@ -170,9 +170,9 @@ def _integers(file: Npz, key: str, nodes: int) -> np.ndarray:
     return labels
 
 
-def _split(labels: np.ndarray, name: str) -> np.ndarray:
-    """uint8 [nodes]: the random split of the paper."""
-    order = np.random.Generator(np.random.PCG64(SPLIT_SEED)).permutation(len(labels))
+def random_split(labels: np.ndarray, name: str, seed: int = SPLIT_SEED) -> np.ndarray:
+    """uint8 [nodes]: a random split like the paper's: of each class 20 nodes to train on and 30 to validate on."""
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(len(labels))
     train: list[np.ndarray] = []
     validation: list[np.ndarray] = []
     test: list[np.ndarray] = []

@@ -7,12 +7,15 @@ An operation that says so may change its first argument and return it: whoever m
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from mgg.backend.api import Array, World
 from mgg.model.arrays.host import HostArrays
+
+if TYPE_CHECKING:
+    from mgg.model.arcs import ArcLists, Arcs
 
 __all__ = ["Arrays", "HostArrays", "arrays_of"]
 
@@ -25,6 +28,15 @@ class Arrays(Protocol):
 
     def joined(self, parts: list[Array]) -> Array:
         """The entries of all ``parts`` in one vector."""
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Zeros."""
+
+    def rows(self, x: Array, places: Array) -> Array:
+        """The rows of X at ``places`` (int64), a new array."""
+
+    def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
+        """Add row i of Y to row ``places[i]`` of X, in place; no place comes twice."""
 
     def product(self, x: Any, weight: Array) -> Array:
         """X W for dense or sparse X."""
@@ -74,6 +86,81 @@ class Arrays(Protocol):
 
     def add_multiple(self, x: Array, epsilon: Array, y: Array) -> Array:
         """X + (1 + epsilon) Y with ``epsilon`` [1], in place."""
+
+    def combined(self, x: Array, a: float, y: Array, b: float) -> Array:
+        """a X + b Y, in place of ``x``."""
+
+    def elu(self, x: Array) -> Array:
+        """X where X > 0, else exp(X) - 1; may change ``x``."""
+
+    def elu_backward(self, gradient: Array, y: Array) -> Array:
+        """G times the derivative of ``elu`` where it gave ``y``; may change ``gradient``."""
+
+    def mean_of_heads(self, x: Array, heads: int) -> Array:
+        """The mean over heads of X [rows, heads * columns], [rows, columns]."""
+
+    def mean_of_heads_backward(self, gradient: Array, heads: int) -> Array:
+        """The gradient by the input of ``mean_of_heads``, [rows, heads * columns]."""
+
+    def head_products(self, x: Array, vectors: Array) -> Array:
+        """Inner products of each row's columns of a head with the head's vector.
+
+        Args:
+            x: [rows, H * F].
+            vectors: [H, F].
+
+        Returns:
+            [rows, H].
+        """
+
+    def head_products_backward(self, x: Array, vectors: Array, gradient: Array, by_x: Array) -> Array:
+        """Gradient of ``head_products`` by the vectors, float64 [H, F]; that by ``x`` is added to ``by_x``."""
+
+    def arc_softmax(self, arcs: Arcs, to_target: Array, to_source: Array, slope: float) -> Array:
+        """Softmax over the arcs of each row of LeakyReLU(``to_target`` + ``to_source``) at their ends, head by head.
+
+        Args:
+            arcs: the arcs.
+            to_target: [rows, H].
+            to_source: [rows + halo, H].
+            slope: of the LeakyReLU for negative numbers.
+
+        Returns:
+            [arcs, H].
+        """
+
+    def arc_softmax_backward(
+        self, arcs: Arcs, shares: Array, gradient: Array, to_target: Array, to_source: Array, slope: float
+    ) -> tuple[Array, Array]:
+        """Gradients of ``arc_softmax``, which returned ``shares``, by ``to_target`` and ``to_source``."""
+
+    def arc_dropout(self, arcs: Arcs, values: Array, seed: int, stream: int, rate: float) -> Array:
+        """``values`` [arcs, H] zeroed or scaled as by ``dropout``, a new array; numbers depend on both ends' ids."""
+
+    def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
+        """Weighted sum over the arcs of each row: ``weights`` [arcs, H], X [*, H * F] by source; [rows, H * F]."""
+
+    def arc_aggregate_back(self, arcs: ArcLists, weights: Array, gradient: Array) -> Array:
+        """Gradient of ``arc_aggregate`` by X: ``gradient`` [rows, H * F]; [entries of source_ptr - 1, H * F]."""
+
+    def arc_inner(self, arcs: Arcs, gradient: Array, x: Array, heads: int) -> Array:
+        """Gradient of ``arc_aggregate`` by its weights: inner products at both ends of each arc, [arcs, H]."""
+
+    def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
+        """Each row over its Euclidean norm, at least ``least``, a new array; and [rows, 1] that it was divided by."""
+
+    def normalize_rows_backward(self, gradient: Array, y: Array, norms: Array) -> Array:
+        """Gradient by the input of ``normalize_rows`` from what it returned; may change ``gradient``."""
+
+    def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Array, Array, Array]:
+        """Layer normalization: N = (X - mean) / sqrt(variance + epsilon) row by row, 1 / the root, N * scale + shift.
+
+        Returns:
+            Three new arrays: [rows, columns], [rows, 1], [rows, columns].
+        """
+
+    def layer_norm_backward(self, gradient: Array, normal: Array, inverse: Array, scale: Array) -> Array:
+        """Gradient by the input of ``layer_norm`` from the first two that it returned; may change ``gradient``."""
 
     def batch_statistics(
         self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any

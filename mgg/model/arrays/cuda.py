@@ -17,6 +17,7 @@ from cupy import ElementwiseKernel
 
 from mgg.backend.api import Array, World
 from mgg.kernel import random
+from mgg.model.arcs import ArcLists, Arcs
 from mgg.model.features import DeviceCsr
 
 #: X^T G is computed in so many pieces at most, each of so many rows at least: a matrix of few entries that sums up
@@ -87,6 +88,9 @@ class _ByFours:
 _scale_rows = _ByFours("mgg_scale_rows", "x", "raw float32 scale", "x * scale[row]")
 _add_and_scale = _ByFours("mgg_add_and_scale", "x y", "raw float32 scale", "(x + y) * scale[row]")
 _add_multiple = _ByFours("mgg_add_multiple", "x y", "raw float32 epsilon", "x + (1.0f + epsilon[0]) * y")
+_elu = _ByFours("mgg_elu", "x", "", "x > 0.0f ? x : expm1f(x)")
+_elu_backward = _ByFours("mgg_elu_backward", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : y + 1.0f)")
+_combined = _ByFours("mgg_combined", "x y", "float32 a, float32 b", "a * x + b * y")
 _add_bias = _ByFours("mgg_add_bias", "x", "raw float32 bias", "x + bias[column]")
 _relu = _ByFours("mgg_relu", "x", "", "x <= 0.0f ? 0.0f : x")
 _where_positive = _ByFours("mgg_where_positive", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : 0.0f)")
@@ -128,6 +132,220 @@ _moments = ElementwiseKernel(
     product = of_product
     """,
     "mgg_moments",
+)  # fmt: skip
+_mean_of_heads = ElementwiseKernel(
+    "raw float32 x, int64 heads, int64 columns", "float32 mean",
+    """
+    const long long row = i / columns, column = i - row * columns;
+    double sum = 0;
+    for (long long h = 0; h < heads; ++h) sum += (double)x[(row * heads + h) * columns + column];
+    mean = (float)(sum / (double)heads)
+    """,
+    "mgg_mean_of_heads",
+)  # fmt: skip
+_mean_of_heads_backward = ElementwiseKernel(
+    "raw float32 gradient, int64 heads, int64 columns", "float32 out",
+    "out = gradient[i / (heads * columns) * columns + i % columns] / (float)heads",
+    "mgg_mean_of_heads_backward",
+)  # fmt: skip
+_head_products = ElementwiseKernel(
+    "raw float32 x, raw float32 vectors, int64 heads, int64 columns", "float32 product",
+    """
+    const long long head = i % heads;
+    float sum = 0;
+    for (long long f = 0; f < columns; ++f) sum += x[i * columns + f] * vectors[head * columns + f];
+    product = sum
+    """,
+    "mgg_head_products",
+)  # fmt: skip
+_add_head_products_backward = ElementwiseKernel(
+    "raw float32 gradient, raw float32 vectors, int64 heads, int64 columns", "float32 by_x",
+    "by_x += gradient[i / columns] * vectors[i % (heads * columns)]",
+    "mgg_add_head_products_backward",
+)  # fmt: skip
+#: Thread i adds up column i % columns of X, times its head's gradient, over every ``lanes``-th row.
+_vector_gradients = ElementwiseKernel(
+    "raw float32 x, raw float32 gradient, int64 rows, int64 heads, int64 columns, int64 lanes", "float64 sum",
+    """
+    const long long width = heads * columns, column = i % width;
+    double total = 0;
+    for (long long row = i / width; row < rows; row += lanes)
+        total += (double)x[row * width + column] * (double)gradient[row * heads + column / columns];
+    sum = total
+    """,
+    "mgg_vector_gradients",
+)  # fmt: skip
+_SCORE = """
+__device__ __forceinline__ float mgg_score(float a, float b, float slope) {
+    const float sum = a + b;
+    return sum > 0.0f ? sum : slope * sum;
+}
+"""
+_arc_softmax = ElementwiseKernel(
+    "raw int64 indptr, raw S sources, raw float32 to_target, raw float32 to_source, float32 slope, int64 heads",
+    "raw float32 shares",
+    """
+    const long long row = i / heads, head = i - row * heads;
+    const long long first = indptr[row], last = indptr[row + 1];
+    const float mine = to_target[i];
+    float top = -INFINITY, sum = 0;
+    for (long long k = first; k < last; ++k) {
+        const float score = mgg_score(mine, to_source[(long long)sources[k] * heads + head], slope);
+        top = score > top ? score : top;
+    }
+    for (long long k = first; k < last; ++k) {
+        const float share = expf(mgg_score(mine, to_source[(long long)sources[k] * heads + head], slope) - top);
+        shares[k * heads + head] = share;
+        sum += share;
+    }
+    for (long long k = first; k < last; ++k) shares[k * heads + head] /= sum
+    """,
+    "mgg_arc_softmax", preamble=_SCORE,
+)  # fmt: skip
+_arc_softmax_backward = ElementwiseKernel(
+    "raw int64 indptr, raw S sources, raw float32 shares, raw float32 gradient, raw float32 to_target,"
+    " raw float32 to_source, float32 slope, int64 heads",
+    "raw float32 by_arc, raw float32 by_target",
+    """
+    const long long row = i / heads, head = i - row * heads;
+    const long long first = indptr[row], last = indptr[row + 1];
+    double mean = 0, total = 0;
+    for (long long k = first; k < last; ++k)
+        mean += (double)shares[k * heads + head] * (double)gradient[k * heads + head];
+    for (long long k = first; k < last; ++k) {
+        const float score = to_target[i] + to_source[(long long)sources[k] * heads + head];
+        const double found = (double)shares[k * heads + head] * ((double)gradient[k * heads + head] - mean)
+            * (score > 0.0f ? 1.0 : (double)slope);
+        by_arc[k * heads + head] = (float)found;
+        total += found;
+    }
+    by_target[i] = (float)total
+    """,
+    "mgg_arc_softmax_backward",
+)  # fmt: skip
+_arc_sums = ElementwiseKernel(
+    "raw int64 ptr, raw int64 order, raw float32 values, int64 heads", "float32 sum",
+    """
+    const long long place = i / heads, head = i - place * heads;
+    double total = 0;
+    for (long long k = ptr[place]; k < ptr[place + 1]; ++k) total += (double)values[order[k] * heads + head];
+    sum = (float)total
+    """,
+    "mgg_arc_sums",
+)  # fmt: skip
+_arc_dropout = ElementwiseKernel(
+    "float32 value, raw int64 ids, raw int32 targets, raw S sources, int64 heads, int64 key, float32 rate,"
+    " float32 kept",
+    "float32 out",
+    """
+    const long long arc = i / heads, head = i - arc * heads;
+    const unsigned long long state = mgg_row_state((unsigned long long)key, (unsigned long long)ids[targets[arc]]);
+    const unsigned long long column = (unsigned long long)ids[sources[arc]] * (unsigned long long)heads
+        + (unsigned long long)head;
+    out = value * (mgg_uniform(state, column) >= rate ? kept : 0.0f)
+    """,
+    "mgg_arc_dropout", preamble=random.CUDA,
+)  # fmt: skip
+#: A thread an entry of the result: neighbors in a row read neighbors in the rows that they sum up.
+_arc_aggregate = ElementwiseKernel(
+    "raw int64 indptr, raw S sources, raw float32 weights, raw float32 x, int64 heads, int64 columns",
+    "float32 out",
+    """
+    const long long width = heads * columns, row = i / width, column = i - row * width, head = column / columns;
+    float sum = 0;
+    for (long long k = indptr[row]; k < indptr[row + 1]; ++k)
+        sum += weights[k * heads + head] * x[(long long)sources[k] * width + column];
+    out = sum
+    """,
+    "mgg_arc_aggregate",
+)  # fmt: skip
+_arc_aggregate_back = ElementwiseKernel(
+    "raw int64 source_ptr, raw int64 order, raw int32 targets, raw float32 weights, raw float32 gradient,"
+    " int64 heads, int64 columns",
+    "float32 out",
+    """
+    const long long width = heads * columns, place = i / width, column = i - place * width, head = column / columns;
+    float sum = 0;
+    for (long long j = source_ptr[place]; j < source_ptr[place + 1]; ++j) {
+        const long long k = order[j];
+        sum += weights[k * heads + head] * gradient[(long long)targets[k] * width + column];
+    }
+    out = sum
+    """,
+    "mgg_arc_aggregate_back",
+)  # fmt: skip
+_arc_inner = ElementwiseKernel(
+    "raw int32 targets, raw S sources, raw float32 gradient, raw float32 x, int64 heads, int64 columns",
+    "float32 product",
+    """
+    const long long arc = i / heads, head = i - arc * heads;
+    const long long mine = ((long long)targets[arc] * heads + head) * columns;
+    const long long theirs = ((long long)sources[arc] * heads + head) * columns;
+    float sum = 0;
+    for (long long f = 0; f < columns; ++f) sum += gradient[mine + f] * x[theirs + f];
+    product = sum
+    """,
+    "mgg_arc_inner",
+)  # fmt: skip
+_row_norms = ElementwiseKernel(
+    "raw float32 x, int64 columns, float32 least", "float32 norm",
+    """
+    double sum = 0;
+    for (long long k = i * columns; k < (i + 1) * columns; ++k) sum += (double)x[k] * (double)x[k];
+    const float found = (float)sqrt(sum);
+    norm = found > least ? found : least
+    """,
+    "mgg_row_norms",
+)  # fmt: skip
+_row_statistics = ElementwiseKernel(
+    "raw float32 x, int64 columns, float32 epsilon", "float32 mean, float32 inverse",
+    """
+    double sum = 0, squares = 0;
+    for (long long k = i * columns; k < (i + 1) * columns; ++k) sum += (double)x[k];
+    const double center = sum / (double)columns;
+    for (long long k = i * columns; k < (i + 1) * columns; ++k)
+        squares += ((double)x[k] - center) * ((double)x[k] - center);
+    mean = (float)center;
+    inverse = (float)(1.0 / sqrt(squares / (double)columns + (double)epsilon))
+    """,
+    "mgg_row_statistics",
+)  # fmt: skip
+_row_normal = _ByFours("mgg_row_normal", "x", "raw float32 mean, raw float32 inverse", "(x - mean[row]) * inverse[row]")
+_scaled_and_shifted = _ByFours(
+    "mgg_scaled_and_shifted", "x", "raw float32 scale, raw float32 shift", "x * scale[column] + shift[column]"
+)
+_row_gradient_means = ElementwiseKernel(
+    "raw float32 gradient, raw float32 normal, raw float32 scale, int64 columns", "float32 mean, float32 along",
+    """
+    double sum = 0, product = 0;
+    for (long long c = 0; c < columns; ++c) {
+        const double value = (double)gradient[i * columns + c] * (double)scale[c];
+        sum += value;
+        product += value * (double)normal[i * columns + c];
+    }
+    mean = (float)(sum / (double)columns);
+    along = (float)(product / (double)columns)
+    """,
+    "mgg_row_gradient_means",
+)  # fmt: skip
+_layer_norm_backward = _ByFours(
+    "mgg_layer_norm_backward", "gradient normal",
+    "raw float32 scale, raw float32 mean, raw float32 along, raw float32 inverse",
+    "(gradient * scale[column] - mean[row] - normal * along[row]) * inverse[row]",
+)  # fmt: skip
+_row_products = ElementwiseKernel(
+    "raw float32 x, raw float32 y, int64 columns", "float32 product",
+    """
+    double sum = 0;
+    for (long long k = i * columns; k < (i + 1) * columns; ++k) sum += (double)x[k] * (double)y[k];
+    product = (float)sum
+    """,
+    "mgg_row_products",
+)  # fmt: skip
+_over_norms = _ByFours("mgg_over_norms", "x", "raw float32 norm", "x / norm[row]")
+_normalize_rows_backward = _ByFours(
+    "mgg_normalize_rows_backward", "gradient y", "raw float32 along, raw float32 norm",
+    "(gradient - y * along[row]) / norm[row]",
 )  # fmt: skip
 _batch_statistics = ElementwiseKernel(
     "float64 sum, float64 squares, float64 old_mean, float64 old_variance, float64 nodes, float64 momentum,"
@@ -236,6 +454,18 @@ class CudaArrays:
         """One vector."""
         return cupy.concatenate([part.reshape(-1) for part in parts])
 
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Zeros."""
+        return cupy.zeros(shape, dtype)
+
+    def rows(self, x: Array, places: Array) -> Array:
+        """A copy of the rows."""
+        return x[places]
+
+    def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
+        """Row by row."""
+        x[places] += y
+
     def product(self, x: Any, weight: Array) -> Array:
         """X W."""
         return x.product(weight) if isinstance(x, DeviceCsr) else cupy.dot(x, weight)
@@ -322,6 +552,121 @@ class CudaArrays:
     def add_multiple(self, x: Array, epsilon: Array, y: Array) -> Array:
         """X + (1 + epsilon) Y."""
         return _add_multiple(x, y, epsilon, out=x)
+
+    def combined(self, x: Array, a: float, y: Array, b: float) -> Array:
+        """a X + b Y."""
+        return _combined(x, y, a, b, out=x)
+
+    def elu(self, x: Array) -> Array:
+        """X or exp(X) - 1, in place."""
+        return _elu(x, out=x)
+
+    def elu_backward(self, gradient: Array, y: Array) -> Array:
+        """G or G (Y + 1), in place."""
+        return _elu_backward(gradient, y, out=gradient)
+
+    def mean_of_heads(self, x: Array, heads: int) -> Array:
+        """The mean."""
+        out = cupy.empty((len(x), x.shape[1] // heads), np.float32)
+        _mean_of_heads(x, heads, out.shape[1], out)
+        return out
+
+    def mean_of_heads_backward(self, gradient: Array, heads: int) -> Array:
+        """G / heads for each head."""
+        out = cupy.empty((len(gradient), gradient.shape[1] * heads), np.float32)
+        _mean_of_heads_backward(gradient, heads, gradient.shape[1], out)
+        return out
+
+    def head_products(self, x: Array, vectors: Array) -> Array:
+        """The inner products."""
+        out = cupy.empty((len(x), len(vectors)), np.float32)
+        _head_products(x, vectors, *vectors.shape, out)
+        return out
+
+    def head_products_backward(self, x: Array, vectors: Array, gradient: Array, by_x: Array) -> Array:
+        """G^T X by head."""
+        _add_head_products_backward(gradient, vectors, *vectors.shape, by_x)
+        lanes = _lanes(x)
+        partial = cupy.empty((lanes, x.shape[1]), np.float64)
+        _vector_gradients(x, gradient, len(x), *vectors.shape, lanes, partial)
+        return self._sum_rows(partial).reshape(*vectors.shape)
+
+    def arc_softmax(self, arcs: Arcs, to_target: Array, to_source: Array, slope: float) -> Array:
+        """The softmax."""
+        heads = to_target.shape[1]
+        shares = cupy.empty((len(arcs.sources), heads), np.float32)
+        if to_target.size:
+            _arc_softmax(
+                arcs.indptr, arcs.sources, to_target, to_source, slope, heads, shares, size=to_target.size
+            )  # fmt: skip
+        return shares
+
+    def arc_softmax_backward(
+        self, arcs: Arcs, shares: Array, gradient: Array, to_target: Array, to_source: Array, slope: float
+    ) -> tuple[Array, Array]:
+        """Both gradients."""
+        heads = to_target.shape[1]
+        by_arc, by_target, by_source = (cupy.empty(like.shape, np.float32) for like in (shares, to_target, to_source))
+        if to_target.size:
+            _arc_softmax_backward(
+                arcs.indptr, arcs.sources, shares, gradient, to_target, to_source, slope, heads, by_arc, by_target,
+                size=to_target.size,
+            )  # fmt: skip
+        _arc_sums(arcs.source_ptr, arcs.order, by_arc, heads, by_source)
+        return by_target, by_source
+
+    def arc_dropout(self, arcs: Arcs, values: Array, seed: int, stream: int, rate: float) -> Array:
+        """Masked values."""
+        key, out = random.device_key(seed, stream), cupy.empty(values.shape, np.float32)
+        _arc_dropout(values, arcs.ids, arcs.targets, arcs.sources, values.shape[1], key, rate, 1 / (1 - rate), out)
+        return out
+
+    def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
+        """The sums."""
+        heads, out = weights.shape[1], cupy.empty((len(arcs.indptr) - 1, x.shape[1]), np.float32)
+        _arc_aggregate(arcs.indptr, arcs.sources, weights, x, heads, x.shape[1] // heads, out)
+        return out
+
+    def arc_aggregate_back(self, arcs: ArcLists, weights: Array, gradient: Array) -> Array:
+        """The sums over the arcs that begin at each position."""
+        heads, columns = weights.shape[1], gradient.shape[1]
+        out = cupy.empty((len(arcs.source_ptr) - 1, columns), np.float32)
+        _arc_aggregate_back(
+            arcs.source_ptr, arcs.order, arcs.targets, weights, gradient, heads, columns // heads, out
+        )  # fmt: skip
+        return out
+
+    def arc_inner(self, arcs: Arcs, gradient: Array, x: Array, heads: int) -> Array:
+        """The inner products."""
+        out = cupy.empty((len(arcs.sources), heads), np.float32)
+        _arc_inner(arcs.targets, arcs.sources, gradient, x, heads, x.shape[1] // heads, out)
+        return out
+
+    def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
+        """Rows of norm 1, and the norms."""
+        norms = cupy.empty((len(x), 1), np.float32)
+        _row_norms(x, x.shape[1], least, norms)
+        return _over_norms(x, norms, out=cupy.empty(x.shape, np.float32)), norms
+
+    def normalize_rows_backward(self, gradient: Array, y: Array, norms: Array) -> Array:
+        """(G - Y <G, Y>) / norm, in place."""
+        along = cupy.empty(norms.shape, np.float32)
+        _row_products(gradient, y, y.shape[1], along)
+        return _normalize_rows_backward(gradient, y, along, norms, out=gradient)
+
+    def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Array, Array, Array]:
+        """N, 1 / deviation, and N scaled and shifted."""
+        mean, inverse = (cupy.empty((len(x), 1), np.float32) for _ in range(2))
+        _row_statistics(x, x.shape[1], epsilon, mean, inverse)
+        normal, y = (cupy.empty(x.shape, np.float32) for _ in range(2))
+        _row_normal(x, mean, inverse, out=normal)
+        return normal, inverse, _scaled_and_shifted(normal, scale, shift, out=y)
+
+    def layer_norm_backward(self, gradient: Array, normal: Array, inverse: Array, scale: Array) -> Array:
+        """The gradient by the input, in place."""
+        mean, along = (cupy.empty(inverse.shape, np.float32) for _ in range(2))
+        _row_gradient_means(gradient, normal, scale, normal.shape[1], mean, along)
+        return _layer_norm_backward(gradient, normal, scale, mean, along, inverse, out=gradient)
 
     def batch_statistics(
         self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from mgg.backend.api import Array
+from mgg.kernel import arcs as kernel
 from mgg.kernel import random
 from mgg.model.loss import correct, cross_entropy, cross_entropy_gradient
+
+if TYPE_CHECKING:
+    from mgg.model.arcs import ArcLists, Arcs
 
 
 class HostArrays:
@@ -25,6 +29,18 @@ class HostArrays:
     def joined(self, parts: list[Array]) -> Array:
         """One vector."""
         return np.concatenate([part.ravel() for part in parts])
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Zeros."""
+        return np.zeros(shape, dtype)
+
+    def rows(self, x: Array, places: Array) -> Array:
+        """A copy of the rows."""
+        return x[places]
+
+    def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
+        """Row by row."""
+        x[places] += y
 
     def product(self, x: Any, weight: Array) -> Array:
         """X W."""
@@ -99,6 +115,103 @@ class HostArrays:
         x += (1 + epsilon) * y
         return x
 
+    def combined(self, x: Array, a: float, y: Array, b: float) -> Array:
+        """a X + b Y."""
+        x *= a
+        x += b * y
+        return x
+
+    def elu(self, x: Array) -> Array:
+        """X or exp(X) - 1."""
+        return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+    def elu_backward(self, gradient: Array, y: Array) -> Array:
+        """G or G (Y + 1)."""
+        return gradient * np.where(y > 0, 1, y + 1)
+
+    def mean_of_heads(self, x: Array, heads: int) -> Array:
+        """The mean."""
+        return x.reshape(len(x), heads, x.shape[1] // heads).mean(axis=1)
+
+    def mean_of_heads_backward(self, gradient: Array, heads: int) -> Array:
+        """G / heads for each head."""
+        return np.tile(gradient / heads, heads)
+
+    def head_products(self, x: Array, vectors: Array) -> Array:
+        """The inner products."""
+        return np.einsum("nhf,hf->nh", x.reshape(len(x), *vectors.shape), vectors)
+
+    def head_products_backward(self, x: Array, vectors: Array, gradient: Array, by_x: Array) -> Array:
+        """G^T X by head."""
+        shape = (len(x), *vectors.shape)
+        by_x += (gradient[:, :, None] * vectors).reshape(by_x.shape)
+        return np.einsum("nhf,nh->hf", x.reshape(shape), gradient, dtype=np.float64)
+
+    def arc_softmax(self, arcs: Arcs, to_target: Array, to_source: Array, slope: float) -> Array:
+        """The softmax."""
+        shares = np.empty((len(arcs.sources), to_target.shape[1]), to_target.dtype)
+        kernel.softmax(arcs.indptr, arcs.sources, to_target, to_source, slope, shares)
+        return shares
+
+    def arc_softmax_backward(
+        self, arcs: Arcs, shares: Array, gradient: Array, to_target: Array, to_source: Array, slope: float
+    ) -> tuple[Array, Array]:
+        """Both gradients."""
+        by_arc, by_target, by_source = (np.empty_like(like) for like in (shares, to_target, to_source))
+        kernel.softmax_backward(
+            arcs.indptr, arcs.sources, shares, gradient, to_target, to_source, slope, by_arc, by_target
+        )
+        kernel.sums(arcs.source_ptr, arcs.order, by_arc, by_source)
+        return by_target, by_source
+
+    def arc_dropout(self, arcs: Arcs, values: Array, seed: int, stream: int, rate: float) -> Array:
+        """Masked values."""
+        kept = random.uniform_arcs(seed, stream, arcs.ids, arcs.targets, arcs.sources, values.shape[1]) >= rate
+        return values * np.multiply(kept, 1 / (1 - rate), dtype=values.dtype)
+
+    def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
+        """The sums."""
+        out = np.empty((len(arcs.indptr) - 1, x.shape[1]), x.dtype)
+        kernel.aggregate(arcs.indptr, arcs.sources, weights, x, out)
+        return out
+
+    def arc_aggregate_back(self, arcs: ArcLists, weights: Array, gradient: Array) -> Array:
+        """The sums over the arcs that begin at each position."""
+        out = np.empty((len(arcs.source_ptr) - 1, gradient.shape[1]), gradient.dtype)
+        kernel.aggregate_back(arcs.source_ptr, arcs.order, arcs.targets, weights, gradient, out)
+        return out
+
+    def arc_inner(self, arcs: Arcs, gradient: Array, x: Array, heads: int) -> Array:
+        """The inner products."""
+        out = np.empty((len(arcs.sources), heads), x.dtype)
+        kernel.inner(arcs.targets, arcs.sources, gradient, x, out)
+        return out
+
+    def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
+        """Rows of norm 1, and the norms."""
+        norms = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64)).astype(x.dtype)[:, None]
+        np.maximum(norms, least, out=norms)
+        return x / norms, norms
+
+    def normalize_rows_backward(self, gradient: Array, y: Array, norms: Array) -> Array:
+        """(G - Y <G, Y>) / norm."""
+        along = np.einsum("ij,ij->i", gradient, y, dtype=np.float64).astype(y.dtype)
+        return (gradient - y * along[:, None]) / norms
+
+    def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Array, Array, Array]:
+        """N, 1 / deviation, and N scaled and shifted."""
+        mean, variance = (part.astype(x.dtype)[:, None] for part in _row_statistics(x))
+        inverse = 1 / np.sqrt(variance + x.dtype.type(epsilon))
+        normal = (x - mean) * inverse
+        return normal, inverse, normal * scale + shift
+
+    def layer_norm_backward(self, gradient: Array, normal: Array, inverse: Array, scale: Array) -> Array:
+        """The gradient by the input."""
+        scaled = gradient * scale
+        mean = scaled.mean(axis=1, keepdims=True, dtype=np.float64).astype(scaled.dtype)
+        along = (scaled * normal).mean(axis=1, keepdims=True, dtype=np.float64).astype(scaled.dtype)
+        return (scaled - mean - normal * along) * inverse
+
     def batch_statistics(
         self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any
     ) -> tuple[Array, Array, tuple[Array, Array]]:
@@ -166,3 +279,9 @@ class HostArrays:
         first += to_first * (gradient - first)
         second += to_second * (gradient * gradient - second)
         weights -= rate * first / (np.sqrt(second / correction) + above)
+
+
+def _row_statistics(x: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of each row, float64."""
+    wide = x.astype(np.float64)
+    return wide.mean(axis=1), wide.var(axis=1)

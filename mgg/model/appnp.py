@@ -1,0 +1,44 @@
+"""APPNP: predict then propagate (Gasteiger, Bojchevski and Guennemann, ICLR 2019, equation 4, settings of section 5).
+
+    H = ReLU(X W0) W1,    Z_0 = H,    Z_k+1 = (1 - alpha) P Z_k + alpha H,    P = D^-1/2 (A + I) D^-1/2
+
+with dropout on the input of both layers and, anew in every step, on the entries of P; the L2 penalty is on the first
+layer alone and there are no biases, as in the authors' program. Without dropout on arcs, any technique multiplies by P.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mgg.model.arcwise import NormalizedArcs
+from mgg.model.layers import Dropout, Linear, Relu
+from mgg.model.module import Chain
+from mgg.model.propagate import Normalized, PowerSteps
+from mgg.model.settings import LayeredSettings, Sizes
+
+
+class Settings(LayeredSettings):
+    """The published hyperparameters."""
+
+    hidden: int = Field(64, ge=1, le=65536, description="columns of the hidden layer")
+    steps: int = Field(10, ge=1, le=256, description="K: number of power steps")
+    teleport: float = Field(0.1, ge=0, le=1, description="alpha: share of H in every step")
+    arc_dropout: float = Field(0.5, ge=0, lt=1, description="share of P's entries that dropout sets to zero")
+    weight_decay: float = Field(5e-3, ge=0, le=1e6, description="L2 penalty on the first layer: added to its gradients")
+    row_normalize: bool | None = Field(
+        None, description="scale every node's features to an absolute sum of 1; none: where they are sparse"
+    )
+
+
+def build(settings: Settings, sizes: Sizes) -> Chain:
+    """The two layers and the power steps."""
+    classes, rate = sizes.classes, settings.arc_dropout
+    steps = [NormalizedArcs(classes, rate, 2 + k) if rate else Normalized(classes) for k in range(settings.steps)]
+    return Chain(
+        Dropout(settings.dropout, 0),
+        Linear("layer0", sizes.features, settings.hidden, settings.weight_decay),
+        Relu(),
+        Dropout(settings.dropout, 1),
+        Linear("layer1", settings.hidden, classes),
+        PowerSteps(steps, settings.teleport),
+    )

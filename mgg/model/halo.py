@@ -1,0 +1,130 @@
+"""Rows of other PEs for models that work arc by arc: each needed row once, in bulk, and its gradient back.
+
+It is technique ``halo``'s scheme on both ways. Gradients are summed at their owners in the order of the PEs, so the
+same inputs give the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from mgg.backend.api import Array, SymmetricArray, World
+from mgg.layout import PeLayout
+
+
+class Halo(Protocol):
+    """This PE's rows and behind them its halo, the rows of other PEs at which its arcs begin, in the layout's order."""
+
+    def fetch(self, x: Array) -> Array:
+        """The halo's rows behind this PE's own (collective).
+
+        Args:
+            x: [rows, D].
+
+        Returns:
+            [rows + halo, D], of the caller; nobody writes it later.
+        """
+
+    def give_back(self, gradient: Array) -> Array:
+        """The gradient by the rows of ``fetch``'s argument: what all PEs found for their copies, summed (collective).
+
+        Args:
+            gradient: [rows + halo, D], may change.
+
+        Returns:
+            [rows, D].
+        """
+
+    def host(self, values: np.ndarray) -> np.ndarray:
+        """``fetch`` for what is known on the hosts: a vector with an entry a row, of any type (collective)."""
+
+    def close(self) -> None:
+        """Free the symmetric array (collective)."""
+
+
+class NoHalo:
+    """The halo of the only PE: no rows."""
+
+    def fetch(self, x: Array) -> Array:
+        """``x`` itself."""
+        return x
+
+    def give_back(self, gradient: Array) -> Array:
+        """``gradient`` itself."""
+        return gradient
+
+    def host(self, values: np.ndarray) -> np.ndarray:
+        """``values`` themselves."""
+        return values
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class FetchedHalo:
+    """The halo of one of several PEs."""
+
+    def __init__(self, world: World, layout: PeLayout, width: int) -> None:
+        """Allocate for up to ``width`` columns (collective)."""
+        self._world, self._product, self._rows = world, layout.forward, layout.rows
+        product = self._product
+        # One array serves both ways, so it has as many rows as the largest PE or halo.
+        self._height = max(int(np.diff(layout.bounds).max()), *world.gather(product.halo))
+        self._shared = world.symmetric(self._height * width)
+        self._views: dict[int, SymmetricArray] = {}
+        # Each PE starts with its right neighbor, so that no PE is everyone's first source.
+        self._others = [(world.rank + step) % world.size for step in range(1, world.size)]
+        sent, first = np.diff(product.send_ptr), product.send_first
+        self._wanted = {pe: world.upload(np.ascontiguousarray(product.halo_of(pe))) for pe in self._others}
+        self._returned = {pe: world.upload(np.arange(first[pe], first[pe] + sent[pe])) for pe in self._others}
+        # Row r of the result takes what came back for it, in the order of the PEs.
+        counts = np.bincount(product.send_rows, minlength=self._rows)
+        self._sum_ptr = world.upload(np.concatenate(([0], np.cumsum(counts))).astype(np.int64))
+        self._sum_rows = world.upload(np.argsort(product.send_rows, kind="stable").astype(np.int64))
+
+    def fetch(self, x: Array) -> Array:
+        """See ``Halo``."""
+        columns, product = x.shape[1], self._product
+        view = self._view(columns)
+        view.local[: self._rows] = x
+        everything = self._world.xp.empty((self._rows + product.halo, columns), np.float32)
+        everything[: self._rows] = x
+        self._world.barrier()
+        for pe in self._others:
+            first, last = (self._rows + int(place) for place in product.halo_ptr[pe : pe + 2])
+            self._world.get_rows(view, pe, self._wanted[pe], everything[first:last])
+        self._world.barrier()
+        return everything
+
+    def give_back(self, gradient: Array) -> Array:
+        """See ``Halo``."""
+        columns, product = gradient.shape[1], self._product
+        view = self._view(columns)
+        view.local[: product.halo] = gradient[self._rows :]
+        returned = self._world.xp.empty((len(product.send_rows), columns), np.float32)
+        self._world.barrier()
+        for pe in self._others:
+            first, last = (int(place) for place in product.send_ptr[pe : pe + 2])
+            self._world.get_rows(view, pe, self._returned[pe], returned[first:last])
+        self._world.barrier()
+        mine = gradient[: self._rows]
+        if len(product.send_rows):
+            self._world.operators.spmm_rows(self._sum_ptr, self._sum_rows, None, returned, mine, True)
+        return mine
+
+    def host(self, values: np.ndarray) -> np.ndarray:
+        """See ``Halo``."""
+        received = self._world.exchange([values[self._product.sends_to(pe)] for pe in range(self._world.size)])
+        return np.concatenate([values, *received])
+
+    def close(self) -> None:
+        """Free the symmetric array (collective)."""
+        self._views.clear()
+        self._world.free(self._shared)
+
+    def _view(self, columns: int) -> SymmetricArray:
+        if columns not in self._views:
+            self._views[columns] = self._shared.view(self._height, columns)
+        return self._views[columns]

@@ -1,0 +1,42 @@
+"""SGC: simple graph convolution (Wu, Zhang, de Souza, Fifty, Yu and Weinberger, ICML 2019, equation 8).
+
+    Z = P^K X W + b,    P = D^-1/2 (A + I) D^-1/2
+
+P^K X has no parameters, so it is worked out once, before the first epoch; what is trained is a linear classifier. Its
+weights start from a Glorot distribution; the authors' program takes PyTorch's default there.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mgg.model.layers import Bias, Linear
+from mgg.model.module import Chain, Kept
+from mgg.model.propagate import Normalized
+from mgg.model.settings import ModelSettings, Sizes
+
+
+class Settings(ModelSettings):
+    """The authors' settings for Cora, Citeseer and Pubmed, but for the L2 penalty, which they tune for each."""
+
+    hops: int = Field(2, ge=1, le=64, description="K: how often the features are propagated")
+    learning_rate: float = Field(0.2, gt=0, le=10, description="step size of Adam")
+    weight_decay: float = Field(
+        5e-5, ge=0, le=1e6, description="L2 penalty on all parameters: added to their gradients"
+    )
+    row_normalize: bool | None = Field(
+        None,
+        description="scale every node's features to an absolute sum of 1; none: where they are sparse, as the authors"
+        " do with bags of words",
+    )
+
+
+def build(settings: Settings, sizes: Sizes) -> Chain:
+    """The propagated features and the classifier."""
+    hops = [Normalized(sizes.features) for _ in range(settings.hops)]
+    decay = settings.weight_decay
+    return Chain(
+        Kept(Chain(*hops)),
+        Linear("classifier", sizes.features, sizes.classes, decay),
+        Bias("classifier", sizes.classes, decay),
+    )

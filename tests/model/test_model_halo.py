@@ -1,0 +1,57 @@
+"""Rows fetched from other PEs and gradients given back, against the whole matrix."""
+
+import numpy as np
+import pytest
+from support.graphs import awkward_graphs, make_layout
+from support.strict import StrictWorld
+
+from mgg import layout
+from mgg.backend import launch
+from mgg.model.halo import FetchedHalo
+
+GRAPHS = awkward_graphs()
+WIDTH = 6
+
+
+def positions(part):
+    """The layout's position of each of this PE's rows and halo rows."""
+    product = part.forward
+    owners = np.repeat(np.arange(part.size), np.diff(product.halo_ptr))
+    return np.concatenate([part.node_ids, part.bounds[owners] + product.halo_rows])
+
+
+def both_ways(world, part, x, columns):
+    """What ``fetch`` brings, what ``give_back`` makes of this PE's gradients, and those; twice, to use memory again."""
+    halo = FetchedHalo(world, part, WIDTH)
+    mine = positions(part)
+    ids = halo.host(part.source_ids)
+    gradients = np.random.default_rng(part.rank).normal(size=(len(mine), columns)).astype(np.float32)
+    for _ in range(2):
+        fetched = world.download(halo.fetch(world.upload(x[part.lo : part.hi, :columns].copy())))
+        returned = world.download(halo.give_back(world.upload(gradients.copy())))
+    halo.close()
+    return fetched, returned, gradients, mine, ids, world.counters.embeddings()
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["host", "device"])
+@pytest.mark.parametrize("columns", [1, WIDTH])
+@pytest.mark.parametrize("name", ["directed", "empty rows", "no arcs", "more PEs than nodes", "loops"])
+def test_both_ways(name, columns, strict, tmp_path):
+    pes, csr = 4, GRAPHS[name]
+    folder = make_layout(tmp_path, csr, pes)
+    parts = [layout.load(folder, pe) for pe in range(pes)]
+    x = np.random.default_rng(9).normal(size=(csr.rows, WIDTH)).astype(np.float32)
+    results = launch(
+        "simulated",
+        lambda: pes,
+        lambda world: both_ways(StrictWorld(world) if strict else world, parts[world.rank], x, columns),
+    )
+    expected = np.zeros((csr.rows, columns))
+    for fetched, _, gradients, mine, ids, _ in results:
+        np.testing.assert_array_equal(fetched, x[mine, :columns])
+        np.testing.assert_array_equal(ids, mine)
+        np.add.at(expected, mine, gradients)
+    for part, (_, returned, *_, moved) in zip(parts, results, strict=True):
+        np.testing.assert_allclose(returned, expected[part.lo : part.hi], rtol=1e-5, atol=1e-6)
+        # Twice: each halo row here, and each row that others have of this PE.
+        assert moved == 2 * 4 * columns * (part.forward.halo + len(part.forward.send_rows))
