@@ -6,7 +6,7 @@ Each fetches its halo once a pass, whatever the number of arcs and heads; arcs h
 from __future__ import annotations
 
 from mgg.model.layers import MAX_DROPOUTS
-from mgg.model.module import Array, Module, Parameter, Pass
+from mgg.model.module import Array, Held, Module, Parameter, Pass
 from mgg.model.propagate import Propagation
 
 
@@ -35,6 +35,10 @@ class Attention(Module):
         self.heads, self.rate, self.place = heads, rate, place
         self.parameters = [Parameter(each, (heads, columns), "glorot", decay) for each in (self.target, self.source)]
         self.fetched = heads * columns
+
+    def memory(self, columns: int) -> Held:
+        """Rows and halo with their scores; an arc's shares, those after dropout, and what their gradients take."""
+        return Held(columns, columns + 2 * self.heads, 2 * columns, columns + self.heads, 4 * self.heads)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """The new rows, of the shape of the input."""
@@ -79,6 +83,10 @@ class NormalizedArcs(Propagation):
     def __init__(self, width: int, rate: float, place: int) -> None:
         super().__init__(0)
         self.fetched, self.rate, self.place = width, rate, place
+
+    def memory(self, columns: int) -> Held:
+        """Nothing but its output; while it works, rows and halo, and an arc's entry."""
+        return Held(columns, 0, 2 * columns)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """P X with the entries of P that are left."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from mgg.backend.api import Array
@@ -52,12 +52,18 @@ class Pass:
 
 class Held(NamedTuple):
     """Floats a row of a module in training: columns of its output, what it keeps for its backward pass, and what it
-    holds beside that while it works, output included.
+    holds beside that while it works, output included; and floats that it keeps a halo row and an arc.
     """
 
     columns: int
     kept: int
     peak: int
+    halo: int = 0
+    arc: int = 0
+
+
+#: Fields of ``Held`` that modules beside each other add up.
+ADDED = ("kept", "halo", "arc")
 
 
 class Module(ABC):
@@ -115,11 +121,14 @@ class Chain(Composite):
 
     def memory(self, columns: int) -> Held:
         """All that they keep, and the most that one holds beside it."""
-        kept = peak = 0
+        total = Held(columns, 0, 0)
         for module in self.modules:
-            held = module.memory(columns)
-            columns, kept, peak = held.columns, kept + held.kept, max(peak, held.peak)
-        return Held(columns, kept, peak)
+            held = module.memory(total.columns)
+            total = Held(
+                held.columns, total.kept + held.kept, max(total.peak, held.peak), total.halo + held.halo,
+                total.arc + held.arc,
+            )  # fmt: skip
+        return total
 
     def leaves(self) -> Iterator[Module]:
         """The modules that are no chains, in order."""
@@ -151,9 +160,9 @@ class Sum(Composite):
 
     def memory(self, columns: int) -> Held:
         """All that they keep; the sum stays while one of them works."""
-        held = [module.memory(columns) for module in self.modules]
-        outputs = held[0].columns
-        return Held(outputs, sum(each.kept for each in held), max(each.peak for each in held) + outputs)
+        each = [module.memory(columns) for module in self.modules]
+        outputs, kept, halo, arc = each[0].columns, *(sum(getattr(one, of) for one in each) for of in ADDED)
+        return Held(outputs, kept, max(one.peak for one in each) + outputs, halo, arc)
 
     def forward(self, x: Any, run: Pass) -> Array:
         """The sum of the outputs."""
@@ -182,7 +191,7 @@ class Residual(Composite):
     def memory(self, columns: int) -> Held:
         """The module's, and the sum."""
         held = self.module.memory(columns)
-        return Held(held.columns, held.kept, held.peak + held.columns)
+        return held._replace(peak=held.peak + held.columns)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """X + f(X), a new array: activations keep their output."""
@@ -213,7 +222,8 @@ class Kept(Composite):
     def forward(self, x: Any, run: Pass) -> Any:
         """The output for ``x``; for another ``x`` than last time it is worked out anew."""
         if self._x is not x:
-            self._x, self._y = x, self.module.forward(x, run)
+            # Steps on the way need not be kept as well.
+            self._x, self._y = x, self.module.forward(x, replace(run, constant=None))
         return self._y
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:

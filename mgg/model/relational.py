@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgg.model.module import Array, Features, Module, Parameter, Pass
+from mgg.model.module import Array, Features, Held, Module, Parameter, Pass
 from mgg.model.propagate import dense
 from mgg.model.relations import Relation
 
@@ -41,6 +41,11 @@ class Relational(Module):
         self.parameters = [Parameter(each, shape, "glorot", decay) for each, shape in shapes.items()]
         # Even without rows to fetch, the ends of arcs have to be known.
         self.fetched = 1 if one_hot else inputs
+
+    def memory(self, columns: int) -> Held:
+        """Rows and halo, and gradients by them; of a type of arcs at a time the sums of neighbors."""
+        inputs, outputs = (0, self.shape[2]) if self.one_hot else self.shape[1:]
+        return Held(self.shape[2], inputs, 2 * inputs + outputs, 2 * inputs)
 
     def forward(self, x: Features | None, run: Pass) -> Array:
         """The sum, [rows, outputs]."""

@@ -10,17 +10,22 @@ import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 from mgg.aggregate import parse_options, technique
 from mgg.aggregate.needs import Case
 from mgg.backend.api import World, name_pes
 from mgg.errors import MachineError
 from mgg.layout import PeLayout
 from mgg.model import Chain
+from mgg.model.module import Held
 from mgg.model.propagate import Propagation
 
 FLOAT, DOUBLE, INDEX = 4, 8, 8
 #: Bytes a trainable number: itself, two moments, two decays, the best and a checkpoint's copies (16), gradients (16).
 PARAMETER = 52
+#: Bytes an arc of the lists that models which work arc by arc make: its ends, its number, its weight.
+ARC = 28
 #: Matrices as wide as the widest output that a backward pass holds at a time.
 PASSING = 3
 
@@ -33,11 +38,12 @@ class Need:
     weights: int
     activations: int
     plans: int
+    arcs: int
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.features + self.weights + self.activations + self.plans
+        return self.features + self.weights + self.activations + self.plans + self.arcs
 
 
 @dataclass(frozen=True)
@@ -66,28 +72,41 @@ def need(
         features = given.entries * (FLOAT + INDEX + 2 * INDEX + FLOAT) + 2 * INDEX * rows
     else:
         features = FLOAT * given.entries if gpu or given.copied else 0
-    activations = FLOAT * rows * _held(chain, layout.manifest.features, given.sparse)
-    plan, width, plans = technique(name), max(chain.width, 1), 0
-    for direction in ("forward", "transpose"):
+    product, held = layout.forward, _held(chain, layout.manifest.features, given.sparse)
+    arcs = product.local.arcs + product.remote.arcs + rows  # with their loops
+    activations = FLOAT * (rows * held.kept + product.halo * held.halo + arcs * held.arc)
+    listed = ARC * arcs + FLOAT * chain.fetched * _exchanged(layout) if chain.fetched else 0
+    plan, width, plans = technique(name), chain.width, 0
+    for direction in ("forward", "transpose") if width else ():
         found = plan.need(Case(layout, direction, width, parse_options(name, options), dtype))
         # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
         sums = DOUBLE * rows * width if layout.size > 1 else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
-    return Need(features, PARAMETER * numbers, activations, plans)
+    return Need(features, PARAMETER * numbers, activations, plans, listed)
 
 
-def _held(chain: Chain, columns: int, sparse: bool) -> int:
-    """Floats a row of the activations: what all layers keep, and the most that one holds beside it."""
-    kept = peak = widest = 0
+def _exchanged(layout: PeLayout) -> int:
+    """Rows that fetching a halo and giving its gradients back takes room for."""
+    if layout.size == 1:
+        return 0
+    tallest = max(int(np.diff(layout.bounds).max()), *layout.manifest.forward.halo_rows)
+    return tallest + len(layout.forward.send_rows)
+
+
+def _held(chain: Chain, columns: int, sparse: bool) -> Held:
+    """Floats of the activations: a row's with the most that one layer holds beside it, a halo row's, an arc's."""
+    kept = peak = widest = halo = arc = 0
     for place, module in enumerate(chain.leaves()):
         held = module.memory(columns)
+        halo, arc = halo + held.halo, arc + held.arc
         if place == 0 and isinstance(module, Propagation):
             kept += 2 * columns  # what never changes: the dense input and its propagation
         elif not (place == 0 and sparse):  # a sparse copy is among the features
             kept, peak = kept + held.kept, max(peak, held.peak)
             widest = max(widest, held.columns) if module.parameters or place else widest
         columns = held.columns
-    return kept + max(peak, PASSING * widest)
+    most = max(peak, PASSING * widest)
+    return Held(columns, kept + most, most, halo, arc)
 
 
 def check(world: World, mine: Need) -> None:

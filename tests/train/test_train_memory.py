@@ -35,6 +35,10 @@ def folder_of(tmp_path, columns, density, pes=1):
         ("gcn", 200, 0.05, {"hidden": 64}),
         ("gin", 100, 1, {"hidden": 64, "layers": 3}),
         ("gin", 16, 1, {"hidden": 64, "layers": 2}),
+        ("sage", 100, 1, {"hidden": 64}),
+        ("gat", 100, 1, {"hidden": 16, "heads": 4}),
+        ("appnp", 100, 1, {"hidden": 64}),
+        ("sgc", 100, 1, {}),
     ],
 )
 def test_the_prediction_is_near_the_peak(model, columns, density, settings, tmp_path):
