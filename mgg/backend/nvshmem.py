@@ -232,13 +232,14 @@ class NvshmemWorld(GpuArrays):
         """Allocate zeros on every PE (collective).
 
         Raises:
-            MachineError: a GPU has too little memory left, or the symmetric heap is too small.
+            MachineError: a GPU has too little memory left, the symmetric heap is too small, or a GPU of ``reach``
+                cannot be addressed.
         """
         size = max(elements, 1) * _ITEM
         self._check_memory(size)
         base = self._allocate((max(elements, 1),), "float32")
         near = range(self.size) if reach is None else reach
-        peers = {pe: base if pe == self.rank else self._peer(base, pe) for pe in near}
+        peers = together(self._control, lambda: {pe: base if pe == self.rank else self._peer(base, pe) for pe in near})
         self.barrier()  # the zeros are there before another PE writes
         return SymmetricArray(self.rank, {pe: copy[:elements] for pe, copy in peers.items()}, base)
 

@@ -122,16 +122,26 @@ def test_between_hosts_products_and_bytes_are_those_of_the_simulated_backend(tmp
         assert json.loads((tmp_path / f"{pe}.json").read_text()) == moved[pe]
 
 
+PROMISES = (
+    "from mgg.backend import nvshmem\nfrom mgg.errors import MachineError\nfrom support import world_program as w\n"
+    "def program(world):\n"
+    "    w._sends(world, (world.rank + 1) % 4, (world.rank - 1) % 4)\n"
+    "    for promise in (w._shift, w._team, w._exchange, w._reduce):\n"
+    "        promise(world)\n"
+    "    print(f'kept {list(world.addressable)}', flush=True)\n"
+    "    world.symmetric(8)\n"
+    "try:\n    nvshmem.run(lambda: 4, program)\n"
+    "except MachineError as error:\n    print(f'{error.everywhere} {error}', flush=True)\n"
+)
+
+
 def test_the_world_keeps_its_promises_between_hosts():
-    """All but those of arrays that everybody addresses, which is refused."""
-    code = (
-        "from support import world_program as w; right, left = (world.rank + 1) % 4, (world.rank - 1) % 4;"
-        " w._sends(world, right, left); w._shift(world); w._team(world); w._exchange(world); w._reduce(world);"
-        " print('kept', world.addressable, flush=True); world.symmetric(8)"
-    )
-    done = fails(code, 4, FAKE_PES_A_HOST="2")
-    assert done.stdout.count("kept [0, 1]") == done.stdout.count("kept [2, 3]") == 2, done.stdout + done.stderr
-    assert "the GPU of PE 0 cannot address that of PE 2: P2P is off, or it is another host's" in done.stdout
+    """All but those of arrays that everybody addresses, which are refused."""
+    done = mpiexec(4, [FAKE, "-c", PROMISES], FAKE_PES_A_HOST="2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("kept [0, 1]") == done.stdout.count("kept [2, 3]") == 2, done.stdout
+    said = "True the GPU of PE 0 cannot address that of PE 2: P2P is off, or it is another host's"
+    assert done.stdout.count(said) == 4, done.stdout
 
 
 def test_rows_leave_a_host_from_symmetric_memory_alone():
