@@ -87,7 +87,7 @@ def table(told: Sequence[Versus], rows: Rows) -> Grid:
             close = str(found[CLOSE]) if each.verdict else ABSENT
             cells = [number(each.mean), number(each.paper), each.verdict or ABSENT, agree, close]
             lines.append((name, [Cell(text) for text in cells]))
-    note = "Geometric means; the paper's are of the same cases, from the times that it prints."
+    note = "Geometric means; the paper's are of the same cases, as far as it prints them."
     columns = ["here", "in the paper", "verdict", "the paper's way", "too close"]
     return Grid("What came out", "time over time", columns, [("", lines)], note)
 

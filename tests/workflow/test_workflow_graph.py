@@ -38,5 +38,5 @@ def test_the_plan_of_an_order(folder: Folder):
     shown = folder.run("--dry-run", overlay=write(folder, "one.yaml")).stdout
     counts = job_counts(shown)
     assert (counts["graph"], counts["generate"], counts["order"]) == (1, 1, 1)
-    assert "mgg generate planted --out results/graph_natural/planted" in shown
+    assert "mgg generate planted --name planted --out results/graph_natural/planted" in shown
     assert "mgg graph results/graph_natural/planted --out results/graph/planted --order degree" in shown

@@ -153,8 +153,8 @@ EXPERIMENTS = {
         "Volumes between hosts",
         f"{_COLA}, section 4.1, table 3",
         "2 hosts of 8 GPUs; computed for 32 columns",
-        "Between hosts, fetching a row once for each host that needs it (VI_CoLa) moves the least on every graph, 35 % "
-        "to 65 % of VI_FC. Six of the eight values printed for VI_CG belong to other rows or to none (they are below "
+        "Between hosts, fetching a row once for each host that needs it (VI_CoLa) moves the least on every graph, 34 % "
+        "to 66 % of VI_FC. Six of the eight values printed for VI_CG belong to other rows or to none (they are below "
         "VI_FC, or not 8/15 of V_CG in table 2): what equation 5 gives stands beside them.",
         volumes=Volumes(
             ("vi_cg", "vi_fr", "vi_fc", "vi_cola"),
