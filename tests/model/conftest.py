@@ -77,3 +77,11 @@ def directed():
     matrix = rng.uniform(0.5, 2, (12, 12)) * (rng.random((12, 12)) < 0.3)
     matrix[3] = 0
     return matrix
+
+
+@pytest.fixture(scope="session")
+def oracle_layouts(tmp_path_factory):
+    """Layouts of the graphs on which models are compared with PyTorch Geometric's."""
+    from support import pyg
+
+    return pyg.layouts_below(tmp_path_factory.mktemp)

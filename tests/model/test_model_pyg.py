@@ -1,7 +1,5 @@
 """GCN and GIN against PyTorch Geometric: outputs, loss and all gradients from the same weights."""
 
-import os
-
 import pytest
 from support import pyg
 from support.pyg import Reference, Transposed, torch
@@ -9,8 +7,8 @@ from torch.nn.functional import relu
 from torch_geometric.nn import GCNConv, GINConv
 
 
-def gcn(features: int, classes: int) -> Reference:
-    layers = GCNConv(features, 16), GCNConv(16, classes)
+def gcn(facts) -> Reference:
+    layers = GCNConv(facts.features, 16), GCNConv(16, facts.classes)
     names = {f"layer{k}.weight": Transposed(layer.lin.weight) for k, layer in enumerate(layers)}
     names |= {f"layer{k}.bias": layer.bias for k, layer in enumerate(layers)}
 
@@ -21,10 +19,13 @@ def gcn(features: int, classes: int) -> Reference:
     return Reference(forward, names)
 
 
-def gin(features: int, classes: int) -> Reference:
+def gin(facts) -> Reference:
     names, state, layers = {}, {}, []
     for k in range(2):
-        first, second = torch.nn.Linear(16 if k else features, 16, bias=False), torch.nn.Linear(16, 16, bias=False)
+        first, second = (
+            torch.nn.Linear(16 if k else facts.features, 16, bias=False),
+            torch.nn.Linear(16, 16, bias=False),
+        )
         norms = {f"layer{k}.mlp0.norm": torch.nn.BatchNorm1d(16), f"layer{k}.norm": torch.nn.BatchNorm1d(16)}
         inner, outer = norms.values()
         mlp = torch.nn.Sequential(first, inner, torch.nn.ReLU(), second, outer, torch.nn.ReLU())
@@ -34,7 +35,7 @@ def gin(features: int, classes: int) -> Reference:
         for name, norm in norms.items():
             names |= {f"{name}.scale": norm.weight, f"{name}.shift": norm.bias}
             state |= {f"{name}.running_mean": norm.running_mean, f"{name}.running_variance": norm.running_var}
-    classifier = torch.nn.Linear(16, classes)
+    classifier = torch.nn.Linear(16, facts.classes)
     names |= {"classifier.weight": Transposed(classifier.weight), "classifier.bias": classifier.bias}
 
     def forward(x, arcs):
@@ -48,31 +49,19 @@ def gin(features: int, classes: int) -> Reference:
 MODELS = {"gcn": (gcn, {"hidden": 16}), "gin": (gin, {"hidden": 16, "layers": 2})}
 
 
-@pytest.fixture(scope="module")
-def layouts(tmp_path_factory):
-    return pyg.layouts_below(tmp_path_factory.mktemp)
-
-
 def check(model, *more):
     make, settings = MODELS[model]
     pyg.check(model, settings | {"dropout": 0.0}, make, *more)
 
 
-@pytest.mark.parametrize("pes", [1, 2, 4])
-@pytest.mark.parametrize("graph", pyg.GRAPHS)
+@pytest.mark.parametrize("pes", pyg.PES)
+@pytest.mark.parametrize("graph", [*pyg.GRAPHS, "cora"])
 @pytest.mark.parametrize("model", MODELS)
-def test_model(model, graph, pes, layouts):
-    check(model, layouts(graph, pes), pes)
-
-
-@pytest.mark.skipif("MGG_DATA_DIR" not in os.environ, reason="MGG_DATA_DIR is not set: no real data here")
-@pytest.mark.parametrize("pes", [1, 2, 4])
-@pytest.mark.parametrize("model", MODELS)
-def test_model_on_cora(model, pes, layouts):
-    check(model, layouts("cora", pes), pes)
+def test_model(model, graph, pes, oracle_layouts):
+    check(model, oracle_layouts(graph, pes), pes)
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("model", MODELS)
-def test_model_on_ranks(model, layouts, tmp_path):
-    check(model, layouts("weighted", 2), 2, tmp_path)
+def test_model_on_ranks(model, oracle_layouts, tmp_path):
+    check(model, oracle_layouts("weighted", 2), 2, tmp_path)

@@ -23,21 +23,27 @@ def training_pass(
 ) -> dict[str, np.ndarray]:
     """This PE's rows of ``nodes``, ``logits`` and ``x`` (the gradient by the features), and sums over the PEs.
 
-    Those are ``loss``, the gradients by the name of their weight, and ``state NAME`` of running statistics.
+    Those are ``loss``, the gradients by the name of their weight, and ``state NAME`` of running statistics. Without
+    features there is no ``x``.
     """
     part = layout.load(folder, world.rank)
-    assert part.features is not None
-    targets = Targets.of(world, part)
-    chain = build(model, settings_of(model, settings), part.manifest.features, part.manifest.classes)
-    graph = Neighborhood.prepare(world, part, "halo", {}, chain.width)
-    x = prepare_features(np.asarray(part.features), as_sparse=False, row_normalize=False)
+    facts, targets = part.manifest, Targets.of(world, part)
+    sizes = facts.features, facts.classes, facts.nodes, facts.relations
+    chain = build(model, settings_of(model, settings), *sizes)
+    graph = Neighborhood.prepare(world, part, "halo", {}, chain.width, chain.fetched)
     run = Pass(graph, {name: value.copy() for name, value in weights.items()}, dict(chain.state), training=True)
-    logits = chain.forward(on_device(world, x, part.source_ids), run)
+    x = None
+    if part.features is not None:
+        features = prepare_features(np.asarray(part.features), as_sparse=False, row_normalize=False)
+        x = on_device(world, features, part.source_ids)
+    logits = chain.forward(x, run)
     found = {"nodes": part.source_ids, "logits": logits.copy()}
     loss, gradient = run.arrays.loss_and_gradient(
         logits, targets.labels, targets.rows["train"], targets.counts["train"]
     )
-    found["x"] = chain.backward(gradient, run)
+    by_x = chain.backward(gradient, run, inputs=x is not None)
+    if by_x is not None:
+        found["x"] = by_x
     for name, mine in {"loss": loss, **{name: run.gradients[name] for name in weights}}.items():
         found[name] = world.all_reduce(np.asarray(mine, np.float64).reshape(np.shape(mine) or 1))
     graph.close()
@@ -48,7 +54,7 @@ def whole(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """The passes of all PEs as one, with the rows in the order of the nodes."""
     nodes = np.concatenate([part["nodes"] for part in parts])
     found = {name: value for name, value in parts[-1].items() if name != "nodes"}
-    for name in ("logits", "x"):
+    for name in {"logits", "x"} & set(found):
         rows = np.concatenate([part[name] for part in parts])
         found[name] = np.empty_like(rows)
         found[name][nodes] = rows

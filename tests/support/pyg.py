@@ -28,11 +28,11 @@ from torch.nn.functional import cross_entropy
 from mgg.backend import simulated
 from mgg.graph.build import build
 from mgg.graph.csr import Csr, from_arcs, row_ids
-from mgg.graph.store import Graph
+from mgg.graph.store import Graph, Manifest
 from mgg.model import build as build_model
 from mgg.model import settings_of
 from mgg.model.init import initial_weights
-from support.graphs import make_layout, random_csr
+from support.graphs import make_layout, random_csr, typed_csr
 from support.model_program import on_ranks, training_pass, whole
 
 #: Of each array's largest entry.
@@ -54,12 +54,12 @@ class Reference:
     """A model made of PyTorch Geometric's layers.
 
     Attributes:
-        forward: logits [nodes, classes] of ``(x, arcs)``, in training.
-        weights: our names -> its parameters.
+        forward: logits [nodes, classes] of ``(x, arcs)``, in training; x is None where the graph has no features.
+        weights: our names -> its parameters, of our shapes but for entries of 1.
         state: our names of running statistics -> its buffers.
     """
 
-    forward: Callable[[torch.Tensor, Arcs], torch.Tensor]
+    forward: Callable[[Any, Arcs], torch.Tensor]
     weights: Mapping[str, torch.Tensor | Transposed]
     state: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
@@ -71,18 +71,22 @@ class Arcs:
     Attributes:
         edge_index: int64 [2, arcs], sources and targets.
         edge_weight: float32 [arcs] or None.
+        edge_type: int64 [arcs] or None.
         csr: the adjacency, row v the in-neighbours of v.
     """
 
     edge_index: torch.Tensor
     edge_weight: torch.Tensor | None
+    edge_type: torch.Tensor | None
     csr: Csr
 
     @classmethod
     def of(cls, csr: Csr) -> Arcs:
         """Those of ``csr``."""
         ends = torch.tensor(np.stack([csr.indices, row_ids(csr)]).astype(np.int64))
-        return cls(ends, None if csr.weights is None else torch.tensor(csr.weights), csr)
+        weights = None if csr.weights is None else torch.tensor(csr.weights)
+        types = None if csr.types is None else torch.tensor(csr.types.astype(np.int64))
+        return cls(ends, weights, types, csr)
 
     @property
     def adjacency(self) -> torch.Tensor:
@@ -106,12 +110,19 @@ def _hub() -> Csr:
     return from_arcs(np.array([0] * 8 + [5, 9]), np.array([*range(1, 9), 7, 14]), n=40)
 
 
+def _typed() -> Csr:
+    return typed_csr(120, 700, 5, seed=6)
+
+
 #: No self-loops: layers differ in what they do with them. The graphs of random arcs have nodes without any.
 GRAPHS: dict[str, Callable[[], Csr]] = {
     "directed": lambda: _without_loops(random_csr(200, 500, seed=5)),
     "weighted": _positive,
     "hub": _hub,
 }
+#: Arcs of several types, some of them loops or between the same two nodes.
+TYPED = {"typed": _typed, "typed, no features": _typed}
+PES = (1, 2, 4)
 
 
 def _node_data(nodes: int) -> dict[str, np.ndarray]:
@@ -128,49 +139,57 @@ def _node_data(nodes: int) -> dict[str, np.ndarray]:
 
 
 def layouts_below(new_folder: Callable[[str], Path]) -> Callable[[str, int], Path]:
-    """``layouts(name, pes)``: the folder of a layout of one of ``GRAPHS`` or ``cora``, made once."""
+    """``layouts(name, pes)``: the folder of a layout of one of ``GRAPHS``, ``TYPED`` or ``cora``, made once."""
     folders: dict[str, Path] = {}
 
     @cache
     def layout(name: str, pes: int) -> Path:
+        if name == "cora" and "MGG_DATA_DIR" not in os.environ:
+            pytest.skip("MGG_DATA_DIR is not set: no real data here")
         if name not in folders:
-            folders[name] = new_folder(name)
+            folders[name] = new_folder("graph")
             if name == "cora":
                 build("cora", folders[name] / "graph")
         if name == "cora":
             return make_layout(folders[name], None, pes, scheme="edge_balanced")
-        csr = GRAPHS[name]()
-        return make_layout(folders[name], csr, pes, scheme="edge_balanced", **_node_data(csr.rows))
+        csr = (GRAPHS | TYPED)[name]()
+        data = _node_data(csr.rows)
+        if "no features" in name:
+            del data["features"]
+        return make_layout(folders[name], csr, pes, scheme="edge_balanced", **data)
 
     return layout
 
 
-def weights_of(model: str, settings: dict[str, Any], features: int, classes: int) -> dict[str, np.ndarray]:
+def weights_of(model: str, settings: dict[str, Any], facts: Manifest) -> dict[str, np.ndarray]:
     """float32 weights away from the special values, such as zeros, that some of them begin with."""
-    parameters = build_model(model, settings_of(model, settings), features, classes).parameters
+    sizes = facts.features, facts.classes, facts.nodes, facts.relations
+    parameters = build_model(model, settings_of(model, settings), *sizes).parameters
     rng = np.random.default_rng(SEED)
     initial = initial_weights(parameters, SEED)
     return {name: (value + rng.normal(0, 0.1, value.shape)).astype(np.float32) for name, value in initial.items()}
 
 
 def expected_pass(
-    make: Callable[[int, int], Reference], graph: Graph, weights: dict[str, np.ndarray]
+    make: Callable[[Manifest], Reference], graph: Graph, weights: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """What ``training_pass`` has to find, by PyTorch Geometric in float32."""
-    nodes = graph.manifest.nodes
-    reference = make(graph.manifest.features, graph.manifest.classes)
+    nodes, reference = graph.manifest.nodes, make(graph.manifest)
     assert set(reference.weights) == set(weights)
     parameters = {n: (p.tensor if isinstance(p, Transposed) else p) for n, p in reference.weights.items()}
     with torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(_turned(reference, name, torch.tensor(weights[name])))
-    x = torch.tensor(graph.features(0, nodes)).requires_grad_()
+            parameter.copy_(_turned(reference, name, torch.tensor(weights[name])).reshape(parameter.shape))
+    features = graph.features(0, nodes)
+    x = None if features is None else torch.tensor(features).requires_grad_()
     chosen = torch.tensor(graph.splits(0, nodes) == 1)
     logits = reference.forward(x, Arcs.of(graph.rows(0, nodes)))
     loss = cross_entropy(logits[chosen], torch.tensor(graph.labels(0, nodes)).long()[chosen])
-    by_x, *by_weights = torch.autograd.grad(loss, [x, *parameters.values()])
-    found = {"logits": logits.detach(), "loss": loss.detach().reshape(1), "x": by_x}
-    found |= {name: _turned(reference, name, value) for name, value in zip(parameters, by_weights, strict=True)}
+    inputs = parameters if x is None else {"x": x, **parameters}
+    gradients = dict(zip(inputs, torch.autograd.grad(loss, list(inputs.values())), strict=True))
+    found = {"logits": logits.detach(), "loss": loss.detach().reshape(1), **gradients}
+    for name, value in weights.items():
+        found[name] = _turned(reference, name, gradients[name]).reshape(value.shape)
     found |= {f"state {name}": value for name, value in reference.state.items()}
     return {name: value.numpy() for name, value in found.items()}
 
@@ -180,7 +199,7 @@ def _turned(reference: Reference, name: str, value: torch.Tensor) -> torch.Tenso
 
 
 def check(
-    model: str, settings: dict[str, Any], make: Callable[[int, int], Reference], folder: Path, pes: int,
+    model: str, settings: dict[str, Any], make: Callable[[Manifest], Reference], folder: Path, pes: int,
     ranks: Path | None = None,
 ) -> None:  # fmt: skip
     """Compare outputs, loss, running statistics and all gradients of ``model`` with PyTorch Geometric's.
@@ -188,12 +207,12 @@ def check(
     Args:
         model: its name.
         settings: of the model; without dropout.
-        make: the reference for so many features and classes.
+        make: the reference for a graph of these features, classes, nodes and relations.
         folder: a layout for ``pes`` PEs; the graph lies beside it.
         pes: number of PEs, threads or, with a folder for their files in ``ranks``, MPI ranks.
     """
     graph = Graph.open(folder.parent / "graph")
-    weights = weights_of(model, settings, graph.manifest.features, graph.manifest.classes)
+    weights = weights_of(model, settings, graph.manifest)
     expected = expected_pass(make, graph, weights)
     if ranks is None:
         parts = simulated.run(pes, lambda world: training_pass(world, folder, model, settings, weights))
@@ -201,8 +220,8 @@ def check(
         parts = on_ranks(pes, ranks, folder, model, settings, weights)
     found = whole(parts)
     assert set(found) == set(expected)
-    assert np.abs(expected["x"]).max() > 0
     for name, array in expected.items():
         assert found[name].shape == array.shape, name
-        error = np.abs(found[name] - array).max() / (np.abs(array).max() or 1)
+        assert array.any(), f"{name}: nothing but zeros, which tells nothing"
+        error = np.abs(found[name] - array).max() / np.abs(array).max()
         assert error <= TOLERANCE, f"{name}: {error:.2g}"
