@@ -8,16 +8,20 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 # A killed make takes what it started along: leftovers would write beside the next run.
 TIED := exec $(shell command -v setpriv >/dev/null && echo setpriv --pdeathsig KILL --)
 WORKERS ?= 2
+# Debian's packages of a whole cluster.
+SLURM := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo test test-gpu lint kernels schema constraints clean distclean \
+.PHONY: help demo test test-slurm test-gpu lint audit kernels schema constraints clean distclean \
 	runtime-environment dev-environment kernels-environment gpu-environment gpu
 
 help:
 	@echo "make demo         set up, then take small graphs through every stage: results/report/index.html"
 	@echo "make test         set up, then run the tests (WORKERS=2 at once)"
+	@echo "make test-slurm   set up, then run the workflow on a Slurm cluster of this machine (root; apt-get install $(SLURM))"
 	@echo "make test-gpu     set up with the packages for GPUs, then run the tests that need GPUs; error 3 without one"
 	@echo "make lint         set up, then run every linter"
+	@echo "make audit        ask PyPI for known vulnerabilities of the versions in constraints.txt"
 	@echo "make kernels      set up with nvcc, then compile every CUDA kernel for all architectures (needs g++, no GPU)"
 	@echo "make schema       write workflow/schemas/config.schema.yaml anew from mgg/config.py"
 	@echo "make constraints  resolve constraints.txt anew from pyproject.toml"
@@ -29,6 +33,10 @@ demo: runtime-environment
 
 test: dev-environment
 	@$(TIED) pytest -n $(WORKERS) --dist worksteal
+
+# One test at a time: the cluster has the machine to itself.
+test-slurm: dev-environment
+	@$(TIED) pytest tests/slurm
 
 # One test at a time: each takes all the GPUs it wants.
 test-gpu: gpu-environment
@@ -42,6 +50,13 @@ lint: dev-environment
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 	pre-commit validate-config
+	bandit --quiet --severity-level medium --configfile pyproject.toml --recursive mgg tools benchmarks
+
+# In an environment of its own: what audits must not change what is audited.
+audit:
+	@test -x $(VENV).audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV).audit && \
+		$(VENV).audit/bin/pip install --quiet 'pip-audit>=2.9,<3'; } || echo "pip-audit cannot be installed"
+	@$(PYTHON) tools/audit.py $(VENV).audit/bin/pip-audit
 
 kernels: kernels-environment
 	@$(TIED) python -m mgg.kernel.compile
@@ -65,7 +80,7 @@ clean:
 	find . -name __pycache__ -not -path "./$(VENV)/*" -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf $(VENV) $(VENV).lock $(VENV).uv
+	rm -rf $(VENV) $(VENV).lock $(VENV).uv $(VENV).audit
 
 # Continuous integration leaves no test out: those of PyTorch need PyTorch.
 dev-environment: EXTRAS := dev $(if $(CI),torch)

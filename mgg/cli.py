@@ -15,6 +15,7 @@ import yaml
 
 from mgg import __version__, config
 from mgg.errors import InputError, MachineError, MggError
+from mgg.files import keep_others_out
 
 # Stages are imported inside their commands: `mgg --help` and one stage must not wait for all the others.
 
@@ -643,6 +644,7 @@ def report(
 
 def main() -> None:
     """Run the command line; errors are one line and an exit code (README.md, Exit codes)."""
+    keep_others_out()
     try:
         cli.main(standalone_mode=False, prog_name="mgg")
         code = 0

@@ -15,6 +15,11 @@ from pathlib import Path
 from mgg.errors import InputError, MachineError
 
 
+def keep_others_out() -> None:
+    """From here on nothing that this process makes can be written by everybody, whatever its umask was."""
+    os.umask(os.umask(0o077) | 0o002)
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of output folder: the file that each has, and patterns of all entries that one may have."""

@@ -62,6 +62,7 @@ def load(path: Path, kind: str, command: str) -> tuple[Any, str]:
             isinstance(event, yaml.AliasEvent) for event in yaml.parse(match[1], Loader=loader)
         ):
             raise InputError(f"{path}: has YAML aliases, which no {kind} has")
-        return yaml.load(match[1], Loader=loader), match[2].decode()
+        # Both loaders are safe ones.
+        return yaml.load(match[1], Loader=loader), match[2].decode()  # nosec B506
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None

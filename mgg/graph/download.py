@@ -36,6 +36,8 @@ LONGEST_WAIT = 600
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 #: Numbers of more digits are no number of bytes.
 _RANGE = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18}|\*)")
+#: The scheme of an address, a user and password, host and path, query and fragment.
+_ADDRESS = re.compile(r"""(\b[a-z][a-z0-9+.-]*://)(?:[^/\s'"?#]*@)?([^\s'"?#]*)(?:[?#][^\s'"]*)?""", re.IGNORECASE)
 _LENGTH = re.compile(r"[0-9]{1,18}")
 #: How files of these suffixes begin: what a server sends instead (a page, an error message) does not.
 _MAGIC = {".gz": b"\x1f\x8b", ".tgz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zip": b"PK", ".npz": b"PK"}
@@ -92,6 +94,11 @@ def fetch(url: str, path: Path, *, sha256: str | None = None, size: int | None =
             _Transfer(url, path, file, sha256, size).run()
     except OSError as error:  # those of the network are turned into MachineError where they happen
         raise MachineError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def without_secrets(text: str) -> str:
+    """``text`` with what may be secret taken out of its addresses: user and password, and all after the path."""
+    return _ADDRESS.sub(lambda found: found[1] + found[2], text)
 
 
 def fits(path: Path, sha256: str | None, size: int | None) -> bool:
@@ -171,11 +178,11 @@ class _Transfer:
                     self._read(response.raw)
         except (requests.exceptions.InvalidSchema, requests.exceptions.TooManyRedirects) as error:
             said = " ".join(str(error).split())
-            raise self._hopeless(f"redirected to where it must not go: {said}") from None
+            raise self._hopeless(f"redirected to where it must not go: {without_secrets(said)}") from None
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise _PassingError(_innermost(error)) from None
         except ValueError as error:  # of a redirect's address, which requests takes apart unguarded
-            raise self._hopeless(f"answer that cannot be understood: {' '.join(str(error).split())}") from None
+            raise self._hopeless(f"answer that cannot be understood: {without_secrets(' '.join(str(error).split()))}") from None
         if self.version and self.version.total is not None and self.have < self.version.total:
             raise _PassingError(f"the connection ended after {self.have} of {self.version.total} bytes")
 
@@ -309,13 +316,13 @@ class _Transfer:
         self.part.seek(0)
         page = re.match(rb"\s*<(!doctype|html)", self.part.read(200), re.IGNORECASE)
         self._discard()
-        return InputError(f"{self.url}: the file there {problem}{' (it is a web page)' if page else ''}")
+        return InputError(f"{without_secrets(self.url)}: the file there {problem}{' (it is a web page)' if page else ''}")
 
     def _hopeless(self, reason: str) -> MachineError:
         if not self.have:
             self._discard()
         kept = f"; {self.have} bytes are kept for the next attempt" if self.have else ""
-        return MachineError(f"{self.url}: cannot be downloaded ({reason}){kept}")
+        return MachineError(f"{without_secrets(self.url)}: cannot be downloaded ({reason}){kept}")
 
     def _discard(self) -> None:
         """Leave no trace; the lock on the partial file holds until it is closed."""
@@ -365,7 +372,7 @@ def _session(url: str) -> requests.Session:
     if os.environ.get(HTTP_VARIABLE) != "1":
         del session.adapters["http://"]
         if urlsplit(url).scheme != "https":
-            raise InputError(f"{url}: only https is safe; set {HTTP_VARIABLE}=1 to allow http")
+            raise InputError(f"{without_secrets(url)}: only https is safe; set {HTTP_VARIABLE}=1 to allow http")
     return session
 
 

@@ -23,6 +23,9 @@ TINY = {
 class Folder:
     """A working folder with the default config and an overlay, ``tiny.yaml``."""
 
+    #: Seconds after which a run counts as stuck.
+    limit = 240
+
     def __init__(self, path: Path):
         self.path = path
         self.results = path / "results"
@@ -60,7 +63,7 @@ class Folder:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=240,
+            timeout=self.limit,
             check=False,
         )
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.slurm import OUTPUTS, StandIns, asked
+from support.slurm import ALIKE, OUTPUTS, RANKS, StandIns, asked
 from support.workflow import ROOT, TINY, Folder
 
 PROFILES = ("dgx", "dgx-multi", "slurm-cpu")
@@ -13,39 +13,6 @@ CONFIG = TINY | {
     "graph": {"datasets": {"digits": {"order": "degree"}, "reddit-like": {"scale": 0.5}}, "shards": 2},
     "partition": {"pes": [1, 8, 16], "quality_pes": []},
     "train": TINY["train"] | {"datasets": ["digits"], "pes": [1, 16]},
-}
-#: The stages before the PEs ask the same everywhere: minutes, MB and cores, by their data sets.
-ALIKE = {
-    "graph_scatter digits": "-t 21 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
-    "graph_shard digits 1-of-2": "-t 21 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
-    "graph_gather graph_natural digits": "-t 21 --mem 1500 --nodes=1 --ntasks=1 --cpus-per-task=1",
-    "order digits": "-t 11 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
-    "generate graph reddit-like": "-t 16 --mem 4377 --nodes=1 --ntasks=1 --cpus-per-task=1",
-    "partition digits 8": "-t 11 --mem 1500 --nodes=1 --ntasks=1 --cpus-per-task=1",
-    "partition reddit-like 8": "-t 13 --mem 2078 --nodes=1 --ntasks=1 --cpus-per-task=1",
-    "layout digits 16": "-t 11 --mem 1505 --nodes=1 --ntasks=1 --cpus-per-task=1",
-    "layout reddit-like 16": "-t 16 --mem 11827 --nodes=1 --ntasks=1 --cpus-per-task=1",
-}
-RANKS = {
-    "dgx": {
-        "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --cpus-per-task=8 --gpus=1",
-        "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
-        "aggregate reddit-like 8": "-t 31 --mem 20994 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
-        "train digits gcn halo 1 0": "-t 61 --mem 3511 --nodes=1 --cpus-per-task=8 --gpus=1",
-    },
-    "dgx-multi": {
-        "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --cpus-per-task=8 --gpus=1",
-        "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --ntasks-per-node=8 --gpus=8",
-        "aggregate reddit-like 16": "-t 31 --mem 36994 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
-        " --gpus=16",
-        "train digits gcn halo 16 0": "-t 61 --mem 33511 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
-        " --gpus=16",
-    },
-    "slurm-cpu": {
-        "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --ntasks=1 --cpus-per-task=1",
-        "aggregate digits 8": "-t 31 --mem 17502 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
-        "train digits gcn halo 16 0": "-t 61 --mem 33511 --nodes=4 --ntasks=16 --cpus-per-task=1 --ntasks-per-node=4",
-    },
 }
 LAUNCHERS = {"dgx": "srun", "dgx-multi": "srun", "slurm-cpu": "srun --mpi=pmi2"}
 

@@ -15,6 +15,7 @@ from snakemake.utils import validate
 import mgg.config
 from mgg.aggregate import machines, parse_options, technique, variants
 from mgg.errors import InputError
+from mgg.files import keep_others_out
 from mgg.graph.datasets import catalog, find
 from mgg.graph.external import parse_size
 from mgg.graph.generate import name_of
@@ -245,6 +246,7 @@ def trained_datasets(settings):
     return [name for name in settings.graph.datasets if (name in labeled if chosen is None else name in chosen)]
 
 
+keep_others_out()
 use_own_installation()
 tie_jobs_to_snakemake()
 SETTINGS = read_settings()

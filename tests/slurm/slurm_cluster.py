@@ -1,6 +1,6 @@
-"""A Slurm cluster on this machine: munge, slurmctld and two slurmd with stand-ins for GPUs, everything in one folder.
+"""A Slurm cluster on this machine: munge, slurmctld and two slurmd with stand-ins for GPUs, all in one folder.
 
-``python tests/slurm/cluster.py`` starts one, says READY and stops it when its standard input ends, or at Ctrl-C: so a
+``python tests/slurm/slurm_cluster.py`` starts one, says so and stops it when its standard input ends, or at Ctrl-C: a
 cluster ends with the process that holds the other end of that pipe, however that process ends. Needs root.
 """
 

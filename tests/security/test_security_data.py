@@ -1,0 +1,115 @@
+"""Data from outside: names that lead elsewhere, addresses without https or with secrets, files for everybody."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.workflow import ROOT
+from urllib3.util.retry import Retry
+
+from mgg.errors import InputError, MachineError
+from mgg.graph import datasets
+from mgg.graph.download import fetch, without_secrets
+from mgg.graph.generate import generate
+from mgg.graph.retrieve import retrieve
+
+ELSEWHERE = ["../up", "/etc/passwd", "a/../../up", "..", "~/up"]
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_no_data_set_lies_outside(tmp_path: Path, name: str):
+    for make in (retrieve, generate):
+        with pytest.raises(InputError, match="unknown"):
+            make(name, tmp_path / "in/out")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", [*ELSEWHERE[:4], "a\\b", "line\nbreak"])
+@pytest.mark.parametrize("field", ["files", "members", "stand_in"])
+def test_no_file_of_a_data_set_lies_outside(name: str, field: str):
+    raw: dict = {"url": "https://example.org/a.zip", "unpack": True}
+    raw |= {"members": {"members": {"a": name}}, "stand_in": {"stand_in": {name: "0" * 64}}}.get(field, {})
+    files = {name if field == "files" else "a.zip": raw}
+    with pytest.raises(ValueError, match="not the name of a file inside the folder"):
+        datasets.Dataset.model_validate({"title": "x", "loader": "snap", "licence": "x", "nodes": 1, "files": files})
+
+
+@pytest.mark.parametrize("url", ["http://example.org/a", "ftp://example.org/a", "gopher://a", "//example.org/a", "a"])
+def test_only_https_is_downloaded(monkeypatch, tmp_path: Path, url: str):
+    monkeypatch.delenv("MGG_ALLOW_HTTP", raising=False)
+    with pytest.raises(InputError, match="only https is safe"):
+        fetch(url, tmp_path / "a")
+    assert not [path for path in tmp_path.iterdir() if path.stat().st_size]
+
+
+def test_every_known_data_set_comes_by_https_or_out_of_a_package():
+    urls = [raw.url for each in datasets.catalog().values() for raw in each.files.values() if raw.url]
+    assert len(urls) > 30 and all(url.startswith("https://") for url in urls)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:secret@example.org/a.gz", "https://example.org/a.gz"),
+        ("https://example.org/a.gz?X-Signature=secret&b=1#secret", "https://example.org/a.gz"),
+        ("redirected to 'http://me:secret@h/x?token=secret': no", "redirected to 'http://h/x': no"),
+        ("https://secret@h", "https://h"),
+        ("what? nothing@all", "what? nothing@all"),
+    ],
+)
+def test_messages_keep_the_secrets_of_addresses(text: str, shown: str):
+    assert without_secrets(text) == shown
+
+
+@pytest.mark.parametrize(
+    "url", ["http://me:secret@localhost/a?token=secret", "https://me:secret@localhost:1/a?t=secret"]
+)
+def test_an_address_with_a_secret_that_fails(monkeypatch, tmp_path: Path, capsys, url: str):
+    monkeypatch.setattr("mgg.graph.download.PATIENCE", Retry(total=1, backoff_factor=0))
+    with pytest.raises((InputError, MachineError)) as failed:
+        fetch(url, tmp_path / "a")
+    assert "localhost" in str(failed.value)
+    assert "secret" not in str(failed.value) + "".join(capsys.readouterr())
+
+
+def test_outputs_cannot_be_written_by_everybody(tmp_path: Path):
+    command = [sys.executable, "-m", "mgg.cli", "generate", "planted", "--scale", "0.05", "--out", "graph"]
+    before = os.umask(0)
+    try:
+        subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    finally:
+        os.umask(before)
+    made = [tmp_path / "graph", *(tmp_path / "graph").rglob("*")]
+    assert len(made) > 3 and [path for path in made if path.stat().st_mode & 0o002] == []
+
+
+@pytest.mark.parametrize(
+    ("vulnerabilities", "skipped", "code", "said"),
+    [
+        ([], False, 0, "1 of 1 packages asked for, 0 known"),
+        ([{"id": "PYSEC-1", "fix_versions": ["2.0"]}], False, 1, "numpy 1.0: PYSEC-1; fixed in 2.0"),
+        ([], True, 0, "dependency audit skipped: the advisories"),
+    ],
+)
+def test_the_audit_says_what_it_could_ask(capsys, vulnerabilities: list, skipped: bool, code: int, said: str):
+    spec = importlib.util.spec_from_file_location("audit", ROOT / "tools/audit.py")
+    audit = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(audit)
+    package = {"name": "numpy", "version": "1.0", "vulns": vulnerabilities} | ({"skip_reason": "x"} if skipped else {})
+    assert audit.verdict([package]) == code
+    assert said in capsys.readouterr().out
+
+
+def test_nothing_reads_pickles_but_the_restricted_reader():
+    allowed = {"mgg/graph/unpickle.py"}
+    for file in (ROOT / "mgg").rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        name = str(file.relative_to(ROOT))
+        assert name in allowed or not re.search(
+            r"^\s*(import|from) (pickle|cPickle|dill|joblib|shelve|marshal)\b", text, re.M
+        )
+        assert "allow_pickle=True" not in text and not re.search(r"torch\.load\((?!.*weights_only=True)", text), name

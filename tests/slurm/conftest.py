@@ -1,0 +1,59 @@
+"""Tests on a real Slurm, started for them on this machine: where it cannot be, they are skipped and say why."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import slurm_cluster as daemons
+
+
+def forbidden() -> str | None:
+    """Why no cluster may be started here."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return "a cluster has the machine to itself: make test-slurm"
+    if os.geteuid() != 0:
+        return "Slurm's daemons need root here"
+    own = daemons.SYSTEM_CONF.exists() and not daemons.SYSTEM_CONF.is_symlink()
+    return f"{daemons.SYSTEM_CONF}: this machine has a Slurm of its own" if own else None
+
+
+def missing() -> str | None:
+    """What a cluster lacks here."""
+    lacking = [name for name in (*daemons.PROGRAMS, "setpriv") if shutil.which(name) is None]
+    return f"{', '.join(lacking)} not installed: apt-get install {daemons.PACKAGES}" if lacking else None
+
+
+def installable() -> bool:
+    """Continuous integration leaves nothing out where it could have installed Slurm."""
+    return bool(os.environ.get("CI")) and shutil.which("apt-get") is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = forbidden() or (None if installable() else missing())
+    for item in items:
+        if reason and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Path]:
+    """A running cluster: the folder of its configuration and logs."""
+    lack = missing()
+    assert lack is None, lack
+    started = subprocess.Popen(
+        [sys.executable, daemons.__file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    told = started.stdout.readline()
+    if not told.startswith(daemons.READY):
+        pytest.fail(f"no cluster: {told}{started.communicate()[1]}")
+    yield Path(told.rpartition(" ")[2].strip())
+    started.communicate()
+    assert started.returncode == 0

@@ -1,0 +1,29 @@
+"""`mgg doctor --slurm` on a real cluster."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+
+def doctor(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "mgg.cli", "doctor", "--slurm", "--json", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
+
+
+def test_it_finds_what_works(cluster: Path, tmp_path: Path):
+    run = doctor(tmp_path, "--partition", "gpu")
+    assert run.returncode == 0, run.stderr
+    facts = json.loads(run.stdout)
+    assert "128 cores" in facts["partition cpu"] and "gpu:h200:8" in facts["partition gpu"]
+    assert facts["two ranks by srun --mpi=pmi2, partition gpu"] == "work on node1, node2"
+    assert facts["two ranks by mpiexec, partition gpu"] == "work on node1, node2"
+    assert facts["mpi in the profile"] == "'srun'", "MpiDefault is pmi2"
+    assert facts[f"folder {tmp_path}"] == "the same on node1, node2"
+    assert "slurm-status-command: squeue" in facts["accounting"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_partition_that_is_not_there(cluster: Path, tmp_path: Path):
+    run = doctor(tmp_path, "--partition", "large")
+    assert (run.returncode, run.stderr) == (2, "mgg: --partition large: the cluster has cpu, gpu\n")
