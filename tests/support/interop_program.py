@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mgg import interop
 from mgg.graph.csr import Csr
 from support.graphs import matrix, relative_error
-from support.pyg import torch
+from support.pyg import interop, torch
 from support.ranks import mpiexec
 from support.spmm_program import inputs
 

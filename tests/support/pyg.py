@@ -25,6 +25,7 @@ if not os.environ.get("CI"):
 import torch
 from torch.nn.functional import cross_entropy
 
+from mgg import interop  # noqa: F401 - programs take it from here, too
 from mgg.backend import simulated
 from mgg.graph.build import build
 from mgg.graph.csr import Csr, from_arcs, row_ids
