@@ -46,7 +46,7 @@ class Forecast:
         return found
 
     def ranking(self, dim: int) -> list[str]:
-        """Techniques for products of ``dim`` columns, the cheapest first.
+        """Techniques for products of ``dim`` columns, the cheapest first; of equals those for one PE, then by name.
 
         Raises:
             InputError: no technique can run.
@@ -57,7 +57,7 @@ class Forecast:
                 f"technique auto: the cost model knows none for {self.split.pes} PEs and {self.dtype} embeddings: name"
                 " a technique"
             ).on_every_pe()
-        return sorted(costs, key=lambda name: (costs[name].seconds, name))
+        return sorted(costs, key=lambda name: (costs[name].seconds, not technique(name).single_pe, name))
 
     def seconds(self, name: str, dim: int, options: TechniqueOptions | None = None) -> float | None:
         """Predicted seconds of one technique with ``options``, its defaults without; None where the model has none."""

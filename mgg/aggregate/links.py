@@ -10,6 +10,7 @@ is how products use the links.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,8 +26,9 @@ from mgg.errors import InputError
 GPU_BYTES, CPU_BYTES = 256 * 2**20, 16 * 2**20
 #: Columns at which rows are gathered: of rows of 64, 256 and 512 bytes.
 WIDTHS = (16, 64, 128)
-#: Timings of each probe; the smallest counts: whatever else the machine does can only add to it.
-REPEATS = 7
+#: Timings of each probe. Of what a PE does alone the smallest counts, as whatever else the machine does can only add to
+#: it; of what waits for other PEs the median, as waits are part of it.
+REPEATS = 9
 
 
 class Fixed(BaseModel):
@@ -172,8 +174,15 @@ class _Probe:
         """Free the array (collective)."""
         self._world.free(self.array)
 
+    def typical(self, action: Callable[[], object]) -> float:
+        """The median seconds of ``action``, in which PEs wait for each other (collective)."""
+        return statistics.median(self._taken(action))
+
     def least(self, action: Callable[[], object]) -> float:
         """The smallest seconds of ``action``, all PEs at once (collective)."""
+        return min(self._taken(action))
+
+    def _taken(self, action: Callable[[], object]) -> list[float]:
         clock = self._world.clock()
         taken = []
         action()
@@ -182,7 +191,7 @@ class _Probe:
             clock.start()
             action()
             taken.append(clock.stop())
-        return min(taken)
+        return taken
 
     def copy(self) -> Link:
         """A copy inside the PE's memory: bytes read and written."""
@@ -217,7 +226,7 @@ class _Probe:
             for root in range(world.size):
                 move(self._out[:count], root)
 
-        small, large = (self.least(lambda: turns(count)) / world.size for count in (few, many))  # noqa: B023
+        small, large = (self.typical(lambda: turns(count)) / world.size for count in (few, many))  # noqa: B023
         return Link(latency=small, bandwidth=4 * (many - few) / max(large - small, 1e-9))
 
     def shift(self, values: Any, _: int) -> None:
@@ -229,7 +238,7 @@ class _Probe:
         """Seconds in which two PEs meet, out of what all take."""
         if self._world.size == 1:
             return 0.0
-        return self.least(self._world.barrier) / float(np.log2(self._world.size))
+        return self.typical(self._world.barrier) / float(np.log2(self._world.size))
 
 
 def world_seed(world: World) -> int:

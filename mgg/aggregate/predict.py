@@ -89,7 +89,7 @@ def _records(known: Known, machine: Machine, question: Question) -> Iterator[Pre
     }
     for dim in question.dims:
         costs = said.costs(dim)
-        best = min(costs, key=lambda name: (costs[name].seconds, name)) if costs else None
+        best = said.ranking(dim)[0] if costs else None
         for name in question.techniques:
             if name not in costs:
                 continue

@@ -1,0 +1,58 @@
+"""Predictions in the workflow: partitions alone are made for them, options reach the command, mistakes are named."""
+
+import re
+
+import pytest
+from support.workflow import Folder, job_counts
+
+from mgg.record import PredictionRecord, read_lines
+
+SMALL = {
+    "graph": {"datasets": {"reddit-like": {"scale": 0.001}}},
+    "partition": {"pes": [1], "quality_pes": []},
+    "aggregate": {"techniques": ["auto", "halo"], "dims": [4], "iterations": 2},
+    "train": {"models": []},
+}
+
+
+def test_predictions_take_partitions_alone(folder: Folder):
+    predict = {
+        "pes": [16, 1024], "techniques": ["halo", "mgg"], "dims": [8, 16], "machine": "a800",
+        "network": "infiniband-hdr", "links": {"nvlink": {"bandwidth": 2.5e11}},
+    }  # fmt: skip
+    folder.overlay(SMALL | {"predict": predict}, "predict.yaml")
+    run = folder.run("--dry-run", overlay="predict.yaml")
+    assert run.returncode == 0, run.stdout
+    assert job_counts(run.stdout) == {
+        "generate": 1, "partition": 3, "layout": 1, "aggregate": 1, "predict": 1, "report": 1, "default": 1, "total": 9,
+    }  # fmt: skip
+    command = re.search(r"mgg predict .*", run.stdout)[0]
+    assert "results/partition/reddit-like/p16 results/partition/reddit-like/p1024 --technique halo,mgg" in command
+    assert "--dim 8,16 --dtype fp32 --machine a800 --link nvlink.bandwidth=250000000000.0" in command
+    assert "--network infiniband-hdr --out results/predict/reddit-like.jsonl" in command
+    assert "--technique auto,halo" in run.stdout
+
+
+def test_from_graph_to_predictions(folder: Folder):
+    folder.overlay(SMALL | {"predict": {"pes": [16], "techniques": ["halo", "cola"]}}, "predict.yaml")
+    run = folder.run("--until", "predict", overlay="predict.yaml")
+    assert run.returncode == 0, run.stdout
+    found = read_lines(folder.results / "predict" / "reddit-like.jsonl", PredictionRecord)
+    assert [(record.technique, record.pes, record.workgroup) for record in found] == [("halo", 16, 8), ("cola", 16, 8)]
+
+
+@pytest.mark.parametrize(
+    ("predict", "message"),
+    [
+        ({"links": {"nvlnk": {"bandwidth": 1e9}}}, "predict: link class 'nvlnk' is unknown; did you mean nvlink?"),
+        ({"pes": [8], "machine": "h20"}, "predict.machine: machine 'h20': neither a file of mgg links nor known"),
+        ({"techniques": ["auto"]}, "predict.techniques: technique 'auto': unknown"),
+        ({"pes": [8], "links": {"qpi": {"latency": 1e-6}}}, "link qpi: this machine has none"),
+        ({"pes": [0]}, "predict.pes.0: "),
+    ],
+)
+def test_mistakes_are_named(folder: Folder, predict: dict, message: str):
+    folder.overlay(SMALL | {"predict": predict}, "predict.yaml")
+    run = folder.run("--dry-run", overlay="predict.yaml")
+    assert run.returncode == 2, run.stdout
+    assert message in run.stdout
