@@ -418,9 +418,7 @@ def aggregate(
 
 
 @cli.command()
-@click.option(
-    "--technique", default="halo", show_default=True, help="aggregation technique (docs/techniques.md), or auto"
-)
+@click.argument("layout", type=_FOLDER)
 @click.option("--model", required=True, help="model: gcn or gin")
 @click.option(
     "--technique", default="halo", show_default=True, help="aggregation technique (docs/techniques.md), or auto"
