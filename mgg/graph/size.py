@@ -22,15 +22,16 @@ def expected_size(name: str, options: DatasetConfig, scale: float = 1.0) -> Size
     """The size of data set or generator ``name``, as stated by its publisher or meant by its generator.
 
     Args:
-        name: a data set of ``config/datasets.yaml`` or a generator.
+        name: a data set of ``config/datasets.yaml`` or a generator, or what the graph of ``options.generator`` is called.
         options: how it is made.
         scale: ``graph.scale`` of the config, a factor on the scale of generators.
 
     Raises:
         InputError: unknown name.
     """
-    if name in generators():
-        made = generators()[name]
+    generator = options.generator or name
+    if generator in generators():
+        made = generators()[generator]
         share = (options.scale or 1.0) * scale
         return Size(int(made.nodes * share), int(made.arcs * share), options.features or made.features)
     dataset = find(name)

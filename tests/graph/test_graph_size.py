@@ -17,6 +17,7 @@ from mgg.graph.size import Size, expected_size
         ("ogbn-products", {"symmetrize": True}, Size(2449029, 2 * 61859140, 100)),
         ("reddit-like", {"features": 602, "classes": 41}, Size(232965, 114615892, 602)),
         ("reddit-like", {"scale": 0.5}, Size(116482, 57307946, 0)),
+        ("half-a-reddit", {"generator": "reddit-like", "scale": 0.5}, Size(116482, 57307946, 0)),
     ],
 )
 def test_sizes_as_their_publishers_state_them(name: str, options: dict, expected: Size):

@@ -48,11 +48,18 @@ def minutes(need, least=10):
 def products(section):
     """The columns of all products that a job of stage aggregate computes, the float64 ones that it compares with too."""
     sets = sum(
-        len(variants.expand(name, section.options.get(name, {}), section.variants.get(name, [])))
+        (
+            1
+            if name == "auto"  # which picks one of them
+            else len(variants.expand(name, section.options.get(name, {}), section.variants.get(name, [])))
+        )
         for name in section.techniques
     )
     return (
-        sum(section.dims) * sets * (section.warmup + section.iterations * (1 + section.breakdown) + 4 * section.check)
+        sum(section.dims)
+        * sets
+        * len(section.dtypes)
+        * (section.warmup + section.iterations * (1 + section.breakdown) + 4 * section.check)
     )
 
 
