@@ -182,7 +182,9 @@ class _Transfer:
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise _PassingError(_innermost(error)) from None
         except ValueError as error:  # of a redirect's address, which requests takes apart unguarded
-            raise self._hopeless(f"answer that cannot be understood: {without_secrets(' '.join(str(error).split()))}") from None
+            raise self._hopeless(
+                f"answer that cannot be understood: {without_secrets(' '.join(str(error).split()))}"
+            ) from None
         if self.version and self.version.total is not None and self.have < self.version.total:
             raise _PassingError(f"the connection ended after {self.have} of {self.version.total} bytes")
 
@@ -316,7 +318,9 @@ class _Transfer:
         self.part.seek(0)
         page = re.match(rb"\s*<(!doctype|html)", self.part.read(200), re.IGNORECASE)
         self._discard()
-        return InputError(f"{without_secrets(self.url)}: the file there {problem}{' (it is a web page)' if page else ''}")
+        return InputError(
+            f"{without_secrets(self.url)}: the file there {problem}{' (it is a web page)' if page else ''}"
+        )
 
     def _hopeless(self, reason: str) -> MachineError:
         if not self.have:
