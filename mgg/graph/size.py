@@ -22,7 +22,7 @@ def expected_size(name: str, options: DatasetConfig, scale: float = 1.0) -> Size
     """The size of data set or generator ``name``, as stated by its publisher or meant by its generator.
 
     Args:
-        name: a data set of ``config/datasets.yaml`` or a generator, or what the graph of ``options.generator`` is called.
+        name: a data set of ``config/datasets.yaml`` or a generator, or the name that its graph gets.
         options: how it is made.
         scale: ``graph.scale`` of the config, a factor on the scale of generators.
 

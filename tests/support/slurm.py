@@ -41,13 +41,13 @@ RANKS = {
     "dgx": {
         "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --cpus-per-task=8 --gpus=1",
         "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
-        "aggregate reddit-like 8": "-t 31 --mem 20994 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
+        "aggregate reddit-like 8": "-t 31 --mem 21031 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
         "train digits gcn halo 1 0": "-t 61 --mem 3511 --nodes=1 --cpus-per-task=8 --gpus=1",
     },
     "dgx-multi": {
         "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --cpus-per-task=8 --gpus=1",
         "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --ntasks-per-node=8 --gpus=8",
-        "aggregate reddit-like 16": "-t 31 --mem 36994 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
+        "aggregate reddit-like 16": "-t 31 --mem 37031 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
         " --gpus=16",
         "train digits gcn halo 16 0": "-t 61 --mem 33511 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
         " --gpus=16",
