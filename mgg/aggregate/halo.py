@@ -11,11 +11,13 @@ from mgg.aggregate.fetched import FetchedHalo
 from mgg.aggregate.mailbox import Mailbox
 from mgg.aggregate.near_far import Part, far_part, near_part
 from mgg.aggregate.needs import POINTER, Case, Need
+from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.outbox import Outbox
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.pulled import PulledHalo
 from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, mates_of, members_of
 from mgg.backend.api import Array, SymmetricArray, Work
+from mgg.layout import PeLayout
 
 
 class Halo(Plan):
@@ -58,12 +60,14 @@ class Halo(Plan):
         remote = rate.seconds(split.remote_arcs, touched, moved, summed)
         return slowest(local + remote + finished(work, machine), fetched, meetings(split, machine))
 
+    @classmethod
+    def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
+        """The workgroup."""
+        return mates_of(layout.rank, members_of(options, layout))
+
     def _check(self) -> None:
         self._members = members_of(self.options, self.layout)
         check_members(self.name, self._members, self.world.size)
-
-    def _reach(self) -> Sequence[int]:
-        return mates_of(self.world.rank, self._members)
 
     def _build(self) -> None:
         pulls = self._pulls = bool(self.world.gpu) and self.world.size > 1
