@@ -117,6 +117,20 @@ def test_what_does_not_fit_the_memory_is_not_picked(folder, monkeypatch):
     assert swept(folder, [], [4])[0][0][0].technique != free
 
 
+def test_a_width_that_fits_nowhere_leaves_the_others(folder, monkeypatch):
+    def check(world, plan, layout, direction, dim, *_):
+        if dim > 4:
+            raise MachineError("too little").on_every_pe()
+
+    monkeypatch.setattr(measuring.memory, "check", check)
+    records, refused = swept(folder, [], [4, 32])[0]
+    assert [(record.dim, record.chosen) for record in records] == [(4, True)]
+    assert [str(error) for error in refused] == ["auto, D = 32: too little"]
+    with pytest.raises(MachineError, match="auto, D = 32: too little") as caught:
+        swept(folder, [], [32])
+    assert caught.value.everywhere
+
+
 def test_operators_of_gpus_follow_their_memory(monkeypatch):
     class Gpu:
         gpu, name, size = "NVIDIA X", "nvshmem", 4
