@@ -12,6 +12,7 @@ from mgg.aggregate.agreement import check_layouts
 from mgg.aggregate.costs import Cost, Machine, Split, Workload
 from mgg.aggregate.machines import of_world
 from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.plan import beyond
 from mgg.backend import World
 from mgg.errors import InputError
 from mgg.layout import PeLayout, Product
@@ -28,22 +29,18 @@ class Forecast:
         machine: what it runs on.
         split: how its graph is split.
         dtype: type of the embeddings.
+        left_out: techniques that this job's PEs cannot run, as they are on several hosts.
     """
 
     machine: Machine
     split: Split
     dtype: str = "fp32"
+    left_out: frozenset[str] = frozenset()
 
     def costs(self, dim: int) -> dict[str, Cost]:
         """Every technique that can run here, at its defaults, and that the model knows."""
-        found = {}
-        for name, plan in techniques().items():
-            if not runs(name, self.split.pes, self.machine.gpu, self.dtype):
-                continue
-            cost = plan.cost(Workload(self.split, dim, plan.Options(), self.dtype), self.machine)
-            if cost is not None:
-                found[name] = cost
-        return found
+        found = {name: self._cost(name, dim) for name in techniques()}
+        return {name: cost for name, cost in found.items() if cost is not None}
 
     def ranking(self, dim: int) -> list[str]:
         """Techniques for products of ``dim`` columns, the cheapest first; of equals those for one PE, then by name.
@@ -61,11 +58,14 @@ class Forecast:
 
     def seconds(self, name: str, dim: int, options: TechniqueOptions | None = None) -> float | None:
         """Predicted seconds of one technique with ``options``, its defaults without; None where the model has none."""
-        plan = technique(name)
-        if not runs(name, self.split.pes, self.machine.gpu, self.dtype):
-            return None
-        cost = plan.cost(Workload(self.split, dim, options or plan.Options(), self.dtype), self.machine)
+        cost = self._cost(name, dim, options)
         return None if cost is None else cost.seconds
+
+    def _cost(self, name: str, dim: int, options: TechniqueOptions | None = None) -> Cost | None:
+        if name in self.left_out or not runs(name, self.split.pes, self.machine.gpu, self.dtype):
+            return None
+        plan = technique(name)
+        return plan.cost(Workload(self.split, dim, options or plan.Options(), self.dtype), self.machine)
 
 
 def runs(name: str, pes: int, gpu: bool, dtype: str) -> bool:
@@ -81,7 +81,13 @@ def forecast(world: World, layout: PeLayout, direction: str, dtype: str = "fp32"
         InputError: PEs hold parts of different layouts.
     """
     check_layouts(world, layout)
-    return Forecast(of_world(world), split_of(world, layout, direction), dtype)
+    return Forecast(of_world(world), split_of(world, layout, direction), dtype, out_of_reach(world, layout))
+
+
+def out_of_reach(world: World, layout: PeLayout) -> frozenset[str]:
+    """The techniques that, at their defaults, address memory which some PE does not (collective)."""
+    mine = {name for name, plan in techniques().items() if beyond(world, plan.reach(layout, plan.Options()))}
+    return frozenset().union(*world.gather(mine))
 
 
 def split_of(world: World, layout: PeLayout, direction: str) -> Split:
@@ -137,8 +143,6 @@ def for_training(world: World, layout: PeLayout, dims: Sequence[int], dtype: str
     """
     ways = [forecast(world, layout, direction, dtype) for direction in ("forward", "transpose")]
     ranked = ways[0].ranking(max(dims))
-    totals = {}
-    for name in ranked:
-        each = [way.seconds(name, dim) for way in ways for dim in dims]
-        totals[name] = sum(seconds for seconds in each if seconds is not None)
-    return min(totals, key=lambda name: (totals[name], name))
+    costs = [way.costs(dim) for way in ways for dim in dims]
+    # Whether the model knows a technique depends on P and the workgroups, not on direction or width.
+    return min(ranked, key=lambda name: (sum(each[name].seconds for each in costs), name))

@@ -92,15 +92,14 @@ class Cola(Plan):
         sums = local + spread + finished(work, machine)
         return slowest(sums, fetched + crossing, fixed, exposed, beside=crossing)
 
+    @classmethod
+    def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
+        """The workgroup; all PEs where rows of other workgroups are fetched, which takes their addresses."""
+        assert isinstance(options, ColaOptions)
+        return mates_of(layout.rank, fused_members(options, layout)) if options.coalesced else range(layout.size)
+
     def _check(self) -> None:
         check_members(self.name, members_of(self.options, self.layout), self.world.size)
-
-    def _reach(self) -> Sequence[int]:
-        """The workgroup; all PEs where rows of other workgroups are fetched, which takes their addresses."""
-        assert isinstance(self.options, ColaOptions)
-        if not self.options.coalesced:
-            return range(self.world.size)
-        return mates_of(self.world.rank, fused_members(self.options, self.layout))
 
     def _build(self) -> None:
         world, options = self.world, self.options

@@ -7,7 +7,7 @@ Volumes are CoLa's (ICS'25, equations 5 to 7 and table 3), overlap is MGG's pipe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -202,6 +202,10 @@ class Cost:
         """All of it."""
         return self.arithmetic + self.transfer + self.fixed - self.hidden
 
+    def __add__(self, then: Cost) -> Cost:
+        """That of a step and the next, which waits for other PEs."""
+        return Cost(*(getattr(self, each.name) + getattr(then, each.name) for each in fields(self)))
+
 
 def slowest(arithmetic: Any, transfer: Any, fixed: float, exposed: float = 1.0, beside: Any = None) -> Cost:
     """The cost of the PE that ends last.
@@ -231,11 +235,10 @@ def meetings(split: Split, machine: Machine, count: int = 2) -> float:
 
 
 def fetched_rows(work: Workload, machine: Machine) -> np.ndarray:
-    """Seconds in which each PE gets its halo, each row once: V_FC (eq. 7), VI_CoLa between workgroups (4.2)."""
+    """Seconds in which each CPU PE gets its halo, each row once: V_FC (eq. 7), VI_CoLa between workgroups (4.2)."""
     split, links = work.split, machine.links
-    # One launch on GPUs; a request for each owner on CPUs.
-    owners = 1 if machine.gpu else split.pes - 1
-    near = np.asarray(links[links.rows].seconds(split.halo_rows, work.moved, owners))
+    # A request for each owner.
+    near = np.asarray(links[links.rows].seconds(split.halo_rows, work.moved, split.pes - 1))
     if split.groups == 1:
         return near
     # A row of another workgroup crosses once, in one message a pair of PEs (4.3); mates fetch it from who has it.

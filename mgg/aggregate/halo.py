@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mgg.aggregate.costs import Cost, Machine, Workload, fetched_rows, finished, meetings, slowest
+from mgg.aggregate.costs import Cost, Machine, Workload, fetched_rows, finished, meetings, network_blocks, slowest
 from mgg.aggregate.fetched import FetchedHalo
 from mgg.aggregate.mailbox import Mailbox
 from mgg.aggregate.near_far import Part, far_part, near_part
 from mgg.aggregate.needs import POINTER, Case, Need
+from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.outbox import Outbox
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.pulled import PulledHalo
 from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, mates_of, members_of
 from mgg.backend.api import Array, SymmetricArray, Work
+from mgg.layout import PeLayout
 
 
 class Halo(Plan):
@@ -45,25 +47,33 @@ class Halo(Plan):
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """On GPUs one launch that pulls and works; on CPU ranks the fetch, then a pass over local and remote arcs."""
-        split, moved, summed = work.split, work.moved, work.summed
+        """On GPUs a launch that pulls and works, and one for the far part; on CPU ranks fetches, then passes.
+
+        None for an option ``workgroup`` other than the split's, whose halos are not known.
+        """
+        options, split, moved, summed = work.options, work.split, work.moved, work.summed
+        assert isinstance(options, WorkgroupOptions)
+        if options.workgroup not in (None, split.members):
+            return None
         if split.pes == 1:
             return slowest(machine.rates["rows"].seconds(split.arcs, split.rows, moved, summed), 0, 0)
-        fetched = fetched_rows(work, machine)
         if machine.gpu:
-            work_of_pe = machine.rates["pulled"].seconds(split.arcs, split.rows, moved, summed)
-            return slowest(work_of_pe, fetched, meetings(split, machine), machine.exposed)
-        rate, touched = machine.rates["rows"], np.minimum(split.rows, split.remote_arcs)
+            return _launches(work, machine)
+        rate, passes = machine.rates["rows"], 1 if split.groups == 1 else 3  # mates'; own mailbox's, other mailboxes'
+        touched = np.minimum(passes * split.rows, split.remote_arcs)
         local = rate.seconds(split.local_arcs, split.rows, moved, summed)
-        remote = rate.seconds(split.remote_arcs, touched, moved, summed)
-        return slowest(local + remote + finished(work, machine), fetched, meetings(split, machine))
+        remote = rate.seconds(split.remote_arcs, touched, moved, summed, passes)
+        sums = local + remote + finished(work, machine)
+        return slowest(sums, fetched_rows(work, machine), meetings(split, machine))
+
+    @classmethod
+    def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
+        """The workgroup."""
+        return mates_of(layout.rank, members_of(options, layout))
 
     def _check(self) -> None:
         self._members = members_of(self.options, self.layout)
         check_members(self.name, self._members, self.world.size)
-
-    def _reach(self) -> Sequence[int]:
-        return mates_of(self.world.rank, self._members)
 
     def _build(self) -> None:
         pulls = self._pulls = bool(self.world.gpu) and self.world.size > 1
@@ -148,6 +158,27 @@ class Halo(Plan):
                 self.world.wait_signal(owner)
         else:
             self.world.barrier()
+
+
+def _launches(work: Workload, machine: Machine) -> Cost:
+    """A launch on GPUs for the near part, while messages cross, and with several workgroups one for the far part.
+
+    That waits for messages and mates, and reads and writes the sums of the rows that it adds to.
+    """
+    split, moved, summed = work.split, work.moved, work.summed
+    rate, link = machine.rates["pulled"], machine.links[machine.links.rows]
+    far_arcs = split.remote_arcs * split.outside_share_of_arcs
+    far_rows = split.halo_rows * split.outside_share_of_rows
+    near = rate.seconds(split.arcs - far_arcs, split.rows, moved, summed)
+    fetched, fixed = link.seconds(split.halo_rows - far_rows, moved), meetings(split, machine)
+    if split.groups == 1:
+        return slowest(near, fetched, fixed, machine.exposed)
+    crossing = network_blocks(work, machine, split.fused_rows_a_pe, split.groups - 1)
+    far = rate.seconds(far_arcs, np.minimum(split.rows, far_arcs), moved, 2 * summed)
+    # Of the far rows one in G is in the PE's own mailbox.
+    from_mates = link.seconds(far_rows * (1 - 1 / split.members), moved, min(1, split.members - 1))
+    first = slowest(near, fetched + crossing, fixed, machine.exposed)
+    return first + slowest(far, from_mates, 0, machine.exposed)
 
 
 def _need_of_workgroups(case: Case, arcs: int, mates: range) -> Need:

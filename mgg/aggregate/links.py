@@ -121,13 +121,15 @@ def measure(world: World) -> Links:
     links = {memory: probe.copy(), cache: probe.rows(world.rank)}
     rows, network = cache, "infiniband-ndr" if gpu else "mpi"
     near, far = _partners(world, probe)
-    if near is not None or far is not None:
-        rows = ("nvlink" if gpu else "shared_memory") if near is not None else "mpi"
-        links[rows] = probe.rows(near if near is not None else far)
+    if far is not None and not gpu:  # a GPU fetches nothing from another host
+        rows = "mpi"
+        links[rows] = probe.rows(far)
+    if near is not None:
+        rows = "nvlink" if gpu else "shared_memory"
+        links[rows] = probe.rows(near)
+    if world.size > 1:
         links["broadcast"] = probe.blocks(world.broadcast)
         links["shift"] = probe.blocks(probe.shift)
-    if near is not None and far is not None:
-        links["mpi"] = probe.rows(far)
     for name in (network, "broadcast", "shift"):
         links.setdefault(name, GIVEN.get(name, links[rows]))
     if gpu:
@@ -167,7 +169,7 @@ class _Probe:
     def __init__(self, world: World, size: int) -> None:
         self._world = world
         self._elements = size // 4
-        self.array = world.symmetric(self._elements)
+        self.array = world.symmetric(self._elements, world.addressable)
         self._out = world.xp.empty(self._elements, np.float32)
 
     def close(self) -> None:
@@ -203,9 +205,8 @@ class _Probe:
         small, large = self.least(lambda: move(few)), self.least(lambda: move(self._elements))
         return Link(latency=small, bandwidth=8 * self._elements / max(large - small, 1e-9))
 
-    def rows(self, pe: int | None) -> Link:
+    def rows(self, pe: int) -> Link:
         """Random rows of ``pe``, at several widths: latency, message and bandwidth."""
-        assert pe is not None
         world, generator = self._world, np.random.default_rng(world_seed(self._world))
         terms, seconds = [], []
         for dim in WIDTHS:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mgg.aggregate import memory, oracle, parse_options, prepare
 from mgg.aggregate import technique as technique_of
-from mgg.aggregate.auto import Forecast, forecast
+from mgg.aggregate.auto import AUTO, Forecast, forecast
 from mgg.aggregate.muted import MutedWorld
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
@@ -74,7 +74,7 @@ def sweep(
     for dtype in dtypes:
         how = replace(protocol, dtype=dtype)
         said = forecast(world, layout, protocol.direction, dtype) if auto else None
-        picks = {} if said is None else {dim: _pick(world, layout, said, dim, how) for dim in dims}
+        picks = {} if said is None else _picks(world, layout, said, dims, how, refused)
         for name, options, widths in _queue(chosen, dims, picks):
             for record in _at_widths(world, layout, name, options, widths, how, refused):
                 records.append(record if said is None else _foretold(record, options, said, picks))
@@ -99,6 +99,21 @@ def _at_widths(
                 raise
             # The limits of a plan are those of its widest product: the others may still fit.
             refused.append(_named(error, name, options, left.pop(), protocol.dtype))
+
+
+def _picks(
+    world: World, layout: PeLayout, said: Forecast, dims: list[int], protocol: Protocol, refused: list[MggError]
+) -> dict[int, str]:
+    """The pick of each width that has one; of the others the errors, added to ``refused``."""
+    picks = {}
+    for dim in dims:
+        try:
+            picks[dim] = _pick(world, layout, said, dim, protocol)
+        except (InputError, MachineError) as error:
+            if not error.everywhere:
+                raise
+            refused.append(_named(error, AUTO, TechniqueOptions(), dim, protocol.dtype))
+    return picks
 
 
 def _pick(world: World, layout: PeLayout, said: Forecast, dim: int, protocol: Protocol) -> str:
@@ -126,7 +141,7 @@ def _queue(
     for name in dict.fromkeys(picks.values()):
         options = parse_options(name, {})
         if (name, options) not in named:
-            queue.append((name, options, [dim for dim in dims if picks[dim] == name]))
+            queue.append((name, options, [dim for dim in dims if picks.get(dim) == name]))
     return queue
 
 
@@ -134,7 +149,7 @@ def _foretold(
     record: AggregateRecord, options: TechniqueOptions, said: Forecast, picks: Mapping[int, str]
 ) -> AggregateRecord:
     name, dim = record.technique, record.dim
-    picked = picks[dim] == name and options == parse_options(name, {})
+    picked = picks.get(dim) == name and options == parse_options(name, {})
     return record.model_copy(update={"chosen": picked, "predicted": said.seconds(name, dim, options)})
 
 

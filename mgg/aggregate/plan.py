@@ -86,6 +86,11 @@ class Plan(ABC):
         """
         return None
 
+    @classmethod
+    def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
+        """The PEs whose inputs the PE of ``layout`` addresses, in order, itself among them."""
+        return range(layout.size) if cls.reads_inputs else [layout.rank]
+
     @cached_property
     def product(self) -> Product:
         """``host`` on the PE's device, for the operators, without the map of transposed arcs; uploaded at first use."""
@@ -170,7 +175,7 @@ class Plan(ABC):
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
         """The symmetric input of ``elements`` floats (collective); for techniques that keep it elsewhere."""
-        return self.world.symmetric(elements, self._reach())
+        return self.world.symmetric(elements, self.reach(self.layout, self.options))
 
     def _allocate(self, rows: int, reach: Sequence[int]) -> SymmetricArray:
         """Symmetric memory for ``rows`` embeddings of ``max_dim`` columns, freed with the plan (collective)."""
@@ -178,19 +183,15 @@ class Plan(ABC):
         self._symmetric.append(made)
         return made
 
-    def _reach(self) -> Sequence[int]:
-        """The PEs whose inputs the technique addresses, in order, this one among them."""
-        return range(self.world.size) if self.reads_inputs else [self.world.rank]
-
     def _check_reach(self) -> None:
         """Refuse PEs that do not address what the technique does, on every PE alike (collective)."""
-        beyond = self.world.gather([pe for pe in self._reach() if pe not in self.world.addressable])
-        lacking = [pe for pe, others in enumerate(beyond) if others]
+        unreached = self.world.gather(beyond(self.world, self.reach(self.layout, self.options)))
+        lacking = [pe for pe, others in enumerate(unreached) if others]
         if lacking:
             pe = lacking[0]
             raise InputError(
-                f"technique {self.name}: PE {pe} would address memory of {name_pes(beyond[pe])}, on another host: take"
-                " halo or cola with workgroup=G, where G divides the PEs of every host"
+                f"technique {self.name}: PE {pe} would address memory of {name_pes(unreached[pe])}, on another host:"
+                " take halo or cola with workgroup=G, where G divides the PEs of every host"
             ).on_every_pe()
 
     def _check(self) -> None:  # noqa: B027
@@ -202,6 +203,11 @@ class Plan(ABC):
     @abstractmethod
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         """Compute ``out`` [rows, D] from the inputs of all PEs, ``source`` [max rows, D]; no barriers needed."""
+
+
+def beyond(world: World, pes: Sequence[int]) -> list[int]:
+    """Those of ``pes`` whose memory this PE does not address."""
+    return [pe for pe in pes if pe not in world.addressable]
 
 
 def uploaded_csr(world: World, csr: Csr) -> Csr:

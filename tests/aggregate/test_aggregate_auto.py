@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from support.graphs import make_layout, random_csr
 from support.ranks import mpiexec
+from support.strict import HostsWorld
 
-from mgg import layout
+from mgg import layout, partition
 from mgg.aggregate import auto, machines, parse_options, rates
 from mgg.aggregate import measure as measuring
 from mgg.aggregate.machines import H200, cache_file, of_world
@@ -72,7 +73,7 @@ def test_the_pick_is_made_before_anything_is_allocated(folder, monkeypatch):
     def program(world):
         made = []
         original = world.symmetric
-        world.symmetric = lambda elements: made.append(elements) or original(elements)
+        world.symmetric = lambda *arguments: made.append(arguments) or original(*arguments)
         part = layout.load(folder, world.rank)
         return auto.forecast(world, part, "forward").ranking(16)[0], made
 
@@ -116,6 +117,20 @@ def test_what_does_not_fit_the_memory_is_not_picked(folder, monkeypatch):
     assert swept(folder, [], [4])[0][0][0].technique != free
 
 
+def test_a_width_that_fits_nowhere_leaves_the_others(folder, monkeypatch):
+    def check(world, plan, layout, direction, dim, *_):
+        if dim > 4:
+            raise MachineError("too little").on_every_pe()
+
+    monkeypatch.setattr(measuring.memory, "check", check)
+    records, refused = swept(folder, [], [4, 32])[0]
+    assert [(record.dim, record.chosen) for record in records] == [(4, True)]
+    assert [str(error) for error in refused] == ["auto, D = 32: too little"]
+    with pytest.raises(MachineError, match="auto, D = 32: too little") as caught:
+        swept(folder, [], [32])
+    assert caught.value.everywhere
+
+
 def test_operators_of_gpus_follow_their_memory(monkeypatch):
     class Gpu:
         gpu, name, size = "NVIDIA X", "nvshmem", 4
@@ -130,18 +145,43 @@ def test_operators_of_gpus_follow_their_memory(monkeypatch):
     assert found.rates["rows"].call == H200.rates["rows"].call
 
 
+def test_what_gpus_of_several_hosts_cannot_run_is_not_picked(tmp_path, monkeypatch):
+    monkeypatch.setattr(machines.links, "GPU_BYTES", 2**18)
+    make_layout(tmp_path, random_csr(300, 3_000), 4)
+    partition.build(tmp_path / "graph", tmp_path / "part", pes=4, scheme="equal_nodes", workgroup=2, dim=5)
+    layout.build(tmp_path / "graph", tmp_path / "part", tmp_path / "layout")
+
+    def program(world, members):
+        world = HostsWorld(world, members)
+        part = layout.load(tmp_path / "layout", world.rank)
+        known = set(auto.forecast(world, part, "forward").costs(16))
+        return known, auto.for_training(world, part, [16, 4]), of_world(world).links.rows
+
+    between = {"broadcast", "broadcast_pipelined", "cola", "halo", "ring"}
+    for members, known in (
+        (4, between | {"direct", "mgg", "zero_copy"}),
+        (2, between),
+        (1, between - {"cola", "halo"}),
+    ):
+        found = simulated.run(4, lambda world: program(world, members))  # noqa: B023
+        assert {each[2] for each in found} <= {"nvlink", "cache"}
+        assert all(each[0] == known and each[1] in known for each in found), (members, found)
+
+
 @pytest.mark.mpi
-@pytest.mark.parametrize("pes", [1, 2])
-def test_links_of_stand_ins_for_gpus_are_measured(tmp_path, pes):
+@pytest.mark.parametrize(("pes", "hosts"), [(1, 1), (2, 1), (4, 2), (2, 2)])
+def test_links_of_stand_ins_for_gpus_are_measured(tmp_path, pes, hosts):
     fake = Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py"
     code = (
         "from mgg.aggregate import links, machines\nfrom mgg.backend import nvshmem\n"
         "links.GPU_BYTES = 2**18\n"
         f"for found in nvshmem.run(lambda: {pes}, machines.of_world):\n"
-        "    print(found.gpu, found.links.rows, found.links.network, sorted(found.links.links), flush=True)\n"
+        "    said = f'{found.gpu} {found.links.rows} {found.links.network} {sorted(found.links.links)}'\n"
+        "    print(said + chr(10), end='', flush=True)\n"
     )
-    done = mpiexec(pes, [str(fake), "-c", code], XDG_CACHE_HOME=str(tmp_path))
+    several = {} if hosts == 1 else {"FAKE_PES_A_HOST": str(pes // hosts), "FAKE_GPUS": str(pes // hosts)}
+    done = mpiexec(pes, [str(fake), "-c", code], XDG_CACHE_HOME=str(tmp_path), **several)
     assert done.returncode == 0, done.stderr
-    rows = "nvlink" if pes > 1 else "cache"
+    rows = "nvlink" if pes > hosts else "cache"
     classes = sorted({"broadcast", "cache", "hbm", "infiniband-ndr", "pcie", "shift", rows})
     assert done.stdout.count(f"True {rows} infiniband-ndr {classes}") == pes

@@ -98,6 +98,28 @@ def test_each_ablation_of_cola_costs_more_between_hosts():
     assert times == sorted(times) and times[0] < times[1] < times[2] < times[3]  # table 8, from right to left
 
 
+@pytest.mark.parametrize("machine", [H200, CPUS], ids=["gpus", "cpus"])
+@pytest.mark.parametrize("name", ["halo", "cola"])
+def test_workgroups_other_than_the_splits_have_no_cost(name, machine):
+    plan = technique(name)
+
+    def cost(workgroup):
+        return plan.cost(Workload(even(16), 64, plan.Options(workgroup=workgroup)), machine)
+
+    assert cost(4) is None and cost(16) is None
+    assert cost(8) is not None and cost(8) == cost(None)
+
+
+@pytest.mark.parametrize("machine", [H200, CPUS], ids=["gpus", "cpus"])
+def test_the_far_part_of_halo_takes_calls_and_passes_of_its_own(machine):
+    plan = technique("halo")
+    one, two = (
+        plan.cost(Workload(even(16, members=members), 64, plan.Options()), machine).arithmetic for members in (16, 8)
+    )
+    rate = machine.rates["pulled" if machine.gpu else "rows"]
+    assert two - one > rate.call > 0
+
+
 def test_the_last_pe_decides_and_overlap_hides_the_shorter_part():
     cost = slowest([1.0, 3.0], [2.0, 2.5], 0.5, exposed=0.2)
     assert (cost.arithmetic, cost.transfer) == (3.0, 2.5)

@@ -158,17 +158,32 @@ def test_a_refused_plan_leaves_no_symmetric_array(tmp_path, name, options, said,
     assert simulated.run(4, program) == [(made, 0)] * 4
 
 
-def test_a_closed_plan_leaves_none_either(tmp_path):
-    folder = make_layout(tmp_path, random_csr(200, 2_000), 2)
+@pytest.mark.parametrize("most", range(5))
+def test_halo_in_workgroups_frees_what_it_had_when_room_ran_out(tmp_path, most):
+    folder = make_layout(tmp_path, random_csr(200, 2_000), 4)
+
+    def program(world):
+        held = HeldWorld(world, most)
+        with pytest.raises(MachineError, match="no room"):
+            prepare("halo", held, layout.load(folder, world.rank), "forward", 4, {"workgroup": 2})
+        return held.made, len(held.held)
+
+    assert simulated.run(4, program) == [(most, 0)] * 4
+
+
+@pytest.mark.parametrize(("members", "arrays"), [(4, 2), (2, 5), (1, 5)])
+def test_a_closed_plan_leaves_none_either(tmp_path, members, arrays):
+    """The input and flags; with workgroups mailboxes, an outbox and flags for these, too."""
+    folder = make_layout(tmp_path, random_csr(200, 2_000), 4)
 
     def program(world):
         held = HeldWorld(world)
-        plan = prepare("halo", held, layout.load(folder, world.rank), "forward", 4)
+        plan = prepare("halo", held, layout.load(folder, world.rank), "forward", 4, {"workgroup": members})
         before = len(held.held)
         plan.close()
         return before, len(held.held)
 
-    assert simulated.run(2, program) == [(2, 0)] * 2
+    assert simulated.run(4, program) == [(arrays, 0)] * 4
 
 
 def refused(pes, load):
