@@ -260,8 +260,8 @@ def test_a_divergence_keeps_the_last_good_checkpoint(layouts, tmp_path, monkeypa
 
     monkeypatch.setattr(Trainer, "step", broken)
     message = (
-        r"^epoch 7: the validation loss is nan, first in layer layer1 \(Linear\): lower the setting learning_rate;"
-        r" the last good checkpoint is .*/run.checkpoint/epoch-000006.safetensors$"
+        r"^epoch 7: the loss of the validation split is nan, first in layer layer1 \(Linear\): lower the setting"
+        r" learning_rate; the last good checkpoint is .*/run.checkpoint/epoch-000006.safetensors$"
     )
     with pytest.raises(InputError, match=message):
         run("simulated", layouts("planted", 2), 2, model="gcn", out=out, checkpoint_every=ALWAYS, **BASE)
@@ -271,6 +271,25 @@ def test_a_divergence_keeps_the_last_good_checkpoint(layouts, tmp_path, monkeypa
     run("simulated", layouts("planted", 2), 2, model="gcn", out=out, resume=True, **BASE)
     run("simulated", layouts("planted", 2), 2, model="gcn", out=tmp_path / "whole", **BASE)
     assert tables(out) == tables(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("epoch", [7, 12])
+def test_a_divergence_is_seen_without_validation_nodes(epoch, layouts, tmp_path, monkeypatch):
+    """In the last epoch, too, whose weights nobody trains with any more."""
+    step = Trainer.step
+
+    def broken(trainer, number):
+        loss = step(trainer, number)
+        if number == epoch:
+            trainer.weights["layer1.weight"][0, 0, 0] = np.nan
+        return loss
+
+    monkeypatch.setattr(Trainer, "step", broken)
+    with pytest.raises(
+        InputError, match=rf"^epoch {epoch}: the loss of the train split is nan, first in layer layer1 "
+    ):
+        run("simulated", layouts("featureless", 2), 2, model="rgcn", out=tmp_path / "run", **BASE)
+    assert not (tmp_path / "run").exists()
 
 
 def test_gradients_that_are_not_finite_leave_the_weights_alone(layouts):
