@@ -31,6 +31,8 @@ from mgg.record import EpochRecord, Frozen
 from mgg.train.output import WEIGHTS_FILE
 
 KEPT = 2
+#: What reading a file raises that is no checkpoint, or not all of one.
+_TORN = (OSError, SafetensorError, ValidationError, ValueError, KeyError)
 _log = logging.getLogger(__name__)
 
 
@@ -134,7 +136,7 @@ class Checkpoints:
         for path in self._newest_first():
             try:
                 meta, tensors = _read(path)
-            except (OSError, SafetensorError, ValidationError, ValueError, KeyError) as error:
+            except _TORN as error:
                 torn = path
                 _log.warning("%s: torn or altered (%s), trying the one before", path, " ".join(str(error).split())[:80])
                 continue
@@ -164,6 +166,21 @@ class Checkpoints:
                 )
 
 
+def folder_of(out: Path) -> Path:
+    """The checkpoint folder of the run ``out``."""
+    return out.with_name(f"{out.name}.checkpoint")
+
+
+def kept_technique(out: Path) -> str | None:
+    """The technique of the newest whole checkpoint of the run ``out``, None if there is none."""
+    for path in sorted(folder_of(out).glob("epoch-*.safetensors"), reverse=True):
+        try:
+            return _read(path)[0].identity.technique
+        except _TORN:
+            continue
+    return None
+
+
 def read_weights(path: Path, model: str) -> dict[str, Array]:
     """Weights and running statistics by name: of a finished run, or of the last epoch of a checkpoint.
 
@@ -188,7 +205,7 @@ def read_weights(path: Path, model: str) -> dict[str, Array]:
         else:
             found = load_file(file)
         theirs = facts.get("identity", facts)["model"]
-    except (OSError, SafetensorError, ValidationError, ValueError, KeyError) as error:
+    except _TORN as error:
         raise InputError(f"{file}: no weights of mgg train, or torn ({' '.join(str(error).split())[:80]})") from None
     if theirs != model:
         raise InputError(f"{file}: weights of model {theirs}, this run has model {model}")
