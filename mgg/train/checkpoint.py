@@ -14,6 +14,7 @@ import json
 import logging
 import shutil
 from collections.abc import Iterator
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,8 @@ from mgg.record import EpochRecord, Frozen
 from mgg.train.output import WEIGHTS_FILE
 
 KEPT = 2
+#: Seconds that a training pauses for the checkpoint before, so that other PEs do not take rank 0 for stalled.
+LONGEST_PAUSE = 10.0
 #: What reading a file raises that is no checkpoint, or not all of one.
 _TORN = (OSError, SafetensorError, ValidationError, ValueError, KeyError)
 _log = logging.getLogger(__name__)
@@ -88,9 +91,15 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint in the background and remove all but the newest two; it must not change any more.
 
+        Where the disk is so slow that the one before is still being written, it is left out with a warning.
+
         Raises:
             MachineError: as ``wait``, of the checkpoint before.
         """
+        if self._writing is not None and futures.wait([self._writing], LONGEST_PAUSE).not_done:
+            done = len(checkpoint.history.epochs)
+            _log.warning("%s: too slow, so there is no checkpoint after epoch %d", self.folder, done)
+            return
         self.wait()
         self._writing = self._writer.submit(self._write, checkpoint)
 

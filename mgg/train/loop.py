@@ -269,6 +269,7 @@ class _Run:
         # The others wait for rank 0's disk.
         self.world.limit_waits(DEFAULT_TIMEOUT)
         self.world.at(len(self.history.epochs), "checkpoint")
+        together(self.world, lambda: self.checkpoints and self.checkpoints.wait())
         self._write_checkpoint()
         path = self.world.gather(together(self.world, lambda: self.checkpoints and self.checkpoints.wait()))[0]
         kept = (
