@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
@@ -421,6 +421,15 @@ def name_pes(pes: list[int], where: Mapping[int, str] = MappingProxyType({})) ->
 def place_of(epoch: int, phase: str) -> str:
     """Where a PE is, for ``name_pes``."""
     return f"epoch {epoch}, {phase}" if epoch else phase
+
+
+def in_rank_order(copies: Iterable[np.ndarray]) -> np.ndarray:
+    """The sum of the PEs' ``copies``, one after the other in float64: the same bits on every PE and in every run."""
+    first, *others = copies
+    total = first.astype(np.float64)
+    for copy in others:
+        total += copy
+    return total.astype(first.dtype, copy=False)
 
 
 def agreed_team(teams: Sequence[tuple[int, ...]], rank: int) -> tuple[int, ...]:

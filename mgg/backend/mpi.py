@@ -27,6 +27,7 @@ from mgg.backend.api import (
     SymmetricArray,
     World,
     agreed_team,
+    in_rank_order,
     name_pes,
     place_of,
     together,
@@ -40,6 +41,7 @@ T = TypeVar("T")
 _SIGNAL_TAG, _SHIFT_TAG = 7, 8
 _SHARED_MEMORY = "/dev/shm"
 _ITEM = 4  # bytes of a float32
+_PIECE = 2**17  # numbers that an all-reduce brings from every rank at a time
 _COUNTS = 2**24  # whole numbers that a float32 tells apart
 #: Seconds that ranks wait for rank 0's own work, whose waits have shorter limits.
 LONGEST_WAIT = 86400.0
@@ -286,13 +288,17 @@ class MpiWorld(HostArrays):
         """Sum in rank order (collective)."""
         if self.size == 1:
             return values.copy()
-        values = np.ascontiguousarray(values)
-        if self._arrivals is not None:
-            self._arrivals.come()
-        copies = np.empty((self.size, *values.shape), values.dtype)
-        self.wait(self.comm.Iallgather(values, copies), "the other PEs at an all-reduce")
-        self.counters.add("all_reduce", values.nbytes * (self.size - 1))
-        return copies.astype(np.float64).sum(axis=0).astype(values.dtype)
+        flat = np.ascontiguousarray(values).reshape(-1)
+        total = np.empty_like(flat)
+        for first in range(0, flat.size, _PIECE):
+            piece = flat[first : first + _PIECE]
+            if self._arrivals is not None:
+                self._arrivals.come()
+            copies = np.empty((self.size, piece.size), flat.dtype)
+            self.wait(self.comm.Iallgather(piece, copies), "the other PEs at an all-reduce")
+            total[first : first + _PIECE] = in_rank_order(copies)
+        self.counters.add("all_reduce", flat.nbytes * (self.size - 1))
+        return total.reshape(values.shape)
 
     def gather(self, value: Any) -> list[Any]:
         """Every PE's value (collective)."""

@@ -19,6 +19,7 @@ from mgg.backend.api import (
     SymmetricArray,
     World,
     agreed_team,
+    in_rank_order,
     name_pes,
     place_of,
     shaped_as,
@@ -235,8 +236,7 @@ class SimulatedWorld(HostArrays):
 
     def all_reduce(self, values: np.ndarray) -> np.ndarray:
         """Sum in rank order (collective)."""
-        copies = self.gather(values)
-        total = np.sum(np.stack(copies).astype(np.float64), axis=0).astype(values.dtype)
+        total = in_rank_order(self.gather(values))
         if self.size > 1:
             self.counters.add("all_reduce", values.nbytes * (self.size - 1))
         self.barrier()  # nobody overwrites its values before all have read them

@@ -80,6 +80,8 @@ class Module(ABC):
     width: int = 0
     #: The widest array whose halo rows it fetches, columns.
     fetched: int = 0
+    #: Numbers that every pass makes of its parameters, beside the parameters themselves.
+    derived: int = 0
 
     @abstractmethod
     def forward(self, x: Any, run: Pass) -> Any:
@@ -114,6 +116,7 @@ class Composite(Module):
         self.state = {name: value for module in modules for name, value in module.state.items()}
         self.width = max((module.width for module in modules), default=0)
         self.fetched = max((module.fetched for module in modules), default=0)
+        self.derived = sum(module.derived for module in modules)
 
 
 class Chain(Composite):

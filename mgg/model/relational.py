@@ -41,6 +41,7 @@ class Relational(Module):
         self.parameters = [Parameter(each, shape, "glorot", decay) for each, shape in shapes.items()]
         # Even without rows to fetch, the ends of arcs have to be known.
         self.fetched = 1 if one_hot else inputs
+        self.derived = (relations + 1) * inputs * outputs if bases else 0
 
     def memory(self, columns: int) -> Held:
         """Rows and halo, and gradients by them; of a type of arcs at a time the sums of neighbors."""

@@ -8,6 +8,8 @@ weights start from a Glorot distribution; the authors' program takes PyTorch's d
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from mgg.model.layers import Bias, Linear
@@ -19,6 +21,10 @@ from mgg.model.settings import ModelSettings, Sizes
 class Settings(ModelSettings):
     """The authors' settings for Cora, Citeseer and Pubmed, but for the L2 penalty, which they tune for each."""
 
+    selection: Literal["validation", "last"] = Field(
+        "last",
+        description="which epoch counts: the last of a fixed number, as published, or the best on the validation nodes",
+    )
     hops: int = Field(2, ge=1, le=64, description="K: how often the features are propagated")
     learning_rate: float = Field(0.2, gt=0, le=10, description="step size of Adam")
     weight_decay: float = Field(

@@ -14,6 +14,7 @@ import json
 import logging
 import shutil
 from collections.abc import Iterator
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,10 @@ from mgg.record import EpochRecord, Frozen
 from mgg.train.output import WEIGHTS_FILE
 
 KEPT = 2
+#: Seconds that a training pauses for the checkpoint before, so that other PEs do not take rank 0 for stalled.
+LONGEST_PAUSE = 10.0
+#: What reading a file raises that is no checkpoint, or not all of one.
+_TORN = (OSError, SafetensorError, ValidationError, ValueError, KeyError)
 _log = logging.getLogger(__name__)
 
 
@@ -86,9 +91,15 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint in the background and remove all but the newest two; it must not change any more.
 
+        Where the disk is so slow that the one before is still being written, it is left out with a warning.
+
         Raises:
             MachineError: as ``wait``, of the checkpoint before.
         """
+        if self._writing is not None and futures.wait([self._writing], LONGEST_PAUSE).not_done:
+            done = len(checkpoint.history.epochs)
+            _log.warning("%s: too slow, so there is no checkpoint after epoch %d", self.folder, done)
+            return
         self.wait()
         self._writing = self._writer.submit(self._write, checkpoint)
 
@@ -134,7 +145,7 @@ class Checkpoints:
         for path in self._newest_first():
             try:
                 meta, tensors = _read(path)
-            except (OSError, SafetensorError, ValidationError, ValueError, KeyError) as error:
+            except _TORN as error:
                 torn = path
                 _log.warning("%s: torn or altered (%s), trying the one before", path, " ".join(str(error).split())[:80])
                 continue
@@ -164,6 +175,21 @@ class Checkpoints:
                 )
 
 
+def folder_of(out: Path) -> Path:
+    """The checkpoint folder of the run ``out``."""
+    return out.with_name(f"{out.name}.checkpoint")
+
+
+def kept_technique(out: Path) -> str | None:
+    """The technique of the newest whole checkpoint of the run ``out``, None if there is none."""
+    for path in sorted(folder_of(out).glob("epoch-*.safetensors"), reverse=True):
+        try:
+            return _read(path)[0].identity.technique
+        except _TORN:
+            continue
+    return None
+
+
 def read_weights(path: Path, model: str) -> dict[str, Array]:
     """Weights and running statistics by name: of a finished run, or of the last epoch of a checkpoint.
 
@@ -188,7 +214,7 @@ def read_weights(path: Path, model: str) -> dict[str, Array]:
         else:
             found = load_file(file)
         theirs = facts.get("identity", facts)["model"]
-    except (OSError, SafetensorError, ValidationError, ValueError, KeyError) as error:
+    except _TORN as error:
         raise InputError(f"{file}: no weights of mgg train, or torn ({' '.join(str(error).split())[:80]})") from None
     if theirs != model:
         raise InputError(f"{file}: weights of model {theirs}, this run has model {model}")

@@ -74,12 +74,12 @@ class ClassTargets(Targets):
 
     def evaluate(self, world: World, arrays: Arrays, logits: Array) -> Scores:
         """Accuracy; the loss is without class weights."""
-        loss = arrays.cross_entropy(logits, self._labels, self._rows["validation"])
+        loss = arrays.cross_entropy(logits, self._labels, self._rows[self.judge])
         hits = [arrays.correct(logits, self._labels, chosen) for chosen in self._rows.values()]
         total = world.all_reduce(world.download(arrays.joined([loss, *hits])))
         counts = [max(count, 1) for count in self.counts.values()]
         shares = [float(hit) / count for hit, count in zip(total[1:], counts, strict=True)]
-        return Scores(float(total[0]) / max(self.counts["validation"], 1), *shares)
+        return Scores(float(total[0]) / self.counts[self.judge], *shares)
 
     def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:
         """The most likely class, of equal ones the first."""

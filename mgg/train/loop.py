@@ -27,7 +27,7 @@ from mgg.layout import PeLayout
 from mgg.model import Array, settings_of
 from mgg.record import EpochRecord, TrainRecord, these_versions
 from mgg.train.board import Board
-from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity, read_weights
+from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity, folder_of, kept_technique, read_weights
 from mgg.train.output import check_output, write_run
 from mgg.train.predictions import collect
 from mgg.train.progress import reporting
@@ -96,7 +96,8 @@ def train(
             (``checkpoint.read_weights``), on any number of PEs; optimizer and epochs start anew.
         out: folder of the run, which appears when it is whole; rank 0 writes. None writes nothing.
         checkpoint_every: seconds between checkpoints in the folder ``out``.checkpoint, which goes when the run is done.
-        resume: go on from the newest checkpoint, if there is one; without it earlier checkpoints are removed.
+        resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; without it earlier
+            checkpoints are removed.
         stall_after: seconds that PEs wait for one that makes no progress, once an epoch is done; ten times an epoch
             where that is longer.
         phases: record how long aggregations, products and communication take.
@@ -115,7 +116,11 @@ def train(
         PeError: a PE makes no progress (names it, its epoch and its phase).
     """
     resolved = together(world, lambda: settings_of(model, settings))
-    named, technique = technique, resolved_technique(world, layout, technique, options or {}, model, resolved, dtype)
+    # Measured anew, auto might pick another one than the run that it goes on from.
+    kept = together(world, lambda: kept_technique(out.absolute()) if resume and out and world.rank == 0 else None)
+    named, technique = technique, resolved_technique(
+        world, layout, technique, options or {}, model, resolved, dtype, kept=world.gather(kept)[0]
+    )  # fmt: skip
     chosen = together(world, lambda: parse_options(technique, options or {})).model_dump()
     world.at(0, "loading")
     trainer = Trainer(
@@ -145,7 +150,7 @@ class _Run:
         self.world, self.trainer, self.identity, self.asked = world, trainer, identity, asked
         self.checkpoints: Checkpoints | None = None
         if asked.out is not None and world.rank == 0:
-            self.checkpoints = Checkpoints(asked.out.with_name(f"{asked.out.name}.checkpoint"), identity)
+            self.checkpoints = Checkpoints(folder_of(asked.out), identity)
         self.history = History()
         self.chosen = False  # technique auto picked the technique
         self.best: dict[str, Array] = {}
@@ -264,6 +269,7 @@ class _Run:
         # The others wait for rank 0's disk.
         self.world.limit_waits(DEFAULT_TIMEOUT)
         self.world.at(len(self.history.epochs), "checkpoint")
+        together(self.world, lambda: self.checkpoints and self.checkpoints.wait())
         self._write_checkpoint()
         path = self.world.gather(together(self.world, lambda: self.checkpoints and self.checkpoints.wait()))[0]
         kept = (

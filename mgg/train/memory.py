@@ -24,6 +24,8 @@ from mgg.model.propagate import Propagation
 FLOAT, DOUBLE, INDEX = 4, 8, 8
 #: Bytes a trainable number: itself, two moments, two decays, the best and a checkpoint's copies (16), gradients (16).
 PARAMETER = 52
+#: Bytes a number that a pass makes of parameters: itself, its gradient, and that in float32.
+DERIVED = 16
 #: Bytes an arc of the lists that models which work arc by arc make: its ends, its number, its weight.
 ARC = 28
 #: Matrices as wide as the widest output that a backward pass holds at a time.
@@ -82,7 +84,7 @@ def need(
         # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
         sums = DOUBLE * rows * width if layout.size > 1 else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
-    return Need(features, PARAMETER * numbers, activations, plans, listed)
+    return Need(features, PARAMETER * numbers + DERIVED * chain.derived, activations, plans, listed)
 
 
 def _exchanged(layout: PeLayout) -> int:

@@ -18,7 +18,8 @@ SPLITS = {"train": 1, "validation": 2, "test": 3}
 class Scores:
     """Result of an evaluation over the nodes of all PEs: mean loss, and the metric of each split, 0..1.
 
-    Both are 0 of a split without nodes.
+    The metric is 0 of a split without nodes. Without validation nodes the loss is that of the training nodes, so that
+    numbers that are not finite are seen there, too.
     """
 
     validation_loss: float
@@ -33,10 +34,17 @@ class Targets(ABC):
     Attributes:
         metric: key of ``metrics.METRICS``.
         columns: of the logits.
+        counts: nodes of each split, or their known answers, of all PEs.
     """
 
     metric: str
     columns: int
+    counts: dict[str, int]
+
+    @property
+    def judge(self) -> str:
+        """The split whose loss evaluations take."""
+        return "validation" if self.counts["validation"] else "train"
 
     @abstractmethod
     def loss_and_gradient(self, arrays: Arrays, logits: Array) -> tuple[Array, Array]:

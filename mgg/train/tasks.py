@@ -60,10 +60,10 @@ class TaskTargets(Targets):
 
     def evaluate(self, world: World, arrays: Arrays, logits: Array) -> Scores:
         """The metric of each split."""
-        loss = arrays.binary_cross_entropy(logits, self._tasks, self._rows["validation"])
+        loss = arrays.binary_cross_entropy(logits, self._tasks, self._rows[self.judge])
         found = [arrays.decisions(logits, self._tasks, chosen) for chosen in self._rows.values()]
         total = world.all_reduce(world.download(arrays.joined([loss, *found])))
-        mean = float(total[0]) / max(self.counts["validation"], 1)
+        mean = float(total[0]) / self.counts[self.judge]
         if self.metric == "micro_f1":
             return Scores(mean, *(micro_f1(*each) for each in total[1:].reshape(-1, 3).tolist()))
         if not math.isfinite(mean):

@@ -14,9 +14,9 @@ from mgg.model.module import Module
 
 def resolved(
     world: World, layout: PeLayout, technique: str, options: dict[str, Any], model: str, settings: ModelSettings,
-    dtype: str = "fp32",
+    dtype: str = "fp32", kept: str | None = None,
 ) -> str:  # fmt: skip
-    """``technique`` itself; for ``auto`` the one that is cheapest at the model's widths (collective).
+    """``technique`` itself; for ``auto`` ``kept``, else the one that is cheapest at the model's widths (collective).
 
     Raises:
         InputError: options of ``auto``, or no technique can run.
@@ -25,6 +25,8 @@ def resolved(
         return technique
     if options:
         raise InputError(f"technique auto: takes no options, found {', '.join(options)}").on_every_pe()
+    if kept is not None:
+        return kept
     facts = layout.manifest
     sizes = facts.features, facts.classes or facts.tasks, facts.nodes, facts.relations
     chain = together(world, lambda: build(model, settings, *sizes))

@@ -70,7 +70,7 @@ class Trainer:
         if self._timeline is not None:
             world = phased_world(world, self._timeline)
         self._world, self._seed, self._epochs = world, seed, epochs
-        together(world, lambda: _check_decay(model, settings))
+        together(world, lambda: _check_settings(model, settings))
         self._targets = targets_of(world, layout, metric, settings)
         self.metric = self._targets.metric
         facts = layout.manifest
@@ -222,14 +222,16 @@ class Trainer:
         """Score the weights without dropout (collective); ``epoch`` is for messages.
 
         Raises:
-            DivergedError: the validation loss is not finite (names the layer).
+            DivergedError: the loss is not finite (names the layer).
         """
         self._world.at(epoch, "evaluation")
         logits = self._logits(self.weights, self.state)
         with np.errstate(over="ignore", invalid="ignore"):
             scores = self._targets.evaluate(self._world, self._graph.arrays, logits)
         if not math.isfinite(scores.validation_loss):
-            raise self._diverged(f"epoch {epoch}: the validation loss is {scores.validation_loss}", None)
+            raise self._diverged(
+                f"epoch {epoch}: the loss of the {self._targets.judge} split is {scores.validation_loss}", None
+            )
         return scores
 
     def _diverged(self, what: str, epoch: int | None) -> DivergedError:
@@ -264,7 +266,12 @@ class Trainer:
         self._graph.close()
 
 
-def _check_decay(model: str, settings: ModelSettings) -> None:
+def _check_settings(model: str, settings: ModelSettings) -> None:
+    """Refuse settings that would have no effect."""
+    if settings.patience is not None and settings.selection == "last":
+        raise InputError(
+            "setting patience: needs a best epoch, and the last one counts: take selection=validation, or leave it out"
+        )
     if settings.optimizer == "adamw" and "weight_decay" not in type(settings).model_fields:
         raise InputError(f"setting optimizer: model {model} has no weight decay, so adamw is adam: set it to adam")
 

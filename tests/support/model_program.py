@@ -14,7 +14,7 @@ from mgg.backend import World, launch
 from mgg.model import Pass, build, settings_of
 from mgg.model.features import on_device, prepare_features
 from mgg.model.neighborhood import Neighborhood
-from mgg.train.targets import Targets
+from mgg.train.metrics import targets_of
 from support.ranks import mpiexec
 
 
@@ -27,9 +27,9 @@ def training_pass(
     features there is no ``x``.
     """
     part = layout.load(folder, world.rank)
-    facts, targets = part.manifest, Targets.of(world, part)
-    sizes = facts.features, facts.classes, facts.nodes, facts.relations
-    chain = build(model, settings_of(model, settings), *sizes)
+    facts, chosen = part.manifest, settings_of(model, settings)
+    targets = targets_of(world, part, "accuracy", chosen)
+    chain = build(model, chosen, facts.features, facts.classes, facts.nodes, facts.relations)
     graph = Neighborhood.prepare(world, part, "halo", {}, chain.width, chain.fetched)
     run = Pass(graph, {name: value.copy() for name, value in weights.items()}, dict(chain.state), training=True)
     x = None
@@ -38,9 +38,7 @@ def training_pass(
         x = on_device(world, features, part.source_ids)
     logits = chain.forward(x, run)
     found = {"nodes": part.source_ids, "logits": logits.copy()}
-    loss, gradient = run.arrays.loss_and_gradient(
-        logits, targets.labels, targets.rows["train"], targets.counts["train"]
-    )
+    loss, gradient = targets.loss_and_gradient(run.arrays, logits)
     by_x = chain.backward(gradient, run, inputs=x is not None)
     if by_x is not None:
         found["x"] = by_x

@@ -1,11 +1,14 @@
 """Training with technique auto: the model's own widths decide, the record names what was taken."""
 
 import pytest
-from support.train_program import run
+from support.train_program import Stop, run
+from support.train_program import layouts as parts_of
 
 from mgg.aggregate import machines, rates
-from mgg.errors import InputError
+from mgg.backend import launch
+from mgg.errors import InputError, StoppedError
 from mgg.model import build, settings_of
+from mgg.train import train
 from mgg.train.technique import widths
 
 
@@ -24,6 +27,18 @@ def test_the_record_names_the_technique_and_who_chose_it(layouts):
     assert records[0] == records[1]
     same = run("simulated", layouts("planted", 2), 2, model="gcn", technique=records[0].technique, epochs=2)[0].record
     assert not same.chosen and same.options == records[0].options and same.loss == pytest.approx(records[0].loss)
+
+
+def test_a_resumed_run_keeps_the_technique(layouts, tmp_path, monkeypatch):
+    folder, options = layouts("planted", 2), {"model": "gcn", "technique": "auto", "epochs": 6, "out": tmp_path / "run"}
+    parts, picks = parts_of("simulated", folder, 2), "mgg"
+    monkeypatch.setattr("mgg.train.technique.for_training", lambda *_: picks)
+    with pytest.raises(StoppedError):
+        launch("simulated", lambda: 2, lambda world: train(world, parts(world.rank), stop=Stop(3), **options))
+    picks = "halo"
+    found = run("simulated", folder, 2, resume=True, **options)[0].record
+    assert (found.technique, found.chosen, found.epochs) == ("mgg", True, 6)
+    assert run("simulated", folder, 2, resume=True, **options)[0].record.technique == "halo"
 
 
 def test_auto_takes_no_options(layouts):

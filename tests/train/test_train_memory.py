@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from support.graphs import make_layout, random_csr
+from support.graphs import make_layout, random_csr, typed_csr
 from support.train_program import run
 
 from mgg import layout
@@ -16,15 +16,16 @@ from mgg.train import Trainer, memory
 NODES = 8000
 
 
-def folder_of(tmp_path, columns, density, pes=1):
+def folder_of(tmp_path, columns, density, pes=1, types=0):
     rng = np.random.default_rng(0)
     features = rng.random((NODES, columns), np.float32) * (rng.random((NODES, columns)) < density)
     data = {
-        "features": features.astype(np.float32),
+        **({"features": features.astype(np.float32)} if columns else {}),
         "labels": rng.integers(0, 7, NODES).astype(np.int32),
         "splits": np.tile(np.arange(4, dtype=np.uint8), NODES // 4),
     }
-    return make_layout(tmp_path, random_csr(NODES, 5 * NODES), pes, **data)
+    csr = typed_csr(NODES, 5 * NODES, types) if types else random_csr(NODES, 5 * NODES)
+    return make_layout(tmp_path, csr, pes, **data)
 
 
 @pytest.mark.parametrize(
@@ -39,10 +40,12 @@ def folder_of(tmp_path, columns, density, pes=1):
         ("gat", 100, 1, {"hidden": 16, "heads": 4}),
         ("appnp", 100, 1, {"hidden": 64}),
         ("sgc", 100, 1, {}),
+        ("rgcn", 50, 1, {}),
+        ("rgcn", 0, 1, {"bases": 4}),
     ],
 )
 def test_the_prediction_is_near_the_peak(model, columns, density, settings, tmp_path):
-    folder = folder_of(tmp_path, columns, density)
+    folder = folder_of(tmp_path, columns, density, types=20 * (model == "rgcn"))
 
     def epochs(world):
         trainer = Trainer(

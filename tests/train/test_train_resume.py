@@ -21,8 +21,8 @@ from mgg.backend import launch
 from mgg.errors import InputError, StoppedError
 from mgg.model import settings_of
 from mgg.record import read_run
-from mgg.train import Trainer, stop_signals, train
-from mgg.train.checkpoint import KEPT
+from mgg.train import Trainer, checkpoint, stop_signals, train
+from mgg.train.checkpoint import KEPT, Checkpoints
 
 BASE = {"technique": "halo", "epochs": 12, "settings": {"hidden": 8}, "seed": 2}
 ALWAYS = 1e-9  # seconds between checkpoints: one after each epoch
@@ -89,6 +89,34 @@ def test_the_newest_two_checkpoints_are_kept(layouts, tmp_path):
     names = [path.name for path in checkpoint_files(tmp_path / "run")]
     assert names == ["epoch-000005.safetensors", "epoch-000006.safetensors"]
     assert len(names) == KEPT
+
+
+def test_a_disk_that_is_too_slow_does_not_stop_a_run(layouts, tmp_path, monkeypatch, caplog):
+    """All but the first are left out until a stop, which waits for both that one and its own."""
+    write, asked = Checkpoints._write, threading.Event()
+
+    def slow(checkpoints, checkpoint):
+        asked.wait(30)
+        return write(checkpoints, checkpoint)
+
+    class StopThen(Stop):
+        def is_set(self):
+            if super().is_set():
+                asked.set()
+            return asked.is_set()
+
+    monkeypatch.setattr(Checkpoints, "_write", slow)
+    monkeypatch.setattr(checkpoint, "LONGEST_PAUSE", 0.01)
+    with pytest.raises(StoppedError):
+        run(
+            "simulated", layouts("planted", 1), 1, model="gcn", out=tmp_path / "run", checkpoint_every=ALWAYS,
+            stop=StopThen(6), **BASE,
+        )  # fmt: skip
+    left_out = [record.args[1] for record in caplog.records if "too slow" in record.message]
+    assert left_out == [2, 3, 4, 5]
+    assert [path.name for path in checkpoint_files(tmp_path / "run")] == [
+        "epoch-000001.safetensors", "epoch-000006.safetensors",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "empty"])
@@ -260,8 +288,8 @@ def test_a_divergence_keeps_the_last_good_checkpoint(layouts, tmp_path, monkeypa
 
     monkeypatch.setattr(Trainer, "step", broken)
     message = (
-        r"^epoch 7: the validation loss is nan, first in layer layer1 \(Linear\): lower the setting learning_rate;"
-        r" the last good checkpoint is .*/run.checkpoint/epoch-000006.safetensors$"
+        r"^epoch 7: the loss of the validation split is nan, first in layer layer1 \(Linear\): lower the setting"
+        r" learning_rate; the last good checkpoint is .*/run.checkpoint/epoch-000006.safetensors$"
     )
     with pytest.raises(InputError, match=message):
         run("simulated", layouts("planted", 2), 2, model="gcn", out=out, checkpoint_every=ALWAYS, **BASE)
@@ -271,6 +299,25 @@ def test_a_divergence_keeps_the_last_good_checkpoint(layouts, tmp_path, monkeypa
     run("simulated", layouts("planted", 2), 2, model="gcn", out=out, resume=True, **BASE)
     run("simulated", layouts("planted", 2), 2, model="gcn", out=tmp_path / "whole", **BASE)
     assert tables(out) == tables(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("epoch", [7, 12])
+def test_a_divergence_is_seen_without_validation_nodes(epoch, layouts, tmp_path, monkeypatch):
+    """In the last epoch, too, whose weights nobody trains with any more."""
+    step = Trainer.step
+
+    def broken(trainer, number):
+        loss = step(trainer, number)
+        if number == epoch:
+            trainer.weights["layer1.weight"][0, 0, 0] = np.nan
+        return loss
+
+    monkeypatch.setattr(Trainer, "step", broken)
+    with pytest.raises(
+        InputError, match=rf"^epoch {epoch}: the loss of the train split is nan, first in layer layer1 "
+    ):
+        run("simulated", layouts("featureless", 2), 2, model="rgcn", out=tmp_path / "run", **BASE)
+    assert not (tmp_path / "run").exists()
 
 
 def test_gradients_that_are_not_finite_leave_the_weights_alone(layouts):

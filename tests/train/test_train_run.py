@@ -89,6 +89,7 @@ def node_data(nodes=60):
         ({"splits": None}, "graph test: has no training, validation and test splits"),
         ({"splits": np.tile(np.array([0, 0, 2, 3], np.uint8), 15)}, "graph test: its train split is empty"),
         ({"splits": np.tile(np.array([0, 1, 2, 2], np.uint8), 15)}, "graph test: its test split is empty"),
+        ({"splits": np.tile(np.array([0, 1, 1, 3], np.uint8), 15)}, "its validation split is empty: .*selection=last"),
         ({"labels": np.where(np.arange(60) < 9, -1, 1)}, "graph test: 2 nodes of its train split have no label"),
     ],
 )
@@ -103,7 +104,11 @@ def test_graphs_that_cannot_be_trained_on(change, message, tmp_path):
 
 def test_without_validation_nodes_the_last_epoch_counts(tmp_path):
     data = node_data() | {"splits": np.tile(np.array([0, 1, 1, 3], np.uint8), 15)}
-    result = run("simulated", make_layout(tmp_path, random_csr(60, 200), 2, **data), 2, **OPTIONS)[0]
+    folder, options = (
+        make_layout(tmp_path, random_csr(60, 200), 2, **data),
+        {**OPTIONS, "settings": {"selection": "last"}},
+    )
+    result = run("simulated", folder, 2, **options)[0]
     assert result.record.best_epoch == len(result.epochs) > 1
     assert result.record.validation_accuracy == 0
 

@@ -22,6 +22,21 @@ def test_patience_ends_a_run_that_does_not_improve(layouts):
     assert len(run("simulated", layouts("planted", 2), 2, **OPTIONS, settings={"patience": 1})[0].epochs) < 60
 
 
+def test_patience_needs_a_best_epoch(layouts):
+    with pytest.raises(InputError, match="setting patience: needs a best epoch, and the last one counts"):
+        run("simulated", layouts("planted", 2), 2, **OPTIONS, settings={"patience": 5, "selection": "last"})
+
+
+@pytest.mark.parametrize(("model", "last"), [("gcn", False), ("sgc", True), ("rgcn", True)])
+def test_the_epoch_that_counts_is_the_published_one(model, last, layouts):
+    graph = "typed" if model == "rgcn" else "planted"
+    options = {**OPTIONS, "model": model, "epochs": 30, "settings": {"learning_rate": 0.5}}
+    found = run("simulated", layouts(graph, 1), 1, **options)[0]
+    best = max(found.epochs, key=lambda epoch: epoch.validation_accuracy).epoch
+    assert best < 30
+    assert found.record.best_epoch == 30 if last else found.record.best_epoch < 30
+
+
 def test_balanced_class_weights_are_scikit_learns(layouts):
     """The gradient by the last bias of zero weights is the mean of weight * (share - one-hot)."""
     from sklearn.utils.class_weight import compute_class_weight
