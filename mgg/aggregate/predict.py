@@ -106,6 +106,7 @@ def _records(known: Known, machine: Machine, question: Question) -> Iterator[Pre
 
 
 def _is_graph(path: Path) -> bool:
+    """Whether it is no partition and no layout; what it is instead, _known says."""
     return not any((path / name).is_file() for name in (PARTITION_FILE, layouts.MANIFEST))
 
 
