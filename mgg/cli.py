@@ -462,7 +462,10 @@ def aggregate(
     "--epochs", type=click.IntRange(1), default=_TRAIN.epochs, show_default=True, help="passes over the graph"
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="seed of weights and dropout")
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="model setting, or TECHNIQUE.KEY=VALUE")
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE",
+    help="setting of the model (docs/models.md, docs/training.md), or option of the technique: TECHNIQUE.KEY=VALUE",
+)  # fmt: skip
 @click.option(
     "--checkpoint-every", type=click.FloatRange(0, min_open=True), default=_TRAIN.checkpoint_every, show_default=True,
     metavar="SECONDS", help="seconds between checkpoints",
