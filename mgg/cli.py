@@ -119,6 +119,8 @@ def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterabl
     from mgg.aggregate.variants import expand, parse
 
     techniques = [name for name in techniques if name != _AUTO]
+    if assignments and not techniques:
+        raise InputError("--set: technique auto picks at default options; name the technique that has this option")
     plain, qualified = _split_assignments(assignments, techniques)
     grids: dict[str, list[Any]] = {name: [] for name in techniques}
     for text in variants:
@@ -351,7 +353,7 @@ def layout(graph: Path, part: Path, out: Path, as_json: bool, debug: bool) -> No
 @click.option("--dim", "dims", type=_CommaList(int), required=True, help="embedding columns, or several: 16,64")
 @click.option(
     "--dtype", "dtypes", type=_CommaList(choices=get_args(config.Dtype)), default=_AGGREGATE.dtypes,
-    show_default="fp32", help="type of the embeddings, or both: fp32,bf16",
+    help=f"type of the embeddings, or both: fp32,bf16  [default: {','.join(_AGGREGATE.dtypes)}]",
 )  # fmt: skip
 @click.option("--transpose", is_flag=True, help="the transposed (backward) product")
 @click.option("--set", "assignments", multiple=True, metavar="[TECHNIQUE.]KEY=VALUE", help="option of a technique")
@@ -460,7 +462,10 @@ def aggregate(
     "--epochs", type=click.IntRange(1), default=_TRAIN.epochs, show_default=True, help="passes over the graph"
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="seed of weights and dropout")
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="model setting, or TECHNIQUE.KEY=VALUE")
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE",
+    help="setting of the model (docs/models.md, docs/training.md), or option of the technique: TECHNIQUE.KEY=VALUE",
+)  # fmt: skip
 @click.option(
     "--checkpoint-every", type=click.FloatRange(0, min_open=True), default=_TRAIN.checkpoint_every, show_default=True,
     metavar="SECONDS", help="seconds between checkpoints",
@@ -605,7 +610,12 @@ def predict(
     records = run(paths, changed(machines.find(machine), given.links, given.network), asked)
     if out is not None:
         write_lines(out, records)
-    _show({"predictions": [record.model_dump() for record in records]}, True)
+    if as_json:
+        _show({"predictions": [record.model_dump() for record in records]}, True)
+        return
+    for record in records:
+        line = f"D={record.dim} P={record.pes}  {record.seconds * 1e3:.3f} ms predicted on {record.machine}"
+        _show({f"{record.dataset} {record.technique}": line + ", the pick of auto" * record.chosen}, False)
 
 
 @cli.command()

@@ -61,11 +61,13 @@ def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list
         question: what is asked.
 
     Raises:
-        InputError: an unknown technique, a folder of another kind, a graph without numbers of PEs, or nothing that the
-            model knows.
+        InputError: an unknown technique, a folder of another kind, a graph without numbers of PEs, numbers of PEs
+            without a graph, or nothing that the model knows.
     """
     for name in question.techniques:
         technique(name)
+    if question.pes and not any(_is_graph(path) for path in paths):
+        raise InputError("--pes: partitions and layouts are split already; name a graph to split it for other numbers")
     found = [
         record for path in paths for known in _known(path, question) for record in _records(known, machine, question)
     ]
@@ -101,6 +103,11 @@ def _records(known: Known, machine: Machine, question: Question) -> Iterator[Pre
                 seconds=cost.seconds, arithmetic=cost.arithmetic, transfer=cost.transfer, fixed=cost.fixed,
                 hidden=cost.hidden, chosen=name == best,
             )  # fmt: skip
+
+
+def _is_graph(path: Path) -> bool:
+    """Whether it is no partition and no layout; what it is instead, _known says."""
+    return not any((path / name).is_file() for name in (PARTITION_FILE, layouts.MANIFEST))
 
 
 def _known(path: Path, question: Question) -> Iterator[Known]:

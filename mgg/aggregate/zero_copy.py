@@ -37,8 +37,13 @@ class ZeroCopy(Plan):
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """A row over the bus for every arc, local or remote; on CPU PEs of one process, of their one memory."""
+        """A row over the bus for every arc, local or remote; on CPU PEs of one process, of their one memory.
+
+        None for GPUs of several workgroups: no bus leads to another host's memory.
+        """
         split = work.split
+        if machine.gpu and split.groups > 1:
+            return None
         if not (machine.gpu or machine.whole):
             share = _ROWS_A_CHUNK // _ARCS_A_PARTITION
             return blocks_cost(work, machine, ps=_ARCS_A_PARTITION, share=share, interleave=False)

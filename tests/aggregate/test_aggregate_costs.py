@@ -133,6 +133,8 @@ def test_no_cost_where_a_technique_cannot_run():
     assert set(Forecast(H200, even(2), "bf16").costs(16)) == {"halo"}
     assert set(Forecast(H200, even(1), "bf16").costs(16)) == {"halo", "local"}
     assert "cola" not in Forecast(H200, even(12)).costs(16)  # 8 does not divide 12
+    assert "zero_copy" in Forecast(H200, even(8)).costs(16)
+    assert "zero_copy" not in Forecast(H200, even(16)).costs(16)  # no bus leads to another host's memory
     assert {"mgg_uvm", "zero_copy"} <= set(Forecast(CPUS, even(2)).costs(16))
 
 

@@ -25,7 +25,11 @@ def made(tmp_path_factory):
 def test_a_thousand_pes_are_predicted(made, machine):
     found = predict([made / "graph"], machine, Question(ALL, [16, 128], pes=[8, 128, 1024]))
     assert [(r.pes, r.dim, r.technique) for r in found] == [
-        (pes, dim, name) for pes in (8, 128, 1024) for dim in (16, 128) for name in ALL
+        (pes, dim, name)
+        for pes in (8, 128, 1024)
+        for dim in (16, 128)
+        for name in ALL
+        if pes == 8 or name != "zero_copy"  # no bus leads to another host's memory
     ]
     assert all(math.isfinite(r.seconds) and r.seconds > 0 and r.machine == machine.name for r in found)
     for pes in (8, 128, 1024):
@@ -36,8 +40,9 @@ def test_a_thousand_pes_are_predicted(made, machine):
 
 
 def test_graph_partition_and_layout_say_the_same(made):
-    question = Question(("halo", "mgg"), [32], pes=[16], scheme="equal_nodes")
-    graph, part, layout = (predict([made / name], H200, question) for name in ("graph", "partition-16", "layout-16"))
+    techniques = ("halo", "mgg"), [32]
+    graph = predict([made / "graph"], H200, Question(*techniques, pes=[16], scheme="equal_nodes"))
+    part, layout = (predict([made / name], H200, Question(*techniques)) for name in ("partition-16", "layout-16"))
     assert graph == part == layout
     assert graph[0].network == "infiniband-ndr" and graph[0].workgroup == 8
 
@@ -57,6 +62,7 @@ def test_a_slower_network_takes_longer_between_workgroups_alone(made):
     [
         ("graph", Question(("halo",), [16]), "a graph has to be split: say for how many PEs"),
         ("nothing", Question(("halo",), [16]), "no such folder of mgg graph, mgg partition or mgg layout"),
+        ("partition-16", Question(("halo",), [16], pes=[2]), "--pes: partitions and layouts are split already"),
         ("partition-16", Question(("hallo",), [16]), "technique 'hallo': unknown; did you mean halo"),
         ("partition-16", Question(("mgg", "ring"), [16], "bf16"), "says nothing of mgg, ring with bf16 embeddings"),
         ("graph", Question(("halo",), [16], pes=[2], scheme="metric"), "metric"),

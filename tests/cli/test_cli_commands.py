@@ -325,7 +325,7 @@ def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
     assert len(files(tmp_path / "mgg" / "links")) == 1
     told = mgg(
         "predict", made / "layout2", made / "part2", "--machine", "here.json", "--technique", "halo,mgg_uvm",
-        "--dim", "4,16", "--link", "shared_memory.bandwidth=1e9", "--out", "p.jsonl", cwd=tmp_path,
+        "--dim", "4,16", "--link", "shared_memory.bandwidth=1e9", "--out", "p.jsonl", "--json", cwd=tmp_path,
     )  # fmt: skip
     found = json.loads(told.stdout)["predictions"]
     assert [(each["technique"], each["dim"]) for each in found[:4]] == [
@@ -337,12 +337,25 @@ def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
     assert "Predicted, not measured" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
 
 
+def test_predictions_are_a_line_each(made):
+    told = mgg("predict", made / "graph", "--pes", "2,64", "--technique", "halo,cola", cwd=made).stdout.splitlines()
+    assert [line.split("  ")[0] for line in told] == [
+        f"digits {name}: D=64 P={pes}" for pes in (2, 64) for name in ("halo", "cola")
+    ]
+    assert all(" ms predicted on h200" in line for line in told)
+
+
 def test_auto_is_measured_beside_what_was_named(made, tmp_path):
     text = mgg(
         "aggregate", made / "layout2", "--technique", "auto,halo", "--dim", "4", "--set", "halo.x=1",
         "--out", "r.jsonl", cwd=tmp_path, code=2, XDG_CACHE_HOME=".",
     ).stderr  # fmt: skip
     assert "technique halo: option" in text
+    text = mgg(
+        "aggregate", made / "layout2", "--technique", "auto", "--dim", "4", "--set", "ps=2", "--out", "r.jsonl",
+        cwd=tmp_path, code=2,
+    ).stderr  # fmt: skip
+    assert "--set: technique auto picks at default options" in text
     shown = mgg(
         "aggregate", made / "layout2", "--technique", "auto", "--dim", "4", "--iterations", 2, "--out", "r.jsonl",
         cwd=tmp_path, XDG_CACHE_HOME=".",
@@ -360,6 +373,7 @@ def test_auto_is_measured_beside_what_was_named(made, tmp_path):
         (["--network", "ethernet"], "link class 'ethernet' is unknown"),
         (["--machine", "h300"], "machine 'h300': neither a file of mgg links nor known; did you mean h200"),
         (["--technique", "auto"], "technique 'auto': unknown"),
+        (["--pes", "8"], "--pes: partitions and layouts are split already"),
     ],
 )
 def test_wrong_links_are_named(made, tmp_path, arguments, message):

@@ -9,7 +9,7 @@ import pytest
 from support.workflow import ROOT, TINY, Folder
 
 from mgg import config
-from mgg.aggregate import parse_options
+from mgg.aggregate import machines, parse_options
 from mgg.config import validate
 from mgg.errors import InputError
 from mgg.graph.external import parse_size
@@ -17,15 +17,19 @@ from mgg.model import settings_of
 
 ODD = 'it\'s a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *'
 #: Fields whose text is free, by their path in the schema; all others have a pattern or a list of values.
-FREE = {"report.title", "report.notes.*", "aggregate.options.*.*", "aggregate.variants.*.*", "train.settings.*.*"}
+FREE = {
+    "report.title", "report.notes.*", "aggregate.options.*.*", "aggregate.variants.*.*", "train.settings.*.*",
+    "predict.machine",
+}  # fmt: skip
 NAMES = [
     {"experiment": ODD},
     {"graph": {"datasets": {ODD: {}}}},
     {"graph": {"datasets": {"digits": {"order": ODD}}}},
+    {"graph": {"datasets": {"mine": {"generator": ODD}}}},
     {"graph": {"memory": ODD}},
     {"partition": {"scheme": ODD}},
     {"aggregate": {"techniques": [ODD]}},
-    {"aggregate": {"dtype": ODD}},
+    {"aggregate": {"dtypes": [ODD]}},
     {"aggregate": {"backend": ODD}},
     {"aggregate": {"options": {ODD: {"ps": 2}}}},
     {"aggregate": {"options": {"mgg": {ODD: 2}}}},
@@ -33,7 +37,11 @@ NAMES = [
     {"train": {"datasets": [ODD]}},
     {"train": {"models": [ODD]}},
     {"train": {"techniques": [ODD]}},
+    {"train": {"dtype": ODD}},
     {"train": {"settings": {ODD: {"hidden": 2}}}},
+    {"predict": {"techniques": [ODD]}},
+    {"predict": {"network": ODD}},
+    {"predict": {"links": {ODD: {"latency": 1}}}},
     {"report": {"figures": [ODD]}},
     {"report": {"notes": {ODD: "text"}}},
 ]
@@ -63,13 +71,15 @@ def test_the_fields_with_free_text_are_those_tested_here():
 
 @pytest.mark.parametrize("values", NAMES, ids=str)
 def test_an_odd_name_is_refused(values: dict):
-    with pytest.raises(InputError):
+    with pytest.raises(InputError) as refused:
         validate(values)
+    assert "unknown field" not in str(refused.value), "a field that is gone tests nothing"
 
 
 @pytest.mark.parametrize("read", [
     lambda: parse_options("mgg", {"ps": ODD}), lambda: parse_options("mgg", {"primitive": ODD}),
     lambda: settings_of("gcn", {"hidden": ODD}), lambda: parse_size(ODD),
+    lambda: machines.find(ODD),
 ])  # fmt: skip
 def test_an_odd_value_of_an_option_is_refused(read):
     with pytest.raises(InputError):

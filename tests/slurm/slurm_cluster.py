@@ -28,6 +28,8 @@ NODES = ("node1", "node2")
 GPUS = 8
 READY = "the cluster is up"
 PREFIX = "mgg-slurm-"
+#: Root's own folder: in one that all may write, somebody's link could lead root to another file.
+LOCK = Path("/run/mgg-slurm.lock")
 
 # Jobs of 8 tasks of 8 cores must fit wherever the tests run: cores, memory and GPUs are stated, not looked up.
 CONF = """\
@@ -191,7 +193,7 @@ def main() -> int:
     adopt_orphans()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
-    with Path(tempfile.gettempdir(), f"{PREFIX}lock").open("w") as lock:
+    with LOCK.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
