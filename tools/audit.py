@@ -31,7 +31,7 @@ def verdict(dependencies: list[dict]) -> int:
     """
     asked = [each for each in dependencies if "skip_reason" not in each]
     if not asked:
-        print("dependency audit skipped: the advisories of pypi.org cannot be reached from here")
+        print("dependency audit skipped: its list of advisories cannot be reached from here")
         return 0
     found = [(each, known) for each in asked for known in each["vulns"]]
     for each, known in found:
