@@ -181,7 +181,9 @@ class TrainRecord(Common):
     classes: int = Field(description="number of classes")
     parameters: int = Field(description="trainable numbers")
     loss: float = Field(description="training loss of the last epoch")
-    best_epoch: int = Field(description="epoch with the best validation score, whose weights are kept")
+    best_epoch: int = Field(
+        description="epoch whose weights are kept: with the best validation score, or the last (selection=last)"
+    )
     train_accuracy: float = Field(description="accuracy on the training nodes at best_epoch, 0..1")
     validation_accuracy: float = Field(description="accuracy on the validation nodes at best_epoch, 0..1")
     test_accuracy: float = Field(description="accuracy on the test nodes at best_epoch, 0..1")

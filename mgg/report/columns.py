@@ -273,7 +273,9 @@ TABLES: dict[str, list[Column]] = {
         Column("parameters", "integer", "", "trainable numbers"),
         Column("loss", "number", "nats", "training loss (cross-entropy, with dropout) of the last epoch"),
         _METRIC,
-        Column("best_epoch", "integer", "", "epoch with the best validation score, whose weights are kept"),
+        Column(
+            "best_epoch", "integer", "", "epoch whose weights are kept: with the best validation score, or the last"
+        ),
         Column("train_accuracy", "number", "", "metric of the training nodes at best_epoch, 0 to 1"),
         Column("validation_accuracy", "number", "", "the same for the validation nodes"),
         Column("test_accuracy", "number", "", "the same for the test nodes"),

@@ -214,7 +214,8 @@ def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
         spread = f" ± {100 * best['test_deviation']:.1f}" if best["test_deviation"] is not None else ""
         right = "% of the test nodes right" if metric == "accuracy" else f"% {METRIC_NAMES[metric]} on the test nodes"
         text = f"{percent(best['test_mean']).removesuffix(' %')}{spread} {right} "
-        text += f"({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}; the best on the validation nodes)."
+        chosen = "; the best on the validation nodes" if best["validation_mean"] and len(rows) > 1 else ""
+        text += f"({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}{chosen})."
         found.append((f"Accuracy on {names[graph[0], graph[1]]}", text))
     return found
 
