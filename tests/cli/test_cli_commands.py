@@ -167,7 +167,7 @@ MISTAKES = {
         "cannot be written",
     ),
     "an option of a technique without options": (
-        ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--set", "ps=4", "--out", "x"],
+        ["aggregate", "{made}/layout2", "--technique", "ring", "--dim", "4", "--set", "ps=4", "--out", "x"],
         "there are none",
     ),
     "over another kind of folder": (

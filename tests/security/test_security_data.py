@@ -92,7 +92,7 @@ def test_outputs_cannot_be_written_by_everybody(tmp_path: Path):
     [
         ([], False, 0, "1 of 1 packages asked for, 0 known"),
         ([{"id": "PYSEC-1", "fix_versions": ["2.0"]}], False, 1, "numpy 1.0: PYSEC-1; fixed in 2.0"),
-        ([], True, 0, "dependency audit skipped: the advisories"),
+        ([], True, 0, "dependency audit skipped: its list of advisories"),
     ],
 )
 def test_the_audit_says_what_it_could_ask(capsys, vulnerabilities: list, skipped: bool, code: int, said: str):
