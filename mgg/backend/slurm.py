@@ -10,8 +10,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mgg.errors import InputError, MachineError
 
@@ -113,15 +115,24 @@ def parse_ranks(text: str) -> tuple[dict[str, bool], list[tuple[int, int]]]:
     """What the ranks of :mod:`mgg.backend.two_ranks` said: nodes and whether they saw the file; (size, sum) by rank."""
     nodes: dict[str, bool] = {}
     worlds = []
-    for line in text.splitlines():
-        if not line.startswith("{"):
-            continue  # something that a library or the site prints
-        said = json.loads(line)
+    for said in _objects(text):
         if "node" in said:
             nodes[said["node"]] = said["seen"] and nodes.get(said["node"], True)
-        else:
+        elif "size" in said:
             worlds.append((said["size"], said["sum"]))
     return nodes, worlds
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects in ``text``: launchers may join what two ranks print, and sites print lines of their own."""
+    decoder, place = json.JSONDecoder(), text.find("{")
+    while place >= 0:
+        try:
+            found, place = decoder.raw_decode(text, place)
+            yield found
+        except ValueError:
+            place += 1
+        place = text.find("{", place)
 
 
 def _ask(*command: str) -> str:

@@ -74,3 +74,10 @@ def test_partitions_that_cannot_be_chosen():
         slurm._choose(partitions, "cpu")
     with pytest.raises(InputError, match="no default partition"):
         slurm._choose(partitions, None)
+
+
+def test_what_ranks_say_is_told_apart_on_one_line():
+    text = (
+        said(node="a", seen=True).strip() + said(node="b", seen=True).strip() + "\n{ not ours }\n" + said(size=2, sum=1)
+    )
+    assert slurm.parse_ranks(text) == ({"a": True, "b": True}, [(2, 1)])
