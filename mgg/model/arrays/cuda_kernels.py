@@ -1,0 +1,459 @@
+"""The elementwise kernels behind the table of array operations on GPUs; CuPy compiles each at its first use.
+
+Sums run in double precision and in an order that depends on the shapes alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from cupy import ElementwiseKernel
+
+from mgg.backend.api import Array
+from mgg.kernel import random
+
+_FOUR = """
+struct alignas(16) mgg_four { float v[4]; };
+#define MGG_READ(name)                                                       \\
+    mgg_four name##_;                                                        \\
+    if (begin + 4 <= entries) name##_ = ((const mgg_four *)&name[0])[i];     \\
+    else for (T k = 0; begin + k < entries; ++k) name##_.v[k] = name[begin + k];
+"""
+_LARGEST_32_BIT = 2**32 - 4
+
+
+class _ByFours:
+    """An elementwise kernel of contiguous matrices of one shape that takes four entries a thread.
+
+    With one entry a thread, as CuPy has it, too few bytes are under way to use a GPU's memory bandwidth.
+
+    Args:
+        name: of the kernel.
+        read: names of the matrices that it reads; the result may take the place of one of them.
+        others: declarations of what else it reads.
+        expression: of an entry, from those of the matrices, ``row``, ``column`` and the others.
+        preamble: functions that the expression calls.
+    """
+
+    def __init__(self, name: str, read: str, others: str, expression: str, preamble: str = "") -> None:
+        matrices = read.split()
+        declared = [f"raw float32 {matrix}" for matrix in matrices] + ([others] if others else [])
+        operands = " ".join(f"const float {matrix}v = {matrix}_.v[k];" for matrix in matrices)
+        for matrix in matrices:
+            expression = re.sub(rf"\b{matrix}\b", f"{matrix}v", expression)
+        body = f"""
+            const T begin = (T)i * 4;
+            T row = begin / columns, column = begin - row * columns;
+            {" ".join(f"MGG_READ({matrix})" for matrix in matrices)}
+            mgg_four found;
+            for (int k = 0; k < 4; ++k) {{
+                if (begin + k < entries) {{ {operands} found.v[k] = {expression}; }}
+                if (++column == columns) {{ column = 0; ++row; }}
+            }}
+            if (begin + 4 <= entries) ((mgg_four *)&out[0])[i] = found;
+            else for (T k = 0; begin + k < entries; ++k) out[begin + k] = found.v[k]
+            """
+        # Divisions of 64-bit numbers take long, so matrices that allow it are counted with 32 bits.
+        self._kernels = {
+            bits: ElementwiseKernel(
+                ", ".join([f"uint{bits} columns, uint{bits} entries", *declared]), "raw float32 out", body,
+                f"{name}_{bits}", preamble=f"typedef {unsigned} T;\n{_FOUR}{preamble}",
+            )
+            for bits, unsigned in ((32, "unsigned"), (64, "unsigned long long"))
+        }  # fmt: skip
+
+    def __call__(self, *operands: Any, out: Array) -> Array:
+        """Fill ``out``; the operands in the order of their declaration."""
+        if out.size:
+            kernel = self._kernels[32 if out.size <= _LARGEST_32_BIT else 64]
+            kernel(out.shape[-1], out.size, *operands, out, size=-(-out.size // 4))
+        return out
+
+
+scale_rows = _ByFours("mgg_scale_rows", "x", "raw float32 scale", "x * scale[row]")
+add_and_scale = _ByFours("mgg_add_and_scale", "x y", "raw float32 scale", "(x + y) * scale[row]")
+add_multiple = _ByFours("mgg_add_multiple", "x y", "raw float32 epsilon", "x + (1.0f + epsilon[0]) * y")
+elu = _ByFours("mgg_elu", "x", "", "x > 0.0f ? x : expm1f(x)")
+elu_backward = _ByFours("mgg_elu_backward", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : y + 1.0f)")
+combined = _ByFours("mgg_combined", "x y", "float32 a, float32 b", "a * x + b * y")
+add_bias = _ByFours("mgg_add_bias", "x", "raw float32 bias", "x + bias[column]")
+relu = _ByFours("mgg_relu", "x", "", "x <= 0.0f ? 0.0f : x")
+where_positive = _ByFours("mgg_where_positive", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : 0.0f)")
+masked_rows = _ByFours(
+    "mgg_masked_rows", "x", "raw uint64 states, float32 rate, float32 kept",
+    "x * (mgg_uniform(states[row], (unsigned long long)column) >= rate ? kept : 0.0f)", random.CUDA,
+)  # fmt: skip
+#: Rows that are not chosen have an infinite sum, so their shares are 0.
+logit_gradient = _ByFours(
+    "mgg_logit_gradient", "logit", "raw float64 log_sums, raw int32 labels, raw float32 weights, float64 count",
+    "isinf(log_sums[row]) ? 0.0f"
+    " : (float)((double)weights[labels[row]]"
+    " * (exp((double)logit - log_sums[row]) - ((int)column == labels[row] ? 1.0 : 0.0)) / count)",
+)  # fmt: skip
+row_states = ElementwiseKernel(
+    "int64 row, int64 key", "uint64 state",
+    "state = mgg_row_state((unsigned long long)key, (unsigned long long)row)",
+    "mgg_row_states", preamble=random.CUDA,
+)  # fmt: skip
+masked = ElementwiseKernel(
+    "float32 x, uint64 state, int32 column, float32 rate, float32 kept", "float32 y",
+    "y = x * (mgg_uniform(state, (unsigned long long)column) >= rate ? kept : 0.0f)",
+    "mgg_masked", preamble=random.CUDA,
+)  # fmt: skip
+sums = ElementwiseKernel(
+    "raw T x, int64 entries, int64 threads", "float64 sum",
+    "double total = 0; for (long long k = i; k < entries; k += threads) total += (double)x[k]; sum = total",
+    "mgg_sums",
+)  # fmt: skip
+moments = ElementwiseKernel(
+    "raw float32 x, raw float32 y, int64 entries, int64 threads", "float64 sum, float64 product",
+    """
+    double of_x = 0, of_product = 0;
+    for (long long k = i; k < entries; k += threads) {
+        const double value = (double)x[k];
+        of_x += value;
+        of_product += value * (double)y[k];
+    }
+    sum = of_x;
+    product = of_product
+    """,
+    "mgg_moments",
+)  # fmt: skip
+mean_of_heads = ElementwiseKernel(
+    "raw float32 x, int64 heads, int64 columns", "float32 mean",
+    """
+    const long long row = i / columns, column = i - row * columns;
+    double sum = 0;
+    for (long long h = 0; h < heads; ++h) sum += (double)x[(row * heads + h) * columns + column];
+    mean = (float)(sum / (double)heads)
+    """,
+    "mgg_mean_of_heads",
+)  # fmt: skip
+mean_of_heads_backward = ElementwiseKernel(
+    "raw float32 gradient, int64 heads, int64 columns", "float32 out",
+    "out = gradient[i / (heads * columns) * columns + i % columns] / (float)heads",
+    "mgg_mean_of_heads_backward",
+)  # fmt: skip
+head_products = ElementwiseKernel(
+    "raw float32 x, raw float32 vectors, int64 heads, int64 columns", "float32 product",
+    """
+    const long long head = i % heads;
+    float sum = 0;
+    for (long long f = 0; f < columns; ++f) sum += x[i * columns + f] * vectors[head * columns + f];
+    product = sum
+    """,
+    "mgg_head_products",
+)  # fmt: skip
+add_head_products_backward = ElementwiseKernel(
+    "raw float32 gradient, raw float32 vectors, int64 heads, int64 columns", "float32 by_x",
+    "by_x += gradient[i / columns] * vectors[i % (heads * columns)]",
+    "mgg_add_head_products_backward",
+)  # fmt: skip
+#: Thread i adds up column i % columns of X, times its head's gradient, over every ``lanes``-th row.
+vector_gradients = ElementwiseKernel(
+    "raw float32 x, raw float32 gradient, int64 rows, int64 heads, int64 columns, int64 lanes", "float64 sum",
+    """
+    const long long width = heads * columns, column = i % width;
+    double total = 0;
+    for (long long row = i / width; row < rows; row += lanes)
+        total += (double)x[row * width + column] * (double)gradient[row * heads + column / columns];
+    sum = total
+    """,
+    "mgg_vector_gradients",
+)  # fmt: skip
+_SCORE = """
+__device__ __forceinline__ float mgg_score(float a, float b, float slope) {
+    const float sum = a + b;
+    return sum > 0.0f ? sum : slope * sum;
+}
+"""
+arc_softmax = ElementwiseKernel(
+    "raw int64 indptr, raw S sources, raw float32 to_target, raw float32 to_source, float32 slope, int64 heads",
+    "raw float32 shares",
+    """
+    const long long row = i / heads, head = i - row * heads;
+    const long long first = indptr[row], last = indptr[row + 1];
+    const float mine = to_target[i];
+    float top = -INFINITY, sum = 0;
+    for (long long k = first; k < last; ++k) {
+        const float score = mgg_score(mine, to_source[(long long)sources[k] * heads + head], slope);
+        top = score > top ? score : top;
+    }
+    for (long long k = first; k < last; ++k) {
+        const float share = expf(mgg_score(mine, to_source[(long long)sources[k] * heads + head], slope) - top);
+        shares[k * heads + head] = share;
+        sum += share;
+    }
+    for (long long k = first; k < last; ++k) shares[k * heads + head] /= sum
+    """,
+    "mgg_arc_softmax", preamble=_SCORE,
+)  # fmt: skip
+arc_softmax_backward = ElementwiseKernel(
+    "raw int64 indptr, raw S sources, raw float32 shares, raw float32 gradient, raw float32 to_target,"
+    " raw float32 to_source, float32 slope, int64 heads",
+    "raw float32 by_arc, raw float32 by_target",
+    """
+    const long long row = i / heads, head = i - row * heads;
+    const long long first = indptr[row], last = indptr[row + 1];
+    double mean = 0, total = 0;
+    for (long long k = first; k < last; ++k)
+        mean += (double)shares[k * heads + head] * (double)gradient[k * heads + head];
+    for (long long k = first; k < last; ++k) {
+        const float score = to_target[i] + to_source[(long long)sources[k] * heads + head];
+        const double found = (double)shares[k * heads + head] * ((double)gradient[k * heads + head] - mean)
+            * (score > 0.0f ? 1.0 : (double)slope);
+        by_arc[k * heads + head] = (float)found;
+        total += found;
+    }
+    by_target[i] = (float)total
+    """,
+    "mgg_arc_softmax_backward",
+)  # fmt: skip
+arc_sums = ElementwiseKernel(
+    "raw int64 ptr, raw int64 order, raw float32 values, int64 heads", "float32 sum",
+    """
+    const long long place = i / heads, head = i - place * heads;
+    double total = 0;
+    for (long long k = ptr[place]; k < ptr[place + 1]; ++k) total += (double)values[order[k] * heads + head];
+    sum = (float)total
+    """,
+    "mgg_arc_sums",
+)  # fmt: skip
+arc_dropout = ElementwiseKernel(
+    "float32 value, raw int64 ids, raw int32 targets, raw S sources, int64 heads, int64 key, float32 rate,"
+    " float32 kept",
+    "float32 out",
+    """
+    const long long arc = i / heads, head = i - arc * heads;
+    const unsigned long long state = mgg_row_state((unsigned long long)key, (unsigned long long)ids[targets[arc]]);
+    const unsigned long long column = (unsigned long long)ids[sources[arc]] * (unsigned long long)heads
+        + (unsigned long long)head;
+    out = value * (mgg_uniform(state, column) >= rate ? kept : 0.0f)
+    """,
+    "mgg_arc_dropout", preamble=random.CUDA,
+)  # fmt: skip
+#: A thread an entry of the result: neighbors in a row read neighbors in the rows that they sum up.
+arc_aggregate = ElementwiseKernel(
+    "raw int64 indptr, raw S sources, raw float32 weights, raw float32 x, int64 heads, int64 columns",
+    "float32 out",
+    """
+    const long long width = heads * columns, row = i / width, column = i - row * width, head = column / columns;
+    float sum = 0;
+    for (long long k = indptr[row]; k < indptr[row + 1]; ++k)
+        sum += weights[k * heads + head] * x[(long long)sources[k] * width + column];
+    out = sum
+    """,
+    "mgg_arc_aggregate",
+)  # fmt: skip
+arc_aggregate_back = ElementwiseKernel(
+    "raw int64 source_ptr, raw int64 order, raw int32 targets, raw float32 weights, raw float32 gradient,"
+    " int64 heads, int64 columns",
+    "float32 out",
+    """
+    const long long width = heads * columns, place = i / width, column = i - place * width, head = column / columns;
+    float sum = 0;
+    for (long long j = source_ptr[place]; j < source_ptr[place + 1]; ++j) {
+        const long long k = order[j];
+        sum += weights[k * heads + head] * gradient[(long long)targets[k] * width + column];
+    }
+    out = sum
+    """,
+    "mgg_arc_aggregate_back",
+)  # fmt: skip
+arc_inner = ElementwiseKernel(
+    "raw int32 targets, raw S sources, raw float32 gradient, raw float32 x, int64 heads, int64 columns",
+    "float32 product",
+    """
+    const long long arc = i / heads, head = i - arc * heads;
+    const long long mine = ((long long)targets[arc] * heads + head) * columns;
+    const long long theirs = ((long long)sources[arc] * heads + head) * columns;
+    float sum = 0;
+    for (long long f = 0; f < columns; ++f) sum += gradient[mine + f] * x[theirs + f];
+    product = sum
+    """,
+    "mgg_arc_inner",
+)  # fmt: skip
+row_norms = ElementwiseKernel(
+    "raw float32 x, int64 columns, float32 least", "float32 norm",
+    """
+    double sum = 0;
+    for (long long k = i * columns; k < (i + 1) * columns; ++k) sum += (double)x[k] * (double)x[k];
+    const float found = (float)sqrt(sum);
+    norm = found > least ? found : least
+    """,
+    "mgg_row_norms",
+)  # fmt: skip
+row_statistics = ElementwiseKernel(
+    "raw float32 x, int64 columns, float32 epsilon", "float32 mean, float32 inverse",
+    """
+    double sum = 0, squares = 0;
+    for (long long k = i * columns; k < (i + 1) * columns; ++k) sum += (double)x[k];
+    const double center = sum / (double)columns;
+    for (long long k = i * columns; k < (i + 1) * columns; ++k)
+        squares += ((double)x[k] - center) * ((double)x[k] - center);
+    mean = (float)center;
+    inverse = (float)(1.0 / sqrt(squares / (double)columns + (double)epsilon))
+    """,
+    "mgg_row_statistics",
+)  # fmt: skip
+row_normal = _ByFours("mgg_row_normal", "x", "raw float32 mean, raw float32 inverse", "(x - mean[row]) * inverse[row]")
+scaled_and_shifted = _ByFours(
+    "mgg_scaled_and_shifted", "x", "raw float32 scale, raw float32 shift", "x * scale[column] + shift[column]"
+)
+row_gradient_means = ElementwiseKernel(
+    "raw float32 gradient, raw float32 normal, raw float32 scale, int64 columns", "float32 mean, float32 along",
+    """
+    double sum = 0, product = 0;
+    for (long long c = 0; c < columns; ++c) {
+        const double value = (double)gradient[i * columns + c] * (double)scale[c];
+        sum += value;
+        product += value * (double)normal[i * columns + c];
+    }
+    mean = (float)(sum / (double)columns);
+    along = (float)(product / (double)columns)
+    """,
+    "mgg_row_gradient_means",
+)  # fmt: skip
+layer_norm_backward = _ByFours(
+    "mgg_layer_norm_backward", "gradient normal",
+    "raw float32 scale, raw float32 mean, raw float32 along, raw float32 inverse",
+    "(gradient * scale[column] - mean[row] - normal * along[row]) * inverse[row]",
+)  # fmt: skip
+row_products = ElementwiseKernel(
+    "raw float32 x, raw float32 y, int64 columns", "float32 product",
+    """
+    double sum = 0;
+    for (long long k = i * columns; k < (i + 1) * columns; ++k) sum += (double)x[k] * (double)y[k];
+    product = (float)sum
+    """,
+    "mgg_row_products",
+)  # fmt: skip
+over_norms = _ByFours("mgg_over_norms", "x", "raw float32 norm", "x / norm[row]")
+normalize_rows_backward = _ByFours(
+    "mgg_normalize_rows_backward", "gradient y", "raw float32 along, raw float32 norm",
+    "(gradient - y * along[row]) / norm[row]",
+)  # fmt: skip
+batch_statistics = ElementwiseKernel(
+    "float64 sum, float64 squares, float64 old_mean, float64 old_variance, float64 nodes, float64 momentum,"
+    " float64 epsilon",
+    "float32 center, float32 inverse, float64 new_mean, float64 new_variance",
+    """
+    const double mean = sum / nodes;
+    const double spread = squares / nodes - mean * mean;
+    const double variance = spread < 0.0 ? 0.0 : spread;
+    center = (float)mean;
+    inverse = (float)(1.0 / sqrt(variance + epsilon));
+    new_mean = (1.0 - momentum) * old_mean + momentum * mean;
+    new_variance = (1.0 - momentum) * old_variance + momentum * variance * (nodes / (nodes > 2.0 ? nodes - 1.0 : 1.0))
+    """,
+    "mgg_batch_statistics",
+)  # fmt: skip
+normalize = ElementwiseKernel(
+    "float32 x, float32 mean, float32 inverse, float32 scale, float32 shift", "float32 normal, float32 y",
+    "const float value = (x - mean) * inverse; normal = value; y = value * scale + shift",
+    "mgg_normalize",
+)  # fmt: skip
+running_factors = ElementwiseKernel(
+    "float64 mean, float64 variance, float32 scale, float32 shift, float64 epsilon",
+    "float32 factor, float32 offset",
+    """
+    const double ratio = (double)scale / sqrt(variance + epsilon);
+    factor = (float)ratio;
+    offset = (float)((double)shift - mean * ratio)
+    """,
+    "mgg_running_factors",
+)  # fmt: skip
+affine = ElementwiseKernel(
+    "float32 x, float32 factor, float32 offset", "float32 y", "y = x * factor + offset", "mgg_affine"
+)
+normalize_backward = ElementwiseKernel(
+    "float32 normal, float64 by_shift, float64 by_scale, float64 nodes, float32 inverse, float32 scale",
+    "float32 gradient",
+    """
+    const float centered = gradient - normal * (float)(by_scale / nodes) - (float)(by_shift / nodes);
+    gradient = centered * (inverse * scale)
+    """,
+    "mgg_normalize_backward",
+)  # fmt: skip
+#: For each chosen row its share of the loss, and log(sum(exp(logits))) for the gradient.
+row_losses = ElementwiseKernel(
+    "raw float32 logits, raw int32 labels, raw float32 weights, int64 row, int64 classes, float64 count",
+    "float64 loss, raw float64 log_sums",
+    """
+    const long long first = row * classes;
+    double top = (double)logits[first];
+    for (long long c = 1; c < classes; ++c) {
+        const double value = (double)logits[first + c];
+        top = value > top ? value : top;
+    }
+    double sum = 0;
+    for (long long c = 0; c < classes; ++c) sum += exp((double)logits[first + c] - top);
+    const double rest = log(sum);
+    log_sums[row] = top + rest;
+    loss = (double)weights[labels[row]] * (rest - ((double)logits[first + labels[row]] - top)) / count
+    """,
+    "mgg_row_losses",
+)  # fmt: skip
+hits = ElementwiseKernel(
+    "raw float32 logits, raw int32 labels, int64 row, int64 classes", "float64 hit",
+    """
+    const long long first = row * classes;
+    long long best = 0;
+    for (long long c = 1; c < classes; ++c) {
+        if (logits[first + c] > logits[first + best]) best = c;
+    }
+    hit = best == (long long)labels[row] ? 1.0 : 0.0
+    """,
+    "mgg_hits",
+)  # fmt: skip
+adam = ElementwiseKernel(
+    "float64 total, float32 decay, float32 to_first, float32 to_second, float32 rate, float32 correction,"
+    " float32 above",
+    "float32 weight, float32 first, float32 second",
+    """
+    const float gradient = (float)total + decay * weight;
+    const float moved = first + to_first * (gradient - first);
+    const float spread = second + to_second * (gradient * gradient - second);
+    first = moved;
+    second = spread;
+    weight = weight - rate * moved / (sqrtf(spread / correction) + above)
+    """,
+    "mgg_adam",
+)  # fmt: skip
+shrink = ElementwiseKernel(
+    "float32 decay, float32 rate", "float32 weight", "weight = weight - rate * decay * weight", "mgg_shrink"
+)
+#: An entry of the chosen rows a thread: its share of the loss, and of the gradient where that is wanted.
+binary_losses = ElementwiseKernel(
+    "raw float32 logits, raw uint8 tasks, raw int64 chosen, int64 columns, float64 count, int32 kept",
+    "float64 loss, raw float32 gradient",
+    """
+    const long long place = chosen[i / columns] * columns + i % columns;
+    const double logit = (double)logits[place];
+    const int task = (int)tasks[place];
+    const double size = logit < 0.0 ? -logit : logit;
+    const double small = exp(-size);
+    loss = task > 1 ? 0.0 : ((logit > 0.0 ? logit : 0.0) - (task == 1 ? logit : 0.0) + log1p(small)) / count;
+    if (kept) {
+        const double share = (logit < 0.0 ? small : 1.0) / (1.0 + small);
+        gradient[place] = task > 1 ? 0.0f : (float)((share - (double)task) / count);
+    }
+    """,
+    "mgg_binary_losses",
+)  # fmt: skip
+decisions = ElementwiseKernel(
+    "raw float32 logits, raw uint8 tasks, raw int64 chosen, int64 columns", "raw float64 found",
+    """
+    double hits = 0, wrong = 0, missed = 0;
+    for (long long k = chosen[i] * columns; k < (chosen[i] + 1) * columns; ++k) {
+        const bool yes = logits[k] > 0.0f;
+        if (tasks[k] == 1) { if (yes) ++hits; else ++missed; }
+        else if (tasks[k] == 0 && yes) ++wrong;
+    }
+    found[3 * i] = hits;
+    found[3 * i + 1] = wrong;
+    found[3 * i + 2] = missed
+    """,
+    "mgg_decisions",
+)  # fmt: skip
