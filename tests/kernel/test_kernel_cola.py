@@ -1,13 +1,20 @@
 """The order of work of technique cola's kernel, and the kernel's own steps: every arc once, every row fetched once."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, random_csr
+from support.ranks import changed_environment
 
 from mgg.graph.csr import Csr
 from mgg.kernel.cola import HUB_ARCS, column_schedule
 from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
 from mgg.layout.split import transposed
+
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def of_lengths(lengths, rows=200):
@@ -96,3 +103,11 @@ def test_a_warp_adds_every_arc_with_the_row_of_its_column(name, rows_a_batch, wi
         found = list(spread(schedule.begin, first, count, rows_a_batch, window))
         assert [arc for arc, _ in found] == list(range(begin[-1]))
         assert [column for _, column in found] == np.repeat(np.arange(count), np.diff(begin)).tolist()
+
+
+def test_launches_pass_what_the_kernel_takes():
+    """On stand-ins for CuPy: the kernel's parameters in their order and types, and what it computes from them."""
+    command = [sys.executable, str(SUPPORT / "fake_gpu" / "run.py"), str(SUPPORT / "cola_launches.py")]
+    environment = changed_environment({})
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
