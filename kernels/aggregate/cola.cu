@@ -49,10 +49,10 @@ struct Stage {
     float *rows;
     const Tile<LANES, VEC> &tile;
 
-    // Place of column `column` of the task: batches take turns in the buffers.
-    __device__ __forceinline__ float *place(int column) const {
-        return rows + (column & (BUFFERS * ROWS - 1)) * WIDTH + tile.lane % LANES * VEC;
-    }
+    // Where the row of column `column` of the task begins: batches take turns in the buffers.
+    __device__ __forceinline__ int offset(int column) const { return (column & (BUFFERS * ROWS - 1)) * WIDTH; }
+    // What this lane has of every row.
+    __device__ __forceinline__ float *mine() const { return rows + tile.lane % LANES * VEC; }
 
     // Start to fetch a batch. Lane i has the address of the row of column i; the task has `count`.
     __device__ __forceinline__ void fetch(int batch, const float *row, int count) const {
@@ -61,7 +61,7 @@ struct Stage {
         for (int s = 0; s < ROWS; s += GROUPS) {
             const int column = batch * ROWS + s + tile.group;
             const float *from = reinterpret_cast<const float *>(__shfl_sync(kAll, address, column));
-            if (column < count && tile.active()) copy_async<VEC>(place(column), from + tile.column);
+            if (column < count && tile.active()) copy_async<VEC>(mine() + offset(column), from + tile.column);
         }
     }
 };
@@ -76,14 +76,15 @@ __device__ __forceinline__ void spread_task(
     constexpr int ROWS = Staged::ROWS, GROUPS = Staged::GROUPS;
     const Tile<LANES, VEC> &tile = stage.tile;
     const int lane = tile.lane;
+    const float *mine = stage.mine();
 
     // Lane i keeps where column i begins and where its row is; lanes behind the last column, where the arcs end.
     const int2 columns = work.tasks[task];
-    const int first = columns.x, count = columns.y, mine = first + min(lane, count - 1);
+    const int first = columns.x, count = columns.y, own = first + min(lane, count - 1);
     const long long first_arc = work.begin[first];
     const int arc_count = static_cast<int>(work.begin[first + count] - first_arc);
-    const int begin = lane < count ? static_cast<int>(work.begin[mine] - first_arc) : arc_count;
-    const float *row = holders.row(work.sources[mine]);
+    const int begin = lane < count ? static_cast<int>(work.begin[own] - first_arc) : arc_count;
+    const float *row = holders.row(work.sources[own]);
 
     stage.fetch(0, row, count);
     commit_copies();
@@ -106,18 +107,21 @@ __device__ __forceinline__ void spread_task(
 #pragma unroll
                 for (int step = ROWS / 2; step > 0; step /= 2)
                     if (__shfl_sync(kAll, begin, column + step) <= k + 32 * i + lane) column += step;
+                // Worked out once an arc, by its lane: where its row of B and its row of C are.
+                const int of = stage.offset(column);
+                const long long to = static_cast<long long>(arcs.index[i]) * acc_stride;
 #pragma unroll 4
                 for (int j = 0; j < 32; j += GROUPS) {
                     if (32 * i + j >= n) break;  // the same for all lanes
                     const int from = j + tile.group;
-                    const Index to = __shfl_sync(kAll, arcs.index[i], from);
-                    const int of = __shfl_sync(kAll, column, from);
+                    const float *held = mine + __shfl_sync(kAll, of, from);
+                    float *goal = acc + tile.column + __shfl_sync(kAll, to, from);
                     float weight = 1.0f;
                     if constexpr (WEIGHTED) weight = __shfl_sync(kAll, arcs.weight[i], from);
                     if (32 * i + from < n && tile.active()) {
-                        Pack<VEC> x = *reinterpret_cast<const Pack<VEC> *>(stage.place(of));
+                        Pack<VEC> x = *reinterpret_cast<const Pack<VEC> *>(held);
                         if constexpr (WEIGHTED) scale(x, weight);
-                        atomic_add(at(acc, to, acc_stride, tile.column), x, tile.count);
+                        atomic_add(goal, x, tile.count);
                     }
                 }
             }
