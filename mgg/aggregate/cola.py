@@ -55,7 +55,7 @@ class Cola(Plan):
         assert isinstance(case.options, ColaOptions)
         product, halo = case.product, case.product.halo
         hubs = int(np.count_nonzero(np.bincount(product.remote.indices, minlength=1) >= HUB_ARCS))
-        columns = case.base().columns + case.matrix(hubs + (case.rows if halo else 0))
+        columns = case.base().columns + case.matrix(hubs)
         # Each remote arc once, by column or by row; of a column where it begins and where its row is.
         arcs = case.arc * product.remote.arcs + 2 * POINTER * halo
         tasks = TASK * (product.remote.arcs // LARGEST_TASK + halo // PIECES_PER_TASK)
@@ -146,7 +146,7 @@ class Cola(Plan):
             self._lists = {pe: world.upload(rows) for pe, rows in groups.wanted.items()}
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
-        acc = self.accumulator(out.shape[1]) if self.host.halo else out
+        acc = self.sums(out) if self.host.halo else out
         phases, coming = self._groups.count, None
         for phase in range(phases):
             if phase:
