@@ -8,20 +8,21 @@ import numpy as np
 from pydantic import Field
 
 from mgg.aggregate.costs import Cost, Machine, Workload, finished, meetings, network_blocks, slowest
-from mgg.aggregate.needs import FLOAT, POINTER, Case, Need
+from mgg.aggregate.fetched_columns import BUFFER_BYTES, FetchedColumns
+from mgg.aggregate.held import held_by_mates
+from mgg.aggregate.needs import POINTER, TASK, Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.outbox import Outbox
 from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.aggregate.pulled_columns import PulledColumns
 from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, mates_of, members_of
 from mgg.backend.api import Array, SymmetricArray, Work
 from mgg.graph.csr import Csr
+from mgg.kernel.cola import HUB_ARCS
+from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
 from mgg.layout import PeLayout
 from mgg.layout.split import transposed
-
-#: Fetched rows are kept on chip (algorithm 1, line 18): what fits the second-level cache of a core, of a GPU.
-CPU_BUFFER_BYTES = 256 * 1024
-GPU_BUFFER_BYTES = 32 * 1024 * 1024
 
 
 class ColaOptions(WorkgroupOptions):
@@ -39,7 +40,10 @@ def fused_members(options: TechniqueOptions, layout: PeLayout) -> int:
 
 
 class Cola(Plan):
-    """Row-wise SpMM on columns that this PE holds, column-wise on those that a mate holds, a workgroup a phase."""
+    """Row-wise SpMM on columns that this PE holds, column-wise on those that a mate holds, a workgroup a phase.
+
+    GPUs fetch a row and spread it in one launch, CPU ranks in batches.
+    """
 
     name = "cola"
     deterministic = False  # on GPUs its float atomics make the last bits vary
@@ -47,23 +51,25 @@ class Cola(Plan):
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """The layout, columns of its own and fetched rows; with workgroups, what arrives and is packed."""
+        """Local arcs, remote ones by column, rows of hubs; with workgroups, what arrives and is packed."""
         assert isinstance(case.options, ColaOptions)
-        base, halo = case.base(), case.product.halo
-        buffer = max(1, min(GPU_BUFFER_BYTES // (FLOAT * case.dim), halo))
-        columns = base.columns + case.matrix(buffer + (case.rows if halo else 0))
-        arcs = case.pointers(halo) + case.arc * case.product.remote.arcs
+        product, halo = case.product, case.product.halo
+        hubs = int(np.count_nonzero(np.bincount(product.remote.indices, minlength=1) >= HUB_ARCS))
+        columns = case.base().columns + case.matrix(hubs)
+        # Each remote arc once, by column or by row; of a column where it begins and where its row is.
+        arcs = case.arc * product.remote.arcs + 2 * POINTER * halo
+        tasks = TASK * (product.remote.arcs // LARGEST_TASK + halo // PIECES_PER_TASK)
         members = fused_members(case.options, case.layout)
         groups = case.size // members
         if groups > 1 and case.size % members == 0:
             # What a workgroup needs of a PE is known to all of it alone: at most what this PE needs, for each of them.
-            needed = np.minimum(np.diff(case.product.halo_ptr) * members, case.heights)
+            needed = np.minimum(np.diff(product.halo_ptr) * members, case.heights)
             buffers = min(2, groups - 1) + int(case.options.coalesced)
             columns += buffers * case.matrix(needed[case.rank % members :: members].max())
-            received = case.remote_by_owner()[case.rank % members :: members].sum()  # none of them are its own
-            arcs += (groups - 1) * case.pointers(case.rows) + case.arc * int(received)
-            arcs += POINTER * halo  # where mates hold the rows
-        return Need(base.layout, columns, arcs, case.local_cut())
+            received = np.diff(product.halo_ptr)[case.rank % members :: members].sum()  # none of them are its own
+            arcs += (groups - 1) * case.pointers(case.rows) - 2 * POINTER * int(received)
+        layout = case.pointers(case.rows) + case.arc * product.local.arcs
+        return Need(layout, columns, arcs, case.local_cut() + tasks)
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
@@ -73,8 +79,9 @@ class Cola(Plan):
         if options.workgroup not in (None, split.members) or split.pes % split.members:
             return None
         rates, links, moved = machine.rates, machine.links, work.moved
-        batches = split.halo_rows * moved / (GPU_BUFFER_BYTES if machine.gpu else CPU_BUFFER_BYTES)
-        calls = (split.pes - 1) * (split.pes > 1) + batches
+        # A launch a workgroup on GPUs; CPU ranks fetch from each owner, a batch at a time.
+        calls = split.groups if machine.gpu else split.pes - 1 + split.halo_rows * moved / BUFFER_BYTES
+        calls = np.where(split.pes > 1, calls, 0)
         local = rates["rows"].seconds(split.local_arcs, split.rows, moved, work.summed, split.groups)
         spread = rates["columns"].seconds(split.remote_arcs, split.halo_rows, work.summed, moved, calls)
         fetched = links[links.rows].seconds(split.halo_rows, moved, calls)
@@ -106,12 +113,17 @@ class Cola(Plan):
         assert isinstance(options, ColaOptions)
         self._coalesced, self._pipelined = options.coalesced, options.pipelined
         self._groups = Workgroups(world, self.host, fused_members(options, self.layout))
-        columns = transposed(self.host.remote).csr
-        self._colptr, self._columns = columns.indptr, uploaded_csr(world, columns)
-        self._own = [self.product.local, *map(self._own_part, range(1, self._groups.count))]
-        self._places = {owner: world.upload(places) for owner, places in self._groups.places.items()}
-        self._fetch_bytes = GPU_BUFFER_BYTES if world.gpu else CPU_BUFFER_BYTES
+        self._own = [uploaded_csr(world, self.host.local), *map(self._own_part, range(1, self._groups.count))]
         self._make_room()
+        columns = transposed(self.host.remote).csr
+        self._columns = [self._columns_of(phase, columns) for phase in range(self._groups.count)]
+
+    def _columns_of(self, phase: int, columns: Csr) -> FetchedColumns | PulledColumns:
+        """What spreads the rows that mates hold in ``phase``, out of all remote arcs by column."""
+        parts = held_by_mates(self.host, self._groups, phase)
+        if self.world.gpu:
+            return PulledColumns(self.world, columns, parts, self._memory(phase))
+        return FetchedColumns(self.world, columns, parts)
 
     def _own_part(self, phase: int) -> Csr:
         """The arcs to rows that this PE itself receives for ``phase``; columns are places in what it receives."""
@@ -134,7 +146,7 @@ class Cola(Plan):
             self._lists = {pe: world.upload(rows) for pe, rows in groups.wanted.items()}
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
-        acc = self.accumulator(out.shape[1]) if self.host.halo else out
+        acc = self.sums(out) if self.host.halo else out
         phases, coming = self._groups.count, None
         for phase in range(phases):
             if phase:
@@ -161,7 +173,11 @@ class Cola(Plan):
         return work
 
     def _buffer(self, phase: int, dim: int) -> SymmetricArray:
-        return self._view(self._buffers[phase % len(self._buffers)], self._room, dim)
+        return self._view(self._memory(phase), self._room, dim)
+
+    def _memory(self, phase: int) -> SymmetricArray:
+        """Where the rows for ``phase`` are."""
+        return self._buffers[phase % len(self._buffers)] if phase else self._input
 
     def _multiply(self, phase: int, source: SymmetricArray, acc: Array) -> None:
         """The product with the rows of one workgroup (algorithm 1)."""
@@ -169,28 +185,4 @@ class Cola(Plan):
         own = self._own[phase]
         if not phase or len(own.indices):
             self.world.operators.spmm_rows(own.indptr, own.indices, own.weights, held.local, acc, phase > 0)
-        for owner in self._groups.members_in(phase):
-            if self._groups.mate_of(owner) != self.world.rank:
-                self._spread_owner(owner, held, acc)
-
-    def _spread_owner(self, owner: int, held: SymmetricArray, acc: Array) -> None:
-        """The columns of one owner, whose rows the mate with its local rank holds, a batch at a time."""
-        dim, mate = acc.shape[1], self._groups.mate_of(owner)
-        first, last = (int(position) for position in self.host.halo_ptr[owner : owner + 2])
-        rows = self._places.get(owner)  # of this workgroup, the mate is the owner
-        rows = self.product.halo_rows[first:last] if rows is None else rows
-        batch = max(1, min(self._fetch_bytes // (4 * dim), last - first))
-        buffer = self.world.xp.empty((batch, dim), np.float32)
-        for start in range(first, last, batch):
-            stop = min(start + batch, last)
-            fetched = buffer[: stop - start]
-            self.world.get_rows(held, mate, rows[start - first : stop - first], fetched)
-            self._spread(start, stop, fetched, acc)
-
-    def _spread(self, start: int, stop: int, fetched: Array, acc: Array) -> None:
-        """Add the columns start..stop, whose rows have been fetched, to the output rows that need them."""
-        columns = self._columns
-        arcs = slice(int(self._colptr[start]), int(self._colptr[stop]))
-        weights = None if columns.weights is None else columns.weights[arcs]
-        colptr = columns.indptr[start : stop + 1]
-        self.world.operators.spmm_columns(colptr, columns.indices[arcs], weights, fetched, acc)
+        self._columns[phase](self.world, held, acc)

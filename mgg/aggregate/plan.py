@@ -157,6 +157,12 @@ class Plan(ABC):
             self._sums = self.world.operators.accumulator(self.layout.rows, self.max_dim)
         return self._sums.reshape(-1)[: self.layout.rows * dim].reshape(self.layout.rows, dim)
 
+    def sums(self, out: Array) -> Array:
+        """Where the partial sums of ``out`` are added up: in ``out`` itself unless accumulators are more precise."""
+        if self.world.size == 1 or self.world.operators.accumulator(0, 0).dtype == out.dtype:
+            return out
+        return self.accumulator(out.shape[1])
+
     def _input_view(self, dim: int) -> SymmetricArray:
         if not 1 <= dim <= self.max_dim:
             raise ValueError(f"{dim} columns asked of a plan made for 1..{self.max_dim}")

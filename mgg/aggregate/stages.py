@@ -41,10 +41,8 @@ class Stages:
         return self._buffers[buffer][: rows * dim].reshape(rows, dim)
 
     def sums(self, out: Array) -> Array:
-        """Where the partial sums of ``out`` are added up: in ``out`` itself unless accumulators are more precise."""
-        if self._plan.world.size == 1 or self._operators.accumulator(0, 0).dtype == out.dtype:
-            return out
-        return self._plan.accumulator(out.shape[1])
+        """Where the partial sums of ``out`` are added up."""
+        return self._plan.sums(out)
 
     def local(self, source: SymmetricArray, sums: Array) -> None:
         """Set ``sums`` to the product of the local arcs."""

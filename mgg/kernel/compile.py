@@ -56,7 +56,7 @@ def build_of(name: str, index_bits: int, primitive: str = "direct", *, bf16: boo
     """What has to be built to launch kernels of ``kernels/aggregate/NAME.cu``.
 
     Args:
-        name: rows, gather, columns, partitions or mgg.
+        name: rows, gather, columns, partitions, cola, halo or mgg.
         index_bits: 32 or 64, the width of column ids.
         primitive: of the kernel ``mgg``; all but ``direct`` need NVSHMEM.
         bf16: embeddings are bfloat16 (rows, halo).

@@ -16,6 +16,7 @@ import cupy as cp
 import numpy as np
 
 from mgg.errors import InputError
+from mgg.kernel.cola import ColumnSchedule
 from mgg.kernel.compile import Build, build_of, cubin, source_folder
 from mgg.kernel.halo import HaloPeers, HaloSchedule
 from mgg.kernel.schedule import RowSchedule, row_schedule
@@ -305,6 +306,14 @@ class CudaOperators:
         from mgg.kernel.cuda_halo import HaloKernel
 
         return HaloKernel(self, schedule, sources, halo_first, rows, peers)
+
+    # --- technique cola
+
+    def cola_kernel(self, schedule: ColumnSchedule, holders: cp.ndarray) -> Callable[[cp.ndarray, cp.ndarray], None]:
+        """Columns whose rows other PEs hold: see ``mgg.kernel.cuda_cola.ColaKernel`` for the arguments."""
+        from mgg.kernel.cuda_cola import ColaKernel
+
+        return ColaKernel(self, schedule, holders)
 
     # --- what they share
 

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 
 from mgg.graph.csr import Csr
-from mgg.kernel.schedule import LARGEST_TASK, MANY_TASKS, PIECES_PER_TASK, SMALLEST_TASK, tasks_of
+from mgg.kernel.schedule import task_size, tasks_of
 
 #: Rows with remote arcs and so many arcs are cut: their local arcs need not wait for the halo. A cut costs three more
 #: passes over a row of C.
@@ -91,7 +91,7 @@ def halo_schedule(
         empty: rows without arcs are pieces, too: their sums of 0 have to be written; not where sums are added to C.
     """
     locals_, remotes = np.diff(local.indptr), np.diff(remote.indptr)
-    task = task or _task(local.arcs + remote.arcs, len(locals_))
+    task = task or task_size(local.arcs + remote.arcs, len(locals_))
     # A row waits as a whole if it is short, or has nothing to do before.
     waits = (remotes > 0) & ((locals_ + remotes < CUT_FROM) | (locals_ == 0))
     early, late = np.flatnonzero(~waits if empty else ~waits & (locals_ > 0)), np.flatnonzero(remotes > 0)
@@ -129,13 +129,6 @@ def halo_schedule(
         pulled=pulled,
         reach=seen[ends - 1] if len(seen) else np.zeros(0, np.int64),
     )
-
-
-def _task(arcs: int, rows: int) -> int:
-    work, task = arcs + rows * (LARGEST_TASK // PIECES_PER_TASK), SMALLEST_TASK
-    while task < LARGEST_TASK and task * 2 * MANY_TASKS <= work:
-        task *= 2
-    return task
 
 
 def _pieces(

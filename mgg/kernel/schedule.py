@@ -61,10 +61,7 @@ def row_schedule(indptr: np.ndarray, task: int | None = None, *, empty: bool = T
     begin = np.asarray(indptr, np.int64)
     rows, arcs = len(begin) - 1, int(begin[-1] - begin[0])
     if task is None:
-        work = arcs + rows * (LARGEST_TASK // PIECES_PER_TASK)
-        task = SMALLEST_TASK
-        while task < LARGEST_TASK and task * 2 * MANY_TASKS <= work:
-            task *= 2
+        task = task_size(arcs, rows)
     lengths = np.diff(begin)
     pieces = np.maximum(-(-lengths // task), int(empty))
     total = int(pieces.sum())
@@ -81,6 +78,14 @@ def row_schedule(indptr: np.ndarray, task: int | None = None, *, empty: bool = T
     target = row_of.astype(np.int32)
     target[pieces[row_of] > 1] = -1 - np.arange(int(split_first[-1]), dtype=np.int32)
     return RowSchedule(begin, target, tasks_of(begin, task), cut.astype(np.int32), split_first)
+
+
+def task_size(arcs: int, rows: int) -> int:
+    """Work of a task on a matrix of so many arcs and rows, in arcs: large, as far as there are many tasks then."""
+    work, task = arcs + rows * (LARGEST_TASK // PIECES_PER_TASK), SMALLEST_TASK
+    while task < LARGEST_TASK and task * 2 * MANY_TASKS <= work:
+        task *= 2
+    return task
 
 
 def tasks_of(begin: np.ndarray, task: int) -> np.ndarray:

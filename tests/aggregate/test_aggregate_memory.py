@@ -28,6 +28,12 @@ class CountingOperators(StrictOperators):
                 self._count(array)
         return super().halo_kernel(schedule, sources, *others)
 
+    def cola_kernel(self, schedule, holders):
+        for array in (schedule.begin, schedule.rows, schedule.weights, schedule.sources):
+            if array is not None:
+                self._count(array)
+        return super().cola_kernel(schedule, holders)
+
 
 class CountingWorld(StrictWorld):
     """Adds up the bytes of every device array that it hands out; input in host memory is none."""

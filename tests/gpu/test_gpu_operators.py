@@ -7,6 +7,7 @@ from support.graphs import awkward_graphs, matrix, random_csr, relative_error
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
 from mgg.kernel.bf16 import from_bf16, to_bf16
+from mgg.kernel.cola import HUB_ARCS, column_schedule
 from mgg.kernel.schedule import remote_sources
 from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
 from mgg.layout.split import transposed
@@ -201,6 +202,51 @@ def test_mgg(operators, name, dim, options):
     )  # fmt: skip
     loose = TOLERANCE * max(1.0, int(np.diff(csr.indptr).max(initial=1)) / 1000)
     assert relative_error(out.get(), matrix(csr), b) <= loose
+
+
+COLUMNS = GRAPHS | {
+    "hubs alone": transposed(Csr(np.arange(0, 4) * 2 * HUB_ARCS, np.arange(6 * HUB_ARCS) % 90, None, 90)).csr,
+    "one arc a column": random_csr(40_000, 30_000, seed=3),
+}
+
+
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize(("holders", "ids"), [(1, np.int64), (5, np.int32)])
+def test_cola(operators, name, dim, holders, ids):
+    """The rows are dealt out over several matrices, all in this GPU's memory; some columns are empty, some are hubs."""
+    csr = COLUMNS[name]
+    b, nodes = embeddings(csr.columns, dim), np.arange(csr.columns)
+    copies = [cp.asarray(np.ascontiguousarray(b[holder::holders])) for holder in range(holders)]
+    addresses = cp.asarray(np.array([copy.data.ptr for copy in copies], np.uint64))
+    sources = (nodes % holders).astype(np.uint64) << np.uint64(48) | (nodes // holders).astype(np.uint64)
+    loose = TOLERANCE * max(1.0, int(np.diff(csr.indptr).max(initial=1)) / 1000)
+    for weights in (None, csr.weights) if csr.weights is not None else (None,):
+        bare = Csr(csr.indptr, csr.indices.astype(ids), weights, csr.columns)
+        chosen = np.random.default_rng(0).permutation(nodes)
+        kernel = operators.cola_kernel(column_schedule(transposed(bare).csr, chosen, sources[chosen]), addresses)
+        acc = cp.zeros((csr.rows, dim), cp.float32)
+        kernel(copies[0], acc)
+        assert relative_error(acc.get(), matrix(bare), b) <= loose
+        once = acc.copy()
+        kernel(copies[0], acc)  # the launches are ready now; they add to what is there
+        assert relative_error((acc - once).get(), matrix(bare), b) <= 4 * loose
+
+
+def test_cola_of_padded_rows(operators):
+    """Loads of 16 bytes read what lies beside a row, and no sum shows it."""
+    csr = GRAPHS["large"]
+    columns = transposed(csr).csr
+    for dim in (3, 41, 130):
+        b = embeddings(csr.columns, dim)
+        wide, acc = padded(b), padded(np.zeros((csr.rows, dim), np.float32))
+        kernel = operators.cola_kernel(
+            column_schedule(columns, np.arange(csr.columns), np.arange(csr.columns, dtype=np.uint64)),
+            cp.asarray(np.array([wide.data.ptr], np.uint64)),
+        )
+        kernel(wide, acc)
+        assert relative_error(acc.get(), matrix(csr), b) <= TOLERANCE
+        assert bool(cp.isnan(acc.base[:, dim:] if acc.base is not None else cp.nan).all())
 
 
 def test_a_block_that_takes_too_much_shared_memory_is_refused(monkeypatch):

@@ -152,7 +152,7 @@ def test_the_extra_kernels_needs_no_other_toolkit(source, monkeypatch):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name", ["rows", "gather", "columns", "partitions", "mgg"])
+@pytest.mark.parametrize("name", ["rows", "gather", "columns", "partitions", "cola", "mgg"])
 def test_every_kernel_compiles(name, monkeypatch):
     assert name in {chosen.source for chosen in build.all_builds()}
     assert_compiles(build.build_of(name, 32), monkeypatch)

@@ -23,6 +23,7 @@ from mgg.backend import World, job_size, launch
 from mgg.graph.csr import Csr, row_ids
 from mgg.kernel import compile as build
 from mgg.kernel import cuda
+from mgg.kernel.cola import column_schedule
 from mgg.layout import PeLayout, Product
 from mgg.layout.neighbors import neighbor_partitions
 from mgg.layout.split import transposed
@@ -58,6 +59,9 @@ def operators_alone(csr: Csr) -> None:
             operators.spmm_partitions(*starts, indices, weights, b, out)
             pointer, targets = cp.asarray(columns.indptr), cp.asarray(columns.indices.astype(ids))
             operators.spmm_columns(pointer, targets, None, b, out)
+            by_column = Csr(columns.indptr, columns.indices.astype(ids), columns.weights, rows)
+            schedule = column_schedule(by_column, np.arange(rows), np.arange(rows, dtype=np.uint64))
+            operators.cola_kernel(schedule, cp.asarray(np.array([b.data.ptr], np.uint64)))(b, out)
             gathered = cp.zeros((len(some), dim), np.float32)
             operators.gather_rows(b, cp.asarray(some.astype(ids)), gathered)
     cp.cuda.Device().synchronize()

@@ -43,6 +43,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "halo:2": ("halo", {"workgroup": 2}),
     "cola:1": ("cola", {"workgroup": 1}),
     "cola:2": ("cola", {"workgroup": 2}),
+    "cola:fetched": ("cola", {"workgroup": 2, "coalesced": False}),
 }
 
 

@@ -142,9 +142,35 @@ class StrictOperators:
     def halo_kernel(self, schedule: Any, sources: Any, halo_first: int, rows: int, peers: Any) -> Any:
         return StrictHalo(schedule, sources, halo_first, rows, peers)
 
+    def cola_kernel(self, schedule: Any, holders: Any) -> Any:
+        return StrictCola(schedule, holders)
+
     def finish(self, acc: Any, c: Any) -> None:
         if acc is not c:
             cpu.finish(unwrap(acc), unwrap(c))
+
+
+class StrictCola:
+    """The launch of technique cola, from the addresses that it gets: a task after the other, then hubs."""
+
+    def __init__(self, schedule: Any, holders: Any):
+        self._schedule, self._holders = schedule, unwrap(holders)
+
+    def __call__(self, held: Any, acc: Any) -> None:
+        schedule, held, acc = self._schedule, unwrap(held), unwrap(acc)
+        assert held.dtype == np.float32 and held.flags.c_contiguous and held.shape[1] == acc.shape[1]
+        hubs = np.arange(schedule.light, len(schedule.sources))
+        tasks = [range(first, first + count) for first, count in schedule.tasks.tolist()]
+        for column in [*(column for task in tasks for column in task), *hubs.tolist()]:
+            arcs = slice(int(schedule.begin[column]), int(schedule.begin[column + 1]))
+            weights = None if schedule.weights is None else schedule.weights[arcs]
+            row = self._row(int(schedule.sources[column]), acc.shape[1])
+            cpu.spmm_columns(schedule.begin[column : column + 2], schedule.rows[arcs], weights, row, acc)
+
+    def _row(self, source: int, dim: int) -> np.ndarray:
+        """float32 [1, dim], out of the holder's matrix."""
+        address = int(self._holders[source >> 48]) + (source & (1 << 48) - 1) * 4 * dim
+        return np.array((ctypes.c_float * dim).from_address(address), np.float32).reshape(1, dim)
 
 
 class StrictHalo:

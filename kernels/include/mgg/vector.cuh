@@ -173,6 +173,15 @@ __device__ __forceinline__ void copy_async(float *shared, const float *global) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(4 * VEC) : "memory");
 }
 
+// Close a group of this thread's copies; it may be empty.
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Wait until all groups of this thread but the last `LATER` have arrived.
+template <int LATER>
+__device__ __forceinline__ void wait_groups() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+}
+
 // Wait until every copy_async of this thread has arrived.
 __device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 

@@ -1,0 +1,93 @@
+"""Launches kernels/aggregate/cola.cu: columns whose rows other PEs hold, each row fetched once."""
+
+from __future__ import annotations
+
+import cupy as cp
+import numpy as np
+
+from mgg.kernel.cola import ColumnSchedule
+from mgg.kernel.compile import build_of
+from mgg.kernel.cuda import CudaOperators, Launch, _bits, _name, _pointer, _stride, _tiles, _vector
+
+#: Warps a block: MGG_COLA_WARPS in kernels/aggregate/cola.cu.
+WARPS = 4
+#: Rows of hubs that a group of lanes copies at once.
+COPIED = 4
+#: Products whose launches are kept ready: Python would take longer to work them out than a small product takes.
+KEPT = 64
+
+
+class ColaKernel:
+    """The column-wise product with the rows of some columns, ready to be launched.
+
+    Args:
+        operators: of this PE's GPU.
+        schedule: the columns in the order of the work.
+        holders: uint64 [holders] of the device, addresses of the matrices that hold the rows; 16-byte aligned.
+    """
+
+    def __init__(self, operators: CudaOperators, schedule: ColumnSchedule, holders: cp.ndarray) -> None:
+        self._operators, self._schedule, self._holders = operators, schedule, holders
+        self._begin, self._rows = cp.asarray(schedule.begin), cp.asarray(schedule.rows)
+        self._weights = None if schedule.weights is None else cp.asarray(schedule.weights)
+        self._sources, self._tasks = cp.asarray(schedule.sources), cp.asarray(schedule.tasks)
+        self._hubs: cp.ndarray | None = None
+        self._prepared: dict[tuple[int, ...], list[Launch]] = {}
+
+    def __call__(self, held: cp.ndarray, acc: cp.ndarray) -> None:
+        """``acc[rows[k]] += weights[k] * b[j]`` for the arcs k of every column j, whose row b[j] a holder has; atomics.
+
+        Args:
+            held: float32 [*, D], this PE's copy of the symmetric matrix of the holders; all have its stride, D where
+                it is empty.
+            acc: float32 [rows, D].
+        """
+        if not len(self._sources) or not acc.shape[1]:
+            return
+        key = (held.data.ptr, int(_stride(held)), acc.data.ptr, int(_stride(acc)), acc.shape[1])
+        launches = self._prepared.get(key)
+        if launches is None:
+            if len(self._prepared) >= KEPT:
+                self._prepared.clear()
+            hubs = self._room(acc.shape[1])
+            launches = self._prepared[key] = self._prepare(held, acc, hubs)
+        for kernel, grid, block, arguments in launches:
+            kernel(grid, block, arguments)
+        if self._schedule.hubs:
+            self._spread_hubs(self._room(acc.shape[1]), acc)
+
+    def _prepare(self, held: cp.ndarray, acc: cp.ndarray, hubs: cp.ndarray) -> list[Launch]:
+        """The launches of a product; of ``held`` and ``acc`` they hold addresses, where others may come to lie."""
+        schedule, columns = self._schedule, acc.shape[1]
+        vector = _vector(held, acc, hubs) if schedule.hubs else _vector(held, acc)
+        found: list[Launch] = []
+        for lanes, first, tiles in _tiles(columns, vector):
+            kernel = self._operators.kernel(
+                build_of("cola", _bits(self._rows)), _name("spmm_cola", lanes, vector, self._weights)
+            )
+            needed = -(-schedule.hubs // (WARPS * COPIED * (32 // lanes)))
+            hub_blocks = min(needed, self._operators.processors * 4)
+            arguments = (
+                self._tasks, np.int32(len(schedule.tasks)), self._begin, self._sources, self._rows,
+                _pointer(self._weights), self._holders, _stride(held), np.uintp(acc.data.ptr), _stride(acc),
+                np.int32(hub_blocks), np.int32(schedule.light), np.int32(schedule.hubs), hubs, _stride(hubs),
+                np.int32(first), np.int32(columns),
+            )  # fmt: skip
+            blocks = hub_blocks + -(-len(schedule.tasks) // WARPS)
+            found.append((kernel, (blocks, tiles), (32 * WARPS,), arguments))
+        return found
+
+    def _spread_hubs(self, hubs: cp.ndarray, acc: cp.ndarray) -> None:
+        """Add the copied rows to every row of C that needs them."""
+        first = self._schedule.light
+        arcs = slice(int(self._schedule.begin[first]), len(self._rows))
+        weights = None if self._weights is None else self._weights[arcs]
+        self._operators.spmm_columns(self._begin[first:], self._rows[arcs], weights, hubs, acc)
+
+    def _room(self, columns: int) -> cp.ndarray:
+        """float32 [hubs, D], in the same memory for all widths."""
+        elements = self._schedule.hubs * columns
+        if self._hubs is None or self._hubs.size < elements:
+            self._prepared.clear()
+            self._hubs = cp.empty(elements, np.float32)
+        return self._hubs[:elements].reshape(self._schedule.hubs, columns)
