@@ -72,11 +72,14 @@ class ClassTargets(Targets):
         """Softmax cross-entropy, by class weights."""
         return arrays.loss_and_gradient(logits, self._labels, self._rows["train"], self._weights, self.counts["train"])
 
-    def evaluate(self, world: World, arrays: Arrays, logits: Array) -> Scores:
-        """Accuracy; the loss is without class weights."""
+    def sums(self, arrays: Arrays, logits: Array) -> Array:
+        """The loss, without class weights, and each split's hits."""
         loss = arrays.cross_entropy(logits, self._labels, self._rows[self.judge])
         hits = [arrays.correct(logits, self._labels, chosen) for chosen in self._rows.values()]
-        total = world.all_reduce(world.download(arrays.joined([loss, *hits])))
+        return arrays.joined([loss, *hits])
+
+    def scores(self, world: World, total: np.ndarray, logits: Array) -> Scores:
+        """Accuracy."""
         counts = [max(count, 1) for count in self.counts.values()]
         shares = [float(hit) / count for hit, count in zip(total[1:], counts, strict=True)]
         return Scores(float(total[0]) / self.counts[self.judge], *shares)

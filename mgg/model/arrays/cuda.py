@@ -15,6 +15,7 @@ import numpy as np
 
 from mgg.backend.api import Array, World
 from mgg.kernel import random
+from mgg.kernel.random import Draws
 from mgg.model.arcs import ArcLists, Arcs
 from mgg.model.arrays import cuda_kernels as kernels
 from mgg.model.features import DeviceCsr
@@ -42,8 +43,12 @@ class CudaArrays:
         self.upload = world.upload
 
     def joined(self, parts: list[Array]) -> Array:
-        """One vector."""
-        return cupy.concatenate([part.reshape(-1) for part in parts])
+        """One vector, part by part: of many at once, CuPy's own would upload the addresses each time."""
+        out, first = cupy.empty(sum(part.size for part in parts), parts[0].dtype), 0
+        for part in parts:
+            out[first : first + part.size] = part.reshape(-1)
+            first += part.size
+        return out
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Zeros."""
@@ -113,11 +118,11 @@ class CudaArrays:
         """G where Y > 0, in place."""
         return kernels.where_positive(gradient, y, out=gradient)
 
-    def dropout(self, x: Any, node_ids: Array, seed: int, stream: int, rate: float) -> tuple[Any, Any]:
+    def dropout(self, x: Any, node_ids: Array, draws: Draws, rate: float) -> tuple[Any, Any]:
         """Masked input and mask."""
-        key, entries = random.device_key(seed, stream), isinstance(x, DeviceCsr)
+        base, entries = random.device_base(draws.seed), isinstance(x, DeviceCsr)
         states = cupy.empty(len(x.values) if entries else len(x), np.uint64)
-        kernels.row_states(x.node_ids if entries else node_ids, key, states)
+        kernels.row_states(x.node_ids if entries else node_ids, base, draws.epoch, draws.place, states)
         if entries:
             values = cupy.empty(len(x.values), np.float32)
             kernels.masked(x.values, states, x.indices, rate, 1 / (1 - rate), values)
@@ -206,12 +211,13 @@ class CudaArrays:
         kernels.arc_sums(arcs.source_ptr, arcs.order, by_arc, heads, by_source)
         return by_target, by_source
 
-    def arc_dropout(self, arcs: Arcs, values: Array, seed: int, stream: int, rate: float) -> Array:
+    def arc_dropout(self, arcs: Arcs, values: Array, draws: Draws, rate: float) -> Array:
         """Masked values."""
-        key, out = random.device_key(seed, stream), cupy.empty(values.shape, np.float32)
+        base, out = random.device_base(draws.seed), cupy.empty(values.shape, np.float32)
         kernels.arc_dropout(
-            values, arcs.ids, arcs.targets, arcs.sources, values.shape[1], key, rate, 1 / (1 - rate), out
-        )
+            values, arcs.ids, arcs.targets, arcs.sources, values.shape[1], base, draws.epoch, draws.place, rate,
+            1 / (1 - rate), out,
+        )  # fmt: skip
         return out
 
     def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
@@ -324,15 +330,25 @@ class CudaArrays:
         """The column of the largest."""
         return cupy.argmax(logits, axis=1)
 
+    def finite(self, x: Array) -> Array:
+        """1 or 0."""
+        found = cupy.full((1,), 1, np.float64)
+        kernels.refute_finite(x, found)
+        return found
+
+    def move(self, x: Array, y: Array, allowed: Array) -> None:
+        """One kernel."""
+        kernels.move(y, allowed, x)
+
     def adam(
-        self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: tuple[float, ...]
+        self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: Array, allowed: Array
     ) -> None:
         """One step, one kernel."""
-        kernels.adam(gradients, decay, *rates, weights, first, second)
+        kernels.adam(gradients, decay, rates, allowed, weights, first, second)
 
-    def shrink(self, weights: Array, decay: Array, rate: float) -> None:
+    def shrink(self, weights: Array, decay: Array, rates: Array, allowed: Array) -> None:
         """One kernel."""
-        kernels.shrink(decay, rate, weights)
+        kernels.shrink(decay, rates, allowed, weights)
 
     def binary_cross_entropy(self, logits: Array, tasks: Array, chosen: Array) -> Array:
         """The sum."""

@@ -91,9 +91,13 @@ logit_gradient = _ByFours(
     " : (float)((double)weights[labels[row]]"
     " * (exp((double)logit - log_sums[row]) - ((int)column == labels[row] ? 1.0 : 0.0)) / count)",
 )  # fmt: skip
+#: The key of an epoch's random numbers; the epoch is read from memory, where every epoch leaves its number.
+_KEY = (
+    f"mgg_key((unsigned long long)base, (unsigned long long)epoch[0] * {random.STREAMS}ull + (unsigned long long)place)"
+)
 row_states = ElementwiseKernel(
-    "int64 row, int64 key", "uint64 state",
-    "state = mgg_row_state((unsigned long long)key, (unsigned long long)row)",
+    "int64 row, int64 base, raw float64 epoch, int64 place", "uint64 state",
+    f"state = mgg_row_state({_KEY}, (unsigned long long)row)",
     "mgg_row_states", preamble=random.CUDA,
 )  # fmt: skip
 masked = ElementwiseKernel(
@@ -221,12 +225,13 @@ arc_sums = ElementwiseKernel(
     "mgg_arc_sums",
 )  # fmt: skip
 arc_dropout = ElementwiseKernel(
-    "float32 value, raw int64 ids, raw int32 targets, raw S sources, int64 heads, int64 key, float32 rate,"
-    " float32 kept",
+    "float32 value, raw int64 ids, raw int32 targets, raw S sources, int64 heads, int64 base, raw float64 epoch,"
+    " int64 place, float32 rate, float32 kept",
     "float32 out",
+    f"const unsigned long long key = {_KEY};"
     """
     const long long arc = i / heads, head = i - arc * heads;
-    const unsigned long long state = mgg_row_state((unsigned long long)key, (unsigned long long)ids[targets[arc]]);
+    const unsigned long long state = mgg_row_state(key, (unsigned long long)ids[targets[arc]]);
     const unsigned long long column = (unsigned long long)ids[sources[arc]] * (unsigned long long)heads
         + (unsigned long long)head;
     out = value * (mgg_uniform(state, column) >= rate ? kept : 0.0f)
@@ -407,23 +412,32 @@ hits = ElementwiseKernel(
     """,
     "mgg_hits",
 )  # fmt: skip
+#: What is found is 1 beforehand; whoever sees another number says so, and all say the same.
+refute_finite = ElementwiseKernel(
+    "float64 x", "raw float64 found", "if (!isfinite(x)) found[0] = 0.0", "mgg_refute_finite"
+)
+move = ElementwiseKernel("float64 y, raw float64 allowed", "float64 x", "if (allowed[0] != 0.0) x = y", "mgg_move")
 adam = ElementwiseKernel(
-    "float64 total, float32 decay, float32 to_first, float32 to_second, float32 rate, float32 correction,"
-    " float32 above",
+    "float64 total, float32 decay, raw float64 rates, raw float64 allowed",
     "float32 weight, float32 first, float32 second",
     """
-    const float gradient = (float)total + decay * weight;
-    const float moved = first + to_first * (gradient - first);
-    const float spread = second + to_second * (gradient * gradient - second);
-    first = moved;
-    second = spread;
-    weight = weight - rate * moved / (sqrtf(spread / correction) + above)
+    if (allowed[0] != 0.0) {
+        const float to_first = (float)rates[0], to_second = (float)rates[1], rate = (float)rates[2];
+        const float correction = (float)rates[3], above = (float)rates[4];
+        const float gradient = (float)total + decay * weight;
+        const float moved = first + to_first * (gradient - first);
+        const float spread = second + to_second * (gradient * gradient - second);
+        first = moved;
+        second = spread;
+        weight = weight - rate * moved / (sqrtf(spread / correction) + above);
+    }
     """,
     "mgg_adam",
 )  # fmt: skip
 shrink = ElementwiseKernel(
-    "float32 decay, float32 rate", "float32 weight", "weight = weight - rate * decay * weight", "mgg_shrink"
-)
+    "float32 decay, raw float64 rates, raw float64 allowed", "float32 weight",
+    "if (allowed[0] != 0.0) weight = weight - (float)rates[5] * decay * weight", "mgg_shrink",
+)  # fmt: skip
 #: An entry of the chosen rows a thread: its share of the loss, and of the gradient where that is wanted.
 binary_losses = ElementwiseKernel(
     "raw float32 logits, raw uint8 tasks, raw int64 chosen, int64 columns, float64 count, int32 kept",
