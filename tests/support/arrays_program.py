@@ -120,16 +120,18 @@ class Comparison:
     def losses(self, logits: np.ndarray) -> None:
         labels = self.rng.integers(0, self.columns, self.rows).astype(np.int32)
         for chosen in (np.flatnonzero(self.rng.random(self.rows) < 0.6), np.arange(self.rows), np.arange(0)):
-            self.run("cross_entropy", logits, labels, chosen)
+            splits = self.rng.integers(0, 3, len(chosen)).astype(np.int32)
+            for judge in (0, 2):
+                self.run("class_sums", logits, labels, chosen, splits, judge, 3)
             weights = np.abs(self.normal(self.columns)) + np.float32(0.1)
             self.run("loss_and_gradient", logits, labels, chosen, weights, 7)
-            self.run("correct", logits, labels, chosen, exact=True)
             tasks = self.rng.choice(np.array([0, 1, 255], np.uint8), logits.shape)
             self.run("binary_cross_entropy", logits, tasks, chosen)
             self.run("binary_loss_and_gradient", logits, tasks, chosen, 7)
             self.run("decisions", logits, tasks, chosen, exact=True)
-        ties = np.round(logits / 3)
-        self.run("correct", ties, labels, np.arange(self.rows), exact=True)
+        ties, everyone = np.round(logits / 3), np.arange(self.rows)
+        found = self.run("class_sums", ties, labels, everyone, np.ones(self.rows, np.int32), 0, 2)
+        assert self.world.download(found)[2] == self.host.class_sums(ties, labels, everyone, everyone * 0 + 1, 0, 2)[2]
 
     def heads(self, x: np.ndarray, heads: int) -> None:
         """What has heads, on as many copies of x side by side."""

@@ -73,6 +73,10 @@ class StrictArray:
         except ValueError:
             return self.copy().reshape(*shape)
 
+    def sum(self, axis: int, dtype: Any) -> StrictArray:
+        shape = np.empty(self.shape).sum(axis=axis).shape
+        return made(shape, dtype, lambda data=self._data: data.sum(axis=axis, dtype=dtype))
+
     def fill(self, value: float) -> None:
         submit(lambda data=self._data: data.fill(value))
 

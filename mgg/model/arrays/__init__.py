@@ -198,22 +198,33 @@ class Arrays(Protocol):
             scale: the trained factor, [columns].
         """
 
-    def cross_entropy(self, logits: Array, labels: Array, chosen: Array) -> Array:
-        """Sum over the rows ``chosen`` (int64) of -log softmax(logits)[label], float64 [1]."""
+    def class_sums(self, logits: Array, labels: Array, chosen: Array, splits: Array, judge: int, count: int) -> Array:
+        """Over the rows ``chosen`` (int64): their loss, and how often the largest logit is the label's.
+
+        Args:
+            logits: [rows, classes].
+            labels: int32 [rows].
+            chosen: int64 [k].
+            splits: int32 [k], which split of 0..``count`` - 1 each of them is in.
+            judge: the split whose loss is taken.
+            count: number of splits.
+
+        Returns:
+            float64 [1 + count]: the sum of -log softmax(logits)[label] over split ``judge``, then the hits of each
+            split; of equal logits the first counts.
+        """
 
     def loss_and_gradient(
         self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int
     ) -> tuple[Array, Array]:
-        """``cross_entropy`` / ``count`` and its gradient by the logits; may change ``logits``.
+        """Sum over the rows ``chosen`` of -log softmax(logits)[label] / ``count``, float64 [1], and its gradient by the
+        logits; may change ``logits``.
 
         Args:
-            logits, labels, chosen: as in ``cross_entropy``.
+            logits, labels, chosen: as in ``class_sums``.
             weights: float32 [classes], what a row counts by its label.
             count: what the sum is divided by.
         """
-
-    def correct(self, logits: Array, labels: Array, chosen: Array) -> Array:
-        """Number of rows ``chosen`` whose largest logit is the label's, float64 [1]; of equal ones the first counts."""
 
     def classes(self, logits: Array) -> Array:
         """The column of each row's largest entry, the first of equal ones, int64 [rows]."""

@@ -101,7 +101,9 @@ row_states = ElementwiseKernel(
     "mgg_row_states", preamble=random.CUDA,
 )  # fmt: skip
 masked = ElementwiseKernel(
-    "float32 x, uint64 state, int32 column, float32 rate, float32 kept", "float32 y",
+    "float32 x, int64 row, int32 column, int64 base, raw float64 epoch, int64 place, float32 rate, float32 kept",
+    "float32 y",
+    f"const unsigned long long state = mgg_row_state({_KEY}, (unsigned long long)row);"
     "y = x * (mgg_uniform(state, (unsigned long long)column) >= rate ? kept : 0.0f)",
     "mgg_masked", preamble=random.CUDA,
 )  # fmt: skip
@@ -400,17 +402,34 @@ row_losses = ElementwiseKernel(
     """,
     "mgg_row_losses",
 )  # fmt: skip
-hits = ElementwiseKernel(
-    "raw float32 logits, raw int32 labels, int64 row, int64 classes", "float64 hit",
+#: Thread i has every ``threads``-th of the chosen rows: its loss and its hits of each split.
+class_sums = ElementwiseKernel(
+    "raw float32 logits, raw int32 labels, raw int64 chosen, raw int32 splits, int64 rows, int64 threads,"
+    " int64 classes, int32 judge, int64 count",
+    "raw float64 found",
     """
-    const long long first = row * classes;
-    long long best = 0;
-    for (long long c = 1; c < classes; ++c) {
-        if (logits[first + c] > logits[first + best]) best = c;
+    double loss = 0;
+    for (long long s = 0; s <= count; ++s) found[i * (count + 1) + s] = 0;
+    for (long long k = i; k < rows; k += threads) {
+        const long long first = chosen[k] * classes, label = (long long)labels[chosen[k]];
+        long long best = 0;
+        for (long long c = 1; c < classes; ++c) {
+            if (logits[first + c] > logits[first + best]) best = c;
+        }
+        if (best == label) found[i * (count + 1) + 1 + splits[k]] += 1;
+        if (splits[k] == judge) {
+            double top = (double)logits[first], sum = 0;
+            for (long long c = 1; c < classes; ++c) {
+                const double value = (double)logits[first + c];
+                top = value > top ? value : top;
+            }
+            for (long long c = 0; c < classes; ++c) sum += exp((double)logits[first + c] - top);
+            loss += log(sum) - ((double)logits[first + label] - top);
+        }
     }
-    hit = best == (long long)labels[row] ? 1.0 : 0.0
+    found[i * (count + 1)] = loss
     """,
-    "mgg_hits",
+    "mgg_class_sums",
 )  # fmt: skip
 #: What is found is 1 beforehand; whoever sees another number says so, and all say the same.
 refute_finite = ElementwiseKernel(

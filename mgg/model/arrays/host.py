@@ -259,9 +259,10 @@ class HostArrays:
         result *= inverse * scale
         return result
 
-    def cross_entropy(self, logits: Array, labels: Array, chosen: Array) -> Array:
-        """The sum."""
-        return np.array([cross_entropy(logits, labels, chosen)])
+    def class_sums(self, logits: Array, labels: Array, chosen: Array, splits: Array, judge: int, count: int) -> Array:
+        """Split by split."""
+        hits = [correct(logits, labels, chosen[splits == split]) for split in range(count)]
+        return np.array([cross_entropy(logits, labels, chosen[splits == judge]), *hits])
 
     def loss_and_gradient(
         self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int
@@ -282,10 +283,6 @@ class HostArrays:
     def decisions(self, logits: Array, tasks: Array, chosen: Array) -> Array:
         """The three numbers."""
         return decisions(logits, tasks, chosen)
-
-    def correct(self, logits: Array, labels: Array, chosen: Array) -> Array:
-        """The number."""
-        return np.array([correct(logits, labels, chosen)], np.float64)
 
     def classes(self, logits: Array) -> Array:
         """The column of the largest."""
