@@ -166,6 +166,23 @@ class DoneWork:
         """Nothing to wait for."""
 
 
+class Repeated(Protocol):
+    """Work of a PE's device that is submitted again and again, with other numbers each time."""
+
+    def submit(self, numbers: np.ndarray) -> Any:
+        """Submit the work with ``numbers`` (float64), once the ``result`` of the last time has been asked for.
+
+        Returns:
+            What the work returned beside its result: arrays have the contents of this time once the result is there.
+        """
+
+    def result(self) -> np.ndarray:
+        """What the work found this time, float64, on the host, once it is done."""
+
+    def release(self) -> None:
+        """Give back its memory; the next submission is the first again."""
+
+
 class Team(Protocol):
     """Some PEs of a job, seen from one of them; its methods are collective over the team, in device memory.
 
@@ -227,6 +244,10 @@ class HostArrays(ABC):
         """The array itself."""
         return array
 
+    def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated | None:
+        """None: what a CPU PE calls is done, not submitted."""
+        return None
+
     def clock(self) -> Clock:
         """A clock of the host."""
         return HostClock()
@@ -283,6 +304,15 @@ class World(Protocol):
 
     def download(self, array: Array) -> np.ndarray:
         """``array`` of this PE's device in host memory, once it has been computed; on CPUs the array itself."""
+
+    def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated | None:
+        """``work`` for submitting it again and again, on GPUs as one CUDA graph where it can be; None on CPUs.
+
+        Args:
+            work: takes float64 [entries] in device memory and returns a float64 vector there and what else it made. It
+                may read and write arrays that stay where they are; what differs from time to time it reads there.
+            entries: numbers that it is given.
+        """
 
     def clock(self) -> Clock:
         """A clock for work of this PE's device."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import cupy
 import numpy as np
 
 from mgg.backend.api import Array, Clock, Counters, SymmetricArray, Timeline, Work, World, name_pes
+from mgg.backend.graphs import Recorder, Repeated
 from mgg.backend.streams import SideStream
 from mgg.errors import InputError, MachineError
 from mgg.kernel.operators import Operators
@@ -27,16 +28,21 @@ class GpuArrays(ABC):
     _control: Any  # the same PEs as CPU ranks or threads: carries what is in host memory
 
     @abstractmethod
+    def met(self, what: str) -> None:
+        """See ``World``; told of what a CUDA graph has at each of its launches."""
+
+    @abstractmethod
     def wait(self, event: Any) -> None:
         """Wait until the GPU has come to ``event``; raises PeError after the time limit."""
 
     def upload(self, array: np.ndarray) -> Array:
         """A copy in this PE's GPU."""
+        self.recorder.refuse("an upload")
         return cupy.asarray(array)
 
     def download(self, array: Array) -> np.ndarray:
         """A copy in host memory, once the stream has made the array."""
-        self._finish()
+        self.finish()
         return cupy.asnumpy(array)
 
     def clock(self) -> Clock:
@@ -46,6 +52,15 @@ class GpuArrays(ABC):
     def timeline(self) -> Timeline:
         """That of the current stream, by CUDA events; phases are NVTX ranges, too."""
         return _EventTimeline(self)
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """What is known of this PE's CUDA graphs."""
+        return Recorder()
+
+    def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated:
+        """``work`` as a CUDA graph, where it can be one."""
+        return Repeated(self, work, entries)
 
     @cached_property
     def _side(self) -> SideStream:
@@ -78,17 +93,20 @@ class GpuArrays(ABC):
 
     def all_reduce(self, values: Array) -> Array:
         """Sum in rank order, on the hosts: the same bits as on CPU ranks (collective)."""
+        self.recorder.refuse("an all-reduce")
         if isinstance(values, np.ndarray):
             return self._control.all_reduce(values)
         return self.upload(self._control.all_reduce(self.download(values)))
 
     def gather(self, value: Any) -> list[Any]:
         """Every PE's value; the streams go on (collective)."""
+        self.recorder.refuse("a gather")
         found: list[Any] = self._control.gather(value)
         return found
 
     def exchange(self, values: Sequence[Any]) -> list[Any]:
         """Give each PE its value; the streams go on (collective)."""
+        self.recorder.refuse("an exchange")
         received: list[Any] = self._control.exchange(values)
         return received
 
@@ -96,8 +114,9 @@ class GpuArrays(ABC):
         """Bytes of its GPU's memory that this PE may still allocate; what CuPy keeps for later use counts as free."""
         return int(cupy.cuda.runtime.memGetInfo()[0]) + int(cupy.get_default_memory_pool().free_bytes())
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Wait until the current stream has done its work; raises PeError after the time limit."""
+        self.recorder.refuse("a wait for the GPU")
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.get_current_stream())
         self.wait(event)

@@ -301,6 +301,8 @@ class MpiWorld(HostArrays):
 
     def gather(self, value: Any) -> list[Any]:
         """Every PE's value (collective)."""
+        if self.size == 1:
+            return [value]
         self.barrier()
         mine = _pickled(value)
         counts = np.empty(self.size, np.int64)

@@ -35,6 +35,7 @@ from mpi4py import MPI
 from mgg.backend import gpu, pinned
 from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, name_pes, together
 from mgg.backend.gpu import GpuArrays
+from mgg.backend.graphs import Recorder
 from mgg.backend.mpi import Arrivals, MpiWorld, abort, check_size
 from mgg.backend.nccl import NcclTeam, NcclTeams
 from mgg.errors import InputError, MachineError, MggError, PeError
@@ -80,10 +81,12 @@ class _Watch:
         rank: the PE.
         arrivals: who has submitted what waits for all PEs.
         timeout: seconds that a stream may stay before one mark, or the host in one call.
+        recorder: of the PE's CUDA graphs, which have nothing that is watched.
     """
 
-    def __init__(self, device: int, rank: int, arrivals: Arrivals, timeout: float):
+    def __init__(self, device: int, rank: int, arrivals: Arrivals, timeout: float, recorder: Recorder):
         self._device, self._rank, self._arrivals, self._timeout = device, rank, arrivals, timeout
+        self._recorder = recorder
         self._marks: deque[_Mark] = deque()
         self._call: tuple[str, float] | None = None  # what the host is in, and since when
         self._moved = time.monotonic()
@@ -94,6 +97,7 @@ class _Watch:
 
     def mark(self, what: str, number: int | None = None) -> Any:
         """Mark this point of the current stream with an event; waits while the stream is far behind."""
+        self._recorder.refuse(what)
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.get_current_stream())
         with self._lock:
@@ -108,6 +112,7 @@ class _Watch:
     @contextmanager
     def blocked(self, what: str) -> Iterator[None]:
         """End the job if the host stays in here, waiting for ``what``."""
+        self._recorder.refuse(what)
         self._call = (what, time.monotonic())
         try:
             yield
@@ -211,13 +216,18 @@ class NvshmemWorld(GpuArrays):
         self._bytes = self._peak = 0  # of symmetric memory in use now, and at most so far
         self._regions: list[pinned.Region] = []
         self._arrivals = Arrivals(control)
-        self._watch = _Watch(self.device, self.rank, self._arrivals, timeout)
-        self._teams = NcclTeams(control, self._watch, self._arrivals.come)
+        self._watch = _Watch(self.device, self.rank, self._arrivals, timeout, self.recorder)
+        self._teams = NcclTeams(control, self._watch, self._come)
         with self.stream:
             self._slots = [self._slot() for _ in range(self.size)]  # slot q counts the signals from PE q
             self.barrier()
         self._sent, self._awaited = [0] * self.size, [0] * self.size
         self._under_way = False  # rows that NVSHMEM has been told to put, and perhaps not delivered yet
+
+    def _come(self) -> int:
+        """This PE has come to what waits for all."""
+        self.recorder.refuse("what waits for all PEs")
+        return self._arrivals.come()
 
     def wait(self, event: Any) -> None:
         """Wait for the GPU, and name the PE that it waits for after the time limit."""
@@ -321,6 +331,7 @@ class NvshmemWorld(GpuArrays):
 
     def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
         """One put of NVSHMEM on the current stream: an address here names the same place of PE ``pe``'s copy."""
+        self.recorder.refuse("a put of NVSHMEM")
         if not values.flags.c_contiguous:
             raise ValueError(f"rows for PE {pe} are not contiguous")
         place = target.local[first : first + len(values)]
@@ -334,7 +345,7 @@ class NvshmemWorld(GpuArrays):
 
     def free(self, array: SymmetricArray) -> None:
         """Free every PE's copy (collective)."""
-        self._finish()
+        self.finish()
         self._control.barrier()
         array.peers, array.whole = {}, None
         if isinstance(array.handle, pinned.Region):
@@ -350,6 +361,7 @@ class NvshmemWorld(GpuArrays):
 
     def signal(self, pe: int) -> None:
         """Signal PE ``pe``, behind the stream's work so far."""
+        self.recorder.refuse("a signal")
         if self._under_way:  # NVSHMEM orders signals with nothing that was put before
             self._core.quiet(stream=cupy.cuda.get_current_stream())
             self._under_way = False
@@ -359,6 +371,7 @@ class NvshmemWorld(GpuArrays):
 
     def wait_signal(self, pe: int) -> None:
         """Let the stream wait for PE ``pe``'s signal."""
+        self.recorder.refuse("a signal")
         self._awaited[pe] += 1
         at_least = self._core.ComparisonType.CMP_GE
         self._core.signal_wait(self._slots[pe], self._awaited[pe], at_least, stream=cupy.cuda.get_current_stream())
@@ -366,6 +379,8 @@ class NvshmemWorld(GpuArrays):
 
     def broadcast(self, values: Array, root: int) -> None:
         """Copy PE ``root``'s values everywhere: with NCCL, or through MPI where they are the hosts' (collective)."""
+        if self.size > 1:
+            self.recorder.refuse("a broadcast")
         if isinstance(values, np.ndarray):
             self._control.broadcast(values, root)
         else:
@@ -373,6 +388,8 @@ class NvshmemWorld(GpuArrays):
 
     def shift(self, send: Array, receive: Array, step: int) -> None:
         """Send to PE ``rank + step``, receive from PE ``rank - step`` (collective)."""
+        if self.size > 1:
+            self.recorder.refuse("a shift")
         self._teams.everyone().shift(send, receive, step)
 
     def team(self, pes: Sequence[int]) -> NcclTeam:
@@ -381,8 +398,8 @@ class NvshmemWorld(GpuArrays):
 
     def barrier(self) -> None:
         """Let the stream wait until every PE's stream is here."""
-        number = self._arrivals.come()
         if self.size > 1:
+            number = self._come()
             self._core.barrier_all(stream=cupy.cuda.get_current_stream())
             self._watch.mark("a barrier", number)
 
@@ -397,12 +414,14 @@ class NvshmemWorld(GpuArrays):
         self._control.limit_waits(seconds)
 
     def met(self, what: str) -> None:
-        """See that the launch comes to an end."""
+        """See that the launch comes to an end, or each of them where it is part of a CUDA graph."""
+        if self.recorder.meets(what):
+            return
         self._watch.mark(what, self._arrivals.come())
 
     def close(self) -> None:
         """Free what is left, in the order in which it was made, and end NVSHMEM (collective)."""
-        self._finish()
+        self.finish()
         self._control.barrier()
         self._teams.close()
         for region in self._regions:

@@ -41,12 +41,16 @@ class ThreadsTeam:
 
     def meet(self) -> None:
         """Let the stream wait until the streams of all PEs are here (collective)."""
+        if len(self.pes) == 1:
+            return
+        self._world.recorder.refuse("a meeting of threads")
         stream = cupy.cuda.get_current_stream()
         for event in self._control.gather(_recorded()):
             stream.wait_event(event)
 
     def show(self, values: Array) -> list[Array]:
         """Everybody's ``values``, once they are made; they stay until the next ``meet`` (collective)."""
+        self._world.recorder.refuse("a meeting of threads")
         stream = cupy.cuda.get_current_stream()
         shown = self._control.gather((values, _recorded()))
         for _, event in shown:
@@ -201,7 +205,7 @@ class ThreadsWorld(GpuArrays):
 
     def free(self, array: SymmetricArray) -> None:
         """Drop every PE's copy (collective)."""
-        self._finish()
+        self.finish()
         self._control.barrier()
         array.peers, array.whole = {}, None
         if isinstance(array.handle, dict):
@@ -212,11 +216,13 @@ class ThreadsWorld(GpuArrays):
 
     def signal(self, pe: int) -> None:
         """Signal PE ``pe``, behind the stream's work so far."""
+        self.recorder.refuse("a signal")
         self._inboxes[pe][self.rank].append(_recorded())
         self._control.signal(pe)
 
     def wait_signal(self, pe: int) -> None:
         """Let the stream wait for PE ``pe``'s signal."""
+        self.recorder.refuse("a signal")
         self._control.wait_signal(pe)
         cupy.cuda.get_current_stream().wait_event(self._inboxes[self.rank][pe].popleft())
 
@@ -258,7 +264,7 @@ class ThreadsWorld(GpuArrays):
 
     def close(self) -> None:
         """Wait for every PE's stream and free what is left (collective)."""
-        self._finish()
+        self.finish()
         self._control.barrier()
         for region in self._regions:
             region.close()

@@ -6,15 +6,23 @@ and row; the column is the position in it. So a dropout mask is the same on any 
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numba
 import numpy as np
 
-#: CUDA C++ of the same numbers: ``mgg_uniform(mgg_row_state(key, row), column)`` with the ``key`` of ``device_key``.
+#: Streams of an epoch: those of its number times this, and on.
+STREAMS = 1 << 10
+#: CUDA C++ of the same numbers: ``mgg_uniform(mgg_row_state(mgg_key(base, stream), row), column)`` with the ``base`` of
+#: ``device_base``. The stream is an argument of kernels' own making, so that it may be in the device's memory.
 CUDA = """
 __device__ __forceinline__ unsigned long long mgg_mix(unsigned long long x) {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
     return x ^ (x >> 31);
+}
+__device__ __forceinline__ unsigned long long mgg_key(unsigned long long base, unsigned long long stream) {
+    return mgg_mix(base + 0x9E3779B97F4A7C15ull * (stream + 1));
 }
 __device__ __forceinline__ unsigned long long mgg_row_state(unsigned long long key, unsigned long long row) {
     return mgg_mix(key + 0x9E3779B97F4A7C15ull * (row + 1));
@@ -70,22 +78,46 @@ def _fill_arcs(key, ids, targets, sources, out):  # type: ignore[no-untyped-def]
             out[k, head] = _at(state, first + np.uint64(head))
 
 
-def _key(seed: int, stream: int) -> np.uint64:
-    # Plain integers, so that negative or huge seeds wrap as they would in C instead of raising.
+class Draws(NamedTuple):
+    """Which numbers a dropout of a model draws.
+
+    Attributes:
+        seed: of the training.
+        epoch: number of the epoch; a number, or [1] in the device's memory: kernels read it there, so that the same
+            launch draws other numbers in another epoch. Exact in float64.
+        place: which dropout of the model it is, below ``STREAMS``.
+    """
+
+    seed: int
+    epoch: Any
+    place: int
+
+    @property
+    def stream(self) -> int:
+        """The stream, where the epoch is the host's."""
+        return int(self.epoch[0] if isinstance(self.epoch, np.ndarray) else self.epoch) * STREAMS + self.place
+
+
+def _mixed(x: int) -> int:
+    """``_mix`` of the low 64 bits: plain integers, so that negative or huge ones wrap as they would in C."""
     mask = (1 << 64) - 1
-
-    def mix(x: int) -> int:
-        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
-        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
-        return x ^ (x >> 31)
-
-    golden = int(_GOLDEN)
-    return np.uint64(mix((mix((seed * golden + golden) & mask) + (stream + 1) * golden) & mask))
+    x &= mask
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+    return x ^ (x >> 31)
 
 
-def device_key(seed: int, stream: int) -> int:
-    """What ``CUDA`` wants for a seed and stream: 64 bits, as a signed number."""
-    return int(_key(seed, stream).astype(np.int64))
+def _key(seed: int, stream: int) -> np.uint64:
+    return np.uint64(_mixed(_base(seed) + (stream + 1) * int(_GOLDEN)))
+
+
+def _base(seed: int) -> int:
+    return _mixed((seed + 1) * int(_GOLDEN))
+
+
+def device_base(seed: int) -> int:
+    """What ``CUDA`` wants for a seed: 64 bits, as a signed number."""
+    return int(np.uint64(_base(seed)).astype(np.int64))
 
 
 def uniform(seed: int, stream: int, rows: np.ndarray, columns: int) -> np.ndarray:

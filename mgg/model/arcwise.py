@@ -5,7 +5,6 @@ Each fetches its halo once a pass, whatever the number of arcs and heads; arcs h
 
 from __future__ import annotations
 
-from mgg.model.layers import MAX_DROPOUTS
 from mgg.model.module import Array, Held, Module, Parameter, Pass
 from mgg.model.propagate import Propagation
 
@@ -107,4 +106,4 @@ def arc_dropped(values: Array, run: Pass, rate: float, place: int) -> Array:
     """``values`` [arcs, H] after dropout with probability ``rate``; ``values`` themselves outside training."""
     if not run.training or rate == 0:
         return values
-    return run.arrays.arc_dropout(run.graph.arcs, values, run.seed, run.epoch * MAX_DROPOUTS + place, rate)
+    return run.arrays.arc_dropout(run.graph.arcs, values, run.draws(place), rate)

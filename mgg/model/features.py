@@ -74,7 +74,7 @@ class DeviceCsr:
 
     def toarray(self) -> Array:
         """X as a dense array."""
-        return self.product(self.xp.asarray(np.eye(self.shape[1], dtype=np.float32)))
+        return self.product(self.xp.eye(self.shape[1], dtype=np.float32))
 
 
 def on_device(world: World, x: Features, node_ids: np.ndarray) -> Features:

@@ -8,9 +8,6 @@ import numpy as np
 
 from mgg.model.module import Array, Features, Held, Module, Parameter, Pass
 
-#: Dropout modules of one model; the stream of random numbers is epoch * this + the module's place.
-MAX_DROPOUTS = 1 << 10
-
 
 class Dropout(Module):
     """Zero each entry with probability ``rate`` and scale the others by 1 / (1 - rate), in training only.
@@ -28,8 +25,7 @@ class Dropout(Module):
         self._mask = None
         if not run.training or self.rate == 0:
             return x
-        stream = run.epoch * MAX_DROPOUTS + self.place
-        y, self._mask = run.arrays.dropout(x, run.graph.node_ids, run.seed, stream, self.rate)
+        y, self._mask = run.arrays.dropout(x, run.graph.node_ids, run.draws(self.place), self.rate)
         return y
 
     def memory(self, columns: int) -> Held:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from mgg.backend.api import Array
+from mgg.kernel.random import Draws
 from mgg.model.arrays import Arrays
 from mgg.model.neighborhood import Neighborhood
 
@@ -31,15 +32,16 @@ class Pass:
 
     ``weights`` and ``state`` (running statistics, which training passes replace) are the same on every PE;
     ``gradients`` are float64 sums over this PE's nodes alone: the trainer adds them up over the PEs.
-    ``epoch`` and ``seed`` choose the dropout masks. ``constant`` is the input of every pass, which never changes: what
-    a module computes of this object alone it may keep.
+    ``epoch`` and ``seed`` choose the dropout masks: the epoch is a number, or float64 [1] on the device, as GPUs take
+    it. ``constant`` is the input of every pass, which never changes: what a module computes of this object alone it may
+    keep.
     """
 
     graph: Neighborhood
     weights: dict[str, Array]
     state: dict[str, Array]
     training: bool = False
-    epoch: int = 0
+    epoch: Any = 0
     seed: int = 0
     gradients: dict[str, Array] = field(default_factory=dict)
     constant: Features = None
@@ -48,6 +50,10 @@ class Pass:
     def arrays(self) -> Arrays:
         """What this PE's device computes row by row."""
         return self.graph.arrays
+
+    def draws(self, place: int) -> Draws:
+        """The random numbers of the model's dropout ``place``."""
+        return Draws(self.seed, self.epoch, place)
 
 
 class Held(NamedTuple):

@@ -11,6 +11,8 @@ from mgg.model.module import Array, Parameter
 from mgg.model.named import Named
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+#: Entries of ``Adam.rates``.
+RATES = 6
 
 
 class Adam:
@@ -34,15 +36,21 @@ class Adam:
             Named(arrays.upload(np.zeros(len(self._decay), dtype)), weights.shapes) for _ in range(2)
         )
 
-    def step(self, gradients: Array, number: int, learning_rate: float) -> None:
-        """Apply the ``number``-th step (from 1): every PE calls it with the same gradients and gets the same bits.
+    @staticmethod
+    def rates(number: int, learning_rate: float) -> np.ndarray:
+        """What tells the ``number``-th step (from 1) of the size ``learning_rate`` from others, for ``step``."""
+        correction = learning_rate / (1 - BETA1**number), 1 - BETA2**number
+        return np.array([1 - BETA1, 1 - BETA2, *correction, EPSILON, learning_rate])
+
+    def step(self, gradients: Array, rates: Array, allowed: Array) -> None:
+        """Apply a step: every PE calls it with the same gradients and gets the same bits.
 
         Args:
             gradients: float64, one vector in the order of the weights' own.
-            number: of the step.
-            learning_rate: its size.
+            rates: those of ``rates``, on the device.
+            allowed: float64 [1] on the device; 0: nothing changes.
         """
         if self._decoupled:
-            self._arrays.shrink(self._weights.flat, self._decay, learning_rate)
-        rates = (1 - BETA1, 1 - BETA2, learning_rate / (1 - BETA1**number), 1 - BETA2**number, EPSILON)
-        self._arrays.adam(self._weights.flat, gradients, self.first.flat, self.second.flat, self._penalty, rates)
+            self._arrays.shrink(self._weights.flat, self._decay, rates, allowed)
+        moments = self.first.flat, self.second.flat
+        self._arrays.adam(self._weights.flat, gradients, *moments, self._penalty, rates, allowed)

@@ -53,9 +53,9 @@ class Board:
 
     def write(self, record: EpochRecord) -> None:
         """Add an epoch."""
-        for field, tag in self._tags.items():
+        for field, tag in self._tags.items() if self._writer is not None else ():
             value = getattr(record, field)
-            if self._writer is not None and value is not None:
+            if value is not None:
                 self._writer.add_scalar(tag, value, record.epoch)
 
     def __enter__(self) -> Board:

@@ -48,7 +48,11 @@ class ClassTargets(Targets):
             weights = self.counts["train"] / (self.columns * self.by_class)
         self._weights = world.upload(weights.astype(np.float32))
         self._labels = world.upload(labels)
-        self._rows = {split: world.upload(chosen) for split, chosen in rows.items()}
+        self._trained = world.upload(rows["train"])
+        self._chosen = world.upload(np.concatenate(list(rows.values())))
+        self._splits = world.upload(
+            np.repeat(np.arange(len(rows), dtype=np.int32), [len(each) for each in rows.values()])
+        )
 
     def _check(self, name: str, unlabeled: np.ndarray, settings: ModelSettings) -> None:
         check_sizes(name, self.counts, settings.selection)
@@ -70,13 +74,15 @@ class ClassTargets(Targets):
 
     def loss_and_gradient(self, arrays: Arrays, logits: Array) -> tuple[Array, Array]:
         """Softmax cross-entropy, by class weights."""
-        return arrays.loss_and_gradient(logits, self._labels, self._rows["train"], self._weights, self.counts["train"])
+        return arrays.loss_and_gradient(logits, self._labels, self._trained, self._weights, self.counts["train"])
 
-    def evaluate(self, world: World, arrays: Arrays, logits: Array) -> Scores:
-        """Accuracy; the loss is without class weights."""
-        loss = arrays.cross_entropy(logits, self._labels, self._rows[self.judge])
-        hits = [arrays.correct(logits, self._labels, chosen) for chosen in self._rows.values()]
-        total = world.all_reduce(world.download(arrays.joined([loss, *hits])))
+    def sums(self, arrays: Arrays, logits: Array) -> Array:
+        """The loss, without class weights, and each split's hits."""
+        judge = list(SPLITS).index(self.judge)
+        return arrays.class_sums(logits, self._labels, self._chosen, self._splits, judge, len(SPLITS))
+
+    def scores(self, world: World, total: np.ndarray, logits: Array) -> Scores:
+        """Accuracy."""
         counts = [max(count, 1) for count in self.counts.values()]
         shares = [float(hit) / count for hit, count in zip(total[1:], counts, strict=True)]
         return Scores(float(total[0]) / self.counts[self.judge], *shares)

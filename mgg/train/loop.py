@@ -81,6 +81,7 @@ def train(
     progress: bool = False,
     tensorboard: Path | None = None,
     stop: threading.Event | None = None,
+    repeat: bool = True,
 ) -> Result:
     """Train ``model`` on this PE's part of a graph (collective: every PE calls it with the same arguments).
 
@@ -104,6 +105,7 @@ def train(
         progress: report epochs on standard error (rank 0).
         tensorboard: folder of TensorBoard event files (rank 0); None: none.
         stop: once set on any PE, all PEs stop after the epoch.
+        repeat: see ``Trainer``.
 
     Returns:
         The same result on every PE.
@@ -125,7 +127,7 @@ def train(
     world.at(0, "loading")
     trainer = Trainer(
         world, layout, model=model, technique=technique, options=chosen, settings=resolved, seed=seed, epochs=epochs,
-        dtype=dtype, metric=metric, phases=phases,
+        dtype=dtype, metric=metric, phases=phases, repeat=repeat,
     )  # fmt: skip
     manifest = layout.manifest
     identity = Identity(
@@ -153,7 +155,15 @@ class _Run:
             self.checkpoints = Checkpoints(folder_of(asked.out), identity)
         self.history = History()
         self.chosen = False  # technique auto picked the technique
-        self.best: dict[str, Array] = {}
+        self._best: dict[str, Array] = {}
+        self._kept = False  # the trainer has kept the best arrays, and ``_best`` are older ones
+
+    @property
+    def best(self) -> dict[str, Array]:
+        """Weights and running statistics of the best epoch, by name, in host memory."""
+        if self._kept:
+            self._best, self._kept = self.trainer.kept(), False
+        return self._best
 
     def start(self, resume: bool) -> None:
         """Take the state of the newest checkpoint, or start from given or random weights (collective)."""
@@ -162,7 +172,7 @@ class _Run:
             # Copies: PEs that are threads must not share what each of them changes.
             self.history = checkpoint.history.model_copy(deep=True)
             self.trainer.restore({"state": {}} | checkpoint.groups)
-            self.best = {name: array.copy() for name, array in checkpoint.groups["best"].items()}
+            self._best = {name: array.copy() for name, array in checkpoint.groups["best"].items()}
         else:
             together(self.world, self._take_weights)
 
@@ -220,8 +230,7 @@ class _Run:
         moved = self.world.counters.embeddings()
         started = time.perf_counter()
         try:
-            loss = self.trainer.step(epoch)
-            scores = self.trainer.evaluate(epoch)
+            loss, scores = self.trainer.epoch(epoch)
         except DivergedError as error:
             newest = self.world.gather(together(self.world, lambda: self.checkpoints and self.checkpoints.newest()))[0]
             kept = f"; the last good checkpoint is {newest}" if newest else ""
@@ -252,7 +261,8 @@ class _Run:
         history.bytes_wire = bytes_wire
         if self._improves(scores):
             history.best_epoch, history.best_loss = epoch, scores.validation_loss
-            self.best = self.trainer.model_arrays()
+            self.trainer.keep()
+            self._kept = True
 
     def _improves(self, scores: Scores) -> bool:
         history = self.history

@@ -12,6 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mgg.record import METRIC_NAMES, EpochRecord
 
+#: Seconds between two looks of a progress bar at the epochs.
+SECONDS = 0.1
+
 
 @contextmanager
 def reporting(
@@ -29,7 +32,16 @@ def reporting(
         )
         with Progress(*columns, TextColumn("ETA"), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
             task = bar.add_task(title, total=epochs, completed=done, line="")
-            yield lambda record: bar.update(task, completed=record.epoch, line=_line(record, metric))
+            shown_at = 0.0
+
+            def update(record: EpochRecord) -> None:
+                nonlocal shown_at
+                # An epoch may take less than showing it.
+                if time.monotonic() - shown_at >= SECONDS or record.epoch == epochs:
+                    bar.update(task, completed=record.epoch, line=_line(record, metric))
+                    shown_at = time.monotonic()
+
+            yield update
     else:
         started = time.monotonic()
 

@@ -51,8 +51,12 @@ class Targets(ABC):
         """This PE's part of the mean training loss, float64 [1], and its gradient; may change ``logits``."""
 
     @abstractmethod
-    def evaluate(self, world: World, arrays: Arrays, logits: Array) -> Scores:
-        """Score logits (collective)."""
+    def sums(self, arrays: Arrays, logits: Array) -> Array:
+        """What an evaluation adds up over the PEs, the loss first: float64 vector, of this PE's nodes."""
+
+    @abstractmethod
+    def scores(self, world: World, total: np.ndarray, logits: Array) -> Scores:
+        """The scores, from the sum of all PEs' ``sums`` of their ``logits`` (collective)."""
 
     @abstractmethod
     def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:

@@ -58,11 +58,14 @@ class TaskTargets(Targets):
         """Sigmoid cross-entropy, the mean over known tasks."""
         return arrays.binary_loss_and_gradient(logits, self._tasks, self._rows["train"], self.counts["train"])
 
-    def evaluate(self, world: World, arrays: Arrays, logits: Array) -> Scores:
-        """The metric of each split."""
+    def sums(self, arrays: Arrays, logits: Array) -> Array:
+        """The loss and each split's decisions."""
         loss = arrays.binary_cross_entropy(logits, self._tasks, self._rows[self.judge])
         found = [arrays.decisions(logits, self._tasks, chosen) for chosen in self._rows.values()]
-        total = world.all_reduce(world.download(arrays.joined([loss, *found])))
+        return arrays.joined([loss, *found])
+
+    def scores(self, world: World, total: np.ndarray, logits: Array) -> Scores:
+        """The metric of each split."""
         mean = float(total[0]) / self.counts[self.judge]
         if self.metric == "micro_f1":
             return Scores(mean, *(micro_f1(*each) for each in total[1:].reshape(-1, 3).tolist()))

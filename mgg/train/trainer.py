@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from mgg.backend.api import World, together
+from mgg.backend.api import Repeated, World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
 from mgg.model import Array, ModelSettings, Pass, build, check_technique, settings_of
@@ -15,7 +16,7 @@ from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
 from mgg.model.init import initial_weights
 from mgg.model.named import Named, joined
 from mgg.model.neighborhood import Neighborhood
-from mgg.model.optimizer import Adam
+from mgg.model.optimizer import RATES, Adam
 from mgg.model.schedule import learning_rate
 from mgg.train import memory
 from mgg.train.metrics import targets_of
@@ -53,6 +54,7 @@ class Trainer:
         dtype: str = "fp32",
         metric: str = "auto",
         phases: bool = False,
+        repeat: bool = True,
     ) -> None:
         """Collective; raises InputError when the graph cannot be trained on.
 
@@ -65,6 +67,8 @@ class Trainer:
             dtype: of the embeddings, ``fp32`` or ``bf16``.
             metric: key of ``METRICS``, or ``auto``.
             phases: count the seconds of the phases.
+            repeat: on GPUs, have ``epoch`` keep what an epoch submits and submit it again as a whole, where that can
+                be; the numbers are the same. Not with ``phases``.
         """
         self._timeline = world.timeline() if phases else None
         if self._timeline is not None:
@@ -94,9 +98,14 @@ class Trainer:
         initial = joined(initial_weights(self._chain.parameters, seed))
         weights = Named(world.upload(initial.flat), initial.shapes)
         self.weights: dict[str, Array] = weights
-        self.state = {name: world.upload(value.copy()) for name, value in self._chain.state.items()}
+        running = [np.zeros(0), *self._chain.state.values()]
+        shapes = {name: value.shape for name, value in self._chain.state.items()}
+        self.state: dict[str, Array] = Named(world.upload(np.concatenate(running)), shapes)
         decoupled = settings.optimizer == "adamw"
         self.adam = Adam(self._graph.arrays, self._chain.parameters, weights, decoupled=decoupled)
+        self._always = world.upload(np.ones(1))
+        self._repeat = repeat and not phases
+        self._submissions: list[Repeated] | None = None
         # What never changes is computed here, so that no epoch differs from the others.
         self._logits(self.weights, self.state)
 
@@ -127,6 +136,16 @@ class Trainer:
         """Copies in host memory of weights and running statistics, by name: what ``predict`` takes."""
         return self._downloaded(self.weights) | self._downloaded(self.state)
 
+    def keep(self) -> None:
+        """Keep weights and running statistics on the device, for ``kept``, instead of those kept before."""
+        arrays = self.weights, self.state
+        self._kept = [(each.flat.copy(), each.shapes) for each in arrays if isinstance(each, Named)]
+
+    def kept(self) -> dict[str, np.ndarray]:
+        """Copies in host memory of what ``keep`` has kept last, by name."""
+        downloaded = [Named(self._world.download(flat), shapes) for flat, shapes in self._kept]
+        return {name: array for each in downloaded for name, array in each.items()}
+
     def _downloaded(self, arrays: dict[str, Array]) -> dict[str, np.ndarray]:
         if isinstance(arrays, Named):  # one transfer
             arrays = Named(self._world.download(arrays.flat), arrays.shapes)
@@ -138,8 +157,8 @@ class Trainer:
         for group, arrays in (("weights", self.weights), ("first", self.adam.first), ("second", self.adam.second)):
             for name, value in arrays.items():
                 value[...] = self._world.upload(groups[group][name])
-        for name in self.state:
-            self.state[name] = self._world.upload(groups["state"][name].copy())
+        for name, value in self.state.items():
+            value[...] = self._world.upload(groups["state"][name])
 
     def start_from(self, arrays: dict[str, np.ndarray]) -> None:
         """Take weights and running statistics by name, in host memory; the optimizer starts anew.
@@ -156,7 +175,7 @@ class Trainer:
         for name, value in self.weights.items():
             value[...] = self._world.upload(arrays[name].astype(value.dtype))
         for name, value in self.state.items():
-            self.state[name] = self._world.upload(arrays[name].astype(value.dtype))
+            value[...] = self._world.upload(arrays[name].astype(value.dtype))
 
     def loss_and_gradients(self, epoch: int) -> tuple[float, dict[str, Array]]:
         """Mean training loss over all PEs with ``epoch``'s dropout, and its gradients by name, float64 on the host.
@@ -164,6 +183,7 @@ class Trainer:
         The running statistics in ``state`` move on.
         """
         loss, gradients = self._loss_and_gradients(epoch)
+        self._move_on(self._always)
         return loss, self._named(gradients)
 
     def _named(self, gradients: np.ndarray) -> Named:
@@ -175,7 +195,19 @@ class Trainer:
         All sums over PEs go through one all-reduce in float64 on the hosts, which have to see the loss anyway: this is
         where a step waits for the device, and the only place unless modules sum over PEs themselves.
         """
-        run = self._pass(self.weights, self.state, epoch)
+        mine = self._differentiate(epoch, self._world.upload(np.array([float(epoch)])))
+        self._world.at(epoch, "all-reduce")
+        total = self._world.all_reduce(self._world.download(mine))
+        return float(total[0]), total[1:]
+
+    def _differentiate(self, epoch: int, draws: Array) -> Array:
+        """Loss and gradients of this PE's nodes as one vector on the device; waits for nothing.
+
+        Args:
+            epoch: for messages.
+            draws: the epoch whose dropout it is, float64 [1] on the device.
+        """
+        run = self._pass(self.weights, dict(self.state), draws)
         # A diverging model overflows: the caller reports that once, with its epoch, instead of NumPy many times.
         at = self._world.at
         with np.errstate(over="ignore", invalid="ignore"):
@@ -184,15 +216,26 @@ class Trainer:
             loss, gradient = self._targets.loss_and_gradient(run.arrays, logits)
             at(epoch, "backward")
             self._chain.backward(gradient, run, inputs=False)
-            mine = run.arrays.joined([loss, *(run.gradients[name] for name in self.weights)])
-        at(epoch, "all-reduce")
-        total = self._world.all_reduce(self._world.download(mine))
-        return float(total[0]), total[1:]
+            self._moved = run.state
+            return run.arrays.joined([loss, *(run.gradients[name] for name in self.weights)])
 
-    def _pass(self, weights: dict[str, Array], state: dict[str, Array], epoch: int | None = None) -> Pass:
-        """A pass, in training with the dropout of ``epoch``."""
+    def _move_on(self, allowed: Array) -> None:
+        """Take the running statistics of the last training pass, unless ``allowed`` is 0."""
+        for name, value in self.state.items():
+            self._graph.arrays.move(value, self._moved[name], allowed)
+
+    def _update(self, gradients: Array, rates: Array, allowed: Array) -> None:
+        """The optimizer's step and the pass's running statistics, unless ``allowed`` is 0; all on the device."""
+        self._move_on(allowed)
+        self.adam.step(gradients, rates, allowed)
+
+    def _rates(self, epoch: int) -> np.ndarray:
+        return self.adam.rates(epoch, learning_rate(self.settings, epoch, self._epochs))
+
+    def _pass(self, weights: dict[str, Array], state: dict[str, Array], epoch: Array | None = None) -> Pass:
+        """A pass, in training with the dropout of ``epoch``, float64 [1] on the device."""
         training = epoch is not None
-        return Pass(self._graph, weights, state, training, epoch or 0, self._seed, constant=self._x)
+        return Pass(self._graph, weights, state, training, epoch, self._seed, constant=self._x)
 
     def _logits(self, weights: dict[str, Array], state: dict[str, Array]) -> Array:
         """The output without dropout (collective)."""
@@ -205,18 +248,20 @@ class Trainer:
         Raises:
             DivergedError: loss or gradients are not finite (names the layer); the weights stay as they were.
         """
-        before = dict(self.state)
         loss, gradients = self._loss_and_gradients(epoch)
+        self._check(loss, gradients, epoch)
+        self._world.at(epoch, "update")
+        upload = self._world.upload
+        self._update(upload(gradients), upload(self._rates(epoch)), self._always)
+        return loss
+
+    def _check(self, loss: float, gradients: np.ndarray, epoch: int) -> None:
+        """Raise DivergedError where loss or gradients of all PEs are not finite (collective)."""
         if not math.isfinite(loss):
-            self.state = before
             raise self._diverged(f"epoch {epoch}: the training loss is {loss}", epoch)
         if not np.isfinite(gradients).all():
-            self.state = before
             worst = next(name for name, array in self._named(gradients).items() if not np.isfinite(array).all())
             raise self._diverged(f"epoch {epoch}: the gradient of {worst} is not finite", epoch)
-        self._world.at(epoch, "update")
-        self.adam.step(self._world.upload(gradients), epoch, learning_rate(self.settings, epoch, self._epochs))
-        return loss
 
     def evaluate(self, epoch: int = 0) -> Scores:
         """Score the weights without dropout (collective); ``epoch`` is for messages.
@@ -224,19 +269,109 @@ class Trainer:
         Raises:
             DivergedError: the loss is not finite (names the layer).
         """
+        mine, logits = self._measure(epoch)
+        return self._scores(self._world.all_reduce(self._world.download(mine)), logits, epoch)
+
+    def _measure(self, epoch: int) -> tuple[Array, Array]:
+        """What an evaluation sums up over this PE's nodes, and the logits, on the device; waits for nothing."""
         self._world.at(epoch, "evaluation")
         logits = self._logits(self.weights, self.state)
         with np.errstate(over="ignore", invalid="ignore"):
-            scores = self._targets.evaluate(self._world, self._graph.arrays, logits)
+            return self._targets.sums(self._graph.arrays, logits), logits
+
+    def _scores(self, total: np.ndarray, logits: Array, epoch: int) -> Scores:
+        """The scores of ``logits`` from the sums of all PEs (collective); raises as ``evaluate``."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = self._targets.scores(self._world, total, logits)
         if not math.isfinite(scores.validation_loss):
             raise self._diverged(
                 f"epoch {epoch}: the loss of the {self._targets.judge} split is {scores.validation_loss}", None
             )
         return scores
 
+    def epoch(self, epoch: int) -> tuple[float, Scores]:
+        """``step`` and ``evaluate``, the same bits; on GPUs what they submit is kept and submitted again as a whole.
+
+        So it takes one launch (on several PEs two, around the sum of the gradients on the hosts), where what the
+        technique and the model do can be kept. Epochs differ in numbers alone, which the device reads in its memory.
+        """
+        repeated = self._repeated()
+        if not repeated:
+            return self.step(epoch), self.evaluate(epoch)
+        self._now = epoch
+        numbers = np.concatenate([[float(epoch)], self._rates(epoch)])
+        if len(repeated) == 1:
+            return self._whole(repeated[0], numbers, epoch)
+        first, rest = repeated
+        return self._halves(first, rest, numbers, epoch)
+
+    def _repeated(self) -> list[Repeated]:
+        """What an epoch submits: of one PE all of it; of several up to the gradients, then the rest; none on CPUs."""
+        if self._submissions is None:
+            weights = self.adam.first.flat.size
+            parts: list[tuple[Callable[[Array], tuple[Array, Any]], int]] = []
+            if self._world.size == 1:
+                parts = [(self._submit_all, 1 + RATES)]
+            elif not self.state:  # running statistics would go from part to part, at other places every time
+                parts = [(self._submit_first, 1), (self._submit_rest, RATES + weights)]
+            made = [self._world.repeated(work, size) for work, size in parts] if self._repeat else []
+            self._submissions = [each for each in made if each is not None]
+        return self._submissions
+
+    def _submit_all(self, given: Array) -> tuple[Array, Any]:
+        """An epoch of the only PE: loss, whether it and the gradients are finite, and the sums of the evaluation.
+
+        Numbers that are not finite leave weights and moments alone, before the host has seen them.
+        """
+        arrays, mine = self._graph.arrays, self._differentiate(self._now, given[:1])
+        allowed = arrays.finite(mine)
+        self._world.at(self._now, "update")
+        self._update(mine[1:], given[1:], allowed)
+        sums, logits = self._measure(self._now)
+        return arrays.joined([mine[:1], allowed, sums]), (mine, logits)
+
+    def _submit_first(self, given: Array) -> tuple[Array, Any]:
+        """Loss and gradients of this PE's nodes."""
+        return self._differentiate(self._now, given), None
+
+    def _submit_rest(self, given: Array) -> tuple[Array, Any]:
+        """The update with the gradients of all PEs, and the sums of the evaluation."""
+        self._world.at(self._now, "update")
+        self._update(given[RATES:], given[:RATES], self._always)
+        return self._measure(self._now)
+
+    def _whole(self, all_of_it: Repeated, numbers: np.ndarray, epoch: int) -> tuple[float, Scores]:
+        self._world.at(epoch, "forward")
+        mine, logits = all_of_it.submit(numbers)
+        found = all_of_it.result()
+        loss, finite = found[:2].tolist()
+        if not finite:
+            self._check(loss, self._world.download(mine)[1:], epoch)
+        return loss, self._scores(found[2:], logits, epoch)
+
+    def _halves(self, first: Repeated, rest: Repeated, numbers: np.ndarray, epoch: int) -> tuple[float, Scores]:
+        at, all_reduce = self._world.at, self._world.all_reduce
+        at(epoch, "forward")
+        first.submit(numbers[:1])
+        mine = first.result()
+        at(epoch, "all-reduce")
+        total = all_reduce(mine)
+        self._check(float(total[0]), total[1:], epoch)
+        at(epoch, "update")
+        logits = rest.submit(np.concatenate([numbers[1:], total[1:]]))
+        at(epoch, "evaluation")
+        return float(total[0]), self._scores(all_reduce(rest.result()), logits, epoch)
+
+    def _release(self) -> None:
+        """Give back the memory of what is kept for other epochs: something else comes now."""
+        for each in self._submissions or ():
+            each.release()
+
     def _diverged(self, what: str, epoch: int | None) -> DivergedError:
         """The error, with the first layer whose output is not finite in the pass of ``epoch`` (collective)."""
-        run, x = self._pass(self.weights, dict(self.state), epoch), self._x
+        self._release()
+        draws = None if epoch is None else self._world.upload(np.array([float(epoch)]))
+        run, x = self._pass(self.weights, dict(self.state), draws), self._x
         layer = self._chain.parameters[0].name.rpartition(".")[0]
         where = ""
         for module in self._chain.leaves():
@@ -257,12 +392,14 @@ class Trainer:
         Args:
             arrays: weights and running statistics by name, in host memory.
         """
+        self._release()
         upload = self._world.upload
         weights, state = ({name: upload(arrays[name]) for name in mine} for mine in (self.weights, self.state))
         return self._targets.predict(self._world, self._graph.arrays, self._logits(weights, state))
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""
+        self._release()
         self._graph.close()
 
 

@@ -36,7 +36,9 @@ def test_adam(decoupled, seed, steps, rate, decay):
         weights = joined({name: value.astype(dtype) for name, value in start.items()})
         adam = Adam(HostArrays(), parameters, weights, decoupled=decoupled)
         for step in range(steps):
-            adam.step(np.concatenate([value[step].ravel() for value in gradients.values()]), step + 1, rate)
+            mine = np.concatenate([value[step].ravel() for value in gradients.values()])
+            adam.step(mine, adam.rates(step + 1, rate), np.ones(1))
+            adam.step(mine, adam.rates(step + 1, rate), np.zeros(1))  # not allowed: nothing changes
         for parameter in parameters:
             name = parameter.name
             expected = reference(start[name], gradients[name], rate, parameter.decay, decoupled)
@@ -47,7 +49,7 @@ def test_adam(decoupled, seed, steps, rate, decay):
 def test_decay_acts_on_its_parameter_alone():
     parameters = [Parameter("a", (2,), "ones", 0.5), Parameter("b", (2,), "ones")]
     weights = joined(initial_weights(parameters, 0))
-    Adam(HostArrays(), parameters, weights).step(np.zeros(4), 1, 0.01)
+    Adam(HostArrays(), parameters, weights).step(np.zeros(4), Adam.rates(1, 0.01), np.ones(1))
     assert (weights["a"] < 1).all()
     assert (weights["b"] == 1).all()
 

@@ -120,16 +120,18 @@ class Comparison:
     def losses(self, logits: np.ndarray) -> None:
         labels = self.rng.integers(0, self.columns, self.rows).astype(np.int32)
         for chosen in (np.flatnonzero(self.rng.random(self.rows) < 0.6), np.arange(self.rows), np.arange(0)):
-            self.run("cross_entropy", logits, labels, chosen)
+            splits = self.rng.integers(0, 3, len(chosen)).astype(np.int32)
+            for judge in (0, 2):
+                self.run("class_sums", logits, labels, chosen, splits, judge, 3)
             weights = np.abs(self.normal(self.columns)) + np.float32(0.1)
             self.run("loss_and_gradient", logits, labels, chosen, weights, 7)
-            self.run("correct", logits, labels, chosen, exact=True)
             tasks = self.rng.choice(np.array([0, 1, 255], np.uint8), logits.shape)
             self.run("binary_cross_entropy", logits, tasks, chosen)
             self.run("binary_loss_and_gradient", logits, tasks, chosen, 7)
             self.run("decisions", logits, tasks, chosen, exact=True)
-        ties = np.round(logits / 3)
-        self.run("correct", ties, labels, np.arange(self.rows), exact=True)
+        ties, everyone = np.round(logits / 3), np.arange(self.rows)
+        found = self.run("class_sums", ties, labels, everyone, np.ones(self.rows, np.int32), 0, 2)
+        assert self.world.download(found)[2] == self.host.class_sums(ties, labels, everyone, everyone * 0 + 1, 0, 2)[2]
 
     def heads(self, x: np.ndarray, heads: int) -> None:
         """What has heads, on as many copies of x side by side."""
@@ -162,7 +164,6 @@ class Comparison:
         for name, args in {
             "arc_softmax": (target, source, 0.2),
             "arc_softmax_backward": (shares, per_arc[0], target, source, 0.2),
-            "arc_dropout": (per_arc[0], 2**40, 77, 0.6),
             "arc_aggregate": (per_arc[1], x),
             "arc_aggregate_back": (per_arc[1], x),
             "arc_inner": (x, x + 1, heads),
@@ -171,19 +172,40 @@ class Comparison:
             expected = getattr(self.host, name)(mine, *args)
             for one, other in zip(_flat(found), _flat(expected), strict=True):
                 close(self.world.download(one), other, f"{name} of {rows} x {self.columns}, {heads} heads")
+        found = self.device.arc_dropout(theirs, self.world.upload(per_arc[0]), self.draws(2**40, 3, 77), 0.6)
+        expected = self.host.arc_dropout(mine, per_arc[0], random.Draws(2**40, 3, 77), 0.6)
+        assert np.array_equal(self.world.download(found), expected)
+
+    def draws(self, seed: int, epoch: int, place: int) -> random.Draws:
+        """With the epoch on the device."""
+        return random.Draws(seed, self.world.upload(np.array([float(epoch)])), place)
 
     def adam(self) -> None:
         vectors = [self.normal(37), self.normal(37, dtype=np.float64), self.normal(37), np.abs(self.normal(37))]
-        self.run("adam", *vectors, np.where(np.arange(37) < 9, 0.3, 0).astype(np.float32), (0.1, 1e-3, 0.05, 0.6, 1e-8))
-
-        self.run("shrink", vectors[0], np.abs(self.normal(37)), 0.05)
+        decay, rates = (
+            np.where(np.arange(37) < 9, 0.3, 0).astype(np.float32),
+            np.array([0.1, 1e-3, 0.05, 0.6, 1e-8, 0.3]),
+        )
+        for allowed in (np.ones(1), np.zeros(1)):
+            exact = not allowed[0]  # nothing changes
+            self.run("adam", *vectors, decay, rates, allowed, exact=exact)
+            self.run("shrink", vectors[0], np.abs(self.normal(37)), rates, allowed, exact=exact)
+            self.run("move", self.normal(37, dtype=np.float64), vectors[1], allowed, exact=True)
+        for odd in (0.0, np.nan, np.inf, -np.inf):
+            self.run("finite", np.append(vectors[1], odd), exact=True)
 
     def dropout(self, x: np.ndarray) -> None:
         """Masks agree bit by bit, whatever the seed, the stream and the ids."""
-        for seed, stream, rate in ((0, 0, 0.5), (2**63 + 5, 1023, 0.37), (7, 2**40, 0.9)):
-            ids = self.rng.integers(0, 2**40, self.rows)
-            expected, mask = self.host.dropout(x, ids, seed, stream, rate)
-            found, theirs = self.device.dropout(self.world.upload(x), self.world.upload(ids), seed, stream, rate)
+        for seed, epoch, place, rate in (
+            (0, 0, 0, 0.5),
+            (2**63 + 5, 1, 1023, 0.37),
+            (7, 2**30, 5, 0.9),
+            (-3, 9, 1, 0.2),
+        ):
+            ids, stream = self.rng.integers(0, 2**40, self.rows), epoch * random.STREAMS + place
+            expected, mask = self.host.dropout(x, ids, random.Draws(seed, epoch, place), rate)
+            draws = self.draws(seed, epoch, place)
+            found, theirs = self.device.dropout(self.world.upload(x), self.world.upload(ids), draws, rate)
             assert np.array_equal(self.world.download(found), expected)
             gradient = self.device.masked(self.world.upload(2 * x), theirs)
             assert np.array_equal(self.world.download(gradient), 2 * x * mask)
@@ -195,7 +217,10 @@ class Comparison:
         csr = prepare_features(x * (self.rng.random(x.shape) < 0.2), as_sparse=True, row_normalize=False)
         device = on_device(self.world, csr, ids)
         weight, gradient = self.normal(self.columns, 5), other
-        dropped = self.host.dropout(csr, ids, 3, 8, 0.4)[0], self.device.dropout(device, None, 3, 8, 0.4)[0]
+        dropped = (
+            self.host.dropout(csr, ids, random.Draws(3, 8, 1), 0.4)[0],
+            self.device.dropout(device, None, self.draws(3, 8, 1), 0.4)[0],
+        )
         for mine, theirs in ((csr, device), dropped):
             assert np.array_equal(self.world.download(theirs.toarray()), mine.toarray())
             product = self.device.product(theirs, self.world.upload(weight))

@@ -14,6 +14,8 @@ import numpy as np
 from mgg.backend.api import HostClock, SymmetricArray
 from mgg.kernel import cpu
 from mgg.kernel.bf16 import from_bf16
+from support import device
+from support.device import submit
 
 
 class StrictArray:
@@ -21,8 +23,8 @@ class StrictArray:
 
     __array_ufunc__ = None
 
-    def __init__(self, data: np.ndarray):
-        self._data = data
+    def __init__(self, data: np.ndarray, block: Any = None):
+        self._data, self._block = data, block
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise TypeError("implicit conversion of a device array to a host array")
@@ -40,7 +42,7 @@ class StrictArray:
     ndim = property(lambda self: self._data.ndim)
     strides = property(lambda self: self._data.strides)
     flags = property(lambda self: self._data.flags)
-    T = property(lambda self: StrictArray(self._data.T))
+    T = property(lambda self: StrictArray(self._data.T, self._block))
 
     @property
     def data(self) -> SimpleNamespace:
@@ -50,34 +52,54 @@ class StrictArray:
         return len(self._data)
 
     def __getitem__(self, index: Any) -> StrictArray:
-        return StrictArray(self._data[_index(index)])
+        data, places = self._data, _index(index)
+        if isinstance(index, StrictArray):  # a copy of the rows
+            return made(places.shape + data.shape[1:], data.dtype, lambda: data[places])
+        return StrictArray(data[places], self._block)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self._data[_index(index)] = value if np.isscalar(value) else unwrap(value)
+        data, places, values = self._data, _index(index), value if np.isscalar(value) else unwrap(value)
+        submit(lambda: data.__setitem__(places, values))
 
     def view(self, dtype: Any) -> StrictArray:
-        return StrictArray(self._data.view(dtype))
+        return StrictArray(self._data.view(dtype), self._block)
 
     def copy(self) -> StrictArray:
-        return StrictArray(self._data.copy())
+        return made(self.shape, self.dtype, lambda data=self._data: data)
 
     def reshape(self, *shape: Any) -> StrictArray:
-        return StrictArray(self._data.reshape(*shape))
+        try:
+            return StrictArray(self._data.reshape(*shape, copy=False), self._block)
+        except ValueError:
+            return self.copy().reshape(*shape)
+
+    def sum(self, axis: int, dtype: Any) -> StrictArray:
+        shape = np.empty(self.shape).sum(axis=axis).shape
+        return made(shape, dtype, lambda data=self._data: data.sum(axis=axis, dtype=dtype))
 
     def fill(self, value: float) -> None:
-        self._data.fill(value)
+        submit(lambda data=self._data: data.fill(value))
 
     def astype(self, dtype: Any) -> StrictArray:
-        return StrictArray(self._data.astype(dtype))
+        return made(self.shape, dtype, lambda data=self._data: data.astype(dtype))
 
     def _combine(self, other: Any, how: Any) -> StrictArray:
-        return StrictArray(how(self._data, other if np.isscalar(other) else unwrap(other)))
+        mine, theirs = self._data, other if np.isscalar(other) else unwrap(other)
+        like = how(np.empty_like(mine), theirs)
+        return made(like.shape, like.dtype, lambda: how(mine, theirs))
 
     def __add__(self, other: Any) -> StrictArray:
         return self._combine(other, operator.add)
 
     def __mul__(self, other: Any) -> StrictArray:
         return self._combine(other, operator.mul)
+
+
+def made(shape: Any, dtype: Any, value: Any) -> StrictArray:
+    """A new array, into which the device puts what ``value()`` is then."""
+    out = empty(shape, dtype)
+    submit(lambda data=out._data: np.copyto(data, value()))
+    return out
 
 
 def unwrap(array: Any) -> Any:
@@ -106,25 +128,32 @@ class StrictOperators:
     """The CPU's operators for device arrays alone."""
 
     def gather_rows(self, source: Any, rows: Any, out: Any) -> None:
-        cpu.gather_rows(unwrap(source), unwrap(rows), unwrap(out))
+        _submit(cpu.gather_rows, source, rows, out)
 
     def spmm_rows(self, indptr: Any, indices: Any, weights: Any, b: Any, c: Any, accumulate: bool) -> None:
-        cpu.spmm_rows(unwrap(indptr), unwrap(indices), unwrap(weights), unwrap(b), unwrap(c), accumulate)
+        _submit(cpu.spmm_rows, indptr, indices, weights, b, c, accumulate=accumulate)
 
     def accumulator(self, rows: int, columns: int) -> StrictArray:
-        return StrictArray(cpu.accumulator(rows, columns))
+        return empty((rows, columns), cpu.accumulator(0, 1).dtype)
 
     def spmm_partitions(self, rows: Any, starts: Any, stops: Any, indices: Any, weights: Any, b: Any, acc: Any) -> None:
-        cpu.spmm_partitions(*(unwrap(array) for array in (rows, starts, stops, indices, weights, b, acc)))
+        _submit(cpu.spmm_partitions, rows, starts, stops, indices, weights, b, acc)
 
     def spmm_columns(self, colptr: Any, rows: Any, weights: Any, b: Any, acc: Any) -> None:
-        cpu.spmm_columns(*(unwrap(array) for array in (colptr, rows, weights, b, acc)))
+        _submit(cpu.spmm_columns, colptr, rows, weights, b, acc)
 
     def mgg(
         self, local: Any, indices: Any, local_weights: Any, remote: Any, sources: Any, remote_weights: Any,
         own: Any, peers: Any, out: Any, **_: Any,
     ) -> None:  # fmt: skip
         """The fused kernel, from the addresses that it gets."""
+        arrays = local, indices, local_weights, remote, sources, remote_weights, own, peers, out
+        submit(lambda: self._mgg(*arrays))
+
+    def _mgg(
+        self, local: Any, indices: Any, local_weights: Any, remote: Any, sources: Any, remote_weights: Any,
+        own: Any, peers: Any, out: Any,
+    ) -> None:  # fmt: skip
         sources, dim = unwrap(sources), out.shape[1]
         fetched = np.empty((len(sources), dim), np.float32)
         for place, source in enumerate(sources.tolist()):
@@ -137,7 +166,7 @@ class StrictOperators:
         cpu.finish(acc, unwrap(out))
 
     def round_to_bf16(self, values: Any, out: Any) -> None:
-        cpu.round_to_bf16(unwrap(values), unwrap(out))
+        _submit(cpu.round_to_bf16, values, out)
 
     def halo_kernel(self, schedule: Any, sources: Any, halo_first: int, rows: int, peers: Any) -> Any:
         return StrictHalo(schedule, sources, halo_first, rows, peers)
@@ -147,7 +176,12 @@ class StrictOperators:
 
     def finish(self, acc: Any, c: Any) -> None:
         if acc is not c:
-            cpu.finish(unwrap(acc), unwrap(c))
+            _submit(cpu.finish, acc, c)
+
+
+def _submit(function: Any, *arrays: Any, **options: Any) -> None:
+    plain = [unwrap(array) for array in arrays]
+    submit(lambda: function(*plain, **options))
 
 
 class StrictCola:
@@ -197,6 +231,9 @@ class StrictHalo:
     def __call__(self, b: Any, out: Any, *, accumulate: bool = False, part: str = "all") -> None:
         b, out, dim = unwrap(b), unwrap(out), out.shape[1]
         assert b.shape == (self._first + len(self._sources), dim) and out.shape[0] == self._rows
+        submit(lambda: self._launch(b, out, dim, accumulate, part))
+
+    def _launch(self, b: np.ndarray, out: np.ndarray, dim: int, accumulate: bool, part: str) -> None:
         if part != "compute":
             self._pull(b, dim)
         if part != "transfer":
@@ -233,7 +270,9 @@ class StrictHalo:
 
 def empty(shape: Any, dtype: Any = np.float64) -> StrictArray:
     """As numpy.empty, filled with what would show in a result."""
-    return StrictArray(np.full(shape, {"f": np.nan, "u": 7}.get(np.dtype(dtype).kind, -1), dtype))
+    data, block = device.memory(shape, dtype)
+    data.fill({"f": np.nan, "u": 7}.get(np.dtype(dtype).kind, -1))
+    return StrictArray(data, block)
 
 
 class StrictTeam:

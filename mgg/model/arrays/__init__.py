@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from mgg.backend.api import Array, World
+from mgg.kernel.random import Draws
 from mgg.model.arrays.host import HostArrays
 
 if TYPE_CHECKING:
@@ -62,13 +63,13 @@ class Arrays(Protocol):
     def where_positive(self, gradient: Array, y: Array) -> Array:
         """G where Y > 0, else 0; may change ``gradient``."""
 
-    def dropout(self, x: Any, node_ids: Array, seed: int, stream: int, rate: float) -> tuple[Any, Any]:
+    def dropout(self, x: Any, node_ids: Array, draws: Draws, rate: float) -> tuple[Any, Any]:
         """``x`` with its entries zeroed or scaled, and the mask that did it, for ``masked``.
 
         Args:
             x: dense, or sparse features.
             node_ids: int64 [rows], the rows of the random numbers.
-            seed, stream: which random numbers (``mgg.kernel.random``).
+            draws: which random numbers.
             rate: the share that becomes 0; the others are multiplied by 1 / (1 - rate).
 
         Returns:
@@ -134,7 +135,7 @@ class Arrays(Protocol):
     ) -> tuple[Array, Array]:
         """Gradients of ``arc_softmax``, which returned ``shares``, by ``to_target`` and ``to_source``."""
 
-    def arc_dropout(self, arcs: Arcs, values: Array, seed: int, stream: int, rate: float) -> Array:
+    def arc_dropout(self, arcs: Arcs, values: Array, draws: Draws, rate: float) -> Array:
         """``values`` [arcs, H] zeroed or scaled as by ``dropout``, a new array; numbers depend on both ends' ids."""
 
     def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
@@ -197,40 +198,59 @@ class Arrays(Protocol):
             scale: the trained factor, [columns].
         """
 
-    def cross_entropy(self, logits: Array, labels: Array, chosen: Array) -> Array:
-        """Sum over the rows ``chosen`` (int64) of -log softmax(logits)[label], float64 [1]."""
+    def class_sums(self, logits: Array, labels: Array, chosen: Array, splits: Array, judge: int, count: int) -> Array:
+        """Over the rows ``chosen`` (int64): their loss, and how often the largest logit is the label's.
+
+        Args:
+            logits: [rows, classes].
+            labels: int32 [rows].
+            chosen: int64 [k].
+            splits: int32 [k], which split of 0..``count`` - 1 each of them is in.
+            judge: the split whose loss is taken.
+            count: number of splits.
+
+        Returns:
+            float64 [1 + count]: the sum of -log softmax(logits)[label] over split ``judge``, then the hits of each
+            split; of equal logits the first counts.
+        """
 
     def loss_and_gradient(
         self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int
     ) -> tuple[Array, Array]:
-        """``cross_entropy`` / ``count`` and its gradient by the logits; may change ``logits``.
+        """Sum over the rows ``chosen`` of -log softmax(logits)[label] / ``count``, float64 [1], and its gradient by the
+        logits; may change ``logits``.
 
         Args:
-            logits, labels, chosen: as in ``cross_entropy``.
+            logits, labels, chosen: as in ``class_sums``.
             weights: float32 [classes], what a row counts by its label.
             count: what the sum is divided by.
         """
 
-    def correct(self, logits: Array, labels: Array, chosen: Array) -> Array:
-        """Number of rows ``chosen`` whose largest logit is the label's, float64 [1]; of equal ones the first counts."""
-
     def classes(self, logits: Array) -> Array:
         """The column of each row's largest entry, the first of equal ones, int64 [rows]."""
 
+    def finite(self, x: Array) -> Array:
+        """1 where every entry of a float64 vector is finite, else 0; float64 [1]."""
+
+    def move(self, x: Array, y: Array, allowed: Array) -> None:
+        """X becomes Y, both float64, unless ``allowed`` [1] is 0."""
+
     def adam(
-        self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: tuple[float, ...]
+        self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: Array, allowed: Array
     ) -> None:
-        """One step of Adam in place, on vectors of all parameters.
+        """One step of Adam in place, on vectors of all parameters, unless ``allowed`` [1] is 0.
 
         Args:
             weights, first, second: values and moments.
             gradients: float64.
             decay: L2 penalty of each value.
-            rates: 1 - beta1, 1 - beta2, learning rate / (1 - beta1^t), 1 - beta2^t, and what the root is kept above.
+            rates: float64 [6]: 1 - beta1, 1 - beta2, learning rate / (1 - beta1^t), 1 - beta2^t, what the root is kept
+                above, and the learning rate. In the device's memory: the same launch takes another step.
+            allowed: float64 [1].
         """
 
-    def shrink(self, weights: Array, decay: Array, rate: float) -> None:
-        """W - rate * decay * W, in place, on vectors of all parameters: the decoupled weight decay of AdamW."""
+    def shrink(self, weights: Array, decay: Array, rates: Array, allowed: Array) -> None:
+        """W - learning rate * decay * W, in place, as ``adam``: the decoupled weight decay of AdamW."""
 
     def binary_cross_entropy(self, logits: Array, tasks: Array, chosen: Array) -> Array:
         """Sum over the known tasks of the rows ``chosen`` (int64) of -log sigmoid(+-logit), float64 [1].

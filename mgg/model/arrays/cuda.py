@@ -15,6 +15,7 @@ import numpy as np
 
 from mgg.backend.api import Array, World
 from mgg.kernel import random
+from mgg.kernel.random import Draws
 from mgg.model.arcs import ArcLists, Arcs
 from mgg.model.arrays import cuda_kernels as kernels
 from mgg.model.features import DeviceCsr
@@ -24,6 +25,8 @@ from mgg.model.features import DeviceCsr
 PIECES, PIECE_ROWS = 512, 256
 #: Threads that sum columns; enough to fill a GPU.
 SUM_THREADS = 1 << 18
+#: Entries up to which one launch sums columns.
+FEW = 1 << 16
 _ONE, _ZERO = np.ones(1, np.float32), np.zeros(1, np.float32)
 
 
@@ -42,8 +45,12 @@ class CudaArrays:
         self.upload = world.upload
 
     def joined(self, parts: list[Array]) -> Array:
-        """One vector."""
-        return cupy.concatenate([part.reshape(-1) for part in parts])
+        """One vector, part by part: of many at once, CuPy's own would upload the addresses each time."""
+        out, first = cupy.empty(sum(part.size for part in parts), parts[0].dtype), 0
+        for part in parts:
+            out[first : first + part.size] = part.reshape(-1)
+            first += part.size
+        return out
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Zeros."""
@@ -113,15 +120,15 @@ class CudaArrays:
         """G where Y > 0, in place."""
         return kernels.where_positive(gradient, y, out=gradient)
 
-    def dropout(self, x: Any, node_ids: Array, seed: int, stream: int, rate: float) -> tuple[Any, Any]:
+    def dropout(self, x: Any, node_ids: Array, draws: Draws, rate: float) -> tuple[Any, Any]:
         """Masked input and mask."""
-        key, entries = random.device_key(seed, stream), isinstance(x, DeviceCsr)
-        states = cupy.empty(len(x.values) if entries else len(x), np.uint64)
-        kernels.row_states(x.node_ids if entries else node_ids, key, states)
-        if entries:
+        key = random.device_base(draws.seed), draws.epoch, draws.place
+        if isinstance(x, DeviceCsr):
             values = cupy.empty(len(x.values), np.float32)
-            kernels.masked(x.values, states, x.indices, rate, 1 / (1 - rate), values)
+            kernels.masked(x.values, x.node_ids, x.indices, *key, rate, 1 / (1 - rate), values)
             return x.with_values(values), None
+        states = cupy.empty(len(x), np.uint64)
+        kernels.row_states(node_ids, *key, states)
         mask = Mask(states, rate)
         return self._apply(x, mask, cupy.empty(x.shape, np.float32)), mask
 
@@ -206,12 +213,13 @@ class CudaArrays:
         kernels.arc_sums(arcs.source_ptr, arcs.order, by_arc, heads, by_source)
         return by_target, by_source
 
-    def arc_dropout(self, arcs: Arcs, values: Array, seed: int, stream: int, rate: float) -> Array:
+    def arc_dropout(self, arcs: Arcs, values: Array, draws: Draws, rate: float) -> Array:
         """Masked values."""
-        key, out = random.device_key(seed, stream), cupy.empty(values.shape, np.float32)
+        base, out = random.device_base(draws.seed), cupy.empty(values.shape, np.float32)
         kernels.arc_dropout(
-            values, arcs.ids, arcs.targets, arcs.sources, values.shape[1], key, rate, 1 / (1 - rate), out
-        )
+            values, arcs.ids, arcs.targets, arcs.sources, values.shape[1], base, draws.epoch, draws.place, rate,
+            1 / (1 - rate), out,
+        )  # fmt: skip
         return out
 
     def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
@@ -296,43 +304,49 @@ class CudaArrays:
         kernels.normalize_backward(normal, sums[0], sums[1], float(nodes), inverse, scale, gradient)
         return gradient
 
-    def cross_entropy(self, logits: Array, labels: Array, chosen: Array) -> Array:
-        """The sum."""
-        return self._losses(logits, labels, chosen, cupy.full(logits.shape[1], 1, np.float32), 1)[0]
+    def class_sums(self, logits: Array, labels: Array, chosen: Array, splits: Array, judge: int, count: int) -> Array:
+        """All of them at once."""
+        rows = len(chosen)
+        found = cupy.empty((max(1, min(rows, SUM_THREADS)), 1 + count), np.float64)
+        kernels.class_sums(
+            logits, labels, chosen, splits, rows, len(found), logits.shape[1], judge, count, found, size=len(found)
+        )
+        return self._sum_rows(found)
 
     def loss_and_gradient(
         self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int
     ) -> tuple[Array, Array]:
         """Both; the gradient takes the place of the logits."""
-        loss, log_sums = self._losses(logits, labels, chosen, weights, count)
-        return loss, kernels.logit_gradient(logits, log_sums, labels, weights, float(count), out=logits)
-
-    def _losses(self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int) -> tuple[Array, Array]:
-        """The loss [1], and of each row log(sum(exp(logits))), infinite where it is not chosen."""
+        # Of each row log(sum(exp(logits))), infinite where it is not chosen.
         log_sums = cupy.full(len(logits), np.inf, np.float64)
         losses = cupy.empty(len(chosen), np.float64)
         kernels.row_losses(logits, labels, weights, chosen, logits.shape[1], float(count), losses, log_sums)
-        return self._sum_rows(losses.reshape(-1, 1)), log_sums
-
-    def correct(self, logits: Array, labels: Array, chosen: Array) -> Array:
-        """The number."""
-        hits = cupy.empty(len(chosen), np.float64)
-        kernels.hits(logits, labels, chosen, logits.shape[1], hits)
-        return self._sum_rows(hits.reshape(-1, 1))
+        loss = self._sum_rows(losses.reshape(-1, 1))
+        return loss, kernels.logit_gradient(logits, log_sums, labels, weights, float(count), out=logits)
 
     def classes(self, logits: Array) -> Array:
         """The column of the largest."""
         return cupy.argmax(logits, axis=1)
 
+    def finite(self, x: Array) -> Array:
+        """1 or 0."""
+        found = cupy.full((1,), 1, np.float64)
+        kernels.refute_finite(x, found)
+        return found
+
+    def move(self, x: Array, y: Array, allowed: Array) -> None:
+        """One kernel."""
+        kernels.move(y, allowed, x)
+
     def adam(
-        self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: tuple[float, ...]
+        self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: Array, allowed: Array
     ) -> None:
         """One step, one kernel."""
-        kernels.adam(gradients, decay, *rates, weights, first, second)
+        kernels.adam(gradients, decay, rates, allowed, weights, first, second)
 
-    def shrink(self, weights: Array, decay: Array, rate: float) -> None:
+    def shrink(self, weights: Array, decay: Array, rates: Array, allowed: Array) -> None:
         """One kernel."""
-        kernels.shrink(decay, rate, weights)
+        kernels.shrink(decay, rates, allowed, weights)
 
     def binary_cross_entropy(self, logits: Array, tasks: Array, chosen: Array) -> Array:
         """The sum."""
@@ -360,11 +374,14 @@ class CudaArrays:
     def _sum_rows(self, x: Array) -> Array:
         """Column sums of a contiguous matrix, float64 [columns].
 
-        CuPy's own sum gives all rows of a few columns to one block of threads. Here thread i adds the entries i,
+        CuPy's own sum gives all rows of a few columns to one block of threads: one launch instead of several where the
+        matrix is small, too few threads where it is not. Here thread i adds the entries i,
         i + T, i + 2 T and so on, T being a multiple of the columns: it stays in its column, and neighbors read
         neighbors. What the threads found is a shorter matrix of the same columns.
         """
         while len(x) != 1 or x.dtype != np.float64:
+            if 0 < x.size <= FEW:
+                return x.sum(axis=0, dtype=np.float64)
             lanes = _lanes(x)
             shorter = cupy.empty((lanes, x.shape[1]), np.float64)
             kernels.sums(x, x.size, shorter.size, shorter)

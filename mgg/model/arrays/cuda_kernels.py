@@ -91,13 +91,19 @@ logit_gradient = _ByFours(
     " : (float)((double)weights[labels[row]]"
     " * (exp((double)logit - log_sums[row]) - ((int)column == labels[row] ? 1.0 : 0.0)) / count)",
 )  # fmt: skip
+#: The key of an epoch's random numbers; the epoch is read from memory, where every epoch leaves its number.
+_KEY = (
+    f"mgg_key((unsigned long long)base, (unsigned long long)epoch[0] * {random.STREAMS}ull + (unsigned long long)place)"
+)
 row_states = ElementwiseKernel(
-    "int64 row, int64 key", "uint64 state",
-    "state = mgg_row_state((unsigned long long)key, (unsigned long long)row)",
+    "int64 row, int64 base, raw float64 epoch, int64 place", "uint64 state",
+    f"state = mgg_row_state({_KEY}, (unsigned long long)row)",
     "mgg_row_states", preamble=random.CUDA,
 )  # fmt: skip
 masked = ElementwiseKernel(
-    "float32 x, uint64 state, int32 column, float32 rate, float32 kept", "float32 y",
+    "float32 x, int64 row, int32 column, int64 base, raw float64 epoch, int64 place, float32 rate, float32 kept",
+    "float32 y",
+    f"const unsigned long long state = mgg_row_state({_KEY}, (unsigned long long)row);"
     "y = x * (mgg_uniform(state, (unsigned long long)column) >= rate ? kept : 0.0f)",
     "mgg_masked", preamble=random.CUDA,
 )  # fmt: skip
@@ -221,12 +227,13 @@ arc_sums = ElementwiseKernel(
     "mgg_arc_sums",
 )  # fmt: skip
 arc_dropout = ElementwiseKernel(
-    "float32 value, raw int64 ids, raw int32 targets, raw S sources, int64 heads, int64 key, float32 rate,"
-    " float32 kept",
+    "float32 value, raw int64 ids, raw int32 targets, raw S sources, int64 heads, int64 base, raw float64 epoch,"
+    " int64 place, float32 rate, float32 kept",
     "float32 out",
+    f"const unsigned long long key = {_KEY};"
     """
     const long long arc = i / heads, head = i - arc * heads;
-    const unsigned long long state = mgg_row_state((unsigned long long)key, (unsigned long long)ids[targets[arc]]);
+    const unsigned long long state = mgg_row_state(key, (unsigned long long)ids[targets[arc]]);
     const unsigned long long column = (unsigned long long)ids[sources[arc]] * (unsigned long long)heads
         + (unsigned long long)head;
     out = value * (mgg_uniform(state, column) >= rate ? kept : 0.0f)
@@ -395,35 +402,61 @@ row_losses = ElementwiseKernel(
     """,
     "mgg_row_losses",
 )  # fmt: skip
-hits = ElementwiseKernel(
-    "raw float32 logits, raw int32 labels, int64 row, int64 classes", "float64 hit",
+#: Thread i has every ``threads``-th of the chosen rows: its loss and its hits of each split.
+class_sums = ElementwiseKernel(
+    "raw float32 logits, raw int32 labels, raw int64 chosen, raw int32 splits, int64 rows, int64 threads,"
+    " int64 classes, int32 judge, int64 count",
+    "raw float64 found",
     """
-    const long long first = row * classes;
-    long long best = 0;
-    for (long long c = 1; c < classes; ++c) {
-        if (logits[first + c] > logits[first + best]) best = c;
+    double loss = 0;
+    for (long long s = 0; s <= count; ++s) found[i * (count + 1) + s] = 0;
+    for (long long k = i; k < rows; k += threads) {
+        const long long first = chosen[k] * classes, label = (long long)labels[chosen[k]];
+        long long best = 0;
+        for (long long c = 1; c < classes; ++c) {
+            if (logits[first + c] > logits[first + best]) best = c;
+        }
+        if (best == label) found[i * (count + 1) + 1 + splits[k]] += 1;
+        if (splits[k] == judge) {
+            double top = (double)logits[first], sum = 0;
+            for (long long c = 1; c < classes; ++c) {
+                const double value = (double)logits[first + c];
+                top = value > top ? value : top;
+            }
+            for (long long c = 0; c < classes; ++c) sum += exp((double)logits[first + c] - top);
+            loss += log(sum) - ((double)logits[first + label] - top);
+        }
     }
-    hit = best == (long long)labels[row] ? 1.0 : 0.0
+    found[i * (count + 1)] = loss
     """,
-    "mgg_hits",
+    "mgg_class_sums",
 )  # fmt: skip
+#: What is found is 1 beforehand; whoever sees another number says so, and all say the same.
+refute_finite = ElementwiseKernel(
+    "float64 x", "raw float64 found", "if (!isfinite(x)) found[0] = 0.0", "mgg_refute_finite"
+)
+move = ElementwiseKernel("float64 y, raw float64 allowed", "float64 x", "if (allowed[0] != 0.0) x = y", "mgg_move")
 adam = ElementwiseKernel(
-    "float64 total, float32 decay, float32 to_first, float32 to_second, float32 rate, float32 correction,"
-    " float32 above",
+    "float64 total, float32 decay, raw float64 rates, raw float64 allowed",
     "float32 weight, float32 first, float32 second",
     """
-    const float gradient = (float)total + decay * weight;
-    const float moved = first + to_first * (gradient - first);
-    const float spread = second + to_second * (gradient * gradient - second);
-    first = moved;
-    second = spread;
-    weight = weight - rate * moved / (sqrtf(spread / correction) + above)
+    if (allowed[0] != 0.0) {
+        const float to_first = (float)rates[0], to_second = (float)rates[1], rate = (float)rates[2];
+        const float correction = (float)rates[3], above = (float)rates[4];
+        const float gradient = (float)total + decay * weight;
+        const float moved = first + to_first * (gradient - first);
+        const float spread = second + to_second * (gradient * gradient - second);
+        first = moved;
+        second = spread;
+        weight = weight - rate * moved / (sqrtf(spread / correction) + above);
+    }
     """,
     "mgg_adam",
 )  # fmt: skip
 shrink = ElementwiseKernel(
-    "float32 decay, float32 rate", "float32 weight", "weight = weight - rate * decay * weight", "mgg_shrink"
-)
+    "float32 decay, raw float64 rates, raw float64 allowed", "float32 weight",
+    "if (allowed[0] != 0.0) weight = weight - (float)rates[5] * decay * weight", "mgg_shrink",
+)  # fmt: skip
 #: An entry of the chosen rows a thread: its share of the loss, and of the gradient where that is wanted.
 binary_losses = ElementwiseKernel(
     "raw float32 logits, raw uint8 tasks, raw int64 chosen, int64 columns, float64 count, int32 kept",

@@ -10,6 +10,7 @@ from scipy import sparse
 from mgg.backend.api import Array
 from mgg.kernel import arcs as kernel
 from mgg.kernel import random
+from mgg.kernel.random import Draws
 from mgg.model.loss import (
     binary_cross_entropy,
     binary_cross_entropy_gradient,
@@ -83,22 +84,20 @@ class HostArrays:
         """G where Y > 0."""
         return gradient * (y > 0)
 
-    def dropout(self, x: Any, node_ids: Array, seed: int, stream: int, rate: float) -> tuple[Any, Any]:
+    def dropout(self, x: Any, node_ids: Array, draws: Draws, rate: float) -> tuple[Any, Any]:
         """Masked input and mask."""
         if sparse.issparse(x):
-            return self._dropout_stored(x, node_ids, seed, stream, rate), None
-        kept = random.uniform(seed, stream, node_ids, x.shape[1]) >= rate
+            return self._dropout_stored(x, node_ids, draws, rate), None
+        kept = random.uniform(draws.seed, draws.stream, node_ids, x.shape[1]) >= rate
         mask = np.multiply(kept, 1 / (1 - rate), dtype=x.dtype)
         return x * mask, mask
 
-    def _dropout_stored(
-        self, x: sparse.csr_array, node_ids: Array, seed: int, stream: int, rate: float
-    ) -> sparse.csr_array:
+    def _dropout_stored(self, x: sparse.csr_array, node_ids: Array, draws: Draws, rate: float) -> sparse.csr_array:
         # The input features are the same array in every epoch: their coordinates and the output are kept.
         if self._stored is None or self._stored[0] is not x:
             self._stored = (x, np.repeat(node_ids, np.diff(x.indptr)), x.indices.astype(np.int64), x.copy())
         _, rows, columns, out = self._stored
-        kept = random.uniform_at(seed, stream, rows, columns) >= rate
+        kept = random.uniform_at(draws.seed, draws.stream, rows, columns) >= rate
         np.multiply(x.data, kept, out=out.data)
         out.data *= 1 / (1 - rate)
         return out
@@ -171,9 +170,10 @@ class HostArrays:
         kernel.sums(arcs.source_ptr, arcs.order, by_arc, by_source)
         return by_target, by_source
 
-    def arc_dropout(self, arcs: Arcs, values: Array, seed: int, stream: int, rate: float) -> Array:
+    def arc_dropout(self, arcs: Arcs, values: Array, draws: Draws, rate: float) -> Array:
         """Masked values."""
-        kept = random.uniform_arcs(seed, stream, arcs.ids, arcs.targets, arcs.sources, values.shape[1]) >= rate
+        ends = arcs.ids, arcs.targets, arcs.sources
+        kept = random.uniform_arcs(draws.seed, draws.stream, *ends, values.shape[1]) >= rate
         return values * np.multiply(kept, 1 / (1 - rate), dtype=values.dtype)
 
     def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
@@ -259,9 +259,10 @@ class HostArrays:
         result *= inverse * scale
         return result
 
-    def cross_entropy(self, logits: Array, labels: Array, chosen: Array) -> Array:
-        """The sum."""
-        return np.array([cross_entropy(logits, labels, chosen)])
+    def class_sums(self, logits: Array, labels: Array, chosen: Array, splits: Array, judge: int, count: int) -> Array:
+        """Split by split."""
+        hits = [correct(logits, labels, chosen[splits == split]) for split in range(count)]
+        return np.array([cross_entropy(logits, labels, chosen[splits == judge]), *hits])
 
     def loss_and_gradient(
         self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int
@@ -283,28 +284,37 @@ class HostArrays:
         """The three numbers."""
         return decisions(logits, tasks, chosen)
 
-    def correct(self, logits: Array, labels: Array, chosen: Array) -> Array:
-        """The number."""
-        return np.array([correct(logits, labels, chosen)], np.float64)
-
     def classes(self, logits: Array) -> Array:
         """The column of the largest."""
         return np.argmax(logits, axis=1)
 
+    def finite(self, x: Array) -> Array:
+        """1 or 0."""
+        return np.array([float(np.isfinite(x).all())])
+
+    def move(self, x: Array, y: Array, allowed: Array) -> None:
+        """A copy."""
+        if allowed[0]:
+            x[...] = y
+
     def adam(
-        self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: tuple[float, ...]
+        self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: Array, allowed: Array
     ) -> None:
         """One step."""
-        to_first, to_second, rate, correction, above = rates
+        if not allowed[0]:
+            return
+        # Python's numbers leave the arrays their type.
+        to_first, to_second, rate, correction, above, _ = rates.tolist()
         gradient = gradients.astype(weights.dtype)
         gradient += decay * weights
         first += to_first * (gradient - first)
         second += to_second * (gradient * gradient - second)
         weights -= rate * first / (np.sqrt(second / correction) + above)
 
-    def shrink(self, weights: Array, decay: Array, rate: float) -> None:
+    def shrink(self, weights: Array, decay: Array, rates: Array, allowed: Array) -> None:
         """In place."""
-        weights -= (rate * decay).astype(weights.dtype) * weights
+        if allowed[0]:
+            weights -= (float(rates[5]) * decay).astype(weights.dtype) * weights
 
 
 def _row_statistics(x: Array) -> tuple[np.ndarray, np.ndarray]:

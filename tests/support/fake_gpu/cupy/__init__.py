@@ -4,10 +4,11 @@ import ctypes
 
 import numpy as np
 
+from support.device import capturing
 from support.strict import StrictArray, empty, unwrap
 
 from . import cuda
-from .kernels import ElementwiseKernel, arange, argmax, concatenate, dot, full
+from .kernels import ElementwiseKernel, arange, argmax, concatenate, dot, eye, full
 
 __all__ = [
     "ElementwiseKernel",
@@ -19,6 +20,7 @@ __all__ = [
     "cuda",
     "dot",
     "empty",
+    "eye",
     "full",
     "get_default_memory_pool",
     "ndarray",
@@ -27,10 +29,14 @@ __all__ = [
 
 
 def asarray(array):
+    # A graph would read memory of the host that is something else by then, and CuPy would not say so.
+    assert isinstance(array, StrictArray) or not capturing(), "an upload is captured"
     return array if isinstance(array, StrictArray) else StrictArray(array.copy())
 
 
 def asnumpy(array):
+    if capturing():
+        raise cuda.runtime.CUDARuntimeError("cudaErrorStreamCaptureUnsupported")
     return unwrap(array).copy()
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from support.strict import StrictArray, unwrap
+from support.device import capturing, submit
+from support.strict import empty, made, unwrap
 
 _FOLDER = Path(tempfile.gettempdir()) / f"fake-kernels-{os.getuid()}"
 _PREAMBLE = "#include <cmath>\n#define __device__\n#define __forceinline__ inline\nusing namespace std;\n"
@@ -63,10 +64,26 @@ class ElementwiseKernel:
         types, kept = {}, []
         for arg, parameter in zip(args, parameters, strict=True):
             kept.append(self._prepared(arg, parameter, shape, types))
-        size = int(np.prod(shape))
-        if size:
-            pointers = [ctypes.c_void_p(array.ctypes.data) for array in kept]
-            self._function(tuple(sorted(types.items())))(ctypes.c_longlong(size), *pointers)
+        if int(np.prod(shape)):
+            # Numbers are those of now, arrays are read and written when the device comes to it; the scalars' copies and
+            # the outputs among ``kept`` are what it takes.
+            scalars = [one if np.isscalar(arg) else None for arg, one in zip(args, kept, strict=True)]
+            arrays = [arg if one is None else None for arg, one in zip(map(_plain, args), scalars, strict=True)]
+            submit(lambda: self._launch(parameters, arrays, scalars, shape, types))
+
+    def _launch(self, parameters, arrays, scalars, shape, types):
+        """``arrays`` and ``scalars`` have an entry a parameter, None where it is the other."""
+        kept = [
+            self._laid_out(array, parameter, shape) if scalar is None else scalar
+            for array, scalar, parameter in zip(arrays, scalars, parameters, strict=True)
+        ]
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in kept]
+        self._function(tuple(sorted(types.items())))(ctypes.c_longlong(int(np.prod(shape))), *pointers)
+
+    def _laid_out(self, array, parameter, shape):
+        if parameter in self.outputs:
+            return array
+        return np.ascontiguousarray(array if parameter.raw else np.broadcast_to(array, shape))
 
     def _prepared(self, arg, parameter, shape, types):
         """The memory of an argument, an entry an index unless it is raw or a scalar."""
@@ -83,8 +100,7 @@ class ElementwiseKernel:
             if not parameter.raw and array.shape != shape:
                 raise ValueError("Out shape is mismatched")
             assert array.flags.c_contiguous, "the stand-in writes to contiguous arrays alone"
-            return array
-        return np.ascontiguousarray(array if parameter.raw else np.broadcast_to(array, shape))
+        return self._laid_out(array, parameter, shape)
 
     def _function(self, types):
         if types not in self._compiled:
@@ -131,26 +147,41 @@ def _library(source):
     return library
 
 
+def _plain(arg):
+    return arg if np.isscalar(arg) else unwrap(arg)
+
+
 def dot(a, b, out=None):
-    product = unwrap(a) @ unwrap(b)
+    left, right = unwrap(a), unwrap(b)
     if out is None:
-        return StrictArray(product)
+        return made((len(left), right.shape[1]), np.result_type(left, right), lambda: left @ right)
     assert unwrap(out).flags.c_contiguous
-    unwrap(out)[...] = product
+    out[...] = dot(a, b)
     return out
 
 
 def concatenate(arrays, axis=0):
-    return StrictArray(np.concatenate([unwrap(array) for array in arrays], axis=axis))
+    # Of more arrays CuPy uploads the addresses, from memory that is soon used for something else.
+    assert len(arrays) <= 8 or not capturing(), "the addresses are gone when the graph is launched"
+    plain = [unwrap(array) for array in arrays]
+    like = np.concatenate(plain, axis=axis)
+    return made(like.shape, like.dtype, lambda: np.concatenate(plain, axis=axis))
 
 
 def full(shape, value, dtype):
-    return StrictArray(np.full(shape, value, dtype))
+    out = empty(shape, dtype)
+    out.fill(value)
+    return out
 
 
 def arange(stop, dtype):
-    return StrictArray(np.arange(stop, dtype=dtype))
+    return made((stop,), dtype, lambda: np.arange(stop, dtype=dtype))
+
+
+def eye(rows, dtype):
+    return made((rows, rows), dtype, lambda: np.eye(rows, dtype=dtype))
 
 
 def argmax(array, axis):
-    return StrictArray(np.argmax(unwrap(array), axis=axis))
+    data = unwrap(array)
+    return made((len(data),), np.int64, lambda: np.argmax(data, axis=axis))

@@ -4,11 +4,23 @@ import os
 import time
 from types import SimpleNamespace
 
+from support import device
+from support.device import Pool as MemoryPool
+from support.device import using_allocator
+
 from . import cublas, memory
 from .current import CUDARuntimeError, current
-from .memory import MemoryPointer, UnownedMemory, malloc_managed
+from .memory import MemoryPointer, UnownedMemory, alloc_pinned_memory, malloc_managed
 
-__all__ = ["MemoryPointer", "UnownedMemory", "cublas", "malloc_managed"]
+__all__ = [
+    "MemoryPointer",
+    "MemoryPool",
+    "UnownedMemory",
+    "alloc_pinned_memory",
+    "cublas",
+    "malloc_managed",
+    "using_allocator",
+]
 
 #: The stream has come to something that never happens.
 state = SimpleNamespace(stuck=False)
@@ -35,11 +47,17 @@ class Device:
 
 class Event:
     def __init__(self, disable_timing=False):
-        self.done, self.at = True, None
+        self._done, self.at, self.captured = True, None, False
+
+    @property
+    def done(self):
+        if self.captured:
+            raise CUDARuntimeError("cudaErrorCapturedEvent")
+        return self._done
 
     def record(self, stream):
         assert isinstance(stream, Stream) and stream.device in (None, current.device)
-        self.done = not state.stuck
+        self._done, self.captured = not state.stuck, device.capturing()
         self.at = time.perf_counter()
 
 
@@ -57,12 +75,39 @@ class Stream:
 
     def wait_event(self, event):
         assert event.at, "the event was never recorded"
+        if device.capturing() != event.captured:
+            raise CUDARuntimeError("cudaErrorStreamCaptureIsolation")
+
+    def begin_capture(self):
+        if self is _default:
+            raise RuntimeError("cannot capture on the default (legacy) stream")
+        device.begin_capture()
+
+    def end_capture(self):
+        return Graph(device.end_capture())
 
     def synchronize(self):
+        if device.capturing():
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported")
         while state.stuck:
             time.sleep(0.01)
 
 
+class Graph:
+    """What was captured, done anew at each launch, on the memory that it was captured with."""
+
+    def __init__(self, actions):
+        self._actions = actions
+
+    def launch(self):
+        assert not device.capturing()
+        launches.append(len(self._actions))
+        for action in self._actions:
+            action()
+
+
+#: Work of each graph that was launched.
+launches = []
 _default = Stream()
 _default.device = None  # that of whoever asks
 
@@ -102,5 +147,8 @@ runtime = SimpleNamespace(
     pointerGetAttributes=memory.attributes,
     deviceCanAccessPeer=lambda device, other: int(os.environ.get("FAKE_P2P", "1")),
     deviceGetPCIBusId=lambda number: f"0000:0{number}:00.0",
+    memcpyAsync=memory.copy,
+    memcpyHostToDevice=1,
+    memcpyDeviceToHost=2,
     memGetInfo=lambda: (int(os.environ.get("FAKE_FREE", str(2**36))), 2**37),
 )

@@ -4,6 +4,8 @@ import ctypes
 
 import numpy as np
 
+from support.device import submit
+
 HANDLE = 11
 CUBLAS_OP_N, CUBLAS_OP_T = 0, 1
 
@@ -12,7 +14,16 @@ def sgemmStridedBatched(  # noqa: N802 - cuBLAS's name
     handle, transa, transb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b, beta, c, ldc, stride_c, batches
 ):
     assert handle == HANDLE
-    factor, kept = (ctypes.c_float.from_address(address).value for address in (alpha, beta))
+    factor, kept = (ctypes.c_float.from_address(address).value for address in (alpha, beta))  # those of now
+    submit(
+        lambda: _multiply(
+            (factor, kept), transa, transb, m, n, k, a, lda, stride_a, b, ldb, stride_b, c, ldc, stride_c, batches
+        )
+    )
+
+
+def _multiply(factors, transa, transb, m, n, k, a, lda, stride_a, b, ldb, stride_b, c, ldc, stride_c, batches):
+    factor, kept = factors
     for batch in range(batches):
         left = _matrix(a, batch * stride_a, k if transa else m, m if transa else k, lda)
         right = _matrix(b, batch * stride_b, n if transb else k, k if transb else n, ldb)

@@ -1,13 +1,17 @@
 """Memory of this process under the names that CuPy gives to device, unified and page-locked memory."""
 
+import ctypes
 import os
 from types import SimpleNamespace
 
 import numpy as np
 
+from support.device import submit
+
 from .current import CUDARuntimeError, current
 
 registered = {}  # page-locked memory: address -> bytes
+_pinned = []
 _peers = set()  # pairs of devices
 
 
@@ -32,6 +36,19 @@ def register(ptr, size, flags):
     if size > int(os.environ.get("FAKE_LOCKABLE", str(2**36))):
         raise CUDARuntimeError("cudaErrorMemoryAllocation: out of memory", 2)
     registered[ptr] = size
+
+
+def alloc_pinned_memory(size):
+    held = np.full(size, 255, np.uint8)
+    _pinned.append(held)
+    return held
+
+
+def copy(dst, src, size, kind, stream):
+    """Between a device and page-locked memory."""
+    host = src if kind == 1 else dst
+    assert any(held.ctypes.data <= host and host + size <= held.ctypes.data + held.size for held in _pinned)
+    submit(lambda: ctypes.memmove(dst, src, size))
 
 
 def attributes(ptr):

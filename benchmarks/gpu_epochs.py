@@ -1,0 +1,147 @@
+"""Epochs of training on small graphs, as CUDA graphs and step by step: python benchmarks/gpu_epochs.py OUT.
+
+    python benchmarks/gpu_epochs.py out                      one GPU
+    mpiexec -n 2 python benchmarks/gpu_epochs.py out         two
+
+An epoch is what ``mgg train`` does in one: forward, backward, Adam, and the evaluation. Every run is ``train`` itself;
+runs of both ways take turns. Where losses or scores of the two differ in a bit, that is a failure (techniques with
+float atomics apart, whose first ten losses are compared to 1e-3). Times are microseconds: ``epoch`` is what
+metrics.jsonl says of an epoch, until the host has its loss and scores; ``whole`` is the time from one epoch's end to
+the next one's, with all that the loop does between them. Both are medians over the epochs after the first ``SKIPPED``
+of all runs. OUT gets gpu_epochs.jsonl, one line a case, and the layouts. Data comes from $MGG_DATA_DIR, the cache or
+the network.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from accuracy import make_layout
+
+from mgg import layout
+from mgg.aggregate import techniques
+from mgg.backend import World, job_size, nvshmem, together
+from mgg.layout import PeLayout
+from mgg.train import Result, train
+
+#: Epochs of a run that are not timed: the first, the one that is captured, and what the clocks take to rise.
+SKIPPED = 50
+PATIENCE = 120.0  # seconds that a PE waits for the others
+
+
+class Ends(threading.Event):
+    """Never set; notes when it is asked, which is after every epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: list[float] = []
+
+    def is_set(self) -> bool:
+        """False."""
+        self.times.append(time.perf_counter())
+        return False
+
+
+def timed(world: World, part: PeLayout, model: str, technique: str, epochs: int, repeat: bool) -> tuple[Result, Any]:
+    """A run, and the microseconds of its epochs: as recorded, and from end to end."""
+    ends = Ends()
+    result = train(world, part, model=model, technique=technique, epochs=epochs, repeat=repeat, stop=ends)
+    recorded = [1e6 * epoch.seconds for epoch in result.epochs[SKIPPED:]]
+    return result, (recorded, (1e6 * np.diff(ends.times)[SKIPPED - 1 :]).tolist())
+
+
+def differing(technique: str, plain: Result, repeated: Result) -> int:
+    """Epochs whose numbers differ."""
+    curves = [
+        np.array([list(epoch.model_dump(exclude={"seconds"}, exclude_none=True).values()) for epoch in each.epochs])
+        for each in (plain, repeated)
+    ]
+    if techniques()[technique].deterministic:
+        return int((curves[0] != curves[1]).any(axis=1).sum())
+    return int((~np.isclose(curves[0][:10, 1], curves[1][:10, 1], rtol=1e-3)).sum())
+
+
+def case(world: World, part: PeLayout, model: str, technique: str, epochs: int, rounds: int) -> dict[str, Any]:
+    """Both ways of one training."""
+    times: dict[bool, tuple[list[float], list[float]]] = {False: ([], []), True: ([], [])}
+    wrong = 0
+    for _ in range(rounds):
+        results = {}
+        for repeat, kept in times.items():
+            results[repeat], found_now = timed(world, part, model, technique, epochs, repeat)
+            for all_of_them, these in zip(kept, found_now, strict=True):
+                all_of_them.extend(these)
+        wrong = max(wrong, differing(technique, results[False], results[True]))
+    found: dict[str, Any] = {"differing_epochs": wrong, "loss": results[True].record.loss}
+    for repeat, (recorded, whole) in times.items():
+        quartiles = np.quantile(recorded, [0.25, 0.5, 0.75]).round(1).tolist()
+        found["graphs" if repeat else "steps"] = {
+            **dict(zip(("q1", "epoch", "q3"), quartiles, strict=True)), "whole": round(float(np.median(whole)), 1),
+        }  # fmt: skip
+    return found
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--datasets", default="cora,citeseer,pubmed", show_default=True, help="separated by commas")
+@click.option("--models", default="gcn,gat,sage,gin,appnp,sgc", show_default=True, help="likewise")
+@click.option("--technique", help="aggregation technique; default: local on one PE, halo on several")
+@click.option("--epochs", default=400, show_default=True, type=click.IntRange(SKIPPED + 2), help="of a run")
+@click.option("--rounds", default=2, show_default=True, help="runs of each way")
+@click.option("--debug", is_flag=True, help="say why an epoch is no CUDA graph, where it is none")
+def main(out: Path, datasets: str, models: str, technique: str | None, epochs: int, rounds: int, debug: bool) -> None:
+    """Check and time, and print a table."""
+    logging.basicConfig(level=logging.WARNING)
+    if debug:
+        logging.getLogger("mgg.backend.graphs").setLevel(logging.DEBUG)
+    out.mkdir(parents=True, exist_ok=True)
+    pes = job_size() or 1
+    named = technique or ("local" if pes == 1 else "halo")
+
+    def folder(world: World, dataset: str) -> Path:
+        path = out / f"{dataset}-{pes}"
+        together(world, lambda: make_layout(dataset, path, pes) if world.rank == 0 else None)
+        return path / "layout"
+
+    def program(world: World) -> int:
+        failed, lines = 0, []
+        for dataset in datasets.split(","):
+            part = layout.load(folder(world, dataset), world.rank)
+            for model in models.split(","):
+                found = case(world, part, model, named, epochs, rounds)
+                failed += bool(found["differing_epochs"])
+                lines.append(
+                    {"dataset": dataset, "model": model, "technique": named, "pes": pes, "gpu": world.gpu, **found}
+                )
+                if world.rank == 0:
+                    click.echo(json.dumps(lines[-1]))
+        if world.rank == 0:
+            (out / "gpu_epochs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            table(lines)
+        return failed
+
+    sys.exit(4 if nvshmem.run(lambda: pes, program, timeout=PATIENCE)[0] else 0)
+
+
+def table(lines: list[dict[str, Any]]) -> None:
+    """What was measured, a row a case."""
+    click.echo("| data set | model | step by step, us an epoch | graphs, us | ratio | whole, us | epochs that differ |")
+    click.echo("| --- | --- | --- | --- | --- | --- | --- |")
+    for line in lines:
+        steps, graphs = line["steps"], line["graphs"]
+        click.echo(
+            f"| {line['dataset']} | {line['model']} | {steps['epoch']:.0f} | {graphs['epoch']:.0f}"
+            f" | {steps['epoch'] / graphs['epoch']:.1f} | {graphs['whole']:.0f} | {line['differing_epochs']} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

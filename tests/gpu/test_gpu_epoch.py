@@ -1,0 +1,90 @@
+"""Epochs as CUDA graphs on GPUs: the bits of the same epochs step by step, what diverges, what is resumed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.ranks import mpiexec
+from support.train_graphs import layouts_below
+from support.train_program import SMALL, graphs_for
+
+from mgg.aggregate import techniques
+
+pytestmark = pytest.mark.gpu
+
+PROGRAM = str(Path(__file__).parents[1] / "support" / "epochs_program.py")
+#: What every comparison finds where the techniques' sums have one order.
+SAME = {"losses": 0, "scores": 0, "arrays": [], "distinct": 5, "bytes": False, "pes": 1}
+#: Techniques whose hosts meet in every product on several PEs, and models that fetch rows themselves or sum over PEs.
+WITH_HOSTS, ON_HOSTS = ("cola", "broadcast", "ring"), ("gin", "gat", "appnp", "rgcn")
+
+
+@pytest.fixture(scope="session")
+def layouts(tmp_path_factory):
+    """``layouts(name, pes)``: the folder of a layout."""
+    return layouts_below(tmp_path_factory.mktemp)
+
+
+def answers(pes, cases):
+    done = mpiexec(pes, [PROGRAM, json.dumps(cases, default=str)])
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def case(layouts, pes, kind="compare", model="gcn", technique="halo", graph=None, **others):
+    graph = graph or graphs_for(model)[0]
+    others = {"settings": SMALL[model], **others}
+    return {"kind": kind, "folder": layouts(graph, pes), "model": model, "technique": technique, **others}
+
+
+def check(cases, graphs, found):
+    wrong = []
+    for each, number, answer in zip(cases, graphs, found, strict=True):
+        expected = SAME | {"graphs": number}
+        if not techniques()[each["technique"]].deterministic:  # float atomics: only that graphs are launched
+            expected = answer | {"graphs": number, "pes": 1}
+        if answer != expected:
+            wrong.append((each["model"], each["technique"], each["settings"], answer))
+    assert not wrong, wrong
+
+
+def test_one_pe_launches_one_graph_for_every_model_and_technique(layouts):
+    cases = [case(layouts, 1, model=model, graph=graph) for model in SMALL for graph in graphs_for(model)]
+    cases += [case(layouts, 1, technique=technique) for technique in techniques()]
+    cases += [
+        case(layouts, 1, dtype="bf16"),
+        case(layouts, 1, settings={"hidden": 256}),
+        case(layouts, 1, settings={"optimizer": "adamw", "schedule": "cosine", "warmup": 2, "dropout": 0.0}),
+        case(layouts, 1, settings={"hidden": 16, "layers": 4, "normalization": "layer", "residual": True}),
+        case(layouts, 1, model="gat", settings={"hidden": 5, "heads": 3, "output_heads": 2}),
+        case(layouts, 1, model="rgcn", settings={"bases": 3, "dropout": 0.3}),
+        case(layouts, 1, model="gin", graph="tasks", metric="roc_auc"),
+        case(layouts, 1, model="gin", graph="tasks", metric="micro_f1"),
+    ]
+    check(cases, [1] * len(cases), answers(1, cases))
+
+
+@pytest.mark.parametrize("pes", [2, 4])
+def test_several_pes_launch_two_graphs_where_no_host_is_needed(pes, layouts):
+    cases = [case(layouts, pes, model=model) for model in SMALL]
+    cases += [case(layouts, pes, technique=technique) for technique in WITH_HOSTS]
+    graphs = [0 if model in ON_HOSTS else 2 for model in SMALL] + [0] * len(WITH_HOSTS)
+    check(cases, graphs, answers(pes, cases))
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+def test_numbers_that_are_not_finite_leave_the_weights_alone(pes, layouts):
+    cases = [
+        case(layouts, pes, "diverge", model, value=value)
+        for model, value in (("gcn", "nan"), ("gcn", 3e38), ("gin", 3e38), ("sage", "inf"))
+    ]
+    for each, answer in zip(cases, answers(pes, cases), strict=True):
+        plain, repeated = answer["said"]
+        assert plain == repeated and plain.startswith("epoch 4: the "), each
+        assert not answer["changed"]
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(pes, layouts):
+    for answer in answers(pes, [case(layouts, pes, "resume", model) for model in SMALL]):
+        assert answer == {"differ": [], "pes": 1}

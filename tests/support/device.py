@@ -1,0 +1,96 @@
+"""The order in which a stand-in's device works: at once, or later, where what it is told is captured into a graph."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+Action = Callable[[], Any]
+
+
+class _Told(threading.local):
+    def __init__(self) -> None:
+        self.captured: list[Action] | None = None
+        self.allocator: Callable[[int], Block] | None = None
+
+
+_told = _Told()
+
+
+def submit(action: Action) -> None:
+    """Have the device do ``action``: now, or at every launch of the graph that is being captured."""
+    if _told.captured is None:
+        action()
+    else:
+        _told.captured.append(action)
+
+
+def capturing() -> bool:
+    """Whether what this thread submits goes into a graph."""
+    return _told.captured is not None
+
+
+def begin_capture() -> None:
+    """From here on nothing is done."""
+    assert _told.captured is None
+    _told.captured = []
+
+
+def end_capture() -> list[Action]:
+    """What was submitted meanwhile."""
+    assert _told.captured is not None
+    actions, _told.captured = _told.captured, None
+    return actions
+
+
+class Block:
+    """Memory of a pool, which has it back when nobody has this any more."""
+
+    def __init__(self, pool: Pool, buffer: np.ndarray) -> None:
+        self.buffer, self._pool = buffer, pool
+
+    def __del__(self) -> None:
+        self._pool.free[self.buffer.size].append(self.buffer)
+
+
+class Pool:
+    """Memory that goes from array to array, as CuPy's: what a graph has freed, the next array of the graph gets."""
+
+    def __init__(self) -> None:
+        self.free: dict[int, list[np.ndarray]] = defaultdict(list)
+
+    def malloc(self, size: int) -> Block:
+        """A block; it holds what it held."""
+        size = -(-max(size, 1) // 512) * 512
+        free = self.free[size]
+        return Block(self, free.pop() if free else np.empty(size, np.uint8))
+
+    def free_all_blocks(self) -> None:
+        """Garbage for whoever still reads what nobody has."""
+        for buffers in self.free.values():
+            for buffer in buffers:
+                buffer.fill(0xFF)
+
+
+@contextmanager
+def using_allocator(malloc: Callable[[int], Block]) -> Iterator[None]:
+    """This thread's arrays come from ``malloc``."""
+    before, _told.allocator = _told.allocator, malloc
+    try:
+        yield
+    finally:
+        _told.allocator = before
+
+
+def memory(shape: Any, dtype: Any) -> tuple[np.ndarray, Block | None]:
+    """An uninitialized array, and what keeps its memory from the next one."""
+    if _told.allocator is None:
+        return np.empty(shape, dtype), None
+    count = int(np.prod(shape))
+    block = _told.allocator(count * np.dtype(dtype).itemsize)
+    return block.buffer.view(np.uint8)[: count * np.dtype(dtype).itemsize].view(dtype).reshape(shape), block
