@@ -104,15 +104,22 @@ def name_of(generator: str, name: str | None) -> str:
 
 
 def _with_noise(data: GraphData, name: str, seed: int, features: int, classes: int) -> GraphData:
-    """``data`` with normal noise for features, labels drawn evenly, and half the nodes to train on."""
+    """``data`` with normal noise for features, labels drawn evenly, and half the nodes to train on.
+
+    Where chance leaves a class without training nodes, the first of them get one of each class.
+    """
     n = data.csr.rows
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
     order = rng.permutation(n)
     parts = {"train": order[: n // 2], "validation": order[n // 2 : 3 * n // 4], "test": order[3 * n // 4 :]}
+    columns, labels = rng.standard_normal((n, features), np.float32), rng.integers(0, classes, n, np.int32)
+    if not np.bincount(labels[parts["train"]], minlength=classes).all():
+        first = parts["train"][:classes]
+        labels[first] = np.arange(len(first))
     return replace(
         data,
-        features=rng.standard_normal((n, features), np.float32),
-        labels=rng.integers(0, classes, n, np.int32),
+        features=columns,
+        labels=labels,
         splits=split_vector(n, name, **parts),
         classes=classes,
     )

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from mgg import aggregate
-from mgg.aggregate.agreement import check_layouts
 from mgg.backend.api import Array, World
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout, Product
@@ -74,10 +73,9 @@ class Neighborhood:
             dtype: of the embeddings that products take.
 
         Raises:
-            InputError: PEs with different layouts, or what ``aggregate.prepare`` refuses.
+            InputError: what ``aggregate.prepare`` refuses.
             MachineError: a GPU has too little memory left.
         """
-        check_layouts(world, layout)
         several = world.size > 1
         plans = [
             aggregate.prepare(technique, world, layout, direction, width, options, dtype) if width else None

@@ -43,6 +43,10 @@ class ModelSettings(BaseModel):
     class_weights: Literal["none", "balanced"] = Field(
         "none", description="balanced: every class weighs the same in the loss, however many training nodes it has"
     )
+    untrained_classes: Literal["refuse", "count"] = Field(
+        "refuse",
+        description="validation and test nodes of classes without training nodes: refuse the graph, or count them, too",
+    )
 
 
 class LayeredSettings(ModelSettings):

@@ -25,27 +25,26 @@ class ClassTargets(Targets):
         """Collective.
 
         Raises:
-            InputError: a split is empty, one of its nodes has no label, or balanced weights for a class without
-                training nodes.
+            InputError: a split is empty, one of its nodes has no label, a class has nodes to validate or test on and
+                none to train on, or balanced weights for a class without training nodes.
         """
         name, balanced = layout.manifest.name, settings.class_weights == "balanced"
         assert layout.labels is not None and layout.splits is not None
         self.columns = layout.manifest.classes
         labels, splits = np.asarray(layout.labels), np.asarray(layout.splits)
         rows = {split: np.flatnonzero(splits == code) for split, code in SPLITS.items()}
-        unlabeled = [np.count_nonzero(labels[chosen] < 0) for chosen in rows.values()]
-        trained = labels[rows["train"]]
-        by_class = np.bincount(trained[trained >= 0], minlength=self.columns)
-        sizes = world.all_reduce(np.array([*map(len, rows.values()), *unlabeled, *by_class], np.int64))
-        self.counts = dict(zip(SPLITS, sizes.tolist(), strict=False))
-        self.by_class = sizes[2 * len(SPLITS) :]
-        together(world, lambda: self._check(name, sizes[len(SPLITS) : 2 * len(SPLITS)], settings))
-        if world.rank == 0 and not self.by_class.all():
+        # Unlabeled nodes first, then those of each class.
+        mine = [np.bincount(labels[chosen] + 1, minlength=1 + self.columns) for chosen in rows.values()]
+        found = world.all_reduce(np.array(mine, np.int64))
+        self.counts = dict(zip(SPLITS, found.sum(axis=1).tolist(), strict=True))
+        self._classes = dict(zip(SPLITS, found[:, 1:], strict=True))
+        together(world, lambda: self._check(name, found[:, 0], settings))
+        if world.rank == 0 and not self._classes["train"].all():
             _log.warning("graph %s: %s, so nothing tells the model of it", name, self._missing())
         weights = np.ones(self.columns)
         if balanced:
             # As scikit-learn's class_weight="balanced": they sum to the number of training nodes.
-            weights = self.counts["train"] / (self.columns * self.by_class)
+            weights = self.counts["train"] / (self.columns * self._classes["train"])
         self._weights = world.upload(weights.astype(np.float32))
         self._labels = world.upload(labels)
         self._trained = world.upload(rows["train"])
@@ -59,18 +58,26 @@ class ClassTargets(Targets):
         for split, missing in zip(self.counts, unlabeled, strict=True):
             if missing:
                 raise InputError(f"graph {name}: {missing} nodes of its {split} split have no label")
-        if settings.class_weights == "balanced" and not self.by_class.all():
+        untrained = self._classes["train"] == 0
+        if settings.class_weights == "balanced" and untrained.any():
             raise InputError(
                 f"setting class_weights: balanced weights need training nodes of every class, and in graph {name}"
                 f" {self._missing()}: set it to none"
             )
+        asked = [split for split in ("validation", "test") if self._classes[split][untrained].any()]
+        if asked and settings.untrained_classes == "refuse":
+            asking = untrained & (self._classes["validation"] + self._classes["test"] > 0)
+            verb = "have" if np.count_nonzero(asking) > 1 else "has"
+            where = f"{' and '.join(asked)} split{'s' if len(asked) > 1 else ''}"
+            raise InputError(
+                f"graph {name}: {_listed(np.flatnonzero(asking))} {verb} nodes in its {where} and none"
+                " in its train split: give each class a training node, or score them all the same:"
+                " untrained_classes=count"
+            )
 
     def _missing(self) -> str:
-        missing = np.flatnonzero(self.by_class == 0).tolist()
-        shown = ", ".join(map(str, missing[:5])) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-        return (
-            f"class{'es' if len(missing) > 1 else ''} {shown} {'have' if len(missing) > 1 else 'has'} no training node"
-        )
+        missing = np.flatnonzero(self._classes["train"] == 0)
+        return f"{_listed(missing)} {'have' if len(missing) > 1 else 'has'} no training node"
 
     def loss_and_gradient(self, arrays: Arrays, logits: Array) -> tuple[Array, Array]:
         """Softmax cross-entropy, by class weights."""
@@ -90,3 +97,10 @@ class ClassTargets(Targets):
     def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:
         """The most likely class, of equal ones the first."""
         return world.download(arrays.classes(logits))
+
+
+def _listed(classes: np.ndarray) -> str:
+    """``class 3``, or ``classes 3, 5`` with at most five of them, for messages."""
+    shown = ", ".join(map(str, classes[:5].tolist()))
+    more = f" and {len(classes) - 5} more" if len(classes) > 5 else ""
+    return f"class{'es' if len(classes) > 1 else ''} {shown}{more}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mgg.aggregate.agreement import check_layouts
 from mgg.backend.api import Repeated, World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
@@ -75,6 +76,7 @@ class Trainer:
             world = phased_world(world, self._timeline)
         self._world, self._seed, self._epochs = world, seed, epochs
         together(world, lambda: _check_settings(model, settings))
+        check_layouts(world, layout)
         self._targets = targets_of(world, layout, metric, settings)
         self.metric = self._targets.metric
         facts = layout.manifest

@@ -237,6 +237,13 @@ def test_random_features_and_labels_for_a_graph_without(tmp_path):
     assert again == manifest
 
 
+def test_random_labels_leave_no_class_without_training_nodes(tmp_path):
+    manifest = generate("reddit-like", tmp_path, scale=0.001, features=2, classes=100)
+    graph, n = Graph.open(tmp_path), manifest.nodes
+    assert 200 < n < 1000  # so that chance alone leaves some out
+    assert np.unique(graph.labels(0, n)[graph.splits(0, n) == 1]).tolist() == list(range(100))
+
+
 def test_planted_shuffle_renames_the_same_graph(tmp_path):
     plain, mixed = (generators()["planted"].make(0.1, 3, shuffle) for shuffle in (False, True))
     assert not np.array_equal(plain.labels, mixed.labels)

@@ -13,15 +13,14 @@ from support.graphs import make_layout, planted, random_csr, typed_csr
 
 
 def directed() -> tuple[Csr, dict[str, np.ndarray]]:
-    """Directed and weighted, sparse features; class 3 has no training node, some nodes have no label."""
+    """Directed and weighted, sparse features; class 3 has nodes in no split, some nodes have no label."""
     rng = np.random.default_rng(2)
     nodes, arcs = 240, 1500
     weights = rng.uniform(0.2, 2, arcs).astype(np.float32)
     csr = from_arcs(rng.integers(0, nodes, arcs), (nodes * rng.random(arcs) ** 2).astype(int), n=nodes, weights=weights)
     features = (rng.random((nodes, 40)) * (rng.random((nodes, 40)) < 0.1)).astype(np.float32)
     splits = rng.integers(0, 4, nodes).astype(np.uint8)
-    labels = np.where(splits == 1, rng.integers(0, 3, nodes), rng.integers(0, 4, nodes)).astype(np.int32)
-    labels[splits == 0] = -1
+    labels = np.where(splits > 0, rng.integers(0, 3, nodes), rng.integers(-1, 4, nodes)).astype(np.int32)
     return csr, {"features": features, "labels": labels, "splits": splits}
 
 
@@ -29,7 +28,7 @@ def three_nodes() -> tuple[Csr, dict[str, np.ndarray]]:
     """Fewer nodes than some jobs have PEs, and one of each split."""
     data = {
         "features": np.eye(3, 2, dtype=np.float32),
-        "labels": np.array([0, 1, 1], np.int32),
+        "labels": np.array([1, 1, 1], np.int32),
         "splits": np.array([1, 2, 3], np.uint8),
     }
     return random_csr(3, 5), data

@@ -117,7 +117,7 @@ def test_without_validation_nodes_the_last_epoch_counts(tmp_path):
 def test_more_pes_than_training_nodes_and_pes_without_rows(pes, tmp_path):
     data = {
         "features": np.eye(3, 2, dtype=np.float32),
-        "labels": np.array([0, 1, 1], np.int32),
+        "labels": np.array([1, 1, 1], np.int32),
         "splits": np.array([1, 2, 3], np.uint8),
     }
     folder = make_layout(tmp_path, random_csr(3, 5), pes, **data)

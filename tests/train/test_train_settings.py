@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.graphs import make_layout, random_csr
+from support.train_graphs import GRAPHS
 from support.train_program import assert_close, gradients, result_arrays, run
 
 from mgg.errors import InputError
@@ -63,6 +64,29 @@ def test_a_class_without_training_nodes(layouts, caplog):
     ]
     with pytest.raises(InputError, match=r"class_weights: balanced .* graph test class 3 has no training node"):
         run("simulated", layouts("directed", 2), 2, **OPTIONS, settings={"class_weights": "balanced"})
+
+
+@pytest.mark.parametrize(
+    ("moved", "expected"),
+    [
+        ({2: [3]}, "class 3 has nodes in its validation split and none in its train split: give"),
+        ({2: [3, 4], 3: [4]}, "classes 3, 4 have nodes in its validation and test splits and none in its train split:"),
+        ({3: [3, 4, 5, 6, 7, 8, 9]}, "classes 3, 4, 5, 6, 7 and 2 more have nodes in its test split and none in its"),
+    ],
+)
+def test_a_class_that_is_scored_needs_training_nodes(moved, expected, tmp_path):
+    csr, data = GRAPHS["planted"]()
+    everywhere = [label for labels in moved.values() for label in labels]
+    data["splits"] = np.where(np.isin(data["labels"], everywhere), 0, data["splits"]).astype(np.uint8)
+    for split, labels in moved.items():
+        for label in labels:
+            data["splits"][np.flatnonzero((data["labels"] == label) & (data["splits"] == 0))[:2]] = split
+    folder = make_layout(tmp_path, csr, 2, **data)
+    with pytest.raises(InputError, match=f"^graph test: {expected}.* untrained_classes=count") as raised:
+        run("simulated", folder, 2, **OPTIONS)
+    assert raised.value.exit_code == 2
+    settings = {"untrained_classes": "count"}
+    assert len(run("simulated", folder, 2, **{**OPTIONS, "epochs": 1, "settings": settings})[0].epochs) == 1
 
 
 def test_adamw_shrinks_what_adam_penalizes(layouts):
