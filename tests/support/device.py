@@ -13,15 +13,6 @@ import numpy as np
 Action = Callable[[], Any]
 
 
-class _Told(threading.local):
-    def __init__(self) -> None:
-        self.captured: list[Action] | None = None
-        self.allocator: Callable[[int], Block] | None = None
-
-
-_told = _Told()
-
-
 def submit(action: Action) -> None:
     """Have the device do ``action``: now, or at every launch of the graph that is being captured."""
     if _told.captured is None:
@@ -77,6 +68,15 @@ class Pool:
                 buffer.fill(0xFF)
 
 
+class _Told(threading.local):
+    def __init__(self) -> None:
+        self.captured: list[Action] | None = None
+        self.allocator = Pool().malloc
+
+
+_told = _Told()
+
+
 @contextmanager
 def using_allocator(malloc: Callable[[int], Block]) -> Iterator[None]:
     """This thread's arrays come from ``malloc``."""
@@ -87,10 +87,8 @@ def using_allocator(malloc: Callable[[int], Block]) -> Iterator[None]:
         _told.allocator = before
 
 
-def memory(shape: Any, dtype: Any) -> tuple[np.ndarray, Block | None]:
+def memory(shape: Any, dtype: Any) -> tuple[np.ndarray, Block]:
     """An uninitialized array, and what keeps its memory from the next one."""
-    if _told.allocator is None:
-        return np.empty(shape, dtype), None
     count = int(np.prod(shape))
     block = _told.allocator(count * np.dtype(dtype).itemsize)
     return block.buffer.view(np.uint8)[: count * np.dtype(dtype).itemsize].view(dtype).reshape(shape), block
