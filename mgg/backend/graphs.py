@@ -57,9 +57,17 @@ class Recorder:
         if self._pool is None:
             # What earlier passes left is to serve these.
             cupy.get_default_memory_pool().free_all_blocks()
-            self._pool = cupy.cuda.MemoryPool()
+            self._pool = cupy.cuda.MemoryPool(self._allocate)
         with cupy.cuda.using_allocator(self._pool.malloc):
             yield
+
+    def _allocate(self, size: int) -> Any:
+        try:
+            return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
+        except cupy.cuda.runtime.CUDARuntimeError:
+            # The pool would free what no array has any more: the graph that is being captured has it.
+            self.refuse("more memory than there is")
+            raise
 
     def give_back(self) -> None:
         """Free the memory that no array is in; there must be no graph."""

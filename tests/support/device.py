@@ -52,14 +52,17 @@ class Block:
 class Pool:
     """Memory that goes from array to array, as CuPy's: what a graph has freed, the next array of the graph gets."""
 
-    def __init__(self) -> None:
+    def __init__(self, allocator: Callable[[int], Any] | None = None) -> None:
         self.free: dict[int, list[np.ndarray]] = defaultdict(list)
+        self._allocator = allocator
 
     def malloc(self, size: int) -> Block:
         """A block; it holds what it held."""
         size = -(-max(size, 1) // 512) * 512
         free = self.free[size]
-        return Block(self, free.pop() if free else np.empty(size, np.uint8))
+        if free:
+            return Block(self, free.pop())
+        return Block(self, np.empty(size, np.uint8) if self._allocator is None else self._allocator(size).mem.owner)
 
     def free_all_blocks(self) -> None:
         """Garbage for whoever still reads what nobody has."""
