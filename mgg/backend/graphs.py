@@ -57,9 +57,17 @@ class Recorder:
         if self._pool is None:
             # What earlier passes left is to serve these.
             cupy.get_default_memory_pool().free_all_blocks()
-            self._pool = cupy.cuda.MemoryPool()
+            self._pool = cupy.cuda.MemoryPool(self._allocate)
         with cupy.cuda.using_allocator(self._pool.malloc):
             yield
+
+    def _allocate(self, size: int) -> Any:
+        try:
+            return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
+        except cupy.cuda.runtime.CUDARuntimeError:
+            # The pool would free what no array has any more: the graph that is being captured has it.
+            self.refuse("more memory than there is")
+            raise
 
     def give_back(self) -> None:
         """Free the memory that no array is in; there must be no graph."""
@@ -90,7 +98,7 @@ class Repeated:
         self._world, self._work = world, work
         self._host, self._given = _page_locked(entries), cupy.empty(entries, np.float64)
         self._found = np.empty(0)
-        self._kept: Any = None  # of the last run or of the graph: the memory of what was found, and what came with it
+        self._others: Any = None  # what came with the result, of the last run or of the graph
         self._graph: Any = None
         self._met: list[str] = []
         self._bytes: dict[str, int] = {}  # that the graph moves, by operation
@@ -111,7 +119,7 @@ class Repeated:
                 self._world.counters.add(operation, count)
             for what in self._met:
                 self._world.met(what)
-        return self._kept[1]
+        return self._others
 
     def result(self) -> np.ndarray:
         """See ``mgg.backend.api.Repeated``."""
@@ -120,7 +128,7 @@ class Repeated:
 
     def release(self) -> None:
         """See ``mgg.backend.api.Repeated``."""
-        self._graph = self._kept = None
+        self._graph = self._others = None
         self._ran = False
         self._world.recorder.give_back()
 
@@ -133,7 +141,7 @@ class Repeated:
         if self._found.size != found.size:
             self._found = _page_locked(found.size)
         _copy(self._found.ctypes.data, found.data.ptr, self._found.nbytes, cupy.cuda.runtime.memcpyDeviceToHost)
-        self._kept = found, others
+        self._others = others
 
     def _capture(self) -> None:
         """Make the graph, or find that there is none; nothing is done on the GPU."""

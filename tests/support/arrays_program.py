@@ -88,6 +88,7 @@ class Comparison:
         self.losses(3 * x)
         self.adam()
         self.dropout(x)
+        self.joined()
         self.sparse(x, other)
         places = self.rng.permutation(self.rows)[: self.rows // 2]
         self.run("rows", x, places, exact=True)
@@ -193,6 +194,14 @@ class Comparison:
             self.run("move", self.normal(37, dtype=np.float64), vectors[1], allowed, exact=True)
         for odd in (0.0, np.nan, np.inf, -np.inf):
             self.run("finite", np.append(vectors[1], odd), exact=True)
+
+    def joined(self) -> None:
+        shapes = ((3,), (0,), (2, 5), (1,), (self.columns, 3), (7,), (4,), (2,), (1, 1), (0, 2))
+        for count in (1, 2, 8, 9, 10, 20):
+            parts = [self.normal(*shape, dtype=np.float64) for shape in (shapes * 2)[:count]]
+            for some in (parts, parts[::-1]):
+                found = self.world.download(self.device.joined([self.world.upload(part) for part in some]))
+                assert np.array_equal(found, self.host.joined(some))
 
     def dropout(self, x: np.ndarray) -> None:
         """Masks agree bit by bit, whatever the seed, the stream and the ids."""

@@ -13,15 +13,6 @@ import numpy as np
 Action = Callable[[], Any]
 
 
-class _Told(threading.local):
-    def __init__(self) -> None:
-        self.captured: list[Action] | None = None
-        self.allocator: Callable[[int], Block] | None = None
-
-
-_told = _Told()
-
-
 def submit(action: Action) -> None:
     """Have the device do ``action``: now, or at every launch of the graph that is being captured."""
     if _told.captured is None:
@@ -61,20 +52,32 @@ class Block:
 class Pool:
     """Memory that goes from array to array, as CuPy's: what a graph has freed, the next array of the graph gets."""
 
-    def __init__(self) -> None:
+    def __init__(self, allocator: Callable[[int], Any] | None = None) -> None:
         self.free: dict[int, list[np.ndarray]] = defaultdict(list)
+        self._allocator = allocator
 
     def malloc(self, size: int) -> Block:
         """A block; it holds what it held."""
         size = -(-max(size, 1) // 512) * 512
         free = self.free[size]
-        return Block(self, free.pop() if free else np.empty(size, np.uint8))
+        if free:
+            return Block(self, free.pop())
+        return Block(self, np.empty(size, np.uint8) if self._allocator is None else self._allocator(size).mem.owner)
 
     def free_all_blocks(self) -> None:
         """Garbage for whoever still reads what nobody has."""
         for buffers in self.free.values():
             for buffer in buffers:
                 buffer.fill(0xFF)
+
+
+class _Told(threading.local):
+    def __init__(self) -> None:
+        self.captured: list[Action] | None = None
+        self.allocator = Pool().malloc
+
+
+_told = _Told()
 
 
 @contextmanager
@@ -87,10 +90,8 @@ def using_allocator(malloc: Callable[[int], Block]) -> Iterator[None]:
         _told.allocator = before
 
 
-def memory(shape: Any, dtype: Any) -> tuple[np.ndarray, Block | None]:
+def memory(shape: Any, dtype: Any) -> tuple[np.ndarray, Block]:
     """An uninitialized array, and what keeps its memory from the next one."""
-    if _told.allocator is None:
-        return np.empty(shape, dtype), None
     count = int(np.prod(shape))
     block = _told.allocator(count * np.dtype(dtype).itemsize)
     return block.buffer.view(np.uint8)[: count * np.dtype(dtype).itemsize].view(dtype).reshape(shape), block

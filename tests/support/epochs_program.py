@@ -17,6 +17,7 @@ from mgg.backend import World, launch
 from mgg.errors import InputError
 from mgg.model import settings_of
 from mgg.train import Trainer
+from mgg.train.targets import Scores
 
 #: Enough for a first epoch, one that is captured, and some that are launched.
 EPOCHS = 5
@@ -42,13 +43,23 @@ def flat(groups: dict[str, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {f"{group}/{name}": array for group, arrays in groups.items() for name, array in arrays.items()}
 
 
+def epoch(world: World, trainer: Trainer, number: int) -> tuple[float, Scores]:
+    """One epoch, beside arrays of every size that are not its own."""
+    others = [world.xp.empty((512 * blocks,), np.uint8) for blocks in range(1, 65) for _ in range(4 * number)]
+    for array in others:
+        array.fill(number)
+    found = trainer.epoch(number)
+    assert all((world.download(array) == number).all() for array in others), "an epoch wrote into other arrays"
+    return found
+
+
 def compare(world: World, case: dict[str, Any]) -> dict[str, Any]:
     """What differs between both ways of ``EPOCHS`` epochs (collective)."""
     found, kept, made, moved = [], [], 0, []
     for repeat in (False, True):
         trainer = trainer_of(world, case, repeat)
         before = world.counters.embeddings()
-        curve = [trainer.epoch(number) for number in range(1, EPOCHS + 1)]
+        curve = [epoch(world, trainer, number) for number in range(1, EPOCHS + 1)]
         moved.append(world.counters.embeddings() - before)
         made = graphs(trainer)
         found.append([(loss, *vars(scores).values()) for loss, scores in curve])

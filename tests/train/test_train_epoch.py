@@ -55,6 +55,12 @@ def test_several_pes_launch_two_graphs_where_no_host_is_needed(layouts):
         assert answer == SAME | {"graphs": number}, each
 
 
+@pytest.mark.parametrize("left", [0, 10_000])
+def test_an_epoch_whose_graph_finds_no_memory_runs_as_it_is_written(left, layouts):
+    cases = [case(layouts, 1, model=model) for model in ("gcn", "gin")]
+    assert answers(1, cases, FAKE_LEFT=str(left)) == [SAME | {"graphs": 0}] * 2
+
+
 @pytest.mark.parametrize("pes", [1, 2])
 def test_numbers_that_are_not_finite_leave_the_weights_alone(pes, layouts):
     cases = [

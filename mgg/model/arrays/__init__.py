@@ -28,7 +28,7 @@ class Arrays(Protocol):
         """``array`` on the device."""
 
     def joined(self, parts: list[Array]) -> Array:
-        """The entries of all ``parts`` in one vector."""
+        """The entries of all ``parts``, float64, in one vector."""
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Zeros."""

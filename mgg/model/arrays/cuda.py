@@ -45,11 +45,18 @@ class CudaArrays:
         self.upload = world.upload
 
     def joined(self, parts: list[Array]) -> Array:
-        """One vector, part by part: of many at once, CuPy's own would upload the addresses each time."""
-        out, first = cupy.empty(sum(part.size for part in parts), parts[0].dtype), 0
-        for part in parts:
-            out[first : first + part.size] = part.reshape(-1)
-            first += part.size
+        """One vector of float64, several parts a launch. CuPy's own uploads the addresses where there are many."""
+        flat = [part.reshape(-1) for part in parts]
+        out, first = cupy.empty(sum(part.size for part in flat), np.float64), 0
+        for place in range(0, len(flat), kernels.JOINED):
+            some = flat[place : place + kernels.JOINED]
+            ends = np.cumsum([part.size for part in some]).tolist()
+            # Parts that there are not begin and end where the last one ends.
+            lacking = kernels.JOINED - len(some)
+            some, bounds = some + some[-1:] * lacking, ends + ends[-1:] * lacking
+            if ends[-1]:
+                kernels.join(*some, *bounds, out[first : first + ends[-1]], size=ends[-1])
+            first += ends[-1]
         return out
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -98,10 +105,9 @@ class CudaArrays:
         """Sums of X and X * Y."""
         columns = x.shape[1]
         lanes = _lanes(x)
-        partial = cupy.empty((2, lanes, columns), np.float64)
-        kernels.moments(x, y, x.size, lanes * columns, partial[0], partial[1])
         # One matrix with the columns of both, so that both are summed at once.
-        side_by_side = cupy.concatenate([partial[0], partial[1]], axis=1)
+        side_by_side = cupy.empty((lanes, 2 * columns), np.float64)
+        kernels.moments(x, y, x.size, lanes * columns, columns, side_by_side, size=lanes * columns)
         return self._sum_rows(side_by_side).reshape(2, columns)
 
     def inner(self, x: Array, y: Array) -> Array:

@@ -112,8 +112,19 @@ sums = ElementwiseKernel(
     "double total = 0; for (long long k = i; k < entries; k += threads) total += (double)x[k]; sum = total",
     "mgg_sums",
 )  # fmt: skip
+#: Vectors that one launch puts one after the other.
+JOINED = 8
+join = ElementwiseKernel(
+    ", ".join([f"raw float64 part{n}" for n in range(JOINED)] + [f"int64 end{n}" for n in range(JOINED)]),
+    "raw float64 out",
+    "double found = 0; if (i < end0) found = part0[i];"
+    + "".join(f"if (i >= end{n - 1} && i < end{n}) found = part{n}[i - end{n - 1}];" for n in range(1, JOINED))
+    + "out[i] = found",
+    "mgg_join",
+)
+#: Thread i takes column i % columns of every so many rows; the result has the sums of a row's columns, then products.
 moments = ElementwiseKernel(
-    "raw float32 x, raw float32 y, int64 entries, int64 threads", "float64 sum, float64 product",
+    "raw float32 x, raw float32 y, int64 entries, int64 threads, int64 columns", "raw float64 found",
     """
     double of_x = 0, of_product = 0;
     for (long long k = i; k < entries; k += threads) {
@@ -121,8 +132,9 @@ moments = ElementwiseKernel(
         of_x += value;
         of_product += value * (double)y[k];
     }
-    sum = of_x;
-    product = of_product
+    const long long first = i / columns * 2 * columns + i % columns;
+    found[first] = of_x;
+    found[first + columns] = of_product
     """,
     "mgg_moments",
 )  # fmt: skip

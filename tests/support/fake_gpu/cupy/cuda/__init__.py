@@ -10,9 +10,10 @@ from support.device import using_allocator
 
 from . import cublas, memory
 from .current import CUDARuntimeError, current
-from .memory import MemoryPointer, UnownedMemory, alloc_pinned_memory, malloc_managed
+from .memory import Memory, MemoryPointer, UnownedMemory, alloc_pinned_memory, malloc_managed
 
 __all__ = [
+    "Memory",
     "MemoryPointer",
     "MemoryPool",
     "UnownedMemory",

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from support import device
 from support.device import submit
 
 from .current import CUDARuntimeError, current
@@ -19,6 +20,14 @@ class UnownedMemory:
     def __init__(self, ptr, size, owner, device_id):
         self.ptr, self.size, self.owner = ptr, size, owner
         assert device_id == current.device, "CuPy would see another device's memory"
+
+
+class Memory:
+    def __init__(self, size):
+        if device.capturing() and size > int(os.environ.get("FAKE_LEFT", str(2**36))):
+            raise CUDARuntimeError("cudaErrorMemoryAllocation: out of memory", 2)
+        self.owner, self.size = np.empty(size, np.uint8), size
+        self.ptr = self.owner.ctypes.data
 
 
 class MemoryPointer:
