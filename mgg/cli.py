@@ -474,7 +474,7 @@ def aggregate(
 @click.option("--weights", type=_FOLDER, help="start from these: a run, its weights.safetensors, or a checkpoint")
 @click.option(
     "--stall-after", type=click.FloatRange(0, min_open=True), default=_TRAIN.stall_after, show_default=True,
-    metavar="SECONDS", help="name a PE that makes no progress for so long, and end; ten epochs' time if that is longer",
+    metavar="SECONDS", help="name a PE that neither works nor waits for others for so long, and end",
 )  # fmt: skip
 @click.option("--phases", is_flag=True, help="record how long aggregations, dense products and communication take")
 @click.option("--tensorboard", type=_FOLDER, help="folder of TensorBoard event files  [default: none]")
