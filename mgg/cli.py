@@ -530,7 +530,10 @@ def train(
         "test_accuracy",
         "median",
     )
-    _show({name: getattr(record, name) for name in fields} | {"out": str(out)}, as_json)
+    shown = {name: getattr(record, name) for name in fields}
+    if record.validation_accuracy is None and not as_json:
+        del shown["validation_accuracy"]
+    _show(shown | {"out": str(out)}, as_json)
 
 
 @cli.command()

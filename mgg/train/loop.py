@@ -266,9 +266,12 @@ class _Run:
 
     def _improves(self, scores: Scores) -> bool:
         history = self.history
-        if history.best_loss is None or self.trainer.settings.selection == "last":
-            return True
         best = history.epochs[history.best_epoch - 1].validation_accuracy
+        # Without validation nodes the last epoch counts: targets refuse anything else.
+        if history.best_loss is None or best is None or scores.validation is None:
+            return True
+        if self.trainer.settings.selection == "last":
+            return True
         return (scores.validation, -scores.validation_loss) > (best, -history.best_loss)
 
     def _save(self, stopping: bool) -> None:
