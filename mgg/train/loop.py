@@ -12,6 +12,7 @@ long epochs take.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import dataclass
@@ -29,12 +30,15 @@ from mgg.model import Array, settings_of
 from mgg.record import EpochRecord, TrainRecord, these_versions
 from mgg.train.board import Board
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity, folder_of, kept_technique, read_weights
+from mgg.train.memory import ShortError
 from mgg.train.output import check_output, write_run
 from mgg.train.predictions import collect
 from mgg.train.progress import reporting
 from mgg.train.targets import Scores
 from mgg.train.technique import resolved as resolved_technique
 from mgg.train.trainer import DivergedError, Trainer
+
+_log = logging.getLogger(__name__)
 
 #: Seconds that a PE may stand still; the longer of that and so many epochs is how long others wait for one that works.
 STALL_AFTER, STALL_EPOCHS = 45.0, 10
@@ -121,15 +125,15 @@ def train(
         resolved = together(world, lambda: settings_of(model, settings))
         # Measured anew, auto might pick another one than the run that it goes on from.
         kept = together(world, lambda: kept_technique(out.absolute()) if resume and out and world.rank == 0 else None)
-        named, technique = technique, resolved_technique(
+        candidates = resolved_technique(
             world, layout, technique, options or {}, model, resolved, dtype, kept=world.gather(kept)[0]
-        )  # fmt: skip
-        chosen = together(world, lambda: parse_options(technique, options or {})).model_dump()
+        )
         world.at(0, "loading")
-        trainer = Trainer(
-            world, layout, model=model, technique=technique, options=chosen, settings=resolved, seed=seed,
-            epochs=epochs, dtype=dtype, metric=metric, phases=phases,
+        trainer, chosen = _fitting(
+            world, layout, candidates, options or {}, model=model, settings=resolved, seed=seed, epochs=epochs,
+            dtype=dtype, metric=metric, phases=phases,
         )  # fmt: skip
+        named, technique = technique, trainer.technique
         manifest = layout.manifest
         identity = Identity(
             model=model, dataset=manifest.name, graph_hash=manifest.graph_hash, pes=world.size, technique=technique,
@@ -146,6 +150,22 @@ def train(
         return run.finish(layout, predictions)
     finally:
         world.watch(None)
+
+
+def _fitting(
+    world: World, layout: PeLayout, candidates: list[str], options: dict[str, Any], **asked: Any
+) -> tuple[Trainer, dict[str, Any]]:
+    """A trainer over the first of ``candidates`` that has enough memory, and the technique's options (collective)."""
+    for technique in candidates:
+        chosen = together(world, lambda: parse_options(technique, options)).model_dump()  # noqa: B023
+        try:
+            return Trainer(world, layout, technique=technique, options=chosen, **asked), chosen
+        except ShortError as error:
+            if technique == candidates[-1]:
+                raise
+            if world.rank == 0:
+                _log.warning("technique auto: not %s: %s", technique, error)
+    raise AssertionError("no candidate")
 
 
 class _Run:
