@@ -474,7 +474,7 @@ def aggregate(
 @click.option("--weights", type=_FOLDER, help="start from these: a run, its weights.safetensors, or a checkpoint")
 @click.option(
     "--stall-after", type=click.FloatRange(0, min_open=True), default=_TRAIN.stall_after, show_default=True,
-    metavar="SECONDS", help="name a PE that makes no progress for so long, and end; ten epochs' time if that is longer",
+    metavar="SECONDS", help="name a PE that neither works nor waits for others for so long, and end",
 )  # fmt: skip
 @click.option("--phases", is_flag=True, help="record how long aggregations, dense products and communication take")
 @click.option("--tensorboard", type=_FOLDER, help="folder of TensorBoard event files  [default: none]")
@@ -530,7 +530,10 @@ def train(
         "test_accuracy",
         "median",
     )
-    _show({name: getattr(record, name) for name in fields} | {"out": str(out)}, as_json)
+    shown = {name: getattr(record, name) for name in fields}
+    if record.validation_accuracy is None and not as_json:
+        del shown["validation_accuracy"]
+    _show(shown | {"out": str(out)}, as_json)
 
 
 @cli.command()

@@ -185,7 +185,9 @@ class TrainRecord(Common):
         description="epoch whose weights are kept: with the best validation score, or the last (selection=last)"
     )
     train_accuracy: float = Field(description="accuracy on the training nodes at best_epoch, 0..1")
-    validation_accuracy: float = Field(description="accuracy on the validation nodes at best_epoch, 0..1")
+    validation_accuracy: float | None = Field(
+        description="accuracy on the validation nodes at best_epoch, 0..1; None: there are none"
+    )
     test_accuracy: float = Field(description="accuracy on the test nodes at best_epoch, 0..1")
     median: float = Field(description="median seconds of an epoch, slowest PE")
     q1: float = Field(description="first quartile of the seconds of an epoch")
@@ -243,7 +245,7 @@ class EpochRecord(Frozen):
     epoch: int = Field(description="1-based")
     loss: float = Field(description="training loss (with dropout)")
     train_accuracy: float
-    validation_accuracy: float
+    validation_accuracy: float | None = Field(None, description="None: no validation nodes")
     test_accuracy: float
     seconds: float = Field(description="seconds of the epoch, slowest PE, evaluation included")
     aggregate: float | None = Field(

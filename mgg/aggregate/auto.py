@@ -12,7 +12,6 @@ from mgg.aggregate.agreement import check_layouts
 from mgg.aggregate.costs import Cost, Machine, Split, Workload
 from mgg.aggregate.machines import of_world
 from mgg.aggregate.options import TechniqueOptions
-from mgg.aggregate.plan import beyond
 from mgg.backend import World
 from mgg.errors import InputError
 from mgg.layout import PeLayout, Product
@@ -86,7 +85,7 @@ def forecast(world: World, layout: PeLayout, direction: str, dtype: str = "fp32"
 
 def out_of_reach(world: World, layout: PeLayout) -> frozenset[str]:
     """The techniques that, at their defaults, address memory which some PE does not (collective)."""
-    mine = {name for name, plan in techniques().items() if beyond(world, plan.reach(layout, plan.Options()))}
+    mine = {name for name, plan in techniques().items() if plan.beyond(world, layout, plan.Options())}
     return frozenset().union(*world.gather(mine))
 
 
@@ -133,10 +132,10 @@ def _outside(world: World, product: Product, members: int) -> tuple[int, int, in
     return int(arcs[outside].sum()), int(outside.sum()), int(fused)
 
 
-def for_training(world: World, layout: PeLayout, dims: Sequence[int], dtype: str = "fp32") -> str:
-    """The technique whose products of ``dims`` columns take the least time together, in both directions.
+def for_training(world: World, layout: PeLayout, dims: Sequence[int], dtype: str = "fp32") -> list[str]:
+    """The techniques that can run, those first whose products of ``dims`` columns take the least time together.
 
-    Collective, the same on every PE.
+    In both directions; collective, the same on every PE.
 
     Raises:
         InputError: no technique can run.
@@ -145,4 +144,4 @@ def for_training(world: World, layout: PeLayout, dims: Sequence[int], dtype: str
     ranked = ways[0].ranking(max(dims))
     costs = [way.costs(dim) for way in ways for dim in dims]
     # Whether the model knows a technique depends on P and the workgroups, not on direction or width.
-    return min(ranked, key=lambda name: (sum(each[name].seconds for each in costs), name))
+    return sorted(ranked, key=lambda name: (sum(each[name].seconds for each in costs), name))

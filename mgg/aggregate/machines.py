@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from mgg.config import explain, nearest
 from mgg.errors import InputError, MachineError
 from mgg.files import write_text
 
+_log = logging.getLogger(__name__)
+_REMEDY = ": run mgg links --refresh"
 _FITTED = "fitted by benchmarks/fit_costs.py to products on four H200 (docs/results/costs.md)"
 _BASELINE = "measured on H200, docs/results/gpu.md"
 _COLA = "CoLa (ICS'25), section 1 and table 4"
@@ -145,16 +148,23 @@ def cache_file(world: World) -> Path:
 
 
 def _cached(path: Path) -> Machine | None:
-    return _read(path) if path.is_file() else None
+    """What is kept; a file that an older version wrote, or a damaged one, is as good as none."""
+    if not path.is_file():
+        return None
+    try:
+        return _read(path)
+    except InputError as error:
+        _log.warning("%s; measuring anew", str(error).removesuffix(_REMEDY))
+        return None
 
 
 def _read(path: Path) -> Machine:
     try:
         return Machine.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not readable ({error}): run mgg links --refresh") from None
+        raise InputError(f"{path}: not readable ({error}){_REMEDY}") from None
     except ValidationError as error:
-        raise InputError(f"{path}: {explain(error, Machine)}: run mgg links --refresh") from None
+        raise InputError(f"{path}: {explain(error, Machine)}{_REMEDY}") from None
 
 
 def _keep(path: Path, machine: Machine) -> None:

@@ -91,6 +91,11 @@ class Plan(ABC):
         """The PEs whose inputs the PE of ``layout`` addresses, in order, itself among them."""
         return range(layout.size) if cls.reads_inputs else [layout.rank]
 
+    @classmethod
+    def beyond(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> list[int]:
+        """The PEs of ``reach`` whose memory this PE does not address."""
+        return [pe for pe in cls.reach(layout, options) if pe not in world.addressable]
+
     @cached_property
     def product(self) -> Product:
         """``host`` on the PE's device, for the operators, without the map of transposed arcs; uploaded at first use."""
@@ -191,7 +196,7 @@ class Plan(ABC):
 
     def _check_reach(self) -> None:
         """Refuse PEs that do not address what the technique does, on every PE alike (collective)."""
-        unreached = self.world.gather(beyond(self.world, self.reach(self.layout, self.options)))
+        unreached = self.world.gather(self.beyond(self.world, self.layout, self.options))
         lacking = [pe for pe, others in enumerate(unreached) if others]
         if lacking:
             pe = lacking[0]
@@ -209,11 +214,6 @@ class Plan(ABC):
     @abstractmethod
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         """Compute ``out`` [rows, D] from the inputs of all PEs, ``source`` [max rows, D]; no barriers needed."""
-
-
-def beyond(world: World, pes: Sequence[int]) -> list[int]:
-    """Those of ``pes`` whose memory this PE does not address."""
-    return [pe for pe in pes if pe not in world.addressable]
 
 
 def uploaded_csr(world: World, csr: Csr) -> Csr:

@@ -435,6 +435,14 @@ class World(Protocol):
     def limit_waits(self, seconds: float) -> None:
         """From now on give up waiting for other PEs after so long; every PE calls it."""
 
+    def watch(self, seconds: float | None) -> None:
+        """From now on end the job when a PE neither works nor waits for others for so long; None: look no more.
+
+        Every PE calls it. Seen are the PEs of this host, this one included; of PEs of other hosts ``limit_waits`` is
+        the limit. Where the PE that stands still is this process's only one, the process ends with a line and the exit
+        code of a PeError.
+        """
+
     def close(self) -> None:
         """Free every symmetric array (collective, explicit: never from a destructor)."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from mgg.backend.api import (
     place_of,
     together,
 )
+from mgg.backend.stalls import Stalls, ticks_of, unmoved
 from mgg.errors import InputError, MachineError, PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -47,6 +49,7 @@ LONGEST_WAIT = 86400.0
 _PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
 _NAP = 20e-6  # seconds of sleep between looks
 _LOOK = 0.3  # seconds in which whoever waits has looked again
+_OWN_WORD = 3.0  # seconds that a PE which stands still and is not stopped has to say so before others do
 _FORWARD = 1.0  # seconds that a launcher gets to read a rank's last line before it is told to end the job
 
 
@@ -61,14 +64,15 @@ class _Windows:
 class Arrivals:
     """Who has come to a rendezvous, and where each PE is, in memory that the ranks of a host share.
 
-    Making one is collective. A PE writes four numbers: rendezvous it has come to, epoch, phase + 1, and a count of its
-    looks at what it waits for (-1: it has given up). What of a PE moves none of them is stopped or works on its own.
+    Making one is collective. A PE writes five numbers: rendezvous it has come to, epoch, phase + 1, a count of its
+    looks at what it waits for (-1: it has given up), and while it is watched the processor time that it has used. What
+    of a PE moves none of them is stopped, or works on its own unwatched.
     """
 
     def __init__(self, world: MpiWorld):
         self.count = 0
         self._world = world
-        self._board = world.symmetric(4)
+        self._board = world.symmetric(5)
 
     def come(self) -> int:
         """Say that this PE has come to one more; returns its number."""
@@ -90,6 +94,10 @@ class Arrivals:
         """Say that this PE lives and waits."""
         self._board.local[3] = (self._board.local[3] + 1) % _COUNTS
 
+    def work(self, ticks: int) -> None:
+        """Say how much processor time this PE has used; 0: it is not watched, so that nobody is to judge by that."""
+        self._board.local[4] = ticks % _COUNTS
+
     def give_up(self) -> None:
         """Say that this PE waits no longer: nobody is to suspect it."""
         self._board.local[3] = -1
@@ -109,9 +117,53 @@ class Arrivals:
         after = self._seen()
         return [pe for pe, seen in after.items() if seen == before[pe] and seen[3] >= 0 and pe != self._world.rank]
 
+    def signs(self) -> dict[int, tuple[float, ...]]:
+        """What the PEs of this host have written, as far as it can be seen without ordering loads and stores."""
+        return {pe: tuple(copy.tolist()) for pe, copy in self._board.peers.items()}
+
     def _seen(self) -> dict[int, tuple[float, ...]]:
         self._world.sync()
-        return {pe: tuple(copy[:4].tolist()) for pe, copy in self._board.peers.items()}
+        return self.signs()
+
+
+class _Watch:
+    """A thread that shows how this PE's thread works, and looks for PEs of this host that neither work nor wait.
+
+    Args:
+        arrivals: where the PEs write what they do.
+        rank: this PE, whose thread makes the watch.
+        seconds: that a PE may stand still.
+    """
+
+    def __init__(self, arrivals: Arrivals, rank: int, seconds: float):
+        self.seconds = seconds
+        self._arrivals, self._rank, self._watched = arrivals, rank, threading.get_ident()
+        self._stalls = Stalls()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    def others(self) -> list[int]:
+        """The other PEs of this host that stand still and have not said so themselves."""
+        return [pe for pe in self._stalls.longer_than(self.seconds + _OWN_WORD) if pe != self._rank]
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._closed.set()
+        self._thread.join()
+        self._arrivals.work(0)
+
+    def _run(self) -> None:
+        period = min(1.0, self.seconds / 10)
+        while not self._closed.wait(period):
+            self._arrivals.work(max(1, ticks_of(self._watched)))
+            signs = self._arrivals.signs().items()
+            self._stalls.look({pe: sign for pe, sign in signs if sign[3] >= 0 and sign[4] > 0}, period)
+            if self._rank in self._stalls.longer_than(self.seconds):
+                # Its thread is blocked and cannot say so itself.
+                line = unmoved([self._rank], self._arrivals.places(), self.seconds)
+                print(f"mgg: {line}", file=sys.stderr, flush=True)
+                abort(PeError.exit_code)
 
 
 class MpiWorld(HostArrays):
@@ -140,6 +192,7 @@ class MpiWorld(HostArrays):
         self._sends: list[MPI.Request] = []
         self._teams: dict[tuple[int, ...], MpiTeam] = {}
         self._arrivals: Arrivals | None = None
+        self._watch: _Watch | None = None
         self._arrivals = Arrivals(self)
 
     def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
@@ -283,6 +336,12 @@ class MpiWorld(HostArrays):
         """Of this rank."""
         self._timeout = seconds
 
+    def watch(self, seconds: float | None) -> None:
+        """This host's PEs."""
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = None if seconds is None or self._arrivals is None else _Watch(self._arrivals, self.rank, seconds)
+
     def all_reduce(self, values: np.ndarray) -> np.ndarray:
         """Sum in rank order (collective)."""
         if self.size == 1:
@@ -328,6 +387,7 @@ class MpiWorld(HostArrays):
 
     def close(self) -> None:
         """Free what is left (collective)."""
+        self.watch(None)
         self.barrier()
         for team in self._teams.values():
             team.comm.Free()
@@ -349,12 +409,19 @@ class MpiWorld(HostArrays):
             waited = time.monotonic() - start
             if waited < _PATIENCE:
                 os.sched_yield()
-            elif waited < self._timeout:
+            elif waited < self._timeout + (0.0 if self._watch is None else _OWN_WORD):
                 if self._arrivals is not None:
                     self._arrivals.beat()
+                if self._watch is not None and (still := self._watch.others()):
+                    raise PeError(self._found_still(still))
                 time.sleep(_NAP)
             else:
                 raise PeError(self._stalled(what, barrier))
+
+    def _found_still(self, pes: list[int]) -> str:
+        assert self._watch is not None and self._arrivals is not None
+        self._arrivals.give_up()
+        return unmoved(pes, self._arrivals.places(), self._watch.seconds)
 
     def _stalled(self, what: str, barrier: bool) -> str:
         """Who holds the others up, as far as memory shows it: a one-sided get would wait for a stalled PE."""

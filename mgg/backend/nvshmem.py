@@ -413,6 +413,10 @@ class NvshmemWorld(GpuArrays):
         self._watch.limit(seconds)
         self._control.limit_waits(seconds)
 
+    def watch(self, seconds: float | None) -> None:
+        """The hosts; of a GPU the limit of waits is one."""
+        self._control.watch(seconds)
+
     def met(self, what: str) -> None:
         """See that the launch comes to an end, or each of them where it is part of a CUDA graph."""
         if self.recorder.meets(what):

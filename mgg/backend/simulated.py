@@ -24,6 +24,7 @@ from mgg.backend.api import (
     place_of,
     shaped_as,
 )
+from mgg.backend.stalls import Stalls, ticks_of, unmoved
 from mgg.errors import PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -54,6 +55,7 @@ class _Meeting:
         shared = self._shared
         if shared.failed.is_set():
             raise _PeerFailedError  # before this meeting was there to be aborted, perhaps
+        shared.waiting.add(pe)
         try:
             self._rendezvous.wait(shared.timeout)
         except threading.BrokenBarrierError:
@@ -64,6 +66,8 @@ class _Meeting:
             raise PeError(
                 f"{name_pes(away, shared.places)} did not reach a barrier within {shared.timeout:g} s"
             ) from None
+        finally:
+            shared.waiting.discard(pe)
 
     def show(self, pe: int, value: Any) -> dict[int, Any]:
         """Everybody's value, by PE, until the next ``wait``."""
@@ -87,6 +91,8 @@ class _Shared:
         self.signals_lock = threading.Lock()
         self.failed = threading.Event()
         self.places: dict[int, str] = {}  # where each PE says it is
+        self.waiting: set[int] = set()
+        self.longest: float | None = None  # seconds that a PE may stand still; None: nobody looks
 
     def fail(self) -> None:
         self.failed.set()
@@ -191,6 +197,7 @@ class SimulatedWorld(HostArrays):
     def wait_signal(self, pe: int) -> None:
         """Wait for PE ``pe``'s signal."""
         deadline = time.monotonic() + self._shared.timeout
+        self._shared.waiting.add(self.rank)
         # Wake up now and then to see whether the PE that should signal has failed.
         while not self._shared.signal(pe, self.rank).acquire(timeout=_POLL):
             if self._shared.failed.is_set():
@@ -198,6 +205,7 @@ class SimulatedWorld(HostArrays):
             if time.monotonic() > deadline:
                 other = name_pes([pe], self._shared.places)
                 raise PeError(f"PE {self.rank}: no signal from {other} within {self._shared.timeout:g} s")
+        self._shared.waiting.discard(self.rank)
 
     def broadcast(self, values: np.ndarray, root: int) -> None:
         """Copy PE ``root``'s values everywhere (collective)."""
@@ -228,6 +236,10 @@ class SimulatedWorld(HostArrays):
     def limit_waits(self, seconds: float) -> None:
         """For the PEs together."""
         self._shared.timeout = seconds
+
+    def watch(self, seconds: float | None) -> None:
+        """For the PEs together; the thread that started them looks."""
+        self._shared.longest = seconds
 
     def check_others(self) -> None:
         """End this PE if another one has failed: for waits that threads do not see."""
@@ -280,12 +292,31 @@ def run(size: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEO
         threads = [threading.Thread(target=pe, args=(rank,), name=f"PE {rank}", daemon=True) for rank in range(size)]
         for thread in threads:
             thread.start()
+        stalls = Stalls()
         for thread in threads:
             while thread.is_alive():
                 thread.join(_POLL)
+                if not shared.failed.is_set():
+                    _look(shared, threads, stalls, failures)
                 if shared.failed.is_set():
                     thread.join(_GRACE)  # one that never comes back is a daemon: it does not keep the process
                     break
     if failures:
         raise failures[0]
     return results
+
+
+def _look(shared: _Shared, threads: Sequence[threading.Thread], stalls: Stalls, failures: list[BaseException]) -> None:
+    """Fail the PEs if one of them stands still for too long."""
+    # No sign is like another: who waits or is done counts as moving.
+    signs: dict[int, object] = {pe: object() for pe in range(shared.size)}
+    for pe, thread in enumerate(threads):
+        if pe not in shared.waiting and thread.ident is not None and thread.is_alive():
+            try:
+                signs[pe] = ticks_of(thread.ident), shared.places.get(pe)
+            except OSError:
+                continue  # it has just ended
+    stalls.look(signs, _POLL)
+    if shared.longest is not None and (still := stalls.longer_than(shared.longest)):
+        failures.append(PeError(unmoved(still, shared.places, shared.longest)))
+        shared.fail()

@@ -193,12 +193,12 @@ class Curve:
 
 
 def curves(rows: Mapping[str, Rows], column: str) -> list[Curve]:
-    """From rows of table epochs by the name of their curve; values that are not finite (divergence) are left out."""
+    """From rows of table epochs by the name of their curve; what is not there or not finite is left out."""
     found = []
     for name, points in rows.items():
         at: dict[int, list[float]] = defaultdict(list)
         for row in points:
-            if math.isfinite(row[column]):
+            if row[column] is not None and math.isfinite(row[column]):
                 at[row["epoch"]].append(row[column])
         epochs = sorted(at)
         middle = [statistics.median(at[epoch]) for epoch in epochs]

@@ -209,7 +209,7 @@ def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
         text = f"{percent(min(tops))} to {percent(max(tops))} on the test nodes, the best run of each graph."
         return [(f"Accuracy on {len(graphs)} graphs", text)]
     for (*graph, metric), rows in graphs.items():
-        best = max(rows, key=lambda row: (row["validation_mean"], row["model_label"], -row["pes"]))
+        best = max(rows, key=lambda row: (row["validation_mean"] or 0.0, row["model_label"], -row["pes"]))
         seeds = f"mean of {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
         spread = f" ± {100 * best['test_deviation']:.1f}" if best["test_deviation"] is not None else ""
         right = "% of the test nodes right" if metric == "accuracy" else f"% {METRIC_NAMES[metric]} on the test nodes"

@@ -420,7 +420,9 @@ def _curve_drawings(points: dict[str, Rows], key: str, name: str, metric: str) -
         ("validation_accuracy", f"validation {metric}", f"validation {metric} (%)", {"share": True}),
     ]
     for column, what, axis, options in kinds:
-        lines = figures.curves(points, column)
+        lines = [line for line in figures.curves(points, column) if line.middle or not options]
+        if not lines:
+            continue  # runs without validation nodes
         ends = [
             f"{line.name} {percent(line.middle[-1]) if options else number(line.middle[-1])}"
             for line in lines

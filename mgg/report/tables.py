@@ -323,6 +323,11 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
 def _accuracy(training: Rows) -> Rows:
     columns = ("machine", "dataset", "graph_hash", "device", "dtype", "model_label", "label", "pes", "metric")
     rows = []
@@ -336,7 +341,7 @@ def _accuracy(training: Rows) -> Rows:
                 "test_deviation": statistics.stdev(test) if len(test) > 1 else None,
                 "test_min": min(test),
                 "test_max": max(test),
-                "validation_mean": statistics.fmean(_values(found, "validation_accuracy")),
+                "validation_mean": _mean(_values(found, "validation_accuracy")),
                 "train_mean": statistics.fmean(_values(found, "train_accuracy")),
                 "epoch": statistics.median(_values(found, "median")),
                 "bytes_wire": max(row["bytes_wire"] for row in found),

@@ -5,12 +5,14 @@ with the lowest validation loss, of those the first. So do the published example
 test accuracy that they report. With the setting ``selection`` it is the last epoch, as published for R-GCN. Test nodes
 never choose anything.
 
-The PEs watch each other where they wait: one that makes no progress within a limit is named, with its epoch and phase.
-The limit of the world's own waits holds until an epoch has shown how long epochs take.
+The PEs are watched from the start: one that neither works nor waits for others is named, with its epoch and phase.
+How long others wait for one that works on has a limit of its own; that of the world holds until an epoch has shown how
+long epochs take.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ from mgg.model import Array, settings_of
 from mgg.record import EpochRecord, TrainRecord, these_versions
 from mgg.train.board import Board
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity, folder_of, kept_technique, read_weights
+from mgg.train.memory import ShortError
 from mgg.train.output import check_output, write_run
 from mgg.train.predictions import collect
 from mgg.train.progress import reporting
@@ -35,7 +38,9 @@ from mgg.train.targets import Scores
 from mgg.train.technique import resolved as resolved_technique
 from mgg.train.trainer import DivergedError, Trainer
 
-#: Seconds, and times an epoch's seconds, that PEs wait for one that makes no progress: the longer of the two.
+_log = logging.getLogger(__name__)
+
+#: Seconds that a PE may stand still; the longer of that and so many epochs is how long others wait for one that works.
 STALL_AFTER, STALL_EPOCHS = 45.0, 10
 
 
@@ -99,8 +104,8 @@ def train(
         checkpoint_every: seconds between checkpoints in the folder ``out``.checkpoint, which goes when the run is done.
         resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; without it earlier
             checkpoints are removed.
-        stall_after: seconds that PEs wait for one that makes no progress, once an epoch is done; ten times an epoch
-            where that is longer.
+        stall_after: seconds after which a PE that neither works nor waits for others ends the run; others wait as long
+            for one that works, or ten times the last epoch where that is longer.
         phases: record how long aggregations, products and communication take.
         progress: report epochs on standard error (rank 0).
         tensorboard: folder of TensorBoard event files (rank 0); None: none.
@@ -117,32 +122,52 @@ def train(
         StoppedError: ``stop`` was set; a checkpoint was written if there is an ``out``.
         PeError: a PE makes no progress (names it, its epoch and its phase).
     """
-    resolved = together(world, lambda: settings_of(model, settings))
-    # Measured anew, auto might pick another one than the run that it goes on from.
-    kept = together(world, lambda: kept_technique(out.absolute()) if resume and out and world.rank == 0 else None)
-    named, technique = technique, resolved_technique(
-        world, layout, technique, options or {}, model, resolved, dtype, kept=world.gather(kept)[0]
-    )  # fmt: skip
-    chosen = together(world, lambda: parse_options(technique, options or {})).model_dump()
-    world.at(0, "loading")
-    trainer = Trainer(
-        world, layout, model=model, technique=technique, options=chosen, settings=resolved, seed=seed, epochs=epochs,
-        dtype=dtype, metric=metric, phases=phases, repeat=repeat,
-    )  # fmt: skip
-    manifest = layout.manifest
-    identity = Identity(
-        model=model, dataset=manifest.name, graph_hash=manifest.graph_hash, pes=world.size, technique=technique,
-        options=chosen, seed=seed, settings=trainer.settings.model_dump(), dtype=dtype, metric=trainer.metric,
-        epochs=epochs if resolved.schedule == "cosine" else None,
-    )  # fmt: skip
-    asked = _Asked(epochs, out and out.absolute(), checkpoint_every, stall_after, weights, tensorboard)
-    run = _Run(world, trainer, identity, asked)
-    run.chosen = named != technique
-    run.start(resume)
-    run.train(stop or threading.Event(), progress)
-    predictions = run.predict(layout)
-    trainer.close()
-    return run.finish(layout, predictions)
+    world.watch(stall_after)
+    try:
+        resolved = together(world, lambda: settings_of(model, settings))
+        # Measured anew, auto might pick another one than the run that it goes on from.
+        kept = together(world, lambda: kept_technique(out.absolute()) if resume and out and world.rank == 0 else None)
+        candidates = resolved_technique(
+            world, layout, technique, options or {}, model, resolved, dtype, kept=world.gather(kept)[0]
+        )
+        world.at(0, "loading")
+        trainer, chosen = _fitting(
+            world, layout, candidates, options or {}, model=model, settings=resolved, seed=seed, epochs=epochs,
+            dtype=dtype, metric=metric, phases=phases, repeat=repeat,
+        )  # fmt: skip
+        named, technique = technique, trainer.technique
+        manifest = layout.manifest
+        identity = Identity(
+            model=model, dataset=manifest.name, graph_hash=manifest.graph_hash, pes=world.size, technique=technique,
+            options=chosen, seed=seed, settings=trainer.settings.model_dump(), dtype=dtype, metric=trainer.metric,
+            epochs=epochs if resolved.schedule == "cosine" else None,
+        )  # fmt: skip
+        asked = _Asked(epochs, out and out.absolute(), checkpoint_every, stall_after, weights, tensorboard)
+        run = _Run(world, trainer, identity, asked)
+        run.chosen = named != technique
+        run.start(resume)
+        run.train(stop or threading.Event(), progress)
+        predictions = run.predict(layout)
+        trainer.close()
+        return run.finish(layout, predictions)
+    finally:
+        world.watch(None)
+
+
+def _fitting(
+    world: World, layout: PeLayout, candidates: list[str], options: dict[str, Any], **asked: Any
+) -> tuple[Trainer, dict[str, Any]]:
+    """A trainer over the first of ``candidates`` that has enough memory, and the technique's options (collective)."""
+    for technique in candidates:
+        chosen = together(world, lambda: parse_options(technique, options)).model_dump()  # noqa: B023
+        try:
+            return Trainer(world, layout, technique=technique, options=chosen, **asked), chosen
+        except ShortError as error:
+            if technique == candidates[-1]:
+                raise
+            if world.rank == 0:
+                _log.warning("technique auto: not %s: %s", technique, error)
+    raise AssertionError("no candidate")
 
 
 class _Run:
@@ -217,7 +242,12 @@ class _Run:
                 if not self._finished() and (stopping or time.monotonic() - saved >= self.asked.checkpoint_every):
                     self._save(stopping)
                     saved = time.monotonic()
+        self._wait_for_disks()
+
+    def _wait_for_disks(self) -> None:
+        """What comes is rank 0's: others wait for its disk, and so does it."""
         self.world.limit_waits(DEFAULT_TIMEOUT)
+        self.world.watch(DEFAULT_TIMEOUT)
 
     def _finished(self) -> bool:
         history, patience = self.history, self.trainer.settings.patience
@@ -266,9 +296,12 @@ class _Run:
 
     def _improves(self, scores: Scores) -> bool:
         history = self.history
-        if history.best_loss is None or self.trainer.settings.selection == "last":
-            return True
         best = history.epochs[history.best_epoch - 1].validation_accuracy
+        # Without validation nodes the last epoch counts: targets refuse anything else.
+        if history.best_loss is None or best is None or scores.validation is None:
+            return True
+        if self.trainer.settings.selection == "last":
+            return True
         return (scores.validation, -scores.validation_loss) > (best, -history.best_loss)
 
     def _save(self, stopping: bool) -> None:
@@ -276,8 +309,7 @@ class _Run:
         if not stopping:
             self._write_checkpoint()
             return
-        # The others wait for rank 0's disk.
-        self.world.limit_waits(DEFAULT_TIMEOUT)
+        self._wait_for_disks()
         self.world.at(len(self.history.epochs), "checkpoint")
         together(self.world, lambda: self.checkpoints and self.checkpoints.wait())
         self._write_checkpoint()

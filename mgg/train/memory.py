@@ -32,6 +32,10 @@ ARC = 28
 PASSING = 3
 
 
+class ShortError(MachineError):
+    """The memory that is free does not suffice; nothing has been allocated."""
+
+
 @dataclass(frozen=True)
 class Need:
     """Bytes of one PE; on GPUs of its GPU's memory, else of its host's."""
@@ -112,7 +116,7 @@ def _held(chain: Chain, columns: int, sparse: bool) -> Held:
 
 
 def check(world: World, mine: Need) -> None:
-    """Raise MachineError on every PE where the PEs of a host, or that of a GPU, need more than is free (collective)."""
+    """Raise ShortError on every PE where the PEs of a host, or that of a GPU, need more than is free (collective)."""
     free = world.free_memory() if world.gpu else available()
     everywhere = world.gather((platform.node(), mine, free))
     if world.gpu:
@@ -126,7 +130,7 @@ def check(world: World, mine: Need) -> None:
             largest = max((everywhere[pe][1] for pe in pes), key=lambda each: each.total)
             parts = ", ".join(f"{part} {size}" for part, size in asdict(largest).items())
             where = "its GPU" if world.gpu else "their host" if len(pes) > 1 else "its host"
-            raise MachineError(
+            raise ShortError(
                 f"{name_pes(pes)}: training needs about {needed} bytes of memory and {where} has {left} free"
                 f" (largest PE: {parts}): use more PEs or hosts, fewer hidden columns, or a technique that holds less"
             ).on_every_pe()

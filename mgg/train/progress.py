@@ -55,10 +55,10 @@ def reporting(
 
 
 def _line(record: EpochRecord, metric: str) -> str:
-    return (
-        f"loss {record.loss:.4f}  {METRIC_NAMES[metric]} validation {record.validation_accuracy:.1%},"
-        f" test {record.test_accuracy:.1%}  {record.seconds:.3g} s/epoch"
-    )
+    scored = f"test {record.test_accuracy:.1%}"
+    if record.validation_accuracy is not None:
+        scored = f"validation {record.validation_accuracy:.1%}, {scored}"
+    return f"loss {record.loss:.4f}  {METRIC_NAMES[metric]} {scored}  {record.seconds:.3g} s/epoch"
 
 
 def _clock(seconds: float) -> str:

@@ -18,13 +18,13 @@ SPLITS = {"train": 1, "validation": 2, "test": 3}
 class Scores:
     """Result of an evaluation over the nodes of all PEs: mean loss, and the metric of each split, 0..1.
 
-    The metric is 0 of a split without nodes. Without validation nodes the loss is that of the training nodes, so that
-    numbers that are not finite are seen there, too.
+    Without validation nodes their metric is None, and the loss is that of the training nodes, so that numbers that are
+    not finite are seen there, too.
     """
 
     validation_loss: float
     train: float
-    validation: float
+    validation: float | None
     test: float
 
 
@@ -45,6 +45,10 @@ class Targets(ABC):
     def judge(self) -> str:
         """The split whose loss evaluations take."""
         return "validation" if self.counts["validation"] else "train"
+
+    def scores(self, loss: float, train: float, validation: float, test: float) -> Scores:
+        """The scores, without that of validation nodes where there are none."""
+        return Scores(loss, train, validation if self.counts["validation"] else None, test)
 
     @abstractmethod
     def loss_and_gradient(self, arrays: Arrays, logits: Array) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""The technique that a run aggregates with, where the user leaves that to the cost model."""
+"""The techniques that a run may aggregate with, where the user leaves that to the cost model."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from mgg.model.module import Module
 def resolved(
     world: World, layout: PeLayout, technique: str, options: dict[str, Any], model: str, settings: ModelSettings,
     dtype: str = "fp32", kept: str | None = None,
-) -> str:  # fmt: skip
-    """``technique`` itself; for ``auto`` ``kept``, else the one that is cheapest at the model's widths (collective).
+) -> list[str]:  # fmt: skip
+    """``technique`` alone; for ``auto`` ``kept``, else all that can run, the cheapest at the model's widths first.
+
+    Collective.
 
     Raises:
         InputError: options of ``auto``, or no technique can run.
     """
     if technique != AUTO:
-        return technique
+        return [technique]
     if options:
         raise InputError(f"technique auto: takes no options, found {', '.join(options)}").on_every_pe()
     if kept is not None:
-        return kept
+        return [kept]
     facts = layout.manifest
     sizes = facts.features, facts.classes or facts.tasks, facts.nodes, facts.relations
     chain = together(world, lambda: build(model, settings, *sizes))
     if chain.fetched:  # which is what this technique does
-        return "halo"
+        return ["halo"]
     return for_training(world, layout, widths(chain) or [1], dtype)
 
 

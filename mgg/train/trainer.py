@@ -38,6 +38,7 @@ class Trainer:
         adam: the optimizer.
         settings: the hyperparameters, with those that were left to the data filled in.
         metric: what scores say.
+        technique: name of the aggregation technique.
         need: memory that the training takes on this PE, as predicted.
     """
 
@@ -75,6 +76,7 @@ class Trainer:
         if self._timeline is not None:
             world = phased_world(world, self._timeline)
         self._world, self._seed, self._epochs = world, seed, epochs
+        self.technique = technique
         together(world, lambda: _check_settings(model, settings))
         check_layouts(world, layout)
         self._targets = targets_of(world, layout, metric, settings)

@@ -158,6 +158,12 @@ def test_accuracy_is_the_mean_over_seeds(tmp_path):
     assert (three["test_min"], three["test_max"]) == (0.80, 0.84)
 
 
+def test_runs_without_validation_nodes_have_no_mean_of_them(tmp_path):
+    found = tables(tmp_path, [], [train(seed=seed, validation_accuracy=None) for seed in (0, 1)])
+    assert [row["validation_mean"] for row in found["accuracy"]] == [None]
+    assert {row["validation_accuracy"] for row in found["training"]} == {None}
+
+
 def test_models_with_other_settings_are_told_apart(tmp_path):
     runs = [train(settings={"hidden": hidden, "dropout": 0.5}) for hidden in (16, 64)]
     rows = tables(tmp_path, [], runs)["accuracy"]

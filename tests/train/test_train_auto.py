@@ -1,14 +1,16 @@
 """Training with technique auto: the model's own widths decide, the record names what was taken."""
 
+from dataclasses import replace
+
 import pytest
 from support.train_program import Stop, run
 from support.train_program import layouts as parts_of
 
 from mgg.aggregate import machines, rates
 from mgg.backend import launch
-from mgg.errors import InputError, StoppedError
+from mgg.errors import InputError, MachineError, StoppedError
 from mgg.model import build, settings_of
-from mgg.train import train
+from mgg.train import memory, train
 from mgg.train.technique import widths
 
 
@@ -32,13 +34,33 @@ def test_the_record_names_the_technique_and_who_chose_it(layouts):
 def test_a_resumed_run_keeps_the_technique(layouts, tmp_path, monkeypatch):
     folder, options = layouts("planted", 2), {"model": "gcn", "technique": "auto", "epochs": 6, "out": tmp_path / "run"}
     parts, picks = parts_of("simulated", folder, 2), "mgg"
-    monkeypatch.setattr("mgg.train.technique.for_training", lambda *_: picks)
+    monkeypatch.setattr("mgg.train.technique.for_training", lambda *_: [picks])
     with pytest.raises(StoppedError):
         launch("simulated", lambda: 2, lambda world: train(world, parts(world.rank), stop=Stop(3), **options))
     picks = "halo"
     found = run("simulated", folder, 2, resume=True, **options)[0].record
     assert (found.technique, found.chosen, found.epochs) == ("mgg", True, 6)
     assert run("simulated", folder, 2, resume=True, **options)[0].record.technique == "halo"
+
+
+def test_a_pick_without_enough_memory_gives_way_to_the_next(layouts, monkeypatch, caplog):
+    monkeypatch.setattr("mgg.train.technique.for_training", lambda *_: ["broadcast", "mgg", "halo"])
+    needs, free = memory.need, []
+
+    def need(world, layout, chain, name, *rest):
+        found = needs(world, layout, chain, name, *rest)
+        free.append(10 * found.total)
+        return replace(found, plans=found.plans + (100 * found.total if name != "halo" else 0))
+
+    monkeypatch.setattr(memory, "need", need)
+    monkeypatch.setattr(memory, "available", lambda: free[-1])
+    options = {"model": "gcn", "technique": "auto", "epochs": 1}
+    found = run("simulated", layouts("planted", 2), 2, **options)[0].record
+    assert (found.technique, found.chosen) == ("halo", True)
+    assert [record.message.split(": ")[1] for record in caplog.records] == ["not broadcast", "not mgg"]
+    monkeypatch.setattr("mgg.train.technique.for_training", lambda *_: ["broadcast", "mgg"])
+    with pytest.raises(MachineError, match=r"^PEs 0, 1: training needs about"):
+        run("simulated", layouts("planted", 2), 2, **options)
 
 
 def test_auto_takes_no_options(layouts):

@@ -4,6 +4,7 @@ import io
 import sys
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from support.graphs import make_layout, random_csr
 from support.train_program import run
@@ -110,7 +111,18 @@ def test_without_validation_nodes_the_last_epoch_counts(tmp_path):
     )
     result = run("simulated", folder, 2, **options)[0]
     assert result.record.best_epoch == len(result.epochs) > 1
-    assert result.record.validation_accuracy == 0
+    assert result.record.validation_accuracy is None
+    assert {epoch.validation_accuracy for epoch in result.epochs} == {None}
+
+
+def test_a_split_without_nodes_is_not_spoken_of(layouts, tmp_path, capsys):
+    for graph, spoken in (("typed", True), ("featureless", False)):
+        out = tmp_path / graph
+        run("simulated", layouts(graph, 2), 2, model="rgcn", technique="halo", epochs=2, out=out, progress=True)
+        assert ("validation" in capsys.readouterr().err) == spoken
+        assert (read_run(out)[0].validation_accuracy is not None) == spoken
+        column = pq.read_table(out / "metrics.parquet")["validation_accuracy"].to_pylist()
+        assert [value is not None for value in column] == [spoken] * 2
 
 
 @pytest.mark.parametrize("pes", [1, 4])

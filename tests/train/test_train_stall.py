@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.ranks import _command, changed_environment
+from support.ranks import _command, changed_environment, mpiexec
 from support.train_program import layouts as parts_of
 
 from mgg.backend import launch
@@ -19,34 +19,84 @@ from mgg.train import Trainer, train
 OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 10_000, "stall_after": 0.5}
 
 
-@pytest.mark.parametrize(("method", "phase"), [("step", "(update|evaluation)"), ("evaluate", "(update|evaluation)")])
-def test_a_pe_stuck_in_its_own_work_is_named(method, phase, layouts, monkeypatch):
-    plain, parts, stuck = getattr(Trainer, method), parts_of("simulated", layouts("planted", 2), 2), threading.Event()
+@pytest.mark.parametrize("pes", [1, 2])
+@pytest.mark.parametrize(
+    ("method", "epoch", "place"),
+    [("step", 1, "loading"), ("step", 3, "epoch 2, evaluation"), ("evaluate", 3, "epoch 3, update")],
+)
+def test_a_pe_stuck_in_its_own_work_is_named(method, epoch, place, pes, layouts, monkeypatch):
+    """In the first epoch as later, and without another PE that waits for it."""
+    plain, stuck = getattr(Trainer, method), threading.Event()
+    parts, last = parts_of("simulated", layouts("planted", pes), pes), pes - 1
 
-    def step(trainer, epoch):
-        if trainer._world.rank == 1 and epoch == 3:
+    def step(trainer, number):
+        if trainer._world.rank == last and number == epoch:
             stuck.wait(30)
-        return plain(trainer, epoch)
+        return plain(trainer, number)
 
     monkeypatch.setattr(Trainer, method, step)
     # The thread that is stuck is a daemon; the run does not wait for it for long.
-    with pytest.raises(PeError, match=rf"^PE 1 \(epoch [23], {phase}\) did not reach a barrier within 0\.5 s"):
-        launch("simulated", lambda: 2, lambda world: train(world, parts(world.rank), **OPTIONS))
+    with pytest.raises(
+        PeError, match=rf"^PE {last} \({place}\) (has not moved for|did not reach a barrier within) 0\.5 s"
+    ):
+        launch("simulated", lambda: pes, lambda world: train(world, parts(world.rank), **OPTIONS))
     stuck.set()
 
 
+@pytest.mark.parametrize("backend", ["simulated", "mpi"])
+def test_a_single_pe_that_works_on_is_not_taken_for_stalled(backend, layouts, monkeypatch):
+    plain, parts = Trainer.step, parts_of(backend, layouts("planted", 1), 1)
+    monkeypatch.setattr(Trainer, "step", lambda trainer, epoch: [work(1.0), plain(trainer, epoch)][1])
+    options = {**OPTIONS, "epochs": 1, "stall_after": 0.2}
+    found = launch(backend, lambda: 1, lambda world: train(world, parts(world.rank), **options))
+    assert len(found[0].epochs) == 1
+
+
+def work(seconds):
+    """Use a core for so long."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
 def test_a_slow_epoch_is_no_stall(layouts, monkeypatch):
-    """Ten times the last epoch: PE 1 takes longer than the limit, but not than that."""
+    """Ten times the last epoch: PE 1 works for longer than the limit, but not than that."""
     plain, parts = Trainer.step, parts_of("simulated", layouts("planted", 2), 2)
 
     def step(trainer, epoch):
         if trainer._world.rank == 1:
-            time.sleep(0.2)
+            work(0.2)
         return plain(trainer, epoch)
 
     monkeypatch.setattr(Trainer, "step", step)
     options = {**OPTIONS, "epochs": 3, "stall_after": 0.05}
     assert len(launch("simulated", lambda: 2, lambda world: train(world, parts(world.rank), **options))[0].epochs) == 3
+
+
+STUCK = """
+import os, threading
+from mgg.cli import main
+from mgg.train import Trainer
+plain = Trainer.step
+def step(trainer, epoch):
+    if trainer._world.rank == int(os.environ["VICTIM"]) and epoch == int(os.environ["EPOCH"]):
+        threading.Event().wait(60)
+    return plain(trainer, epoch)
+Trainer.step = step
+main()
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("ranks", "victim", "epoch"), [(1, 0, 1), (1, 0, 3), (2, 1, 1), (2, 0, 3)])
+def test_a_rank_that_is_stuck_says_so(ranks, victim, epoch, layouts, tmp_path):
+    arguments = ["train", str(layouts("planted", ranks)), "--model", "gcn", "--stall-after", "2"]
+    arguments += ["--backend", "mpi", "--out", str(tmp_path / "run")]
+    done = mpiexec(ranks, ["-c", STUCK, *arguments], timeout=60, VICTIM=str(victim), EPOCH=str(epoch))
+    assert done.returncode == 6, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("mgg: ")]
+    place = "loading" if epoch == 1 else f"epoch {epoch - 1}, evaluation"
+    assert said == [f"mgg: PE {victim} ({place}) has not moved for 2 s: neither worked nor waited for others"]
 
 
 @pytest.mark.mpi
