@@ -31,6 +31,7 @@ from mgg.backend.api import (
     place_of,
     together,
 )
+from mgg.backend.segments import unlink_mapped
 from mgg.errors import InputError, MachineError, PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -140,7 +141,8 @@ class MpiWorld(HostArrays):
         self._sends: list[MPI.Request] = []
         self._teams: dict[tuple[int, ...], MpiTeam] = {}
         self._arrivals: Arrivals | None = None
-        self._arrivals = Arrivals(self)
+        self._arrivals = Arrivals(self)  # its barrier comes after MPI's own start on every rank
+        unlink_mapped()
 
     def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
         """Allocate zeros on every PE (collective); beyond ``reach`` and this host go one-sided operations."""

@@ -32,6 +32,7 @@ PREFIX = "mgg-slurm-"
 LOCK = Path("/run/mgg-slurm.lock")
 
 # Jobs of 8 tasks of 8 cores must fit wherever the tests run: cores, memory and GPUs are stated, not looked up.
+# A machine with more work than cores answers late: messages have a minute.
 CONF = """\
 ClusterName=mgg
 SlurmctldHost={host}(127.0.0.1)
@@ -63,6 +64,8 @@ SlurmdTimeout=20
 SlurmctldTimeout=20
 KillWait=5
 MinJobAge=3600
+MessageTimeout=60
+FirstJobId={first}
 PropagateResourceLimits=NONE
 NodeName=DEFAULT CPUs=128 Boards=1 SocketsPerBoard=2 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=2000000 \
 Gres=gpu:h200:{gpus}
@@ -107,7 +110,11 @@ class Cluster:
 
     def _configure(self) -> None:
         ports = [free_port() for _ in range(1 + len(NODES))]
-        text = CONF.format(host=socket.gethostname().split(".")[0], folder=self.folder, ports=ports, gpus=GPUS)
+        host = socket.gethostname().split(".")[0]
+        # MPICH names shared memory after job and step: a number that an earlier cluster gave would meet what a killed
+        # job of that one left. Slurm's numbers end at 67 million.
+        first = 1 + int(time.time()) % 60_000_000
+        text = CONF.format(host=host, folder=self.folder, ports=ports, gpus=GPUS, first=first)
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\nConstrainCores=no\n")
         # slurmd wants a device for each GPU; containers may not make any.

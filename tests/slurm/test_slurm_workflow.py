@@ -101,12 +101,13 @@ def test_a_job_on_gpus_gets_them_from_the_partition_that_has_them(finished: Slur
 
 
 def test_a_failed_job_says_what_to_do(cluster: Path, tmp_path: Path):
+    """Its input is broken, so the profile's retries are left out."""
     folder = SlurmFolder(tmp_path)
     folder.overlay(CONFIG | {"graph": {"datasets": {"digits": {}}}, "train": {"models": []}})
     broken = folder.results / "retrieve/digits"
     broken.mkdir(parents=True)
     (broken / "digits.csv.gz").write_bytes(b"no gzip")
-    run = folder.run("--retries", "0", profile="slurm-cpu")
+    run = folder.run(profile="slurm-cpu")
     assert run.returncode == 1
     [job] = folder.jobs()["graph"]
     summary = run.stdout[run.stdout.index("What failed:") :]
