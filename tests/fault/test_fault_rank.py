@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import fault_program
-from support.faults import FULL, RUN, FaultFolder, record, trained
+from support.faults import FULL, RUN, FaultFolder, injected, trained
 from support.ranks import mpiexec
 from support.workflow import Folder
 
@@ -51,6 +51,7 @@ def test_a_killed_rank_costs_at_most_an_interval(seed: int, finished: Folder, wh
     if run.returncode == 0:
         # The last epoch was over before the moment came; the rank died on its way out, or not at all.
         assert epoch == EPOCHS
+    recovered = injected("a rank killed by SIGKILL in a random epoch", f"seed {seed}")
     kept = sorted(int(file.stem[-6:]) for file in tmp_path.glob("run.checkpoint/*.safetensors"))
     reached, asked = noted(log, "epoch")[-1], noted(log, "checkpoint")
     lost = ""
@@ -67,7 +68,7 @@ def test_a_killed_rank_costs_at_most_an_interval(seed: int, finished: Folder, wh
     assert again.returncode == 0, again.stderr
     assert trained(out) == whole
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "run"]
-    record("a rank killed by SIGKILL in a random epoch", f"seed {seed}", time.monotonic() - started, lost)
+    recovered(time.monotonic() - started, lost)
 
 
 def max_gap(began: dict[int, float]) -> float:
@@ -87,7 +88,8 @@ def test_a_stopped_rank_is_named_and_the_rest_recovers(victim: int, before, fini
     named = time.monotonic() - started
     assert run.wait(60) == 1
     folder.wait_until_quiet()
-    record("a rank stopped by SIGSTOP", f"rank {victim}, named after {named:.0f} s", folder.recover(finished))
+    recovered = injected("a rank stopped by SIGSTOP", f"rank {victim}, named after {named:.0f} s")
+    recovered(folder.recover(finished))
 
 
 def rank_of(folder: FaultFolder, rank: int) -> int:

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -147,10 +147,18 @@ def resize(folder: FaultFolder, size: int) -> None:
     subprocess.run(["mount", "-o", f"remount,size={size}", str(folder.results)], check=True)
 
 
-def record(fault: str, case: str, seconds: float, lost: str = "") -> None:
-    """Note one fault that was recovered from: ``seconds`` of the command that did, and what was computed twice."""
+def injected(fault: str, case: str) -> Callable[[float, str], None]:
+    """Note a fault that has happened; returns what to call once it is recovered from.
+
+    That takes the seconds of the command that recovered, and what was computed twice.
+    """
+    note(fault=fault, case=case)
+    return lambda seconds, lost="": note(fault=fault, case=case, seconds=round(seconds, 2), lost=lost)
+
+
+def note(**line: object) -> None:
+    """Add a line to the record, if there is one."""
     file = os.environ.get("FAULTS_RECORD")
     if file:
-        line = {"fault": fault, "case": case, "seconds": round(seconds, 2), "lost": lost}
         with Path(file).open("a", encoding="utf-8") as out:
             out.write(json.dumps(line) + "\n")
