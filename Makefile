@@ -12,13 +12,14 @@ WORKERS ?= 2
 SLURM := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo test test-slurm test-gpu lint audit kernels schema constraints clean distclean \
+.PHONY: help demo test test-slurm test-faults test-gpu lint audit kernels schema constraints clean distclean \
 	runtime-environment dev-environment kernels-environment gpu-environment gpu
 
 help:
 	@echo "make demo         set up, then take small graphs through every stage: results/report/index.html"
 	@echo "make test         set up, then run the tests (WORKERS=2 at once)"
 	@echo "make test-slurm   set up, then run the workflow on a Slurm cluster of this machine (root; apt-get install $(SLURM))"
+	@echo "make test-faults  set up, then break off the workflow in every way we know, 170 times: half an hour (root for some)"
 	@echo "make test-gpu     set up with the packages for GPUs, then run the tests that need GPUs; error 3 without one"
 	@echo "make lint         set up, then run every linter"
 	@echo "make audit        ask PyPI for known vulnerabilities of the versions in constraints.txt"
@@ -37,6 +38,12 @@ test: dev-environment
 # One test at a time: the cluster has the machine to itself.
 test-slurm: dev-environment
 	@$(TIED) pytest tests/slurm
+
+# All faults; make test and make test-slurm have a short form of them. What was measured, as a table.
+test-faults: dev-environment
+	@rm -f faults.jsonl
+	@FAULTS=full FAULTS_RECORD=$(abspath faults.jsonl) $(TIED) pytest tests/fault tests/slurm/test_slurm_faults.py
+	@python benchmarks/faults.py faults.jsonl
 
 # One test at a time: each takes all the GPUs it wants.
 test-gpu: gpu-environment

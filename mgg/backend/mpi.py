@@ -32,6 +32,7 @@ from mgg.backend.api import (
     place_of,
     together,
 )
+from mgg.backend.segments import unlink_mapped
 from mgg.backend.stalls import Stalls, ticks_of, unmoved
 from mgg.errors import InputError, MachineError, PeError
 from mgg.kernel import cpu
@@ -193,7 +194,8 @@ class MpiWorld(HostArrays):
         self._teams: dict[tuple[int, ...], MpiTeam] = {}
         self._arrivals: Arrivals | None = None
         self._watch: _Watch | None = None
-        self._arrivals = Arrivals(self)
+        self._arrivals = Arrivals(self)  # its barrier comes after MPI's own start on every rank
+        unlink_mapped()
 
     def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
         """Allocate zeros on every PE (collective); beyond ``reach`` and this host go one-sided operations."""

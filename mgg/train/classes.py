@@ -92,7 +92,7 @@ class ClassTargets(Targets):
         """Accuracy."""
         counts = [max(count, 1) for count in self.counts.values()]
         shares = [float(hit) / count for hit, count in zip(total[1:], counts, strict=True)]
-        return self.scores(float(total[0]) / self.counts[self.judge], *shares)
+        return self.of_splits(float(total[0]) / self.counts[self.judge], *shares)
 
     def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:
         """The most likely class, of equal ones the first."""

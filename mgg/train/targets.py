@@ -46,8 +46,8 @@ class Targets(ABC):
         """The split whose loss evaluations take."""
         return "validation" if self.counts["validation"] else "train"
 
-    def scores(self, loss: float, train: float, validation: float, test: float) -> Scores:
-        """The scores, without that of validation nodes where there are none."""
+    def of_splits(self, loss: float, train: float, validation: float, test: float) -> Scores:
+        """These scores, without that of validation nodes where there are none."""
         return Scores(loss, train, validation if self.counts["validation"] else None, test)
 
     @abstractmethod

@@ -68,10 +68,10 @@ class TaskTargets(Targets):
         """The metric of each split."""
         mean = float(total[0]) / self.counts[self.judge]
         if self.metric == "micro_f1":
-            return self.scores(mean, *(micro_f1(*each) for each in total[1:].reshape(-1, 3).tolist()))
+            return self.of_splits(mean, *(micro_f1(*each) for each in total[1:].reshape(-1, 3).tolist()))
         if not math.isfinite(mean):
-            return self.scores(mean, math.nan, math.nan, math.nan)
-        return self.scores(mean, *self._roc_auc(world, world.download(logits)))
+            return self.of_splits(mean, math.nan, math.nan, math.nan)
+        return self.of_splits(mean, *self._roc_auc(world, world.download(logits)))
 
     def _roc_auc(self, world: World, logits: np.ndarray) -> list[float]:
         """Of each split the mean over the tasks that have both answers, as OGB's Evaluator takes it (collective)."""

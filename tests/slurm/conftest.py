@@ -40,8 +40,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Path]:
+def cluster(supervisor: tuple[subprocess.Popen, Path]) -> Path:
     """A running cluster: the folder of its configuration and logs."""
+    return supervisor[1]
+
+
+@pytest.fixture(scope="session")
+def supervisor() -> Iterator[tuple[subprocess.Popen, Path]]:
+    """The process that holds the cluster, which takes orders, and the cluster's folder."""
     lack = missing()
     assert lack is None, lack
     started = subprocess.Popen(
@@ -54,6 +60,6 @@ def cluster() -> Iterator[Path]:
     told = started.stdout.readline()
     if not told.startswith(daemons.READY):
         pytest.fail(f"no cluster: {told}{started.communicate()[1]}")
-    yield Path(told.rpartition(" ")[2].strip())
+    yield started, Path(told.rpartition(" ")[2].strip())
     started.communicate()
     assert started.returncode == 0

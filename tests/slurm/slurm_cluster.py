@@ -1,7 +1,8 @@
 """A Slurm cluster on this machine: munge, slurmctld and two slurmd with stand-ins for GPUs, all in one folder.
 
 ``python tests/slurm/slurm_cluster.py`` starts one, says so and stops it when its standard input ends, or at Ctrl-C: a
-cluster ends with the process that holds the other end of that pipe, however that process ends. Needs root.
+cluster ends with the process that holds the other end of that pipe, however that process ends. A line ``kill NODE``
+there is a power cut, ``start NODE`` brings the node back; each is answered with ``done``. Needs root.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ PREFIX = "mgg-slurm-"
 LOCK = Path("/run/mgg-slurm.lock")
 
 # Jobs of 8 tasks of 8 cores must fit wherever the tests run: cores, memory and GPUs are stated, not looked up.
+# A machine with more work than cores answers late: messages have a minute.
 CONF = """\
 ClusterName=mgg
 SlurmctldHost={host}(127.0.0.1)
@@ -63,6 +65,8 @@ SlurmdTimeout=20
 SlurmctldTimeout=20
 KillWait=5
 MinJobAge=3600
+MessageTimeout=60
+FirstJobId={first}
 PropagateResourceLimits=NONE
 NodeName=DEFAULT CPUs=128 Boards=1 SocketsPerBoard=2 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=2000000 \
 Gres=gpu:h200:{gpus}
@@ -91,9 +95,25 @@ class Cluster:
         self._wait("slurmctld does not answer", lambda: "is UP" in self._ask("scontrol", "ping"))
         for node in NODES:
             self._daemon("slurmd", "-D", "-N", node)
-        self._wait(
-            "the nodes do not come up", lambda: self._ask("sinfo", "-hN", "-p", "cpu", "-o%T").split() == ["idle"] * 2
-        )
+        self._wait("the nodes do not come up", lambda: self._states() == ["idle"] * 2)
+
+    def kill_node(self, node: str) -> None:
+        """Kill its slurmd, and all that it has started, at once."""
+        [daemon] = [each for each in self.daemons if each.args[-1] == node]
+        self.daemons.remove(daemon)
+        daemon.kill()
+        daemon.wait()
+        for pid in of_node(node):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def start_node(self, node: str) -> None:
+        """Start the slurmd of a node that was killed; returns when it takes jobs."""
+        self._daemon("slurmd", "-D", "-N", node)
+        self._wait(f"{node} does not come back", lambda: set(self._states()) <= {"idle", "mixed", "allocated"})
+
+    def _states(self) -> list[str]:
+        return self._ask("sinfo", "-hN", "-p", "cpu", "-o%T").split()
 
     def stop(self) -> None:
         """End jobs and daemons; nothing that they have started stays."""
@@ -107,7 +127,11 @@ class Cluster:
 
     def _configure(self) -> None:
         ports = [free_port() for _ in range(1 + len(NODES))]
-        text = CONF.format(host=socket.gethostname().split(".")[0], folder=self.folder, ports=ports, gpus=GPUS)
+        host = socket.gethostname().split(".")[0]
+        # MPICH names shared memory after job and step: a number that an earlier cluster gave would meet what a killed
+        # job of that one left. Slurm's numbers end at 67 million.
+        first = 1 + int(time.time()) % 60_000_000
+        text = CONF.format(host=host, folder=self.folder, ports=ports, gpus=GPUS, first=first)
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\nConstrainCores=no\n")
         # slurmd wants a device for each GPU; containers may not make any.
@@ -153,6 +177,19 @@ class Cluster:
             time.sleep(0.1)
         said = "".join(f"\n{log.name}: {log.read_text(errors='replace')[-2000:]}" for log in self.folder.glob("*.out"))
         raise RuntimeError(f"{complaint}{said}")
+
+
+def of_node(node: str) -> list[int]:
+    """The processes that jobs have on a node, and those of Slurm that look after them first."""
+    tasks, shepherds = [], []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"SLURMD_NODENAME={node}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                tasks.append(int(process.name))
+                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+                if Path(f"/proc/{parent}/comm").read_text() == "slurmstepd\n":
+                    shepherds.append(parent)
+    return shepherds + tasks
 
 
 def free_port() -> int:
@@ -205,7 +242,11 @@ def main() -> int:
             claim_system_conf(folder)
             cluster.start()
             print(f"{READY}: {folder}", flush=True)
-            sys.stdin.read()
+            orders = {"kill": cluster.kill_node, "start": cluster.start_node}
+            for line in sys.stdin:
+                order, node = line.split()
+                orders[order](node)
+                print("done", flush=True)
         except RuntimeError as error:
             print(error, file=sys.stderr)
             return 1

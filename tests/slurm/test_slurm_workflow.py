@@ -1,12 +1,12 @@
 """The workflow through a real Slurm: a small demo on CPU ranks of two nodes, a job on GPUs, jobs that fail."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
-from support.workflow import ROOT, Folder
+from slurm_folder import SlurmFolder
+from support.workflow import ROOT
 
 from mgg.record import AggregateRecord, read_lines, read_run
 
@@ -23,30 +23,6 @@ ODD_NAME = 'a "b" $(touch obeyed); `touch obeyed` & c'
 
 #: Every compute rule once: each job starts two more Snakemakes, which is what takes the time here.
 TARGETS = ("graph/digits", "aggregate/planted/p8.jsonl", "train/planted/gcn-halo-p8-s0")
-
-
-class SlurmFolder(Folder):
-    """A working folder whose snakemake looks after its jobs every half second."""
-
-    limit = 900
-
-    def command(self, *arguments: str, **options) -> list[str]:
-        python, _, _, *rest = super().command(*arguments, **options)
-        quick = ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "10")
-        program = str(Path(__file__).with_name("quick_snakemake.py"))
-        return [python, program, *rest, *quick, "--slurm-status-command", "squeue"]
-
-    def jobs(self) -> dict[str, list[str]]:
-        """What Slurm knows of this folder's jobs, by rule: a line of scontrol each."""
-        lines = subprocess.run(
-            ["scontrol", "-d", "-o", "show", "jobs"], capture_output=True, text=True, check=True
-        ).stdout
-        found: dict[str, list[str]] = {}
-        for line in lines.splitlines():
-            if f"WorkDir={self.path} " in line:
-                rule = re.search(r"Comment=rule_(\w+?)(?:_wildcards|\s)", line)[1]
-                found.setdefault(rule, []).append(line)
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +77,13 @@ def test_a_job_on_gpus_gets_them_from_the_partition_that_has_them(finished: Slur
 
 
 def test_a_failed_job_says_what_to_do(cluster: Path, tmp_path: Path):
+    """Its input is broken, so the profile's retries are left out."""
     folder = SlurmFolder(tmp_path)
     folder.overlay(CONFIG | {"graph": {"datasets": {"digits": {}}}, "train": {"models": []}})
     broken = folder.results / "retrieve/digits"
     broken.mkdir(parents=True)
     (broken / "digits.csv.gz").write_bytes(b"no gzip")
-    run = folder.run("--retries", "0", profile="slurm-cpu")
+    run = folder.run(profile="slurm-cpu")
     assert run.returncode == 1
     [job] = folder.jobs()["graph"]
     summary = run.stdout[run.stdout.index("What failed:") :]

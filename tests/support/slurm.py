@@ -1,6 +1,7 @@
 """What the profiles ask of Slurm, and stand-ins for its commands.
 
-The stand-in for sbatch writes down how it was called and makes what the job would have made.
+The stand-in for sbatch writes down how it was called and makes what the job would have made. With ``$STAND_IN_CODE``
+the job's command ends with that code instead, and Slurm's log says so as the Snakemake inside a job does.
 """
 
 from __future__ import annotations
@@ -60,12 +61,13 @@ RANKS = {
 }
 _STAND_IN = """\
 #!{python}
-import json, re, sys
+import json, os, re, sys
 from pathlib import Path
+failing = os.environ.get("STAND_IN_CODE")
 calls = Path({calls!r})
 name = Path(sys.argv[0]).name
 if name == "squeue":
-    print("\\n".join(f"{{file.stem}}|COMPLETED" for file in calls.glob("*.json")))
+    print("\\n".join(f"{{file.stem}}|{{'FAILED' if failing else 'COMPLETED'}}" for file in calls.glob("*.json")))
 if name == "scontrol":
     print("MinJobAge = 3600 sec")
 if name == "sbatch":
@@ -75,10 +77,9 @@ if name == "sbatch":
     output = {outputs!r}[rule].format(**wildcards)
     name = output.removeprefix("results/").rstrip("/").removesuffix(".jsonl")
     benchmark = Path("results/benchmarks", name + ".jsonl")
-    for path in (Path(output), benchmark):
+    for path in (Path(output), benchmark) if not failing else ():
         path.parent.mkdir(parents=True, exist_ok=True)
-    Path(output).mkdir(exist_ok=True) if output.endswith("/") else Path(output).touch()
-    benchmark.touch()
+        path.mkdir(exist_ok=True) if path == Path(output) and output.endswith("/") else path.touch()
     number = 1000 + len(list(calls.glob("*.json")))
     while True:
         try:
@@ -87,6 +88,10 @@ if name == "sbatch":
             break
         except FileExistsError:
             number += 1
+    if failing:
+        log = Path(sys.argv[sys.argv.index("--output") + 1].replace("%j", str(number)))
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(f"Command 'mgg' returned non-zero exit status {{failing}}.\\nat least one job failed\\n")
     print(number)
 """
 

@@ -1,6 +1,7 @@
 """What the profiles ask of Slurm, for every rule: stand-ins for its commands write down how they were called."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,21 @@ def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path):
         "-A my_account -p gpu -t 60 --mem 256000 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=h200:8"
     )
     assert "mpiexec -n 8 mgg aggregate" in run.output
+
+
+@pytest.mark.parametrize(("code", "jobs"), [(2, 1), (4, 1), (3, 3), (6, 3)])
+def test_only_what_may_help_is_tried_again(tmp_path: Path, code: int, jobs: int):
+    """`retries: 2` of the profile, but not after mistakes of the user's and wrong results."""
+    folder = Folder(tmp_path)
+    stand_ins = StandIns(folder)
+    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
+    environment = stand_ins.environment() | {"STAND_IN_CODE": str(code)}
+    program = [str(ROOT / "tests/slurm/quick_snakemake.py")]
+    command = folder.command("--until", "generate", *quick, profile="slurm-cpu")
+    command[1:3] = program
+    run = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=folder.limit, check=False
+    )
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert len(list(stand_ins.calls.glob("*.json"))) == jobs, run.stderr
+    assert "Trying to restart job" in run.stderr or jobs == 1

@@ -1,0 +1,22 @@
+"""An undisturbed run of every stage, which each test compares with."""
+
+from pathlib import Path
+
+import pytest
+from support.faults import FaultFolder
+from support.workflow import Folder
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A working folder in which the whole workflow has run, undisturbed."""
+    made = FaultFolder(tmp_path_factory.mktemp("undisturbed"))
+    run = made.run()
+    assert run.returncode == 0, run.stdout
+    return made
+
+
+@pytest.fixture
+def before(finished: Folder, tmp_path: Path):
+    """``before(stage)``: a copy of the undisturbed folder as it was before ``stage``."""
+    return lambda stage: FaultFolder.before(stage, finished, tmp_path / "run")

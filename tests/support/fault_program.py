@@ -1,0 +1,58 @@
+"""``mgg`` with a rank that dies: ``FAULT="RANK EPOCH DELAY" python fault_program.py train ...``.
+
+Rank RANK kills itself by SIGKILL, DELAY seconds after it has begun EPOCH; without ``FAULT`` nothing dies. Rank 0 writes
+the begin of each epoch and each checkpoint that is asked for to the file ``FAULT_LOG``: what, epoch, time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+from mgg.backend import job_rank
+from mgg.cli import main
+from mgg.train import Trainer
+from mgg.train.checkpoint import Checkpoints
+
+
+def note(what: str, epoch: int) -> None:
+    """Write a line, whole even if this process dies next."""
+    if job_rank() == 0:
+        with Path(os.environ["FAULT_LOG"]).open("a") as log:
+            log.write(f"{what} {epoch} {time.time()}\n")
+
+
+def kill_in(rank: int, epoch: int, delay: float) -> None:
+    """Let ``rank`` die in ``epoch``."""
+    plain = Trainer.step
+
+    def step(trainer: Trainer, number: int) -> float:
+        note("epoch", number)
+        if number == epoch and job_rank() == rank:
+            threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            time.sleep(delay / 2)  # the timer may come at any time of the epoch, or while the other rank waits
+        return plain(trainer, number)
+
+    Trainer.step = step  # type: ignore[method-assign]
+
+
+def note_checkpoints() -> None:
+    """Write down what checkpoints are asked for."""
+    plain = Checkpoints.save
+
+    def save(checkpoints, checkpoint):
+        note("checkpoint", len(checkpoint.history.epochs))
+        plain(checkpoints, checkpoint)
+
+    Checkpoints.save = save  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    note_checkpoints()
+    if "FAULT" in os.environ:
+        rank, epoch, delay = os.environ["FAULT"].split()
+        kill_in(int(rank), int(epoch), float(delay))
+    main()

@@ -1,0 +1,164 @@
+"""What fault tests share: a small workflow of every stage, what of it a clock does not change, and a record of faults.
+
+``FAULTS=full`` asks for all faults, else a short form runs. ``FAULTS_RECORD`` names a file for what was measured, JSON
+lines: ``benchmarks/faults.py`` makes a table of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyarrow import parquet
+
+from mgg.record import AggregateRecord, read_lines, read_run
+from support.workflow import Folder
+
+FULL = os.environ.get("FAULTS") == "full"
+#: Stages in order; rules and folders of results have the same names.
+STAGES = ("retrieve", "graph", "partition", "layout", "aggregate", "train", "report")
+CONFIG = {
+    "graph": {"datasets": {"digits": {}}},
+    "partition": {"pes": [2], "quality_pes": []},
+    "aggregate": {"techniques": ["halo"], "dims": [4], "warmup": 1, "iterations": 2},
+    "train": {
+        "models": ["gcn"],
+        "pes": [2],
+        "epochs": 200,
+        "checkpoint_every": 0.2,
+        "stall_after": 5 if not FULL else 45,
+    },
+}
+RUN = "train/digits/gcn-halo-p2-s0"
+
+
+class FaultFolder(Folder):
+    """A working folder in which faults happen."""
+
+    limit = 400
+
+    def __init__(self, path: Path, config: dict | None = None):
+        super().__init__(path)
+        self.overlay(config or CONFIG)
+
+    @classmethod
+    def before(cls, stage: str, finished: Folder, path: Path) -> FaultFolder:
+        """A copy of a finished folder as it was before ``stage``."""
+        shutil.copytree(finished.path, path, symlinks=True)
+        made = cls.__new__(cls)
+        made.path, made.results = path, path / "results"
+        made.forget(stage)
+        return made
+
+    def forget(self, stage: str) -> None:
+        """Remove what ``stage`` and those after it made, and all logs."""
+        for name in [*STAGES[STAGES.index(stage) :], "logs", "benchmarks"]:
+            shutil.rmtree(self.results / name, ignore_errors=True)
+
+    def processes(self) -> list[str]:
+        """Command lines of live processes that work in this folder."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                here = (process / "cwd").readlink()
+                state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+                if here == self.path and state != "Z":
+                    found.append((process / "cmdline").read_text().replace("\0", " "))
+            except OSError:
+                continue
+        return found
+
+    def wait_until_quiet(self, seconds: float = 30) -> None:
+        """Wait until nothing works here any more."""
+        deadline = time.monotonic() + seconds
+        while left := self.processes():
+            assert time.monotonic() < deadline, f"left running: {left}"
+            time.sleep(0.05)
+
+    def wait_for(self, words: str, run: subprocess.Popen, file: Path | None = None, seconds: float = 300) -> None:
+        """Wait until ``words`` stand in ``file``, by default the output of ``run``, which ``start`` started."""
+        file, deadline = file or self.path / "run.log", time.monotonic() + seconds
+        while words not in (file.read_text(errors="replace") if file.exists() else ""):
+            assert run.poll() is None and time.monotonic() < deadline, (self.path / "run.log").read_text()
+            time.sleep(0.01)
+
+    def recover(self, finished: Folder, env: dict[str, str] | None = None) -> float:
+        """Run the same command once more, compare with an undisturbed run and look what is left; returns seconds."""
+        started = time.monotonic()
+        run = self.run(env=env)
+        seconds = time.monotonic() - started
+        assert run.returncode == 0, run.stdout
+        assert outcome(self.results) == outcome(finished.results)
+        self.wait_until_quiet()
+        left = [path.name for path in self.results.rglob("*") if path.name.endswith((".part", ".old", ".checkpoint"))]
+        assert not left
+        return seconds
+
+
+def outcome(results: Path) -> dict[str, object]:
+    """Everything that a run of CONFIG made, weights and tables, but for measured times and the machine's state."""
+    records = read_lines(results / "aggregate/digits/p2.jsonl", AggregateRecord)
+    found: dict[str, object] = {"aggregate": [(each.graph_hash, each.options, each.bytes_wire) for each in records]}
+    for stage in ("graph", "partition", "layout"):
+        folder = results / stage
+        found[stage] = {
+            str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+        }
+    found["report"] = sorted(path.name for path in (results / "report").iterdir())
+    return found | trained(results / RUN)
+
+
+def trained(out: Path) -> dict[str, object]:
+    """Weights, predictions, epochs and record of a training run, without times."""
+    record, epochs = read_run(out)
+    return {
+        "run": record.model_dump(exclude={"median", "q1", "q3"}),
+        "epochs": [epoch.model_dump(exclude={"seconds"}) for epoch in epochs],
+        "weights": (out / "weights.safetensors").read_bytes(),
+        "predictions": parquet.read_table(out / "predictions.parquet").to_pydict(),
+    }
+
+
+@contextmanager
+def full_disk(folder: FaultFolder, pages: int) -> Iterator[None]:
+    """In the block the folder's results have so many free pages of 4 KiB on a disk of their own; after it, plenty."""
+    kept = folder.path / "kept"
+    folder.results.rename(kept)
+    folder.results.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", str(folder.results)], check=True)
+    shutil.copytree(kept, folder.results, symlinks=True, dirs_exist_ok=True)
+    disk = os.statvfs(folder.results)
+    used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+    resize(folder, used + pages * 4096)
+    try:
+        yield
+    finally:
+        resize(folder, 2**28)
+
+
+def resize(folder: FaultFolder, size: int) -> None:
+    """Change the size of the disk under the results."""
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(folder.results)], check=True)
+
+
+def injected(fault: str, case: str) -> Callable[[float, str], None]:
+    """Note a fault that has happened; returns what to call once it is recovered from.
+
+    That takes the seconds of the command that recovered, and what was computed twice.
+    """
+    note(fault=fault, case=case)
+    return lambda seconds, lost="": note(fault=fault, case=case, seconds=round(seconds, 2), lost=lost)
+
+
+def note(**line: object) -> None:
+    """Add a line to the record, if there is one."""
+    file = os.environ.get("FAULTS_RECORD")
+    if file:
+        with Path(file).open("a", encoding="utf-8") as out:
+            out.write(json.dumps(line) + "\n")

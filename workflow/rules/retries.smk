@@ -1,0 +1,31 @@
+# Which failed jobs are tried again where a profile says `retries`: those that may end in another way the next time.
+from snakemake.jobs import Job
+
+# Exit codes of mgg that a second attempt does not change: a mistake of the user's; a result that differs from its
+# reference, which trying again would hide. A machine that lacks memory (3) gives twice as much the next time.
+FINAL = (2, 4)
+# Bytes at the end of a log in which the exit code stands.
+TAIL = 2**16
+
+
+def exit_code(record):
+    """Of a failed Slurm job's command, as the Snakemake inside the job says it in Slurm's log; None where it does not."""
+    if not record.aux.get("external_jobid"):
+        return None
+    try:
+        with open(record.log[-1], "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            told = re.findall(rb"returned non-zero exit status (\d+)", file.read())
+    except (OSError, IndexError):
+        return None
+    return int(told[-1]) if told else None
+
+
+def attempts_left(job):
+    """How often Snakemake may start a job again, which it asks once the job's error is in its log."""
+    record = FAILURES.failed.get(job.jobid)
+    return 0 if record is not None and exit_code(record) in FINAL else job.rule.restart_times
+
+
+# Snakemake itself knows numbers of attempts alone.
+Job.restart_times = property(attempts_left)
