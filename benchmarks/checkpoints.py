@@ -1,12 +1,14 @@
 """What a checkpoint costs a training: python benchmarks/checkpoints.py [--hidden 16,4096] [--interval 30].
 
 For each width of GCN's hidden layer on a random graph: seconds that the training loop stops for a checkpoint (copies of
-weights, moments and best weights), seconds that a thread then takes beside it (hash, write, fsync), and both as a share
-of an interval between checkpoints. The first is what PEs on GPUs pay; PEs on CPUs without a spare core pay both.
+weights, moments and best weights), seconds that a thread then takes beside it (hash, write, fsync), processor time that
+the thread uses, and all as a share of an interval between checkpoints. The first is what PEs on GPUs pay; PEs on CPUs
+without a spare core pay the processor time, too. With ``--busy N`` that many processes use the cores meanwhile.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
 import time
 from pathlib import Path
@@ -40,47 +42,54 @@ def make(folder: Path) -> Path:
     return folder / "layout"
 
 
-def measure(world: World, made: Path, out: Path, hidden: int, repeats: int) -> tuple[int, float, float]:
-    """Parameters, and median seconds of the pause and of the rest."""
+def measure(world: World, made: Path, out: Path, hidden: int, repeats: int) -> tuple[int, list[float]]:
+    """Parameters, and median seconds of the pause, of the rest, and of the processor in the rest."""
     settings = settings_of("gcn", {"hidden": hidden})
     trainer = Trainer(world, layout.load(made, 0), model="gcn", technique="halo", options={}, settings=settings, seed=0)
     identity = Identity(
         model="gcn", dataset="random", graph_hash="", pes=1, technique="halo", options={}, seed=0, settings={}
     )
     checkpoints, best = Checkpoints(out / f"{hidden}.checkpoint", identity), trainer.model_arrays()
-    pauses, rests = [], []
+    taken = []
     for _ in range(repeats):
         start = time.perf_counter()
         checkpoints.save(Checkpoint(History(), trainer.save() | {"best": best}))
-        paused = time.perf_counter()
+        paused, used = time.perf_counter(), time.process_time()
         checkpoints.wait()
-        rests.append(time.perf_counter() - paused)
-        pauses.append(paused - start)
+        taken.append((paused - start, time.perf_counter() - paused, time.process_time() - used))
     trainer.close()
     parameters = sum(int(np.prod(weight.shape)) for weight in trainer.weights.values())
-    return parameters, float(np.median(pauses)), float(np.median(rests))
+    return parameters, np.median(taken, axis=0).tolist()
+
+
+def spin() -> None:
+    """Use a core."""
+    while True:
+        pass
 
 
 @click.command()
 @click.option("--hidden", default="16,256,4096", show_default=True, help="widths of the hidden layer")
 @click.option("--interval", default=30.0, show_default=True, help="seconds between checkpoints")
 @click.option("--repeats", default=7, show_default=True)
+@click.option("--busy", default=0, show_default=True, help="processes that use a core each meanwhile")
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the checkpoints  [default: a temporary one]")
-def main(hidden: str, interval: float, repeats: int, out: Path | None) -> None:
+def main(hidden: str, interval: float, repeats: int, busy: int, out: Path | None) -> None:
     """Print a row a width."""
+    spinning = [multiprocessing.Process(target=spin, daemon=True) for _ in range(busy)]
+    for process in spinning:
+        process.start()
     with tempfile.TemporaryDirectory() as temporary:
         made = make(Path(temporary))
-        click.echo("| parameters | MB | pause, ms | share | thread, ms | share |")
-        click.echo("| --- | --- | --- | --- | --- | --- |")
+        click.echo("| parameters | MB | pause, ms | share | thread, ms | share | processor, ms | share |")
+        click.echo("| --- | --- | --- | --- | --- | --- | --- | --- |")
         for width in map(int, hidden.split(",")):
             place = out or Path(temporary)
-            parameters, pause, rest = launch(
+            parameters, taken = launch(
                 "simulated", lambda: 1, lambda world, w=width, p=place: measure(world, made, p, w, repeats)
             )[0]
-            click.echo(
-                f"| {parameters:,} | {16 * parameters / 1e6:.1f} | {1e3 * pause:.1f} | {pause / interval:.3%}"
-                f" | {1e3 * rest:.1f} | {rest / interval:.2%} |"
-            )
+            cells = " | ".join(f"{1e3 * seconds:.1f} | {seconds / interval:.3%}" for seconds in taken)
+            click.echo(f"| {parameters:,} | {16 * parameters / 1e6:.1f} | {cells} |")
 
 
 if __name__ == "__main__":

@@ -4,42 +4,49 @@
 
 Five such layers of 64 columns with batch normalization over all nodes and a trainable epsilon. The paper classifies
 whole graphs by a sum over their nodes; for nodes a dropout and a linear layer read the last layer out. A linear layer
-before a batch normalization has no bias: the normalization subtracts it again.
+before a normalization has no bias: batch normalization subtracts it again. For deep models layers may be residual or
+normalized otherwise, which is not the paper's.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 from pydantic import Field
 
-from mgg.model.layers import BatchNorm, Bias, Dropout, Linear, Relu
-from mgg.model.module import Chain
+from mgg.model.layers import Bias, Dropout, Linear, Relu, normalized_or_shifted
+from mgg.model.module import Chain, Module, Residual
 from mgg.model.propagate import SumWithSelf, narrow
-from mgg.model.settings import LayeredSettings, Sizes
+from mgg.model.settings import DeepSettings, Sizes
 
 
-class Settings(LayeredSettings):
+class Settings(DeepSettings):
     """Hyperparameters: those of the paper where it has them."""
 
     hidden: int = Field(64, ge=1, le=65536, description="columns of the hidden layers")
     layers: int = Field(5, ge=1, le=64, description="number of GIN layers")
+    normalization: Literal["none", "batch", "layer"] = Field(
+        "batch", description="before both activations of a layer, in place of biases"
+    )
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
     """The GIN layers and the classifier."""
     hidden = settings.hidden
-    layers = [_layer(f"layer{k}", hidden if k else sizes.features, hidden) for k in range(settings.layers)]
+    layers = [_layer(settings, k, hidden if k else sizes.features) for k in range(settings.layers)]
     classifier = (Linear("classifier", hidden, sizes.classes), Bias("classifier", sizes.classes))
     return Chain(*layers, Dropout(settings.dropout, 0), *classifier)
 
 
-def _layer(name: str, inputs: int, hidden: int) -> Chain:
-    return Chain(
+def _layer(settings: Settings, k: int, inputs: int) -> Module:
+    name, hidden, normalization = f"layer{k}", settings.hidden, settings.normalization
+    layer = Chain(
         narrow(Linear(f"{name}.mlp0", inputs, hidden), partial(SumWithSelf, name)),
-        BatchNorm(f"{name}.mlp0.norm", hidden),
+        normalized_or_shifted(f"{name}.mlp0", hidden, normalization),
         Relu(),
         Linear(f"{name}.mlp1", hidden, hidden),
-        BatchNorm(f"{name}.norm", hidden),
+        normalized_or_shifted(name, hidden, normalization),
         Relu(),
     )
+    return Residual(layer) if settings.residual and k else layer

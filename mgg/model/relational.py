@@ -44,9 +44,14 @@ class Relational(Module):
         self.derived = (relations + 1) * inputs * outputs if bases else 0
 
     def memory(self, columns: int) -> Held:
-        """Rows and halo, and gradients by them; of a type of arcs at a time the sums of neighbors."""
+        """Its input is kept by who made it; halo and gradients by it; what is summed, of a type of arcs at a time."""
         inputs, outputs = (0, self.shape[2]) if self.one_hot else self.shape[1:]
-        return Held(self.shape[2], inputs, 2 * inputs + outputs, 2 * inputs)
+        return Held(outputs, 0, 3 * inputs + 2 * outputs, 2 * inputs)
+
+    def memory_of_first(self, columns: int, sparse: bool) -> Held:
+        """That of the first layer, whose input gets no gradients and is made dense."""
+        inputs, outputs = (0, self.shape[2]) if self.one_hot else self.shape[1:]
+        return Held(outputs, inputs * sparse, inputs + 2 * outputs, inputs)
 
     def forward(self, x: Features | None, run: Pass) -> Array:
         """The sum, [rows, outputs]."""
@@ -75,12 +80,16 @@ class Relational(Module):
                 found = arrays.arc_aggregate_back(relation, relation.weights, mine)
                 arrays.add_to_rows(by_weight[relation.type], relation.begins, found.astype(np.float64))
                 continue
-            neighbors = arrays.arc_aggregate(relation, relation.weights, everyone)
-            by_weight[relation.type] = arrays.transposed_product(neighbors, mine)
+            # Matrices as wide as the input have no names here: none outlives its use.
+            by_weight[relation.type] = arrays.transposed_product(
+                arrays.arc_aggregate(relation, relation.weights, everyone), mine
+            )
             if by_row is not None:
-                by_sum = arrays.product(mine, weights[relation.type].T)
-                found = arrays.arc_aggregate_back(relation, relation.weights, by_sum)
+                found = arrays.arc_aggregate_back(
+                    relation, relation.weights, arrays.product(mine, weights[relation.type].T)
+                )
                 arrays.add_to_rows(by_row, relation.begins, found)
+                del found
         self._leave(by_weight, run)
         return None if by_row is None else run.graph.halo.give_back(by_row)
 

@@ -23,10 +23,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file, save_file
 
 from mgg.errors import InputError, MachineError
-from mgg.files import sync, write_file
+from mgg.files import sync
 from mgg.model import Array
 from mgg.record import EpochRecord, Frozen
 from mgg.train.output import WEIGHTS_FILE
@@ -126,13 +126,17 @@ class Checkpoints:
         path = self.folder / f"epoch-{len(checkpoint.history.epochs):06d}.safetensors"
         part = path.with_suffix(".part")
         try:
-            write_file(part, save(tensors, {"mgg": meta, "sha256": _digest(meta, tensors)}))
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # Neither this nor the hash copies the arrays: the thread shares its core with the training.
+            save_file(tensors, part, {"mgg": meta, "sha256": _digest(meta, tensors)})
+            sync(part)
             part.replace(path)
             sync(self.folder)
             for old in self._newest_first()[KEPT:]:
                 old.unlink()
-        except OSError as error:
-            raise MachineError(f"{path}: cannot be written: {error.strerror}") from None
+        except (OSError, SafetensorError) as error:
+            why = getattr(error, "strerror", None) or " ".join(str(error).split())
+            raise MachineError(f"{path}: cannot be written: {why}") from None
         return path
 
     def load(self) -> Checkpoint | None:
@@ -245,8 +249,8 @@ def _digest(meta: str, tensors: dict[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def _chunks(tensors: dict[str, Array]) -> Iterator[bytes]:
+def _chunks(tensors: dict[str, Array]) -> Iterator[bytes | memoryview]:
     for name in sorted(tensors):
         array = tensors[name]
         yield f"{name} {array.dtype} {array.shape}".encode()
-        yield array.tobytes()
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

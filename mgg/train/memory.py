@@ -20,6 +20,7 @@ from mgg.layout import PeLayout
 from mgg.model import Chain
 from mgg.model.module import Held
 from mgg.model.propagate import Propagation
+from mgg.model.relational import Relational
 
 FLOAT, DOUBLE, INDEX = 4, 8, 8
 #: Bytes a trainable number: itself, two moments, two decays, the best and a checkpoint's copies (16), gradients (16).
@@ -28,6 +29,8 @@ PARAMETER = 52
 DERIVED = 16
 #: Bytes an arc of the lists that models which work arc by arc make: its ends, its number, its weight.
 ARC = 28
+#: The same of models that go type by type, whose lists have an entry for a row and a source of each type.
+TYPED_ARC = 60
 #: Matrices as wide as the widest output that a backward pass holds at a time.
 PASSING = 3
 
@@ -81,7 +84,8 @@ def need(
     product, held = layout.forward, _held(chain, layout.manifest.features, given.sparse)
     arcs = product.local.arcs + product.remote.arcs + rows  # with their loops
     activations = FLOAT * (rows * held.kept + product.halo * held.halo + arcs * held.arc)
-    listed = ARC * arcs + FLOAT * chain.fetched * _exchanged(layout) if chain.fetched else 0
+    each = TYPED_ARC if any(isinstance(module, Relational) for module in chain.leaves()) else ARC
+    listed = each * arcs + FLOAT * chain.fetched * _exchanged(layout) if chain.fetched else 0
     plan, width, plans = technique(name), chain.width, 0
     for direction in ("forward", "transpose") if width else ():
         found = plan.need(Case(layout, direction, width, parse_options(name, options), dtype))
@@ -107,6 +111,9 @@ def _held(chain: Chain, columns: int, sparse: bool) -> Held:
         halo, arc = halo + held.halo, arc + held.arc
         if place == 0 and isinstance(module, Propagation):
             kept += 2 * columns  # what never changes: the dense input and its propagation
+        elif place == 0 and isinstance(module, Relational):
+            first = module.memory_of_first(columns, sparse)
+            kept, peak, halo = kept + first.kept, max(peak, first.peak), first.halo
         elif not (place == 0 and sparse):  # a sparse copy is among the features
             kept, peak = kept + held.kept, max(peak, held.peak)
             widest = max(widest, held.columns) if module.parameters or place else widest

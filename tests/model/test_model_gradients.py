@@ -45,6 +45,7 @@ MODELS = {
     "gat": ("gat", {"hidden": 3, "heads": 2, "output_heads": 2}),
     "gcn": ("gcn", {"hidden": 4}),
     "gcn, one layer": ("gcn", {"layers": 1}),
+    "gin, deep": ("gin", {"hidden": 4, "layers": 3, "normalization": "none", "residual": True}),
     "gcn, deep": ("gcn", {"hidden": 4, "layers": 3, "normalization": "layer", "residual": True}),
     "gin": ("gin", {"hidden": 4, "layers": 2}),
     "sage": ("sage", {"hidden": 4}),

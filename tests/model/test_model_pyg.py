@@ -1,5 +1,7 @@
 """GCN and GIN against PyTorch Geometric: outputs, loss and all gradients from the same weights."""
 
+from functools import partial
+
 import pytest
 from support import pyg
 from support.pyg import Reference, Transposed, torch
@@ -19,14 +21,17 @@ def gcn(facts) -> Reference:
     return Reference(forward, names)
 
 
-def gin(facts) -> Reference:
-    names, state, layers = {}, {}, []
+NORMS = {"batch": torch.nn.BatchNorm1d, "layer": torch.nn.LayerNorm}
+
+
+def gin(facts, normalization="batch", residual=False) -> Reference:
+    names, state, layers, norm_of = {}, {}, [], NORMS[normalization]
     for k in range(2):
         first, second = (
             torch.nn.Linear(16 if k else facts.features, 16, bias=False),
             torch.nn.Linear(16, 16, bias=False),
         )
-        norms = {f"layer{k}.mlp0.norm": torch.nn.BatchNorm1d(16), f"layer{k}.norm": torch.nn.BatchNorm1d(16)}
+        norms = {f"layer{k}.mlp0.norm": norm_of(16), f"layer{k}.norm": norm_of(16)}
         inner, outer = norms.values()
         mlp = torch.nn.Sequential(first, inner, torch.nn.ReLU(), second, outer, torch.nn.ReLU())
         layers.append(GINConv(mlp, train_eps=True))
@@ -34,13 +39,15 @@ def gin(facts) -> Reference:
         names[f"layer{k}.epsilon"] = layers[-1].eps
         for name, norm in norms.items():
             names |= {f"{name}.scale": norm.weight, f"{name}.shift": norm.bias}
-            state |= {f"{name}.running_mean": norm.running_mean, f"{name}.running_variance": norm.running_var}
+            if normalization == "batch":
+                state |= {f"{name}.running_mean": norm.running_mean, f"{name}.running_variance": norm.running_var}
     classifier = torch.nn.Linear(16, facts.classes)
     names |= {"classifier.weight": Transposed(classifier.weight), "classifier.bias": classifier.bias}
 
     def forward(x, arcs):
-        for layer in layers:
-            x = layer(x, arcs.adjacency)
+        for k, layer in enumerate(layers):
+            y = layer(x, arcs.adjacency)
+            x = x + y if residual and k else y
         return classifier(x)
 
     return Reference(forward, names, state)
@@ -59,6 +66,14 @@ def check(model, *more):
 @pytest.mark.parametrize("model", MODELS)
 def test_model(model, graph, pes, oracle_layouts):
     check(model, oracle_layouts(graph, pes), pes)
+
+
+@pytest.mark.parametrize("pes", pyg.PES)
+@pytest.mark.parametrize("normalization", NORMS)
+def test_gin_with_residual_layers(normalization, pes, oracle_layouts):
+    settings = {"normalization": normalization, "residual": True}
+    make = partial(gin, **settings)
+    pyg.check("gin", {**MODELS["gin"][1], "dropout": 0.0, **settings}, make, oracle_layouts("weighted", pes), pes)
 
 
 @pytest.mark.mpi

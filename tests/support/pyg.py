@@ -131,7 +131,8 @@ def _node_data(nodes: int) -> dict[str, np.ndarray]:
     splits = rng.integers(0, 4, nodes)
     splits[:3] = 1, 2, 3
     labels = rng.integers(0, CLASSES, nodes)
-    labels[0] = CLASSES - 1
+    labels[:3] = CLASSES - 1
+    splits[~np.isin(labels, labels[splits == 1])] = 0  # no class is scored that is not trained
     return {
         "features": rng.standard_normal((nodes, FEATURES)).astype(np.float32),
         "labels": labels.astype(np.int32),

@@ -41,6 +41,10 @@ def folder_of(tmp_path, columns, density, pes=1, types=0):
         ("appnp", 100, 1, {"hidden": 64}),
         ("sgc", 100, 1, {}),
         ("rgcn", 50, 1, {}),
+        ("rgcn", 50, 0.05, {}),
+        ("rgcn", 50, 1, {"bases": 4}),
+        ("rgcn", 400, 1, {"hidden": 4}),
+        ("rgcn", 16, 1, {"hidden": 128}),
         ("rgcn", 0, 1, {"bases": 4}),
     ],
 )
