@@ -4,16 +4,19 @@ Settings and epochs are those of the overlay in config/models that names the mod
 own and 200 epochs. Splits are public, or, where the data set has none, drawn for each seed: of each class 20 nodes for
 training, 30 for validation. The test accuracy is that of the epoch that the model's setting ``selection`` takes: the
 best on the validation nodes; for SGC and R-GCN the last, as published. Data comes from $MGG_DATA_DIR, the cache or the
-network. With ``--out FILE.jsonl`` the training records are kept.
+network. With ``--jobs N`` that many seeds train side by side, each in a process of its own; the data set is built once.
+With ``--out FILE.jsonl`` the training records are kept.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,28 +79,55 @@ def split_anew(parts: list[PeLayout], seed: int) -> list[PeLayout]:
     return [replace(part, splits=splits[part.lo : part.hi]) for part in parts]
 
 
+@dataclass(frozen=True)
+class Run:
+    """The run of one seed over a layout; another process can make it."""
+
+    folder: Path
+    dataset: str
+    model: str
+    pes: int
+    epochs: int
+    settings: dict[str, Any]
+
+    def __call__(self, seed: int) -> TrainRecord:
+        parts = [layout.load(self.folder, rank) for rank in range(self.pes)]
+        if self.dataset in RANDOM_SPLITS:
+            parts = split_anew(parts, seed)
+        options: dict[str, Any] = {"model": self.model, "technique": "halo", "settings": self.settings, "seed": seed}
+        results = launch(
+            "simulated",
+            lambda: self.pes,
+            lambda world: train(world, parts[world.rank], epochs=self.epochs, **options),
+        )
+        return results[0].record
+
+
+def in_turn(run: Run, seeds: int, jobs: int) -> Iterator[TrainRecord]:
+    """The record of each seed, in the order of the seeds; up to ``jobs`` of them are made at a time."""
+    if jobs == 1:
+        yield from map(run, range(seeds))
+        return
+    # Started anew: threads of numba and BLAS do not survive a fork.
+    with ProcessPoolExecutor(min(jobs, seeds), multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(run, range(seeds))
+
+
 def accuracy(
-    dataset: str, seeds: int, *, model: str = "gcn", pes: int = 1, epochs: int | None = None,
+    dataset: str, seeds: int, *, model: str = "gcn", pes: int = 1, epochs: int | None = None, jobs: int = 1,
     done: Callable[[TrainRecord], None] = lambda record: None,
 ) -> list[TrainRecord]:  # fmt: skip
-    """The record of each seed's run on the simulated backend; ``done`` is called after each."""
+    """The record of each seed's run on the simulated backend, by seed; ``done`` is called after each, in that order.
+
+    The seeds are shared out among ``jobs`` processes; the records do not depend on how many.
+    """
     published, settings = settings_for(model, dataset)
     records = []
     with tempfile.TemporaryDirectory(prefix="mgg-") as scratch:
-        folder = make_layout(dataset, Path(scratch), pes)
-        loaded = [layout.load(folder, rank) for rank in range(pes)]
-        for seed in range(seeds):
-            parts = split_anew(loaded, seed) if dataset in RANDOM_SPLITS else loaded
-            options = {"model": model, "technique": "halo", "settings": settings, "seed": seed}
-            results = launch(
-                "simulated",
-                lambda: pes,
-                lambda world, parts=parts, options=options: train(
-                    world, parts[world.rank], epochs=epochs or published, **options
-                ),
-            )
-            records.append(results[0].record)
-            done(records[-1])
+        run = Run(make_layout(dataset, Path(scratch), pes), dataset, model, pes, epochs or published, settings)
+        for record in in_turn(run, seeds, jobs):
+            records.append(record)
+            done(record)
     return records
 
 
@@ -107,8 +137,11 @@ def accuracy(
 @click.option("--model", default="gcn", show_default=True)
 @click.option("--epochs", type=click.IntRange(1), help="instead of the overlay's")
 @click.option("--pes", type=click.IntRange(1), default=1, show_default=True, help="PEs of the simulated backend")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="seeds trained at a time")
 @click.option("--out", type=click.Path(path_type=Path), help="file of the training records, JSON lines")
-def main(seeds: int, datasets: str | None, model: str, epochs: int | None, pes: int, out: Path | None) -> None:
+def main(
+    seeds: int, datasets: str | None, model: str, epochs: int | None, pes: int, jobs: int, out: Path | None
+) -> None:
     """Train on each data set and print a table."""
     kept: list[TrainRecord] = []
     heads = f"{'published':>10} {'target':>7} {'seconds':>8}"
@@ -116,7 +149,7 @@ def main(seeds: int, datasets: str | None, model: str, epochs: int | None, pes: 
     for dataset in (datasets or DATASETS.get(model, "cora,citeseer,pubmed")).split(","):
         started = time.perf_counter()
         records = accuracy(
-            dataset, seeds, model=model, pes=pes, epochs=epochs,
+            dataset, seeds, model=model, pes=pes, epochs=epochs, jobs=jobs,
             done=lambda record: click.echo(f"seed {record.seed}: {100 * record.test_accuracy:.2f}", err=True),
         )  # fmt: skip
         seconds = time.perf_counter() - started

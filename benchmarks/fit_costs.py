@@ -131,6 +131,8 @@ def read(paths: Iterable[Path]) -> list[Sample]:
         with path.open(encoding="utf-8") as file:
             rows = list(csv.DictReader(file)) if path.suffix == ".csv" else [json.loads(line) for line in file]
         for row in rows:
+            if "technique" not in row:  # what auto picked
+                continue
             if row.get("options", {}) != technique(row["technique"]).Options().model_dump() and "options" in row:
                 continue
             for part, milliseconds in _parts(row).items():

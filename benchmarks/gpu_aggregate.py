@@ -4,7 +4,7 @@ Before every timing a sample of each PE's rows, the longest among them, is compa
 followed by options and the type of the embeddings: ``mgg:ps=32,dist=4``, ``halo:dtype=bf16``. Times are medians of 20
 products after 5, the slowest PE of each, by CUDA events. OUT gets gpu_aggregate-pP.jsonl, one line a measurement;
 rank 0 prints the table, beside what the released kernels of the papers take on the same graphs and GPUs (H200,
-docs/results/gpu.md).
+docs/results/gpu.md), and what technique auto picks (fp32), with its time over the least of those measured.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import yaml
 from gpu_graphs import Sample, generated, pe_layout
 
 from mgg.aggregate import oracle, parse_options, prepare
+from mgg.aggregate.auto import forecast
 from mgg.aggregate.measure import Protocol, parts_alone, timed
 from mgg.aggregate.plan import Plan
 from mgg.backend import World, job_size, launch
@@ -87,6 +88,21 @@ class Bench:
                     raise
                 self.say(f"{name:<14} {spec}: {error}")
             cp.get_default_memory_pool().free_all_blocks()
+        self.choice(name, layout)
+
+    def choice(self, name: str, layout: PeLayout) -> None:
+        """What auto picks, beside the techniques that were measured at their defaults."""
+        said = forecast(self.world, layout, "forward")
+        for dim in self.dims:
+            plain = {spec: ms for spec, ms in self.times.get((name, dim), {}).items() if ":" not in spec}
+            if not plain:
+                continue
+            costs = {spec: said.seconds(spec, dim) for spec in plain}
+            pick, best = said.ranking(dim)[0], min(plain, key=lambda spec: plain[spec])
+            over = f"{plain[pick] / plain[best]:.2f} times the fastest, {best}" if pick in plain else "not measured"
+            foretold = ", ".join(f"{spec} {1e3 * cost:.3f}" for spec, cost in costs.items() if cost is not None)
+            self.say(f"    D = {dim}: auto picks {pick}, {over}; predicted: {foretold}")
+            self.record(graph=name, dim=dim, pes=self.world.size, pick=pick, fastest=best, measured=plain, said=costs)
 
     def technique(self, name: str, layout: PeLayout, sample: Sample, spec: str, inputs: dict[int, Any]) -> None:
         """Check and time one technique."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mgg.report import hidden, knob_parts, methods, pairs, sweeps, volumes
-from mgg.report.comparisons import of
+from mgg.report.comparisons import CLOSE, DISAGREES, of
 from mgg.report.experiments import Experiment, experiment
 from mgg.report.findings import Finding
 from mgg.report.parts import Part, Section
@@ -41,6 +41,10 @@ def _section(tables: dict[str, Rows], name: str, note: str) -> Section:
     shown = experiment(name)
     measured = f"; the paper's machine: {shown.machine}" if shown.machine else ""
     parts = _parts(tables, name, shown) or [Part("No comparison", _NOTHING)]
+    if shown.departs and any(
+        row["device"] == "GPUs" and row["verdict"] in (CLOSE, DISAGREES) for row in _rows(tables, name)
+    ):
+        parts.append(Part("Why it can go another way", shown.departs))
     if note:
         parts.append(Part("Remark", note))
     return Section(name, shown.title, f"{shown.source}{measured}. {shown.says}", parts)

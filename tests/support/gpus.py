@@ -8,6 +8,9 @@ import os
 # Open MPI asks for this where a container's only user is root.
 os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
 os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+# It ties up to two ranks to a core each, the same in every job: threads of a rank and jobs beside it would starve.
+os.environ.setdefault("OMPI_MCA_hwloc_base_binding_policy", "none")
+os.environ.setdefault("PRTE_MCA_hwloc_default_binding_policy", "none")
 
 
 def count() -> int:

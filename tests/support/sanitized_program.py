@@ -1,14 +1,16 @@
 """Launch every kernel on small graphs, for compute-sanitizer: ``python sanitized_program.py BACKEND LAYOUT...``.
 
 BACKEND ``threads`` has two PEs on one GPU run all techniques, then calls the operators that no technique of theirs
-needs; ``nvshmem`` has MPI ranks run the kernels that call NVSHMEM. Arrays have memory of their own instead of pieces of
-CuPy's pool, so that what is read or written beside them is noticed. The layouts are for two PEs.
+needs; ``nvshmem`` has MPI ranks run the kernels that call NVSHMEM, one rank alone with half of its rows fetched from
+itself. Arrays have memory of their own instead of pieces of CuPy's pool, so that what is read or written beside them is
+noticed. The layouts are for two PEs, those of one rank alone for one.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,15 @@ import cupy as cp
 import numpy as np
 
 from mgg import layout
-from mgg.aggregate import techniques
+from mgg.aggregate import prepare, techniques
 from mgg.backend import World, job_size, launch
-from mgg.graph.csr import Csr
+from mgg.graph.csr import Csr, row_ids
 from mgg.kernel import compile as build
 from mgg.kernel import cuda
+from mgg.layout import PeLayout, Product
 from mgg.layout.neighbors import neighbor_partitions
 from mgg.layout.split import transposed
-from support.spmm_program import VARIANTS, products
+from support.spmm_program import VARIANTS, inputs, products
 
 #: Every number of floats a load, and narrow, full and several tiles of columns.
 DIMS = (1, 41, 64, 130)
@@ -60,6 +63,46 @@ def operators_alone(csr: Csr) -> None:
     cp.cuda.Device().synchronize()
 
 
+def fetching_from_itself(part: PeLayout) -> PeLayout:
+    """The layout of one PE with every other row of its own as its halo."""
+    whole = part.forward
+    of_row = row_ids(whole.local)
+    fetched = whole.local.indices % 2 == 1
+    halo, places = np.unique(whole.local.indices[fetched], return_inverse=True)
+
+    def some(chosen: np.ndarray, columns: np.ndarray, width: int) -> Csr:
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(of_row[chosen], minlength=whole.rows))])
+        weights = None if whole.local.weights is None else whole.local.weights[chosen]
+        return Csr(indptr.astype(np.int64), columns.astype(np.int32), weights, width)
+
+    product = Product(
+        local=some(~fetched, whole.local.indices[~fetched], part.rows),
+        remote=some(fetched, places, len(halo)),
+        halo_ptr=np.array([0, len(halo)]),
+        halo_rows=halo.astype(np.int32),
+        send_ptr=np.array([0, len(halo)]),
+        send_rows=halo.astype(np.int32),
+        send_first=np.zeros(1, np.int64),
+    )
+    return replace(part, forward=product)
+
+
+def one_rank(world: World, folder: Path) -> None:
+    """The variants that call NVSHMEM; their products equal the one without a halo."""
+    part = layout.load(folder, 0)
+    for dim in DIMS:
+        b = world.upload(inputs(part.node_ids, dim))
+        found = []
+        for label, given in (("local", part), *((label, fetching_from_itself(part)) for label in WITH_NVSHMEM)):
+            name, options = VARIANTS.get(label, (label, {}))
+            plan = prepare(name, world, given, "forward", dim, options)
+            plan.input(dim)[:] = b
+            found.append(world.download(plan(dim)).copy())
+            plan.close()
+        for each in found[1:]:
+            np.testing.assert_allclose(each, found[0], rtol=1e-4, atol=1e-4)
+
+
 def main(backend: str, folders: list[Path]) -> None:
     """Run, and print ``ok``."""
     cp.cuda.set_allocator(None)
@@ -73,7 +116,10 @@ def main(backend: str, folders: list[Path]) -> None:
 
     def program(world: World) -> None:
         for folder in folders:
-            products(world, folder, DIMS, only=labels)
+            if backend == "nvshmem" and world.size == 1:
+                one_rank(world, folder)
+            else:
+                products(world, folder, DIMS, only=labels)
 
     if backend == "nvshmem":
         launch(backend, job_size, program)

@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from mgg.model import settings_of
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "accuracy.py"
 SPEC = importlib.util.spec_from_file_location("accuracy", SCRIPT)
-benchmark = importlib.util.module_from_spec(SPEC)
+benchmark = sys.modules["accuracy"] = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(benchmark)
 
 
@@ -53,6 +55,15 @@ def test_every_overlay_is_valid_and_is_found():
     }  # fmt: skip
     assert benchmark.settings_for("rgcn", "aifb") == (50, {})
     assert benchmark.settings_for("gin", "cora") == (200, {})
+
+
+def test_seeds_side_by_side_give_the_records_of_one_after_the_other():
+    alone = benchmark.accuracy("digits", 3, epochs=3)
+    options = ["--datasets", "digits", "--seeds", "3", "--epochs", "3", "--jobs", "2"]
+    beside = subprocess.run([sys.executable, str(SCRIPT), *options], check=False, capture_output=True, text=True)
+    assert beside.returncode == 0, beside.stderr
+    expected = [f"seed {seed}: {100 * record.test_accuracy:.2f}" for seed, record in enumerate(alone)]
+    assert beside.stderr.splitlines() == expected
 
 
 @pytest.mark.slow

@@ -129,6 +129,7 @@ class Experiment:
         volumes: volumes of partitions.
         knobs: it shows ps, dist and wpb swept.
         hidden: it shows whether communication is hidden.
+        departs: why GPUs can go another way than the paper, from measurements of ours; shown where they do.
     """
 
     title: str
@@ -141,3 +142,4 @@ class Experiment:
     volumes: Volumes | None = None
     knobs: bool = False
     hidden: bool = False
+    departs: str = ""

@@ -1,0 +1,197 @@
+"""A training step of every model on GPUs beside PyTorch Geometric: python benchmarks/gpu_models.py OUT, or on P ranks.
+
+Two layers of 16 columns, no dropout, random features and labels of the real graphs' widths; a step is forward, backward
+and Adam. On one GPU the same formula runs in PyTorch Geometric on ``edge_index``, from the same weights, after the
+losses of both first steps have been compared (relative tolerance 1e-4). Times are medians of 20 steps after 5, of the
+slowest PE, by CUDA events. Memory is what a GPU has less of free after the steps than before (ours: all that was taken)
+and the most that torch had allocated at a time (PyTorch Geometric). OUT gets gpu_models-pP.jsonl.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import cupy as cp
+import numpy as np
+from gpu_graphs import generated
+from gpu_train import HIDDEN, PATIENCE, STEPS, TOLERANCE, WARMUP, WIDTHS, with_node_data
+
+from mgg.backend import World, job_size, nvshmem
+from mgg.graph.csr import Csr
+from mgg.layout import PeLayout
+from mgg.model import settings_of
+from mgg.train import Trainer
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gcn": {"hidden": HIDDEN, "dropout": 0.0},
+    "gin": {"hidden": HIDDEN, "dropout": 0.0, "layers": 2},
+    "sage": {"hidden": HIDDEN, "dropout": 0.0},
+    "gat": {"hidden": HIDDEN, "heads": 1, "output_heads": 1, "dropout": 0.0, "attention_dropout": 0.0},
+}
+GIB = 2**30
+
+
+class Bench:
+    """A run of one PE."""
+
+    def __init__(self, world: World, out: Path, technique: str) -> None:
+        self.world, self.technique, self.failed = world, technique, 0
+        self.rows: list[dict[str, Any]] = []
+        path = out / f"gpu_models-p{world.size}.jsonl"
+        self.file = path.open("w", encoding="utf-8") if world.rank == 0 else None
+
+    def say(self, text: str) -> None:
+        if self.file:
+            click.echo(text)
+            sys.stdout.flush()
+
+    def ours(self, name: str, model: str, part: PeLayout) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Our step, and the weights that it began with."""
+        cp.get_default_memory_pool().free_all_blocks()
+        free = cp.cuda.runtime.memGetInfo()[0]
+        settings = settings_of(model, SETTINGS[model])
+        trainer = Trainer(
+            self.world, part, model=model, technique=self.technique, options={}, settings=settings, seed=0
+        )  # fmt: skip
+        weights = {key: self.world.download(value).copy() for key, value in trainer.weights.items()}
+        losses, times = [], []
+        for epoch in range(1, 1 + WARMUP + STEPS):
+            self.world.barrier()
+            clock = self.world.clock()
+            clock.start()
+            losses.append(trainer.step(epoch))
+            times.append(1e3 * max(self.world.gather(clock.stop())))
+        taken = max(self.world.gather(free - cp.cuda.runtime.memGetInfo()[0]))
+        predicted = max(self.world.gather(trainer.need.total))
+        trainer.close()
+        cp.get_default_memory_pool().free_all_blocks()
+        found = {"step": float(np.median(times[WARMUP:])), "bytes": taken, "predicted": predicted, "losses": losses}
+        return found, weights
+
+    def theirs(self, model: str, csr: Csr, part: PeLayout, weights: dict[str, np.ndarray]) -> dict[str, Any]:
+        """The step of PyTorch Geometric."""
+        import torch
+        from pyg_twins import twin_of
+        from torch.nn import functional
+
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        rows = torch.as_tensor(np.diff(csr.indptr), device="cuda")
+        targets = torch.repeat_interleave(torch.arange(csr.rows, device="cuda"), rows)
+        arcs = torch.stack([torch.as_tensor(csr.indices, device="cuda").long(), targets])
+        del rows, targets
+        x = torch.as_tensor(np.asarray(part.features), device="cuda")
+        label = torch.as_tensor(np.where(part.splits == 1, part.labels, -100).astype(np.int64), device="cuda")
+        net = twin_of(model, x.shape[1], part.manifest.classes, HIDDEN, weights)
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+        losses, times = [], []
+        for _ in range(WARMUP + STEPS):
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(net(x, arcs), label)
+            loss.backward()
+            optimizer.step()
+            stop.record()
+            stop.synchronize()
+            losses.append(float(loss))
+            times.append(start.elapsed_time(stop))
+        peak = torch.cuda.max_memory_allocated()
+        return {"step": float(np.median(times[WARMUP:])), "bytes": peak, "losses": losses}
+
+    def attempt(self, what: str, action: Callable[[], Any]) -> Any:
+        """Run a part; one that fails is reported. Several PEs would wait for one that failed: there it ends the run."""
+        try:
+            return action()
+        except Exception as error:
+            too_large = "out of memory" in str(error).lower()
+            self.failed += not too_large
+            self.say(f"{what}: {'does not fit' if too_large else 'FAILED'}: {' '.join(str(error).split())[:200]}")
+            if self.world.size > 1:
+                raise
+            if not too_large:
+                traceback.print_exc()
+            return None
+
+    def model(self, name: str, model: str, csr: Csr, part: PeLayout, with_pyg: bool) -> None:
+        """A row of the table."""
+        done = self.attempt(f"{name}, {model}", lambda: self.ours(name, model, part))
+        if done is None:
+            return
+        ours, weights = done
+        row = {"graph": name, "model": model, "pes": self.world.size, "technique": self.technique, "ours": ours}
+        if with_pyg:
+            row["pyg"] = theirs = self.attempt(
+                f"{name}, {model} in PyTorch Geometric", lambda: self.theirs(model, csr, part, weights)
+            )
+            release()
+            if theirs:
+                error = abs(ours["losses"][0] / theirs["losses"][0] - 1)
+                self.failed += not error <= TOLERANCE
+                self.say(f"{name}, {model}: first losses differ by {error:.2g}" + " FAILED" * (not error <= TOLERANCE))
+        self.rows.append(row)
+        if self.file:
+            self.file.write(json.dumps(row) + "\n")
+            self.file.flush()
+        self.say(line_of(row))
+
+
+def release() -> None:
+    """Give back what torch holds, after an error, too."""
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """A line of the table: milliseconds and GiB, ours and theirs, and the ratios."""
+    ours, theirs = row["ours"], row.get("pyg")
+    line = f"| {row['graph']} | {row['model']} | {ours['step']:.2f} | {ours['bytes'] / GIB:.2f} |"
+    if not theirs:
+        return f"{line} - | - | - | - |"
+    ratios = theirs["step"] / ours["step"], theirs["bytes"] / ours["bytes"]
+    return f"{line} {theirs['step']:.1f} | {theirs['bytes'] / GIB:.1f} | {ratios[0]:.1f} | {ratios[1]:.1f} |"
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--graphs", default=",".join(WIDTHS), show_default=True, help="separated by commas")
+@click.option("--models", default=",".join(SETTINGS), show_default=True, help="separated by commas")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
+@click.option("--technique", help="aggregation technique; default: local on one PE, halo on several")
+@click.option("--pyg/--no-pyg", "with_pyg", default=True, show_default=True, help="time PyTorch Geometric, on one PE")
+def main(out: Path, graphs: str, models: str, scale: float, technique: str | None, with_pyg: bool) -> None:
+    """Check and time, and print a table."""
+    out.mkdir(parents=True, exist_ok=True)
+    pes = job_size() or 1
+
+    def program(world: World) -> int:
+        started = time.perf_counter()
+        bench = Bench(world, out, technique or ("local" if world.size == 1 else "halo"))
+        bench.say(f"{world.gpu}, {world.size} PE, CuPy {cp.__version__}, technique {bench.technique}, scale {scale}")
+        for name in graphs.split(","):
+            csr = generated(name, scale)
+            part = with_node_data(world, csr, name)
+            bench.say(f"{name}: {csr.rows:,} nodes, {csr.arcs:,} arcs after {time.perf_counter() - started:.0f} s")
+            for model in models.split(","):
+                bench.model(name, model, csr, part, with_pyg and world.size == 1)
+        bench.say("| graph | model | ms | GiB | PyTorch Geometric, ms | GiB | times as fast | times as much memory |")
+        for row in bench.rows:
+            bench.say(line_of(row))
+        bench.say(f"{bench.failed} failures, {time.perf_counter() - started:.0f} s")
+        return bench.failed
+
+    sys.exit(4 if nvshmem.run(lambda: pes, program, timeout=PATIENCE)[0] else 0)
+
+
+if __name__ == "__main__":
+    main()
