@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 
 from mgg.backend.api import Array, World
-from mgg.kernel import random
+from mgg.kernel import cublas, random
 from mgg.kernel.random import Draws
 from mgg.model.arcs import ArcLists, Arcs
 from mgg.model.arrays import cuda_kernels as kernels
@@ -27,7 +27,6 @@ PIECES, PIECE_ROWS = 512, 256
 SUM_THREADS = 1 << 18
 #: Entries up to which one launch sums columns.
 FEW = 1 << 16
-_ONE, _ZERO = np.ones(1, np.float32), np.zeros(1, np.float32)
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class CudaArrays:
 
     def product(self, x: Any, weight: Array) -> Array:
         """X W."""
-        return x.product(weight) if isinstance(x, DeviceCsr) else cupy.dot(x, weight)
+        return x.product(weight) if isinstance(x, DeviceCsr) else cublas.product(x, weight)
 
     def transposed_product(self, x: Any, gradient: Array) -> Array:
         """X^T G, in pieces of rows that are summed in float64."""
@@ -86,15 +85,9 @@ class CudaArrays:
         length = rows // pieces
         whole = pieces * length
         parts = cupy.empty((pieces + (whole < rows), inputs, outputs), np.float32)
-        # cuBLAS counts by columns: what it sees are G^T, X^T and (X^T G)^T of each piece.
-        cupy.cuda.cublas.sgemmStridedBatched(
-            cupy.cuda.get_cublas_handle(), cupy.cuda.cublas.CUBLAS_OP_N, cupy.cuda.cublas.CUBLAS_OP_T,
-            outputs, inputs, length, _ONE.ctypes.data,
-            gradient.data.ptr, outputs, length * outputs, x.data.ptr, inputs, length * inputs,
-            _ZERO.ctypes.data, parts.data.ptr, outputs, inputs * outputs, pieces,
-        )  # fmt: skip
+        cublas.transposed_products(x[:whole], gradient[:whole], pieces, parts[:pieces])
         if whole < rows:
-            cupy.dot(x[whole:].T, gradient[whole:], parts[pieces])
+            cublas.product(x[whole:].T, gradient[whole:], parts[pieces])
         return self._sum_rows(parts.reshape(len(parts), inputs * outputs)).reshape(inputs, outputs)
 
     def column_sums(self, x: Array) -> Array:

@@ -193,7 +193,7 @@ arc_softmax = ElementwiseKernel(
     const long long row = i / heads, head = i - row * heads;
     const long long first = indptr[row], last = indptr[row + 1];
     const float mine = to_target[i];
-    float top = __uint_as_float(0xff800000u), sum = 0;  // from minus infinity: NVRTC has no INFINITY
+    float top = -1.0f / 0.0f, sum = 0;  // NVRTC has no INFINITY
     for (long long k = first; k < last; ++k) {
         const float score = mgg_score(mine, to_source[(long long)sources[k] * heads + head], slope);
         top = score > top ? score : top;

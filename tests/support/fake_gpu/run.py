@@ -9,14 +9,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 if __name__ == "__main__":
     import platform
 
+    from blas import Library
     from mpi4py import MPI
     from nvshmem.core.types import host
 
     from mgg.backend import nvshmem, threads
+    from mgg.kernel import cublas
     from support.strict import StrictOperators
 
     nvshmem._operators = lambda core: StrictOperators()
     threads._operators = StrictOperators
+    library = Library()
+    cublas._library = lambda: library
     platform.node = lambda: f"host-{host(MPI.COMM_WORLD.rank)}"
     if sys.argv[1] == "-c":
         exec(compile(sys.argv[2], "code", "exec"), {"__name__": "__main__"})  # noqa: S102

@@ -8,7 +8,7 @@ from support import device
 from support.device import Pool as MemoryPool
 from support.device import using_allocator
 
-from . import cublas, memory
+from . import memory
 from .current import CUDARuntimeError, current
 from .memory import Memory, MemoryPointer, UnownedMemory, alloc_pinned_memory, malloc_managed
 
@@ -18,7 +18,6 @@ __all__ = [
     "MemoryPool",
     "UnownedMemory",
     "alloc_pinned_memory",
-    "cublas",
     "malloc_managed",
     "using_allocator",
 ]
@@ -113,10 +112,6 @@ _default = Stream()
 _default.device = None  # that of whoever asks
 
 
-def get_cublas_handle():
-    return cublas.HANDLE
-
-
 def get_current_stream():
     return current.streams[-1] if current.streams else _default
 
@@ -140,6 +135,7 @@ runtime = SimpleNamespace(
     CUDARuntimeError=CUDARuntimeError,
     driverGetVersion=lambda: int(os.environ.get("FAKE_DRIVER", "13000")),
     runtimeGetVersion=lambda: 13000,
+    getDevice=lambda: current.device,
     getDeviceCount=_count,
     getDeviceProperties=lambda number: {"name": b"Fake H200", "totalGlobalMem": 2**37, "major": 9, "minor": 0},
     deviceEnablePeerAccess=memory.enable_peer,

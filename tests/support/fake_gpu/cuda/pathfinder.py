@@ -1,0 +1,1 @@
+"""There is no library to find: run.py has its functions."""
