@@ -17,7 +17,18 @@ from support.device import capturing, submit
 from support.strict import empty, made, unwrap
 
 _FOLDER = Path(tempfile.gettempdir()) / f"fake-kernels-{os.getuid()}"
-_PREAMBLE = "#include <cmath>\n#define __device__\n#define __forceinline__ inline\nusing namespace std;\n"
+_PREAMBLE = """
+#include <cmath>
+#include <cstring>
+#define __device__
+#define __forceinline__ inline
+using namespace std;
+inline float __uint_as_float(unsigned bits) {
+    float found;
+    memcpy(&found, &bits, sizeof found);
+    return found;
+}
+"""
 _C_TYPES = {
     "float32": "float",
     "float64": "double",
