@@ -27,10 +27,13 @@ class ColaKernel:
     """
 
     def __init__(self, operators: CudaOperators, schedule: ColumnSchedule, holders: cp.ndarray) -> None:
-        self._operators, self._schedule, self._holders = operators, schedule, holders
+        self._operators, self._holders = operators, holders
         self._begin, self._rows = cp.asarray(schedule.begin), cp.asarray(schedule.rows)
         self._weights = None if schedule.weights is None else cp.asarray(schedule.weights)
         self._sources, self._tasks = cp.asarray(schedule.sources), cp.asarray(schedule.tasks)
+        # Of the schedule itself only numbers stay: its arrays in host memory are as long as the arcs.
+        self._light, self._hub_count = schedule.light, schedule.hubs
+        self._hub_arcs = slice(int(schedule.begin[schedule.light]), len(schedule.rows))
         self._hubs: cp.ndarray | None = None
         self._prepared: dict[tuple[int, ...], list[Launch]] = {}
 
@@ -53,41 +56,40 @@ class ColaKernel:
             launches = self._prepared[key] = self._prepare(held, acc, hubs)
         for kernel, grid, block, arguments in launches:
             kernel(grid, block, arguments)
-        if self._schedule.hubs:
+        if self._hub_count:
             self._spread_hubs(self._room(acc.shape[1]), acc)
 
     def _prepare(self, held: cp.ndarray, acc: cp.ndarray, hubs: cp.ndarray) -> list[Launch]:
         """The launches of a product; of ``held`` and ``acc`` they hold addresses, where others may come to lie."""
-        schedule, columns = self._schedule, acc.shape[1]
-        vector = _vector(held, acc, hubs) if schedule.hubs else _vector(held, acc)
+        columns = acc.shape[1]
+        vector = _vector(held, acc, hubs) if self._hub_count else _vector(held, acc)
         found: list[Launch] = []
         for lanes, first, tiles in _tiles(columns, vector):
             kernel = self._operators.kernel(
                 build_of("cola", _bits(self._rows)), _name("spmm_cola", lanes, vector, self._weights)
             )
-            needed = -(-schedule.hubs // (WARPS * COPIED * (32 // lanes)))
+            needed = -(-self._hub_count // (WARPS * COPIED * (32 // lanes)))
             hub_blocks = min(needed, self._operators.processors * 4)
             arguments = (
-                self._tasks, np.int32(len(schedule.tasks)), self._begin, self._sources, self._rows,
+                self._tasks, np.int32(len(self._tasks)), self._begin, self._sources, self._rows,
                 _pointer(self._weights), self._holders, _stride(held), np.uintp(acc.data.ptr), _stride(acc),
-                np.int32(hub_blocks), np.int32(schedule.light), np.int32(schedule.hubs), hubs, _stride(hubs),
+                np.int32(hub_blocks), np.int32(self._light), np.int32(self._hub_count), hubs, _stride(hubs),
                 np.int32(first), np.int32(columns),
             )  # fmt: skip
-            blocks = hub_blocks + -(-len(schedule.tasks) // WARPS)
+            blocks = hub_blocks + -(-len(self._tasks) // WARPS)
             found.append((kernel, (blocks, tiles), (32 * WARPS,), arguments))
         return found
 
     def _spread_hubs(self, hubs: cp.ndarray, acc: cp.ndarray) -> None:
         """Add the copied rows to every row of C that needs them."""
-        first = self._schedule.light
-        arcs = slice(int(self._schedule.begin[first]), len(self._rows))
+        arcs = self._hub_arcs
         weights = None if self._weights is None else self._weights[arcs]
-        self._operators.spmm_columns(self._begin[first:], self._rows[arcs], weights, hubs, acc)
+        self._operators.spmm_columns(self._begin[self._light :], self._rows[arcs], weights, hubs, acc)
 
     def _room(self, columns: int) -> cp.ndarray:
         """float32 [hubs, D], in the same memory for all widths."""
-        elements = self._schedule.hubs * columns
+        elements = self._hub_count * columns
         if self._hubs is None or self._hubs.size < elements:
             self._prepared.clear()
             self._hubs = cp.empty(elements, np.float32)
-        return self._hubs[:elements].reshape(self._schedule.hubs, columns)
+        return self._hubs[:elements].reshape(self._hub_count, columns)
