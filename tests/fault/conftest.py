@@ -18,5 +18,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 @pytest.fixture
 def before(finished: Folder, tmp_path: Path):
-    """``before(stage)``: a copy of the undisturbed folder as it was before ``stage``."""
-    return lambda stage: FaultFolder.before(stage, finished, tmp_path / "run")
+    """``before(stage)``: a copy of the undisturbed folder as it was before ``stage``; what works in it ends."""
+    made: list[FaultFolder] = []
+
+    def copied(stage: str) -> FaultFolder:
+        made.append(FaultFolder.before(stage, finished, tmp_path / "run"))
+        return made[-1]
+
+    yield copied
+    for folder in made:
+        folder.end()

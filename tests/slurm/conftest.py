@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import slurm_cluster as daemons
+from slurm_folder import SlurmFolder
 
 
 def forbidden() -> str | None:
@@ -37,6 +38,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if reason and Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """A test that fails takes its Snakemakes and their jobs along: the next one has the cluster to itself."""
+    yield
+    for run in SlurmFolder.started:
+        if run.poll() is None:
+            run.kill()
+            run.wait()
+            subprocess.run(["scancel", "--user", "root"], check=False)
+    SlurmFolder.started.clear()
 
 
 @pytest.fixture(scope="session")

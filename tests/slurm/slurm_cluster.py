@@ -2,7 +2,8 @@
 
 ``python tests/slurm/slurm_cluster.py`` starts one, says so and stops it when its standard input ends, or at Ctrl-C: a
 cluster ends with the process that holds the other end of that pipe, however that process ends. A line ``kill NODE``
-there is a power cut, ``start NODE`` brings the node back; each is answered with ``done``. Needs root.
+there is a power cut, ``start NODE`` brings the node back; each is answered with ``done``, other lines with what could
+be asked. Needs root.
 """
 
 from __future__ import annotations
@@ -111,6 +112,16 @@ class Cluster:
         """Start the slurmd of a node that was killed; returns when it takes jobs."""
         self._daemon("slurmd", "-D", "-N", node)
         self._wait(f"{node} does not come back", lambda: set(self._states()) <= {"idle", "mixed", "allocated"})
+
+    def obey(self, words: list[str]) -> str:
+        """Carry out an order; returns the answer."""
+        alive = [node for node in NODES if any(daemon.args[-1] == node for daemon in self.daemons)]
+        orders = {("kill" if node in alive else "start", node) for node in NODES}
+        if tuple(words) not in orders:
+            return f"no such order: {' '.join(words)}; now there are: {', '.join(map(' '.join, sorted(orders)))}"
+        order, node = words
+        (self.kill_node if order == "kill" else self.start_node)(node)
+        return "done"
 
     def _states(self) -> list[str]:
         return self._ask("sinfo", "-hN", "-p", "cpu", "-o%T").split()
@@ -242,11 +253,8 @@ def main() -> int:
             claim_system_conf(folder)
             cluster.start()
             print(f"{READY}: {folder}", flush=True)
-            orders = {"kill": cluster.kill_node, "start": cluster.start_node}
             for line in sys.stdin:
-                order, node = line.split()
-                orders[order](node)
-                print("done", flush=True)
+                print(cluster.obey(line.split()), flush=True)
         except RuntimeError as error:
             print(error, file=sys.stderr)
             return 1

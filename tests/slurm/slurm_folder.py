@@ -3,6 +3,7 @@
 import re
 import subprocess
 from pathlib import Path
+from typing import ClassVar
 
 from support.workflow import Folder
 
@@ -11,6 +12,8 @@ class SlurmFolder(Folder):
     """A working folder whose snakemake looks after its jobs every half second."""
 
     limit = 900
+    #: The Snakemakes that ``start`` has started in any folder.
+    started: ClassVar[list[subprocess.Popen]] = []
 
     def command(self, *arguments: str, **options) -> list[str]:
         python, _, _, *rest = super().command(*arguments, **options)
@@ -22,9 +25,11 @@ class SlurmFolder(Folder):
         """Start snakemake and leave it running; its output goes to ``run.log``."""
         with (self.path / "run.log").open("w") as log:
             command = self.command(*arguments, profile=profile)
-            return subprocess.Popen(
+            run = subprocess.Popen(
                 command, cwd=self.path, env=self.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
+        self.started.append(run)
+        return run
 
     def jobs(self) -> dict[str, list[str]]:
         """What Slurm knows of this folder's jobs, by rule: a line of scontrol each."""

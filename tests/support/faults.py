@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyarrow import parquet
@@ -61,15 +62,15 @@ class FaultFolder(Folder):
         for name in [*STAGES[STAGES.index(stage) :], "logs", "benchmarks"]:
             shutil.rmtree(self.results / name, ignore_errors=True)
 
-    def processes(self) -> list[str]:
-        """Command lines of live processes that work in this folder."""
-        found = []
+    def processes(self) -> dict[int, str]:
+        """Live processes that work in this folder, with their command lines."""
+        found = {}
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 here = (process / "cwd").readlink()
                 state = (process / "stat").read_text().rpartition(")")[2].split()[0]
                 if here == self.path and state != "Z":
-                    found.append((process / "cmdline").read_text().replace("\0", " "))
+                    found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
             except OSError:
                 continue
         return found
@@ -78,7 +79,15 @@ class FaultFolder(Folder):
         """Wait until nothing works here any more."""
         deadline = time.monotonic() + seconds
         while left := self.processes():
-            assert time.monotonic() < deadline, f"left running: {left}"
+            assert time.monotonic() < deadline, f"left running: {list(left.values())}"
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        """Kill what works here, also what is stopped: a test that failed leaves it behind."""
+        while left := self.processes():
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.05)
 
     def wait_for(self, words: str, run: subprocess.Popen, file: Path | None = None, seconds: float = 300) -> None:
