@@ -97,7 +97,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         "With local and remote partitions mapped to warps separately a product takes 1.89 times as long on average.",
         (Versus(_mgg("interleaved", interleave=True), _mgg("separate", interleave=False), {"": 1.89}),),
         departs="Interleaving fills the waits for remote rows with local work. On four H200 separate work took 1.02 to "
-        "1.46 times as long; least at D = 16 on graphs with few arcs a row, whose products wait little.",
+        "1.46 times as long; least at D = 16 on graphs with few arcs a row.",
     ),
     "mgg_fig10c": Experiment(
         "Communication primitives",
