@@ -15,8 +15,6 @@ import cupy
 import numpy as np
 from cuda import pathfinder
 
-from mgg.backend.api import Array
-
 #: Bytes of memory that cuBLAS works in: what its manual recommends from Hopper on.
 WORKSPACE = 32 << 20
 _ONE, _ZERO = (ctypes.byref(ctypes.c_float(value)) for value in (1.0, 0.0))
@@ -74,7 +72,7 @@ def _handle() -> ctypes.c_void_p:
     return handles[device].on_current_stream()
 
 
-def product(x: Array, y: Array, out: Array | None = None) -> Array:
+def product(x: cupy.ndarray, y: cupy.ndarray, out: cupy.ndarray | None = None) -> cupy.ndarray:
     """X Y, float32 [m, n], for float32 X [m, k] and Y [k, n], which are contiguous or the transposed of such."""
     rows, inner, columns = x.shape[0], x.shape[1], y.shape[1]
     if out is None:
@@ -93,7 +91,7 @@ def product(x: Array, y: Array, out: Array | None = None) -> Array:
     return out
 
 
-def _read(matrix: Array) -> tuple[int, int]:
+def _read(matrix: cupy.ndarray) -> tuple[int, int]:
     """Whether cuBLAS has to transpose what it sees of a matrix (0 or 1), and the distance of its columns."""
     if matrix.flags.c_contiguous:
         return 0, matrix.shape[1]
@@ -102,7 +100,7 @@ def _read(matrix: Array) -> tuple[int, int]:
     raise ValueError(f"a matrix with strides {matrix.strides}")
 
 
-def transposed_products(x: Array, y: Array, pieces: int, out: Array) -> None:
+def transposed_products(x: cupy.ndarray, y: cupy.ndarray, pieces: int, out: cupy.ndarray) -> None:
     """X_p^T Y_p for ``pieces`` pieces of as many rows each.
 
     Args:
