@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 _REMEDY = ": run mgg links --refresh"
 _FITTED = "fitted by benchmarks/fit_costs.py to products on four H200 (docs/results/costs.md)"
 _BASELINE = "measured on H200, docs/results/gpu.md"
+_BLOCKS = ("broadcast", "shift")
 _COLA = "CoLa (ICS'25), section 1 and table 4"
 
 H200 = Machine(
@@ -33,9 +34,9 @@ H200 = Machine(
     links=Links(
         links={
             "hbm": Link(latency=0, bandwidth=4.226e12, source=_BASELINE),
-            "nvlink": Link(latency=4.892e-5, bandwidth=3.376e11, message=3.76e-11, source=_FITTED),
+            "nvlink": Link(latency=5.397e-5, bandwidth=3.389e11, message=3.76e-11, source=_FITTED),
             "broadcast": Link(latency=1.459e-4, bandwidth=2.494e11, source=_FITTED),
-            "shift": Link(latency=1.669e-4, bandwidth=3.662e11, source=_FITTED),
+            "shift": Link(latency=1.396e-4, bandwidth=3.501e11, source=_FITTED),
             **GIVEN,
         },
         rows="nvlink",
@@ -45,13 +46,13 @@ H200 = Machine(
     ),
     rates={
         "rows": Rate(call=0, arc=1.848e-12, arc_byte=7.979e-14, row=1.228e-10, row_byte=4.174e-14),
-        "pulled": Rate(call=7.486e-5, arc=7.7e-13, arc_byte=8.358e-14, row=2.504e-10, row_byte=1.311e-13),
-        "partitions": Rate(call=3.684e-5, arc=0, arc_byte=6.444e-14, row=3.614e-10, row_byte=1.768e-13),
-        "columns": Rate(call=1.67e-5, arc=0, arc_byte=1.363e-13, row_byte=1.976e-12),
+        "pulled": Rate(call=8.716e-5, arc=7.551e-14, arc_byte=8.581e-14, row=2.573e-10, row_byte=9.122e-14),
+        "partitions": Rate(call=2.329e-5, arc=0, arc_byte=6.079e-14, row=3.714e-10, row_byte=2.411e-13),
+        "columns": Rate(call=1.012e-4, arc=0, arc_byte=1.385e-13, row_byte=4.231e-12),
         "blocking": Rate(arc=1.484e-10, row=1.484e-9),
     },
-    exposed=0.184,
-    staged=0.392,
+    exposed=0.177,
+    staged=0.431,
 )
 
 
@@ -60,7 +61,7 @@ def _of_paper(name: str, hbm: float, more: dict[str, Link], rows: str, network: 
 
     Blocks move at the share of the rows' bandwidth that they reach on H200.
     """
-    share = {block: H200.links[block].bandwidth / H200.links["nvlink"].bandwidth for block in ("broadcast", "shift")}
+    share = {block: H200.links[block].bandwidth / H200.links["nvlink"].bandwidth for block in _BLOCKS}
     blocks = {
         block: Link(
             latency=H200.links[block].latency,
@@ -135,8 +136,27 @@ def measure(world: World) -> Machine:
     if world.gpu:
         slower = H200.links["hbm"].bandwidth / here["hbm"].bandwidth
         rates = {key: rate.scaled(slower) for key, rate in H200.rates.items()}
-        return H200.model_copy(update={"name": world.gpu, "links": here, "rates": rates})
+        return H200.model_copy(update={"name": world.gpu, "links": _as_fitted(here), "rates": rates})
     return Machine(name=world.name, gpu=False, links=here, rates=measure_rates(world), whole=world.name == "simulated")
+
+
+def _as_fitted(here: Links) -> Links:
+    """The links of GPUs as the rates of H200 expect them.
+
+    What a product spends on launches, meetings and the first bytes of a transfer was fitted to whole products; a probe
+    sees only some of it, and the rates hold the meetings. Blocks have no more of the rows' bandwidth than in the fit.
+    """
+    changed = {}
+    for name in {here.rows, "broadcast", "shift"} & set(H200.links.links):
+        fitted, found = H200.links[name], here[name]
+        most = here[here.rows].bandwidth * fitted.bandwidth / H200.links["nvlink"].bandwidth
+        changed[name] = found.model_copy(
+            update={
+                "latency": fitted.latency,
+                "bandwidth": min(found.bandwidth, most) if name in _BLOCKS else found.bandwidth,
+            }
+        )
+    return here.model_copy(update={"links": here.links | changed, "barrier": H200.links.barrier})
 
 
 def cache_file(world: World) -> Path:

@@ -14,7 +14,7 @@ from support.faults import FULL, RUN, FaultFolder, injected, trained
 from support.ranks import mpiexec
 from support.workflow import Folder
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 EPOCHS, INTERVAL = 80, 0.05
 KILLS = 100 if FULL else 3
 
@@ -44,31 +44,26 @@ def whole(finished: Folder, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_a_killed_rank_costs_at_most_an_interval(seed: int, finished: Folder, whole: dict, tmp_path: Path):
     draw = random.Random(seed)
-    rank, epoch, delay = draw.randrange(2), draw.randint(1, EPOCHS), draw.uniform(0, 0.01)
+    rank, epoch, delay = draw.randrange(2), draw.randint(1, EPOCHS - 10), draw.uniform(0, 0.01)
     layout, out, log = finished.results / "layout/digits/p2", tmp_path / "run", tmp_path / "log"
     run = train(layout, out, log, FAULT=f"{rank} {epoch} {delay}")
     killed = time.time()
-    if run.returncode == 0:
-        # The last epoch was over before the moment came; the rank died on its way out, or not at all.
-        assert epoch == EPOCHS
+    assert run.returncode != 0 and not out.exists()
     recovered = injected("a rank killed by SIGKILL in a random epoch", f"seed {seed}")
     kept = sorted(int(file.stem[-6:]) for file in tmp_path.glob("run.checkpoint/*.safetensors"))
     reached, asked = noted(log, "epoch")[-1], noted(log, "checkpoint")
-    lost = ""
-    if not out.exists():
-        newest = kept[-1] if kept else 0
-        # The last one asked for is on the disk, or it was being written and the one before it is there.
-        assert newest in [0, *(each for each, _ in asked)][-2:]
-        began = dict(noted(log, "epoch"))
-        seconds = min(killed, reached[1]) - began[newest + 1]
-        assert seconds <= 2 * INTERVAL + max_gap(began)
-        lost = f"{reached[0] - 1 - newest} epochs, {seconds:.2f} s"
+    newest = kept[-1] if kept else 0
+    # The last one asked for is on the disk, or it was being written and the one before it is there.
+    assert newest in [0, *(each for each, _ in asked)][-2:]
+    began = dict(noted(log, "epoch"))
+    lost = min(killed, reached[1]) - began[newest + 1]
+    assert lost <= 2 * INTERVAL + max_gap(began)
     started = time.monotonic()
     again = train(layout, out, log)
     assert again.returncode == 0, again.stderr
     assert trained(out) == whole
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "run"]
-    recovered(time.monotonic() - started, lost)
+    recovered(time.monotonic() - started, f"{reached[0] - 1 - newest} epochs, {lost:.2f} s")
 
 
 def max_gap(began: dict[int, float]) -> float:

@@ -8,16 +8,17 @@ import time
 from pathlib import Path
 
 import pytest
-from support.faults import FULL, STAGES, FaultFolder, full_disk, injected
+from support.faults import FULL, RUN, STAGES, FaultFolder, full_disk, injected
 from support.workflow import Folder
 
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 #: Inputs of stages as their jobs open them.
 READ = {
     "partition": "graph/digits/manifest.yaml",
     "layout": "partition/digits/p2/partition.json",
     "aggregate": "layout/digits/p2/layout.yaml",
     "train": "layout/digits/p2/pe-0001/features.npy",
-    "report": "aggregate/digits/p2.jsonl",
+    "report": f"{RUN}/metrics.jsonl",
 }
 
 

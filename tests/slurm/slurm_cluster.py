@@ -33,7 +33,6 @@ PREFIX = "mgg-slurm-"
 LOCK = Path("/run/mgg-slurm.lock")
 
 # Jobs of 8 tasks of 8 cores must fit wherever the tests run: cores, memory and GPUs are stated, not looked up.
-# A machine with more work than cores answers late: messages have a minute.
 CONF = """\
 ClusterName=mgg
 SlurmctldHost={host}(127.0.0.1)
@@ -65,7 +64,6 @@ SlurmdTimeout=20
 SlurmctldTimeout=20
 KillWait=5
 MinJobAge=3600
-MessageTimeout=60
 FirstJobId={first}
 PropagateResourceLimits=NONE
 NodeName=DEFAULT CPUs=128 Boards=1 SocketsPerBoard=2 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=2000000 \

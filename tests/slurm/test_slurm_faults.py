@@ -23,6 +23,7 @@ CONFIG = {
     "train": {"models": ["gcn"], "pes": [4], "epochs": 200, "checkpoint_every": 1},
 }
 TARGET = f"results/{RUN}"
+LONG = pytest.mark.skipif(not FULL, reason="takes minutes: make test-faults")
 
 
 class FaultFolder(SlurmFolder):
@@ -101,6 +102,7 @@ def test_a_cancelled_job_is_tried_again(undisturbed: Folder, tmp_path: Path):
     recovered(time.monotonic() - started, f"{lost:.2f} s")
 
 
+@LONG
 def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp_path: Path):
     """SIGUSR1 to its ranks, as `--signal=USR1@60` has it sent before the time is over."""
     folder = FaultFolder(tmp_path, undisturbed)
@@ -114,6 +116,7 @@ def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp
     recovered(time.monotonic() - started, "nothing")
 
 
+@LONG
 def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed: Folder, tmp_path: Path):
     folder = FaultFolder(tmp_path, undisturbed)
     run, _ = folder.train()
@@ -132,7 +135,7 @@ def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed
     recovered(seconds, f"{lost:.2f} s")
 
 
-@pytest.mark.skipif(not FULL, reason="takes minutes of a job's time limit: make test-faults")
+@LONG
 def test_a_time_limit(undisturbed: Folder, tmp_path: Path):
     """A minute, less the seconds before its end at which the ranks are told; the next attempt has eight."""
     median = read_run(undisturbed.results / RUN)[0].median
