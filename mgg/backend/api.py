@@ -180,7 +180,7 @@ class Repeated(Protocol):
         """What the work found this time, float64, on the host, once it is done."""
 
     def release(self) -> None:
-        """Give back its memory; the next submission is the first again."""
+        """Give back its memory, as far as no work that it shares it with needs it; the next submission is the first."""
 
 
 class Team(Protocol):
@@ -244,9 +244,9 @@ class HostArrays(ABC):
         """The array itself."""
         return array
 
-    def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated | None:
-        """None: what a CPU PE calls is done, not submitted."""
-        return None
+    def repeated(self, works: Sequence[tuple[Callable[[Array], tuple[Array, Any]], int]]) -> Sequence[Repeated]:
+        """None of them: what a CPU PE calls is done, not submitted."""
+        return ()
 
     def clock(self) -> Clock:
         """A clock of the host."""
@@ -305,13 +305,15 @@ class World(Protocol):
     def download(self, array: Array) -> np.ndarray:
         """``array`` of this PE's device in host memory, once it has been computed; on CPUs the array itself."""
 
-    def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated | None:
-        """``work`` for submitting it again and again, on GPUs as one CUDA graph where it can be; None on CPUs.
+    def repeated(self, works: Sequence[tuple[Callable[[Array], tuple[Array, Any]], int]]) -> Sequence[Repeated]:
+        """``works`` for submitting them again and again, on GPUs each as a CUDA graph where it can be; none on CPUs.
+
+        They take turns and share memory: what one returns beside its result may be gone once another is submitted.
 
         Args:
-            work: takes float64 [entries] in device memory and returns a float64 vector there and what else it made. It
-                may read and write arrays that stay where they are; what differs from time to time it reads there.
-            entries: numbers that it is given.
+            works: of each the work and the numbers that it is given. Work takes float64 [entries] in device memory and
+                returns a float64 vector there and what else it made. It may read and write arrays that stay where they
+                are; what differs from time to time it reads there.
         """
 
     def clock(self) -> Clock:

@@ -12,7 +12,7 @@ import cupy
 import numpy as np
 
 from mgg.backend.api import Array, Clock, Counters, SymmetricArray, Timeline, Work, World, name_pes
-from mgg.backend.graphs import Recorder, Repeated
+from mgg.backend.graphs import Memory, Recorder, Repeated
 from mgg.backend.streams import SideStream
 from mgg.errors import InputError, MachineError
 from mgg.kernel.operators import Operators
@@ -58,9 +58,10 @@ class GpuArrays(ABC):
         """What is known of this PE's CUDA graphs."""
         return Recorder()
 
-    def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated:
-        """``work`` as a CUDA graph, where it can be one."""
-        return Repeated(self, work, entries)
+    def repeated(self, works: Sequence[tuple[Callable[[Array], tuple[Array, Any]], int]]) -> list[Repeated]:
+        """Each of ``works`` as a CUDA graph, where it can be one."""
+        memory = Memory(self.recorder)
+        return [Repeated(self, memory, work, entries) for work, entries in works]
 
     @cached_property
     def _side(self) -> SideStream:

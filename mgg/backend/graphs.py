@@ -5,8 +5,9 @@ is captured from the stream into a graph, and from then on the graph is launched
 other PEs on the hosts, downloads, waits) runs as it is written every time; that shows while it is being captured, when
 nothing of it has been done yet.
 
-A graph has addresses. Its temporary arrays come from a memory pool that serves nothing else, so that they stay where
-they are; what goes in and out lies at fixed places, and comes and goes through page-locked memory, inside the graph.
+A graph has addresses. Its temporary arrays come from a memory pool that serves nothing but the works that were made
+with it, so that they stay where they are; what goes in and out lies at fixed places, and comes and goes through
+page-locked memory, inside the graph.
 """
 
 from __future__ import annotations
@@ -33,11 +34,10 @@ class NotRecordedError(Exception):
 
 
 class Recorder:
-    """What a PE's world knows of the graph that is being captured, and the memory of all of its graphs."""
+    """What a PE's world knows of the graph that is being captured."""
 
     def __init__(self) -> None:
         self._met: list[str] | None = None  # None: nothing is being captured
-        self._pool: Any = None
 
     def refuse(self, what: str) -> None:
         """Raise NotRecordedError while a graph is being captured: ``what`` is nothing for a graph."""
@@ -52,8 +52,29 @@ class Recorder:
         return True
 
     @contextmanager
-    def memory(self) -> Iterator[None]:
-        """Arrays that are made inside come from the memory of graphs."""
+    def recording(self) -> Iterator[list[str]]:
+        """A graph is being captured; gives the launches in it that wait for all PEs."""
+        self._met = []
+        try:
+            yield self._met
+        finally:
+            self._met = None
+
+
+class Memory:
+    """What works take for their arrays that take turns; other works must not have a part in it.
+
+    A graph writes to all that it has been captured with, also where another's arrays lie by now.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._pool: Any = None
+        self._graphs = 0
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Arrays that are made inside come from here."""
         if self._pool is None:
             # What earlier passes left is to serve these.
             cupy.get_default_memory_pool().free_all_blocks()
@@ -66,22 +87,18 @@ class Recorder:
             return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
         except cupy.cuda.runtime.CUDARuntimeError:
             # The pool would free what no array has any more: the graph that is being captured has it.
-            self.refuse("more memory than there is")
+            self._recorder.refuse("more memory than there is")
             raise
 
-    def give_back(self) -> None:
-        """Free the memory that no array is in; there must be no graph."""
-        if self._pool is not None:
-            self._pool.free_all_blocks()
+    def hold(self) -> None:
+        """There is one more graph."""
+        self._graphs += 1
 
-    @contextmanager
-    def recording(self) -> Iterator[list[str]]:
-        """A graph is being captured; gives the launches in it that wait for all PEs."""
-        self._met = []
-        try:
-            yield self._met
-        finally:
-            self._met = None
+    def give_back(self, graph: bool) -> None:
+        """Free what no array is in, once there is no graph; ``graph``: there is one less."""
+        self._graphs -= graph
+        if self._pool is not None and not self._graphs:
+            self._pool.free_all_blocks()
 
 
 class Repeated:
@@ -89,13 +106,16 @@ class Repeated:
 
     Args:
         world: of the PE.
+        memory: of this work and of those that it takes turns with.
         work: what is submitted; it must not depend on the host's numbers that change, and read and write nothing but
             its argument, arrays that stay, and what it makes.
         entries: numbers that it is given.
     """
 
-    def __init__(self, world: GpuArrays, work: Callable[[Array], tuple[Array, Any]], entries: int) -> None:
-        self._world, self._work = world, work
+    def __init__(
+        self, world: GpuArrays, memory: Memory, work: Callable[[Array], tuple[Array, Any]], entries: int
+    ) -> None:
+        self._world, self._memory, self._work = world, memory, work
         self._host, self._given = _page_locked(entries), cupy.empty(entries, np.float64)
         self._found = np.empty(0)
         self._others: Any = None  # what came with the result, of the last run or of the graph
@@ -110,7 +130,7 @@ class Repeated:
         if self._graph is None and self._ran and not self._refused:
             self._capture()
         if self._graph is None:
-            with self._world.recorder.memory():
+            with self._memory.serving():
                 self._run()
             self._ran = True
         else:
@@ -128,9 +148,10 @@ class Repeated:
 
     def release(self) -> None:
         """See ``mgg.backend.api.Repeated``."""
+        had_one = self._graph is not None
         self._graph = self._others = None
         self._ran = False
-        self._world.recorder.give_back()
+        self._memory.give_back(had_one)
 
     def _run(self) -> None:
         """Submit all of it to the current stream."""
@@ -148,7 +169,7 @@ class Repeated:
         world, stream = self._world, cupy.cuda.get_current_stream()
         before, graph = dict(world.counters.bytes), None
         try:
-            with world.recorder.memory(), world.recorder.recording() as met, _captured(stream) as captured:
+            with self._memory.serving(), world.recorder.recording() as met, _captured(stream) as captured:
                 self._run()
             graph = captured()
         except (NotRecordedError, RuntimeError, MemoryError) as error:  # CUDA's and its libraries' are RuntimeErrors
@@ -157,6 +178,7 @@ class Repeated:
         if graph is not None:
             counted = world.counters.bytes
             self._graph, self._met = graph, met
+            self._memory.hold()
             self._bytes = {name: count - before.get(name, 0) for name, count in counted.items()}
         world.counters.bytes = before
 

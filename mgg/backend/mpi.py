@@ -138,7 +138,7 @@ class _Watch:
 
     def __init__(self, arrivals: Arrivals, rank: int, seconds: float):
         self.seconds = seconds
-        self._arrivals, self._rank, self._watched = arrivals, rank, threading.get_ident()
+        self._arrivals, self._rank, self._watched = arrivals, rank, threading.get_native_id()
         self._stalls = Stalls()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)

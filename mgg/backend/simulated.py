@@ -311,9 +311,9 @@ def _look(shared: _Shared, threads: Sequence[threading.Thread], stalls: Stalls, 
     # No sign is like another: who waits or is done counts as moving.
     signs: dict[int, object] = {pe: object() for pe in range(shared.size)}
     for pe, thread in enumerate(threads):
-        if pe not in shared.waiting and thread.ident is not None and thread.is_alive():
+        if pe not in shared.waiting and thread.native_id is not None and thread.is_alive():
             try:
-                signs[pe] = ticks_of(thread.ident), shared.places.get(pe)
+                signs[pe] = ticks_of(thread.native_id), shared.places.get(pe)
             except OSError:
                 continue  # it has just ended
     stalls.look(signs, _POLL)

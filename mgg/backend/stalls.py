@@ -1,7 +1,7 @@
 """PEs that neither work nor wait: their signs of life, compared from look to look.
 
-A thread that computes, compiles or reads files uses processor time; one that waits for other PEs says so. A thread that
-is stopped, or blocked for good, does neither.
+A thread that computes or reads files uses processor time; one that waits for other PEs or for nvcc says so. A thread
+that is stopped, or blocked for good, does neither.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mgg.backend.api import name_pes
+from mgg.kernel import compile as kernels
 
+_PER_THREAD = 6  # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED of linux/posix-timers.h
 _TICK = 0.01  # seconds of processor time that count as work
 
 
@@ -44,10 +46,18 @@ class Stalls:
 def ticks_of(thread: int) -> int:
     """Processor time that a thread of this process has used, in hundredths of a second.
 
+    While it waits for a kernel to be compiled, all time counts: another process works for it.
+
     Args:
-        thread: its ``threading.get_ident``; it must not have ended.
+        thread: its ``threading.get_native_id``.
+
+    Raises:
+        OSError: it has ended.
     """
-    return int(time.clock_gettime(time.pthread_getcpuclockid(thread)) / _TICK)
+    if thread in kernels.waiting:
+        return int(time.monotonic() / _TICK)
+    # As clock_getcpuclockid(3) makes it of a process; pthread_getcpuclockid reads freed memory of a thread that ended.
+    return int(time.clock_gettime((~thread << 3) | _PER_THREAD) / _TICK)
 
 
 def unmoved(pes: list[int], places: Mapping[int, str], seconds: float) -> str:

@@ -14,9 +14,11 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -26,6 +28,8 @@ from mgg.files import write_file
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 FLAGS = ("-std=c++17", "-O3", "--generate-line-info")
+#: Threads, by ``threading.get_native_id``, for which nvcc works, or another process that has the lock.
+waiting: set[int] = set()
 #: How the ``mgg`` kernel fetches remote rows: value of MGG_PRIMITIVE in kernels/aggregate/mgg.cu.
 PRIMITIVES = {"direct": 0, "warp": 1, "thread": 2, "block": 3}
 
@@ -109,13 +113,23 @@ def cubin(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.with_suffix(".lock").open("w") as lock:
+        with _waits(), path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
                 _compile(nvcc, source, path, [*flags, f"-I{source_folder() / 'include'}"], libraries)
     except OSError as error:
         raise MachineError(f"{path}: cannot be written: {error.strerror or error}; set XDG_CACHE_HOME") from None
     return path
+
+
+@contextmanager
+def _waits() -> Iterator[None]:
+    thread = threading.get_native_id()
+    waiting.add(thread)
+    try:
+        yield
+    finally:
+        waiting.discard(thread)
 
 
 def cache_folder() -> Path:

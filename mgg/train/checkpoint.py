@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -137,6 +138,9 @@ class Checkpoints:
         except (OSError, SafetensorError) as error:
             why = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise MachineError(f"{path}: cannot be written: {why}") from None
+        finally:
+            with suppress(OSError):  # what a full disk has of it is in the way
+                part.unlink()
         return path
 
     def load(self) -> Checkpoint | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,7 +109,7 @@ class Trainer:
         self.adam = Adam(self._graph.arrays, self._chain.parameters, weights, decoupled=decoupled)
         self._always = world.upload(np.ones(1))
         self._repeat = repeat and not phases
-        self._submissions: list[Repeated] | None = None
+        self._submissions: Sequence[Repeated] | None = None
         # What never changes is computed here, so that no epoch differs from the others.
         self._logits(self.weights, self.state)
 
@@ -309,7 +309,7 @@ class Trainer:
         first, rest = repeated
         return self._halves(first, rest, numbers, epoch)
 
-    def _repeated(self) -> list[Repeated]:
+    def _repeated(self) -> Sequence[Repeated]:
         """What an epoch submits: of one PE all of it; of several up to the gradients, then the rest; none on CPUs."""
         if self._submissions is None:
             weights = self.adam.first.flat.size
@@ -318,8 +318,7 @@ class Trainer:
                 parts = [(self._submit_all, 1 + RATES)]
             elif not self.state:  # running statistics would go from part to part, at other places every time
                 parts = [(self._submit_first, 1), (self._submit_rest, RATES + weights)]
-            made = [self._world.repeated(work, size) for work, size in parts] if self._repeat else []
-            self._submissions = [each for each in made if each is not None]
+            self._submissions = self._world.repeated(parts) if self._repeat else ()
         return self._submissions
 
     def _submit_all(self, given: Array) -> tuple[Array, Any]:

@@ -89,3 +89,9 @@ def test_numbers_that_are_not_finite_leave_the_weights_alone(pes, layouts):
 def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(pes, layouts):
     for answer in answers(pes, [case(layouts, pes, "resume", model) for model in SMALL]):
         assert answer == {"differ": [], "pes": 1}
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+def test_trainers_of_one_job_keep_out_of_each_others_memory(pes, layouts):
+    for answer in answers(pes, [case(layouts, pes, "side_by_side", model) for model in ("gcn", "sage")]):
+        assert answer == {"differ": [], "pes": 1}

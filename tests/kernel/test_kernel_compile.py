@@ -2,12 +2,15 @@ import multiprocessing
 import os
 import shutil
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, matrix, random_csr, relative_error
 
+from mgg.backend.stalls import ticks_of
 from mgg.errors import MachineError
 from mgg.graph.csr import Csr
 from mgg.kernel import compile as build
@@ -85,6 +88,20 @@ def test_ranks_that_ask_at_once_compile_once(source):
 
 
 @needs_nvcc
+def test_a_thread_that_waits_for_nvcc_is_seen_to_move(source, monkeypatch):
+    """It uses no processor time itself, and must not be taken for stalled."""
+    moved = []
+
+    def asleep():
+        before = ticks_of(threading.get_native_id())
+        time.sleep(0.2)
+        return ticks_of(threading.get_native_id()) - before
+
+    monkeypatch.setattr(build, "_compile", lambda *arguments: moved.append(asleep()))
+    build.cubin(source, "sm_80", {})
+    assert moved[0] >= 15 and asleep() < 5
+
+
 def test_errors_are_one_line(source, cache):
     source.write_text('#include "mgg/vector.cuh"\nint broken = unknown;\n')
     with pytest.raises(MachineError, match=r"k\.cu: does not compile: .*k\.cu\(\d+\): error: ") as caught:

@@ -21,6 +21,8 @@ from mgg.train.targets import Scores
 
 #: Enough for a first epoch, one that is captured, and some that are launched.
 EPOCHS = 5
+#: Arrays of each size that take what memory is free: more than an epoch has of one size.
+BESIDE = 20
 
 
 def trainer_of(world: World, case: dict[str, Any], repeat: bool) -> Trainer:
@@ -43,9 +45,9 @@ def flat(groups: dict[str, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {f"{group}/{name}": array for group, arrays in groups.items() for name, array in arrays.items()}
 
 
-def epoch(world: World, trainer: Trainer, number: int) -> tuple[float, Scores]:
-    """One epoch, beside arrays of every size that are not its own."""
-    others = [world.xp.empty((512 * blocks,), np.uint8) for blocks in range(1, 65) for _ in range(4 * number)]
+def epoch(world: World, trainer: Trainer, number: int, beside: int) -> tuple[float, Scores]:
+    """One epoch, beside so many arrays of every size that are not its own."""
+    others = [world.xp.empty((512 * blocks,), np.uint8) for blocks in range(1, 65) for _ in range(beside)]
     for array in others:
         array.fill(number)
     found = trainer.epoch(number)
@@ -59,7 +61,9 @@ def compare(world: World, case: dict[str, Any]) -> dict[str, Any]:
     for repeat in (False, True):
         trainer = trainer_of(world, case, repeat)
         before = world.counters.embeddings()
-        curve = [epoch(world, trainer, number) for number in range(1, EPOCHS + 1)]
+        # A graph that writes where it should not does so at every launch: the last one shows it.
+        beside = {EPOCHS: BESIDE} if repeat else {}
+        curve = [epoch(world, trainer, number, beside.get(number, 0)) for number in range(1, EPOCHS + 1)]
         moved.append(world.counters.embeddings() - before)
         made = graphs(trainer)
         found.append([(loss, *vars(scores).values()) for loss, scores in curve])
@@ -118,7 +122,27 @@ def resume(world: World, case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-KINDS = {"compare": compare, "diverge": diverge, "resume": resume}
+def side_by_side(world: World, case: dict[str, Any]) -> dict[str, Any]:
+    """Two trainers take turns, and one predicts while the other has graphs; both end as one alone (collective)."""
+    alone, *both = (trainer_of(world, case, True) for _ in range(3))
+    for number in range(1, EPOCHS + 1):
+        alone.epoch(number)
+    expected = flat(alone.save())
+    alone.close()
+    for number in range(1, EPOCHS + 1):
+        for trainer in both:
+            epoch(world, trainer, number, BESIDE if number == EPOCHS else 0)
+        if number == 3:
+            both[1].predict(both[1].model_arrays())
+    found = [flat(trainer.save()) for trainer in both]
+    for trainer in both:
+        trainer.close()
+    return {
+        "differ": [name for name, array in expected.items() for each in found if not np.array_equal(array, each[name])]
+    }
+
+
+KINDS = {"compare": compare, "diverge": diverge, "resume": resume, "side_by_side": side_by_side}
 
 
 def program(world: World) -> list[dict[str, Any]]:

@@ -61,19 +61,26 @@ def test_an_epoch_whose_graph_finds_no_memory_runs_as_it_is_written(left, layout
     assert answers(1, cases, FAKE_LEFT=str(left)) == [SAME | {"graphs": 0}] * 2
 
 
-@pytest.mark.parametrize("pes", [1, 2])
-def test_numbers_that_are_not_finite_leave_the_weights_alone(pes, layouts):
-    cases = [
-        case(layouts, pes, "diverge", model, value=value)
-        for model, value in (("gcn", "nan"), ("gcn", 3e38), ("gin", 3e38), ("sage", "inf"))
-    ]
-    for each, answer in zip(cases, answers(pes, cases), strict=True):
+@pytest.fixture(scope="module", params=[1, 2], ids=["one PE", "two PEs"])
+def found(request, layouts):
+    """Cases and their answers by kind, of one start of the ranks."""
+    values = (("gcn", "nan"), ("gcn", 3e38), ("gin", 3e38), ("sage", "inf"))
+    cases = [case(layouts, request.param, "diverge", model, value=value) for model, value in values]
+    cases += [case(layouts, request.param, "resume", model) for model in ("gcn", "gin", "gat")]
+    cases += [case(layouts, request.param, "side_by_side", model) for model in ("gcn", "sage")]
+    both = list(zip(cases, answers(request.param, cases), strict=True))
+    return {kind: [pair for pair in both if pair[0]["kind"] == kind] for kind in ("diverge", "resume", "side_by_side")}
+
+
+def test_numbers_that_are_not_finite_leave_the_weights_alone(found):
+    for each, answer in found["diverge"]:
         plain, repeated = answer["said"]
         assert plain == repeated and plain.startswith("epoch 4: the "), each
         assert not answer["changed"]
 
 
-@pytest.mark.parametrize("pes", [1, 2])
-def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(pes, layouts):
-    for answer in answers(pes, [case(layouts, pes, "resume", model) for model in ("gcn", "gin", "gat")]):
-        assert answer == {"differ": [], "pes": 1}
+@pytest.mark.parametrize("kind", ["resume", "side_by_side"])
+def test_a_run_that_is_resumed_or_not_the_only_one_has_the_same_bits(kind, found):
+    """Trainers of one job keep out of the memory of each other's graphs."""
+    for each, answer in found[kind]:
+        assert answer == {"differ": [], "pes": 1}, each

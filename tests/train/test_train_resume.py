@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from support import train_program
 from support.ranks import changed_environment
@@ -18,7 +19,7 @@ from support.train_program import Stop, result_arrays, run
 
 from mgg import layout
 from mgg.backend import launch
-from mgg.errors import InputError, StoppedError
+from mgg.errors import InputError, MachineError, StoppedError
 from mgg.model import settings_of
 from mgg.record import read_run
 from mgg.train import Trainer, checkpoint, stop_signals, train
@@ -89,6 +90,21 @@ def test_the_newest_two_checkpoints_are_kept(layouts, tmp_path):
     names = [path.name for path in checkpoint_files(tmp_path / "run")]
     assert names == ["epoch-000005.safetensors", "epoch-000006.safetensors"]
     assert len(names) == KEPT
+
+
+def test_a_checkpoint_that_fails_leaves_nothing(layouts, tmp_path, monkeypatch):
+    """What a full disk has of it would take the place of the next."""
+
+    def full(tensors, path, metadata):
+        path.write_bytes(b"half of it")
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(MachineError, match=r"epoch-000001\.safetensors: cannot be written: I/O error: No space left"):
+        run(
+            "simulated", layouts("planted", 1), 1, model="gcn", out=tmp_path / "run", checkpoint_every=ALWAYS, **BASE
+        )  # fmt: skip
+    assert checkpoint_files(tmp_path / "run") == []
 
 
 def test_a_disk_that_is_too_slow_does_not_stop_a_run(layouts, tmp_path, monkeypatch, caplog):
