@@ -1,0 +1,36 @@
+"""``mgg doctor``: what this machine or cluster can run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mgg.cli.options import (
+    common,
+    show,
+)
+from mgg.errors import InputError, MachineError
+
+
+@click.command()
+@click.option(
+    "--slurm", is_flag=True, help="try out the cluster instead: partitions, GPUs, MPI flavours, shared folder"
+)
+@click.option("--partition", help="with --slurm: the partition whose nodes are tried  [default: the cluster's]")
+@click.option("--account", help="with --slurm: the account that is charged  [default: yours]")
+@common
+def doctor(slurm: bool, partition: str | None, account: str | None, as_json: bool, debug: bool) -> None:
+    """Say what this machine can run, and why not."""
+    from mgg.backend import probe
+    from mgg.backend import slurm as cluster
+
+    if not slurm:
+        if partition or account:
+            raise InputError("--partition and --account need --slurm")
+        show(probe.report(), as_json)
+        return
+    facts, ready = cluster.report(Path.cwd(), partition, account)
+    show(facts, as_json)
+    if not ready:
+        raise MachineError("this cluster cannot run the workflow yet: see what fails above")

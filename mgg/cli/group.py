@@ -1,0 +1,98 @@
+"""The group of all commands, and how an error ends it."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import click
+
+from mgg import __version__
+from mgg.cli.aggregate import aggregate
+from mgg.cli.doctor import doctor
+from mgg.cli.evaluate import evaluate
+from mgg.cli.generate import generate
+from mgg.cli.graph import graph
+from mgg.cli.graph_external import graph_gather, graph_scatter, graph_shard
+from mgg.cli.layout import layout
+from mgg.cli.links import links
+from mgg.cli.partition import partition
+from mgg.cli.predict import predict
+from mgg.cli.report import report
+from mgg.cli.retrieve import retrieve
+from mgg.cli.train import train
+from mgg.errors import MachineError, MggError
+from mgg.files import keep_others_out
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="mgg")
+def cli() -> None:
+    """Full-graph GNN training and distributed SpMM on every GPU of a cluster, or on CPU ranks."""
+
+
+for _command in (
+    aggregate,
+    doctor,
+    evaluate,
+    generate,
+    graph,
+    graph_scatter,
+    graph_shard,
+    graph_gather,
+    layout,
+    links,
+    partition,
+    predict,
+    report,
+    retrieve,
+    train,
+):
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """Run the command line; errors are one line and an exit code (README.md, Exit codes)."""
+    keep_others_out()
+    try:
+        cli.main(standalone_mode=False, prog_name="mgg")
+        code = 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help())
+        code = 0
+    except click.ClickException as error:
+        code = _fail(_usage(error), 2, everywhere=True)
+    except click.Abort:
+        code = 130
+    except MggError as error:
+        code = _fail(str(error), error.exit_code, error.everywhere)
+    except MemoryError as error:
+        code = _fail(f"not enough memory: {error}", MachineError.exit_code, everywhere=False)
+    except Exception as error:
+        code = _fail(f"internal error: {type(error).__name__}: {error} (--debug shows where)", 1, everywhere=False)
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def _usage(error: click.ClickException) -> str:
+    """One line for a wrong option or argument."""
+    command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "mgg"
+    return f"{error.format_message()} (see {command} --help)"
+
+
+def _fail(message: str, code: int, everywhere: bool) -> int:
+    """Print one line; end the other ranks too if this one failed alone."""
+    from mgg.backend import abort_job, job_rank, mpi_runs
+
+    if "--debug" in sys.argv:
+        traceback.print_exc()
+    # Before MPI starts, every rank has read the same command line and files, and fails alike.
+    alone = not everywhere and mpi_runs()
+    if alone:
+        message = f"PE {job_rank()}: {message}"
+    if alone or job_rank() == 0:
+        click.echo(f"mgg: {' '.join(message.split())}", err=True)
+    sys.stderr.flush()
+    if alone:
+        abort_job(code)
+    return code

@@ -1,0 +1,29 @@
+"""``mgg layout``: what each PE holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mgg.cli.options import (
+    FOLDER,
+    common,
+    show,
+)
+
+
+@click.command()
+@click.argument("graph", type=FOLDER)
+@click.argument("part", type=FOLDER)
+@click.option("--out", type=FOLDER, required=True, help="layout folder")
+@common
+def layout(graph: Path, part: Path, out: Path, as_json: bool, debug: bool) -> None:
+    """Write what each PE holds of GRAPH, partitioned by PART."""
+    from mgg.layout import build
+
+    made = build(graph, part, out)
+    halo_rows = sum(made.forward.halo_rows)
+    show(
+        {"name": made.name, "pes": made.pes, "halo_rows": halo_rows, "files": len(made.files), "out": str(out)}, as_json
+    )

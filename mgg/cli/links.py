@@ -1,0 +1,47 @@
+"""``mgg links``: measure what joins the PEs of a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mgg import config
+from mgg.cli.options import (
+    BACKEND_HELP,
+    BACKENDS,
+    FOLDER,
+    common,
+    show,
+    speaks,
+)
+
+_AGGREGATE = config.AggregateConfig()
+
+
+@click.command()
+@click.option("--pes", type=click.IntRange(1), help="number of PEs without a launcher  [default: 1]")
+@click.option(
+    "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
+)
+@click.option("--refresh", is_flag=True, help="measure anew what was measured before")
+@click.option("--out", type=FOLDER, help="file for mgg predict --machine")
+@common
+def links(pes: int | None, backend: str, refresh: bool, out: Path | None, as_json: bool, debug: bool) -> None:
+    """Measure what the links and operators of this job take, and keep it for technique auto; mpiexec -n P mgg links."""
+    from mgg.aggregate.machines import of_world
+    from mgg.backend import job_size, launch
+    from mgg.files import write_text
+
+    machine = launch(backend, lambda: pes or job_size() or 1, lambda world: of_world(world, refresh))[0]
+    if out is not None and speaks():
+        write_text(out, machine.model_dump_json(indent=1) + "\n")
+    if as_json:
+        show(machine.model_dump(), True)
+        return
+    for name, link in machine.links.links.items():
+        each = f", {link.message * 1e9:.3g} ns a row" if link.message else ""
+        show(
+            {name: f"{link.bandwidth / 1e9:.4g} GB/s, {link.latency * 1e6:.3g} us a request{each} ({link.source})"},
+            False,
+        )

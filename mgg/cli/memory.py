@@ -1,0 +1,56 @@
+"""The options of commands that read a source, or keep within an amount of memory, and what they say of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from mgg import config
+
+F = TypeVar("F", bound=Callable[..., Any])
+_GRAPH = config.GraphConfig()
+
+
+def budget(command: F) -> F:
+    """The options of commands that keep within an amount of memory."""
+    command = click.option("--workers", type=click.IntRange(1), help="threads  [default: one a core]")(command)
+    text = "memory that the process may take at its peak, for example 1GiB or 800MB"
+    return click.option("--memory", "budget", default=_GRAPH.memory, show_default=True, help=text)(command)
+
+
+def reads(command: F) -> F:
+    """The options of commands that read a source."""
+    text = "reader of the files; folders made by mgg retrieve or mgg graph and well-known suffixes say it themselves"
+    command = click.option("--symmetrize", is_flag=True, help="add the reverse of every arc")(command)
+    return click.option("--loader", help=text)(command)
+
+
+def memory_of(budget: str, workers: int | None) -> Any:
+    """The memory and threads that the options give; raises InputError for what is no size."""
+    from mgg.graph.external import Memory, parse_size
+    from mgg.graph.external.memory import usable_cores
+
+    return Memory(parse_size(budget), workers or usable_cores())
+
+
+def facts(manifest: Any, out: Path) -> dict[str, Any]:
+    """What is said of a graph that was made."""
+    fields = (
+        "name",
+        "nodes",
+        "arcs",
+        "symmetric",
+        "weighted",
+        "features",
+        "classes",
+        "relations",
+        "tasks",
+        "order",
+        "listed_arcs",
+        "dropped_loops",
+        "dropped_repeats",
+    )
+    return {field: getattr(manifest, field) for field in fields} | {"out": str(out)}

@@ -1,0 +1,102 @@
+"""What the commands share: options, kinds of values, and how a result is printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+import yaml
+
+from mgg import config
+from mgg.errors import InputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+FOLDER = click.Path(path_type=Path)
+BACKENDS = get_args(config.Backend)
+BACKEND_HELP = "simulated: threads; mpi: CPU ranks; nvshmem: GPUs; auto: GPUs where each PE has one, else CPUs"
+
+
+class CommaList(click.ParamType):
+    """Values separated by commas."""
+
+    name = "list"
+
+    def __init__(self, item: type = str, choices: Sequence[str] = ()):
+        self.item = item
+        self.choices = choices
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
+        """The values, each once."""
+        if isinstance(value, list):
+            return value
+        try:
+            items = [self.item(part.strip()) for part in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is not a comma-separated list of whole numbers", param, ctx)
+        if self.item is int and not 1 <= min(items) <= max(items) <= config.MAX_DIM:
+            self.fail(f"{value!r} holds a number that is not in 1..{config.MAX_DIM}", param, ctx)
+        for each in items:
+            if self.choices and each not in self.choices:
+                self.fail(f"{each!r} is not one of {', '.join(self.choices)}", param, ctx)
+        return list(dict.fromkeys(items))
+
+
+def common(command: F) -> F:
+    """The options that every command has."""
+    command = click.option("--debug", is_flag=True, help="show the traceback of an error")(command)
+    return click.option("--json", "as_json", is_flag=True, help="print one JSON object on standard output")(command)
+
+
+def speaks() -> bool:
+    """Rank 0 alone prints; asked before and after MPI starts, so it reads the launcher's variables."""
+    from mgg.backend import job_rank
+
+    return job_rank() == 0
+
+
+def show(values: dict[str, Any], as_json: bool) -> None:
+    """Print a result: one JSON object, or a line a value."""
+    if not speaks():
+        return
+    if as_json:
+        click.echo(json.dumps(values))
+        return
+    for key, value in values.items():
+        click.echo(f"{key}: {value}")
+
+
+def assignments_of(pairs: Iterable[str]) -> dict[str, Any]:
+    """``key=value`` pairs; values are read as YAML scalars (true, 3, 0.5, text)."""
+    values = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise InputError(f"--set {pair}: expected key=value")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            value = text
+        if not isinstance(value, (bool, int, float, str)):
+            raise InputError(f"--set {pair}: the value must be a number, true, false or text")
+        values[key] = value
+    return values
+
+
+def split_assignments(pairs: Iterable[str], techniques: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Assignments as given and, by technique, those written ``technique.key=value``."""
+    plain: dict[str, Any] = {}
+    qualified: dict[str, Any] = {name: {} for name in techniques}
+    for key, value in assignments_of(pairs).items():
+        owner, dot, option = key.partition(".")
+        if not dot:
+            plain[key] = value
+        elif owner in qualified:
+            qualified[owner][option] = value
+        else:
+            raise InputError(
+                f"--set {key}: technique {owner!r} is not among those named; {config.nearest(owner, qualified)}"
+            )
+    return plain, qualified

@@ -1,0 +1,80 @@
+"""``mgg predict``: products by the cost model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mgg import config
+from mgg.cli.options import (
+    FOLDER,
+    CommaList,
+    assignments_of,
+    common,
+    show,
+)
+from mgg.errors import InputError
+
+_PREDICT = config.PredictConfig()
+_NUMBER = re.compile(r"[0-9.]+[eE][-+]?[0-9]+")  # 45e9 is text to YAML
+
+
+def _links(pairs: Iterable[str]) -> dict[str, Any]:
+    """``class.field=number`` pairs as link settings."""
+    values: dict[str, dict[str, Any]] = {}
+    for key, value in assignments_of(pairs).items():
+        name, dot, field = key.partition(".")
+        if not dot:
+            raise InputError(f"--link {key}: expected CLASS.FIELD=NUMBER, for example infiniband-ndr.bandwidth=45e9")
+        values.setdefault(name, {})[field] = (
+            float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
+        )
+    return values
+
+
+@click.command()
+@click.argument("paths", type=FOLDER, nargs=-1, required=True)
+@click.option(
+    "--technique", "techniques", type=CommaList(), default=",".join(_PREDICT.techniques), show_default=True,
+    help="techniques, at their default options",
+)  # fmt: skip
+@click.option("--dim", "dims", type=CommaList(int), default="64", show_default=True, help="embedding columns")
+@click.option(
+    "--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="type of the embeddings"
+)
+@click.option("--machine", default=_PREDICT.machine, show_default=True, help="h200, a800, v100 or a file of mgg links")
+@click.option("--network", help="class of the link between workgroups  [default: the machine's]")
+@click.option("--link", "pairs", multiple=True, metavar="CLASS.FIELD=NUMBER", help="latency, bandwidth or message")
+@click.option("--pes", type=CommaList(int), default=None, help="of a GRAPH: numbers of PEs to split it for")
+@click.option("--scheme", default="edge_balanced", show_default=True, help="of a GRAPH: partition scheme")
+@click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="of a GRAPH: PEs of a host")
+@click.option("--out", type=FOLDER, help="records, JSON lines, for mgg report")
+@common
+def predict(
+    paths: tuple[Path, ...], techniques: list[str], dims: list[int], dtype: str, machine: str, network: str | None,
+    pairs: tuple[str, ...], pes: list[int] | None, scheme: str, workgroup: int, out: Path | None, as_json: bool,
+    debug: bool,
+) -> None:  # fmt: skip
+    """Predict products of PATHS (graphs, partitions, layouts) by the cost model, for any number of PEs."""
+    from mgg.aggregate import machines
+    from mgg.aggregate.predict import Question, changed
+    from mgg.aggregate.predict import predict as run
+    from mgg.record import PredictionRecord, check_lines_output, write_lines
+
+    given = config.section(config.PredictConfig, {"links": _links(pairs), "network": network}, "predict")
+    if out is not None:
+        check_lines_output(out, PredictionRecord)
+    asked = Question(techniques, dims, dtype, pes or (), scheme, workgroup)
+    records = run(paths, changed(machines.find(machine), given.links, given.network), asked)
+    if out is not None:
+        write_lines(out, records)
+    if as_json:
+        show({"predictions": [record.model_dump() for record in records]}, True)
+        return
+    for record in records:
+        line = f"D={record.dim} P={record.pes}  {record.seconds * 1e3:.3f} ms predicted on {record.machine}"
+        show({f"{record.dataset} {record.technique}": line + ", the pick of auto" * record.chosen}, False)

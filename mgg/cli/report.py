@@ -1,0 +1,38 @@
+"""``mgg report``: the page and its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mgg import config
+from mgg.cli.options import (
+    FOLDER,
+    common,
+    show,
+)
+
+
+@click.command()
+@click.argument("paths", type=FOLDER, nargs=-1, required=True)
+@click.option("--title", default=config.ReportConfig().title, show_default=True, help="heading of the page")
+@click.option(
+    "--figure",
+    "figures",
+    multiple=True,
+    help="a paper's figure to set beside, for example mgg_fig10a (config/README.md lists them)",
+)
+@click.option("--note", "notes", multiple=True, metavar="FIGURE=TEXT", help="a remark below a figure")
+@click.option("--out", type=FOLDER, required=True, help="report folder")
+@common
+def report(
+    paths: tuple[Path, ...], title: str, figures: tuple[str, ...], notes: tuple[str, ...], out: Path, as_json: bool,
+    debug: bool,
+) -> None:  # fmt: skip
+    """Make the report page and tables of timing records (.jsonl), training runs and partitions (folders)."""
+    from mgg.report import build
+
+    remarks = {name: text for name, _, text in (note.partition("=") for note in notes)}
+    build(paths, out, title, figures, remarks)
+    show({"page": str(out / "index.html")}, as_json)

@@ -1,0 +1,112 @@
+"""``mgg train``: train a model on the whole graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mgg import config
+from mgg.cli.options import (
+    BACKEND_HELP,
+    BACKENDS,
+    FOLDER,
+    common,
+    show,
+    split_assignments,
+)
+
+_TRAIN = config.TrainConfig()
+
+
+@click.command()
+@click.argument("layout", type=FOLDER)
+@click.option("--model", required=True, help="model: appnp, gat, gcn, gin, rgcn, sage or sgc")
+@click.option(
+    "--technique", default="halo", show_default=True, help="aggregation technique (docs/techniques.md), or auto"
+)
+@click.option("--backend", type=click.Choice(BACKENDS), default=_TRAIN.backend, show_default=True, help=BACKEND_HELP)
+@click.option(
+    "--dtype", type=click.Choice(["fp32", "bf16"]), default=_TRAIN.dtype, show_default=True,
+    help="type of embeddings and halos; sums and weights are fp32",
+)  # fmt: skip
+@click.option(
+    "--metric", default="auto", show_default=True,
+    help="what is scored and picks the best epoch: accuracy; micro_f1 or roc_auc for several yes-or-no labels a node",
+)  # fmt: skip
+@click.option(
+    "--epochs", type=click.IntRange(1), default=_TRAIN.epochs, show_default=True, help="passes over the graph"
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="seed of weights and dropout")
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE",
+    help="setting of the model (docs/models.md, docs/training.md), or option of the technique: TECHNIQUE.KEY=VALUE",
+)  # fmt: skip
+@click.option(
+    "--checkpoint-every", type=click.FloatRange(0, min_open=True), default=_TRAIN.checkpoint_every, show_default=True,
+    metavar="SECONDS", help="seconds between checkpoints",
+)  # fmt: skip
+@click.option("--resume", is_flag=True, help="go on from the newest checkpoint, if there is one")
+@click.option("--weights", type=FOLDER, help="start from these: a run, its weights.safetensors, or a checkpoint")
+@click.option(
+    "--stall-after", type=click.FloatRange(0, min_open=True), default=_TRAIN.stall_after, show_default=True,
+    metavar="SECONDS", help="name a PE that neither works nor waits for others for so long, and end",
+)  # fmt: skip
+@click.option("--phases", is_flag=True, help="record how long aggregations, dense products and communication take")
+@click.option("--tensorboard", type=FOLDER, help="folder of TensorBoard event files  [default: none]")
+@click.option("--out", type=FOLDER, required=True, help="run folder")
+@common
+def train(
+    layout: Path, model: str, technique: str, backend: str, dtype: str, metric: str, epochs: int, seed: int,
+    assignments: tuple[str, ...], checkpoint_every: float, resume: bool, weights: Path | None, stall_after: float,
+    phases: bool, tensorboard: Path | None, out: Path, as_json: bool, debug: bool,
+) -> None:  # fmt: skip
+    """Train a model on the whole graph of LAYOUT; more than one PE: mpiexec -n P mgg train ..."""
+    from mgg.backend import World, launch, together
+    from mgg.layout import load, read_manifest
+    from mgg.train import Result, stop_signals
+    from mgg.train import train as run
+
+    settings, options = split_assignments(assignments, [technique])
+    with stop_signals() as stop:
+
+        def program(world: World) -> Result:
+            return run(
+                world,
+                together(world, lambda: load(layout, world.rank)),
+                model=model,
+                technique=technique,
+                options=options[technique],
+                epochs=epochs,
+                seed=seed,
+                settings=settings,
+                out=out,
+                dtype=dtype,
+                metric=metric,
+                weights=weights,
+                checkpoint_every=checkpoint_every,
+                resume=resume,
+                stall_after=stall_after,
+                phases=phases,
+                progress=True,
+                tensorboard=tensorboard,
+                stop=stop,
+            )
+
+        record = launch(backend, lambda: read_manifest(layout).pes, program)[0].record
+    fields = (
+        "model",
+        "technique",
+        "pes",
+        "epochs",
+        "loss",
+        "metric",
+        "best_epoch",
+        "validation_accuracy",
+        "test_accuracy",
+        "median",
+    )
+    shown = {name: getattr(record, name) for name in fields}
+    if record.validation_accuracy is None and not as_json:
+        del shown["validation_accuracy"]
+    show(shown | {"out": str(out)}, as_json)
