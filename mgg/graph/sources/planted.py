@@ -44,14 +44,18 @@ def make(scale: float, seed: int, shuffle: bool) -> GraphData:
     centers = rng.standard_normal((COMMUNITIES, FEATURES))
     centers *= SIGNAL / np.linalg.norm(centers, axis=1, keepdims=True)
     features = (centers[community] + rng.standard_normal((n, FEATURES))).astype(np.float32)
-    splits = _split(rng.permutation(n))
+    splits = _split(rng.permutation(n), community)
     order = rng.permutation(n) if shuffle else np.arange(n)
     csr = from_arcs(order[here], order[there], n=n, symmetrize=True, drop_loops=True)
     return shuffled(GraphData(csr, True, features, community.astype(np.int32), splits, COMMUNITIES), order)
 
 
-def _split(order: np.ndarray) -> np.ndarray:
+def _split(order: np.ndarray, community: np.ndarray) -> np.ndarray:
     train, validation = int(len(order) * TRAIN), int(len(order) * (TRAIN + VALIDATION))
+    if len(np.unique(community[order[:train]])) < COMMUNITIES:
+        # Chance left out a class, which could not be learned: small graphs begin with a node of each.
+        first = np.unique(community[order], return_index=True)[1]
+        order = np.concatenate([order[first], np.delete(order, first)])
     return split_vector(
         len(order), "planted", train=order[:train], validation=order[train:validation], test=order[validation:]
     )
