@@ -9,16 +9,7 @@ from typing import Any, get_args
 import click
 
 from mgg import config
-from mgg.cli.options import (
-    BACKEND_HELP,
-    BACKENDS,
-    FOLDER,
-    CommaList,
-    common,
-    show,
-    speaks,
-    split_assignments,
-)
+from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, CommaList, common, show, speaks, split_assignments
 from mgg.errors import InputError, MachineError, MggError
 
 _AGGREGATE = config.AggregateConfig()

@@ -6,10 +6,7 @@ from pathlib import Path
 
 import click
 
-from mgg.cli.options import (
-    common,
-    show,
-)
+from mgg.cli.options import common, show
 from mgg.errors import InputError, MachineError
 
 

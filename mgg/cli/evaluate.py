@@ -6,11 +6,7 @@ from pathlib import Path
 
 import click
 
-from mgg.cli.options import (
-    FOLDER,
-    common,
-    show,
-)
+from mgg.cli.options import FOLDER, common, show
 
 
 @click.command()

@@ -8,11 +8,7 @@ import click
 
 from mgg import config
 from mgg.cli.memory import budget, facts, memory_of, reads
-from mgg.cli.options import (
-    FOLDER,
-    common,
-    show,
-)
+from mgg.cli.options import FOLDER, common, show
 
 _DATASET = config.DatasetConfig()
 

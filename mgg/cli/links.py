@@ -7,14 +7,7 @@ from pathlib import Path
 import click
 
 from mgg import config
-from mgg.cli.options import (
-    BACKEND_HELP,
-    BACKENDS,
-    FOLDER,
-    common,
-    show,
-    speaks,
-)
+from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, common, show, speaks
 
 _AGGREGATE = config.AggregateConfig()
 

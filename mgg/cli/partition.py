@@ -7,11 +7,7 @@ from pathlib import Path
 import click
 
 from mgg import config
-from mgg.cli.options import (
-    FOLDER,
-    common,
-    show,
-)
+from mgg.cli.options import FOLDER, common, show
 
 
 @click.command()

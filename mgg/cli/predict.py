@@ -10,13 +10,7 @@ from typing import Any
 import click
 
 from mgg import config
-from mgg.cli.options import (
-    FOLDER,
-    CommaList,
-    assignments_of,
-    common,
-    show,
-)
+from mgg.cli.options import FOLDER, CommaList, assignments_of, common, show
 from mgg.errors import InputError
 
 _PREDICT = config.PredictConfig()
