@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from mgg.aggregate import technique, techniques
 from mgg.aggregate.auto import Forecast, split_of
 from mgg.aggregate.costs import Rate, Split, Workload, relative_errors, slowest
 from mgg.aggregate.links import Link, Links, fit
-from mgg.aggregate.machines import H200, MACHINES, find
+from mgg.aggregate.machines import H200, MACHINES, find, measure
 from mgg.backend import simulated
 from mgg.config import LinkConfig
 from mgg.errors import InputError
@@ -187,6 +188,22 @@ def test_machines_are_found_by_name_or_file(tmp_path):
     path.write_text(json.dumps(values))
     with pytest.raises(InputError, match=r"here.json: links.links.nvlink.bandwidth: .*greater than 0.*run mgg links"):
         find(str(path))
+
+
+def test_a_gpus_links_keep_what_the_rates_were_fitted_with(monkeypatch):
+    """A probe sees less than a product spends on launches, and the rates hold the barriers."""
+    quick = Link(latency=1e-6, bandwidth=2 * H200.links["nvlink"].bandwidth)
+    slow = quick.model_copy(update={"bandwidth": 1e9})
+    measured = {"hbm": H200.links["hbm"], "nvlink": quick, "broadcast": quick, "shift": slow, "network": quick}
+    found = Links(links=measured, rows="nvlink", network="network", barrier=1e-5)
+    monkeypatch.setattr("mgg.aggregate.links.measure", lambda world: found)
+    here = measure(SimpleNamespace(gpu="NVIDIA H200")).links
+    for name in ("nvlink", "broadcast", "shift"):
+        assert here[name].latency == H200.links[name].latency
+    assert here["nvlink"].bandwidth == quick.bandwidth and here["network"] == quick
+    assert here["broadcast"].bandwidth == pytest.approx(2 * H200.links["broadcast"].bandwidth)
+    assert here["shift"].bandwidth == slow.bandwidth
+    assert here.barrier == H200.links.barrier
 
 
 def test_errors_are_ratios():
