@@ -11,7 +11,6 @@ import pytest
 from support.ranks import mpiexec
 from support.train_program import assert_close, gradients, on_ranks, result_arrays, run
 
-from mgg import cli
 from mgg.record import read_run
 
 FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
@@ -94,7 +93,7 @@ def test_bf16_tasks_and_phases(layouts, tmp_path):
 
 def test_the_command(layouts, tmp_path):
     arguments = ["train", str(layouts("directed", 2)), "--model", "gin", "--backend", "nvshmem", "--epochs", "3"]
-    done = mpiexec(2, [FAKE, cli.__file__, *arguments, "--out", str(tmp_path / "run")])
+    done = mpiexec(2, [FAKE, "-m", "mgg.cli", *arguments, "--out", str(tmp_path / "run")])
     assert done.returncode == 0, done.stderr
     record, epochs = read_run(tmp_path / "run")
     assert (record.backend, record.pes, len(epochs)) == ("nvshmem", 2, 3)

@@ -1,4 +1,4 @@
-"""Run a program with the stand-ins: ``python run.py PROGRAM ARGUMENTS...`` or ``python run.py -c CODE``."""
+"""Run a program with the stand-ins: ``python run.py PROGRAM ARGUMENTS...``, ``-m MODULE ARGUMENTS...`` or ``-c CODE``."""
 
 import runpy
 import sys
@@ -24,6 +24,9 @@ if __name__ == "__main__":
     platform.node = lambda: f"host-{host(MPI.COMM_WORLD.rank)}"
     if sys.argv[1] == "-c":
         exec(compile(sys.argv[2], "code", "exec"), {"__name__": "__main__"})  # noqa: S102
+    elif sys.argv[1] == "-m":
+        sys.argv = sys.argv[2:]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
         sys.argv = sys.argv[1:]
         runpy.run_path(sys.argv[0], run_name="__main__")
