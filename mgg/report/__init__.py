@@ -13,7 +13,7 @@ import pyarrow.parquet
 from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.files import Kind, replace_folder
-from mgg.report import choice, knobs
+from mgg.report import choice, jobs, knobs, requests
 from mgg.report.collect import collect
 from mgg.report.columns import TABLES
 from mgg.report.comparisons import compare
@@ -34,6 +34,7 @@ def build(
     title: str,
     figures: Sequence[str] = (),
     notes: Mapping[str, str] = MappingProxyType({}),
+    job_file: Path | None = None,
 ) -> None:
     """Write the report of ``paths`` into the folder ``out``, which replaces an earlier report.
 
@@ -46,6 +47,7 @@ def build(
         figures: names of ``experiments.EXPERIMENTS`` or ``foreseen.FORESEEN``: figures and tables of papers to set
             beside these records.
         notes: by figure a remark that is shown below it.
+        job_file: JobRecord lines of the workflow's jobs; a file that is not there holds none.
 
     Raises:
         InputError: an unknown figure, a note on a figure that is not shown, no records, an unreadable or altered
@@ -63,6 +65,8 @@ def build(
     )
     rows["choices"] = choice.compute(rows["aggregate"])
     rows["knobs"] = knobs.compute(rows["aggregate"])
+    rows["jobs"] = jobs.compute(jobs.read_jobs(job_file))
+    rows["requests"] = requests.compute(rows["jobs"])
     tables = {name: to_arrow(name, rows[name]) for name in TABLES}
     page = render(rows, title, [(name, notes.get(name, "")) for name in dict.fromkeys(figures)])
     with replace_folder(out, KIND) as folder:

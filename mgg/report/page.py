@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from mgg.record import METRIC_NAMES
-from mgg.report import choice, figures, findings, foreseen, knobs, papers, phases, predictions, quality
+from mgg.report import choice, figures, findings, foreseen, jobs, knobs, papers, phases, predictions, quality
 from mgg.report.columns import ABOUT, TABLES
 from mgg.report.experiments import stand_in
 from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
@@ -51,6 +51,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         sections=_sections(tables, styles),
         checks=_checks(tables),
         training=_training(tables),
+        running=jobs.section(tables),
         has_timings=bool(tables["aggregate"]),
         has_runs=bool(tables["training"]),
         files=[(name, ABOUT[name], f"{len(everything[name]):,}") for name in TABLES],

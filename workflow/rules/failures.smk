@@ -87,4 +87,5 @@ logger.addHandler(FAILURES)
 
 
 onerror:
+    JOB_RECORDS.write()
     logger.error(FAILURES.summary())

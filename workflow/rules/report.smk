@@ -41,5 +41,7 @@ rule report:
         folder=lambda wildcards, output: Path(output.page).parent,
         title=SETTINGS.report.title,
         figures=report_options(SETTINGS.report),
+        jobs=JOBS,
     shell:
-        "mgg report {input:q} --out {params.folder:q} --title {params.title:q} {params.figures:q} > {log:q} 2>&1"
+        "mgg report {input:q} --out {params.folder:q} --title {params.title:q} {params.figures:q}"
+        " --jobs {params.jobs:q} > {log:q} 2>&1"
