@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from mgg.record import JobRecord, read_lines
 from mgg.report import requests, timeline
 from mgg.report.collect import canonical
+from mgg.report.numbers import utc
 from mgg.report.parts import Part, Section
 from mgg.report.stages import stage_place
 from mgg.report.tables import Row, Rows
@@ -79,11 +79,6 @@ def _row(record: JobRecord) -> Row:
         "cores": cores,
         "cores_share": _share(cores, record.cores_asked),
     }
-
-
-def utc(seconds: float) -> str:
-    """A moment in UTC; never in the zone of the machine that makes the report, whose bytes would depend on it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _share(used: float | None, asked: float | None) -> float | None:

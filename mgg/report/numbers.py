@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 #: What a table of the page shows where there is no value.
@@ -70,6 +71,11 @@ def duration(seconds: float) -> str:
     """``12.3 s``, ``11.0 min``, ``2.50 h``."""
     unit = clock_unit(seconds)
     return f"{within(seconds, unit)} {unit.name}"
+
+
+def utc(seconds: float) -> str:
+    """A moment in UTC; never in the zone of the machine that makes the report, whose bytes would depend on it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def percent(share: float | None) -> str:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mgg.report.bars import LONGEST, shorten
-from mgg.report.numbers import ABSENT, Unit, clock_unit, count, duration, percent
+from mgg.report.numbers import ABSENT, Unit, clock_unit, count, duration, percent, utc
 from mgg.report.parts import Cell, Drawing, Grid, Part
 from mgg.report.stages import STAGES, stage_place
 from mgg.report.svg import INK, SERIES, draw
@@ -57,7 +57,7 @@ def _caption(rows: Rows) -> str:
     whole = max(map(_end, rows)) - _begin(first)
     thin = len(rows) <= ROWS and any(row["waited"] for row in rows)
     waits = " Thin lines: from submission to the start of the command." if thin else ""
-    return f"{count(len(rows), 'job')} in {duration(whole)}; the first started {first['started']} UTC.{waits}"
+    return f"Run of {utc(_begin(first))} UTC: {count(len(rows), 'job')} in {duration(whole)}.{waits}"
 
 
 def _grid(rows: Rows) -> Grid:
@@ -114,7 +114,7 @@ def _drawn(rows: Rows, key: str) -> str:
     gids = {id(row): f"job{number}" for number, row in enumerate(row for jobs in rules for row in jobs)}
     titles = {gids[id(row)]: _title(row) for row in rows}
     told = [f"{jobs[0]['rule']}: {_spread(jobs)}" for jobs in rules]
-    alt = f"Timeline of {_caption(rows)} {'; '.join(told)}."
+    alt = f"Timeline. {_caption(rows)} {'; '.join(told)}."
     chart = _Chart(begin, unit, gids)
     draw_rule, height = (chart.lanes, _lanes_height(rules)) if len(rows) > ROWS else (chart.rows, _rows_height(rules))
 

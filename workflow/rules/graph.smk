@@ -4,6 +4,17 @@ scattergather:
     shards=SETTINGS.graph.shards,
 
 
+def graph_folder(made):
+    """The output that holds a graph: results/graph/, or results/graph_natural/ before its nodes are renumbered."""
+    return report(
+        directory(f"{RESULTS}/{made}/{{dataset}}"),
+        patterns=["{record}.yaml"],
+        caption="../report/graph.rst",
+        category="graph",
+        labels={"data set": "{dataset}", "graph": made},
+    )
+
+
 # Of a data set whose nodes are renumbered, results/graph/ comes from the rule order.
 ruleorder: order > graph > generate > graph_gather
 
@@ -12,7 +23,7 @@ rule graph:
     input:
         f"{RESULTS}/retrieve/{{dataset}}",
     output:
-        directory(f"{RESULTS}/{{made}}/{{dataset}}"),
+        graph_folder("{made}"),
     log:
         f"{RESULTS}/logs/{{made}}/{{dataset}}.log",
     benchmark:
@@ -36,7 +47,7 @@ rule graph:
 
 rule generate:
     output:
-        directory(f"{RESULTS}/{{made}}/{{dataset}}"),
+        graph_folder("{made}"),
     log:
         f"{RESULTS}/logs/{{made}}/{{dataset}}.log",
     benchmark:
@@ -106,7 +117,7 @@ rule graph_gather:
         buckets=f"{RESULTS}/graph_scatter/{{dataset}}",
         shards=gather.shards(f"{RESULTS}/graph_shard/{{{{dataset}}}}/{{scatteritem}}"),
     output:
-        directory(f"{RESULTS}/{{made}}/{{dataset}}"),
+        graph_folder("{made}"),
     log:
         f"{RESULTS}/logs/{{made}}/{{dataset}}.log",
     benchmark:
@@ -127,7 +138,7 @@ rule order:
     input:
         f"{RESULTS}/graph_natural/{{dataset}}",
     output:
-        directory(f"{RESULTS}/graph/{{dataset}}"),
+        graph_folder("graph"),
     log:
         f"{RESULTS}/logs/graph/{{dataset}}.log",
     benchmark:
