@@ -86,7 +86,9 @@ def _verdict(jobs: Rows, known: Rows, share: float | None, resource: Resource) -
     if any(job["attempts"] > 1 for job in jobs):
         return AGAIN
     # What half of a job's time was not looked at may have been more.
-    unseen = resource.name != "time" and any((job["seen"] or 0.0) < job["seconds"] / 2 for job in known)
+    unseen = resource.name != "time" and any(
+        not job["seconds"] or 2 * (job["seen"] or 0) < job["seconds"] for job in known
+    )
     if len(known) < len(jobs) or unseen:
         return UNKNOWN
     return TOO_LARGE if share < LARGE else FITS
