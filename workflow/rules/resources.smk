@@ -19,12 +19,10 @@ def size_of(wildcards):
 
 
 def hosts_of(rulename, wildcards):
-    """Over how many of a cluster's nodes the profile spreads a job."""
+    """Over how many of a cluster's nodes the profile spreads a job; 1 where it does not say."""
     nodes = workflow.get_rule(rulename).resources.get("nodes")
-    if nodes is None:
-        return 1
     given = {"input": [], "attempt": 1, "threads": 1, "rulename": rulename, "async_run": workflow.async_run}
-    return nodes.evaluate(wildcards, **given).value
+    return (nodes and nodes.evaluate(wildcards, **given).value) or 1
 
 
 def memory(need, ranks=False):
