@@ -16,7 +16,7 @@ LARGE, SMALL = 0.25, 0.9
 #: What the advice leaves free: a request is to be so many times what a job was seen to use.
 ROOM = 2.0
 FITS, TOO_LARGE, TOO_SMALL, UNKNOWN = "fits", "far too large", "too small", "unknown"
-#: A job passed at a further attempt, with twice as much: what the first one lacked is not known.
+#: A job passed at a further attempt: records do not say what the first one lacked, if anything.
 AGAIN = "tried again"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.slurm import StandIns
-from support.workflow import ROOT, TINY, Folder, job_counts
+from support.workflow import ROOT, Folder, job_counts
 
 from mgg.record import JobRecord, read_lines
 
@@ -102,16 +102,25 @@ def test_profiles_let_benchmarks_say_what_was_asked_for(profile: str):
     assert yaml.safe_load(text)["benchmark-extended"] is True
 
 
-def test_slurms_numbers_are_kept(tmp_path: Path):
+def test_of_slurms_jobs_their_numbers_and_requests_are_kept(tmp_path: Path):
     """Through stand-ins for Slurm's commands; a later run that submits nothing leaves them as they are."""
     folder = Folder(tmp_path)
-    folder.overlay(TINY)
     stand_ins = StandIns(folder)
+    # As the Snakemake of a job writes it, which knows of no earlier attempts.
+    benchmark = folder.results / "benchmarks/partition/planted/p2.jsonl"
+    benchmark.parent.mkdir(parents=True)
+    resources = {"mem_mb": 1, "runtime": 1, "nodes": 1, "tasks": 2, "cpus_per_task": 3}
+    benchmark.write_text(json.dumps({"s": 40.0, "max_pss": 100, "cpu_time": 3, "threads": 1, "resources": resources}))
     quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
-    run = folder.run("--until", "partition", *quick, profile="slurm-cpu", env=stand_ins.environment())
-    assert run.returncode == 0, run.stdout
-    numbers = {record.slurm_job for record in records(folder).values() if record.rule in ("generate", "partition")}
-    assert numbers == {path.stem for path in stand_ins.calls.glob("*.json")}
-    again = folder.run("--until", "partition", *quick, profile="slurm-cpu", env=stand_ins.environment())
-    assert "Nothing to be done" in again.stdout or again.returncode == 0
-    assert {r.slurm_job for r in records(folder).values() if r.rule in ("generate", "partition")} == numbers
+    for _ in range(2):
+        run = folder.run("--until", "partition", *quick, profile="slurm-cpu", env=stand_ins.environment())
+        assert run.returncode == 0, run.stdout
+        found = records(folder)
+        asked = {record.slurm_job for (rule, *_), record in found.items() if rule in ("generate", "partition")}
+        assert asked == {path.stem for path in stand_ins.calls.glob("*.json")} and len(asked) == 4
+        record = found["partition", "planted", "2"]
+        words, _ = stand_ins.submitted()["partition", ("planted", "2")]
+        assert record.memory_asked == int(words[words.index("--mem") + 1]) * 10**6 > 10**9
+        assert record.runtime_asked == int(words[words.index("-t") + 1]) * 60 > 600
+        # Looked at after 15 seconds for the last time.
+        assert (record.granted, record.cores_asked, record.seen, record.memory) == (True, 6, 15.0, 100 * 2**20)

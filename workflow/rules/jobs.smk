@@ -46,6 +46,9 @@ class Jobs(logging.Handler):
         if job.rule.name in workflow._localrules:  # asks nobody for anything
             bench["resources"] = {}
         slurm_job, submitted = self.submitted.get(job.jobid, (None, None))
+        if slurm_job and "resources" in bench:
+            # The Snakemake inside of a Slurm job knows nothing of attempts that lacked memory or time.
+            bench["resources"] |= {name: job.resources.get(name) for name in ("mem_mb", "runtime")}
         fields = {
             "stage": Path(str(job.rule.snakefile)).stem,  # every stage has its file of rules
             "rule": job.rule.name,
@@ -61,8 +64,10 @@ class Jobs(logging.Handler):
             getattr(old, name) != getattr(record, name) for name in ("seconds", "seen", "cpu_seconds")
         ):
             return record
-        # Only the run that submitted a job knows Slurm's number; the times of outputs change where they are touched.
-        kept = {name: getattr(old, name) for name in ("slurm_job", "submitted", "ended")}
+        # Only the run that submitted a job knows this; and the times of outputs change where they are touched.
+        kept = {
+            name: getattr(old, name) for name in ("slurm_job", "submitted", "ended", "runtime_asked", "memory_asked")
+        }
         kept = {name: value for name, value in kept.items() if value is not None}
         return record.model_copy(update=kept | {"attempts": max(old.attempts, record.attempts)})
 
