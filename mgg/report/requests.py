@@ -35,7 +35,7 @@ class Resource(NamedTuple):
 RESOURCES = (
     Resource("time", "runtime_asked", "seconds", "runtime", 60.0, 600.0, duration),
     Resource("memory", "memory_asked", "memory", "mem_mb", 1e6, 1e9, lambda value: quantity(value, "bytes")),
-    Resource("cores", "cores_asked", "cores", "cpus_per_task", 1.0, 1.0, number),
+    Resource("cores", "cores_asked", "cores", "cpus_per_task", 1.0, 1.0, "{:.3g}".format),
 )
 
 
@@ -101,7 +101,7 @@ def parts(jobs: Rows, requests: Rows) -> list[Part]:
     change = _changes(requests)
     where = (
         "A scheduler reserved what these jobs asked for."
-        if all(job["granted"] for job in jobs)
+        if all(job["granted"] for job in jobs if job["runtime_asked"])
         else "Jobs of this machine alone reserve nothing: what they would ask a cluster for is shown."
     )
     told = "No request was far too large or too small." if change is None else "The second table says what to change."

@@ -162,6 +162,14 @@ def test_jobs_that_say_nothing_of_requests_show_times_alone(report):
     assert requests == [] and "Requested and used" not in page and "Jobs over time" in page
 
 
+@pytest.mark.parametrize("granted", [True, False])
+def test_jobs_that_asked_nobody_are_not_counted_among_those_that_did(report, granted):
+    local = job(rule="retrieve", runtime_asked=None, memory_asked=None, cores_asked=None, granted=False)
+    page, _, _ = report(local, job(granted=granted))
+    assert ("A scheduler reserved what these jobs asked for." in section(page)) == granted
+    assert ("Jobs of this machine alone reserve nothing" in section(page)) == (not granted)
+
+
 def test_no_file_no_section(tmp_path):
     write_lines(tmp_path / "a.jsonl", [aggregate()])
     build([tmp_path / "a.jsonl"], tmp_path / "out", "t", job_file=tmp_path / "jobs.jsonl")

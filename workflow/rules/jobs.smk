@@ -44,7 +44,7 @@ class Jobs(logging.Handler):
         """The record of one job, completed by an earlier one of the same run of it."""
         bench = benchmark_of(job)
         if job.rule.name in workflow._localrules:  # asks nobody for anything
-            bench["resources"] = {}
+            bench = {name: value for name, value in bench.items() if name not in ("resources", "threads")}
         slurm_job, submitted = self.submitted.get(job.jobid, (None, None))
         if slurm_job and "resources" in bench:
             # The Snakemake inside of a Slurm job knows nothing of attempts that lacked memory or time.
