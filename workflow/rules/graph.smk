@@ -4,17 +4,6 @@ scattergather:
     shards=SETTINGS.graph.shards,
 
 
-def graph_folder(made):
-    """The output that holds a graph: results/graph/, or results/graph_natural/ before its nodes are renumbered."""
-    return report(
-        directory(f"{RESULTS}/{made}/{{dataset}}"),
-        patterns=["{record}.yaml"],
-        caption="../report/graph.rst",
-        category="graph",
-        labels={"data set": "{dataset}", "graph": made},
-    )
-
-
 # Of a data set whose nodes are renumbered, results/graph/ comes from the rule order.
 ruleorder: order > graph > generate > graph_gather
 

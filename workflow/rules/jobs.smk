@@ -29,8 +29,8 @@ class Jobs(logging.Handler):
     def write(self):
         """Write the records of all jobs that the results come from; a run never fails for want of them."""
         try:
-            # Of the job that ended last it remembers what stood there before.
-            workflow.persistence._clear_cache()
+            # Of the job that ended last it remembers what stood there before; earlier versions remember nothing.
+            getattr(workflow.persistence, "_clear_cache", lambda: None)()
             before = {(record.rule, *record.wildcards.items()): record for record in earlier_records()}
             found = [
                 self.record(job, before) for job in workflow.dag.jobs if job.benchmark and job.rule.name != "report"

@@ -1,39 +1,3 @@
-from mgg.report.columns import ABOUT
-from mgg.report.figure_files import FOLDERS
-
-
-# `snakemake --report` takes the page along, and as files of their own its tables and figures.
-def table(name):
-    """The output that holds a table."""
-    return report(
-        f"{RECORDS}/report/{name}.csv",
-        caption="../report/table.rst",
-        category="report",
-        subcategory="tables",
-        labels={"table": name, "a row is": ABOUT[name].removeprefix("one row ")},
-    )
-
-
-def figures(kind):
-    """The output that holds the figures of one kind."""
-    return report(
-        directory(f"{RECORDS}/report/{FOLDERS[kind]}"),
-        patterns=["{figure}.svg"],
-        caption=f"../report/figures_{kind}.rst",
-        category=kind if kind in ("aggregate", "train") else "report",
-        subcategory="figures",
-        labels={"figure": "{figure}"},
-    )
-
-
-def drawn_kinds():
-    """The kinds of figures that this config leads to."""
-    yield "jobs"
-    yield from ["aggregate"] if SETTINGS.aggregate.techniques else []
-    yield from ["train"] if TRAINED and SETTINGS.train.models else []
-    yield from ["papers"] if SETTINGS.report.figures else []
-
-
 rule report:
     input:
         partition=expand(
@@ -59,8 +23,8 @@ rule report:
             seed=SETTINGS.train.seeds,
         ),
     output:
-        *[table(name) for name in ABOUT],
-        *[figures(kind) for kind in drawn_kinds()],
+        *[table_file(name) for name in ABOUT],
+        *[figures_folder(kind) for kind in drawn_kinds()],
         page=report(
             f"{RECORDS}/report/index.html",
             caption="../report/page.rst",
