@@ -178,7 +178,9 @@ def test_only_training_runs(page):
 
 def test_training_without_validation_nodes(page):
     record = train(validation_accuracy=None)
-    lines = [epoch.model_copy(update={"validation_accuracy": None}) for epoch in epochs(record)]
+    lines = [
+        epoch.model_copy(update={"validation_accuracy": None, "validation_loss": None}) for epoch in epochs(record)
+    ]
     text = Page(page([], [(record, lines)])).text
     assert "training loss over epochs" in text
     assert "validation accuracy over epochs" not in text
