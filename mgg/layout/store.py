@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +19,6 @@ from mgg.layout.parts import PeLayout, Product
 
 MANIFEST = "layout.yaml"
 KIND = Kind(MANIFEST, ("pe-*",))
-_ARRAYS = [field.name for field in fields(Product) if field.name not in ("local", "remote")]
 _LOADING = threading.Lock()
 
 
@@ -91,16 +89,14 @@ def pe_folder(pe: int) -> str:
     return f"pe-{pe:04d}"
 
 
-def save_product(folder: Path, direction: str, product: Product) -> None:
-    """Write one PE's product into the PE's folder."""
-    for part in ("local", "remote"):
-        csr: Csr = getattr(product, part)
-        for name, array in (
-            ("indptr", csr.indptr), ("indices", csr.indices), ("weights", csr.weights), ("types", csr.types),
-        ):  # fmt: skip
-            _save(folder / f"{direction}.{part}.{name}.npy", array)
-    for name in _ARRAYS:
-        _save(folder / f"{direction}.{name}.npy", getattr(product, name))
+def save_product(folder: Path, direction: str, **parts: Csr | np.ndarray | None) -> None:
+    """Write parts of one PE's product, named as the fields of ``Product``, into the PE's folder; not what is None."""
+    for name, part in parts.items():
+        if isinstance(part, Csr):
+            for array in ("indptr", "indices", "weights", "types"):
+                _save(folder / f"{direction}.{name}.{array}.npy", getattr(part, array))
+        else:
+            _save(folder / f"{direction}.{name}.npy", part)
 
 
 def save_node_data(folder: Path, **arrays: np.ndarray | None) -> None:
