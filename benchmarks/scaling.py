@@ -4,8 +4,8 @@ Each graph is partitioned for every number of PEs by every scheme, and laid out 
 multiplied or trained: volumes and balance are counted, times and memory of the two stages measured, and memory of a PE
 and times of products predicted by the models that mgg train and mgg predict use. Every stage is a process of its own,
 which has compiled its loops on a tiny graph before the clock starts; processor seconds are told beside the clock's, as
-they depend less on what else the machine does. OUT gets a file of JSON lines a graph, and predictions.jsonl for mgg
-report. What a file has already is not measured again.
+they depend less on what else the machine does. Predictions are also made for a graph --grow times as large that splits
+in the same proportions. OUT gets a file of JSON lines a graph; what it has already is not measured again.
 
 A graph is a generator's name, made at the scale that gives it about 100 million arcs and shuffled where it stands for a
 graph without locality, or a folder of mgg graph.
@@ -32,7 +32,8 @@ from pydantic import BaseModel, Field
 
 from mgg import layout
 from mgg.aggregate import machines
-from mgg.aggregate.predict import Question, predict
+from mgg.aggregate.auto import Forecast
+from mgg.aggregate.costs import Split
 from mgg.errors import InputError, MggError
 from mgg.graph.external import parse_size
 from mgg.graph.generate import generate
@@ -40,7 +41,7 @@ from mgg.graph.store import Graph
 from mgg.layout import LayoutManifest, PeLayout
 from mgg.model import build as build_model
 from mgg.model import settings_of
-from mgg.record import Machine, PredictionRecord, read_partition, these_versions, this_machine, write_lines
+from mgg.record import Machine, read_partition, these_versions, this_machine, write_lines
 from mgg.train import memory
 
 #: Scale at which a generator gives about 100 million arcs, and whether its nodes are shuffled.
@@ -100,6 +101,15 @@ class Laid(BaseModel):
     need_mean: float = Field(description="the mean over the PEs asked")
 
 
+class Product(BaseModel):
+    """What the cost model says of a product, in seconds (docs/costs.md)."""
+
+    seconds: float
+    arithmetic: float
+    transfer: float
+    hidden: float
+
+
 class ScalingRecord(BaseModel):
     """A graph, a scheme and a number of PEs."""
 
@@ -124,6 +134,9 @@ class ScalingRecord(BaseModel):
     vi_fr: int | None = Field(None, description="between workgroups")
     vi_fc: int | None = None
     vi_cola: int | None = Field(None, description="between workgroups, a row once a workgroup")
+    products: dict[str, Product] = Field({}, description="predicted, by technique")
+    grown: int = Field(1, description="all counts of the split times so many, for grown_products")
+    grown_products: dict[str, Product] = {}
     layout: Laid | None = None
     machine: Machine
     versions: dict[str, str]
@@ -137,8 +150,9 @@ class ScalingRecord(BaseModel):
 class Bench:
     """One graph, and what was found of it."""
 
-    def __init__(self, out: Path, scratch: Path, workgroup: int, dim: int, limit: int) -> None:
-        self.out, self.scratch, self.workgroup, self.dim, self.limit = out, scratch, workgroup, dim, limit
+    def __init__(self, scratch: Path, workgroup: int, dim: int, limit: int, priced: str, grown: int) -> None:
+        self.scratch, self.workgroup, self.dim, self.limit = scratch, workgroup, dim, limit
+        self._priced, self._grown = machines.find(priced), grown
         self._facts = {"machine": this_machine(), "versions": these_versions()}
         self._tiny = scratch / "tiny"
         generate("orkut-like", self._tiny, name="tiny", scale=0.001)
@@ -165,7 +179,7 @@ class Bench:
             resource.setrlimit(resource.RLIMIT_AS, (self.limit, self.limit))
 
         command = [sys.executable, "-c", MEASURED, stage, *paths, asked]
-        run = subprocess.run(command, capture_output=True, text=True, preexec_fn=limited)
+        run = subprocess.run(command, check=False, capture_output=True, text=True, preexec_fn=limited)
         if run.returncode:
             raise ChildProcessError((run.stderr.strip() or f"ended with {run.returncode}").splitlines()[-1])
         return Spent.model_validate_json(run.stdout.splitlines()[-1])
@@ -182,7 +196,10 @@ class Bench:
         except ChildProcessError as error:
             made.failed = str(error)
             return made
-        quality = read_partition(part).quality
+        found = read_partition(part)
+        quality, split = found.quality, Split.of(found)
+        made.products = self._products(split)
+        made.grown, made.grown_products = self._grown, self._products(grown(split, self._grown))
         made.arc_imbalance = quality.imbalance
         made.row_imbalance = max(quality.nodes_per_pe) * pes / facts.nodes
         made.halo_mean, made.halo_max = float(np.mean(quality.halo_rows_per_pe)), max(quality.halo_rows_per_pe)
@@ -190,6 +207,14 @@ class Bench:
         for name in ("v_cg", "v_fr", "v_fc", "vi_fr", "vi_fc", "vi_cola"):
             setattr(made, name, getattr(quality, name))
         return made
+
+    def _products(self, split: Split) -> dict[str, Product]:
+        costs = Forecast(self._priced, split).costs(self.dim)
+        return {
+            name: Product(seconds=cost.seconds, arithmetic=cost.arithmetic, transfer=cost.transfer, hidden=cost.hidden)
+            for name, cost in costs.items()
+            if name in TECHNIQUES
+        }
 
     def laid_out(self, graph: Graph, scheme: str, pes: int, part: Path) -> Laid:
         """Make a layout, look at it and remove it."""
@@ -213,6 +238,12 @@ class Bench:
         return made
 
 
+def grown(split: Split, factor: int) -> Split:
+    """A split of a graph with ``factor`` times the rows, arcs and halo rows, in the same proportions."""
+    counts = ("rows", "arcs", "remote_arcs", "halo_rows", "outside_arcs", "outside_rows", "fused_rows")
+    return replace(split, **{name: factor * getattr(split, name) for name in counts})
+
+
 def sample(manifest: LayoutManifest) -> list[int]:
     """PEs that stand for all: the largest ones, and others evenly."""
     counts = manifest.forward
@@ -230,10 +261,10 @@ def need(part: PeLayout) -> memory.Need:
     return memory.need(gpu, replace(part, manifest=facts), chain, "halo", {}, "fp32", dense)
 
 
-def read(path: Path, kind: type[BaseModel]) -> list[Any]:
+def read(path: Path) -> list[ScalingRecord]:
     """Records of an earlier run."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [kind.model_validate_json(line) for line in lines]
+    return [ScalingRecord.model_validate_json(line) for line in lines]
 
 
 def table(records: Sequence[ScalingRecord]) -> str:
@@ -259,6 +290,19 @@ def table(records: Sequence[ScalingRecord]) -> str:
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 
 
+def prices(records: Sequence[ScalingRecord]) -> str:
+    """Predicted milliseconds of a product by technique, arithmetic / transfer in brackets, then of the grown graph."""
+    lines = []
+    for r in records:
+        for label, products in (("", r.products), (f" x {r.grown}", r.grown_products)):
+            told = [
+                f"{name} {1e3 * each.seconds:.2f} ({1e3 * each.arithmetic:.2f} / {1e3 * each.transfer:.2f})"
+                for name, each in products.items()
+            ]
+            lines.append(f"{r.scheme} {r.pes} PEs{label}: {', '.join(told)}")
+    return "\n".join(lines)
+
+
 def numbers(text: str) -> list[int]:
     """``8,64`` as numbers."""
     return [int(each) for each in text.split(",") if each]
@@ -274,38 +318,37 @@ def numbers(text: str) -> list[int]:
 @click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="PEs of a host")
 @click.option("--dim", type=click.IntRange(1), default=128, show_default=True, help="columns of the volumes")
 @click.option("--machine", default="h200", show_default=True, help="that products are predicted for")
+@click.option(
+    "--grow", type=click.IntRange(1), default=100, show_default=True, help="of the larger graph predicted for"
+)
 @click.option("--limit", default="12GiB", show_default=True, help="address space of a measured process")
 @click.option("--scratch", type=click.Path(path_type=Path), help="folder for graphs, partitions and layouts")
 def main(
     out: Path, graphs: str, scale: float, schemes: str, pes: str, layouts: str, workgroup: int, dim: int, machine: str,
-    limit: str, scratch: Path | None,
+    grow: int, limit: str, scratch: Path | None,
 ) -> None:  # fmt: skip
     """Measure every graph, print a table of each, and write the records into OUT."""
     out.mkdir(parents=True, exist_ok=True)
-    question = Question(TECHNIQUES, [dim])
     for name in graphs.split(","):
         with tempfile.TemporaryDirectory(prefix="mgg-", dir=scratch) as folder:
-            bench = Bench(out, Path(folder), workgroup, dim, parse_size(limit))
+            bench = Bench(Path(folder), workgroup, dim, parse_size(limit), machine, grow)
             graph, shuffled = bench.graph(name, scale)
             path = out / f"{graph.manifest.name}.jsonl"
-            records: list[ScalingRecord] = read(path, ScalingRecord)
-            prices: list[PredictionRecord] = read(out / "predictions.jsonl", PredictionRecord)
+            records = read(path)
             for scheme in schemes.split(","):
                 for count in numbers(pes):
                     if (graph.manifest.name, scheme, count) in {each.key for each in records}:
                         continue
                     part = bench.scratch / "part"
                     record = bench.partitioned(graph, shuffled, scheme, count, part)
-                    if record.spent is not None:
-                        prices += predict([part], machines.find(machine), question)
-                        if count in numbers(layouts):
-                            record.layout = bench.laid_out(graph, scheme, count, part)
+                    if record.spent is not None and count in numbers(layouts):
+                        record.layout = bench.laid_out(graph, scheme, count, part)
                     records.append(record)
                     write_lines(path, records)
-                    write_lines(out / "predictions.jsonl", prices)
                     click.echo(table(records[-1:]))
             click.echo(f"{graph.manifest.name}: {graph.manifest.nodes} nodes, {graph.manifest.arcs} arcs")
             click.echo(table(records))
+            click.echo(prices(records))
 
 
 if __name__ == "__main__":
