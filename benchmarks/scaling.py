@@ -121,7 +121,7 @@ class ScalingRecord(BaseModel):
     pes: int
     workgroup: int
     dim: int = Field(description="columns that volumes are for, fp32")
-    failed: str | None = Field(None, description="why there is no partition")
+    failed: str | None = Field(None, description="why there is no partition, or no layout")
     spent: Spent | None = Field(None, description="stage partition")
     arc_imbalance: float | None = None
     row_imbalance: float | None = None
@@ -342,7 +342,10 @@ def main(
                     part = bench.scratch / "part"
                     record = bench.partitioned(graph, shuffled, scheme, count, part)
                     if record.spent is not None and count in numbers(layouts):
-                        record.layout = bench.laid_out(graph, scheme, count, part)
+                        try:
+                            record.layout = bench.laid_out(graph, scheme, count, part)
+                        except ChildProcessError as error:
+                            record.failed = f"layout: {error}"
                     records.append(record)
                     write_lines(path, records)
                     click.echo(table(records[-1:]))
