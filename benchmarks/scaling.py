@@ -227,7 +227,7 @@ class Bench:
         for name, shard in manifest.files.items():
             by_pe[int(name.split("/")[0].removeprefix("pe-"))] += shard.bytes
         chosen = sample(manifest)
-        needs = [need(layout.load(folder, pe)) for pe in chosen]
+        needs = [need(layout.load(folder, pe, manifest)) for pe in chosen]
         most = max(needs, key=lambda each: each.total)
         made = Laid(
             spent=spent, bytes=int(by_pe.sum()), files=len(manifest.files), largest_pe_bytes=int(by_pe.max()),

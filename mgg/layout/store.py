@@ -149,14 +149,20 @@ def read_manifest(folder: str | Path) -> LayoutManifest:
         raise InputError(f"{path}: {explain(error, LayoutManifest)}: run mgg layout again") from None
 
 
-def load(folder: str | Path, rank: int) -> PeLayout:
+def load(folder: str | Path, rank: int, manifest: LayoutManifest | None = None) -> PeLayout:
     """Map the arrays of PE ``rank`` into memory, after checking the hash of each.
+
+    Args:
+        folder: the layout.
+        rank: the PE.
+        manifest: what ``read_manifest`` has read: it lists the files of all PEs, so that reading it for each of
+            many PEs takes time.
 
     Raises:
         InputError: names the file that is missing, truncated, altered or of another shape than the manifest says.
     """
     folder = Path(folder)
-    manifest = read_manifest(folder)
+    manifest = manifest or read_manifest(folder)
     if rank >= manifest.pes:
         raise InputError(f"{folder}: a layout for {manifest.pes} PEs has no PE {rank}")
     arrays = _Arrays(folder, manifest, pe_folder(rank))
