@@ -154,7 +154,9 @@ class TrainConfig(Section):
     dtype: Literal["fp32", "bf16"] = Field(
         "fp32", description="type of embeddings and halos; sums and weights are fp32; halo and local take bf16"
     )
-    checkpoint_every: float = Field(60, gt=0, description="seconds between checkpoints")
+    checkpoint_every: float = Field(
+        60, gt=0, description="seconds of work that a fault may cost: checkpoints are written in time"
+    )
     stall_after: float = Field(
         45,
         gt=0,

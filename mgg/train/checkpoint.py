@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -88,6 +89,16 @@ class Checkpoints:
         self.folder, self._identity = folder, identity
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[Path] | None = None
+        self._saved = time.monotonic()
+        self._seconds = 0.0  # that the last one took to be written
+
+    def due(self, every: float, epoch: float) -> bool:
+        """Whether to save now, so that a fault costs at most ``every`` seconds of work.
+
+        The next chance comes after another epoch of ``epoch`` seconds, and what is written then counts once it is on
+        the disk.
+        """
+        return time.monotonic() - self._saved + epoch + self._seconds > every
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint in the background and remove all but the newest two; it must not change any more.
@@ -97,6 +108,7 @@ class Checkpoints:
         Raises:
             MachineError: as ``wait``, of the checkpoint before.
         """
+        self._saved = time.monotonic()
         if self._writing is not None and futures.wait([self._writing], LONGEST_PAUSE).not_done:
             done = len(checkpoint.history.epochs)
             _log.warning("%s: too slow, so there is no checkpoint after epoch %d", self.folder, done)
@@ -118,6 +130,7 @@ class Checkpoints:
         return next(iter(self._newest_first()), None)
 
     def _write(self, checkpoint: Checkpoint) -> Path:
+        started = time.monotonic()
         tensors = {
             f"{group}/{name}": np.ascontiguousarray(array)
             for group, arrays in checkpoint.groups.items()
@@ -141,6 +154,7 @@ class Checkpoints:
         finally:
             with suppress(OSError):  # what a full disk has of it is in the way
                 part.unlink()
+        self._seconds = time.monotonic() - started
         return path
 
     def load(self) -> Checkpoint | None:

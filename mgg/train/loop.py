@@ -101,7 +101,8 @@ def train(
         weights: start from these instead of random ones: a run's folder, its weights, or a checkpoint of the model
             (``checkpoint.read_weights``), on any number of PEs; optimizer and epochs start anew.
         out: folder of the run, which appears when it is whole; rank 0 writes. None writes nothing.
-        checkpoint_every: seconds between checkpoints in the folder ``out``.checkpoint, which goes when the run is done.
+        checkpoint_every: seconds of work that a fault may cost: checkpoints are written in time into the folder
+            ``out``.checkpoint, which goes when the run is done.
         resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; without it earlier
             checkpoints are removed.
         stall_after: seconds after which a PE that neither works nor waits for others ends the run; others wait as long
@@ -231,7 +232,6 @@ class _Run:
         """Train the epochs that are left; raises StoppedError when asked to stop before the last (collective)."""
         done, metric, first = len(self.history.epochs), self.identity.metric, self.world.rank == 0
         title = f"{self.identity.model} on {self.identity.dataset}"
-        saved = time.monotonic()
         board = together(self.world, lambda: Board(self.asked.tensorboard if first else None, metric, done))
         shown = progress and first
         with board, reporting(title, self.asked.epochs, done, shown=shown, metric=metric) as report:
@@ -239,9 +239,8 @@ class _Run:
                 stopping = self._epoch(len(self.history.epochs) + 1, stop)
                 report(self.history.epochs[-1])
                 board.write(self.history.epochs[-1])
-                if not self._finished() and (stopping or time.monotonic() - saved >= self.asked.checkpoint_every):
+                if not self._finished() and (stopping or self._checkpoint_is_due()):
                     self._save(stopping)
-                    saved = time.monotonic()
         self._wait_for_disks()
 
     def _wait_for_disks(self) -> None:
@@ -303,6 +302,10 @@ class _Run:
         if self.trainer.settings.selection == "last":
             return True
         return (scores.validation, -scores.validation_loss) > (best, -history.best_loss)
+
+    def _checkpoint_is_due(self) -> bool:
+        last = self.history.epochs[-1].seconds
+        return self.checkpoints is not None and self.checkpoints.due(self.asked.checkpoint_every, last)
 
     def _save(self, stopping: bool) -> None:
         """Have a checkpoint written on rank 0; when ``stopping``, wait for it and raise StoppedError (collective)."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from mgg.errors import InputError, MachineError, StoppedError
 from mgg.model import settings_of
 from mgg.record import read_run
 from mgg.train import Trainer, checkpoint, stop_signals, train
-from mgg.train.checkpoint import KEPT, Checkpoints
+from mgg.train.checkpoint import KEPT, Checkpoint, Checkpoints, History, Identity
 
 BASE = {"technique": "halo", "epochs": 12, "settings": {"hidden": 8}, "seed": 2}
 ALWAYS = 1e-9  # seconds between checkpoints: one after each epoch
@@ -53,6 +54,23 @@ def tables(out):
 
 def checkpoint_files(out):
     return sorted(out.with_name(f"{out.name}.checkpoint").glob("*"))
+
+
+@pytest.mark.parametrize(("passed", "epoch", "due"), [(5, 2, False), (7.5, 2, True), (0, 11, True)])
+def test_a_checkpoint_is_due_before_the_interval_is_over(passed, epoch, due, tmp_path, monkeypatch):
+    """Ten seconds, of which the one before took one to be written."""
+    clock = [0.0]
+    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    sync = checkpoint.sync
+    monkeypatch.setattr(checkpoint, "sync", lambda path: (sync(path), clock.__setitem__(0, clock[0] + 0.5)))
+    identity = Identity(
+        model="gcn", dataset="none", graph_hash="", pes=1, technique="halo", options={}, seed=0, settings={}
+    )
+    checkpoints = Checkpoints(tmp_path / "run.checkpoint", identity)
+    checkpoints.save(Checkpoint(History()))
+    checkpoints.wait()
+    clock[0] = passed
+    assert checkpoints.due(10, epoch) is due
 
 
 @pytest.mark.parametrize("pes", [1, 2])
