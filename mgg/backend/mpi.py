@@ -32,8 +32,9 @@ from mgg.backend.api import (
     place_of,
     together,
 )
+from mgg.backend.deadman import Deadman
 from mgg.backend.segments import unlink_mapped
-from mgg.backend.stalls import Stalls, ticks_of, unmoved
+from mgg.backend.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
 from mgg.errors import InputError, MachineError, PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -134,12 +135,16 @@ class _Watch:
         arrivals: where the PEs write what they do.
         rank: this PE, whose thread makes the watch.
         seconds: that a PE may stand still.
+
+    Attributes:
+        work: seconds that this PE may work without coming further; None: as long as it likes.
     """
 
     def __init__(self, arrivals: Arrivals, rank: int, seconds: float):
         self.seconds = seconds
         self._arrivals, self._rank, self._watched = arrivals, rank, threading.get_native_id()
-        self._stalls = Stalls()
+        self.work: float | None = None
+        self._stalls, self._progress = Stalls(), Stalls()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
@@ -155,16 +160,21 @@ class _Watch:
         self._arrivals.work(0)
 
     def _run(self) -> None:
-        period = min(1.0, self.seconds / 10)
+        period, mine = min(1.0, self.seconds / 10), [self._rank]
+        deadman = Deadman(self.seconds + LAST_WORD, PeError.exit_code, period)
         while not self._closed.wait(period):
+            deadman.alive(f"mgg: {seized(mine, self._arrivals.places(), self.seconds)}")
             self._arrivals.work(max(1, ticks_of(self._watched)))
-            signs = self._arrivals.signs().items()
-            self._stalls.look({pe: sign for pe, sign in signs if sign[3] >= 0 and sign[4] > 0}, period)
+            signs = self._arrivals.signs()
+            self._stalls.look({pe: sign for pe, sign in signs.items() if sign[3] >= 0 and sign[4] > 0}, period)
+            self._progress.look({self._rank: signs[self._rank][:4]}, period)
+            # The PE's own thread is blocked or at work, and cannot say so itself.
+            work = self.work
             if self._rank in self._stalls.longer_than(self.seconds):
-                # Its thread is blocked and cannot say so itself.
-                line = unmoved([self._rank], self._arrivals.places(), self.seconds)
-                print(f"mgg: {line}", file=sys.stderr, flush=True)
-                abort(PeError.exit_code)
+                end(unmoved(mine, self._arrivals.places(), self.seconds))
+            elif work is not None and self._progress.longer_than(work + _OWN_WORD / 2):
+                end(no_further(mine, self._arrivals.places(), work))
+        deadman.close()
 
 
 class MpiWorld(HostArrays):
@@ -338,6 +348,11 @@ class MpiWorld(HostArrays):
         """Of this rank."""
         self._timeout = seconds
 
+    def limit_work(self, seconds: float) -> None:
+        """Of this rank."""
+        if self._watch is not None:
+            self._watch.work = seconds
+
     def watch(self, seconds: float | None) -> None:
         """This host's PEs."""
         if self._watch is not None:
@@ -411,7 +426,7 @@ class MpiWorld(HostArrays):
             waited = time.monotonic() - start
             if waited < _PATIENCE:
                 os.sched_yield()
-            elif waited < self._timeout + (0.0 if self._watch is None else _OWN_WORD):
+            elif waited < self._timeout + self._own_words():
                 if self._arrivals is not None:
                     self._arrivals.beat()
                 if self._watch is not None and (still := self._watch.others()):
@@ -419,6 +434,13 @@ class MpiWorld(HostArrays):
                 time.sleep(_NAP)
             else:
                 raise PeError(self._stalled(what, barrier))
+
+    def _own_words(self) -> float:
+        """Seconds beyond the limit of a wait in which a PE that is watched says itself that it comes no further."""
+        if self._watch is None:
+            return 0.0
+        # Nobody sees a PE of another host, so the last word is its own.
+        return _OWN_WORD if self._host.Get_size() == self.size else LAST_WORD + _OWN_WORD
 
     def _found_still(self, pes: list[int]) -> str:
         assert self._watch is not None and self._arrivals is not None
@@ -530,6 +552,12 @@ def check_size(ranks: int, pes: int) -> None:
             f"this layout is for {pes} PEs but the job has {ranks}: start it with mpiexec -n {pes}"
             " (or srun -n), or make a layout for as many PEs as the job has"
         )
+
+
+def end(line: str) -> None:
+    """Say ``line`` on standard error and end every rank of the job as a PeError does."""
+    print(f"mgg: {line}", file=sys.stderr, flush=True)
+    abort(PeError.exit_code)
 
 
 def abort(exit_code: int) -> None:

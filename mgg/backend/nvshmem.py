@@ -152,7 +152,8 @@ class _Watch:
     def _blame(self) -> str:
         mark = self._marks[0] if self._marks else None
         if mark is None:
-            return f"PE {self._rank}: its GPU did not finish within {self._timeout:g} s"
+            mine = name_pes([self._rank], self._arrivals.places())
+            return f"{mine}: its GPU did not finish within {self._timeout:g} s"
         late = [] if mark.number is None else self._arrivals.away(mark.number)
         if late:
             return f"{name_pes(late, self._arrivals.places())} did not reach {mark.what} within {self._timeout:g} s"
@@ -412,6 +413,10 @@ class NvshmemWorld(GpuArrays):
         """Of the host and of the GPU."""
         self._watch.limit(seconds)
         self._control.limit_waits(seconds)
+
+    def limit_work(self, seconds: float) -> None:
+        """Of the PE's host, which waits for the GPU as well."""
+        self._control.limit_work(seconds)
 
     def watch(self, seconds: float | None) -> None:
         """The hosts; of a GPU the limit of waits is one."""

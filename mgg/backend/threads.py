@@ -143,7 +143,7 @@ class ThreadsWorld(GpuArrays):
             elif waited < self._timeout:
                 time.sleep(_NAP)
             else:
-                raise PeError(f"PE {self.rank}: its GPU did not finish within {self._timeout:g} s")
+                raise PeError(f"{self._control.named([self.rank])}: its GPU did not finish within {self._timeout:g} s")
 
     def free_memory(self) -> int:
         """Bytes of its GPU's memory that this PE may still allocate: those that are free, shared among its PEs."""
@@ -258,6 +258,10 @@ class ThreadsWorld(GpuArrays):
         """For the hosts and the GPU."""
         self._timeout = seconds
         self._control.limit_waits(seconds)
+
+    def limit_work(self, seconds: float) -> None:
+        """Of the PE's host, which waits for the GPU as well."""
+        self._control.limit_work(seconds)
 
     def watch(self, seconds: float | None) -> None:
         """The hosts; of a GPU the limit of waits is one."""

@@ -104,8 +104,9 @@ def train(
         checkpoint_every: seconds between checkpoints in the folder ``out``.checkpoint, which goes when the run is done.
         resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; without it earlier
             checkpoints are removed.
-        stall_after: seconds after which a PE that neither works nor waits for others ends the run; others wait as long
-            for one that works, or ten times the last epoch where that is longer.
+        stall_after: seconds after which a PE that neither works nor waits for others ends the run; so does, from the
+            second epoch on, one that works as long without coming further, or ten times the last epoch where that is
+            longer.
         phases: record how long aggregations, products and communication take.
         progress: report epochs on standard error (rank 0).
         tensorboard: folder of TensorBoard event files (rank 0); None: none.
@@ -271,7 +272,9 @@ class _Run:
         all_seconds, sent, stops, spent = zip(*self.world.gather(mine), strict=True)
         shares = {} if phases is None else {name: float(np.mean([each[name] for each in spent])) for name in phases}
         self._record(epoch, loss, scores, max(all_seconds), sum(sent), shares)
-        self.world.limit_waits(max(self.asked.stall_after, STALL_EPOCHS * max(all_seconds)))
+        longest = max(self.asked.stall_after, STALL_EPOCHS * max(all_seconds))
+        self.world.limit_waits(longest)
+        self.world.limit_work(longest)
         return any(stops)
 
     def _record(

@@ -1,6 +1,7 @@
 """A PE that makes no progress is named with its epoch and phase, and the job ends with exit code 6."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,14 +74,43 @@ def test_a_slow_epoch_is_no_stall(layouts, monkeypatch):
     assert len(launch("simulated", lambda: 2, lambda world: train(world, parts(world.rank), **options))[0].epochs) == 3
 
 
+@pytest.mark.parametrize("pes", [1, 2])
+def test_a_pe_that_computes_for_ever_is_named(pes, layouts, monkeypatch):
+    """It uses its core all the time, and comes no further."""
+    plain, ended = Trainer.step, threading.Event()
+    parts, last = parts_of("simulated", layouts("planted", pes), pes), pes - 1
+
+    def step(trainer, epoch):
+        while trainer._world.rank == last and epoch == 3 and not ended.is_set():
+            pass
+        return plain(trainer, epoch)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    place = rf"^PE {last} \(epoch 2, evaluation\)"
+    with pytest.raises(
+        PeError, match=rf"{place} (has worked for [\d.]+ s without coming further|did not reach a barrier)"
+    ):
+        launch("simulated", lambda: pes, lambda world: train(world, parts(world.rank), **OPTIONS))
+    ended.set()
+
+
 STUCK = """
 import os, threading
+import numba, numpy as np
 from mgg.cli import main
 from mgg.train import Trainer
+def spin(flag):
+    while flag[0] == 0:
+        flag[1] += 1
+HOW = {
+    "blocked": lambda flag: threading.Event().wait(60),
+    "computing": numba.njit(nogil=True)(spin),
+    "holding": numba.njit(spin),
+}
 plain = Trainer.step
 def step(trainer, epoch):
     if trainer._world.rank == int(os.environ["VICTIM"]) and epoch == int(os.environ["EPOCH"]):
-        threading.Event().wait(60)
+        HOW[os.environ["HOW"]](np.zeros(2, np.int64))
     return plain(trainer, epoch)
 Trainer.step = step
 main()
@@ -92,11 +122,36 @@ main()
 def test_a_rank_that_is_stuck_says_so(ranks, victim, epoch, layouts, tmp_path):
     arguments = ["train", str(layouts("planted", ranks)), "--model", "gcn", "--stall-after", "2"]
     arguments += ["--backend", "mpi", "--out", str(tmp_path / "run")]
-    done = mpiexec(ranks, ["-c", STUCK, *arguments], timeout=60, VICTIM=str(victim), EPOCH=str(epoch))
+    done = mpiexec(ranks, ["-c", STUCK, *arguments], timeout=60, VICTIM=str(victim), EPOCH=str(epoch), HOW="blocked")
     assert done.returncode == 6, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("mgg: ")]
     place = "loading" if epoch == 1 else f"epoch {epoch - 1}, evaluation"
     assert said == [f"mgg: PE {victim} ({place}) has not moved for 2 s: neither worked nor waited for others"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("ranks", "hosts"), [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("computing", r"has worked for [\d.]+ s without coming further"),
+        # Beside another rank it is that one that says so: after its own limit, or because nothing of this one moves.
+        (
+            "holding",
+            "(has not moved for 2 s: (a native call does not return|neither worked .*)|did not reach a barrier .*)",
+        ),
+    ],
+)
+def test_a_native_call_without_end(how, said, ranks, hosts, layouts, tmp_path):
+    """With the interpreter's lock and without; alone, beside another rank, and as the only rank of its host."""
+    arguments = ["train", str(layouts("planted", ranks)), "--model", "gcn", "--technique", "halo", "--stall-after", "2"]
+    arguments += ["--backend", "mpi", "--out", str(tmp_path / "run")]
+    known = {"VICTIM": str(ranks - 1), "EPOCH": "3", "HOW": how, "MGG_MPI_SHARED_MEMORY": str(2 - hosts)}
+    done = mpiexec(ranks, ["-c", STUCK, *arguments], timeout=60, **known)
+    assert done.returncode == 6, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("mgg: ")]
+    assert len(lines) == 1, done.stderr
+    assert re.fullmatch(rf"mgg: (PE 0: )?PE {ranks - 1} \(epoch 2, evaluation\) {said}", lines[0]), lines
 
 
 @pytest.mark.mpi
