@@ -39,6 +39,7 @@ from mgg.backend.graphs import Recorder
 from mgg.backend.mpi import Arrivals, MpiWorld, abort, check_size
 from mgg.backend.nccl import NcclTeam, NcclTeams
 from mgg.errors import InputError, MachineError, MggError, PeError
+from mgg.kernel import cublas
 from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
@@ -437,6 +438,7 @@ class NvshmemWorld(GpuArrays):
             region.close()
         for base in list(self._arrays.values()):
             self._release(base)
+        cublas.release()
         self._watch.close()
         self._core.finalize()
 

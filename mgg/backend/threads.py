@@ -21,6 +21,7 @@ from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, shape
 from mgg.backend.gpu import GpuArrays
 from mgg.backend.simulated import SimulatedTeam, SimulatedWorld
 from mgg.errors import MachineError, PeError
+from mgg.kernel import cublas
 from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
@@ -277,6 +278,7 @@ class ThreadsWorld(GpuArrays):
         for region in self._regions:
             region.close()
         self._regions.clear()
+        cublas.release()
 
 
 def _recorded() -> Any:

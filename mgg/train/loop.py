@@ -178,7 +178,7 @@ class _Run:
         self.world, self.trainer, self.identity, self.asked = world, trainer, identity, asked
         self.checkpoints: Checkpoints | None = None
         if asked.out is not None and world.rank == 0:
-            self.checkpoints = Checkpoints(folder_of(asked.out), identity)
+            self.checkpoints = Checkpoints(folder_of(asked.out), identity, asked.stall_after)
         self.history = History()
         self.chosen = False  # technique auto picked the technique
         self._best: dict[str, Array] = {}
@@ -263,6 +263,7 @@ class _Run:
         try:
             loss, scores = self.trainer.epoch(epoch)
         except DivergedError as error:
+            self._wait_for_disks()
             newest = self.world.gather(together(self.world, lambda: self.checkpoints and self.checkpoints.newest()))[0]
             kept = f"; the last good checkpoint is {newest}" if newest else ""
             raise InputError(f"{error}{kept}").on_every_pe() from None

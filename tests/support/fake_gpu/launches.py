@@ -61,8 +61,9 @@ def _launch(name, launch, wanted, grid, block, given):
         values.append(np.full(1, argument))
     pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
     shape = (ctypes.c_uint * 2)(*grid, *[1] * (2 - len(grid)))
-    # Arrays must outlive what is captured; a device's numbers are those of the launch.
-    submit(lambda kept=(values, given): launch(pointers, shape, ctypes.c_uint(block[0])) and kept)
+    # Numbers are those of now. A graph keeps no array of the device from giving its memory back.
+    held = values, [unwrap(one) for one in given if isinstance(one, StrictArray)]
+    submit(lambda: launch(pointers, shape, ctypes.c_uint(block[0])) and held)
 
 
 @cache
