@@ -1,12 +1,8 @@
-"""The table of faults and what a job of the workflow costs beside its own work: python benchmarks/faults.py RECORD.
+"""The table of faults: python benchmarks/faults.py RECORD.
 
 RECORD is what the fault tests wrote (`make test-faults`), JSON lines: fault and case of each that was injected; then,
 once weights and tables were those of an undisturbed run, the same with the seconds of the command that recovered and
 what it had to compute again. Rows of Markdown go to standard output.
-
-``--jobs N -- OPTIONS`` measures instead what Snakemake takes, with these options, for N jobs that do nothing but write
-a file, and counts their outputs and how often they ran. On the cluster of ``tests/slurm/slurm_cluster.py``:
-``--jobs 200 --program tests/slurm/quick_snakemake.py -- --profile profiles/slurm-cpu --slurm-status-command squeue``.
 """
 
 from __future__ import annotations
@@ -14,24 +10,11 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
-
-_SNAKEFILE = """\
-rule all:
-    input: expand("out/{{number}}", number=range({jobs}))
-rule tiny:
-    output: "out/{{number}}"
-    resources: mem_mb=100, runtime=5
-    shell: "echo $$ >> runs/{{wildcards.number}}; echo done > {{output}}"
-"""
 
 
 def rows(records: Sequence[Path]) -> list[str]:
@@ -59,31 +42,11 @@ def lost_seconds(lost: str) -> float:
         return 0.0
 
 
-def overhead(jobs: int, options: list[str]) -> str:
-    """Seconds of a workflow of ``jobs`` tiny jobs, and whether each ran once."""
-    with tempfile.TemporaryDirectory(prefix="mgg-jobs-", dir=Path.cwd()) as name:
-        folder = Path(name)
-        (folder / "runs").mkdir()
-        (folder / "Snakefile").write_text(_SNAKEFILE.format(jobs=jobs))
-        started = time.perf_counter()
-        subprocess.run([*options, "--directory", name, "--snakefile", str(folder / "Snakefile")], check=True)
-        seconds = time.perf_counter() - started
-        made = len(list((folder / "out").iterdir()))
-        runs = sum(len(file.read_text().splitlines()) for file in (folder / "runs").iterdir())
-    return f"{jobs} jobs: {seconds:.1f} s, {seconds / jobs:.2f} s a job; {made} outputs, {runs} runs"
-
-
 @click.command()
-@click.option("--jobs", type=click.IntRange(1), help="measure the overhead of so many tiny jobs instead")
-@click.option("--program", default="", help="a script in place of python -m snakemake")
-@click.argument("arguments", nargs=-1, required=True)
-def main(jobs: int | None, program: str, arguments: tuple[str, ...]) -> None:
-    """Rows of Markdown of a RECORD; or with --jobs a line of what options of snakemake make of tiny jobs."""
-    if jobs:
-        command = [sys.executable, *([program] if program else ["-m", "snakemake"])]
-        click.echo(overhead(jobs, [*command, "--quiet", "all", "--nocolor", *arguments]))
-    else:
-        click.echo("\n".join(rows([Path(name) for name in arguments])))
+@click.argument("records", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def main(records: tuple[Path, ...]) -> None:
+    """Rows of Markdown of RECORDS."""
+    click.echo("\n".join(rows(records)))
 
 
 if __name__ == "__main__":

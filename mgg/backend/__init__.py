@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import os
 import sys
 from collections.abc import Callable
 from typing import TypeVar
 
 from mgg.backend.api import World, job_machine, together
+from mgg.backend.choice import gpus, resolve
+from mgg.backend.job import job_rank, job_size
 from mgg.errors import InputError, MachineError
 
 __all__ = [
@@ -28,22 +27,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-# Set by the launchers of MPICH (hydra, srun --mpi=pmi2), PMIx, Open MPI and plain srun.
-_LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS")
-_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
-
-
-def job_size() -> int:
-    """Number of ranks that the launcher of this process started; 0 without a launcher."""
-    sizes = [os.environ[name] for name in _LAUNCHERS if name in os.environ]
-    return max((int(size) for size in sizes if size.isdigit()), default=0)
-
-
-def job_rank() -> int:
-    """This process's rank in the job, as its launcher says; 0 without a launcher."""
-    ranks = [os.environ[name] for name in _RANKS if name in os.environ]
-    return max((int(rank) for rank in ranks if rank.isdigit()), default=0) if job_size() > 1 else 0
-
 
 def abort_job(exit_code: int) -> None:
     """End every rank with ``exit_code``: one that failed alone must not leave the others waiting."""
@@ -53,39 +36,6 @@ def abort_job(exit_code: int) -> None:
 def mpi_runs() -> bool:
     """Whether this process has started MPI in a job of several ranks."""
     return job_size() > 1 and "mgg.backend.mpi" in sys.modules
-
-
-def resolve(backend: str, pes: Callable[[], int]) -> str:
-    """The backend that ``auto`` stands for.
-
-    The ranks of a launcher and a single PE take nvshmem where there is a GPU for each, else mpi; several PEs without a
-    launcher are simulated. A single PE takes mpi where there is one, so that its times belong to the same series as
-    those of more ranks.
-    """
-    if backend != "auto":
-        return backend
-    ranks = job_size() or (1 if pes() == 1 else 0)
-    if ranks and _gpus() >= ranks:
-        return "nvshmem"
-    if job_size():
-        return "mpi"
-    return "mpi" if ranks and _has_mpi() else "simulated"
-
-
-def _gpus() -> int:
-    """GPUs that this process may use with the packages it has, for a PE each."""
-    return _gpus_of("mgg.backend.nvshmem")
-
-
-def _gpus_of(module: str) -> int:
-    """GPUs that this process may use, by the module that says what is missing."""
-    if importlib.util.find_spec("cupy") is None:
-        return 0
-    try:
-        user = importlib.import_module(module)
-    except (ImportError, RuntimeError):
-        return 0
-    return 0 if user.missing() else importlib.import_module("mgg.backend.gpu").device_count()
 
 
 def splits(backend: str, pes: Callable[[], int], alone: bool) -> bool:
@@ -100,7 +50,7 @@ def splits(backend: str, pes: Callable[[], int], alone: bool) -> bool:
         return False
     if resolve(backend, pes) == "nvshmem":
         return True
-    return backend == "auto" and alone and not job_size() and _gpus_of("mgg.backend.gpu") >= pes()
+    return backend == "auto" and alone and not job_size() and len(gpus("mgg.backend.gpu")) >= pes()
 
 
 def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T | None:
@@ -138,14 +88,6 @@ def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T |
     if not gpu.missing():
         gpu.give_back()
     return mpi.on_first_rank(pes, here)
-
-
-def _has_mpi() -> bool:
-    try:
-        importlib.import_module("mgg.backend.mpi")
-    except (ImportError, RuntimeError):
-        return False
-    return True
 
 
 def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T]) -> list[T]:

@@ -262,6 +262,11 @@ def device_count() -> int:
     return int(cupy.cuda.runtime.getDeviceCount())
 
 
+def bus_ids() -> list[str]:
+    """PCI bus id of each GPU that this process may use: what tells the GPUs of a host apart."""
+    return [cupy.cuda.runtime.deviceGetPCIBusId(number) for number in range(device_count())]
+
+
 def give_back() -> None:
     """Free the GPU memory that CuPy keeps for later use in this process: another one is to have it."""
     cupy.get_default_memory_pool().free_all_blocks()

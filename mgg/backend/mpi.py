@@ -530,6 +530,14 @@ def on_first_rank(pes: Callable[[], int], action: Callable[[], T], timeout: floa
     return result
 
 
+def gathered(value: Any) -> list[Any]:
+    """``value`` of every rank of the job, before there is a world (collective)."""
+    control = MpiWorld(MPI.COMM_WORLD)
+    values = control.gather(value)
+    control.close()
+    return values
+
+
 def _mpi_type(values: np.ndarray) -> MPI.Datatype:
     """What MPI calls the type of embeddings: float32, or bfloat16 held as uint16."""
     return MPI.FLOAT if values.dtype == np.float32 else MPI.UINT16_T

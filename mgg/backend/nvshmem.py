@@ -489,9 +489,8 @@ def _choose_device(control: MpiWorld, hosts: list[str]) -> int:
         MachineError: fewer GPUs on a host than ranks, or GPUs of a host that cannot address each other.
     """
     host = hosts[control.rank]
-    count = gpu.device_count()
-    device = hosts[: control.rank].count(host) % count
-    buses = [cupy.cuda.runtime.deviceGetPCIBusId(number) for number in range(count)]
+    buses = gpu.bus_ids()
+    device = hosts[: control.rank].count(host) % len(buses)
     everywhere = list(zip(hosts, control.gather(buses[device]), strict=True))
     for name in dict.fromkeys(hosts):
         used = [bus for other, bus in everywhere if other == name]

@@ -37,7 +37,7 @@ _TRAIN = config.TrainConfig()
 )  # fmt: skip
 @click.option(
     "--checkpoint-every", type=click.FloatRange(0, min_open=True), default=_TRAIN.checkpoint_every, show_default=True,
-    metavar="SECONDS", help="seconds between checkpoints",
+    metavar="SECONDS", help="write checkpoints so often that a fault costs no more work than this",
 )  # fmt: skip
 @click.option("--resume", is_flag=True, help="go on from the newest checkpoint, if there is one")
 @click.option("--weights", type=FOLDER, help="start from these: a run, its weights.safetensors, or a checkpoint")

@@ -27,7 +27,7 @@ from mgg.backend.api import DEFAULT_TIMEOUT, World, job_machine, together
 from mgg.errors import InputError, StoppedError
 from mgg.layout import PeLayout
 from mgg.model import Array, settings_of
-from mgg.record import EpochRecord, TrainRecord, these_versions
+from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run, these_versions
 from mgg.train.board import Board
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity, folder_of, kept_technique, read_weights
 from mgg.train.memory import ShortError
@@ -101,9 +101,10 @@ def train(
         weights: start from these instead of random ones: a run's folder, its weights, or a checkpoint of the model
             (``checkpoint.read_weights``), on any number of PEs; optimizer and epochs start anew.
         out: folder of the run, which appears when it is whole; rank 0 writes. None writes nothing.
-        checkpoint_every: seconds between checkpoints in the folder ``out``.checkpoint, which goes when the run is done.
-        resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; without it earlier
-            checkpoints are removed.
+        checkpoint_every: seconds of work that a fault may cost: checkpoints are written in time into the folder
+            ``out``.checkpoint, which goes when the run is done.
+        resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; a finished run is
+            returned as it is. Without it earlier checkpoints go once there is one of this run.
         stall_after: seconds after which a PE that neither works nor waits for others ends the run; so does, from the
             second epoch on, one that works as long without coming further, or ten times the last epoch where that is
             longer.
@@ -146,6 +147,9 @@ def train(
         asked = _Asked(epochs, out and out.absolute(), checkpoint_every, stall_after, weights, tensorboard)
         run = _Run(world, trainer, identity, asked)
         run.chosen = named != technique
+        if resume and (done := run.finished()):
+            trainer.close()
+            return done
         run.start(resume)
         run.train(stop or threading.Event(), progress)
         predictions = run.predict(layout)
@@ -202,6 +206,31 @@ class _Run:
         else:
             together(self.world, self._take_weights)
 
+    def finished(self) -> Result | None:
+        """This run, if it is in the output folder, whole (collective)."""
+        return self.world.gather(together(self.world, self._read_finished))[0]
+
+    def _read_finished(self) -> Result | None:
+        out = self.asked.out
+        if out is None or self.checkpoints is None or not (out / RUN_FILE).is_file():
+            return None
+        record, epochs = read_run(out)
+        for name, mine in self.identity.model_dump(exclude={"epochs"}).items():
+            if mine != (theirs := getattr(record, name)):
+                raise InputError(
+                    f"{out}: is a finished run with {name} {theirs}, this run has {name} {mine}: take another output"
+                    " folder, or leave --resume out to replace it"
+                )
+        patience = self.trainer.settings.patience
+        early = patience is not None and record.epochs - record.best_epoch >= patience
+        if record.epochs < self.asked.epochs and not early:
+            raise InputError(
+                f"{out}: is a finished run of {record.epochs} epochs, whose checkpoints are gone: take another output"
+                f" folder, with --weights {out} to start from its weights"
+            )
+        _log.warning("%s: this run is finished, nothing was trained", out)
+        return Result(record, epochs, read_weights(out, record.model))
+
     def _take_weights(self) -> None:
         path = self.asked.weights
         if path is None:
@@ -218,7 +247,7 @@ class _Run:
             return None
         check_output(out)
         if not resume:
-            self.checkpoints.clear()
+            self.checkpoints.start_anew()
             return None
         checkpoint = self.checkpoints.load()
         if checkpoint is not None and len(checkpoint.history.epochs) > self.asked.epochs:
@@ -232,7 +261,6 @@ class _Run:
         """Train the epochs that are left; raises StoppedError when asked to stop before the last (collective)."""
         done, metric, first = len(self.history.epochs), self.identity.metric, self.world.rank == 0
         title = f"{self.identity.model} on {self.identity.dataset}"
-        saved = time.monotonic()
         board = together(self.world, lambda: Board(self.asked.tensorboard if first else None, metric, done))
         shown = progress and first
         with board, reporting(title, self.asked.epochs, done, shown=shown, metric=metric) as report:
@@ -240,9 +268,8 @@ class _Run:
                 stopping = self._epoch(len(self.history.epochs) + 1, stop)
                 report(self.history.epochs[-1])
                 board.write(self.history.epochs[-1])
-                if not self._finished() and (stopping or time.monotonic() - saved >= self.asked.checkpoint_every):
+                if not self._finished() and (stopping or self._checkpoint_is_due()):
                     self._save(stopping)
-                    saved = time.monotonic()
         self._wait_for_disks()
 
     def _wait_for_disks(self) -> None:
@@ -307,6 +334,10 @@ class _Run:
         if self.trainer.settings.selection == "last":
             return True
         return (scores.validation, -scores.validation_loss) > (best, -history.best_loss)
+
+    def _checkpoint_is_due(self) -> bool:
+        last = self.history.epochs[-1].seconds
+        return self.checkpoints is not None and self.checkpoints.due(self.asked.checkpoint_every, last)
 
     def _save(self, stopping: bool) -> None:
         """Have a checkpoint written on rank 0; when ``stopping``, wait for it and raise StoppedError (collective)."""

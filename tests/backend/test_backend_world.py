@@ -11,7 +11,6 @@ import pytest
 from support.ranks import mpiexec
 from support.world_program import program
 
-from mgg import backend
 from mgg.backend import simulated, together
 from mgg.errors import InputError, PeError
 
@@ -223,31 +222,6 @@ def test_another_number_of_ranks_than_pes_is_refused(name):
     )
     done = mpiexec(2, ["-c", code])
     assert done.stdout.count("for 4 PEs but the job has 2") == 2
-
-
-def test_auto_takes_threads_without_a_launcher(monkeypatch):
-    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(backend, "_gpus", lambda: 0)
-    assert backend.resolve("auto", lambda: 2) == "simulated"
-    assert backend.resolve("auto", lambda: 1) == "mpi"
-    monkeypatch.setattr(backend, "_has_mpi", lambda: False)
-    assert backend.resolve("auto", lambda: 1) == "simulated"
-    monkeypatch.setenv("PMI_SIZE", "2")
-    assert backend.resolve("auto", lambda: 2) == "mpi"
-    assert backend.resolve("simulated", lambda: 2) == "simulated"
-
-
-def test_auto_takes_gpus_where_there_is_one_for_each_pe(monkeypatch):
-    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(backend, "_gpus", lambda: 2)
-    assert backend.resolve("auto", lambda: 1) == "nvshmem"
-    assert backend.resolve("auto", lambda: 2) == "simulated"
-    for ranks, expected in (("2", "nvshmem"), ("3", "mpi")):
-        monkeypatch.setenv("PMI_SIZE", ranks)
-        assert backend.resolve("auto", lambda: 2) == expected
-    assert backend.resolve("mpi", lambda: 2) == "mpi"
 
 
 @pytest.mark.mpi

@@ -56,8 +56,11 @@ def test_a_killed_rank_costs_at_most_an_interval(seed: int, finished: Folder, wh
     # The last one asked for is on the disk, or it was being written and the one before it is there.
     assert newest in [0, *(each for each, _ in asked)][-2:]
     began = dict(noted(log, "epoch"))
-    lost = min(killed, reached[1]) - began[newest + 1]
-    assert lost <= 2 * INTERVAL + max_gap(began)
+    unwritten = [when for each, when in asked if each > newest]
+    killed = min(killed, reached[1])
+    lost = killed - began[newest + 1]
+    # An epoch may take longer than the one before, which is all that is known when a checkpoint is put off.
+    assert min([killed, *unwritten]) - began[newest + 1] <= INTERVAL + max_gap(began)
     started = time.monotonic()
     again = train(layout, out, log)
     assert again.returncode == 0, again.stderr

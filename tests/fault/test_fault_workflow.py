@@ -1,5 +1,6 @@
 """Faults of the whole workflow in each of its stages: one more run of the same command ends as if nothing had been."""
 
+import json
 import os
 import random
 import shutil
@@ -8,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.faults import FULL, RUN, STAGES, FaultFolder, full_disk, injected
+from support.faults import FULL, OUTPUTS, RUN, STAGES, FaultFolder, full_disk, injected
 from support.workflow import Folder
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
@@ -26,14 +27,31 @@ READ = {
 @pytest.mark.parametrize("stage", STAGES if FULL else ["partition"])
 def test_snakemake_killed_in_a_stage(stage: str, seed: int, before, finished: Folder):
     folder: FaultFolder = before(stage)
-    run = folder.start()
-    folder.wait_for(f"rule {stage}:", run)
-    time.sleep(random.Random(seed).uniform(0, 2))
-    run.kill()
-    run.wait()
-    folder.wait_until_quiet()
+    taken = read_benchmark(finished.results / "benchmarks", stage)
+    killed_in(folder, stage, random.Random(f"{stage} {seed}").uniform(0, taken))
     recovered = injected("Snakemake killed by SIGKILL in a stage", stage)
     recovered(folder.recover(finished))
+
+
+def read_benchmark(folder: Path, stage: str) -> float:
+    """Seconds of the job of a stage in a finished run."""
+    file = (folder / OUTPUTS[stage]).with_suffix(".jsonl") if stage != "report" else folder / "report.jsonl"
+    return float(json.loads(file.read_text().splitlines()[-1])["s"])
+
+
+def killed_in(folder: FaultFolder, stage: str, delay: float) -> None:
+    """Kill snakemake so many seconds into a stage; where that was over by then, sooner."""
+    while True:
+        run = folder.start()
+        folder.wait_for(f"rule {stage}:", run)
+        time.sleep(delay)
+        run.kill()
+        run.wait()
+        folder.wait_until_quiet()
+        if not folder.made(stage):
+            return
+        folder.forget(stage)
+        delay /= 2
 
 
 @pytest.mark.parametrize("pages", [0, 2] if FULL else [1])

@@ -26,7 +26,7 @@ TARGET = f"results/{RUN}"
 LONG = pytest.mark.skipif(not FULL, reason="takes minutes: make test-faults")
 
 
-class FaultFolder(SlurmFolder):
+class TrainingFolder(SlurmFolder):
     """A working folder whose layout is there, and whose training is about to be disturbed."""
 
     def __init__(self, path: Path, made: Folder, **changes: int):
@@ -91,7 +91,7 @@ def scancel(job: str, *options: str) -> None:
 
 
 def test_a_cancelled_job_is_tried_again(undisturbed: Folder, tmp_path: Path):
-    folder = FaultFolder(tmp_path, undisturbed)
+    folder = TrainingFolder(tmp_path, undisturbed)
     run, job = folder.train()
     started, lost = time.monotonic(), folder.age()
     scancel(job)
@@ -105,7 +105,7 @@ def test_a_cancelled_job_is_tried_again(undisturbed: Folder, tmp_path: Path):
 @LONG
 def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp_path: Path):
     """SIGUSR1 to its ranks, as `--signal=USR1@60` has it sent before the time is over."""
-    folder = FaultFolder(tmp_path, undisturbed)
+    folder = TrainingFolder(tmp_path, undisturbed)
     run, job = folder.train()
     started = time.monotonic()
     scancel(job, "--signal=USR1")
@@ -118,7 +118,7 @@ def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp
 
 @LONG
 def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed: Folder, tmp_path: Path):
-    folder = FaultFolder(tmp_path, undisturbed)
+    folder = TrainingFolder(tmp_path, undisturbed)
     run, _ = folder.train()
     started, lost = time.monotonic(), folder.age()
     node = re.search(r" NodeList=(node\d) ", folder.jobs()["train"][-1])[1]
@@ -140,7 +140,7 @@ def test_a_time_limit(undisturbed: Folder, tmp_path: Path):
     """A minute, less the seconds before its end at which the ranks are told; the next attempt has eight."""
     median = read_run(undisturbed.results / RUN)[0].median
     changes = {"epochs": int(90 / median)}
-    folder = FaultFolder(tmp_path / "run", undisturbed, **changes)
+    folder = TrainingFolder(tmp_path / "run", undisturbed, **changes)
     profile = yaml.safe_load((ROOT / "profiles/slurm-cpu/config.yaml").read_text())
     ranks = {"runtime": "attempt ** 3", "slurm_extra": "'--ntasks-per-node=4 --signal=USR1@15'"}
     profile["set-resources"]["train"] = profile["set-resources"]["train"] | ranks

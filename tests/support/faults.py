@@ -6,6 +6,7 @@ lines: ``benchmarks/faults.py`` makes a table of it.
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from pathlib import Path
 from pyarrow import parquet
 
 from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.report.columns import TABLES
 from support.workflow import Folder
 
 FULL = os.environ.get("FAULTS") == "full"
@@ -37,6 +39,18 @@ CONFIG = {
     },
 }
 RUN = "train/digits/gcn-halo-p2-s0"
+OUTPUTS = {
+    "retrieve": "retrieve/digits",
+    "graph": "graph/digits",
+    "partition": "partition/digits/p2",
+    "layout": "layout/digits/p2",
+    "aggregate": "aggregate/digits/p2.jsonl",
+    "train": RUN,
+    "report": "report/index.html",
+}
+#: What follows from times although it is none: fields of records, columns of the report's tables.
+FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "compute", "transfer"}
+FROM_TIMES |= {"hidden", "fastest", "close", "speedup", "efficiency", "ratio"}
 
 
 class FaultFolder(Folder):
@@ -61,6 +75,10 @@ class FaultFolder(Folder):
         """Remove what ``stage`` and those after it made, and all logs."""
         for name in [*STAGES[STAGES.index(stage) :], "logs", "benchmarks"]:
             shutil.rmtree(self.results / name, ignore_errors=True)
+
+    def made(self, stage: str) -> bool:
+        """Whether ``stage`` has ended."""
+        return (self.results / OUTPUTS[stage]).exists()
 
     def processes(self) -> dict[int, str]:
         """Live processes that work in this folder, with their command lines."""
@@ -98,7 +116,11 @@ class FaultFolder(Folder):
             time.sleep(0.01)
 
     def recover(self, finished: Folder, env: dict[str, str] | None = None) -> float:
-        """Run the same command once more, compare with an undisturbed run and look what is left; returns seconds."""
+        """Run the same command once more, compare with an undisturbed run and look what is left; returns seconds.
+
+        What a writer on another node left behind is put there first.
+        """
+        (self.results / "layout/digits/.p2.another-node.1.part").mkdir(parents=True)
         started = time.monotonic()
         run = self.run(env=env)
         seconds = time.monotonic() - started
@@ -112,22 +134,33 @@ class FaultFolder(Folder):
 
 def outcome(results: Path) -> dict[str, object]:
     """Everything that a run of CONFIG made, weights and tables, but for measured times and the machine's state."""
-    records = read_lines(results / "aggregate/digits/p2.jsonl", AggregateRecord)
-    found: dict[str, object] = {"aggregate": [(each.graph_hash, each.options, each.bytes_wire) for each in records]}
+    records = read_lines(results / OUTPUTS["aggregate"], AggregateRecord)
+    found: dict[str, object] = {"aggregate": [each.model_dump(exclude=FROM_TIMES) for each in records]}
     for stage in ("graph", "partition", "layout"):
         folder = results / stage
         found[stage] = {
             str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
         }
     found["report"] = sorted(path.name for path in (results / "report").iterdir())
-    return found | trained(results / RUN)
+    return found | tables(results / "report") | trained(results / RUN)
+
+
+def tables(report: Path) -> dict[str, object]:
+    """The report's tables, without times."""
+    found = {}
+    for file in report.rglob("*.csv"):
+        names = [each.name for each in TABLES[file.stem] if each.unit != "seconds" and each.name not in FROM_TIMES]
+        with file.open(newline="") as opened:
+            found[file.name] = [[row[name] for name in names] for row in csv.DictReader(opened)]
+    assert found
+    return found
 
 
 def trained(out: Path) -> dict[str, object]:
     """Weights, predictions, epochs and record of a training run, without times."""
     record, epochs = read_run(out)
     return {
-        "run": record.model_dump(exclude={"median", "q1", "q3"}),
+        "run": record.model_dump(exclude=FROM_TIMES),
         "epochs": [epoch.model_dump(exclude={"seconds"}) for epoch in epochs],
         "weights": (out / "weights.safetensors").read_bytes(),
         "predictions": parquet.read_table(out / "predictions.parquet").to_pydict(),

@@ -1,7 +1,8 @@
 """What the profiles ask of Slurm, and stand-ins for its commands.
 
 The stand-in for sbatch writes down how it was called and makes what the job would have made. With ``$STAND_IN_CODE``
-the job's command ends with that code instead, and Slurm's log says so as the Snakemake inside a job does.
+the job's command ends with that code instead, and Slurm's log says so as the Snakemake inside a job does; the job's
+state is then ``$STAND_IN_STATE`` (FAILED). Jobs of more than ``$STAND_IN_MB`` are refused.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ RANKS = {
     "dgx-multi": {
         "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --cpus-per-task=8 --gpus=1",
         "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --ntasks-per-node=8 --gpus=8",
-        "aggregate reddit-like 16": "-t 31 --mem 37031 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
+        "aggregate reddit-like 16": "-t 31 --mem 19265 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
         " --gpus=16",
-        "train digits gcn halo 16 0": "-t 61 --mem 33511 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
+        "train digits gcn halo 16 0": "-t 61 --mem 17505 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
         " --gpus=16",
     },
     "slurm-cpu": {
         "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --ntasks=1 --cpus-per-task=1",
-        "aggregate digits 8": "-t 31 --mem 17502 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
-        "train digits gcn halo 16 0": "-t 61 --mem 33511 --nodes=4 --ntasks=16 --cpus-per-task=1 --ntasks-per-node=4",
+        "aggregate digits 8": "-t 31 --mem 9501 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
+        "train digits gcn halo 16 0": "-t 61 --mem 9502 --nodes=4 --ntasks=16 --cpus-per-task=1 --ntasks-per-node=4",
     },
 }
 _STAND_IN = """\
@@ -67,9 +68,12 @@ failing = os.environ.get("STAND_IN_CODE")
 calls = Path({calls!r})
 name = Path(sys.argv[0]).name
 if name == "squeue":
-    print("\\n".join(f"{{file.stem}}|{{'FAILED' if failing else 'COMPLETED'}}" for file in calls.glob("*.json")))
+    state = os.environ.get("STAND_IN_STATE", "FAILED") if failing else "COMPLETED"
+    print("\\n".join(f"{{file.stem}}|{{state}}" for file in calls.glob("*.json")))
 if name == "scontrol":
     print("MinJobAge = 3600 sec")
+if name == "sbatch" and int(sys.argv[sys.argv.index("--mem") + 1]) > int(os.environ.get("STAND_IN_MB", 10**9)):
+    sys.exit("sbatch: error: Memory specification can not be satisfied")
 if name == "sbatch":
     script = sys.stdin.read()
     rule, _, given = re.search(r"--target-jobs '?([^' ]+)", script)[1].partition(":")
@@ -119,6 +123,11 @@ class StandIns:
         """Arguments of sbatch and the job's script, by the rule and the values of its wildcards."""
         read = [json.loads(file.read_text()) for file in sorted(self.calls.glob("*.json"))]
         return {(rule, tuple(wildcards.values())): (arguments, script) for rule, wildcards, arguments, script in read}
+
+    def memory(self) -> list[int]:
+        """MB that the jobs asked for, one after the other."""
+        read = [json.loads(file.read_text())[2] for file in sorted(self.calls.glob("*.json"))]
+        return [int(arguments[arguments.index("--mem") + 1]) for arguments in read]
 
 
 def asked(arguments: list[str]) -> str:

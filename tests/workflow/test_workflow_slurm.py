@@ -93,19 +93,40 @@ def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path):
     assert "mpiexec -n 8 mgg aggregate" in run.output
 
 
-@pytest.mark.parametrize(("code", "jobs"), [(2, 1), (4, 1), (3, 3), (6, 3)])
-def test_only_what_may_help_is_tried_again(tmp_path: Path, code: int, jobs: int):
-    """`retries: 2` of the profile, but not after mistakes of the user's and wrong results."""
-    folder = Folder(tmp_path)
+def failing(path: Path, **environment: str) -> tuple[StandIns, str]:
+    """A run of one small job that always fails: its stand-ins and what it said."""
+    folder = Folder(path)
     stand_ins = StandIns(folder)
     quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
-    environment = stand_ins.environment() | {"STAND_IN_CODE": str(code)}
     program = [str(ROOT / "tests/slurm/quick_snakemake.py")]
     command = folder.command("--until", "generate", *quick, profile="slurm-cpu")
     command[1:3] = program
     run = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=folder.limit, check=False
-    )
-    assert run.returncode == 1, run.stdout + run.stderr
-    assert len(list(stand_ins.calls.glob("*.json"))) == jobs, run.stderr
-    assert "Trying to restart job" in run.stderr or jobs == 1
+        command, cwd=path, env=stand_ins.environment() | environment, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=folder.limit, check=False,
+    )  # fmt: skip
+    assert run.returncode == 1, run.stdout
+    return stand_ins, run.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "memory"), [(2, [1500]), (4, [1500]), (3, [1500, 3000, 6000]), (6, [1500, 1500, 1500])]
+)
+def test_only_what_may_help_is_tried_again(tmp_path: Path, code: int, memory: list[int]):
+    """`retries: 2` of the profile, but not after mistakes of the user's and wrong results; more where that lacked."""
+    stand_ins, said = failing(tmp_path, STAND_IN_CODE=str(code))
+    assert stand_ins.memory() == memory, said
+    assert "Trying to restart job" in said or len(memory) == 1
+
+
+def test_a_job_that_grows_until_it_is_refused(tmp_path: Path):
+    """What it lacked at first is what its user has to know; without a log of its own, Slurm's says more."""
+    stand_ins, said = failing(tmp_path, STAND_IN_CODE="1", STAND_IN_STATE="OUT_OF_MEMORY", STAND_IN_MB="4000")
+    assert stand_ins.memory() == [1500, 3000]
+    summary = said[said.index("What failed:") :]
+    assert ", Slurm job 1001, OUT_OF_MEMORY\n" in summary
+    assert "A further attempt was not submitted, sbatch: " in summary
+    assert "Memory specification can not be satisfied" in summary
+    assert "generate/planted.log: not written\n" in summary or "planted.log: empty\n" in summary
+    assert "/1001.log ends:\n    | Command 'mgg' returned" in summary
+    assert "Next: give it more memory: mem_mb of rule generate in the profile" in summary

@@ -13,7 +13,8 @@ NEXT = {
     "TIMEOUT": "give it more time: runtime (minutes) of rule {rule} in the profile",
     "DEADLINE": "give it more time: runtime (minutes) of rule {rule} in the profile",
     "OUT_OF_MEMORY": "give it more memory: mem_mb of rule {rule} in the profile",
-    "CANCELLED": "somebody or Slurm itself ended it: `sacct -j {job}` or `scontrol show job {job}` says who and why",
+    "CANCELLED": "somebody or Slurm itself ended it (`sacct -j {job}` or `scontrol show job {job}` says who and why);"
+    f" {RETRY.removeprefix('then ')}",
     "NODE_FAIL": "its node went down (`sinfo -R` says why): run the same command again",
     "BOOT_FAIL": "its node did not start (`sinfo -R` says why): run the same command again",
     "not submitted": "correct partition, account, GPU model or numbers in the profile; `mgg doctor --slurm` shows what there is",
@@ -21,7 +22,7 @@ NEXT = {
 
 
 class Failures(logging.Handler):
-    """The failed jobs of this run, of each its last attempt, as Snakemake's log events tell them."""
+    """The failed jobs of this run, of each all its attempts, as Snakemake's log events tell them."""
 
     def __init__(self):
         super().__init__()
@@ -31,29 +32,43 @@ class Failures(logging.Handler):
     def emit(self, record):
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO:
-            self.wildcards[record.jobid] = record.wildcards or {}
+            self.wildcards[record.jobid] = dict(record.wildcards or {})
         elif event == LogEvent.JOB_ERROR:
-            self.failed[record.jobid] = record
+            self.failed.setdefault(record.jobid, []).append(record)
         elif event == LogEvent.JOB_FINISHED:
             self.failed.pop(record.job_id, None)
 
+    def attempts(self, rule, wildcards):
+        """The failed attempts of a job so far."""
+        return [
+            record
+            for job, records in self.failed.items()
+            for record in records
+            if record.rule_name == rule and self.wildcards.get(job, {}) == dict(wildcards.items())
+        ]
+
     def summary(self):
         """A paragraph a job."""
-        shown = [self.described(record) for record in list(self.failed.values())[:SHOWN_JOBS]]
+        shown = [self.described(records) for records in list(self.failed.values())[:SHOWN_JOBS]]
         more = len(self.failed) - len(shown)
         return "\n".join(["What failed:", *shown, *([f"  ... and {more} more jobs"] if more > 0 else [])])
 
-    def described(self, record):
-        """The paragraph of one job."""
+    def described(self, records):
+        """The paragraph of one job: of its last attempt, or of the one before if that was not even submitted."""
+        *earlier, last = records
+        refused = slurm_state(last)[0] == "not submitted"
+        record = earlier[-1] if refused and earlier else last
         wildcards = ", ".join(f"{name}={value}" for name, value in self.wildcards.get(record.jobid, {}).items())
         state, job = slurm_state(record)
         words = [f"  {record.rule_name} ({wildcards})" if wildcards else f"  {record.rule_name}"]
         words += [f"Slurm job {job}"] if job else []
         words += [state] if state else []
         lines = [", ".join(words)]
-        if state == "not submitted":
+        if record is not last:
+            lines.append(f"    A further attempt was not submitted, sbatch: {refusal(last)}")
+        elif refused:
             lines.append(f"    sbatch: {refusal(record)}")
-        lines += [f"    {line}" for path in record.log[:1] for line in log_end(path)]
+        lines += [f"    {line}" for line in ends_of_logs(record.log)]
         advice = NEXT.get(state, f"correct what the log says, {RETRY}")
         return "\n".join([*lines, f"    Next: {advice.format(rule=record.rule_name, job=job)}"])
 
@@ -72,14 +87,24 @@ def refusal(record):
     return " ".join((said[1] if said else record.rule_msg).split())[:300]
 
 
-def log_end(path):
-    """The last lines of a log, and which it is."""
+def ends_of_logs(logs):
+    """The end of the rule's log; where the command did not come to write one, of Slurm's, which comes last."""
+    found = []
+    for path in dict.fromkeys([*logs[:1], *logs[-1:]]):
+        last = last_lines(path)
+        if last:
+            return [*found, f"{path} ends:", *(f"| {line}" for line in last)]
+        found.append(f"{path}: {'not written' if last is None else 'empty'}")
+    return found
+
+
+def last_lines(path):
+    """The last lines of a file, None if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            last = [line.rstrip()[:300] for line in deque(file, SHOWN_LINES)]
+            return [line.rstrip()[:300] for line in deque(file, SHOWN_LINES)]
     except OSError:
-        return [f"{path}: not written"]
-    return [f"{path}{' ends:' if last else ': empty'}", *(f"| {line}" for line in last)]
+        return None
 
 
 FAILURES = Failures()

@@ -1,6 +1,9 @@
-# One live run in a results folder. Snakemake's own lock outlives a killed run, so the profiles switch it off.
+# One live run in a results folder, which removes what killed ones left half-written, on whatever node. Snakemake's own
+# lock outlives a killed run, so the profiles switch it off.
 import fcntl
 import socket
+
+from mgg.files import remove_leftovers
 
 
 def claim(folder):
@@ -20,6 +23,7 @@ def claim(folder):
     except OSError as error:
         logger.warning(f"{path}: this file system has no locks ({error.strerror}): start one run at a time")
         return file
+    remove_leftovers(folder)
     file.truncate(0)
     file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
     file.flush()

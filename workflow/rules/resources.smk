@@ -1,6 +1,6 @@
-# What a job asks a cluster for: memory (MB) and time (minutes) from the nodes, arcs and features of its data set; at
-# every further attempt twice as much. Memory is at least twice what was measured on CPU cores (products-like at scale
-# 0.02 and 0.1, orkut-like at 0.05, 1 and 4 PEs); time is ample. Profiles replace both.
+# What a job asks a cluster for: memory (MB, of each of its hosts) and time (minutes) from the nodes, arcs and features of
+# its data set; twice as much after an attempt that lacked it. Memory is at least twice what was measured on CPU cores
+# (products-like at scale 0.02 and 0.1, orkut-like at 0.05, 1 and 4 PEs); time is ample. Profiles replace both.
 import math
 
 from mgg.graph.size import expected_size
@@ -18,12 +18,24 @@ def size_of(wildcards):
     return expected_size(wildcards.dataset, DATASETS[wildcards.dataset], SETTINGS.graph.scale)
 
 
-def memory(need, ranks=False):
-    """Resource function: MB for `need(size)` bytes beside the processes themselves, an MPI rank a PE among them."""
+def hosts_of(rulename, wildcards):
+    """Over how many of a cluster's nodes the profile spreads a job; 1 where it does not say."""
+    nodes = workflow.get_rule(rulename).resources.get("nodes")
+    given = {"input": [], "attempt": 1, "threads": 1, "rulename": rulename, "async_run": workflow.async_run}
+    return (nodes and nodes.evaluate(wildcards, **given).value) or 1
 
-    def asked(wildcards, attempt):
-        processes = PROCESS_MB + (RANK_MB * int(wildcards.pes) if ranks else 0)
-        return processes + int(need(size_of(wildcards)) / 1e6) << attempt - 1
+
+def memory(need, ranks=False):
+    """Resource function: MB for `need(size)` bytes beside the processes themselves, an MPI rank a PE among them.
+
+    Ranks, and with them what they need, are shared out among the job's hosts.
+    """
+
+    def asked(wildcards, rulename):
+        bytes_mb = need(size_of(wildcards)) / 1e6
+        if ranks:
+            bytes_mb = (RANK_MB * int(wildcards.pes) + bytes_mb) / hosts_of(rulename, wildcards)
+        return PROCESS_MB + int(bytes_mb) << lacked("memory", rulename, wildcards)
 
     return asked
 
@@ -31,8 +43,9 @@ def memory(need, ranks=False):
 def budgeted(need=lambda size: 0):
     """Resource function: MB of a job that keeps within graph.memory, or of `need(size)` bytes where that is more."""
 
-    def asked(wildcards, attempt):
-        return max(GRAPH_MB, PROCESS_MB + int(need(size_of(wildcards)) / 1e6)) << attempt - 1
+    def asked(wildcards, rulename):
+        least = max(GRAPH_MB, PROCESS_MB + int(need(size_of(wildcards)) / 1e6))
+        return least << lacked("memory", rulename, wildcards)
 
     return asked
 
@@ -40,8 +53,9 @@ def budgeted(need=lambda size: 0):
 def minutes(need, least=10):
     """Resource function: minutes for `need(size)` of work."""
 
-    def asked(wildcards, attempt):
-        return min(LONGEST, least + math.ceil(need(size_of(wildcards))) << attempt - 1)
+    def asked(wildcards, rulename):
+        usual = least + math.ceil(need(size_of(wildcards)))
+        return min(LONGEST, usual << lacked("time", rulename, wildcards))
 
     return asked
 

@@ -1,9 +1,12 @@
-# Which failed jobs are tried again where a profile says `retries`: those that may end in another way the next time.
+# Which failed jobs are tried again where a profile says `retries`: those that may end in another way the next time. Which
+# of them lacked memory or time.
 from snakemake.jobs import Job
 
 # Exit codes of mgg that a second attempt does not change: a mistake of the user's; a result that differs from its
-# reference, which trying again would hide. A machine that lacks memory (3) gives twice as much the next time.
+# reference, which trying again would hide.
 FINAL = (2, 4)
+# How the attempts end that get twice as much the next time: Slurm's state, or the exit code of mgg.
+LACKED = {"memory": ("OUT_OF_MEMORY", 3), "time": ("TIMEOUT", "DEADLINE")}
 # Bytes at the end of a log in which the exit code stands.
 TAIL = 2**16
 
@@ -21,10 +24,16 @@ def exit_code(record):
     return int(told[-1]) if told else None
 
 
+def lacked(what, rule, wildcards):
+    """How many attempts of a job have ended so far for want of "memory" or "time"."""
+    ends = [{slurm_state(record)[0], exit_code(record)} for record in FAILURES.attempts(rule, wildcards)]
+    return sum(bool(end.intersection(LACKED[what])) for end in ends)
+
+
 def attempts_left(job):
     """How often Snakemake may start a job again, which it asks once the job's error is in its log."""
-    record = FAILURES.failed.get(job.jobid)
-    return 0 if record is not None and exit_code(record) in FINAL else job.rule.restart_times
+    records = FAILURES.failed.get(job.jobid)
+    return 0 if records and exit_code(records[-1]) in FINAL else job.rule.restart_times
 
 
 # Snakemake itself knows numbers of attempts alone.

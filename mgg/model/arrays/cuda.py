@@ -21,6 +21,7 @@ from mgg.kernel.cuda_attention import AttentionKernels, Masks
 from mgg.kernel.random import STREAMS, Draws
 from mgg.model.arcs import ArcList, ArcLists
 from mgg.model.arrays import cuda_kernels as kernels
+from mgg.model.arrays.host import LARGEST
 from mgg.model.arrays.scores import ArcDropout, Scores
 from mgg.model.features import DeviceCsr
 
@@ -316,7 +317,7 @@ class CudaArrays:
     def finite(self, x: Array) -> Array:
         """1 or 0."""
         found = cupy.full((1,), 1, np.float64)
-        kernels.refute_finite(x, found)
+        kernels.refute_finite(x, LARGEST, found)
         return found
 
     def move(self, x: Array, y: Array, allowed: Array) -> None:

@@ -1,4 +1,4 @@
-"""Run a program with the stand-ins: ``python run.py PROGRAM ARGUMENTS...``, ``-m MODULE ...`` or ``-c CODE``."""
+"""Run with the stand-ins: ``python run.py PROGRAM ARGUMENTS...``, ``-m MODULE ARGUMENTS...`` or ``-c CODE``."""
 
 import runpy
 import sys

@@ -1,0 +1,74 @@
+"""What ``--backend auto`` stands for: GPUs where every PE has one of its own, else CPU ranks or threads."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import platform
+from collections.abc import Callable
+
+from mgg.backend.job import job_rank, job_size
+
+_log = logging.getLogger(__name__)
+
+
+def resolve(backend: str, pes: Callable[[], int]) -> str:
+    """The backend that ``auto`` stands for (collective in a job of several ranks, which all get the same answer).
+
+    The ranks of a launcher and a single PE take nvshmem where there is a GPU for each, else mpi; several PEs without a
+    launcher are simulated. A single PE takes mpi where there is one, so that its times belong to the same series as
+    those of more ranks.
+    """
+    if backend != "auto":
+        return backend
+    if job_size() > 1:
+        return "nvshmem" if _has_mpi() and _a_gpu_each() else "mpi"
+    if job_size() == 1 or pes() == 1:
+        if gpus():
+            return "nvshmem"
+        return "mpi" if job_size() or _has_mpi() else "simulated"
+    return "simulated"
+
+
+def _a_gpu_each() -> bool:
+    """Whether every host of the job has a GPU for each of its ranks; a warning names those that lack some (collective).
+
+    Sites differ in what a rank sees: all GPUs of its host, or its own.
+    """
+    from mgg.backend.mpi import gathered
+
+    told = gathered((platform.node(), gpus()))
+    hosts = [host for host, _ in told]
+    seen = {name: {gpu for host, found in told if host == name for gpu in found} for name in hosts}
+    short = [
+        f"{name} has {len(found)} for {hosts.count(name)}"
+        for name, found in seen.items()
+        if len(found) < hosts.count(name)
+    ]
+    if short and any(seen.values()) and job_rank() == 0:
+        _log.warning("backend auto: PEs compute on CPU cores, as ranks lack GPUs: %s", "; ".join(short))
+    return not short
+
+
+def gpus(module: str = "mgg.backend.nvshmem") -> list[str]:
+    """PCI bus ids of the GPUs that this process may use with the packages it has, for a PE each.
+
+    Args:
+        module: that says what is missing.
+    """
+    if importlib.util.find_spec("cupy") is None:
+        return []
+    try:
+        user = importlib.import_module(module)
+    except (ImportError, RuntimeError):
+        return []
+    return [] if user.missing() else importlib.import_module("mgg.backend.gpu").bus_ids()
+
+
+def _has_mpi() -> bool:
+    try:
+        importlib.import_module("mgg.backend.mpi")
+    except (ImportError, RuntimeError):
+        return False
+    return True
