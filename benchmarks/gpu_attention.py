@@ -25,7 +25,8 @@ from gpu_train import HIDDEN, STEPS, WARMUP, WIDTHS
 
 from mgg.graph.csr import Csr
 from mgg.kernel.cuda import CudaOperators
-from mgg.layout.split import Arcs, split_one
+from mgg.layout import Product
+from mgg.layout.split import Splitter, sends
 from mgg.model.arcs import ArcList, ArcLists, arcs_with_loops
 from mgg.model.arrays import HostArrays
 from mgg.model.arrays.cuda import CudaArrays
@@ -57,7 +58,8 @@ def copy_rate() -> float:
 
 def lists_of(csr: Csr, arrays: Any) -> ArcLists:
     """With loops, without weights."""
-    product = split_one(Arcs(csr), np.array([0, csr.rows]), 0)
+    cut = Splitter(csr, np.array([0, csr.rows])).cut(0)
+    product = Product(**vars(cut), **vars(sends([(cut.halo_ptr, cut.halo_rows)], 0)))
     return arcs_with_loops(product, NoHalo(), np.arange(csr.rows), None, arrays)
 
 

@@ -5,11 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.graphs import awkward_graphs, random_csr
+from support.graphs import awkward_graphs, products, random_csr
 
 from mgg.graph.csr import Csr, from_arcs
 from mgg.kernel import random
-from mgg.layout.split import Arcs, split
 from mgg.model.arcs import ArcLists, arcs_with_loops
 from mgg.model.arrays import HostArrays
 from mgg.model.arrays.scores import ArcDropout
@@ -43,7 +42,7 @@ def arrays():
 
 
 def lists_of(csr: Csr, arrays) -> ArcLists:
-    product, ids = split(Arcs(csr), np.array([0, csr.rows]))[0], np.arange(csr.rows) * 3 + 2**33
+    product, ids = products(csr, np.array([0, csr.rows]))[0], np.arange(csr.rows) * 3 + 2**33
     return arcs_with_loops(product, NoHalo(), ids, None, arrays)
 
 

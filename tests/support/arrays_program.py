@@ -11,12 +11,12 @@ from mgg.backend import launch
 from mgg.backend.api import World
 from mgg.graph.csr import Csr, from_arcs
 from mgg.kernel import random
-from mgg.layout.split import Arcs, split
 from mgg.model.arcs import ArcList, ArcLists, arcs_with_loops
 from mgg.model.arrays import HostArrays, arrays_of
 from mgg.model.arrays.scores import ArcDropout
 from mgg.model.features import on_device, prepare_features
 from mgg.model.halo import NoHalo
+from support.graphs import products
 
 #: Rows and columns; the first are more than a piece of the product of many rows, with a rest.
 SHAPES = ((513, 16), (2_999, 7), (40, 130), (1, 1), (0, 5), (70_001, 3))
@@ -161,7 +161,7 @@ class Comparison:
         targets = self.rng.integers(0, max(rows // 3 * 2, 1), count)
         targets[: count // 3] = rows // 2
         csr = from_arcs(targets, self.rng.integers(0, max(rows, 1), count), n=max(rows, 1)) if rows else EMPTY
-        product, ids = split(Arcs(csr), np.array([0, rows]))[0], self.rng.integers(0, 2**32, rows)
+        product, ids = products(csr, np.array([0, rows]))[0], self.rng.integers(0, 2**32, rows)
         scale = np.abs(self.normal(rows))
         mine, theirs = (arcs_with_loops(product, NoHalo(), ids, scale, table) for table in (self.host, self.device))
         self.attention(mine, theirs, x, heads)
