@@ -23,6 +23,7 @@ from mgg.graph.store import write_graph
 from mgg.model import settings_of
 from mgg.train import Trainer
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity
+from mgg.train.loop import STALL_AFTER
 
 NODES, ARCS, FEATURES, CLASSES = 2_000, 10_000, 1_000, 40
 
@@ -49,7 +50,7 @@ def measure(world: World, made: Path, out: Path, hidden: int, repeats: int) -> t
     identity = Identity(
         model="gcn", dataset="random", graph_hash="", pes=1, technique="halo", options={}, seed=0, settings={}
     )
-    checkpoints, best = Checkpoints(out / f"{hidden}.checkpoint", identity), trainer.model_arrays()
+    checkpoints, best = Checkpoints(out / f"{hidden}.checkpoint", identity, STALL_AFTER), trainer.model_arrays()
     taken = []
     for _ in range(repeats):
         start = time.perf_counter()

@@ -14,7 +14,7 @@ from mgg.graph.csr import Csr
 from mgg.graph.sources import communities
 from mgg.layout import LayoutManifest, PeLayout
 from mgg.layout.parts import Product
-from mgg.layout.split import Arcs, split_one, with_sends
+from mgg.layout.split import Splitter, sends
 from mgg.layout.store import Direction
 from mgg.partition.schemes import edge_balanced
 
@@ -51,10 +51,9 @@ def pe_layout(world: World, csr: Csr, name: str) -> PeLayout:
     The transposed product is the forward one: the graphs are symmetric and have no weights.
     """
     bounds = edge_balanced.bounds(csr.indptr, world.size)
-    mine = split_one(Arcs(csr), bounds, world.rank)
-    asked = world.gather([mine.halo_of(pe) for pe in range(world.size)])
-    first = world.gather(mine.halo_ptr)
-    product = with_sends(mine, [rows[world.rank] for rows in asked], [ptr[world.rank] for ptr in first])
+    mine = Splitter(csr, bounds).cut(world.rank)
+    halos = world.gather((mine.halo_ptr, mine.halo_rows))
+    product = Product(**vars(mine), **vars(sends(halos, world.rank)))
     counts = _counts(world, product)
     manifest = LayoutManifest(
         name=name, graph_hash=name, nodes=csr.rows, arcs=csr.arcs, symmetric=True, weighted=False, features=0,

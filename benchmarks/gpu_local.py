@@ -25,7 +25,8 @@ from scipy import sparse
 from mgg.graph.csr import Csr
 from mgg.graph.sources import communities
 from mgg.kernel.compile import find_nvcc, nvcc_version
-from mgg.kernel.cuda import CudaOperators, RowTuning
+from mgg.kernel.cuda import CudaOperators
+from mgg.kernel.cuda_schedule import RowTuning
 from mgg.kernel.schedule import remote_sources
 from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
 

@@ -437,12 +437,19 @@ class World(Protocol):
     def limit_waits(self, seconds: float) -> None:
         """From now on give up waiting for other PEs after so long; every PE calls it."""
 
+    def limit_work(self, seconds: float) -> None:
+        """From now on, as long as ``watch`` looks, end the job when a PE works for so long without coming further.
+
+        Every PE calls it. A PE comes further when it says where it is (``at``) and when it meets others.
+        """
+
     def watch(self, seconds: float | None) -> None:
         """From now on end the job when a PE neither works nor waits for others for so long; None: look no more.
 
-        Every PE calls it. Seen are the PEs of this host, this one included; of PEs of other hosts ``limit_waits`` is
-        the limit. Where the PE that stands still is this process's only one, the process ends with a line and the exit
-        code of a PeError.
+        Every PE calls it; there is no ``limit_work`` until that is called. Seen are the PEs of this host, this one
+        included; of PEs of other hosts ``limit_waits`` is the limit. Where the PE that stands still is this process's
+        only one, the process ends with a line and the exit code of a PeError; so it does, 8 s later, where a native
+        call keeps Python itself from running.
         """
 
     def close(self) -> None:

@@ -172,8 +172,11 @@ class Repeated:
             with self._memory.serving(), world.recorder.recording() as met, _captured(stream) as captured:
                 self._run()
             graph = captured()
-        except (NotRecordedError, RuntimeError, MemoryError) as error:  # CUDA's and its libraries' are RuntimeErrors
+        except NotRecordedError as error:
             _log.debug("no CUDA graph: %s", error)
+            self._refused = True
+        except (RuntimeError, MemoryError) as error:  # CUDA's and its libraries' are RuntimeErrors
+            _warn_once(f"no CUDA graph, so work is submitted step by step: {' '.join(str(error).split())}")
             self._refused = True
         if graph is not None:
             counted = world.counters.bytes
@@ -181,6 +184,16 @@ class Repeated:
             self._memory.hold()
             self._bytes = {name: count - before.get(name, 0) for name, count in counted.items()}
         world.counters.bytes = before
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(line: str) -> None:
+    """Nobody has foreseen it, and all goes on without: what takes longer now must say why."""
+    if line not in _warned:
+        _warned.add(line)
+        _log.warning("%s", line)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,8 +33,10 @@ from mgg.backend.api import (
     place_of,
     together,
 )
+from mgg.backend.deadman import Deadman
+from mgg.backend.rollcall import RollCall
 from mgg.backend.segments import unlink_mapped
-from mgg.backend.stalls import Stalls, ticks_of, unmoved
+from mgg.backend.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
 from mgg.errors import InputError, MachineError, PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -51,6 +54,7 @@ _PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after tha
 _NAP = 20e-6  # seconds of sleep between looks
 _LOOK = 0.3  # seconds in which whoever waits has looked again
 _OWN_WORD = 3.0  # seconds that a PE which stands still and is not stopped has to say so before others do
+_GPU_WORD = 0.5  # seconds that a PE which works has to find out itself that it waits for a GPU that does not finish
 _FORWARD = 1.0  # seconds that a launcher gets to read a rank's last line before it is told to end the job
 
 
@@ -134,12 +138,18 @@ class _Watch:
         arrivals: where the PEs write what they do.
         rank: this PE, whose thread makes the watch.
         seconds: that a PE may stand still.
+
+    Attributes:
+        work: seconds that this PE may work without coming further; None: as long as it likes.
+        asked: the PE of another host whose memory this one reads or writes now.
     """
 
     def __init__(self, arrivals: Arrivals, rank: int, seconds: float):
         self.seconds = seconds
         self._arrivals, self._rank, self._watched = arrivals, rank, threading.get_native_id()
-        self._stalls = Stalls()
+        self.work: float | None = None
+        self.asked: int | None = None
+        self._stalls, self._progress = Stalls(), Stalls()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
@@ -155,16 +165,28 @@ class _Watch:
         self._arrivals.work(0)
 
     def _run(self) -> None:
-        period = min(1.0, self.seconds / 10)
+        period, mine = min(1.0, self.seconds / 10), [self._rank]
+        deadman = Deadman(self.seconds + LAST_WORD, PeError.exit_code, period)
         while not self._closed.wait(period):
+            deadman.alive(f"mgg: {seized(mine, self._arrivals.places(), self.seconds)}")
             self._arrivals.work(max(1, ticks_of(self._watched)))
-            signs = self._arrivals.signs().items()
-            self._stalls.look({pe: sign for pe, sign in signs if sign[3] >= 0 and sign[4] > 0}, period)
+            signs = self._arrivals.signs()
+            self._stalls.look({pe: sign for pe, sign in signs.items() if sign[3] >= 0 and sign[4] > 0}, period)
+            self._progress.look({self._rank: signs[self._rank][:4]}, period)
+            # The PE's own thread is blocked or at work, and cannot say so itself.
+            work = self.work
             if self._rank in self._stalls.longer_than(self.seconds):
-                # Its thread is blocked and cannot say so itself.
-                line = unmoved([self._rank], self._arrivals.places(), self.seconds)
-                print(f"mgg: {line}", file=sys.stderr, flush=True)
-                abort(PeError.exit_code)
+                end(unmoved(mine, self._arrivals.places(), self.seconds))
+            elif work is not None and self._progress.longer_than(work + _GPU_WORD):
+                end(self._no_further(work))
+        deadman.close()
+
+    def _no_further(self, seconds: float) -> str:
+        places, asked = self._arrivals.places(), self.asked
+        if asked is None:
+            return no_further([self._rank], places, seconds)
+        # MPI may need the other rank for that, and waits for it without a limit of ours.
+        return f"{name_pes([asked])} has not let {name_pes([self._rank], places)} have its rows for {seconds:g} s"
 
 
 class MpiWorld(HostArrays):
@@ -192,6 +214,8 @@ class MpiWorld(HostArrays):
         self._windows: list[_Windows] = []
         self._sends: list[MPI.Request] = []
         self._teams: dict[tuple[int, ...], MpiTeam] = {}
+        near = set(MPI.Group.Translate_ranks(self._host.group, None, self.comm.group))
+        self._roll_call = RollCall(self.comm, [pe for pe in range(self.size) if pe not in near])
         self._arrivals: Arrivals | None = None
         self._watch: _Watch | None = None
         self._arrivals = Arrivals(self)  # its barrier comes after MPI's own start on every rank
@@ -256,8 +280,9 @@ class MpiWorld(HostArrays):
             kind = _mpi_type(out)
             row = kind.Create_contiguous(out.shape[1])
             chosen = row.Create_indexed_block(1, rows.tolist()).Commit()
-            source.handle.remote.Get([out, out.size, kind], pe, (0, 1, chosen))
-            source.handle.remote.Flush(pe)
+            with self._asking(pe):
+                source.handle.remote.Get([out, out.size, kind], pe, (0, 1, chosen))
+                source.handle.remote.Flush(pe)
             chosen.Free()
             row.Free()
         if pe != self.rank:
@@ -269,10 +294,21 @@ class MpiWorld(HostArrays):
             target.peers[pe][first : first + len(values)] = values
         elif len(values):
             kind, at = _mpi_type(values), first * values.shape[1] * values.itemsize
-            target.handle.remote.Put([values, values.size, kind], pe, (at, values.size, kind))
-            target.handle.remote.Flush(pe)
+            with self._asking(pe):
+                target.handle.remote.Put([values, values.size, kind], pe, (at, values.size, kind))
+                target.handle.remote.Flush(pe)
         if pe != self.rank:
             self.counters.add("put", values.nbytes)
+
+    @contextmanager
+    def _asking(self, pe: int) -> Iterator[None]:
+        """What is done inside takes as long as PE ``pe`` makes it."""
+        watch = self._watch
+        if watch is not None:
+            watch.asked = pe
+        yield
+        if watch is not None:
+            watch.asked = None
 
     def signal(self, pe: int) -> None:
         """Signal PE ``pe``."""
@@ -337,6 +373,11 @@ class MpiWorld(HostArrays):
     def limit_waits(self, seconds: float) -> None:
         """Of this rank."""
         self._timeout = seconds
+
+    def limit_work(self, seconds: float) -> None:
+        """Of this rank."""
+        if self._watch is not None:
+            self._watch.work = seconds
 
     def watch(self, seconds: float | None) -> None:
         """This host's PEs."""
@@ -425,14 +466,22 @@ class MpiWorld(HostArrays):
             waited = time.monotonic() - start
             if waited < _PATIENCE:
                 os.sched_yield()
-            elif waited < self._timeout + (0.0 if self._watch is None else _OWN_WORD):
+            elif waited < self._timeout + self._own_words():
                 if self._arrivals is not None:
                     self._arrivals.beat()
+                self._roll_call.wait(waited, self._timeout)
                 if self._watch is not None and (still := self._watch.others()):
                     raise PeError(self._found_still(still))
                 time.sleep(_NAP)
             else:
                 raise PeError(self._stalled(what, barrier))
+
+    def _own_words(self) -> float:
+        """Seconds beyond the limit of a wait in which a PE that is watched says itself that it comes no further."""
+        if self._watch is None:
+            return 0.0
+        # Nobody sees a PE of another host, so the last word is its own.
+        return _OWN_WORD if self._host.Get_size() == self.size else LAST_WORD + _OWN_WORD
 
     def _found_still(self, pes: list[int]) -> str:
         assert self._watch is not None and self._arrivals is not None
@@ -449,9 +498,13 @@ class MpiWorld(HostArrays):
         if suspects:
             verb = "does" if len(suspects) == 1 else "do"
             return f"PE {self.rank}: waited {self._timeout:g} s for {what}; {self.named(suspects)} {verb} not move"
-        if barrier and (late or self._host.Get_size() < self.size):
-            who = self.named(late) if late else "a PE of another host"
-            return f"{who} did not reach a barrier within {self._timeout:g} s"
+        if barrier and late:
+            return f"{self.named(late)} did not reach a barrier within {self._timeout:g} s"
+        if away := self._roll_call.missing():
+            mine = self.named([self.rank])
+            return f"{name_pes(away)} of another host did not answer {mine} within {self._timeout:g} s"
+        if barrier and self._host.Get_size() < self.size:
+            return f"a PE of another host did not reach a barrier within {self._timeout:g} s"
         return f"PE {self.rank}: waited {self._timeout:g} s for {what}"
 
 
@@ -552,6 +605,12 @@ def check_size(ranks: int, pes: int) -> None:
             f"this layout is for {pes} PEs but the job has {ranks}: start it with mpiexec -n {pes}"
             " (or srun -n), or make a layout for as many PEs as the job has"
         )
+
+
+def end(line: str) -> None:
+    """Say ``line`` on standard error and end every rank of the job as a PeError does."""
+    print(f"mgg: {line}", file=sys.stderr, flush=True)
+    abort(PeError.exit_code)
 
 
 def abort(exit_code: int) -> None:

@@ -39,6 +39,7 @@ from mgg.backend.graphs import Recorder
 from mgg.backend.mpi import Arrivals, MpiWorld, abort, check_size
 from mgg.backend.nccl import NcclTeam, NcclTeams
 from mgg.errors import InputError, MachineError, MggError, PeError
+from mgg.kernel import cublas
 from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
@@ -152,7 +153,8 @@ class _Watch:
     def _blame(self) -> str:
         mark = self._marks[0] if self._marks else None
         if mark is None:
-            return f"PE {self._rank}: its GPU did not finish within {self._timeout:g} s"
+            mine = name_pes([self._rank], self._arrivals.places())
+            return f"{mine}: its GPU did not finish within {self._timeout:g} s"
         late = [] if mark.number is None else self._arrivals.away(mark.number)
         if late:
             return f"{name_pes(late, self._arrivals.places())} did not reach {mark.what} within {self._timeout:g} s"
@@ -413,6 +415,10 @@ class NvshmemWorld(GpuArrays):
         self._watch.limit(seconds)
         self._control.limit_waits(seconds)
 
+    def limit_work(self, seconds: float) -> None:
+        """Of the PE's host, which waits for the GPU as well."""
+        self._control.limit_work(seconds)
+
     def watch(self, seconds: float | None) -> None:
         """The hosts; of a GPU the limit of waits is one."""
         self._control.watch(seconds)
@@ -432,6 +438,7 @@ class NvshmemWorld(GpuArrays):
             region.close()
         for base in list(self._arrays.values()):
             self._release(base)
+        cublas.release()
         self._watch.close()
         self._core.finalize()
 

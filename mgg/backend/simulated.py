@@ -24,7 +24,8 @@ from mgg.backend.api import (
     place_of,
     shaped_as,
 )
-from mgg.backend.stalls import Stalls, ticks_of, unmoved
+from mgg.backend.deadman import Deadman
+from mgg.backend.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
 from mgg.errors import PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -78,6 +79,10 @@ class _Meeting:
     def abort(self) -> None:
         self._rendezvous.abort()
 
+    def came(self, pe: int) -> int:
+        """How often PE ``pe`` has come."""
+        return self._arrivals.get(pe, 0)
+
 
 class _Shared:
     """What the PEs of one job have in common."""
@@ -93,6 +98,7 @@ class _Shared:
         self.places: dict[int, str] = {}  # where each PE says it is
         self.waiting: set[int] = set()
         self.longest: float | None = None  # seconds that a PE may stand still; None: nobody looks
+        self.work: float | None = None  # seconds that it may work without coming further; None: as long as it likes
 
     def fail(self) -> None:
         self.failed.set()
@@ -233,13 +239,21 @@ class SimulatedWorld(HostArrays):
         """Say where this PE is."""
         self._shared.places[self.rank] = place_of(epoch, phase)
 
+    def named(self, pes: list[int]) -> str:
+        """PEs by number, and where they are."""
+        return name_pes(pes, self._shared.places)
+
     def limit_waits(self, seconds: float) -> None:
         """For the PEs together."""
         self._shared.timeout = seconds
 
+    def limit_work(self, seconds: float) -> None:
+        """For the PEs together."""
+        self._shared.work = seconds
+
     def watch(self, seconds: float | None) -> None:
         """For the PEs together; the thread that started them looks."""
-        self._shared.longest = seconds
+        self._shared.longest, self._shared.work = seconds, None
 
     def check_others(self) -> None:
         """End this PE if another one has failed: for waits that threads do not see."""
@@ -292,31 +306,70 @@ def run(size: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEO
         threads = [threading.Thread(target=pe, args=(rank,), name=f"PE {rank}", daemon=True) for rank in range(size)]
         for thread in threads:
             thread.start()
-        stalls = Stalls()
+        watch = _Watch(shared, threads)
         for thread in threads:
             while thread.is_alive():
                 thread.join(_POLL)
-                if not shared.failed.is_set():
-                    _look(shared, threads, stalls, failures)
+                if not shared.failed.is_set() and (found := watch.look()):
+                    failures.append(PeError(found))
+                    shared.fail()
                 if shared.failed.is_set():
                     thread.join(_GRACE)  # one that never comes back is a daemon: it does not keep the process
                     break
+        watch.close()
     if failures:
         raise failures[0]
     return results
 
 
-def _look(shared: _Shared, threads: Sequence[threading.Thread], stalls: Stalls, failures: list[BaseException]) -> None:
-    """Fail the PEs if one of them stands still for too long."""
-    # No sign is like another: who waits or is done counts as moving.
-    signs: dict[int, object] = {pe: object() for pe in range(shared.size)}
-    for pe, thread in enumerate(threads):
-        if pe not in shared.waiting and thread.native_id is not None and thread.is_alive():
-            try:
-                signs[pe] = ticks_of(thread.native_id), shared.places.get(pe)
-            except OSError:
-                continue  # it has just ended
-    stalls.look(signs, _POLL)
-    if shared.longest is not None and (still := stalls.longer_than(shared.longest)):
-        failures.append(PeError(unmoved(still, shared.places, shared.longest)))
-        shared.fail()
+class _Watch:
+    """Looks for PEs that stand still, or work without coming further.
+
+    Args:
+        shared: what they have in common.
+        threads: theirs.
+    """
+
+    def __init__(self, shared: _Shared, threads: Sequence[threading.Thread]) -> None:
+        self._shared, self._threads = shared, threads
+        self._stalls, self._progress = Stalls(), Stalls()
+        self._deadman: tuple[float, Deadman] | None = None  # and the limit that it was made for
+
+    def look(self) -> str | None:
+        """What is wrong, in words."""
+        shared = self._shared
+        # No sign is like another: who waits or is done counts as moving.
+        signs: dict[int, Any] = {pe: object() for pe in range(shared.size)}
+        came = dict(signs)
+        for pe, thread in enumerate(self._threads):
+            if pe not in shared.waiting and thread.native_id is not None and thread.is_alive():
+                try:
+                    signs[pe] = ticks_of(thread.native_id), shared.places.get(pe)
+                except OSError:
+                    continue  # it has just ended
+                came[pe] = shared.places.get(pe), sum(each.came(pe) for each in list(shared.meetings))
+        self._stalls.look(signs, _POLL)
+        self._progress.look(came, _POLL)
+        self._live()
+        if shared.longest is not None and (still := self._stalls.longer_than(shared.longest)):
+            return unmoved(still, shared.places, shared.longest)
+        if shared.work is not None and (busy := self._progress.longer_than(shared.work)):
+            return no_further(busy, shared.places, shared.work)
+        return None
+
+    def _live(self) -> None:
+        """Tell the native thread that Python runs."""
+        longest = self._shared.longest
+        if self._deadman is not None and self._deadman[0] != longest:
+            self.close()
+        if longest is None:
+            return
+        if self._deadman is None:
+            self._deadman = longest, Deadman(longest + LAST_WORD, PeError.exit_code)
+        self._deadman[1].alive(f"mgg: {seized(list(range(self._shared.size)), self._shared.places, longest)}")
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._deadman is not None:
+            self._deadman[1].close()
+        self._deadman = None

@@ -15,6 +15,8 @@ from mgg.kernel import compile as kernels
 
 _PER_THREAD = 6  # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED of linux/posix-timers.h
 _TICK = 0.01  # seconds of processor time that count as work
+#: Seconds beyond its limit after which a process ends whose Python does not run, so that nobody in it can say so.
+LAST_WORD = 8.0
 
 
 class Stalls:
@@ -58,6 +60,18 @@ def ticks_of(thread: int) -> int:
         return int(time.monotonic() / _TICK)
     # As clock_getcpuclockid(3) makes it of a process; pthread_getcpuclockid reads freed memory of a thread that ended.
     return int(time.clock_gettime((~thread << 3) | _PER_THREAD) / _TICK)
+
+
+def no_further(pes: list[int], places: Mapping[int, str], seconds: float) -> str:
+    """That PEs work and work, for messages."""
+    verb = "has" if len(pes) == 1 else "have"
+    return f"{name_pes(pes, places)} {verb} worked for {seconds:g} s without coming further"
+
+
+def seized(pes: list[int], places: Mapping[int, str], seconds: float) -> str:
+    """That a native call keeps Python from running on the only PE of a process, or one of several, for messages."""
+    whose = "" if len(pes) == 1 else "one of "
+    return f"{whose}{name_pes(pes, places)} has not moved for {seconds:g} s: a native call does not return"
 
 
 def unmoved(pes: list[int], places: Mapping[int, str], seconds: float) -> str:

@@ -21,6 +21,7 @@ from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, shape
 from mgg.backend.gpu import GpuArrays
 from mgg.backend.simulated import SimulatedTeam, SimulatedWorld
 from mgg.errors import MachineError, PeError
+from mgg.kernel import cublas
 from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
@@ -143,7 +144,7 @@ class ThreadsWorld(GpuArrays):
             elif waited < self._timeout:
                 time.sleep(_NAP)
             else:
-                raise PeError(f"PE {self.rank}: its GPU did not finish within {self._timeout:g} s")
+                raise PeError(f"{self._control.named([self.rank])}: its GPU did not finish within {self._timeout:g} s")
 
     def free_memory(self) -> int:
         """Bytes of its GPU's memory that this PE may still allocate: those that are free, shared among its PEs."""
@@ -259,6 +260,10 @@ class ThreadsWorld(GpuArrays):
         self._timeout = seconds
         self._control.limit_waits(seconds)
 
+    def limit_work(self, seconds: float) -> None:
+        """Of the PE's host, which waits for the GPU as well."""
+        self._control.limit_work(seconds)
+
     def watch(self, seconds: float | None) -> None:
         """The hosts; of a GPU the limit of waits is one."""
         self._control.watch(seconds)
@@ -273,6 +278,7 @@ class ThreadsWorld(GpuArrays):
         for region in self._regions:
             region.close()
         self._regions.clear()
+        cublas.release()
 
 
 def _recorded() -> Any:

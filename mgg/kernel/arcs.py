@@ -10,98 +10,89 @@ import numba
 import numpy as np
 
 
+@numba.njit(cache=True, nogil=True, inline="always")
+def _score(to_target, to_source, slope):  # type: ignore[no-untyped-def]
+    score = np.float64(to_target) + to_source
+    return score if score > 0 else slope * score
+
+
 @numba.njit(cache=True, nogil=True)
-def softmax(indptr, sources, to_target, to_source, slope, out):  # type: ignore[no-untyped-def]
-    """``out`` [arcs, H]: for each row the softmax over its arcs of LeakyReLU(to_target[row] + to_source[source])."""
-    for row in range(indptr.size - 1):
+def states(ptr, ends, to_target, to_source, slope, out):  # type: ignore[no-untyped-def]
+    """``out`` [rows, H, 2]: the highest score of each row's arcs, LeakyReLU(to_target[row] + to_source[end]), and
+    1 / (the sum of exp(score - highest)).
+    """
+    for row in range(ptr.size - 1):
         for head in range(out.shape[1]):
             top = -np.inf
-            for k in range(indptr[row], indptr[row + 1]):
-                score = np.float64(to_target[row, head]) + to_source[sources[k], head]
-                top = max(top, score if score > 0 else slope * score)
-            total = 0.0
-            for k in range(indptr[row], indptr[row + 1]):
-                score = np.float64(to_target[row, head]) + to_source[sources[k], head]
-                total += np.exp((score if score > 0 else slope * score) - top)
-            for k in range(indptr[row], indptr[row + 1]):
-                score = np.float64(to_target[row, head]) + to_source[sources[k], head]
-                out[k, head] = np.exp((score if score > 0 else slope * score) - top) / total
+            for k in range(ptr[row], ptr[row + 1]):
+                top = max(top, _score(to_target[row, head], to_source[ends[k], head], slope))
+            out[row, head, 0] = top
+            top, total = np.float64(out[row, head, 0]), 0.0
+            for k in range(ptr[row], ptr[row + 1]):
+                total += np.exp(_score(to_target[row, head], to_source[ends[k], head], slope) - top)
+            out[row, head, 1] = 1 / total if total else 0.0
 
 
 @numba.njit(cache=True, nogil=True)
-def softmax_backward(  # type: ignore[no-untyped-def]
-    indptr, sources, shares, gradient, to_target, to_source, slope, by_arc, by_target
+def shares(ptr, ends, turned, states, to_target, to_source, slope, out):  # type: ignore[no-untyped-def]
+    """``out`` [arcs, H]: the softmax of the scores; ``turned``: arcs are listed by source, and end at targets."""
+    for row in range(ptr.size - 1):
+        for k in range(ptr[row], ptr[row + 1]):
+            target, source = (ends[k], row) if turned else (row, ends[k])
+            for head in range(out.shape[1]):
+                score = _score(to_target[target, head], to_source[source, head], slope)
+                out[k, head] = np.exp(score - states[target, head, 0]) * states[target, head, 1]
+
+
+@numba.njit(cache=True, nogil=True)
+def score_gradients(  # type: ignore[no-untyped-def]
+    ptr, ends, states, to_target, to_source, slope, factors, gradient, x, by_target, by_source
 ):
-    """Gradients of ``softmax`` by the sum that each arc's LeakyReLU takes [arcs, H] and by ``to_target`` [rows, H]."""
-    for row in range(indptr.size - 1):
-        for head in range(shares.shape[1]):
+    """Gradients by both parts of the scores, from that by the weighted sums of ``x``.
+
+    ``factors`` [arcs, H] is what dropout multiplied the shares by, or has no rows. ``by_source`` is float64 and gets
+    the sums added.
+    """
+    heads = by_target.shape[1]
+    columns = x.shape[1] // heads
+    longest = 0
+    for row in range(ptr.size - 1):
+        longest = max(longest, ptr[row + 1] - ptr[row])
+    by_share, share = np.empty(longest), np.empty(longest)
+    for row in range(ptr.size - 1):
+        first = ptr[row]
+        for head in range(heads):
             mean = 0.0
-            for k in range(indptr[row], indptr[row + 1]):
-                mean += np.float64(shares[k, head]) * gradient[k, head]
+            for k in range(first, ptr[row + 1]):
+                source, inner = ends[k], 0.0
+                for d in range(head * columns, (head + 1) * columns):
+                    inner += np.float64(gradient[row, d]) * x[source, d]
+                score = _score(to_target[row, head], to_source[source, head], slope)
+                share[k - first] = np.exp(score - states[row, head, 0]) * states[row, head, 1]
+                by_share[k - first] = inner * factors[k, head] if factors.size else inner
+                mean += share[k - first] * by_share[k - first]
             total = 0.0
-            for k in range(indptr[row], indptr[row + 1]):
-                found = shares[k, head] * (gradient[k, head] - mean)
-                if not np.float64(to_target[row, head]) + to_source[sources[k], head] > 0:
+            for k in range(first, ptr[row + 1]):
+                found = share[k - first] * (by_share[k - first] - mean)
+                if not np.float64(to_target[row, head]) + to_source[ends[k], head] > 0:
                     found *= slope
-                by_arc[k, head] = found
                 total += found
+                by_source[ends[k], head] += found
             by_target[row, head] = total
 
 
 @numba.njit(cache=True, nogil=True)
-def sums(ptr, order, values, out):  # type: ignore[no-untyped-def]
-    """``out[i]`` = sum of ``values[order[k]]`` for k in ptr[i]..ptr[i + 1], each [H]."""
-    for i in range(ptr.size - 1):
-        for head in range(values.shape[1]):
-            total = 0.0
-            for k in range(ptr[i], ptr[i + 1]):
-                total += values[order[k], head]
-            out[i, head] = total
-
-
-@numba.njit(cache=True, nogil=True)
-def aggregate(indptr, sources, weights, x, out):  # type: ignore[no-untyped-def]
-    """``out[row]`` = sum over the row's arcs k of ``weights[k]`` times ``x[sources[k]]``, head by head."""
+def aggregate(ptr, ends, weights, x, out):  # type: ignore[no-untyped-def]
+    """``out[row]`` = sum over the row's arcs k of ``weights[k]`` times ``x[ends[k]]``, head by head."""
     total = np.empty(out.shape[1])
     heads = weights.shape[1]
     columns = out.shape[1] // heads
-    for row in range(indptr.size - 1):
+    for row in range(ptr.size - 1):
         total[:] = 0
-        for k in range(indptr[row], indptr[row + 1]):
-            source = sources[k]
+        for k in range(ptr[row], ptr[row + 1]):
+            end = ends[k]
             for head in range(heads):
                 weight = np.float64(weights[k, head])
                 for d in range(head * columns, (head + 1) * columns):
-                    total[d] += weight * x[source, d]
+                    total[d] += weight * x[end, d]
         out[row] = total
-
-
-@numba.njit(cache=True, nogil=True)
-def aggregate_back(source_ptr, order, targets, weights, gradient, out):  # type: ignore[no-untyped-def]
-    """``out[i]`` = sum over the arcs k that begin at i of ``weights[k]`` times ``gradient[targets[k]]``."""
-    total = np.empty(out.shape[1])
-    heads = weights.shape[1]
-    columns = out.shape[1] // heads
-    for i in range(source_ptr.size - 1):
-        total[:] = 0
-        for j in range(source_ptr[i], source_ptr[i + 1]):
-            k = order[j]
-            row = targets[k]
-            for head in range(heads):
-                weight = np.float64(weights[k, head])
-                for d in range(head * columns, (head + 1) * columns):
-                    total[d] += weight * gradient[row, d]
-        out[i] = total
-
-
-@numba.njit(cache=True, nogil=True)
-def inner(targets, sources, gradient, x, out):  # type: ignore[no-untyped-def]
-    """``out[k]`` = inner products of ``gradient[targets[k]]`` and ``x[sources[k]]``, head by head (SDDMM)."""
-    heads = out.shape[1]
-    columns = x.shape[1] // heads
-    for k in range(targets.size):
-        for head in range(heads):
-            total = 0.0
-            for d in range(head * columns, (head + 1) * columns):
-                total += np.float64(gradient[targets[k], d]) * x[sources[k], d]
-            out[k, head] = total

@@ -36,11 +36,16 @@ PRIMITIVES = {"direct": 0, "warp": 1, "thread": 2, "block": 3}
 
 @dataclass(frozen=True)
 class Build:
-    """One cubin: a source below kernels/aggregate and what is compiled into it."""
+    """One cubin: a source below kernels/aggregate or kernels/model and what is compiled into it."""
 
     source: str
     defines: Mapping[str, int | str] = field(default_factory=dict)
     nvshmem: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The source."""
+        return _sources()[self.source]
 
 
 def source_folder() -> Path:
@@ -56,11 +61,16 @@ def source_folder() -> Path:
     raise MachineError(f"no kernel sources beside {here.parents[1]}: install MGG from its repository or its wheel")
 
 
+def _sources() -> dict[str, Path]:
+    """Every source, by its name."""
+    return {path.stem: path for path in sorted(source_folder().glob("*/*.cu"))}
+
+
 def build_of(name: str, index_bits: int, primitive: str = "direct", *, bf16: bool = False) -> Build:
-    """What has to be built to launch kernels of ``kernels/aggregate/NAME.cu``.
+    """What has to be built to launch kernels of ``NAME.cu``.
 
     Args:
-        name: rows, gather, columns, partitions, cola, halo or mgg.
+        name: rows, gather, columns, partitions, cola, halo, mgg or attention.
         index_bits: 32 or 64, the width of column ids.
         primitive: of the kernel ``mgg``; all but ``direct`` need NVSHMEM.
         bf16: embeddings are bfloat16 (rows, halo).
@@ -74,9 +84,8 @@ def build_of(name: str, index_bits: int, primitive: str = "direct", *, bf16: boo
 
 
 def all_builds() -> list[Build]:
-    """Every cubin that the techniques can ask for; those with NVSHMEM only where its headers are."""
-    names = sorted(path.stem for path in (source_folder() / "aggregate").glob("*.cu"))
-    builds = [build_of(name, bits) for name in names for bits in (32, 64)]
+    """Every cubin that techniques and models can ask for; those with NVSHMEM only where its headers are."""
+    builds = [build_of(name, bits) for name in sorted(_sources()) for bits in (32, 64)]
     builds += [build_of(name, 32, bf16=True) for name in ("rows", "halo")]
     if nvshmem_folder() is not None:
         builds += [build_of("mgg", 32, primitive) for primitive in ("warp", "thread", "block")]
@@ -240,10 +249,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     started = time.perf_counter()
     try:
-        folder = source_folder() / "aggregate"
         jobs = [(build, arch) for arch in options.arch for build in all_builds()]
         with ThreadPoolExecutor(options.workers) as pool:
-            for path in pool.map(lambda job: _cubin_of(folder, *job), jobs):
+            for path in pool.map(lambda job: _cubin_of(*job), jobs):
                 print(path)
     except MggError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -254,8 +262,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _cubin_of(folder: Path, build: Build, arch: str) -> Path:
-    return cubin(folder / f"{build.source}.cu", arch, build.defines, build.nvshmem)
+def _cubin_of(build: Build, arch: str) -> Path:
+    return cubin(build.path, arch, build.defines, build.nvshmem)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ def _library() -> Any:
     library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
     address, wide = ctypes.c_void_p, ctypes.c_longlong
     number, scalar = ctypes.c_int, ctypes.c_void_p
+    library.cublasDestroy_v2.argtypes = [address]
     library.cublasSetStream_v2.argtypes = [address, address]
     library.cublasSetWorkspace_v2.argtypes = [address, address, ctypes.c_size_t]
     library.cublasSgemm_v2.argtypes = [
@@ -62,6 +63,21 @@ class _Handle:
             _check(_library().cublasSetWorkspace_v2(self._handle, self._workspace.ptr, WORKSPACE))
             self._stream = stream
         return self._handle
+
+    def destroy(self) -> None:
+        """Give back what cuBLAS holds; waits for the GPU."""
+        _check(_library().cublasDestroy_v2(self._handle))
+
+
+def release() -> None:
+    """Destroy this thread's handles; the next product makes one again. Graphs with products of theirs must be gone."""
+    handles = _mine.__dict__.pop("handles", {})
+    current = cupy.cuda.runtime.getDevice()
+    for device, handle in handles.items():
+        cupy.cuda.Device(device).use()
+        handle.destroy()
+    if handles:
+        cupy.cuda.Device(current).use()
 
 
 def _handle() -> ctypes.c_void_p:

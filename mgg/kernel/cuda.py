@@ -7,9 +7,7 @@ Nothing here waits for the GPU, except that the first product with a matrix copi
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cupy as cp
@@ -17,9 +15,9 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.kernel.cola import ColumnSchedule
-from mgg.kernel.compile import Build, build_of, cubin, source_folder
+from mgg.kernel.compile import Build, build_of, cubin
+from mgg.kernel.cuda_schedule import DeviceSchedule, DeviceSchedules, RowTuning
 from mgg.kernel.halo import HaloPeers, HaloSchedule
-from mgg.kernel.schedule import RowSchedule, row_schedule
 from mgg.layout.neighbors import NeighborPartitions
 
 _NULL = np.uintp(0)
@@ -41,48 +39,6 @@ _ROUND = cp.ElementwiseKernel(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class RowTuning:
-    """How the row-wise kernel is launched; ``tasks_per_block`` changes no bit of the result.
-
-    Attributes:
-        task: work of a warp's task and longest piece, arcs; None lets the matrix decide.
-        tile: most lanes a row of B, 1 to 32 and a power of two: wider matrices are worked off in tiles of columns.
-        tasks_per_block: tasks of a block; more give more reuse in L1, fewer a better balance.
-        defines: macros of kernels/aggregate/rows.cu, for experiments.
-    """
-
-    task: int | None = None
-    tile: int = 32
-    tasks_per_block: int = 64
-    defines: Mapping[str, int | str] = field(default_factory=dict)
-
-
-#: Columns from which blocks are small and, for matrices whose mean row has so many arcs, from which tiles are narrow:
-#: L1 keeps fewer rows of B the wider they are, and long rows name the same ones often enough to pay for reading the
-#: arcs once a tile. Measured on an H200.
-WIDE, WIDE_LONG, LONG_ROW = 128, 64, 200
-
-
-def row_tuning(columns: int, mean_row: float) -> RowTuning:
-    """The tuning for B's columns and the matrix's mean number of arcs a row."""
-    narrow = columns >= WIDE_LONG and mean_row >= LONG_ROW
-    return RowTuning(
-        tile=8 if narrow else RowTuning.tile, tasks_per_block=24 if columns >= WIDE else RowTuning.tasks_per_block
-    )
-
-
-@dataclass(frozen=True)
-class _DeviceSchedule:
-    begin: cp.ndarray
-    target: cp.ndarray
-    tasks: cp.ndarray
-    blocks: cp.ndarray
-    split_rows: cp.ndarray
-    split_first: cp.ndarray
-    slots: int
-
-
 class CudaOperators:
     """The operators of the current device (``mgg.kernel.operators.Operators``), and the fused kernel ``mgg``."""
 
@@ -97,7 +53,6 @@ class CudaOperators:
         Raises:
             MachineError: later, at the first use of a kernel that cannot be compiled.
         """
-        self.tuning = tuning
         device = cp.cuda.Device()
         self.arch = f"sm_{device.compute_capability}"
         self.processors = device.attributes["MultiProcessorCount"]
@@ -105,8 +60,7 @@ class CudaOperators:
         self._nvshmem_ready = nvshmem_ready
         self._modules: dict[str, Any] = {}
         self._kernels: dict[tuple[str, str], Any] = {}
-        # Mean row and schedules live as long as the indptr array that they were made from.
-        self._matrices: dict[int, tuple[Any, float, dict[tuple[int | None, int, bool], _DeviceSchedule]]] = {}
+        self._schedules = DeviceSchedules(tuning, self.processors)
 
     # --- the table of operators
 
@@ -317,48 +271,21 @@ class CudaOperators:
 
     # --- what they share
 
-    def schedule(self, indptr: cp.ndarray, columns: int, accumulate: bool = False) -> tuple[RowTuning, _DeviceSchedule]:
-        """Tuning and cut of a matrix's rows, made at the first call for ``indptr`` and a tuning (waits for the GPU).
-
-        Args:
-            indptr: of the matrix, with one row or more.
-            columns: of B.
-            accumulate: the product is added to C, so rows without arcs are left out.
-        """
-        key, pointer = id(indptr), None
-        if key not in self._matrices:
-            pointer = cp.asnumpy(indptr)
-            mean_row = int(pointer[-1] - pointer[0]) / (len(pointer) - 1)
-            self._matrices[key] = weakref.ref(indptr, lambda _: self._matrices.pop(key, None)), mean_row, {}
-        _, mean_row, made = self._matrices[key]
-        tuning = self.tuning or row_tuning(columns, mean_row)
-        name = (tuning.task, tuning.tasks_per_block, accumulate)
-        if name not in made:
-            cut = row_schedule(cp.asnumpy(indptr) if pointer is None else pointer, tuning.task, empty=not accumulate)
-            # At least four rounds of blocks where there is work for so many.
-            made[name] = _upload(cut, min(tuning.tasks_per_block, max(12, len(cut.tasks) // (self.processors * 8))))
-        return tuning, made[name]
+    def schedule(self, indptr: cp.ndarray, columns: int, accumulate: bool = False) -> tuple[RowTuning, DeviceSchedule]:
+        """Tuning and cut of a matrix's rows: see ``mgg.kernel.cuda_schedule.DeviceSchedules``."""
+        return self._schedules.of(indptr, columns, accumulate)
 
     def kernel(self, build: Build, name: str) -> Any:
         """The kernel ``name`` of a cubin, compiled at its first use."""
         key = f"{build.source} {sorted(build.defines.items())}"
         if (key, name) not in self._kernels:
             if key not in self._modules:
-                source = source_folder() / "aggregate" / f"{build.source}.cu"
-                module = cp.RawModule(path=str(cubin(source, self.arch, build.defines, build.nvshmem)))
+                module = cp.RawModule(path=str(cubin(build.path, self.arch, build.defines, build.nvshmem)))
                 if build.nvshmem and self._nvshmem_ready is not None:
                     self._nvshmem_ready(module)
                 self._modules[key] = module
             self._kernels[key, name] = self._modules[key].get_function(name)
         return self._kernels[key, name]
-
-
-def _upload(schedule: RowSchedule, most: int) -> _DeviceSchedule:
-    return _DeviceSchedule(
-        cp.asarray(schedule.begin), cp.asarray(schedule.target), cp.asarray(schedule.tasks),
-        cp.asarray(schedule.blocks(most)),
-        cp.asarray(schedule.split_rows), cp.asarray(schedule.split_first), schedule.slots,
-    )  # fmt: skip
 
 
 def _tiles(columns: int, vector: int, widest: int = 32, narrowest: int = 1) -> Iterator[tuple[int, int, int]]:

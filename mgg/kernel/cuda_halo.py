@@ -6,7 +6,8 @@ import cupy as cp
 import numpy as np
 
 from mgg.kernel.compile import build_of
-from mgg.kernel.cuda import CudaOperators, Launch, _bits, _name, _pointer, _stride, _vector, row_tuning
+from mgg.kernel.cuda import CudaOperators, Launch, _bits, _name, _pointer, _stride, _vector
+from mgg.kernel.cuda_schedule import row_tuning
 from mgg.kernel.halo import HaloPeers, HaloSchedule
 
 #: Blocks that pull: enough to fill NVLink, few enough to leave the others to the arithmetic.

@@ -6,31 +6,16 @@ and row; the column is the position in it. So a dropout mask is the same on any 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
+from mgg.kernel.compile import source_folder
+
 #: Streams of an epoch: those of its number times this, and on.
 STREAMS = 1 << 10
-#: CUDA C++ of the same numbers: ``mgg_uniform(mgg_row_state(mgg_key(base, stream), row), column)`` with the ``base`` of
-#: ``device_base``. The stream is an argument of kernels' own making, so that it may be in the device's memory.
-CUDA = """
-__device__ __forceinline__ unsigned long long mgg_mix(unsigned long long x) {
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-    return x ^ (x >> 31);
-}
-__device__ __forceinline__ unsigned long long mgg_key(unsigned long long base, unsigned long long stream) {
-    return mgg_mix(base + 0x9E3779B97F4A7C15ull * (stream + 1));
-}
-__device__ __forceinline__ unsigned long long mgg_row_state(unsigned long long key, unsigned long long row) {
-    return mgg_mix(key + 0x9E3779B97F4A7C15ull * (row + 1));
-}
-__device__ __forceinline__ float mgg_uniform(unsigned long long state, unsigned long long column) {
-    return (float)(mgg_mix(state + 0x9E3779B97F4A7C15ull * (column + 1)) >> 40) * 5.9604644775390625e-8f;
-}
-"""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SCALE = np.float32(2.0**-24)
 
@@ -70,12 +55,14 @@ def _fill_at(key: np.uint64, rows: np.ndarray, columns: np.ndarray, out: np.ndar
 
 
 @numba.njit(cache=True, nogil=True)
-def _fill_arcs(key, ids, targets, sources, out):  # type: ignore[no-untyped-def]
+def _fill_arcs(key, ids, ptr, ends, turned, out):  # type: ignore[no-untyped-def]
     width = np.uint64(out.shape[1])
-    for k in range(targets.size):
-        state, first = _row_state(key, np.uint64(ids[targets[k]])), np.uint64(ids[sources[k]]) * width
-        for head in range(out.shape[1]):
-            out[k, head] = _at(state, first + np.uint64(head))
+    for row in range(ptr.size - 1):
+        for k in range(ptr[row], ptr[row + 1]):
+            target, source = (ends[k], row) if turned else (row, ends[k])
+            state, first = _row_state(key, np.uint64(ids[target])), np.uint64(ids[source]) * width
+            for head in range(out.shape[1]):
+                out[k, head] = _at(state, first + np.uint64(head))
 
 
 class Draws(NamedTuple):
@@ -115,8 +102,17 @@ def _base(seed: int) -> int:
     return _mixed((seed + 1) * int(_GOLDEN))
 
 
+@cache
+def cuda_source() -> str:
+    """CUDA C++ of the same numbers: ``mgg_uniform(mgg_row_state(mgg_key(base, stream), row), column)`` with the
+    ``base`` of ``device_base``. The stream is an argument of kernels' own making, so that it may be in the device's
+    memory.
+    """
+    return (source_folder() / "include" / "mgg" / "random.cuh").read_text(encoding="utf-8")
+
+
 def device_base(seed: int) -> int:
-    """What ``CUDA`` wants for a seed: 64 bits, as a signed number."""
+    """What ``cuda_source`` wants for a seed: 64 bits, as a signed number."""
     return int(np.uint64(_base(seed)).astype(np.int64))
 
 
@@ -152,19 +148,21 @@ def uniform_at(seed: int, stream: int, rows: np.ndarray, columns: np.ndarray) ->
 
 
 def uniform_arcs(
-    seed: int, stream: int, ids: np.ndarray, targets: np.ndarray, sources: np.ndarray, columns: int
+    seed: int, stream: int, ids: np.ndarray, ptr: np.ndarray, ends: np.ndarray, columns: int, *, turned: bool
 ) -> np.ndarray:
     """Numbers of arcs, by the ids of both ends: the row is the target's id, the column the source's times H + head.
 
     Args:
         seed, stream: as in ``uniform``.
         ids: int64, ids of nodes.
-        targets, sources: integers [arcs], places in ``ids``.
+        ptr: int64 [k + 1], where the arcs of each target begin.
+        ends: integers [arcs], the source of each, a place in ``ids``.
         columns: H, numbers per arc.
+        turned: ``ptr`` is by source, and ``ends`` are targets.
 
     Returns:
         float32 [arcs, H].
     """
-    out = np.empty((len(targets), columns), np.float32)
-    _fill_arcs(_key(seed, stream), ids, targets, sources, out)
+    out = np.empty((len(ends), columns), np.float32)
+    _fill_arcs(_key(seed, stream), ids, ptr, ends, turned, out)
     return out

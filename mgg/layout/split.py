@@ -59,7 +59,7 @@ def transposed(csr: Csr) -> Arcs:
     return Arcs(Csr(offsets, rows, weights, csr.rows, types), forward)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _scatter(indptr, indices, cursor, rows, forward):  # type: ignore[no-untyped-def]
     for row in range(indptr.size - 1):
         for k in range(indptr[row], indptr[row + 1]):

@@ -16,58 +16,68 @@ from mgg.model.halo import Halo
 
 
 @dataclass(frozen=True)
-class ArcLists:
-    """Arcs both ways round, on a PE's device.
+class ArcList:
+    """Arcs by one of their ends, on a PE's device.
 
     Attributes:
-        indptr: int64 [rows + 1], where each row's arcs begin.
-        targets: int32 [arcs], row of each arc.
-        sources: int32 or int64 [arcs], where each arc begins.
-        source_ptr: int64 [sources + 1], where the arcs of each source begin, counted by source.
-        order: int64 [arcs], the number of each arc, counted by source; ascending for each.
-        weights: [arcs, 1].
+        ptr: int64 [n + 1], where the arcs of each of n nodes begin.
+        ends: int32 or int64 [arcs], the other end of each.
+        turned: the nodes are sources, and the ends targets.
+        weights: [arcs, 1]; None where nobody asked for any.
+        ids: int64, what the source of the graph calls the nodes at both ends; None where masks do not need it.
     """
 
-    indptr: Array
-    targets: Array
-    sources: Array
-    source_ptr: Array
-    order: Array
-    weights: Array
+    ptr: Array
+    ends: Array
+    turned: bool
+    weights: Array | None = None
+    ids: Array | None = None
+
+    def on(self, arrays: Arrays) -> ArcList:
+        """The list on the device of ``arrays``; ids are there already."""
+        weights = None if self.weights is None else arrays.upload(self.weights)
+        return replace(self, ptr=arrays.upload(self.ptr), ends=arrays.upload(self.ends), weights=weights)
 
 
 @dataclass(frozen=True)
-class Arcs(ArcLists):
-    """The arcs that end at this PE's rows, and a loop at every row.
+class ArcLists:
+    """The same arcs by target and by source: what goes forward over the one goes back over the other."""
+
+    by_target: ArcList
+    by_source: ArcList
+
+
+def arcs_with_loops(
+    product: Product, halo: Halo, ids: np.ndarray, scale: np.ndarray | None, arrays: Arrays
+) -> ArcLists:
+    """The arcs that end at this PE's rows, and a loop at every row (collective).
 
     Sources are positions: rows of this PE, then those of its halo. Of each row come the arcs from this PE's rows, those
-    from the halo, then the loop; loops of the graph are part of that. Weights are D^-1/2 (A + I) D^-1/2.
+    from the halo, then the loop; loops of the graph are part of that.
 
-    Attributes:
-        ids: int64 [rows + halo], what the source of the graph calls the nodes.
+    Args:
+        product: the forward one.
+        halo: of this PE.
+        ids: int64 [rows].
+        scale: D^-1/2 of this PE's rows, for the weights D^-1/2 (A + I) D^-1/2, of its type; None: no weights.
+        arrays: of the PE's device.
     """
-
-    ids: Array
-
-    @classmethod
-    def with_loops(cls, product: Product, halo: Halo, ids: np.ndarray, scale: np.ndarray, arrays: Arrays) -> Arcs:
-        """Put the arcs of ``product`` together (collective).
-
-        Args:
-            product: the forward one.
-            halo: of this PE.
-            ids: int64 [rows].
-            scale: D^-1/2 of this PE's rows, of the type that the weights get.
-            arrays: of the PE's device.
-        """
-        csr = _joined(product.local, product.remote)
-        rows = np.repeat(np.arange(csr.rows, dtype=np.int32), np.diff(csr.indptr))
-        by_source = transposed(csr)
-        assert csr.weights is not None and by_source.forward is not None
+    csr = _joined(product.local, product.remote)
+    if scale is None:
+        csr = replace(csr, weights=None)
+    else:
         scales = halo.host(scale.astype(np.float64))
-        weights = (csr.weights * scales[rows] * scales[csr.indices])[:, None].astype(scale.dtype)
-        host = cls(csr.indptr, rows, csr.indices, by_source.csr.indptr, by_source.forward, weights, halo.host(ids))
-        return replace(host, **{name: arrays.upload(array) for name, array in vars(host).items()})
+        rows = np.repeat(np.arange(csr.rows, dtype=np.int32), np.diff(csr.indptr))
+        assert csr.weights is not None
+        csr = replace(csr, weights=(csr.weights * scales[rows] * scales[csr.indices])[:, None].astype(scale.dtype))
+        del rows
+    known = arrays.upload(halo.host(ids))
+    by_source = transposed(csr).csr
+    lists = (
+        ArcList(each.indptr, each.indices, turned, each.weights, known)
+        for each, turned in ((csr, False), (by_source, True))
+    )
+    return ArcLists(*(each.on(arrays) for each in lists))
 
 
 def _joined(local: Csr, remote: Csr) -> Csr:

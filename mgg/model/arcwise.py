@@ -5,6 +5,8 @@ Each fetches its halo once a pass, whatever the number of arcs and heads; arcs h
 
 from __future__ import annotations
 
+from mgg.model.arcs import ArcList
+from mgg.model.arrays.scores import ArcDropout
 from mgg.model.module import Array, Held, Module, Parameter, Pass
 from mgg.model.propagate import Propagation
 
@@ -36,29 +38,32 @@ class Attention(Module):
         self.fetched = heads * columns
 
     def memory(self, columns: int) -> Held:
-        """Rows and halo with their scores; an arc's shares, those after dropout, and what their gradients take."""
-        return Held(columns, columns + 2 * self.heads, 2 * columns, columns + self.heads, 4 * self.heads)
+        """Rows and halo with their scores; while it works, an arc's shares."""
+        return Held(columns, columns + 6 * self.heads, 2 * columns, columns + self.heads, self.heads)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """The new rows, of the shape of the input."""
-        arrays, arcs, rows = run.arrays, run.graph.arcs, len(x)
+        arrays, arcs, rows = run.arrays, run.graph.arcs(weighted=False), len(x)
         everyone = run.graph.halo.fetch(x)
         to_target = arrays.head_products(everyone[:rows], run.weights[self.target])
         to_source = arrays.head_products(everyone, run.weights[self.source])
-        shares = arrays.arc_softmax(arcs, to_target, to_source, self.SLOPE)
-        weights = self._dropped(shares, run)
+        scores = arrays.arc_scores(arcs.by_target, to_target, to_source, self.SLOPE)
         if run.training:
-            self._kept = everyone, to_target, to_source, shares, weights
-        return arrays.arc_aggregate(arcs, weights, everyone)
+            self._kept = everyone, scores
+        shares = arrays.arc_shares(arcs.by_target, scores, self._dropout(run))
+        return arrays.arc_aggregate(arcs.by_target, shares, everyone)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """By the rows through the sum and through both scores; what halo rows get goes back to their owners."""
-        arrays, arcs, rows = run.arrays, run.graph.arcs, len(gradient)
-        everyone, to_target, to_source, shares, weights = self._kept
+        """By the rows through the sum and through both scores; what halo rows get goes back to their owners.
+
+        Shares are worked out again: kept, they would be most of what training takes of a GPU's memory.
+        """
+        arrays, arcs, rows = run.arrays, run.graph.arcs(weighted=False), len(gradient)
+        everyone, scores = self._kept
         del self._kept
-        by_share = self._dropped(arrays.arc_inner(arcs, gradient, everyone, self.heads), run)
-        by_row = arrays.arc_aggregate_back(arcs, weights, gradient)
-        by_target, by_source = arrays.arc_softmax_backward(arcs, shares, by_share, to_target, to_source, self.SLOPE)
+        dropout = self._dropout(run)
+        by_row = arrays.arc_aggregate(arcs.by_source, arrays.arc_shares(arcs.by_source, scores, dropout), gradient)
+        by_target, by_source = arrays.arc_score_gradients(arcs, scores, gradient, everyone, dropout)
         for name, x, by_score, by_x in (
             (self.target, everyone[:rows], by_target, by_row[:rows]),
             (self.source, everyone, by_source, by_row),
@@ -66,8 +71,8 @@ class Attention(Module):
             run.gradients[name] = arrays.head_products_backward(x, run.weights[name], by_score, by_x)
         return run.graph.halo.give_back(by_row) if inputs else None
 
-    def _dropped(self, values: Array, run: Pass) -> Array:
-        return arc_dropped(values, run, self.rate, self.place)
+    def _dropout(self, run: Pass) -> ArcDropout | None:
+        return arc_dropout(run, self.rate, self.place)
 
 
 class NormalizedArcs(Propagation):
@@ -85,25 +90,25 @@ class NormalizedArcs(Propagation):
 
     def memory(self, columns: int) -> Held:
         """Nothing but its output; while it works, rows and halo, and an arc's entry."""
-        return Held(columns, 0, 2 * columns)
+        return Held(columns, 0, 2 * columns, 0, 1)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """P X with the entries of P that are left."""
-        graph = run.graph
-        weights = arc_dropped(graph.arcs.weights, run, self.rate, self.place)
-        return run.arrays.arc_aggregate(graph.arcs, weights, graph.halo.fetch(x))
+        arcs = run.graph.arcs(weighted=True).by_target
+        return run.arrays.arc_aggregate(arcs, self._left(arcs, run), run.graph.halo.fetch(x))
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """P^T G with the same ones: they follow from the epoch."""
         if not inputs:
             return None
-        graph = run.graph
-        weights = arc_dropped(graph.arcs.weights, run, self.rate, self.place)
-        return graph.halo.give_back(run.arrays.arc_aggregate_back(graph.arcs, weights, gradient))
+        arcs = run.graph.arcs(weighted=True).by_source
+        return run.graph.halo.give_back(run.arrays.arc_aggregate(arcs, self._left(arcs, run), gradient))
+
+    def _left(self, arcs: ArcList, run: Pass) -> Array:
+        dropout = arc_dropout(run, self.rate, self.place)
+        return arcs.weights if dropout is None else run.arrays.arc_dropout(arcs, arcs.weights, dropout)
 
 
-def arc_dropped(values: Array, run: Pass, rate: float, place: int) -> Array:
-    """``values`` [arcs, H] after dropout with probability ``rate``; ``values`` themselves outside training."""
-    if not run.training or rate == 0:
-        return values
-    return run.arrays.arc_dropout(run.graph.arcs, values, run.draws(place), rate)
+def arc_dropout(run: Pass, rate: float, place: int) -> ArcDropout | None:
+    """Dropout with probability ``rate``, the model's dropout ``place``; none outside training."""
+    return ArcDropout(run.draws(place), rate) if run.training and rate else None

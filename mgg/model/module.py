@@ -58,7 +58,8 @@ class Pass:
 
 class Held(NamedTuple):
     """Floats a row of a module in training: columns of its output, what it keeps for its backward pass, and what it
-    holds beside that while it works, output included; and floats that it keeps a halo row and an arc.
+    holds beside that while it works, output included; floats that it keeps a halo row; and that it holds an arc while
+    it works.
     """
 
     columns: int
@@ -69,7 +70,7 @@ class Held(NamedTuple):
 
 
 #: Fields of ``Held`` that modules beside each other add up.
-ADDED = ("kept", "halo", "arc")
+ADDED = ("kept", "halo")
 
 
 class Module(ABC):
@@ -135,7 +136,7 @@ class Chain(Composite):
             held = module.memory(total.columns)
             total = Held(
                 held.columns, total.kept + held.kept, max(total.peak, held.peak), total.halo + held.halo,
-                total.arc + held.arc,
+                max(total.arc, held.arc),
             )  # fmt: skip
         return total
 
@@ -170,8 +171,8 @@ class Sum(Composite):
     def memory(self, columns: int) -> Held:
         """All that they keep; the sum stays while one of them works."""
         each = [module.memory(columns) for module in self.modules]
-        outputs, kept, halo, arc = each[0].columns, *(sum(getattr(one, of) for one in each) for of in ADDED)
-        return Held(outputs, kept, max(one.peak for one in each) + outputs, halo, arc)
+        outputs, kept, halo = each[0].columns, *(sum(getattr(one, of) for one in each) for of in ADDED)
+        return Held(outputs, kept, max(one.peak for one in each) + outputs, halo, max(one.arc for one in each))
 
     def forward(self, x: Any, run: Pass) -> Array:
         """The sum of the outputs."""

@@ -13,7 +13,7 @@ from mgg import aggregate
 from mgg.backend.api import Array, World
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout, Product
-from mgg.model.arcs import Arcs
+from mgg.model.arcs import ArcLists, arcs_with_loops
 from mgg.model.arrays import Arrays, HostArrays, arrays_of
 from mgg.model.halo import FetchedHalo, Halo, NoHalo
 from mgg.model.relations import Relation, relations_of
@@ -55,7 +55,7 @@ class Neighborhood:
     arc_types: int = 0
     dtype: str = "fp32"
     real: Any = np.float32
-    _arcs: Arcs | None = None
+    _arcs: dict[bool, ArcLists] = field(default_factory=dict)
     _relations: dict[bool, list[Relation]] = field(default_factory=dict)
 
     @classmethod
@@ -105,14 +105,18 @@ class Neighborhood:
         positive = sums > 0
         return np.where(positive, 1 / np.sqrt(np.where(positive, sums, 1)), 0).astype(self.real)
 
-    @property
-    def arcs(self) -> Arcs:
-        """The arcs with their loops, put together when they are first asked for (collective)."""
+    def arcs(self, *, weighted: bool) -> ArcLists:
+        """The arcs with their loops, put together when they are first asked for (collective).
+
+        Args:
+            weighted: with the weights D^-1/2 (A + I) D^-1/2.
+        """
         # Not a cached property: CPython 3.11 locks those, and PEs that are threads wait for each other in here.
-        if self._arcs is None:
+        if weighted not in self._arcs:
             assert self.product is not None and self.ids is not None
-            self._arcs = Arcs.with_loops(self.product, self.halo, self.ids, self.scale, self.arrays)
-        return self._arcs
+            scale = self.scale if weighted else None
+            self._arcs[weighted] = arcs_with_loops(self.product, self.halo, self.ids, scale, self.arrays)
+        return self._arcs[weighted]
 
     def relations(self, by_node: bool) -> list[Relation]:
         """The arcs type by type, sorted out when they are first asked for (collective).

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mgg.model.arcs import ArcList
+from mgg.model.arrays import Arrays
 from mgg.model.module import Array, Features, Held, Module, Parameter, Pass
 from mgg.model.propagate import dense
 from mgg.model.relations import Relation
@@ -63,9 +65,9 @@ class Relational(Module):
         for relation in self._relations(run):
             weight = weights[relation.type]
             if everyone is None:
-                found = arrays.arc_aggregate(relation, relation.weights, weight)
+                found = _sums(arrays, relation.by_target, weight)
             else:
-                found = arrays.product(arrays.arc_aggregate(relation, relation.weights, everyone), weight)
+                found = arrays.product(_sums(arrays, relation.by_target, everyone), weight)
             arrays.add_to_rows(out, relation.rows, found)
         return out
 
@@ -77,17 +79,13 @@ class Relational(Module):
         for relation in self._relations(run):
             mine = arrays.rows(gradient, relation.rows)
             if everyone is None:
-                found = arrays.arc_aggregate_back(relation, relation.weights, mine)
+                found = _sums(arrays, relation.by_source, mine)
                 arrays.add_to_rows(by_weight[relation.type], relation.begins, found.astype(np.float64))
                 continue
             # Matrices as wide as the input have no names here: none outlives its use.
-            by_weight[relation.type] = arrays.transposed_product(
-                arrays.arc_aggregate(relation, relation.weights, everyone), mine
-            )
+            by_weight[relation.type] = arrays.transposed_product(_sums(arrays, relation.by_target, everyone), mine)
             if by_row is not None:
-                found = arrays.arc_aggregate_back(
-                    relation, relation.weights, arrays.product(mine, weights[relation.type].T)
-                )
+                found = _sums(arrays, relation.by_source, arrays.product(mine, weights[relation.type].T))
                 arrays.add_to_rows(by_row, relation.begins, found)
                 del found
         self._leave(by_weight, run)
@@ -113,3 +111,8 @@ class Relational(Module):
         by_coefficient = arrays.product(flat, bases.reshape(len(bases), -1).T)
         run.gradients[self.coefficients] = by_coefficient.astype(np.float64)
         run.gradients[self.bases] = arrays.transposed_product(coefficients, flat).reshape(*bases.shape)
+
+
+def _sums(arrays: Arrays, arcs: ArcList, x: Array) -> Array:
+    """Of the rows of ``x`` at the other ends of each node's arcs, weighted."""
+    return arrays.arc_aggregate(arcs, arcs.weights, x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,20 @@ import numpy as np
 from mgg.backend.api import Array
 from mgg.graph.csr import Csr
 from mgg.layout import Product
-from mgg.model.arcs import ArcLists
+from mgg.model.arcs import ArcList, ArcLists
 from mgg.model.arrays import Arrays
 
 
 @dataclass(frozen=True)
 class Relation(ArcLists):
-    """The arcs of one type that end at this PE's rows; lists have no entries for rows and sources without such arcs.
+    """The arcs of one type that end at this PE's rows; lists have no entries for nodes without such arcs.
 
     Attributes:
         type: number of the type.
-        rows: int64 [k], the rows, ascending; entry i of ``indptr`` and numbers in ``targets`` stand for ``rows[i]``.
-        begins: int64 [m], the sources, ascending, for which ``source_ptr`` has an entry.
+        rows: int64 [k], the rows, ascending: node i of the list by target, and an end i of that by source, is
+            ``rows[i]``.
+        begins: int64 [m], the sources, ascending: node i of the list by source is ``begins[i]``; ends of the list by
+            target are sources themselves.
     """
 
     type: int
@@ -65,18 +67,16 @@ def _listed(product: Product) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _relation(kind: int, rows: np.ndarray, sources: np.ndarray, arrays: Arrays, dtype: Any) -> Relation:
     distinct, targets, counts = np.unique(rows, return_inverse=True, return_counts=True)
     begins, source_counts = np.unique(sources, return_counts=True)
-    host = Relation(
-        indptr=_pointers(counts),
-        targets=targets.astype(np.int32),
-        sources=sources,
-        source_ptr=_pointers(source_counts),
-        order=np.argsort(sources, kind="stable"),
-        weights=(1 / counts[targets])[:, None].astype(dtype),
+    order = np.argsort(sources, kind="stable")
+    weights = (1 / counts[targets])[:, None].astype(dtype)
+    width = np.int32 if int(begins[-1]) < 2**31 else np.int64
+    return Relation(
+        by_target=ArcList(_pointers(counts), sources.astype(width), False, weights).on(arrays),
+        by_source=ArcList(_pointers(source_counts), targets[order].astype(np.int32), True, weights[order]).on(arrays),
         type=kind,
-        rows=distinct,
-        begins=begins,
+        rows=arrays.upload(distinct),
+        begins=arrays.upload(begins),
     )
-    return replace(host, **{name: arrays.upload(array) for name, array in vars(host).items() if name != "type"})
 
 
 def _pointers(counts: np.ndarray) -> np.ndarray:

@@ -33,8 +33,9 @@ from mgg.train.digest import digest
 from mgg.train.output import WEIGHTS_FILE
 
 KEPT = 2
-#: Seconds that a training pauses for the checkpoint before, so that other PEs do not take rank 0 for stalled.
-LONGEST_PAUSE = 10.0
+#: Seconds that a training pauses for the checkpoint before, and most of that as a share of what makes a stall: others
+#: must not take rank 0 for stalled.
+LONGEST_PAUSE, PAUSE_SHARE = 10.0, 0.25
 #: What reading a file raises that is no checkpoint, or not all of one.
 _TORN = (OSError, SafetensorError, ValidationError, ValueError, KeyError)
 _log = logging.getLogger(__name__)
@@ -82,10 +83,17 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoint folder of one run; rank 0 alone uses it."""
+    """The checkpoint folder of one run; rank 0 alone uses it.
 
-    def __init__(self, folder: Path, identity: Identity) -> None:
+    Args:
+        folder: of the checkpoints.
+        identity: of the run.
+        stall_after: seconds without progress after which the run would end.
+    """
+
+    def __init__(self, folder: Path, identity: Identity, stall_after: float) -> None:
         self.folder, self._identity = folder, identity
+        self._pause = min(LONGEST_PAUSE, PAUSE_SHARE * stall_after)
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[Path] | None = None
         self._saved = time.monotonic()
@@ -113,7 +121,7 @@ class Checkpoints:
             MachineError: as ``wait``, of the checkpoint before.
         """
         self._saved = time.monotonic()
-        if self._writing is not None and futures.wait([self._writing], LONGEST_PAUSE).not_done:
+        if self._writing is not None and futures.wait([self._writing], self._pause).not_done:
             done = len(checkpoint.history.epochs)
             _log.warning("%s: too slow, so there is no checkpoint after epoch %d", self.folder, done)
             return

@@ -105,8 +105,9 @@ def train(
             ``out``.checkpoint, which goes when the run is done.
         resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; a finished run is
             returned as it is. Without it earlier checkpoints go once there is one of this run.
-        stall_after: seconds after which a PE that neither works nor waits for others ends the run; others wait as long
-            for one that works, or ten times the last epoch where that is longer.
+        stall_after: seconds after which a PE that neither works nor waits for others ends the run; so does, from the
+            second epoch on, one that works as long without coming further, or ten times the last epoch where that is
+            longer.
         phases: record how long aggregations, products and communication take.
         progress: report epochs on standard error (rank 0).
         tensorboard: folder of TensorBoard event files (rank 0); None: none.
@@ -181,7 +182,7 @@ class _Run:
         self.world, self.trainer, self.identity, self.asked = world, trainer, identity, asked
         self.checkpoints: Checkpoints | None = None
         if asked.out is not None and world.rank == 0:
-            self.checkpoints = Checkpoints(folder_of(asked.out), identity)
+            self.checkpoints = Checkpoints(folder_of(asked.out), identity, asked.stall_after)
         self.history = History()
         self.chosen = False  # technique auto picked the technique
         self._best: dict[str, Array] = {}
@@ -289,6 +290,7 @@ class _Run:
         try:
             loss, scores = self.trainer.epoch(epoch)
         except DivergedError as error:
+            self._wait_for_disks()
             newest = self.world.gather(together(self.world, lambda: self.checkpoints and self.checkpoints.newest()))[0]
             kept = f"; the last good checkpoint is {newest}" if newest else ""
             raise InputError(f"{error}{kept}").on_every_pe() from None
@@ -298,7 +300,9 @@ class _Run:
         all_seconds, sent, stops, spent = zip(*self.world.gather(mine), strict=True)
         shares = {} if phases is None else {name: float(np.mean([each[name] for each in spent])) for name in phases}
         self._record(epoch, loss, scores, max(all_seconds), sum(sent), shares)
-        self.world.limit_waits(max(self.asked.stall_after, STALL_EPOCHS * max(all_seconds)))
+        longest = max(self.asked.stall_after, STALL_EPOCHS * max(all_seconds))
+        self.world.limit_waits(longest)
+        self.world.limit_work(longest)
         return any(stops)
 
     def _record(

@@ -18,6 +18,7 @@ from mgg.backend.api import World, name_pes
 from mgg.errors import MachineError
 from mgg.layout import PeLayout
 from mgg.model import Chain
+from mgg.model.arcwise import Attention
 from mgg.model.module import Held
 from mgg.model.propagate import Propagation
 from mgg.model.relational import Relational
@@ -27,8 +28,9 @@ FLOAT, DOUBLE, INDEX = 4, 8, 8
 PARAMETER = 52
 #: Bytes a number that a pass makes of parameters: itself, its gradient, and that in float32.
 DERIVED = 16
-#: Bytes an arc of the lists that models which work arc by arc make: its ends, its number, its weight.
-ARC = 28
+#: Bytes an arc of the lists that models which work arc by arc make: its ends, both ways round, and its number while
+#: they are made; with weights, these as well.
+ARC, WEIGHTED_ARC = 20, 28
 #: The same of models that go type by type, whose lists have an entry for a row and a source of each type.
 TYPED_ARC = 60
 #: Matrices as wide as the widest output that a backward pass holds at a time.
@@ -84,8 +86,7 @@ def need(
     product, held = layout.forward, _held(chain, layout.manifest.features, given.sparse)
     arcs = product.local.arcs + product.remote.arcs + rows  # with their loops
     activations = FLOAT * (rows * held.kept + product.halo * held.halo + arcs * held.arc)
-    each = TYPED_ARC if any(isinstance(module, Relational) for module in chain.leaves()) else ARC
-    listed = each * arcs + FLOAT * chain.fetched * _exchanged(layout) if chain.fetched else 0
+    listed = _bytes_of_an_arc(chain) * arcs + FLOAT * chain.fetched * _exchanged(layout) if chain.fetched else 0
     plan, width, plans = technique(name), chain.width, 0
     for direction in ("forward", "transpose") if width else ():
         found = plan.need(Case(layout, direction, width, parse_options(name, options), dtype))
@@ -93,6 +94,14 @@ def need(
         sums = DOUBLE * rows * width if layout.size > 1 else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
     return Need(features, PARAMETER * numbers + DERIVED * chain.derived, activations, plans, listed)
+
+
+def _bytes_of_an_arc(chain: Chain) -> int:
+    """Of the lists that the modules of ``chain`` go by."""
+    leaves = list(chain.leaves())
+    if any(isinstance(module, Relational) for module in leaves):
+        return TYPED_ARC
+    return ARC if any(isinstance(module, Attention) for module in leaves) else WEIGHTED_ARC
 
 
 def _exchanged(layout: PeLayout) -> int:
@@ -108,7 +117,7 @@ def _held(chain: Chain, columns: int, sparse: bool) -> Held:
     kept = peak = widest = halo = arc = 0
     for place, module in enumerate(chain.leaves()):
         held = module.memory(columns)
-        halo, arc = halo + held.halo, arc + held.arc
+        halo, arc = halo + held.halo, max(arc, held.arc)
         if place == 0 and isinstance(module, Propagation):
             kept += 2 * columns  # what never changes: the dense input and its propagation
         elif place == 0 and isinstance(module, Relational):

@@ -51,6 +51,48 @@ def test_the_world_keeps_its_promises(size, devices):
     assert done.stdout.strip() == str(["ok"] * size), done.stdout + done.stderr
 
 
+def test_handles_of_cublas_go_with_the_world():
+    code = """
+from mgg.kernel import cublas
+x = world.upload(np.ones((3, 3), np.float32))
+for _ in range(2):
+    cublas.product(x, x)
+world.barrier()
+found = cublas._library().live
+world.barrier()
+return found"""
+    done = threads(2, code, [0])
+    assert done.stdout.strip() == "[2, 2]", done.stdout + done.stderr
+    done = fake("-c", "\n".join([
+        "import numpy as np", "from mgg.backend import threads", "from mgg.kernel import cublas",
+        "def program(world):", "    x = world.upload(np.ones((3, 3), np.float32))", "    cublas.product(x, x)",
+        "threads.run(3, program)", "print(cublas._library().live)",
+    ]))  # fmt: skip
+    assert done.stdout.strip() == "0", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("error", "said"), [("RuntimeError", 1), ("NotRecordedError", 0)])
+def test_a_graph_that_cannot_be_made_is_said_once(error, said):
+    """The library's errors are, since nobody expects them; what graphs are known to refuse is not."""
+    code = f"""
+from mgg.backend.graphs import NotRecordedError
+from support import device
+def work(given):
+    if device.capturing():
+        raise {error}("of its own")
+    return given + 1, None
+for _ in range(2):
+    one = world.repeated([(work, 1)])[0]
+    for number in range(4):
+        one.submit(np.array([float(number)]))
+        assert one.result() == number + 1
+return 0"""
+    done = threads(1, code)
+    assert done.stdout.strip() == "[0]", done.stdout + done.stderr
+    line = "no CUDA graph, so work is submitted step by step: of its own"
+    assert done.stderr.count(line) == said
+
+
 def test_pes_take_the_gpus_in_turn():
     done = threads(5, "return world.device, world.name, world.gpu, world.shmem", [3, 1])
     assert done.stdout.strip() == str([(device, "simulated", "Fake H200", False) for device in (3, 1, 3, 1, 3)])

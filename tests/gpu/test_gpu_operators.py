@@ -83,7 +83,8 @@ def test_spmm_rows(operators, name, dim):
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("tile", [1, 4, 8, 32])
 def test_tiles_of_columns(dim, tile):
-    from mgg.kernel.cuda import CudaOperators, RowTuning
+    from mgg.kernel.cuda import CudaOperators
+    from mgg.kernel.cuda_schedule import RowTuning
 
     csr = GRAPHS["long rows"]
     tiled = CudaOperators(RowTuning(tile=tile))
@@ -269,7 +270,8 @@ def test_a_block_that_takes_too_much_shared_memory_is_refused(monkeypatch):
 
 
 def test_the_tuning_follows_columns_and_mean_row():
-    from mgg.kernel.cuda import CudaOperators, RowTuning, row_tuning
+    from mgg.kernel.cuda import CudaOperators
+    from mgg.kernel.cuda_schedule import RowTuning, row_tuning
 
     assert row_tuning(32, 500) == row_tuning(127, 199) == RowTuning()
     assert row_tuning(64, 200) == RowTuning(tile=8)

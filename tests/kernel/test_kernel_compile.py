@@ -176,6 +176,24 @@ def test_every_kernel_compiles(name, monkeypatch):
 
 
 @needs_nvcc
+@pytest.mark.parametrize("bits", [32, 64])
+def test_the_kernels_of_attention_compile(bits, monkeypatch):
+    monkeypatch.setattr(build, "cache_folder", lambda: USERS_CACHE)
+    chosen = build.build_of("attention", bits)
+    assert chosen in build.all_builds()
+    code = build.cubin(chosen.path, "sm_90", chosen.defines).read_bytes()
+    for kernel in (
+        "states_8_1",
+        "states_combine_32",
+        "shares_back_32_16",
+        "gradients_8_4",
+        "gradients_back_1_1",
+        "sums_4_2",
+    ):
+        assert f"attention_{kernel}".encode() in code
+
+
+@needs_nvcc
 @needs_nvshmem
 @pytest.mark.slow
 @pytest.mark.parametrize("primitive", ["warp", "thread", "block"])

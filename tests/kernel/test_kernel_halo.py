@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.graphs import awkward_graphs, random_csr
+from support.graphs import awkward_graphs, products, random_csr
 
 from mgg.kernel.halo import CUT_FROM, halo_schedule
 from mgg.kernel.schedule import PIECES_PER_TASK
-from mgg.layout.split import Arcs, split
 
 GRAPHS = awkward_graphs() | {"cut rows": random_csr(600, 200_000, weighted=True)}
 
@@ -39,7 +38,7 @@ def check(csr, pes, task, empty=True):
     height = int(np.diff(bounds).max())
     b = np.random.default_rng(0).random((csr.columns, 3))
     expected = csr.to_scipy(np.float64) @ b
-    for pe, product in enumerate(split(Arcs(csr), bounds)):
+    for pe, product in enumerate(products(csr, bounds)):
         schedule = halo_schedule(product.local, product.remote, height, task, empty=empty)
         owners = np.repeat(np.arange(pes), np.diff(product.halo_ptr))
         matrix = np.full((height + product.halo, 3), np.nan)
@@ -69,7 +68,7 @@ def test_random_graphs(nodes, arcs, pes, seed, weighted):
 
 
 def test_blocks_wait_for_what_they_and_those_before_them_need():
-    product = split(Arcs(random_csr(4_000, 60_000)), np.array([0, 1_000, 4_000]))[0]
+    product = products(random_csr(4_000, 60_000), np.array([0, 1_000, 4_000]))[0]
     schedule = halo_schedule(product.local, product.remote, 3_000, 64)
     starts, early, needs = schedule.blocks(4)
     assert starts[0] == 0 and starts[-1] == len(schedule.tasks) and starts[early] == schedule.early_tasks
@@ -81,7 +80,7 @@ def test_blocks_wait_for_what_they_and_those_before_them_need():
 
 def test_only_long_rows_with_both_kinds_of_arcs_are_cut():
     csr = GRAPHS["cut rows"]
-    product = split(Arcs(csr), np.array([0, 300, 600]))[0]
+    product = products(csr, np.array([0, 300, 600]))[0]
     schedule = halo_schedule(product.local, product.remote, 300, 512)
     lengths = np.diff(product.local.indptr) + np.diff(product.remote.indptr)
     both = (np.diff(product.local.indptr) > 0) & (np.diff(product.remote.indptr) > 0)

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from scipy import sparse
-from support.graphs import typed_csr
+from support.graphs import products, typed_csr
 
 from mgg.graph.csr import Csr
-from mgg.layout.split import Arcs, split
 from mgg.model.neighborhood import Neighborhood
 
 
@@ -32,7 +31,7 @@ class SciPyPlan:
 def alone(matrix):
     """The product of the only PE."""
     csr = Csr(matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape[1])
-    return split(Arcs(csr), np.array([0, csr.rows]))[0]
+    return products(csr, np.array([0, csr.rows]))[0]
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def relational(neighborhood):
 
     def make():
         graph = neighborhood(np.eye(12))
-        graph.product, graph.arc_types = split(Arcs(csr), np.array([0, 12]))[0], 3
+        graph.product, graph.arc_types = products(csr, np.array([0, 12]))[0], 3
         graph.numbers = np.arange(12)
         return graph
 

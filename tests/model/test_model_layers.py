@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from mgg.model import Pass
-from mgg.model.arcwise import Attention, arc_dropped
+from mgg.model.arcwise import Attention, arc_dropout
 from mgg.model.layers import BatchNorm, Dropout, Linear, UnitRows
 from mgg.model.module import Chain, Kept, Sum
 from mgg.model.neighborhood import Neighborhood
@@ -154,8 +154,8 @@ def test_masks_of_arcs_are_told_apart_by_ends_head_epoch_and_place(neighborhood)
     graph = neighborhood(np.ones((40, 40)))
 
     def masks(epoch=1, place=0):
-        run = Pass(graph, {}, {}, training=True, epoch=epoch)
-        return arc_dropped(np.ones((1600, 2)), run, 0.5, place)
+        dropout = arc_dropout(Pass(graph, {}, {}, training=True, epoch=epoch), 0.5, place)
+        return graph.arrays.arc_dropout(graph.arcs(weighted=False).by_target, np.ones((1600, 2)), dropout)
 
     assert set(np.unique(masks())) == {0, 2}
     several = [*masks().T, masks(epoch=2)[:, 0], masks(place=1)[:, 0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,24 +11,26 @@ from mgg.backend import launch
 from mgg.backend.api import World
 from mgg.graph.csr import Csr, from_arcs
 from mgg.kernel import random
-from mgg.layout.split import Arcs, split
-from mgg.model.arcs import Arcs as ModelArcs
+from mgg.model.arcs import ArcList, ArcLists, arcs_with_loops
 from mgg.model.arrays import HostArrays, arrays_of
+from mgg.model.arrays.scores import ArcDropout
 from mgg.model.features import on_device, prepare_features
 from mgg.model.halo import NoHalo
+from support.graphs import products
 
 #: Rows and columns; the first are more than a piece of the product of many rows, with a rest.
-SHAPES = ((513, 16), (1_999, 7), (40, 130), (1, 1), (0, 5), (70_001, 3))
+SHAPES = ((513, 16), (2_999, 7), (40, 130), (1, 1), (0, 5), (70_001, 3))
 TOLERANCE = 1e-5
+SIDES = ("by_target", "by_source")
 EMPTY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32), None, 0)
 
 
-def close(found: np.ndarray, expected: np.ndarray, what: str) -> None:
-    """Same shape and type, and the values but for rounding."""
+def close(found: np.ndarray, expected: np.ndarray, what: str, least: float = 0.0) -> None:
+    """Same shape and type, and the values but for rounding of numbers of size ``least`` or more."""
     expected = np.asarray(expected)
     assert found.shape == expected.shape and found.dtype == expected.dtype, f"{what}: {found.dtype} {found.shape}"
     if expected.size:
-        scale = np.abs(expected).max() or 1
+        scale = max(np.abs(expected).max(), least) or 1
         error = np.abs(found.astype(np.float64) - expected).max() / scale
         assert error <= TOLERANCE, f"{what}: {error:.2g}"
 
@@ -146,36 +149,58 @@ class Comparison:
         self.host.head_products_backward(wide, vectors, score, by_x)
         self.device.head_products_backward(*(self.world.upload(part) for part in (wide, vectors, score)), theirs)
         close(self.world.download(theirs), by_x, "head_products_backward, in place")
-        if self.rows <= 2_000:
+        if self.rows <= 3_000:
             self.arcs(wide, heads)
+            if self.rows == 40:  # tiles of heads, and every number of lanes a head
+                many = (5, 11, 33)[heads - 1]
+                self.arcs(self.normal(self.rows, 4 * many), many)
 
     def arcs(self, x: np.ndarray, heads: int) -> None:
-        """Arc by arc; a third of the rows has no arcs but its loop."""
-        rows, count = self.rows, 6 * self.rows
+        """Arc by arc: rows with no arc but their loop, with some, and one with most; by target and by source."""
+        rows, count = self.rows, (40 if self.rows == 40 else 6) * self.rows
         targets = self.rng.integers(0, max(rows // 3 * 2, 1), count)
+        targets[: count // 3] = rows // 2
         csr = from_arcs(targets, self.rng.integers(0, max(rows, 1), count), n=max(rows, 1)) if rows else EMPTY
-        product, ids = split(Arcs(csr), np.array([0, rows]))[0], self.rng.integers(0, 2**32, rows)
+        product, ids = products(csr, np.array([0, rows]))[0], self.rng.integers(0, 2**32, rows)
         scale = np.abs(self.normal(rows))
-        mine, theirs = (
-            ModelArcs.with_loops(product, NoHalo(), ids, scale, table) for table in (self.host, self.device)
-        )
-        target, source = self.normal(rows, heads), self.normal(rows, heads)
-        per_arc = [self.normal(len(mine.sources), heads) for _ in range(2)]
-        shares = self.host.arc_softmax(mine, target, source, 0.2)
-        for name, args in {
-            "arc_softmax": (target, source, 0.2),
-            "arc_softmax_backward": (shares, per_arc[0], target, source, 0.2),
-            "arc_aggregate": (per_arc[1], x),
-            "arc_aggregate_back": (per_arc[1], x),
-            "arc_inner": (x, x + 1, heads),
-        }.items():
-            found = getattr(self.device, name)(theirs, *(_moved(self.world, arg) for arg in args))
-            expected = getattr(self.host, name)(mine, *args)
-            for one, other in zip(_flat(found), _flat(expected), strict=True):
-                close(self.world.download(one), other, f"{name} of {rows} x {self.columns}, {heads} heads")
-        found = self.device.arc_dropout(theirs, self.world.upload(per_arc[0]), self.draws(2**40, 3, 77), 0.6)
-        expected = self.host.arc_dropout(mine, per_arc[0], random.Draws(2**40, 3, 77), 0.6)
-        assert np.array_equal(self.world.download(found), expected)
+        mine, theirs = (arcs_with_loops(product, NoHalo(), ids, scale, table) for table in (self.host, self.device))
+        self.attention(mine, theirs, x, heads)
+        if rows < 1_000:
+            theirs = replace(theirs, **{name: _with_64_bits(self.world, getattr(theirs, name)) for name in SIDES})
+            assert theirs.by_target.ends.dtype == np.int64
+            self.attention(mine, theirs, x, heads)
+
+    def attention(self, mine: ArcLists, theirs: ArcLists, x: np.ndarray, heads: int) -> None:
+        """Softmax, sums and gradients, with and without dropout, each the same bits again."""
+        target, source, what = self.normal(self.rows, heads), self.normal(self.rows, heads), f"{x.shape}, {heads} heads"
+        scores = self.host.arc_scores(mine.by_target, target, source, 0.2)
+        uploaded = [self.world.upload(part) for part in (target, source, x + 1, x)]
+        seed, epoch, place, rate = 2**40, 3, 77, 0.6
+        for dropout in (None, ArcDropout(random.Draws(seed, epoch, place), rate)):
+            drawn = None if dropout is None else ArcDropout(self.draws(seed, epoch, place), rate)
+
+            def found(side: str, drawn: ArcDropout | None = drawn) -> list[np.ndarray]:
+                device, lists = self.device, getattr(theirs, side)
+                made = device.arc_scores(theirs.by_target, *uploaded[:2], 0.2)
+                shares = device.arc_shares(lists, made, drawn)
+                parts = [shares, device.arc_aggregate(lists, shares, uploaded[3])]
+                parts += device.arc_score_gradients(theirs, made, *uploaded[2:], drawn)
+                return [self.world.download(part) for part in parts]
+
+            for side in SIDES:
+                lists = getattr(mine, side)
+                shares = self.host.arc_shares(lists, scores, dropout)
+                expected = [shares, self.host.arc_aggregate(lists, shares, x)]
+                expected += self.host.arc_score_gradients(mine, scores, x + 1, x, dropout)
+                parts = found(side)
+                for name, one, other in zip(("shares", "sums", "target", "source"), parts, expected, strict=True):
+                    # Gradients are differences, and 0 where a row has one arc.
+                    close(one, other, f"{name} {side} of {what}, {dropout}", 1.0)
+                assert all(np.array_equal(one, other) for one, other in zip(parts, found(side), strict=True))
+                if dropout is not None:
+                    values = self.normal(*shares.shape)
+                    dropped = self.device.arc_dropout(getattr(theirs, side), self.world.upload(values), drawn)
+                    assert np.array_equal(self.world.download(dropped), self.host.arc_dropout(lists, values, dropout))
 
     def draws(self, seed: int, epoch: int, place: int) -> random.Draws:
         """With the epoch on the device."""
@@ -242,6 +267,10 @@ def _moved(world: World, value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_moved(world, entry) for entry in value)
     return world.upload(value.copy()) if isinstance(value, np.ndarray) else value
+
+
+def _with_64_bits(world: World, arcs: ArcList) -> ArcList:
+    return replace(arcs, ends=world.upload(world.download(arcs.ends).astype(np.int64)))
 
 
 def _flat(values: Any) -> list[Any]:

@@ -11,6 +11,8 @@ from mgg import layout, partition
 from mgg.graph.csr import Csr, from_arcs, row_ids
 from mgg.graph.sources import generators
 from mgg.graph.store import write_graph
+from mgg.layout import Product
+from mgg.layout.split import Splitter, sends
 
 
 def random_csr(nodes: int, arcs: int, *, seed: int = 0, weighted: bool = False, symmetrize: bool = False) -> Csr:
@@ -52,6 +54,14 @@ def awkward_graphs() -> dict[str, Csr]:
         "no remote arcs": from_arcs(blocks + rng.integers(0, 100, 1200), blocks + rng.integers(0, 100, 1200), n=400),
         "loops": from_arcs(np.arange(50), np.arange(50), n=50),
     }
+
+
+def products(csr: Csr, bounds: np.ndarray) -> list[Product]:
+    """Every PE's product with ``csr``; PE q has rows ``bounds[q]`` to ``bounds[q + 1]``."""
+    splitter = Splitter(csr, bounds)
+    cuts = [splitter.cut(pe) for pe in range(len(bounds) - 1)]
+    halos = [(cut.halo_ptr, cut.halo_rows) for cut in cuts]
+    return [Product(**vars(cut), **vars(sends(halos, pe))) for pe, cut in enumerate(cuts)]
 
 
 def make_layout(folder: Path, csr: Csr, pes: int, *, scheme: str = "equal_nodes", **node_data: np.ndarray) -> Path:

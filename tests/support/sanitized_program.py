@@ -24,6 +24,8 @@ from mgg.graph.csr import Csr, row_ids
 from mgg.kernel import compile as build
 from mgg.kernel import cuda
 from mgg.kernel.cola import column_schedule
+from mgg.kernel.cuda_attention import AttentionKernels, Masks
+from mgg.kernel.random import STREAMS
 from mgg.layout import PeLayout, Product
 from mgg.layout.neighbors import neighbor_partitions
 from mgg.layout.split import transposed
@@ -64,7 +66,24 @@ def operators_alone(csr: Csr) -> None:
             operators.cola_kernel(schedule, cp.asarray(np.array([b.data.ptr], np.uint64)))(b, out)
             gathered = cp.zeros((len(some), dim), np.float32)
             operators.gather_rows(b, cp.asarray(some.astype(ids)), gathered)
+            attention(operators, cp.asarray(csr.indptr), indices, pointer, targets, dim)
     cp.cuda.Device().synchronize()
+
+
+def attention(operators: cuda.CudaOperators, ptr: Any, ends: Any, source_ptr: Any, targets: Any, columns: int) -> None:
+    """Both ways over the arcs, ``columns`` a head; every row has a part in the scores, whether it has arcs or not."""
+    kernels, rows = AttentionKernels(operators), len(ptr) - 1
+    masks = Masks(cp.asarray(np.arange(rows)), cp.ones(1, np.float64), 7, STREAMS, 1, 0.5)
+    for heads in (1, 3, 40) if columns < 64 else (1,):
+        x, part = cp.ones((rows, heads * columns), np.float32), cp.ones((rows, heads), np.float32)
+        states = kernels.states(ptr, ends, part, part, 0.2)
+        for some in (None, masks):
+            for lists, turned in (((ptr, ends), False), ((source_ptr, targets), True)):
+                shares = kernels.shares(*lists, turned, states, part, 0.2, some)
+                kernels.gradients(*lists, turned, states, part, 0.2, some, x, x)
+                kernels.dropout(*lists, turned, shares, masks)
+                kernels.sums(*lists, shares, x)
+        kernels.products(x, x[:1].reshape(heads, columns))
 
 
 def fetching_from_itself(part: PeLayout) -> PeLayout:
@@ -134,7 +153,7 @@ def main(backend: str, folders: list[Path]) -> None:
         run(2, program, devices=[0])
         for folder in folders:
             operators_alone(layout.load(folder, 0).product("forward").local)
-        wanted = {path.stem for path in (build.source_folder() / "aggregate").glob("*.cu")}
+        wanted = {path.stem for path in build.source_folder().glob("*/*.cu")}
     assert built >= wanted, f"never launched: {wanted - built}"
     print("ok", flush=True)
 

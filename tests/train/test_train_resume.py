@@ -156,6 +156,14 @@ def test_a_disk_that_is_too_slow_does_not_stop_a_run(layouts, tmp_path, monkeypa
     ]  # fmt: skip
 
 
+def test_a_slow_disk_is_not_taken_for_a_stall(layouts, tmp_path, monkeypatch):
+    """However short the limit is: the pause for the checkpoint before is a part of it."""
+    write = Checkpoints._write
+    monkeypatch.setattr(Checkpoints, "_write", lambda *given: [time.sleep(4), write(*given)][1])
+    options = {**BASE, "epochs": 3, "stall_after": 2.0}
+    run("simulated", layouts("planted", 1), 1, model="gcn", out=tmp_path / "run", checkpoint_every=ALWAYS, **options)
+
+
 @pytest.mark.parametrize("damage", ["truncated", "altered", "empty"])
 def test_a_torn_checkpoint_is_skipped(damage, layouts, tmp_path, caplog):
     folder, out = layouts("planted", 1), tmp_path / "run"

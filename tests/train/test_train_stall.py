@@ -1,6 +1,7 @@
 """A PE that makes no progress is named with its epoch and phase, and the job ends with exit code 6."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,14 +74,43 @@ def test_a_slow_epoch_is_no_stall(layouts, monkeypatch):
     assert len(launch("simulated", lambda: 2, lambda world: train(world, parts(world.rank), **options))[0].epochs) == 3
 
 
+@pytest.mark.parametrize("pes", [1, 2])
+def test_a_pe_that_computes_for_ever_is_named(pes, layouts, monkeypatch):
+    """It uses its core all the time, and comes no further."""
+    plain, ended = Trainer.step, threading.Event()
+    parts, last = parts_of("simulated", layouts("planted", pes), pes), pes - 1
+
+    def step(trainer, epoch):
+        while trainer._world.rank == last and epoch == 3 and not ended.is_set():
+            pass
+        return plain(trainer, epoch)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    place = rf"^PE {last} \(epoch 2, evaluation\)"
+    with pytest.raises(
+        PeError, match=rf"{place} (has worked for [\d.]+ s without coming further|did not reach a barrier)"
+    ):
+        launch("simulated", lambda: pes, lambda world: train(world, parts(world.rank), **OPTIONS))
+    ended.set()
+
+
 STUCK = """
 import os, threading
+import numba, numpy as np
 from mgg.cli import main
 from mgg.train import Trainer
+def spin(flag):
+    while flag[0] == 0:
+        flag[1] += 1
+HOW = {
+    "blocked": lambda flag: threading.Event().wait(60),
+    "computing": numba.njit(nogil=True)(spin),
+    "holding": numba.njit(spin),
+}
 plain = Trainer.step
 def step(trainer, epoch):
     if trainer._world.rank == int(os.environ["VICTIM"]) and epoch == int(os.environ["EPOCH"]):
-        threading.Event().wait(60)
+        HOW[os.environ["HOW"]](np.zeros(2, np.int64))
     return plain(trainer, epoch)
 Trainer.step = step
 main()
@@ -92,7 +122,7 @@ main()
 def test_a_rank_that_is_stuck_says_so(ranks, victim, epoch, layouts, tmp_path):
     arguments = ["train", str(layouts("planted", ranks)), "--model", "gcn", "--stall-after", "2"]
     arguments += ["--backend", "mpi", "--out", str(tmp_path / "run")]
-    done = mpiexec(ranks, ["-c", STUCK, *arguments], timeout=60, VICTIM=str(victim), EPOCH=str(epoch))
+    done = mpiexec(ranks, ["-c", STUCK, *arguments], timeout=60, VICTIM=str(victim), EPOCH=str(epoch), HOW="blocked")
     assert done.returncode == 6, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("mgg: ")]
     place = "loading" if epoch == 1 else f"epoch {epoch - 1}, evaluation"
@@ -100,14 +130,40 @@ def test_a_rank_that_is_stuck_says_so(ranks, victim, epoch, layouts, tmp_path):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_stopped_rank_is_named_and_the_job_ends(victim, layouts, tmp_path):
-    """SIGSTOP at any moment: what the other rank waits for then may be anything."""
-    out = tmp_path / "run"
-    arguments = ["-m", "mgg.cli", "train", str(layouts("planted", 2)), "--model", "gcn", "--epochs", "1000000"]
-    arguments += ["--stall-after", "2", "--checkpoint-every", "0.1", "--out", str(out)]
+@pytest.mark.parametrize(("ranks", "hosts"), [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("computing", r"has worked for [\d.]+ s without coming further"),
+        # Beside another rank it is that one that says so: after its own limit, or because nothing of this one moves.
+        (
+            "holding",
+            "(has not moved for 2 s: (a native call does not return|neither worked .*)|did not reach a barrier .*)",
+        ),
+    ],
+)
+def test_a_native_call_without_end(how, said, ranks, hosts, layouts, tmp_path):
+    """With the interpreter's lock and without; alone, beside another rank, and as the only rank of its host."""
+    arguments = ["train", str(layouts("planted", ranks)), "--model", "gcn", "--technique", "halo", "--stall-after", "2"]
+    arguments += ["--backend", "mpi", "--out", str(tmp_path / "run")]
+    known = {"VICTIM": str(ranks - 1), "EPOCH": "3", "HOW": how, "MGG_MPI_SHARED_MEMORY": str(2 - hosts)}
+    done = mpiexec(ranks, ["-c", STUCK, *arguments], timeout=60, **known)
+    assert done.returncode == 6, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("mgg: ")]
+    assert all(f"PE {ranks - 1} (epoch 2, evaluation) " in line for line in lines), done.stderr
+    assert re.fullmatch(rf"mgg: (PE 0: )?PE {ranks - 1} \(epoch 2, evaluation\) {said}", lines[0]), lines
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("victim", "hosts"), [(0, 1), (1, 1), (0, 2), (1, 2), (1, 3)])
+def test_a_stopped_rank_is_named_and_the_job_ends(victim, hosts, layouts, tmp_path):
+    """SIGSTOP at any moment: what the other rank waits for then may be anything. Between hosts it asks."""
+    out, ranks = tmp_path / "run", max(2, hosts)
+    arguments = ["-m", "mgg.cli", "train", str(layouts("planted", ranks)), "--model", "gcn", "--epochs", "1000000"]
+    arguments += ["--technique", "halo", "--stall-after", "2", "--checkpoint-every", "0.1", "--out", str(out)]
+    environment = changed_environment({"MGG_MPI_SHARED_MEMORY": str(int(hosts == 1))})
     job = subprocess.Popen(
-        _command(2, arguments), env=changed_environment({}), stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        _command(ranks, arguments), env=environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
     )
     try:
         deadline = time.monotonic() + 60
@@ -120,7 +176,10 @@ def test_a_stopped_rank_is_named_and_the_job_ends(victim, layouts, tmp_path):
         job.kill()
     assert job.returncode == 6, errors
     said = [line for line in errors.splitlines() if line.startswith("mgg: ")]
-    assert len(said) == 1 and f"PE {victim} (epoch " in said[0], errors
+    unseen = rf"PE {victim} (of another host did not answer|has not let) PE [02{1 - victim}] \(epoch "
+    known = rf"PE {victim} \(epoch " if hosts == 1 else unseen
+    # Every rank that waits may say so before the job has ended.
+    assert 0 < len(said) < ranks and all(re.search(known, line) for line in said), errors
     assert any(f", {phase})" in said[0] for phase in ("forward", "backward", "all-reduce", "update", "evaluation"))
     assert list(tmp_path.glob("run.checkpoint/*.safetensors")) and not out.exists()
 

@@ -14,9 +14,10 @@ import numpy as np
 from mgg.backend.api import Array, World
 from mgg.kernel.random import Draws
 from mgg.model.arrays.host import LARGEST, HostArrays
+from mgg.model.arrays.scores import ArcDropout, Scores
 
 if TYPE_CHECKING:
-    from mgg.model.arcs import ArcLists, Arcs
+    from mgg.model.arcs import ArcList, ArcLists
 
 __all__ = ["LARGEST", "Arrays", "HostArrays", "arrays_of"]
 
@@ -117,35 +118,51 @@ class Arrays(Protocol):
     def head_products_backward(self, x: Array, vectors: Array, gradient: Array, by_x: Array) -> Array:
         """Gradient of ``head_products`` by the vectors, float64 [H, F]; that by ``x`` is added to ``by_x``."""
 
-    def arc_softmax(self, arcs: Arcs, to_target: Array, to_source: Array, slope: float) -> Array:
-        """Softmax over the arcs of each row of LeakyReLU(``to_target`` + ``to_source``) at their ends, head by head.
+    def arc_scores(self, arcs: ArcList, to_target: Array, to_source: Array, slope: float) -> Scores:
+        """Scores LeakyReLU(``to_target`` + ``to_source``) at the arcs' ends, ready for their softmax row by row.
 
         Args:
-            arcs: the arcs.
+            arcs: by target.
             to_target: [rows, H].
             to_source: [rows + halo, H].
             slope: of the LeakyReLU for negative numbers.
-
-        Returns:
-            [arcs, H].
         """
 
-    def arc_softmax_backward(
-        self, arcs: Arcs, shares: Array, gradient: Array, to_target: Array, to_source: Array, slope: float
-    ) -> tuple[Array, Array]:
-        """Gradients of ``arc_softmax``, which returned ``shares``, by ``to_target`` and ``to_source``."""
+    def arc_shares(self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None) -> Array:
+        """Softmax of the scores over the arcs of each target, head by head and after dropout, [arcs, H].
 
-    def arc_dropout(self, arcs: Arcs, values: Array, draws: Draws, rate: float) -> Array:
+        ``arcs`` are those of ``arc_scores`` or the same by source.
+        """
+
+    def arc_score_gradients(
+        self, arcs: ArcLists, scores: Scores, gradient: Array, x: Array, dropout: ArcDropout | None
+    ) -> tuple[Array, Array]:
+        """Gradients by ``to_target`` and ``to_source`` of ``arc_aggregate`` of X weighted with ``arc_shares``.
+
+        Args:
+            arcs: by both ends.
+            scores: what ``arc_scores`` returned; its states may change.
+            gradient: by the sums, [rows, H * F].
+            x: what was summed, [rows + halo, H * F].
+            dropout: as it was.
+        """
+
+    def arc_dropout(self, arcs: ArcList, values: Array, dropout: ArcDropout) -> Array:
         """``values`` [arcs, H] zeroed or scaled as by ``dropout``, a new array; numbers depend on both ends' ids."""
 
-    def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
-        """Weighted sum over the arcs of each row: ``weights`` [arcs, H], X [*, H * F] by source; [rows, H * F]."""
+    def arc_aggregate(self, arcs: ArcList, weights: Array, x: Array) -> Array:
+        """Sum over the arcs of each node of X [*, H * F] at the other end, weighted head by head.
 
-    def arc_aggregate_back(self, arcs: ArcLists, weights: Array, gradient: Array) -> Array:
-        """Gradient of ``arc_aggregate`` by X: ``gradient`` [rows, H * F]; [entries of source_ptr - 1, H * F]."""
+        Over the same arcs by their other end, with their weights, it is the gradient by X.
 
-    def arc_inner(self, arcs: Arcs, gradient: Array, x: Array, heads: int) -> Array:
-        """Gradient of ``arc_aggregate`` by its weights: inner products at both ends of each arc, [arcs, H]."""
+        Args:
+            arcs: by either end.
+            weights: [arcs, H].
+            x: [*, H * F], rows by the ends.
+
+        Returns:
+            [nodes, H * F].
+        """
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
         """Each row over its Euclidean norm, at least ``least``, a new array; and [rows, 1] that it was divided by."""

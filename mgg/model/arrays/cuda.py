@@ -1,25 +1,32 @@
-"""The table of array operations on GPUs: cuBLAS, and fused elementwise kernels (``cuda_kernels``).
+"""The table of array operations on GPUs: cuBLAS, fused elementwise kernels (``cuda_kernels``), and what goes arc by arc
+(``mgg.kernel.cuda_attention``).
 
-Everything is float32 and row-major, goes to CuPy's current stream and never waits for it. Sums run in double precision
-and in an order that depends on the shapes alone, so that the same inputs give the same bits. Products use no TF32,
+Everything is float32 and row-major, goes to CuPy's current stream and never waits for it. Sums run in double precision,
+those over arcs in trees of float32, and in an order that depends on shapes and arcs alone, so that the same inputs give
+the same bits. Products use no TF32,
 which is CuPy's and cuBLAS's default.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import cupy
 import numpy as np
 
 from mgg.backend.api import Array, World
 from mgg.kernel import cublas, random
-from mgg.kernel.random import Draws
-from mgg.model.arcs import ArcLists, Arcs
+from mgg.kernel.cuda_attention import AttentionKernels, Masks
+from mgg.kernel.random import STREAMS, Draws
+from mgg.model.arcs import ArcList, ArcLists
 from mgg.model.arrays import cuda_kernels as kernels
 from mgg.model.arrays.host import LARGEST
+from mgg.model.arrays.scores import ArcDropout, Scores
 from mgg.model.features import DeviceCsr
+
+if TYPE_CHECKING:
+    from mgg.kernel.cuda import CudaOperators
 
 #: X^T G is computed in so many pieces at most, each of so many rows at least: a matrix of few entries that sums up
 #: millions of rows would otherwise be the work of a few multiprocessors.
@@ -43,6 +50,7 @@ class CudaArrays:
 
     def __init__(self, world: World) -> None:
         self.upload = world.upload
+        self._attention = AttentionKernels(cast("CudaOperators", world.operators))
 
     def joined(self, parts: list[Array]) -> Array:
         """One vector of float64, several parts a launch. CuPy's own uploads the addresses where there are many."""
@@ -177,9 +185,7 @@ class CudaArrays:
 
     def head_products(self, x: Array, vectors: Array) -> Array:
         """The inner products."""
-        out = cupy.empty((len(x), len(vectors)), np.float32)
-        kernels.head_products(x, vectors, *vectors.shape, out)
-        return out
+        return self._attention.products(x, vectors)
 
     def head_products_backward(self, x: Array, vectors: Array, gradient: Array, by_x: Array) -> Array:
         """G^T X by head."""
@@ -189,59 +195,39 @@ class CudaArrays:
         kernels.vector_gradients(x, gradient, len(x), *vectors.shape, lanes, partial)
         return self._sum_rows(partial).reshape(*vectors.shape)
 
-    def arc_softmax(self, arcs: Arcs, to_target: Array, to_source: Array, slope: float) -> Array:
+    def arc_scores(self, arcs: ArcList, to_target: Array, to_source: Array, slope: float) -> Scores:
+        """With what the kernels keep of each row."""
+        states = self._attention.states(arcs.ptr, arcs.ends, to_target, to_source, slope)
+        return Scores(to_target, to_source, slope, states)
+
+    def arc_shares(self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None) -> Array:
         """The softmax."""
-        heads = to_target.shape[1]
-        shares = cupy.empty((len(arcs.sources), heads), np.float32)
-        if to_target.size:
-            kernels.arc_softmax(
-                arcs.indptr, arcs.sources, to_target, to_source, slope, heads, shares, size=to_target.size
-            )  # fmt: skip
-        return shares
+        return self._attention.shares(
+            arcs.ptr, arcs.ends, arcs.turned, scores.states, scores.to_source, scores.slope, _masks(arcs, dropout)
+        )
 
-    def arc_softmax_backward(
-        self, arcs: Arcs, shares: Array, gradient: Array, to_target: Array, to_source: Array, slope: float
+    def arc_score_gradients(
+        self, arcs: ArcLists, scores: Scores, gradient: Array, x: Array, dropout: ArcDropout | None
     ) -> tuple[Array, Array]:
-        """Both gradients."""
-        heads = to_target.shape[1]
-        by_arc, by_target, by_source = (cupy.empty(like.shape, np.float32) for like in (shares, to_target, to_source))
-        if to_target.size:
-            kernels.arc_softmax_backward(
-                arcs.indptr, arcs.sources, shares, gradient, to_target, to_source, slope, heads, by_arc, by_target,
-                size=to_target.size,
+        """Both gradients, each over the arcs by its end."""
+
+        def by(arcs: ArcList, own: Array, others: Array) -> Array:
+            return self._attention.gradients(
+                arcs.ptr, arcs.ends, arcs.turned, scores.states, scores.to_source, scores.slope, _masks(arcs, dropout),
+                own, others,
             )  # fmt: skip
-        kernels.arc_sums(arcs.source_ptr, arcs.order, by_arc, heads, by_source)
-        return by_target, by_source
 
-    def arc_dropout(self, arcs: Arcs, values: Array, draws: Draws, rate: float) -> Array:
+        return by(arcs.by_target, gradient, x), by(arcs.by_source, x, gradient)
+
+    def arc_dropout(self, arcs: ArcList, values: Array, dropout: ArcDropout) -> Array:
         """Masked values."""
-        base, out = random.device_base(draws.seed), cupy.empty(values.shape, np.float32)
-        kernels.arc_dropout(
-            values, arcs.ids, arcs.targets, arcs.sources, values.shape[1], base, draws.epoch, draws.place, rate,
-            1 / (1 - rate), out,
-        )  # fmt: skip
-        return out
+        masks = _masks(arcs, dropout)
+        assert masks is not None
+        return self._attention.dropout(arcs.ptr, arcs.ends, arcs.turned, values, masks)
 
-    def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
+    def arc_aggregate(self, arcs: ArcList, weights: Array, x: Array) -> Array:
         """The sums."""
-        heads, out = weights.shape[1], cupy.empty((len(arcs.indptr) - 1, x.shape[1]), np.float32)
-        kernels.arc_aggregate(arcs.indptr, arcs.sources, weights, x, heads, x.shape[1] // heads, out)
-        return out
-
-    def arc_aggregate_back(self, arcs: ArcLists, weights: Array, gradient: Array) -> Array:
-        """The sums over the arcs that begin at each position."""
-        heads, columns = weights.shape[1], gradient.shape[1]
-        out = cupy.empty((len(arcs.source_ptr) - 1, columns), np.float32)
-        kernels.arc_aggregate_back(
-            arcs.source_ptr, arcs.order, arcs.targets, weights, gradient, heads, columns // heads, out
-        )  # fmt: skip
-        return out
-
-    def arc_inner(self, arcs: Arcs, gradient: Array, x: Array, heads: int) -> Array:
-        """The inner products."""
-        out = cupy.empty((len(arcs.sources), heads), np.float32)
-        kernels.arc_inner(arcs.targets, arcs.sources, gradient, x, heads, x.shape[1] // heads, out)
-        return out
+        return self._attention.sums(arcs.ptr, arcs.ends, weights, x)
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
         """Rows of norm 1, and the norms."""
@@ -393,3 +379,11 @@ def _lanes(x: Array) -> int:
     """Rows of partial sums: each stands for 32 rows of ``x`` or more, all of them where there are fewer."""
     rows, columns = x.shape
     return max(1, min(rows // 32, SUM_THREADS // max(columns, 1)))
+
+
+def _masks(arcs: ArcList, dropout: ArcDropout | None) -> Masks | None:
+    """Dropout over a list of arcs, as the kernels take it."""
+    if dropout is None:
+        return None
+    draws = dropout.draws
+    return Masks(arcs.ids, draws.epoch, random.device_base(draws.seed), STREAMS, draws.place, dropout.rate)

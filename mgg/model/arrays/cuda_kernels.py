@@ -82,7 +82,7 @@ relu = _ByFours("mgg_relu", "x", "", "x <= 0.0f ? 0.0f : x")
 where_positive = _ByFours("mgg_where_positive", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : 0.0f)")
 masked_rows = _ByFours(
     "mgg_masked_rows", "x", "raw uint64 states, float32 rate, float32 kept",
-    "x * (mgg_uniform(states[row], (unsigned long long)column) >= rate ? kept : 0.0f)", random.CUDA,
+    "x * (mgg_uniform(states[row], (unsigned long long)column) >= rate ? kept : 0.0f)", random.cuda_source(),
 )  # fmt: skip
 #: Rows that are not chosen have an infinite sum, so their shares are 0.
 logit_gradient = _ByFours(
@@ -98,14 +98,14 @@ _KEY = (
 row_states = ElementwiseKernel(
     "int64 row, int64 base, raw float64 epoch, int64 place", "uint64 state",
     f"state = mgg_row_state({_KEY}, (unsigned long long)row)",
-    "mgg_row_states", preamble=random.CUDA,
+    "mgg_row_states", preamble=random.cuda_source(),
 )  # fmt: skip
 masked = ElementwiseKernel(
     "float32 x, int64 row, int32 column, int64 base, raw float64 epoch, int64 place, float32 rate, float32 kept",
     "float32 y",
     f"const unsigned long long state = mgg_row_state({_KEY}, (unsigned long long)row);"
     "y = x * (mgg_uniform(state, (unsigned long long)column) >= rate ? kept : 0.0f)",
-    "mgg_masked", preamble=random.CUDA,
+    "mgg_masked", preamble=random.cuda_source(),
 )  # fmt: skip
 sums = ElementwiseKernel(
     "raw T x, int64 entries, int64 threads", "float64 sum",
@@ -153,16 +153,6 @@ mean_of_heads_backward = ElementwiseKernel(
     "out = gradient[i / (heads * columns) * columns + i % columns] / (float)heads",
     "mgg_mean_of_heads_backward",
 )  # fmt: skip
-head_products = ElementwiseKernel(
-    "raw float32 x, raw float32 vectors, int64 heads, int64 columns", "float32 product",
-    """
-    const long long head = i % heads;
-    float sum = 0;
-    for (long long f = 0; f < columns; ++f) sum += x[i * columns + f] * vectors[head * columns + f];
-    product = sum
-    """,
-    "mgg_head_products",
-)  # fmt: skip
 add_head_products_backward = ElementwiseKernel(
     "raw float32 gradient, raw float32 vectors, int64 heads, int64 columns", "float32 by_x",
     "by_x += gradient[i / columns] * vectors[i % (heads * columns)]",
@@ -179,119 +169,6 @@ vector_gradients = ElementwiseKernel(
     sum = total
     """,
     "mgg_vector_gradients",
-)  # fmt: skip
-_SCORE = """
-__device__ __forceinline__ float mgg_score(float a, float b, float slope) {
-    const float sum = a + b;
-    return sum > 0.0f ? sum : slope * sum;
-}
-"""
-arc_softmax = ElementwiseKernel(
-    "raw int64 indptr, raw S sources, raw float32 to_target, raw float32 to_source, float32 slope, int64 heads",
-    "raw float32 shares",
-    """
-    const long long row = i / heads, head = i - row * heads;
-    const long long first = indptr[row], last = indptr[row + 1];
-    const float mine = to_target[i];
-    float top = -1.0f / 0.0f, sum = 0;  // NVRTC has no INFINITY
-    for (long long k = first; k < last; ++k) {
-        const float score = mgg_score(mine, to_source[(long long)sources[k] * heads + head], slope);
-        top = score > top ? score : top;
-    }
-    for (long long k = first; k < last; ++k) {
-        const float share = expf(mgg_score(mine, to_source[(long long)sources[k] * heads + head], slope) - top);
-        shares[k * heads + head] = share;
-        sum += share;
-    }
-    for (long long k = first; k < last; ++k) shares[k * heads + head] /= sum
-    """,
-    "mgg_arc_softmax", preamble=_SCORE,
-)  # fmt: skip
-arc_softmax_backward = ElementwiseKernel(
-    "raw int64 indptr, raw S sources, raw float32 shares, raw float32 gradient, raw float32 to_target,"
-    " raw float32 to_source, float32 slope, int64 heads",
-    "raw float32 by_arc, raw float32 by_target",
-    """
-    const long long row = i / heads, head = i - row * heads;
-    const long long first = indptr[row], last = indptr[row + 1];
-    double mean = 0, total = 0;
-    for (long long k = first; k < last; ++k)
-        mean += (double)shares[k * heads + head] * (double)gradient[k * heads + head];
-    for (long long k = first; k < last; ++k) {
-        const float score = to_target[i] + to_source[(long long)sources[k] * heads + head];
-        const double found = (double)shares[k * heads + head] * ((double)gradient[k * heads + head] - mean)
-            * (score > 0.0f ? 1.0 : (double)slope);
-        by_arc[k * heads + head] = (float)found;
-        total += found;
-    }
-    by_target[i] = (float)total
-    """,
-    "mgg_arc_softmax_backward",
-)  # fmt: skip
-arc_sums = ElementwiseKernel(
-    "raw int64 ptr, raw int64 order, raw float32 values, int64 heads", "float32 sum",
-    """
-    const long long place = i / heads, head = i - place * heads;
-    double total = 0;
-    for (long long k = ptr[place]; k < ptr[place + 1]; ++k) total += (double)values[order[k] * heads + head];
-    sum = (float)total
-    """,
-    "mgg_arc_sums",
-)  # fmt: skip
-arc_dropout = ElementwiseKernel(
-    "float32 value, raw int64 ids, raw int32 targets, raw S sources, int64 heads, int64 base, raw float64 epoch,"
-    " int64 place, float32 rate, float32 kept",
-    "float32 out",
-    f"const unsigned long long key = {_KEY};"
-    """
-    const long long arc = i / heads, head = i - arc * heads;
-    const unsigned long long state = mgg_row_state(key, (unsigned long long)ids[targets[arc]]);
-    const unsigned long long column = (unsigned long long)ids[sources[arc]] * (unsigned long long)heads
-        + (unsigned long long)head;
-    out = value * (mgg_uniform(state, column) >= rate ? kept : 0.0f)
-    """,
-    "mgg_arc_dropout", preamble=random.CUDA,
-)  # fmt: skip
-#: A thread an entry of the result: neighbors in a row read neighbors in the rows that they sum up.
-arc_aggregate = ElementwiseKernel(
-    "raw int64 indptr, raw S sources, raw float32 weights, raw float32 x, int64 heads, int64 columns",
-    "float32 out",
-    """
-    const long long width = heads * columns, row = i / width, column = i - row * width, head = column / columns;
-    float sum = 0;
-    for (long long k = indptr[row]; k < indptr[row + 1]; ++k)
-        sum += weights[k * heads + head] * x[(long long)sources[k] * width + column];
-    out = sum
-    """,
-    "mgg_arc_aggregate",
-)  # fmt: skip
-arc_aggregate_back = ElementwiseKernel(
-    "raw int64 source_ptr, raw int64 order, raw int32 targets, raw float32 weights, raw float32 gradient,"
-    " int64 heads, int64 columns",
-    "float32 out",
-    """
-    const long long width = heads * columns, place = i / width, column = i - place * width, head = column / columns;
-    float sum = 0;
-    for (long long j = source_ptr[place]; j < source_ptr[place + 1]; ++j) {
-        const long long k = order[j];
-        sum += weights[k * heads + head] * gradient[(long long)targets[k] * width + column];
-    }
-    out = sum
-    """,
-    "mgg_arc_aggregate_back",
-)  # fmt: skip
-arc_inner = ElementwiseKernel(
-    "raw int32 targets, raw S sources, raw float32 gradient, raw float32 x, int64 heads, int64 columns",
-    "float32 product",
-    """
-    const long long arc = i / heads, head = i - arc * heads;
-    const long long mine = ((long long)targets[arc] * heads + head) * columns;
-    const long long theirs = ((long long)sources[arc] * heads + head) * columns;
-    float sum = 0;
-    for (long long f = 0; f < columns; ++f) sum += gradient[mine + f] * x[theirs + f];
-    product = sum
-    """,
-    "mgg_arc_inner",
 )  # fmt: skip
 row_norms = ElementwiseKernel(
     "raw float32 x, int64 columns, float32 least", "float32 norm",

@@ -11,6 +11,7 @@ from mgg.backend.api import Array
 from mgg.kernel import arcs as kernel
 from mgg.kernel import random
 from mgg.kernel.random import Draws
+from mgg.model.arrays.scores import ArcDropout, Scores
 from mgg.model.loss import (
     binary_cross_entropy,
     binary_cross_entropy_gradient,
@@ -21,7 +22,7 @@ from mgg.model.loss import (
 )
 
 if TYPE_CHECKING:
-    from mgg.model.arcs import ArcLists, Arcs
+    from mgg.model.arcs import ArcList, ArcLists
 
 #: Losses and gradients beyond it end a training: float32 must hold a gradient's square.
 LARGEST = 1e18
@@ -156,45 +157,44 @@ class HostArrays:
         by_x += (gradient[:, :, None] * vectors).reshape(by_x.shape)
         return np.einsum("nhf,nh->hf", x.reshape(shape), gradient, dtype=np.float64)
 
-    def arc_softmax(self, arcs: Arcs, to_target: Array, to_source: Array, slope: float) -> Array:
+    def arc_scores(self, arcs: ArcList, to_target: Array, to_source: Array, slope: float) -> Scores:
+        """The highest score of each row, and 1 over the sum of the exponentials."""
+        states = np.empty((*to_target.shape, 2), to_target.dtype)
+        kernel.states(arcs.ptr, arcs.ends, to_target, to_source, slope, states)
+        return Scores(to_target, to_source, slope, states)
+
+    def arc_shares(self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None) -> Array:
         """The softmax."""
-        shares = np.empty((len(arcs.sources), to_target.shape[1]), to_target.dtype)
-        kernel.softmax(arcs.indptr, arcs.sources, to_target, to_source, slope, shares)
+        shares = np.empty((len(arcs.ends), scores.to_target.shape[1]), scores.to_target.dtype)
+        ends = scores.to_target, scores.to_source
+        kernel.shares(arcs.ptr, arcs.ends, arcs.turned, scores.states, *ends, scores.slope, shares)
+        if dropout is not None:
+            shares *= _factors(arcs, dropout, shares.shape[1], shares.dtype)
         return shares
 
-    def arc_softmax_backward(
-        self, arcs: Arcs, shares: Array, gradient: Array, to_target: Array, to_source: Array, slope: float
+    def arc_score_gradients(
+        self, arcs: ArcLists, scores: Scores, gradient: Array, x: Array, dropout: ArcDropout | None
     ) -> tuple[Array, Array]:
         """Both gradients."""
-        by_arc, by_target, by_source = (np.empty_like(like) for like in (shares, to_target, to_source))
-        kernel.softmax_backward(
-            arcs.indptr, arcs.sources, shares, gradient, to_target, to_source, slope, by_arc, by_target
-        )
-        kernel.sums(arcs.source_ptr, arcs.order, by_arc, by_source)
-        return by_target, by_source
+        to_target, to_source, slope, states = scores
+        by_target, by_source = np.empty_like(to_target), np.zeros(to_source.shape)
+        factors = np.empty((0, to_target.shape[1]), to_target.dtype)
+        if dropout is not None:
+            factors = _factors(arcs.by_target, dropout, to_target.shape[1], to_target.dtype)
+        kernel.score_gradients(
+            arcs.by_target.ptr, arcs.by_target.ends, states, to_target, to_source, slope, factors, gradient, x,
+            by_target, by_source,
+        )  # fmt: skip
+        return by_target, by_source.astype(to_source.dtype)
 
-    def arc_dropout(self, arcs: Arcs, values: Array, draws: Draws, rate: float) -> Array:
+    def arc_dropout(self, arcs: ArcList, values: Array, dropout: ArcDropout) -> Array:
         """Masked values."""
-        ends = arcs.ids, arcs.targets, arcs.sources
-        kept = random.uniform_arcs(draws.seed, draws.stream, *ends, values.shape[1]) >= rate
-        return values * np.multiply(kept, 1 / (1 - rate), dtype=values.dtype)
+        return values * _factors(arcs, dropout, values.shape[1], values.dtype)
 
-    def arc_aggregate(self, arcs: ArcLists, weights: Array, x: Array) -> Array:
+    def arc_aggregate(self, arcs: ArcList, weights: Array, x: Array) -> Array:
         """The sums."""
-        out = np.empty((len(arcs.indptr) - 1, x.shape[1]), x.dtype)
-        kernel.aggregate(arcs.indptr, arcs.sources, weights, x, out)
-        return out
-
-    def arc_aggregate_back(self, arcs: ArcLists, weights: Array, gradient: Array) -> Array:
-        """The sums over the arcs that begin at each position."""
-        out = np.empty((len(arcs.source_ptr) - 1, gradient.shape[1]), gradient.dtype)
-        kernel.aggregate_back(arcs.source_ptr, arcs.order, arcs.targets, weights, gradient, out)
-        return out
-
-    def arc_inner(self, arcs: Arcs, gradient: Array, x: Array, heads: int) -> Array:
-        """The inner products."""
-        out = np.empty((len(arcs.sources), heads), x.dtype)
-        kernel.inner(arcs.targets, arcs.sources, gradient, x, out)
+        out = np.empty((len(arcs.ptr) - 1, x.shape[1]), x.dtype)
+        kernel.aggregate(arcs.ptr, arcs.ends, weights, x, out)
         return out
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
@@ -324,3 +324,11 @@ def _row_statistics(x: Array) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of each row, float64."""
     wide = x.astype(np.float64)
     return wide.mean(axis=1), wide.var(axis=1)
+
+
+def _factors(arcs: ArcList, dropout: ArcDropout, heads: int, dtype: Any) -> np.ndarray:
+    """What dropout multiplies each arc's numbers by, 0 or 1 / (1 - rate), [arcs, H]."""
+    (draws, rate), ids = dropout, arcs.ids
+    assert ids is not None
+    drawn = random.uniform_arcs(draws.seed, draws.stream, ids, arcs.ptr, arcs.ends, heads, turned=arcs.turned)
+    return np.multiply(drawn >= rate, 1 / (1 - rate), dtype=dtype)

@@ -17,12 +17,22 @@ def _value(scalar):
 class Library:
     """The functions that are called; the others are none."""
 
+    @property
+    def live(self):
+        """Handles that are not destroyed."""
+        return len(self._workspaces)
+
     def __init__(self):
-        self._workspaces = {}  # by handle
+        self._workspaces, self._made = {}, 0  # by handle; how many there have been
 
     def cublasCreate_v2(self, handle):  # noqa: N802 - cuBLAS's names
-        handle._obj.value = len(self._workspaces) + 1
+        self._made += 1
+        handle._obj.value = self._made
         self._workspaces[handle._obj.value] = None
+        return DONE
+
+    def cublasDestroy_v2(self, handle):  # noqa: N802
+        del self._workspaces[handle.value]
         return DONE
 
     def cublasSetStream_v2(self, handle, stream):  # noqa: N802

@@ -10,15 +10,15 @@ if __name__ == "__main__":
     import platform
 
     from blas import Library
+    from launches import LaunchingOperators
     from mpi4py import MPI
     from nvshmem.core.types import host
 
     from mgg.backend import nvshmem, threads
     from mgg.kernel import cublas
-    from support.strict import StrictOperators
 
-    nvshmem._operators = lambda core: StrictOperators()
-    threads._operators = StrictOperators
+    nvshmem._operators = lambda core: LaunchingOperators()
+    threads._operators = LaunchingOperators
     library = Library()
     cublas._library = lambda: library
     platform.node = lambda: f"host-{host(MPI.COMM_WORLD.rank)}"

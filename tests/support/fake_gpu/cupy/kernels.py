@@ -133,7 +133,7 @@ class ElementwiseKernel:
         return f"{_PREAMBLE}{self.preamble}\n{head} {{\n{loop}\n}}\n"
 
 
-def _library(source):
+def _library(source, *flags):
     """Compiled once a source; other processes may do the same at the same time."""
     _FOLDER.mkdir(exist_ok=True)
     library = _FOLDER / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
@@ -149,6 +149,7 @@ def _library(source):
             "-ffp-contract=off",
             "-shared",
             "-fPIC",
+            *flags,
             "-o",
             str(made),
             "-",

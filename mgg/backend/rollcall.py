@@ -1,0 +1,65 @@
+"""Who does not answer: ranks of other hosts, of which no memory shows anything, are asked by messages.
+
+A rank that waits for too long asks; ranks that wait as well find the question and answer. One that is stopped, or at
+work, does not.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+_TAG = 9
+_ASK, _ANSWER = 1, 2
+#: Seconds of a wait after which questions are looked for, and between two looks.
+_FIRST, _BETWEEN = 0.5, 0.1
+
+
+class RollCall:
+    """This rank's part.
+
+    Args:
+        comm: the job's.
+        others: ranks of other hosts.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, others: list[int]) -> None:
+        self._comm, self._others = comm, others
+        self._looked = 0.0
+        self._asked: float | None = None
+        self._answered: set[int] = set()
+        self._sends: list[MPI.Request] = []
+
+    def wait(self, waited: float, limit: float) -> None:
+        """Called in every wait again and again: answers others, and asks them once it lasts ``limit`` seconds."""
+        now = time.monotonic()
+        if not self._others or waited < _FIRST or now - self._looked < _BETWEEN:
+            return
+        self._looked = now
+        self._listen()
+        if waited < limit:
+            self._asked = None  # this is another wait
+        elif self._asked is None:
+            self._asked, self._answered = now, set()
+            for pe in self._others:
+                self._send(pe, _ASK)
+
+    def missing(self) -> list[int]:
+        """The ranks of other hosts that were asked and have not answered."""
+        self._listen()
+        return [] if self._asked is None else [pe for pe in self._others if pe not in self._answered]
+
+    def _listen(self) -> None:
+        status, word = MPI.Status(), np.empty(1, np.int8)
+        while self._comm.Iprobe(MPI.ANY_SOURCE, _TAG, status):
+            source = status.Get_source()
+            self._comm.Recv(word, source, _TAG)
+            self._answered.add(source)  # whoever asks waits, too
+            if word[0] == _ASK:
+                self._send(source, _ANSWER)
+        self._sends = [each for each in self._sends if not each.Test()]
+
+    def _send(self, pe: int, what: int) -> None:
+        self._sends.append(self._comm.Isend(np.array([what], np.int8), pe, _TAG))

@@ -1,0 +1,247 @@
+"""Launches kernels/model/attention.cu: softmax over the arcs of each row, weighted sums and their gradients.
+
+Arcs come as lists, ``ptr`` int64 [n + 1] and ``ends`` int32 or int64 [arcs], by target or by source; matrices are
+contiguous float32. A list must not change: how it is cut is kept with its ``ptr``. Nothing here waits for the GPU,
+except that the first use of a list copies its ``ptr`` to the host.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import cupy as cp
+import numpy as np
+
+from mgg.kernel.compile import build_of
+from mgg.kernel.cuda import _NULL, CudaOperators, _bits, _stride, _tiles, _vector
+from mgg.kernel.cuda_schedule import DeviceSchedule
+
+#: Threads a block.
+THREADS = 256
+#: Numbers of a mean row up to which 8 lanes take a row: 32 would mostly be idle.
+SHORT = 16
+#: Most lanes that take the columns of an arc: more would only add what they found more often.
+ARC_LANES = 8
+
+
+class Masks(NamedTuple):
+    """Dropout of arcs, as the kernels take it.
+
+    Attributes:
+        ids: int64, of the nodes at both ends.
+        epoch: float64 [1].
+        base: ``mgg.kernel.random.device_base``.
+        streams, place: the stream is ``epoch * streams + place``.
+        rate: the share that becomes 0.
+    """
+
+    ids: cp.ndarray
+    epoch: cp.ndarray
+    base: int
+    streams: int
+    place: int
+    rate: float
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Of a launch."""
+        numbers = np.int64(self.base), np.int64(self.streams), np.int64(self.place)
+        return self.ids, self.epoch, *numbers, np.float32(self.rate), np.float32(1 / (1 - self.rate))
+
+
+_NO_MASKS = _NULL, _NULL, *[np.int64(0)] * 3, np.float32(0), np.float32(1)
+
+
+class AttentionKernels:
+    """The kernels on the GPU of ``operators``."""
+
+    def __init__(self, operators: CudaOperators) -> None:
+        self._operators = operators
+
+    def states(
+        self, ptr: cp.ndarray, ends: cp.ndarray, to_target: cp.ndarray, to_source: cp.ndarray, slope: float
+    ) -> cp.ndarray:
+        """Of each row and head what makes a share of a score: its part, the highest score, 1 / sum, and room for more.
+
+        Args:
+            ptr, ends: arcs by target.
+            to_target, to_source: [rows, H] and [sources, H].
+            slope: of the LeakyReLU.
+
+        Returns:
+            float32 [rows, H, 4].
+        """
+        heads = to_target.shape[1]
+        states = cp.empty((*to_target.shape, 4), np.float32)
+        if not states.size:
+            return states
+        schedule, lists = self._lists(ptr, ends)
+        group, lanes = _lanes(schedule, heads)
+        partial = cp.empty((schedule.slots, heads, 2), np.float32)
+        self._launch(
+            ends, f"attention_states_{group}_{lanes}", _grid(lists[-1], THREADS // group, heads, lanes),
+            (*lists, np.int32(heads), to_target, to_source, np.float32(slope), states, partial),
+        )  # fmt: skip
+        split = len(schedule.split_rows)
+        if split:
+            self._launch(
+                ends, f"attention_states_combine_{lanes}", _grid(split, THREADS // 32, heads, lanes),
+                (
+                    schedule.split_rows, schedule.split_first, np.int32(split), np.int32(heads), to_target, partial,
+                    states,
+                ),
+            )  # fmt: skip
+        return states
+
+    def shares(
+        self, ptr: cp.ndarray, ends: cp.ndarray, turned: bool, states: cp.ndarray, to_source: cp.ndarray, slope: float,
+        masks: Masks | None,
+    ) -> cp.ndarray:  # fmt: skip
+        """The softmax of every arc after dropout, float32 [arcs, H]; ``turned``: the list is by source."""
+        heads = to_source.shape[1]
+        shares = cp.empty((len(ends), heads), np.float32)
+        if shares.size:
+            schedule, lists = self._lists(ptr, ends)
+            group, lanes = _lanes(schedule, heads)
+            self._launch(
+                ends, f"attention_shares{_BACK[turned]}_{group}_{lanes}",
+                _grid(lists[-1], THREADS // group, heads, lanes),
+                (*lists, np.int32(heads), states, to_source, np.float32(slope), *_arguments(masks), shares),
+            )  # fmt: skip
+        return shares
+
+    def dropout(self, ptr: cp.ndarray, ends: cp.ndarray, turned: bool, values: cp.ndarray, masks: Masks) -> cp.ndarray:
+        """``values`` [arcs, H] after dropout, a new array."""
+        heads, out = values.shape[1], cp.empty(values.shape, np.float32)
+        if out.size:
+            schedule, lists = self._lists(ptr, ends)
+            group, lanes = _lanes(schedule, heads)
+            self._launch(
+                ends, f"attention_dropout_{group}_{lanes}", _grid(lists[-1], THREADS // group, heads, lanes),
+                (*lists, np.int32(heads), np.int32(turned), values, *masks.arguments, out),
+            )  # fmt: skip
+        return out
+
+    def gradients(
+        self, ptr: cp.ndarray, ends: cp.ndarray, turned: bool, states: cp.ndarray, to_source: cp.ndarray, slope: float,
+        masks: Masks | None, own: cp.ndarray, others: cp.ndarray,
+    ) -> cp.ndarray:  # fmt: skip
+        """Gradient by the part of the scores that belongs to the rows of the list, float32 [rows, H].
+
+        By target comes first: it leaves in ``states`` what by source takes.
+
+        Args:
+            ptr, ends, turned: arcs by target, or by source.
+            states, to_source, slope, masks: of the shares.
+            own, others: [*, H * F] by the rows of the list and by its ends: the gradient by the sums, and what was
+                summed; the other way round where the list is by source.
+        """
+        rows, heads = len(ptr) - 1, to_source.shape[1]
+        columns, out = own.shape[1] // heads, cp.empty((rows, heads), np.float32)
+        if not out.size:
+            return out
+        _check_contiguous(own, others)
+        schedule, lists = self._lists(ptr, ends)
+        partial = cp.empty((schedule.slots, heads, 4), np.float32)
+        vector = _vector_of_heads(columns, own, others)
+        name = f"attention_gradients{_BACK[turned]}"
+        self._launch(
+            ends, f"{name}_{_arc_lanes(columns, vector)}_{vector}", _grid(lists[-1], THREADS // 32, heads, 1),
+            (
+                *lists, np.int32(heads), np.int32(columns), states, to_source, np.float32(slope), *_arguments(masks),
+                own, others, out, partial,
+            ),
+        )  # fmt: skip
+        split = len(schedule.split_rows)
+        if split:
+            self._launch(
+                ends, f"{name}_combine", _grid(split, THREADS // 32, heads, 1),
+                (
+                    schedule.split_rows, schedule.split_first, np.int32(split), np.int32(heads), np.float32(slope),
+                    partial, states, out,
+                ),
+            )  # fmt: skip
+        return out
+
+    def sums(self, ptr: cp.ndarray, ends: cp.ndarray, weights: cp.ndarray, x: cp.ndarray) -> cp.ndarray:
+        """``out[row]`` = sum over the row's arcs of ``weights[arc, head]`` times ``x[end]``, float32 [rows, H * F]."""
+        heads, columns = weights.shape[1], x.shape[1]
+        out = cp.empty((len(ptr) - 1, columns), np.float32)
+        if not out.size:
+            return out
+        if heads == 1:
+            self._operators.spmm_rows(ptr, ends, weights.reshape(-1), x, out, False)
+            return out
+        schedule, lists = self._lists(ptr, ends)
+        partial = cp.empty((schedule.slots, -(-columns // 8) * 8), np.float32)
+        vector = _vector_of_heads(columns // heads, x, out)
+        for lanes, first, tiles in _tiles(columns, vector):
+            self._launch(
+                ends, f"attention_sums_{lanes}_{vector}", (-(-int(lists[-1]) // (THREADS // 32)), tiles),
+                (
+                    *lists, np.int32(heads), weights, x, _stride(x), out, _stride(out), partial, _stride(partial),
+                    np.int32(first), np.int32(columns),
+                ),
+            )  # fmt: skip
+        if len(schedule.split_rows):
+            kernel, grid, block, arguments = self._operators.combining(
+                schedule.split_rows, schedule.split_first, partial, out, False
+            )
+            kernel(grid, block, arguments)
+        return out
+
+    def products(self, x: cp.ndarray, vectors: cp.ndarray) -> cp.ndarray:
+        """Inner products of each row's columns of a head with the head's vector [H, F], float32 [rows, H]."""
+        heads, columns = vectors.shape
+        products = cp.empty((len(x), heads), np.float32)
+        if products.size:
+            _check_contiguous(x, vectors)
+            vector = _vector_of_heads(columns, x, vectors)
+            lanes = _arc_lanes(columns, vector)
+            kernel = self._operators.kernel(build_of("attention", 32), f"attention_products_{lanes}_{vector}")
+            kernel(
+                (-(-products.size // (THREADS // lanes)),), (THREADS,),
+                (x, vectors, np.int64(products.size), np.int32(heads), np.int32(columns), products),
+            )  # fmt: skip
+        return products
+
+    def _lists(self, ptr: cp.ndarray, ends: cp.ndarray) -> tuple[DeviceSchedule, tuple[Any, ...]]:
+        """How a list is cut, and the first arguments of its launches; the last of these is the number of pieces."""
+        _, schedule = self._operators.schedule(ptr, 1)
+        pieces = np.int32(len(schedule.target))
+        return schedule, (schedule.begin, schedule.target, schedule.slot_rows, ends, pieces)
+
+    def _launch(self, ends: cp.ndarray, name: str, grid: tuple[int, int], arguments: tuple[Any, ...]) -> None:
+        self._operators.kernel(build_of("attention", _bits(ends)), name)(grid, (THREADS,), arguments)
+
+
+_BACK = ("", "_back")
+
+
+def _arguments(masks: Masks | None) -> tuple[Any, ...]:
+    return _NO_MASKS if masks is None else masks.arguments
+
+
+def _lanes(schedule: DeviceSchedule, heads: int) -> tuple[int, int]:
+    """Lanes that take a row, and those of them that take the heads of an arc."""
+    lanes = min(32, 1 << (heads - 1).bit_length())
+    return (8 if lanes <= 8 and schedule.mean_row * lanes <= SHORT else 32), lanes
+
+
+def _grid(items: int, a_block: int, heads: int, a_tile: int) -> tuple[int, int]:
+    return -(-int(items) // a_block), -(-heads // a_tile)
+
+
+def _vector_of_heads(columns: int, *matrices: cp.ndarray) -> int:
+    """Floats that can be loaded at once and are of one head: 4, 2 or 1."""
+    return next(vector for vector in (4, 2, 1) if vector <= _vector(*matrices) and columns % vector == 0)
+
+
+def _arc_lanes(columns: int, vector: int) -> int:
+    return min(ARC_LANES, 1 << (-(-columns // vector) - 1).bit_length())
+
+
+def _check_contiguous(*matrices: cp.ndarray) -> None:
+    for matrix in matrices:
+        if int(_stride(matrix)) != matrix.shape[1] and len(matrix) > 1:
+            raise ValueError(f"a contiguous matrix is needed, found strides {matrix.strides}")

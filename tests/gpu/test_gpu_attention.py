@@ -1,0 +1,96 @@
+"""Attention's kernels on graphs that are hard on them, against the host's loops, which sum in float64."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.graphs import awkward_graphs, products, random_csr
+
+from mgg.graph.csr import Csr, from_arcs
+from mgg.kernel import random
+from mgg.model.arcs import ArcLists, arcs_with_loops
+from mgg.model.arrays import HostArrays
+from mgg.model.arrays.scores import ArcDropout
+from mgg.model.halo import NoHalo
+
+cp = pytest.importorskip("cupy")
+try:
+    DEVICES = cp.cuda.runtime.getDeviceCount()
+except cp.cuda.runtime.CUDARuntimeError:
+    DEVICES = 0
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(DEVICES == 0, reason="no GPU")]
+
+TOLERANCE = 1e-5
+HUB = np.arange(120_000)
+GRAPHS = awkward_graphs() | {
+    "row and column of 120,000 arcs": from_arcs(
+        np.concatenate((HUB * 0 + 7, HUB)), np.concatenate((HUB, HUB * 0 + 7)), n=len(HUB)
+    ),
+    "large": random_csr(20_000, 600_000, seed=9),
+}
+#: Heads and columns of each: every number of floats a load, one tile of heads and several.
+SHAPES = [(1, 1), (1, 16), (1, 41), (3, 5), (8, 8), (9, 2), (40, 4)]
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    from mgg.kernel.cuda import CudaOperators
+    from mgg.model.arrays.cuda import CudaArrays
+
+    return CudaArrays(SimpleNamespace(upload=cp.asarray, operators=CudaOperators()))
+
+
+def lists_of(csr: Csr, arrays) -> ArcLists:
+    product, ids = products(csr, np.array([0, csr.rows]))[0], np.arange(csr.rows) * 3 + 2**33
+    return arcs_with_loops(product, NoHalo(), ids, None, arrays)
+
+
+def everything(arrays, arcs: ArcLists, given: list, dropout: ArcDropout | None) -> dict:
+    """What attention computes of an input, a gradient and both parts of the scores."""
+    x, gradient, to_target, to_source = given
+    scores = arrays.arc_scores(arcs.by_target, to_target, to_source, 0.2)
+    shares = [arrays.arc_shares(side, scores, dropout) for side in (arcs.by_target, arcs.by_source)]
+    by_target, by_source = arrays.arc_score_gradients(arcs, scores, gradient, x, dropout)
+    return {
+        "shares by target": shares[0],
+        "shares by source": shares[1],
+        "sums": arrays.arc_aggregate(arcs.by_target, shares[0], x),
+        "gradient by what is summed": arrays.arc_aggregate(arcs.by_source, shares[1], gradient),
+        "gradient by the target's part": by_target,
+        "gradient by the source's part": by_source,
+    }
+
+
+@pytest.mark.parametrize("ids", [np.int32, np.int64])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_attention(arrays, name, shape, ids):
+    (heads, columns), csr, rng = shape, GRAPHS[name], np.random.default_rng(3)
+    host, mine = HostArrays(), lists_of(csr, HostArrays())
+    theirs = lists_of(csr, arrays)
+    theirs = ArcLists(*(replace(side, ends=side.ends.astype(ids)) for side in (theirs.by_target, theirs.by_source)))
+    given = [rng.normal(0, 1, (csr.rows, heads * width)).astype(np.float32) for width in (columns, columns, 1, 1)]
+    device = [cp.asarray(array) for array in given]
+    for rate in (0.0, 0.6):
+        epochs = (np.array([5.0]), cp.asarray(np.array([5.0])))
+        draws = [ArcDropout(random.Draws(11, epoch, 2), rate) if rate else None for epoch in epochs]
+        expected = everything(host, mine, given, draws[0])
+        found, again = (everything(arrays, theirs, device, draws[1]) for _ in range(2))
+        for what, array in expected.items():
+            one, other = cp.asnumpy(found[what]), cp.asnumpy(again[what])
+            error = np.abs(one - array).max(initial=0) / max(1.0, np.abs(array).max(initial=0))
+            assert error <= TOLERANCE, f"{what}: {error:.2g}"
+            assert np.array_equal(one, other), what
+        masked = [cp.asnumpy(found["shares by target"]) == 0, expected["shares by target"] == 0]
+        assert np.array_equal(*masked)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_of_heads(arrays, shape):
+    heads, columns = shape
+    rng = np.random.default_rng(4)
+    x, vectors = (rng.normal(0, 1, size).astype(np.float32) for size in ((3_001, heads * columns), (heads, columns)))
+    found = cp.asnumpy(arrays.head_products(cp.asarray(x), cp.asarray(vectors)))
+    expected = HostArrays().head_products(x.astype(np.float64), vectors)
+    assert np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max()

@@ -1,0 +1,83 @@
+"""Kernels of kernels/model on the host: the same source, compiled by g++ with warps as in cuda_on_host.h.
+
+Arguments are held against the kernel's parameters, one by one: their number, their size and whether they are fractions.
+"""
+
+import ctypes
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from mgg.kernel.compile import source_folder
+from mgg.kernel.cuda_schedule import DeviceSchedules
+from support.device import submit
+from support.strict import StrictArray, StrictOperators, unwrap
+
+from cupy.kernels import _library  # isort: skip - the stand-in's
+
+_HEADER = Path(__file__).parent / "cuda_on_host.h"
+
+
+class LaunchingOperators(StrictOperators):
+    """The CPU's operators, and kernels that are launched by name."""
+
+    def __init__(self):
+        self._schedules = DeviceSchedules(None, 132)
+
+    def schedule(self, indptr, columns, accumulate=False):
+        return self._schedules.of(indptr, columns, accumulate)
+
+    def kernel(self, build, name):
+        library = _compiled(build.source, tuple(sorted(build.defines.items())))
+        launch, sizes = getattr(library, f"host_{name}"), (ctypes.c_int * 64)()
+        wanted = sizes[: getattr(library, f"host_sizes_{name}")(sizes)]
+        return lambda grid, block, given: _launch(name, launch, wanted, grid, block, given)
+
+    def combining(self, split_rows, split_first, partial, c, accumulate):
+        assert not accumulate
+        rows, first, parts, out = (unwrap(array) for array in (split_rows, split_first, partial, c))
+
+        def add_up(*_):
+            for row, begin, end in zip(rows, first[:-1], first[1:], strict=True):
+                out[row] = parts[begin:end, : out.shape[1]].sum(axis=0, dtype=np.float64)
+
+        return (lambda *_: submit(add_up)), None, None, None
+
+
+def _launch(name, launch, wanted, grid, block, given):
+    assert len(block) == 1 and len(grid) <= 2 and min(grid) > 0
+    assert len(given) == len(wanted), f"{name} has {len(wanted)} parameters, not {len(given)}"
+    values = []
+    for number, (one, size) in enumerate(zip(given, wanted, strict=True)):
+        argument = one
+        if isinstance(one, StrictArray):
+            assert one.flags.c_contiguous, f"{name}, argument {number}"
+            argument = np.uint64(unwrap(one).ctypes.data if one.size else 0)
+        kind = -argument.itemsize if argument.dtype.kind == "f" else argument.itemsize
+        assert kind == size, f"{name}, argument {number}: {argument.dtype}"
+        values.append(np.full(1, argument))
+    pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
+    shape = (ctypes.c_uint * 2)(*grid, *[1] * (2 - len(grid)))
+    # Numbers are those of now. A graph keeps no array of the device from giving its memory back.
+    held = values, [unwrap(one) for one in given if isinstance(one, StrictArray)]
+    submit(lambda: launch(pointers, shape, ctypes.c_uint(block[0])) and held)
+
+
+@cache
+def _compiled(source, defines):
+    """The library of a source, with a way to launch each of its kernels."""
+    path, include = next(source_folder().glob(f"*/{source}.cu")), source_folder() / "include"
+    macros = "".join(f"#define {name} {value}\n" for name, value in defines)
+    plain = subprocess.run(
+        ["g++", "-E", "-P", "-x", "c++", "-std=c++17", f"-I{include}", "-"],
+        input=f'{macros}#include "{_HEADER}"\n#include "{path}"\n', text=True, check=True, capture_output=True,
+    ).stdout  # fmt: skip
+    names = re.findall(r'extern "C"\s+void\s+(\w+)\(', plain[plain.index("namespace mgg") :])
+    wrappers = "".join(f"HOST_KERNEL({name})\n" for name in names)
+    texts = [each.read_text(encoding="utf-8") for each in [_HEADER, path, *sorted(include.rglob("*.cuh"))]]
+    inlined = f'{macros}#include "{_HEADER}"\n#include "{path}"\n{wrappers}'
+    digest = "".join(f"// {line}\n" for text in texts for line in text.splitlines())
+    return ctypes.CDLL(str(_library(inlined + digest, f"-I{include}")))
