@@ -102,6 +102,25 @@ def test_a_cancelled_job_is_tried_again(undisturbed: Folder, tmp_path: Path):
     recovered(time.monotonic() - started, f"{lost:.2f} s")
 
 
+def test_a_killed_snakemake(undisturbed: Folder, tmp_path: Path):
+    """Slurm knows nothing of it: the next one ends the job that is left before it starts the same one again."""
+    folder = TrainingFolder(tmp_path, undisturbed)
+    run, job = folder.train()
+    started, lost = time.monotonic(), folder.age()
+    run.kill()
+    run.wait()
+    recovered = injected("Snakemake killed by SIGKILL on Slurm", "training")
+    assert folder.states() == ["RUNNING"]
+    folder.finish(folder.start("--printshellcmds", TARGET))
+    assert f"now cancelled: {job}\n" in (tmp_path / "run.log").read_text()
+    assert folder.states() == ["CANCELLED", "COMPLETED"]
+    first, second = folder.jobs()["train"]
+    ended, began = re.search(r" EndTime=(\S+)", first)[1], re.search(r" SubmitTime=(\S+)", second)[1]
+    assert ended <= began
+    assert trained(folder.results / RUN) == trained(undisturbed.results / RUN)
+    recovered(time.monotonic() - started, f"{lost:.2f} s")
+
+
 @LONG
 def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp_path: Path):
     """SIGUSR1 to its ranks, as `--signal=USR1@60` has it sent before the time is over."""

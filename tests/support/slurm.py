@@ -2,7 +2,8 @@
 
 The stand-in for sbatch writes down how it was called and makes what the job would have made. With ``$STAND_IN_CODE``
 the job's command ends with that code instead, and Slurm's log says so as the Snakemake inside a job does; the job's
-state is then ``$STAND_IN_STATE`` (FAILED). Jobs of more than ``$STAND_IN_MB`` are refused.
+state is then ``$STAND_IN_STATE`` (FAILED). Jobs of more than ``$STAND_IN_MB`` are refused. Jobs of an earlier run are
+the lines of ``calls/NAME.left``: one goes at every look of squeue after scancel.
 """
 
 from __future__ import annotations
@@ -67,7 +68,17 @@ from pathlib import Path
 failing = os.environ.get("STAND_IN_CODE")
 calls = Path({calls!r})
 name = Path(sys.argv[0]).name
-if name == "squeue":
+options = dict(word.split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
+left = calls / (options.get("--name", "") + ".left")
+if name == "scancel" and "--name" in options:
+    left.with_suffix(".cancelled").touch()
+if name == "squeue" and options.get("--format") == "%i":
+    jobs = left.read_text().split() if left.exists() else []
+    if left.with_suffix(".cancelled").exists():
+        jobs = jobs[1:]
+        left.write_text("\\n".join(jobs))
+    print("\\n".join(jobs))
+elif name == "squeue":
     state = os.environ.get("STAND_IN_STATE", "FAILED") if failing else "COMPLETED"
     print("\\n".join(f"{{file.stem}}|{{state}}" for file in calls.glob("*.json")))
 if name == "scontrol":

@@ -130,3 +130,39 @@ def test_a_job_that_grows_until_it_is_refused(tmp_path: Path):
     assert "generate/planted.log: not written\n" in summary or "planted.log: empty\n" in summary
     assert "/1001.log ends:\n    | Command 'mgg' returned" in summary
     assert "Next: give it more memory: mem_mb of rule generate in the profile" in summary
+
+
+def started_after(path: Path, left: str, *names: str) -> tuple[Folder, StandIns]:
+    """A folder whose lock is what a killed run has left, and stand-ins for a cluster with jobs of those names."""
+    folder = Folder(path)
+    stand_ins = StandIns(folder)
+    folder.results.mkdir()
+    (folder.results / ".lock").write_text(left)
+    for number, name in enumerate(names):
+        (stand_ins.calls / f"{name}.left").write_text(f"{70 + number}1\n{70 + number}2\n")
+    return folder, stand_ins
+
+
+def test_jobs_of_a_killed_run_are_ended_before_others_start(tmp_path: Path):
+    """Those of the run that the lock names, and of no other; a run that ends by itself leaves no name."""
+    folder, stand_ins = started_after(tmp_path, "process 1 on login\nSlurm run dead-1\n", "dead-1", "alive-2")
+    run = folder.run("--until", "generate", env=stand_ins.environment())
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("cancelled: 701, 702\n") == 1
+    assert run.stdout.index("cancelled: 701, 702") < run.stdout.index("localrule generate:")
+    assert [file.name for file in stand_ins.calls.glob("*.cancelled")] == ["dead-1.cancelled"]
+    assert (stand_ins.calls / "dead-1.left").read_text() == ""
+    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
+    run = folder.run("--until", "generate", "--forceall", *quick, profile="slurm-cpu", env=stand_ins.environment())
+    assert run.returncode == 0 and "SLURM run ID" in run.stdout, run.stdout
+    assert (folder.results / ".lock").read_text() == ""
+
+
+def test_without_an_answer_about_jobs_of_a_killed_run_none_starts(tmp_path: Path):
+    """The lock keeps the name, so that the next start asks again."""
+    folder, stand_ins = started_after(tmp_path, "process 1 on login\nSlurm run dead-1\n")
+    (stand_ins.programs / "squeue").write_text("#!/bin/sh\necho 'squeue: error: no controller' >&2; exit 1\n")
+    run = folder.run("--until", "generate", env=stand_ins.environment())
+    assert run.returncode == 3 and "(dead-1) are still there: squeue: error: no controller" in run.stdout, run.stdout
+    assert (folder.results / ".lock").read_text().endswith("\nSlurm run dead-1\n")
+    assert not (folder.results / "graph").exists()
