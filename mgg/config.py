@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from mgg.errors import InputError
 
@@ -18,7 +19,15 @@ Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.'
 Pes = Annotated[int, Field(ge=1, le=4096, description="processing elements (one GPU or one CPU rank each)")]
 MAX_DIM = 65536
 Dim = Annotated[int, Field(ge=1, le=MAX_DIM, description="embedding columns")]
-Scalar = bool | int | float | str
+
+
+def with_exponents(value: Any) -> Any:
+    """``value``, as a number if it is one like 5e-4, which YAML 1.1 takes for text."""
+    is_one = isinstance(value, str) and re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", value)
+    return float(value) if is_one else value
+
+
+Scalar = Annotated[bool | int | float | str, BeforeValidator(with_exponents)]
 Choice = Scalar | Annotated[list[Scalar], Field(min_length=1)]
 Dtype = Literal["fp32", "bf16"]
 Backend = Literal["auto", "simulated", "mpi", "nvshmem"]

@@ -116,6 +116,10 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+#: A name of ``_sibling``: what comes before the process, and the process.
+_SIBLING = re.compile(r"(\..+)\.(\d+)\.(?:part|old)")
+
+
 def _sibling(path: Path, kind: str) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{kind}")
 
@@ -127,6 +131,19 @@ def _sweep(path: Path) -> None:
         match = pattern.fullmatch(entry.name)
         if match and (int(match[1]) == os.getpid() or not _alive(int(match[1]))):
             _remove(entry)
+
+
+def remove_leftovers(folder: str | Path) -> None:
+    """Remove what killed writers left anywhere below ``folder``, on any host; those that live on this one keep theirs.
+
+    For whoever knows that nobody on another host writes there.
+    """
+    for root, folders, files in os.walk(folder):
+        for name in [*folders, *files]:
+            match = _SIBLING.fullmatch(name)
+            if match and not (match[1].endswith(f".{socket.gethostname()}") and _alive(int(match[2]))):
+                _remove(Path(root, name))
+        folders[:] = [name for name in folders if not _SIBLING.fullmatch(name)]
 
 
 def _remove(entry: Path) -> None:

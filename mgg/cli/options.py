@@ -69,14 +69,14 @@ def show(values: dict[str, Any], as_json: bool) -> None:
 
 
 def assignments_of(pairs: Iterable[str]) -> dict[str, Any]:
-    """``key=value`` pairs; values are read as YAML scalars (true, 3, 0.5, text)."""
+    """``key=value`` pairs; values are read as YAML scalars (true, 3, 0.5, 5e-4, text)."""
     values = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
             raise InputError(f"--set {pair}: expected key=value")
         try:
-            value = yaml.safe_load(text)
+            value = config.with_exponents(yaml.safe_load(text))
         except yaml.YAMLError:
             value = text
         if not isinstance(value, (bool, int, float, str)):

@@ -9,12 +9,10 @@ training goes on.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
 import time
-from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -31,6 +29,7 @@ from mgg.errors import InputError, MachineError
 from mgg.files import sync
 from mgg.model import Array
 from mgg.record import EpochRecord, Frozen
+from mgg.train.digest import digest
 from mgg.train.output import WEIGHTS_FILE
 
 KEPT = 2
@@ -91,6 +90,11 @@ class Checkpoints:
         self._writing: Future[Path] | None = None
         self._saved = time.monotonic()
         self._seconds = 0.0  # that the last one took to be written
+        self._anew = False  # those in the folder are of a run before this one
+
+    def start_anew(self) -> None:
+        """Go on from none of those in the folder, which go once there is one of this run."""
+        self._anew = True
 
     def due(self, every: float, epoch: float) -> bool:
         """Whether to save now, so that a fault costs at most ``every`` seconds of work.
@@ -125,9 +129,9 @@ class Checkpoints:
         return None if self._writing is None else self._writing.result()
 
     def newest(self) -> Path | None:
-        """The newest checkpoint in the folder, once all are written."""
+        """The newest checkpoint of this run, once all are written."""
         self.wait()
-        return next(iter(self._newest_first()), None)
+        return None if self._anew else next(iter(self._newest_first()), None)
 
     def _write(self, checkpoint: Checkpoint) -> Path:
         started = time.monotonic()
@@ -142,12 +146,13 @@ class Checkpoints:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             # Neither this nor the hash copies the arrays: the thread shares its core with the training.
-            save_file(tensors, part, {"mgg": meta, "sha256": _digest(meta, tensors)})
+            save_file(tensors, part, {"mgg": meta, "sha256": digest(meta, tensors)})
             sync(part)
             part.replace(path)
             sync(self.folder)
-            for old in self._newest_first()[KEPT:]:
+            for old in set(self._newest_first()) - {path} if self._anew else self._newest_first()[KEPT:]:
                 old.unlink()
+            self._anew = False
         except (OSError, SafetensorError) as error:
             why = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise MachineError(f"{path}: cannot be written: {why}") from None
@@ -234,7 +239,9 @@ def read_weights(path: Path, model: str) -> dict[str, Array]:
             groups = _grouped(tensors)
             found = groups["weights"] | groups.get("state", {})
         else:
-            found = load_file(file)
+            found, said = load_file(file), facts.pop("sha256")
+            if said != digest(json.dumps(facts, sort_keys=True), found):
+                raise ValueError("its content does not match its hash")
         theirs = facts.get("identity", facts)["model"]
     except _TORN as error:
         raise InputError(f"{file}: no weights of mgg train, or torn ({' '.join(str(error).split())[:80]})") from None
@@ -247,7 +254,7 @@ def _read(path: Path) -> tuple[_Meta, dict[str, Array]]:
     with safe_open(path, framework="numpy") as file:
         header = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    if header["sha256"] != _digest(header["mgg"], tensors):
+    if header["sha256"] != digest(header["mgg"], tensors):
         raise ValueError("its content does not match its hash")
     return _Meta.model_validate(json.loads(header["mgg"])), tensors
 
@@ -258,17 +265,3 @@ def _grouped(tensors: dict[str, Array]) -> dict[str, dict[str, Array]]:
         group, name = key.split("/", 1)
         groups.setdefault(group, {})[name] = array
     return groups
-
-
-def _digest(meta: str, tensors: dict[str, Array]) -> str:
-    digest = hashlib.sha256(meta.encode())
-    for chunk in _chunks(tensors):
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _chunks(tensors: dict[str, Array]) -> Iterator[bytes | memoryview]:
-    for name in sorted(tensors):
-        array = tensors[name]
-        yield f"{name} {array.dtype} {array.shape}".encode()
-        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

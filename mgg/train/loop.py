@@ -27,7 +27,7 @@ from mgg.backend.api import DEFAULT_TIMEOUT, World, job_machine, together
 from mgg.errors import InputError, StoppedError
 from mgg.layout import PeLayout
 from mgg.model import Array, settings_of
-from mgg.record import EpochRecord, TrainRecord, these_versions
+from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run, these_versions
 from mgg.train.board import Board
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity, folder_of, kept_technique, read_weights
 from mgg.train.memory import ShortError
@@ -103,8 +103,8 @@ def train(
         out: folder of the run, which appears when it is whole; rank 0 writes. None writes nothing.
         checkpoint_every: seconds of work that a fault may cost: checkpoints are written in time into the folder
             ``out``.checkpoint, which goes when the run is done.
-        resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; without it earlier
-            checkpoints are removed.
+        resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; a finished run is
+            returned as it is. Without it earlier checkpoints go once there is one of this run.
         stall_after: seconds after which a PE that neither works nor waits for others ends the run; others wait as long
             for one that works, or ten times the last epoch where that is longer.
         phases: record how long aggregations, products and communication take.
@@ -146,6 +146,9 @@ def train(
         asked = _Asked(epochs, out and out.absolute(), checkpoint_every, stall_after, weights, tensorboard)
         run = _Run(world, trainer, identity, asked)
         run.chosen = named != technique
+        if resume and (done := run.finished()):
+            trainer.close()
+            return done
         run.start(resume)
         run.train(stop or threading.Event(), progress)
         predictions = run.predict(layout)
@@ -202,6 +205,31 @@ class _Run:
         else:
             together(self.world, self._take_weights)
 
+    def finished(self) -> Result | None:
+        """This run, if it is in the output folder, whole (collective)."""
+        return self.world.gather(together(self.world, self._read_finished))[0]
+
+    def _read_finished(self) -> Result | None:
+        out = self.asked.out
+        if out is None or self.checkpoints is None or not (out / RUN_FILE).is_file():
+            return None
+        record, epochs = read_run(out)
+        for name, mine in self.identity.model_dump(exclude={"epochs"}).items():
+            if mine != (theirs := getattr(record, name)):
+                raise InputError(
+                    f"{out}: is a finished run with {name} {theirs}, this run has {name} {mine}: take another output"
+                    " folder, or leave --resume out to replace it"
+                )
+        patience = self.trainer.settings.patience
+        early = patience is not None and record.epochs - record.best_epoch >= patience
+        if record.epochs < self.asked.epochs and not early:
+            raise InputError(
+                f"{out}: is a finished run of {record.epochs} epochs, whose checkpoints are gone: take another output"
+                f" folder, with --weights {out} to start from its weights"
+            )
+        _log.warning("%s: this run is finished, nothing was trained", out)
+        return Result(record, epochs, read_weights(out, record.model))
+
     def _take_weights(self) -> None:
         path = self.asked.weights
         if path is None:
@@ -218,7 +246,7 @@ class _Run:
             return None
         check_output(out)
         if not resume:
-            self.checkpoints.clear()
+            self.checkpoints.start_anew()
             return None
         checkpoint = self.checkpoints.load()
         if checkpoint is not None and len(checkpoint.history.epochs) > self.asked.epochs:

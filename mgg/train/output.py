@@ -4,6 +4,7 @@ predictions.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_type_hints
@@ -17,6 +18,7 @@ from mgg.errors import InputError
 from mgg.files import Kind, refuse_foreign, replace_folder, write_file
 from mgg.model import Array
 from mgg.record import METRICS_FILE, METRICS_TABLE, RUN_FILE, EpochRecord, TrainRecord
+from mgg.train.digest import digest
 
 WEIGHTS_FILE = "weights.safetensors"
 PREDICTIONS_FILE = "predictions.parquet"
@@ -48,11 +50,12 @@ def write_run(
         InputError: ``out`` is something else than a run, or its parent cannot be written.
         MachineError: the disk is full or fails.
     """
-    # One entry: safetensors writes several in an order that changes from run to run.
-    facts = record.model_dump_json(include={"model", "dataset", "graph_hash", "settings", "best_epoch"})
+    facts = record.model_dump(mode="json", include={"model", "dataset", "graph_hash", "settings", "best_epoch"})
     with replace_folder(out, KIND) as folder:
         arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
-        write_file(folder / WEIGHTS_FILE, save(arrays, {"mgg": facts}))
+        # One entry: safetensors writes several in an order that changes from run to run.
+        said = json.dumps(facts | {"sha256": digest(json.dumps(facts, sort_keys=True), arrays)}, sort_keys=True)
+        write_file(folder / WEIGHTS_FILE, save(arrays, {"mgg": said}))
         pa.parquet.write_table(predictions, folder / PREDICTIONS_FILE, compression="zstd")
         lines = "".join(epoch.model_dump_json(exclude_none=True) + "\n" for epoch in epochs)
         write_file(folder / METRICS_FILE, lines.encode())

@@ -13,6 +13,7 @@ from mgg.backend.api import Repeated, World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
 from mgg.model import Array, ModelSettings, Pass, build, check_technique, settings_of
+from mgg.model.arrays import LARGEST
 from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
 from mgg.model.init import initial_weights
 from mgg.model.named import Named, joined
@@ -260,12 +261,14 @@ class Trainer:
         return loss
 
     def _check(self, loss: float, gradients: np.ndarray, epoch: int) -> None:
-        """Raise DivergedError where loss or gradients of all PEs are not finite (collective)."""
-        if not math.isfinite(loss):
+        """Raise DivergedError where loss or gradients of all PEs are beyond ``LARGEST`` (collective)."""
+        if not abs(loss) <= LARGEST:
             raise self._diverged(f"epoch {epoch}: the training loss is {loss}", epoch)
-        if not np.isfinite(gradients).all():
-            worst = next(name for name, array in self._named(gradients).items() if not np.isfinite(array).all())
-            raise self._diverged(f"epoch {epoch}: the gradient of {worst} is not finite", epoch)
+        sizes = {name: float(np.abs(array).max(initial=0)) for name, array in self._named(gradients).items()}
+        for name, size in sizes.items():
+            if not size <= LARGEST:
+                how = f"as large as {size:.0e}" if math.isfinite(size) else "not finite"
+                raise self._diverged(f"epoch {epoch}: the gradient of {name} is {how}", epoch)
 
     def evaluate(self, epoch: int = 0) -> Scores:
         """Score the weights without dropout (collective); ``epoch`` is for messages.
@@ -387,7 +390,10 @@ class Trainer:
             if self._world.all_reduce(np.array([np.count_nonzero(~np.isfinite(sums))]))[0]:
                 where = f", first in layer {layer} ({type(module).__name__})"
                 break
-        return DivergedError(f"{what}{where}: lower the setting learning_rate").on_every_pe()
+        advice = "lower the setting learning_rate"
+        if epoch == 1:
+            advice = "no step was taken yet, so the features are too large, or the weights that it starts from"
+        return DivergedError(f"{what}{where}: {advice}").on_every_pe()
 
     def predict(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
         """What the targets predict for each of this PE's rows, on the host, without dropout (collective).

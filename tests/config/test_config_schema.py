@@ -54,6 +54,13 @@ def test_a_wrong_field_is_named_in_one_line(values: dict, message: str):
     assert "\n" not in str(error.value)
 
 
+def test_numbers_with_exponents_are_numbers():
+    """YAML 1.1 takes 5e-4 for text."""
+    values = yaml.safe_load("train: {settings: {gcn: {weight_decay: 5e-4, learning_rate: 1E3, optimizer: e5}}}")
+    found = config.validate(values).train.settings["gcn"]
+    assert found == {"weight_decay": 5e-4, "learning_rate": 1000.0, "optimizer": "e5"}
+
+
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 trees = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)

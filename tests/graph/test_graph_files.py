@@ -10,7 +10,7 @@ import pytest
 from graph_helpers import arrays, files_of
 
 from mgg.errors import InputError, MachineError
-from mgg.files import replace_folder, write_file
+from mgg.files import remove_leftovers, replace_folder, write_file
 from mgg.graph.manifest import KIND
 from mgg.graph.store import Graph, write_graph
 
@@ -103,3 +103,18 @@ def test_living_and_distant_writers_keep_their_folders(tmp_path):
         (tmp_path / name).mkdir()
     write_graph(tmp_path / "graph", **arrays())
     assert {p.name for p in tmp_path.iterdir()} == {*kept, "graph"}
+
+
+def test_leftovers_go_on_whatever_host(tmp_path):
+    """Those of live processes of this host stay, and what only looks alike."""
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    here = socket.gethostname()
+    gone = [".a.other.1.part", ".b.node.example.org.22.old", f".c.{here}.{dead.pid}.part"]
+    kept = [f".d.{here}.{os.getpid()}.part", "e.other.1.part", ".f.other.part"]
+    for name in gone + kept:
+        (tmp_path / "deep" / name / "inside").mkdir(parents=True)
+    (tmp_path / ".g.jsonl.other.5.part").touch()
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["deep"]
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == sorted(kept)

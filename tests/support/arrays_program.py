@@ -192,7 +192,7 @@ class Comparison:
             self.run("adam", *vectors, decay, rates, allowed, exact=exact)
             self.run("shrink", vectors[0], np.abs(self.normal(37)), rates, allowed, exact=exact)
             self.run("move", self.normal(37, dtype=np.float64), vectors[1], allowed, exact=True)
-        for odd in (0.0, np.nan, np.inf, -np.inf):
+        for odd in (0.0, np.nan, np.inf, -np.inf, 1e18, -2e18):
             self.run("finite", np.append(vectors[1], odd), exact=True)
 
     def joined(self) -> None:

@@ -73,3 +73,12 @@ def layouts_below(new_folder: Callable[[str], Path]) -> Callable[[str, int], Pat
         return make_layout(folders[name], csr, pes, scheme="edge_balanced", **node_data)
 
     return layout
+
+
+def node_data(nodes=60):
+    rng = np.random.default_rng(0)
+    return {
+        "features": rng.random((nodes, 5), np.float32),
+        "labels": rng.integers(0, 3, nodes).astype(np.int32),
+        "splits": np.tile(np.arange(4), nodes // 4).astype(np.uint8),
+    }

@@ -64,7 +64,7 @@ def test_an_epoch_whose_graph_finds_no_memory_runs_as_it_is_written(left, layout
 @pytest.fixture(scope="module", params=[1, 2], ids=["one PE", "two PEs"])
 def found(request, layouts):
     """Cases and their answers by kind, of one start of the ranks."""
-    values = (("gcn", "nan"), ("gcn", 3e38), ("gin", 3e38), ("sage", "inf"))
+    values = (("gcn", "nan"), ("gcn", 3e38), ("gin", 3e38), ("sage", "inf"), ("sage", 1e21))
     cases = [case(layouts, request.param, "diverge", model, value=value) for model, value in values]
     cases += [case(layouts, request.param, "resume", model) for model in ("gcn", "gin", "gat")]
     cases += [case(layouts, request.param, "side_by_side", model) for model in ("gcn", "sage")]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,9 @@ import pytest
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from support import train_program
+from support.graphs import make_layout, random_csr
 from support.ranks import changed_environment
+from support.train_graphs import node_data
 from support.train_program import Stop, result_arrays, run
 
 from mgg import layout
@@ -335,6 +338,18 @@ def test_a_divergence_keeps_the_last_good_checkpoint(layouts, tmp_path, monkeypa
     assert tables(out) == tables(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("model", ["gcn", "appnp"])
+def test_gradients_whose_squares_float32_does_not_hold(model, layouts, tmp_path):
+    """Features as large as these would leave infinite moments in a checkpoint that looks good."""
+    features = np.full((60, 5), 1e21, np.float32)
+    folder = make_layout(tmp_path, random_csr(60, 200), 1, **{**node_data(), "features": features})
+    options = {**BASE, "settings": {"hidden": 8, "dropout": 0.0}, "checkpoint_every": ALWAYS}
+    message = r"^epoch 1: (the gradient of \S+ is as large as 1?\de\+\d+|the training loss is \S+).*: no step was taken"
+    with pytest.raises(InputError, match=message), warnings.catch_warnings(action="error"):
+        run("simulated", folder, 1, model=model, out=tmp_path / "run", **options)
+    assert not checkpoint_files(tmp_path / "run")
+
+
 @pytest.mark.parametrize("epoch", [7, 12])
 def test_a_divergence_is_seen_without_validation_nodes(epoch, layouts, tmp_path, monkeypatch):
     """In the last epoch, too, whose weights nobody trains with any more."""
@@ -379,6 +394,45 @@ def test_weights_of_a_checkpoint_go_to_another_number_of_pes(layouts, tmp_path):
     found = run("simulated", layouts("planted", 3), 3, weights=tmp_path / "run.checkpoint", **options)[0]
     fresh = run("simulated", layouts("planted", 3), 3, **options)[0]
     assert found.epochs[0].loss < 0.8 * fresh.epochs[0].loss
+
+
+def test_a_run_may_start_from_the_checkpoints_in_its_place(layouts, tmp_path):
+    """They are read before they go, and stay until there is one of the new run."""
+    out = tmp_path / "run"
+    stop_at(9, layouts("planted", 1), 1, model="gcn", out=out, **BASE)
+    folder = out.with_name("run.checkpoint")
+    with pytest.raises(InputError, match="weights of model gcn, this run has model gin"):
+        run("simulated", layouts("planted", 1), 1, model="gin", weights=folder, out=out, **BASE)
+    assert [path.name for path in checkpoint_files(out)] == ["epoch-000009.safetensors"]
+    options = {**BASE, "model": "gcn", "epochs": 1}
+    found = run("simulated", layouts("planted", 1), 1, weights=folder, out=out, **options)[0]
+    assert found.epochs[0].loss < 0.9 * run("simulated", layouts("planted", 1), 1, **options)[0].epochs[0].loss
+    assert not folder.exists()
+
+
+def test_a_finished_run_is_not_trained_again(layouts, tmp_path, caplog):
+    folder, options = layouts("planted", 2), {**BASE, "model": "gcn", "out": tmp_path / "run"}
+    first = run("simulated", folder, 2, **options)[0]
+    weights = (tmp_path / "run/weights.safetensors").stat()
+    again = run("simulated", folder, 2, **options, resume=True)[0]
+    assert caplog.messages == [f"{tmp_path}/run: this run is finished, nothing was trained"]
+    assert (again.record, again.epochs) == (first.record, first.epochs)
+    assert all(np.array_equal(again.weights[name], array) for name, array in first.weights.items())
+    assert (tmp_path / "run/weights.safetensors").stat() == weights
+    with pytest.raises(InputError, match="run: is a finished run with seed 2, this run has seed 3: take another"):
+        run("simulated", folder, 2, **{**options, "seed": 3}, resume=True)
+    with pytest.raises(InputError, match="run: is a finished run of 12 epochs, whose checkpoints are gone"):
+        run("simulated", folder, 2, **{**options, "epochs": 13}, resume=True)
+
+
+def test_altered_weights_are_refused(layouts, tmp_path):
+    run("simulated", layouts("planted", 1), 1, model="gcn", out=tmp_path / "run", **BASE)
+    file = tmp_path / "run/weights.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(InputError, match=r"weights.safetensors: no weights of mgg train, or torn \(its content"):
+        run("simulated", layouts("planted", 1), 1, model="gcn", weights=tmp_path / "run", **BASE)
 
 
 def test_ten_runs_give_the_same_bits(layouts):

@@ -1,7 +1,10 @@
-# One live run in a results folder. Snakemake's own lock outlives a killed run, so the profiles switch it off.
+# One live run in a results folder, which ends the jobs of killed ones and removes what they left half-written, on whatever
+# node. Snakemake's own lock outlives a killed run, so the profiles switch it off.
 import atexit
 import fcntl
 import socket
+
+from mgg.files import remove_leftovers
 
 # In the lock's file, the name of the holder's Slurm jobs.
 SLURM_RUN = "Slurm run "
@@ -29,6 +32,7 @@ def claim(folder):
     for run in left:
         sign(file, run)
         end_jobs_of(run)
+    remove_leftovers(folder)
     sign(file, slurm_run())
     if slurm_run():
         atexit.register(forget, file, slurm_run())

@@ -13,12 +13,12 @@ import numpy as np
 
 from mgg.backend.api import Array, World
 from mgg.kernel.random import Draws
-from mgg.model.arrays.host import HostArrays
+from mgg.model.arrays.host import LARGEST, HostArrays
 
 if TYPE_CHECKING:
     from mgg.model.arcs import ArcLists, Arcs
 
-__all__ = ["Arrays", "HostArrays", "arrays_of"]
+__all__ = ["LARGEST", "Arrays", "HostArrays", "arrays_of"]
 
 
 class Arrays(Protocol):
@@ -230,7 +230,7 @@ class Arrays(Protocol):
         """The column of each row's largest entry, the first of equal ones, int64 [rows]."""
 
     def finite(self, x: Array) -> Array:
-        """1 where every entry of a float64 vector is finite, else 0; float64 [1]."""
+        """1 where no entry of a float64 vector is beyond ``LARGEST``, nan among them, else 0; float64 [1]."""
 
     def move(self, x: Array, y: Array, allowed: Array) -> None:
         """X becomes Y, both float64, unless ``allowed`` [1] is 0."""

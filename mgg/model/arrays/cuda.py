@@ -18,6 +18,7 @@ from mgg.kernel import cublas, random
 from mgg.kernel.random import Draws
 from mgg.model.arcs import ArcLists, Arcs
 from mgg.model.arrays import cuda_kernels as kernels
+from mgg.model.arrays.host import LARGEST
 from mgg.model.features import DeviceCsr
 
 #: X^T G is computed in so many pieces at most, each of so many rows at least: a matrix of few entries that sums up
@@ -330,7 +331,7 @@ class CudaArrays:
     def finite(self, x: Array) -> Array:
         """1 or 0."""
         found = cupy.full((1,), 1, np.float64)
-        kernels.refute_finite(x, found)
+        kernels.refute_finite(x, LARGEST, found)
         return found
 
     def move(self, x: Array, y: Array, allowed: Array) -> None:

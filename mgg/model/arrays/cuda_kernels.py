@@ -445,7 +445,7 @@ class_sums = ElementwiseKernel(
 )  # fmt: skip
 #: What is found is 1 beforehand; whoever sees another number says so, and all say the same.
 refute_finite = ElementwiseKernel(
-    "float64 x", "raw float64 found", "if (!isfinite(x)) found[0] = 0.0", "mgg_refute_finite"
+    "float64 x, float64 largest", "raw float64 found", "if (!(fabs(x) <= largest)) found[0] = 0.0", "mgg_refute_finite"
 )
 move = ElementwiseKernel("float64 y, raw float64 allowed", "float64 x", "if (allowed[0] != 0.0) x = y", "mgg_move")
 adam = ElementwiseKernel(

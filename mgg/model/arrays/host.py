@@ -23,6 +23,9 @@ from mgg.model.loss import (
 if TYPE_CHECKING:
     from mgg.model.arcs import ArcLists, Arcs
 
+#: Losses and gradients beyond it end a training: float32 must hold a gradient's square.
+LARGEST = 1e18
+
 
 class HostArrays:
     """See ``mgg.model.arrays.Arrays``; any floating type."""
@@ -290,7 +293,7 @@ class HostArrays:
 
     def finite(self, x: Array) -> Array:
         """1 or 0."""
-        return np.array([float(np.isfinite(x).all())])
+        return np.array([float((np.abs(x) <= LARGEST).all())])
 
     def move(self, x: Array, y: Array, allowed: Array) -> None:
         """A copy."""
