@@ -45,20 +45,21 @@ RANKS = {
         "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --cpus-per-task=8 --gpus=1",
         "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
         "aggregate reddit-like 8": "-t 31 --mem 21031 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
-        "train digits gcn halo 1 0": "-t 61 --mem 3511 --nodes=1 --cpus-per-task=8 --gpus=1",
+        "train digits gcn halo 1 0": "-t 61 --mem 3511 --nodes=1 --cpus-per-task=8 --signal=USR1@120 --gpus=1",
     },
     "dgx-multi": {
         "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --cpus-per-task=8 --gpus=1",
-        "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --ntasks-per-node=8 --gpus=8",
+        "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
         "aggregate reddit-like 16": "-t 31 --mem 19265 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
-        " --gpus=16",
-        "train digits gcn halo 16 0": "-t 61 --mem 17505 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
-        " --gpus=16",
+        " --gpus-per-node=8 --gpus=16",
+        "train digits gcn halo 16 0": "-t 61 --mem 17505 --nodes=2 --ntasks=16 --cpus-per-task=8 --signal=USR1@120"
+        " --ntasks-per-node=8 --gpus-per-node=8 --gpus=16",
     },
     "slurm-cpu": {
         "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --ntasks=1 --cpus-per-task=1",
         "aggregate digits 8": "-t 31 --mem 9501 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
-        "train digits gcn halo 16 0": "-t 61 --mem 9502 --nodes=4 --ntasks=16 --cpus-per-task=1 --ntasks-per-node=4",
+        "train digits gcn halo 16 0": "-t 61 --mem 9502 --nodes=4 --ntasks=16 --cpus-per-task=1 --signal=USR1@120"
+        " --ntasks-per-node=4",
     },
 }
 _STAND_IN = """\

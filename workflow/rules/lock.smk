@@ -60,4 +60,5 @@ HELD = []
 # Not in dry runs, --lint, --report or the processes that snakemake starts for jobs.
 onstart:
     refuse_broken_names()
+    ask_who_answers()
     HELD.append(claim(RESULTS))
