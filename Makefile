@@ -89,8 +89,8 @@ clean:
 distclean: clean
 	rm -rf $(VENV) $(VENV).lock $(VENV).uv $(VENV).audit
 
-# Continuous integration leaves no test out: those of PyTorch need PyTorch.
-dev-environment: EXTRAS := dev $(if $(CI),torch)
+# Continuous integration leaves no test out: some need PyTorch, OGB or tensorboardX.
+dev-environment: EXTRAS := dev $(if $(CI),torch ogb tensorboard)
 kernels-environment: EXTRAS := kernels
 gpu-environment: EXTRAS := dev gpu $(if $(CI),torch)
 gpu-environment: gpu

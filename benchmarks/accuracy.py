@@ -156,7 +156,8 @@ def main(
         percent = 100 * np.array([record.test_accuracy for record in records])
         references = (table.get(model, {}).get(dataset) for table in (PUBLISHED, TARGETS))
         published, target = ("-" if value is None else f"{value:.1f}" for value in references)
-        measured = f"{dataset:<16} {seeds:>5} {records[0].epochs:>6} {percent.mean():>7.2f} {percent.std():>6.2f}"
+        deviation = percent.std(ddof=1) if seeds > 1 else 0.0
+        measured = f"{dataset:<16} {seeds:>5} {records[0].epochs:>6} {percent.mean():>7.2f} {deviation:>6.2f}"
         click.echo(f"{measured} {published:>10} {target:>7} {seconds:>8.1f}")
         kept += records
     if out is not None:

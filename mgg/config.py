@@ -241,7 +241,9 @@ class Config(Section):
     """A whole run of the workflow."""
 
     results: str = Field(
-        "results", pattern=r"^[^{}]+$", description="folder of all results, relative to the working folder; no braces"
+        "results",
+        pattern=r"^[^{}-][^{}]*$",
+        description="folder of all results, relative to the working folder; no braces, no dash at the front",
     )
     experiment: Name | None = Field(
         None,

@@ -245,6 +245,7 @@ class EpochRecord(Frozen):
     epoch: int = Field(description="1-based")
     loss: float = Field(description="training loss (with dropout)")
     train_accuracy: float
+    validation_loss: float | None = Field(None, description="without dropout; None: no validation nodes")
     validation_accuracy: float | None = Field(None, description="None: no validation nodes")
     test_accuracy: float
     seconds: float = Field(description="seconds of the epoch, slowest PE, evaluation included")

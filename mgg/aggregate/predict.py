@@ -154,7 +154,9 @@ def _of_layout(path: Path) -> Known:
         fused_rows=np.zeros(1, np.int64),
     )  # fmt: skip
     if members < manifest.pes:
-        split = simulated.run(manifest.pes, lambda world: split_of(world, layout.load(path, world.rank), "forward"))[0]
+        split = simulated.run(
+            manifest.pes, lambda world: split_of(world, layout.load(path, world.rank, manifest), "forward")
+        )[0]
     return Known(
         manifest.name, manifest.graph_hash, manifest.nodes, manifest.arcs, manifest.scheme, manifest.workgroup, split
     )

@@ -43,7 +43,7 @@ T = TypeVar("T")
 _SIGNAL_TAG, _SHIFT_TAG = 7, 8
 _SHARED_MEMORY = "/dev/shm"
 _ITEM = 4  # bytes of a float32
-_PIECE = 2**17  # numbers that an all-reduce brings from every rank at a time
+_GATHERED = 2**17  # numbers, those of all ranks together, up to which an all-reduce brings all of them to every rank
 _COUNTS = 2**24  # whole numbers that a float32 tells apart
 #: Seconds that ranks wait for rank 0's own work, whose waits have shorter limits.
 LONGEST_WAIT = 86400.0
@@ -348,17 +348,31 @@ class MpiWorld(HostArrays):
         """Sum in rank order (collective)."""
         if self.size == 1:
             return values.copy()
+        if self._arrivals is not None:
+            self._arrivals.come()
         flat = np.ascontiguousarray(values).reshape(-1)
-        total = np.empty_like(flat)
-        for first in range(0, flat.size, _PIECE):
-            piece = flat[first : first + _PIECE]
-            if self._arrivals is not None:
-                self._arrivals.come()
-            copies = np.empty((self.size, piece.size), flat.dtype)
-            self.wait(self.comm.Iallgather(piece, copies), "the other PEs at an all-reduce")
-            total[first : first + _PIECE] = in_rank_order(copies)
-        self.counters.add("all_reduce", flat.nbytes * (self.size - 1))
+        if flat.size * self.size <= _GATHERED:
+            total = in_rank_order(self._gathered(flat))
+            self.counters.add("all_reduce", flat.nbytes * (self.size - 1))
+        else:
+            total = self._reduced_in_parts(flat)
         return total.reshape(values.shape)
+
+    def _gathered(self, values: np.ndarray) -> np.ndarray:
+        """``values`` [n] of every rank, [P, n]."""
+        copies = np.empty((self.size, values.size), values.dtype)
+        self.wait(self.comm.Iallgather(values, copies), "the other PEs at an all-reduce")
+        return copies
+
+    def _reduced_in_parts(self, flat: np.ndarray) -> np.ndarray:
+        """Each rank sums a P-th of ``flat`` and tells the others: memory and bytes do not grow with the ranks."""
+        parts = np.zeros((self.size, -(-flat.size // self.size)), flat.dtype)
+        parts.reshape(-1)[: flat.size] = flat
+        mine = np.empty_like(parts)
+        self.wait(self.comm.Ialltoall(parts, mine), "the other PEs at an all-reduce")
+        total = self._gathered(in_rank_order(mine))
+        self.counters.add("all_reduce", 2 * (parts.nbytes - parts[0].nbytes))
+        return total.reshape(-1)[: flat.size]
 
     def gather(self, value: Any) -> list[Any]:
         """Every PE's value (collective)."""

@@ -11,9 +11,8 @@ from mgg.files import replace_folder
 from mgg.graph.csr import Csr
 from mgg.graph.store import Graph
 from mgg.layout import nodes, store
-from mgg.layout.parts import Product
 from mgg.layout.permute import inverse, permuted
-from mgg.layout.split import Arcs, numbered, split, transposed, with_arc_map
+from mgg.layout.split import Mapped, Splitter, mapped, sends
 from mgg.partition import load as load_partition
 from mgg.partition import load_order
 from mgg.record import PartitionRecord
@@ -30,22 +29,48 @@ def build(graph_path: str | Path, partition_path: str | Path, out: str | Path) -
     if (partition.graph_hash, partition.nodes) != (graph.hash, graph.manifest.nodes):
         raise InputError(f"{partition_path}: made for another graph than {graph_path}: run mgg partition again")
     order = load_order(partition_path, partition)
-    bounds = np.asarray(partition.bounds, np.int64)
-    forward_arcs = Arcs(_adjacency(graph, order))
-    forward = split(forward_arcs, bounds)
-    transpose = _transpose(forward_arcs, forward, bounds)
-    manifest = _manifest(graph, partition, forward, transpose)
     with replace_folder(out, store.KIND) as folder:
-        for pe in range(partition.pes):
-            here = folder / store.pe_folder(pe)
-            here.mkdir()
-            store.save_product(here, "forward", forward[pe])
-            store.save_product(here, "transpose", transpose[pe])
+        forward, transpose = _save_products(folder, graph, order, np.asarray(partition.bounds, np.int64))
+        manifest = _manifest(graph, partition, forward, transpose)
         at = np.arange(partition.nodes) if order is None else inverse(order)
-        nodes.save(folder, graph, np.split(at, bounds[1:-1]), permuted=order is not None)
+        nodes.save(folder, graph, np.split(at, partition.bounds[1:-1]), permuted=order is not None)
         manifest.files = store.describe_files(folder)
         store.write_manifest(folder, manifest)
     return manifest
+
+
+def _save_products(
+    folder: Path, graph: Graph, order: np.ndarray | None, bounds: np.ndarray
+) -> tuple[store.Direction, store.Direction]:
+    """Make the PEs' folders with the products of both directions.
+
+    At its peak it holds the adjacency and its transpose, 16 bytes an arc (32-bit ids, no weights or types).
+    """
+    for pe in range(len(bounds) - 1):
+        (folder / store.pe_folder(pe)).mkdir()
+    adjacency = _adjacency(graph, order)
+    forward = _save_product(folder, "forward", adjacency, bounds)
+    local = [arcs - remote for arcs, remote in zip(forward.arcs, forward.remote_arcs, strict=True)]
+    transpose = mapped(adjacency, bounds, local)
+    del adjacency
+    return forward, _save_product(folder, "transpose", transpose, bounds)
+
+
+def _save_product(folder: Path, direction: str, of: Csr | Mapped, bounds: np.ndarray) -> store.Direction:
+    """Write one direction, a PE at a time; the send lists follow when every halo is known."""
+    csr, position = (of, None) if isinstance(of, Csr) else (of.csr, of.position)
+    splitter, halos = Splitter(csr, bounds, position), []
+    counts = store.Direction(arcs=[], remote_arcs=[], halo_rows=[])
+    for pe in range(len(bounds) - 1):
+        cut = splitter.cut(pe)
+        store.save_product(folder / store.pe_folder(pe), direction, **vars(cut))
+        counts.arcs.append(cut.local.arcs + cut.remote.arcs)
+        counts.remote_arcs.append(cut.remote.arcs)
+        counts.halo_rows.append(len(cut.halo_rows))
+        halos.append((cut.halo_ptr, cut.halo_rows))
+    for pe in range(len(bounds) - 1):
+        store.save_product(folder / store.pe_folder(pe), direction, **vars(sends(halos, pe)))
+    return counts
 
 
 def _adjacency(graph: Graph, order: np.ndarray | None) -> Csr:
@@ -55,7 +80,7 @@ def _adjacency(graph: Graph, order: np.ndarray | None) -> Csr:
 
 
 def _manifest(
-    graph: Graph, partition: PartitionRecord, forward: list[Product], transpose: list[Product]
+    graph: Graph, partition: PartitionRecord, forward: store.Direction, transpose: store.Direction
 ) -> store.LayoutManifest:
     facts = graph.manifest
     return store.LayoutManifest(
@@ -76,20 +101,6 @@ def _manifest(
         scheme=partition.scheme,
         workgroup=partition.workgroup,
         bounds=partition.bounds,
-        forward=_counts(forward),
-        transpose=_counts(transpose),
-    )
-
-
-def _transpose(forward_arcs: Arcs, forward: list[Product], bounds: np.ndarray) -> list[Product]:
-    arcs = transposed(forward_arcs.csr)
-    numbers = numbered(forward, forward_arcs, bounds)
-    return [with_arc_map(product, arcs, numbers, bounds, pe) for pe, product in enumerate(split(arcs, bounds))]
-
-
-def _counts(products: list[Product]) -> store.Direction:
-    return store.Direction(
-        arcs=[product.local.arcs + product.remote.arcs for product in products],
-        remote_arcs=[product.remote.arcs for product in products],
-        halo_rows=[product.halo for product in products],
+        forward=forward,
+        transpose=transpose,
     )

@@ -21,7 +21,8 @@ def permuted(csr: Csr, order: np.ndarray) -> Csr:
     indptr = np.zeros(csr.rows + 1, np.int64)
     np.cumsum(np.diff(csr.indptr)[nodes], out=indptr[1:])
     indices = np.empty_like(csr.indices)
-    places = np.empty(csr.arcs, np.int64)
+    valued = csr.weights is not None or csr.types is not None
+    places = np.empty(csr.arcs if valued else 0, np.int64)
     _move(
         csr.indptr,
         csr.indices,
@@ -41,6 +42,10 @@ def _move(indptr, indices, nodes, order, new_indptr, new_indices, places):  # ty
         begin, end = indptr[nodes[row]], indptr[nodes[row] + 1]
         at = new_indptr[row]
         columns = order[indices[begin:end]]
+        if not places.size:
+            columns.sort()
+            new_indices[at : at + columns.size] = columns
+            continue
         by = np.argsort(columns, kind="mergesort")
         for k in range(by.size):
             new_indices[at + k] = columns[by[k]]

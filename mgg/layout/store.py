@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +19,6 @@ from mgg.layout.parts import PeLayout, Product
 
 MANIFEST = "layout.yaml"
 KIND = Kind(MANIFEST, ("pe-*",))
-_ARRAYS = [field.name for field in fields(Product) if field.name not in ("local", "remote")]
 _LOADING = threading.Lock()
 
 
@@ -91,16 +89,14 @@ def pe_folder(pe: int) -> str:
     return f"pe-{pe:04d}"
 
 
-def save_product(folder: Path, direction: str, product: Product) -> None:
-    """Write one PE's product into the PE's folder."""
-    for part in ("local", "remote"):
-        csr: Csr = getattr(product, part)
-        for name, array in (
-            ("indptr", csr.indptr), ("indices", csr.indices), ("weights", csr.weights), ("types", csr.types),
-        ):  # fmt: skip
-            _save(folder / f"{direction}.{part}.{name}.npy", array)
-    for name in _ARRAYS:
-        _save(folder / f"{direction}.{name}.npy", getattr(product, name))
+def save_product(folder: Path, direction: str, **parts: Csr | np.ndarray | None) -> None:
+    """Write parts of one PE's product, named as the fields of ``Product``, into the PE's folder; not what is None."""
+    for name, part in parts.items():
+        if isinstance(part, Csr):
+            for array in ("indptr", "indices", "weights", "types"):
+                _save(folder / f"{direction}.{name}.{array}.npy", getattr(part, array))
+        else:
+            _save(folder / f"{direction}.{name}.npy", part)
 
 
 def save_node_data(folder: Path, **arrays: np.ndarray | None) -> None:
@@ -153,14 +149,20 @@ def read_manifest(folder: str | Path) -> LayoutManifest:
         raise InputError(f"{path}: {explain(error, LayoutManifest)}: run mgg layout again") from None
 
 
-def load(folder: str | Path, rank: int) -> PeLayout:
+def load(folder: str | Path, rank: int, manifest: LayoutManifest | None = None) -> PeLayout:
     """Map the arrays of PE ``rank`` into memory, after checking the hash of each.
+
+    Args:
+        folder: the layout.
+        rank: the PE.
+        manifest: what ``read_manifest`` has read: it lists the files of all PEs, so that reading it for each of
+            many PEs takes time.
 
     Raises:
         InputError: names the file that is missing, truncated, altered or of another shape than the manifest says.
     """
     folder = Path(folder)
-    manifest = read_manifest(folder)
+    manifest = manifest or read_manifest(folder)
     if rank >= manifest.pes:
         raise InputError(f"{folder}: a layout for {manifest.pes} PEs has no PE {rank}")
     arrays = _Arrays(folder, manifest, pe_folder(rank))

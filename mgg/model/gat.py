@@ -2,8 +2,8 @@
 
     H = ELU(Attention(X W0) + b0),    Z = mean over heads of Attention(H W1) + b1
 
-with dropout on the input of both layers and on the attention, and the L2 penalty on all parameters but the biases, as
-in the authors' program. For Pubmed the paper has 8 output heads, learning rate 0.01 and penalty 0.001.
+with dropout on the input of both layers and on the attention, and the L2 penalty on all parameters but the biases. For
+Pubmed the paper has 8 output heads, learning rate 0.01 and penalty 0.001.
 """
 
 from __future__ import annotations

@@ -311,6 +311,9 @@ TABLES: dict[str, list[Column]] = {
         Column("epoch", "integer", "", "counted from 1"),
         Column("loss", "number", "nats", "training loss (cross-entropy, with dropout)"),
         Column("train_accuracy", "number", "", "metric of the training nodes, 0 to 1"),
+        Column(
+            "validation_loss", "number", "nats", "loss of the validation nodes, without dropout; empty: there are none"
+        ),
         Column("validation_accuracy", "number", "", "the same for the validation nodes; empty: there are none"),
         Column("test_accuracy", "number", "", "the same for the test nodes"),
         Column("seconds", "number", "seconds", "time of the epoch, slowest PE, evaluation included"),

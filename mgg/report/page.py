@@ -417,10 +417,11 @@ def _curve_drawings(points: dict[str, Rows], key: str, name: str, metric: str) -
     hint = " Line: median of the runs; band: lowest to highest." if several else ""
     kinds: list[tuple[str, str, str, dict[str, Any]]] = [
         ("loss", "training loss", "training loss (nats)", {}),
+        ("validation_loss", "validation loss", "validation loss (nats)", {}),
         ("validation_accuracy", f"validation {metric}", f"validation {metric} (%)", {"share": True}),
     ]
     for column, what, axis, options in kinds:
-        lines = [line for line in figures.curves(points, column) if line.middle or not options]
+        lines = [line for line in figures.curves(points, column) if line.middle or column == "loss"]
         if not lines:
             continue  # runs without validation nodes
         ends = [
@@ -429,5 +430,5 @@ def _curve_drawings(points: dict[str, Rows], key: str, name: str, metric: str) -
             if line.middle
         ]
         alt = f"Line chart: {what} over epochs, {name}. Last epoch: {listing(ends, 12)}."
-        svg = Markup(figures.training(lines, axis, f"{key}{column[0]}", alt, **options))
+        svg = Markup(figures.training(lines, axis, f"{key}{column}", alt, **options))
         yield Drawing(svg, f"{name}: {what} over epochs.{hint}")

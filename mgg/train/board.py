@@ -11,6 +11,7 @@ from mgg.record import EpochRecord
 #: Field of an epoch -> name in TensorBoard, which groups by what is before the slash.
 TAGS = {
     "loss": "loss/train",
+    "validation_loss": "loss/validation",
     "train_accuracy": "{metric}/train",
     "validation_accuracy": "{metric}/validation",
     "test_accuracy": "{metric}/test",

@@ -308,6 +308,7 @@ class _Run:
             epoch=epoch,
             loss=loss,
             train_accuracy=scores.train,
+            validation_loss=None if scores.validation is None else scores.validation_loss,
             validation_accuracy=scores.validation,
             test_accuracy=scores.test,
             seconds=seconds,

@@ -5,6 +5,7 @@ import math
 import pytest
 from support.graphs import make_layout, random_csr
 
+from mgg import hashed
 from mgg.aggregate.machines import H200, MACHINES
 from mgg.aggregate.predict import Question, changed, predict
 from mgg.config import LinkConfig
@@ -45,6 +46,13 @@ def test_graph_partition_and_layout_say_the_same(made):
     part, layout = (predict([made / name], H200, Question(*techniques)) for name in ("partition-16", "layout-16"))
     assert graph == part == layout
     assert graph[0].network == "infiniband-ndr" and graph[0].workgroup == 8
+
+
+def test_the_manifest_of_a_layout_is_read_once_for_all_pes(made, monkeypatch):
+    read, real = [], hashed.load
+    monkeypatch.setattr(hashed, "load", lambda path, *rest: read.append(path.name) or real(path, *rest))
+    predict([made / "layout-16"], H200, Question(("halo",), [32]))
+    assert read == ["layout.yaml"]
 
 
 def test_a_slower_network_takes_longer_between_workgroups_alone(made):

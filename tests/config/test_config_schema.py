@@ -45,6 +45,7 @@ def test_every_field_is_described():
         ({"graph": {"datasets": {"digits": {"scale": -1}}}}, "graph.datasets.digits.scale"),
         ({"graph": {"datasets": {"a b": {}}}}, "graph.datasets.a b"),
         ({"results": ""}, "config: results: "),
+        ({"results": "-x"}, "config: results: "),
     ],
 )
 def test_a_wrong_field_is_named_in_one_line(values: dict, message: str):

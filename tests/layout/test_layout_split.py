@@ -7,9 +7,21 @@ from support.graphs import awkward_graphs, make_layout, matrix, random_csr, type
 
 from mgg import layout
 from mgg.layout.neighbors import neighbor_partitions
-from mgg.layout.split import Arcs, numbered, split, transposed, with_arc_map
+from mgg.layout.parts import Product
+from mgg.layout.split import Splitter, mapped, sends, transposed
 
 GRAPHS = awkward_graphs()
+
+
+def both_products(csr, bounds):
+    """Every PE's product, forward and transposed."""
+    forward = [Splitter(csr, bounds).cut(pe) for pe in range(len(bounds) - 1)]
+    turned = mapped(csr, bounds, [cut.local.arcs for cut in forward])
+    splitter = Splitter(turned.csr, bounds, turned.position)
+    transpose = [splitter.cut(pe) for pe in range(len(bounds) - 1)]
+    for cuts in (forward, transpose):
+        halos = [(cut.halo_ptr, cut.halo_rows) for cut in cuts]
+        yield [Product(**vars(cut), **vars(sends(halos, pe))) for pe, cut in enumerate(cuts)]
 
 
 def put_together(products, bounds):
@@ -37,9 +49,18 @@ def random_bounds(nodes, pes, seed):
 def test_the_parts_of_both_products_make_up_the_graph(name, pes):
     csr = GRAPHS[name]
     bounds = np.arange(pes + 1) * csr.rows // pes
-    forward, backward = Arcs(csr), transposed(csr)
-    for arcs, whole in ((forward, matrix(csr)), (backward, matrix(csr).T.tocsr())):
-        assert (put_together(split(arcs, bounds), bounds) != whole).nnz == 0
+    for products, whole in zip(both_products(csr, bounds), (matrix(csr), matrix(csr).T.tocsr()), strict=True):
+        assert (put_together(products, bounds) != whole).nnz == 0
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_transposed_arcs_know_where_they_were(name):
+    csr = GRAPHS[name]
+    turned = transposed(csr)
+    assert (matrix(turned.csr) != matrix(csr).T.tocsr()).nnz == 0
+    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
+    assert np.array_equal(rows[turned.forward], turned.csr.indices)
+    assert np.array_equal(csr.indices[turned.forward], np.repeat(np.arange(csr.columns), np.diff(turned.csr.indptr)))
 
 
 @settings(max_examples=40)
@@ -47,12 +68,7 @@ def test_the_parts_of_both_products_make_up_the_graph(name, pes):
 def test_halos_sends_and_the_arc_map_agree(nodes, arcs, pes, seed):
     csr = random_csr(nodes, arcs, seed=seed, weighted=True)
     bounds = random_bounds(nodes, pes, seed)
-    forward = split(Arcs(csr), bounds)
-    backward = transposed(csr)
-    numbers = numbered(forward, Arcs(csr), bounds)
-    transpose = [
-        with_arc_map(product, backward, numbers, bounds, pe) for pe, product in enumerate(split(backward, bounds))
-    ]
+    forward, transpose = both_products(csr, bounds)
     values = [np.concatenate((product.local.weights, product.remote.weights)) for product in forward]
     for pe in range(pes):
         for products in (forward, transpose):

@@ -70,14 +70,17 @@ def blocks_of(csr, rows):
 @settings(max_examples=60)
 @given(
     st.integers(1, 60), st.integers(0, 400), st.integers(1, 20), st.integers(1, 9), st.integers(0, 10**6),
-    st.sampled_from([1, 16, 41]), st.integers(1, 70),
+    st.sampled_from([1, 16, 41]), st.integers(1, 70), st.booleans(),
 )  # fmt: skip
-@example(60, 400, 70, 3, 1, 16, 7)  # more PEs and workgroups than bits of a word
-@example(60, 400, 130, 1, 2, 16, 60)
-@example(40, 300, 9, 4, 3, 16, 11)  # the last workgroup is smaller
-def test_quality_equals_a_count_arc_by_arc(nodes, arcs, pes, workgroup, seed, dim, rows):
+@example(60, 400, 70, 3, 1, 16, 7, False)  # more PEs and workgroups than bits of a word
+@example(60, 400, 130, 1, 2, 16, 60, False)
+@example(60, 400, 130, 1, 2, 16, 60, True)
+@example(40, 300, 9, 4, 3, 16, 11, False)  # the last workgroup is smaller
+def test_quality_equals_a_count_arc_by_arc(nodes, arcs, pes, workgroup, seed, dim, rows, in_order):
     csr = random_csr(nodes, arcs, seed=seed)
     owner = np.random.default_rng(seed).integers(0, pes, nodes).astype(np.uint16)
+    if in_order:
+        owner.sort()
     found = measure(blocks_of(csr, rows), owner, pes=pes, workgroup=workgroup, dim=dim).model_dump()
     expected = brute_force(matrix(csr), owner, pes, workgroup, dim)
     if pes > quality.MOST_PAIRED:

@@ -122,8 +122,8 @@ def test_headings_captions_and_figures_are_accessible(whole):
 
 def test_figures_take_their_colors_from_the_page(whole):
     svgs = re.findall(r"<svg.*?</svg>", whole, re.S)
-    # 3 graphs: time and scaling for 2 widths, bytes for one; 2 graphs and 2 models: loss and accuracy.
-    assert len(svgs) == 3 * 5 + 2 * 2 * 2
+    # 3 graphs: time and scaling for 2 widths, bytes for one; 2 graphs and 2 models: both losses and accuracy.
+    assert len(svgs) == 3 * 5 + 2 * 2 * 3
     for svg in svgs:
         assert not re.search(r"#[0-9a-f]{6}\b(?!\))", re.sub(r'(id|href)="[^"]*"|url\([^)]*\)', "", svg)), svg[:200]
     used = set(re.findall(r"var\((--\w+)\)", whole))
@@ -178,10 +178,12 @@ def test_only_training_runs(page):
 
 def test_training_without_validation_nodes(page):
     record = train(validation_accuracy=None)
-    lines = [epoch.model_copy(update={"validation_accuracy": None}) for epoch in epochs(record)]
+    lines = [
+        epoch.model_copy(update={"validation_accuracy": None, "validation_loss": None}) for epoch in epochs(record)
+    ]
     text = Page(page([], [(record, lines)])).text
     assert "training loss over epochs" in text
-    assert "validation accuracy over epochs" not in text
+    assert "validation accuracy over epochs" not in text and "validation loss over epochs" not in text
 
 
 def test_only_timings(page):

@@ -37,8 +37,8 @@ ALIKE = {
     "generate graph reddit-like": "-t 16 --mem 4377 --nodes=1 --ntasks=1 --cpus-per-task=1",
     "partition digits 8": "-t 11 --mem 1500 --nodes=1 --ntasks=1 --cpus-per-task=1",
     "partition reddit-like 8": "-t 13 --mem 2078 --nodes=1 --ntasks=1 --cpus-per-task=1",
-    "layout digits 16": "-t 11 --mem 1505 --nodes=1 --ntasks=1 --cpus-per-task=1",
-    "layout reddit-like 16": "-t 16 --mem 11827 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "layout digits 16": "-t 11 --mem 1503 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "layout reddit-like 16": "-t 16 --mem 7817 --nodes=1 --ntasks=1 --cpus-per-task=1",
 }
 RANKS = {
     "dgx": {

@@ -176,9 +176,12 @@ def _reduce(world: World) -> None:
         on_device = world.download(world.all_reduce(world.upload(mine)))
         for total in (world.all_reduce(mine), on_device):
             assert total.dtype == dtype and total.tolist() == [[world.size * (world.size - 1) / 2, world.size]]
-    many = np.arange(2**18 + 5, dtype=np.float64)
-    total = world.all_reduce(many + world.rank)
-    np.testing.assert_array_equal(total, world.size * many + world.size * (world.size - 1) / 2)
+    for count, dtype in ((5, np.float32), (2**18 + 5, np.float32), (2**18 + 5, np.float64)):
+        every = [np.random.default_rng(pe).random(count).astype(dtype) for pe in range(world.size)]
+        expected = every[0].astype(np.float64)
+        for values in every[1:]:  # in this order: other sums have other bits
+            expected += values
+        assert np.array_equal(world.all_reduce(every[world.rank]), expected.astype(dtype))
     assert world.all_reduce(np.zeros((0, 3))).shape == (0, 3)
     assert world.gather({"rank": world.rank}) == [{"rank": rank} for rank in range(world.size)]
 

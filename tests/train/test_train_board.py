@@ -35,4 +35,5 @@ def test_every_epoch_is_in_the_event_file(layouts, tmp_path):
         assert scalars["loss/train", epoch.epoch] == pytest.approx(epoch.loss)
         assert scalars["accuracy/test", epoch.epoch] == pytest.approx(epoch.test_accuracy)
         assert scalars["seconds/aggregate", epoch.epoch] == pytest.approx(epoch.aggregate)
-    assert len(scalars) == 3 * 9
+        assert scalars["loss/validation", epoch.epoch] == pytest.approx(epoch.validation_loss)
+    assert len(scalars) == 3 * 10
