@@ -116,7 +116,7 @@ def test_gpus_that_the_profile_does_not_give_are_refused_at_once(tmp_path: Path)
     folder.overlay(CONFIG | {"train": CONFIG["train"] | {"backend": "nvshmem"}})
     run = folder.run(profile="slurm-cpu", env=StandIns(folder).environment())
     assert run.returncode == 2
-    assert "train.backend: nvshmem needs GPUs, and the profile gives this rule none (gpu: 0)" in run.stdout
+    assert "train.backend: nvshmem needs GPUs, and the profile gives its jobs none (gpu: 0)" in run.stdout
 
 
 def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path):

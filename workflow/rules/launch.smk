@@ -26,7 +26,7 @@ def settle(rulename, backend):
     resources = workflow.get_rule(rulename).resources
     given = {name: resources.get(name) for name in ("mpi", "gpu", "gpu_model", "nodes", "slurm_extra")}
     if backend == "nvshmem" and not given["gpu"].is_evaluable() and given["gpu"].value == 0:
-        refuse(f"{rulename}.backend: nvshmem needs GPUs, and the profile gives this rule none (gpu: 0)")
+        refuse(f"{rulename}.backend: nvshmem needs GPUs, and the profile gives its jobs none (gpu: 0)")
 
     def said(name, wildcards, attempt=1):
         rest = {"input": [], "threads": 1, "rulename": rulename, "async_run": workflow.async_run}
