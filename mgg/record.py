@@ -1,8 +1,9 @@
-"""Records of the stages partition, aggregate and train: the only thing that report reads.
+"""Records of the stages partition, aggregate and train, and of the workflow's jobs: the only thing that report reads.
 
 A partition is a folder that holds ``partition.json`` (a ``PartitionRecord``). An aggregate job writes JSON lines, one
 ``AggregateRecord`` a line. A training run is a folder that holds ``run.json`` (a ``TrainRecord``) and
-``metrics.jsonl`` (an ``EpochRecord`` a line; ``metrics.parquet`` holds the same).
+``metrics.jsonl`` (an ``EpochRecord`` a line; ``metrics.parquet`` holds the same). The workflow writes a ``JobRecord`` a
+line of each of its jobs.
 """
 
 from __future__ import annotations
@@ -237,6 +238,28 @@ class PredictionRecord(Frozen):
         if abs(total - self.seconds) > 1e-6 * max(total, 1e-9):
             raise ValueError(f"seconds: {self.seconds} is not arithmetic + transfer + fixed - hidden")
         return self
+
+
+class JobRecord(Frozen):
+    """A job of the workflow: what it asked for, when it ran, what it used. None: nobody measured or told it."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["job"] = "job"
+    stage: str = Field(description="stage of the rule")
+    rule: str = Field(description="rule of the workflow")
+    wildcards: dict[str, str] = Field(description="what the job was for")
+    attempts: int = Field(1, ge=1, description="how often it was started until it passed")
+    slurm_job: str | None = Field(None, description="Slurm's number of the job")
+    submitted: Seconds | None = Field(None, description="when Slurm got it, seconds since 1970-01-01 UTC")
+    ended: Seconds | None = Field(None, description="when its output was there, the same")
+    seconds: Seconds | None = Field(None, description="that its command ran")
+    memory: int | None = Field(None, ge=0, description="most bytes seen in use by its processes on its own host")
+    cpu_seconds: Seconds | None = Field(None, description="CPU seconds of the same processes when last looked at")
+    seen: Seconds | None = Field(None, description="how long its command had run when last looked at")
+    runtime_asked: Seconds | None = Field(None, description="seconds it might have run")
+    memory_asked: int | None = Field(None, ge=0, description="bytes it might have used on each host")
+    cores_asked: int | None = Field(None, ge=1, description="cores it was given, all hosts together")
+    granted: bool = Field(False, description="a scheduler had reserved what it asked for")
 
 
 class EpochRecord(Frozen):

@@ -20,15 +20,16 @@ from mgg.cli.options import FOLDER, common, show
     help="a paper's figure to set beside, for example mgg_fig10a (config/README.md lists them)",
 )
 @click.option("--note", "notes", multiple=True, metavar="FIGURE=TEXT", help="a remark below a figure")
+@click.option("--jobs", type=FOLDER, help="the workflow's records of its jobs (results/jobs.jsonl); may be absent")
 @click.option("--out", type=FOLDER, required=True, help="report folder")
 @common
 def report(
-    paths: tuple[Path, ...], title: str, figures: tuple[str, ...], notes: tuple[str, ...], out: Path, as_json: bool,
-    debug: bool,
+    paths: tuple[Path, ...], title: str, figures: tuple[str, ...], notes: tuple[str, ...], jobs: Path | None, out: Path,
+    as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Make the report page and tables of timing records (.jsonl), training runs and partitions (folders)."""
     from mgg.report import build
 
     remarks = {name: text for name, _, text in (note.partition("=") for note in notes)}
-    build(paths, out, title, figures, remarks)
+    build(paths, out, title, figures, remarks, jobs)
     show({"page": str(out / "index.html")}, as_json)

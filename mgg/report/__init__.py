@@ -13,19 +13,22 @@ import pyarrow.parquet
 from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.files import Kind, replace_folder
-from mgg.report import choice, knobs
+from mgg.report import choice, figure_files, jobs, knobs, requests
 from mgg.report.collect import collect
 from mgg.report.columns import TABLES
 from mgg.report.comparisons import compare
 from mgg.report.foreseen import FORESEEN, check_figure
-from mgg.report.page import render
+from mgg.report.page import Page, render
 from mgg.report.tables import compute, to_arrow
 
 __all__ = ["build"]
 
 PAGE = "index.html"
 #: A file that no folder but a report has; index.html alone would let a web site be replaced.
-KIND = Kind("machines.parquet", (PAGE, *(f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet"))))
+KIND = Kind(
+    "machines.parquet",
+    (PAGE, *figure_files.FOLDERS.values(), *(f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet"))),
+)
 
 
 def build(
@@ -34,18 +37,20 @@ def build(
     title: str,
     figures: Sequence[str] = (),
     notes: Mapping[str, str] = MappingProxyType({}),
+    job_file: Path | None = None,
 ) -> None:
     """Write the report of ``paths`` into the folder ``out``, which replaces an earlier report.
 
     Args:
         paths: files of AggregateRecord or PredictionRecord lines (``.jsonl``) and run folders of training, in any
             order; the same records give the same bytes.
-        out: the folder; gets ``index.html``, which needs nothing beside it and no network, and for each table of
-            docs/report.md a CSV and a Parquet file.
+        out: the folder; gets ``index.html``, which needs nothing beside it and no network, for each table of
+            docs/report.md a CSV and a Parquet file, and the page's figures as SVG files (``figure_files.FOLDERS``).
         title: heading of the page.
         figures: names of ``experiments.EXPERIMENTS`` or ``foreseen.FORESEEN``: figures and tables of papers to set
             beside these records.
         notes: by figure a remark that is shown below it.
+        job_file: JobRecord lines of the workflow's jobs; a file that is not there holds none.
 
     Raises:
         InputError: an unknown figure, a note on a figure that is not shown, no records, an unreadable or altered
@@ -63,14 +68,20 @@ def build(
     )
     rows["choices"] = choice.compute(rows["aggregate"])
     rows["knobs"] = knobs.compute(rows["aggregate"])
+    rows["jobs"] = jobs.compute(jobs.read_jobs(job_file))
+    rows["requests"] = requests.compute(rows["jobs"])
     tables = {name: to_arrow(name, rows[name]) for name in TABLES}
     page = render(rows, title, [(name, notes.get(name, "")) for name in dict.fromkeys(figures)])
     with replace_folder(out, KIND) as folder:
         _write(folder, page, tables)
 
 
-def _write(folder: Path, page: str, tables: dict[str, pa.Table]) -> None:
-    (folder / PAGE).write_text(page, encoding="utf-8")
+def _write(folder: Path, page: Page, tables: dict[str, pa.Table]) -> None:
+    (folder / PAGE).write_text(page.html, encoding="utf-8")
+    for name in figure_files.FOLDERS.values():
+        (folder / name).mkdir()
+    for path, text in figure_files.files(page.illustrated).items():
+        (folder / path).write_text(text, encoding="utf-8")
     for name, table in tables.items():
         pa.csv.write_csv(table, folder / f"{name}.csv")
         pa.parquet.write_table(table, folder / f"{name}.parquet")

@@ -53,6 +53,8 @@ _MODEL = [
     Column("settings", "text", "", "hyperparameters, JSON with sorted keys"),
 ]
 
+_STAGE = Column("stage", "text", "", "stage of the workflow")
+_RULE = Column("rule", "text", "", "rule of the workflow")
 _METRIC = Column("metric", "text", "", "what the columns called accuracy hold: accuracy, micro_f1 or roc_auc")
 _PHASES = [
     Column(
@@ -319,6 +321,41 @@ TABLES: dict[str, list[Column]] = {
         Column("seconds", "number", "seconds", "time of the epoch, slowest PE, evaluation included"),
         *_PHASES,
     ],
+    "jobs": [
+        Column("run", "integer", "", "run of the workflow that the job was in, counted from 1; empty: unknown"),
+        _STAGE,
+        _RULE,
+        Column("wildcards", "text", "", "what the job was for, JSON with sorted keys"),
+        Column("attempts", "integer", "", "how often the job was started until it passed"),
+        Column("slurm_job", "text", "", "Slurm's number of the job; empty: none, or unknown"),
+        Column("started", "text", "", "when its command started, UTC; empty: unknown"),
+        Column("start", "number", "seconds", "the same, since 1970-01-01 UTC"),
+        Column("waited", "number", "seconds", "from submission to that; empty: not submitted, or unknown"),
+        Column("seconds", "number", "seconds", "that its command ran; empty: not measured"),
+        Column("granted", "yes/no", "", "a scheduler had reserved what it asked for"),
+        Column("seen", "number", "seconds", "how long it had run when its memory and cores were last looked at"),
+        Column("runtime_asked", "number", "seconds", "it might have run; empty: unknown"),
+        Column("runtime_share", "number", "", "seconds over runtime_asked"),
+        Column("memory_asked", "integer", "bytes", "it might have used on each host; empty: unknown"),
+        Column("memory", "integer", "bytes", "most seen in use by its processes; empty: not seen"),
+        Column("memory_share", "number", "", "memory over memory_asked"),
+        Column("cores_asked", "integer", "", "cores it was given, all hosts together; empty: unknown"),
+        Column("cores", "number", "", "cores that it kept busy, mean until last looked at; empty: not seen"),
+        Column("cores_share", "number", "", "cores over cores_asked"),
+    ],
+    "requests": [
+        _STAGE,
+        _RULE,
+        Column("resource", "text", "", "time (seconds), memory (bytes of a host) or cores"),
+        Column("jobs", "integer", "", "jobs of the rule"),
+        Column("known", "integer", "", "those of which it is known what they used"),
+        Column("asked", "number", "", "most that one asked for, in the unit of the resource"),
+        Column("used", "number", "", "most that one used; empty: unknown"),
+        Column("share", "number", "", "largest share of its request that a job used"),
+        Column("verdict", "text", "", "fits, far too large, too small, tried again or unknown"),
+        Column("factor", "number", "", "by which to change the request of every job; empty: leave it"),
+        Column("enough", "number", "", "then enough for the largest: minutes, MB or cores, as a profile has them"),
+    ],
 }
 
 #: What each table holds, one line; a row is ...
@@ -338,4 +375,6 @@ ABOUT = {
     "training": "one row a training run",
     "accuracy": "one row a group of training runs that differ in the seed alone",
     "epochs": "one row an epoch of a training run",
+    "jobs": "one row a job of the workflow: when it ran, what it asked for, what it used",
+    "requests": "one row a rule and resource: most asked for and used, and the factor to change",
 }

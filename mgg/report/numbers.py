@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 #: What a table of the page shows where there is no value.
@@ -19,6 +20,7 @@ class Unit(NamedTuple):
 
 
 _TIME = [Unit("s", 1.0), Unit("ms", 1e-3), Unit("µs", 1e-6)]
+_WAIT = [Unit("s", 1.0), Unit("min", 60.0), Unit("h", 3600.0)]
 _BYTES = [Unit("GB", 1e9), Unit("MB", 1e6), Unit("kB", 1e3), Unit("bytes", 1.0)]
 
 
@@ -58,6 +60,22 @@ def quantity(value: float, units: str = "time") -> str:
     """One value with its own unit: ``units`` is time (seconds) or bytes."""
     unit = time_unit([value]) if units == "time" else bytes_unit([value])
     return f"{within(value, unit)} {unit.name}"
+
+
+def clock_unit(seconds: float) -> Unit:
+    """Seconds, minutes or hours, for times that people wait."""
+    return next(unit for unit in _WAIT if seconds < 120 * unit.size or unit is _WAIT[-1])
+
+
+def duration(seconds: float) -> str:
+    """``12.3 s``, ``11.0 min``, ``2.50 h``."""
+    unit = clock_unit(seconds)
+    return f"{within(seconds, unit)} {unit.name}"
+
+
+def utc(seconds: float) -> str:
+    """A moment in UTC; never in the zone of the machine that makes the report, whose bytes would depend on it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def percent(share: float | None) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from mgg.record import METRIC_NAMES
-from mgg.report import choice, figures, findings, foreseen, knobs, papers, phases, predictions, quality
+from mgg.report import choice, figures, findings, foreseen, jobs, knobs, papers, phases, predictions, quality
 from mgg.report.columns import ABOUT, TABLES
 from mgg.report.experiments import stand_in
 from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
@@ -18,8 +18,15 @@ from mgg.report.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.tables import SETTING, Row, Rows, graph_names, group, shared
 
 
-def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str, str]] = ()) -> str:
-    """HTML of the whole report; every text from the records is escaped.
+class Page(NamedTuple):
+    """The HTML of a report, and its sections that have figures, by their kind."""
+
+    html: str
+    illustrated: dict[str, list[Section]]
+
+
+def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str, str]] = ()) -> Page:
+    """The whole report; every text from the records is escaped.
 
     ``experiments``: names of the papers' figures to show, each with a remark or "".
     """
@@ -36,7 +43,13 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
     experiments, ahead = foreseen.divided(experiments)
     labels = [row["label"] for row in tables["aggregate"]]
     styles = figures.Styles(labels)
-    return environment.get_template("page.html.j2").render(
+    sections = {
+        "aggregate": _sections(tables, styles),
+        "train": _training(tables),
+        "papers": [*papers.sections(everything, experiments), *foreseen.sections(tables, ahead), *told],
+        "jobs": jobs.section(tables),
+    }
+    html = environment.get_template("page.html.j2").render(
         title=title,
         compared=findings.compared(everything),
         findings=[*papers.outcomes(everything, experiments), *choice.findings(tables), *findings.findings(tables)],
@@ -46,15 +59,17 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         graphs=_graphs(tables),
         partitions=_partitions(tables),
         quality=quality.section(tables),
-        papers=[*papers.sections(everything, experiments), *foreseen.sections(tables, ahead), *told],
+        papers=sections["papers"],
         where="What ran where" if tables["machines"] else "Graphs",
-        sections=_sections(tables, styles),
+        sections=sections["aggregate"],
         checks=_checks(tables),
-        training=_training(tables),
+        training=sections["train"],
+        running=sections["jobs"],
         has_timings=bool(tables["aggregate"]),
         has_runs=bool(tables["training"]),
         files=[(name, ABOUT[name], f"{len(everything[name]):,}") for name in TABLES],
     )
+    return Page(html, sections)
 
 
 def _pivot(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -52,11 +53,19 @@ _REFERENCE = re.compile(r"url\(#([^)]*)\)")
 _FONT = re.compile(r"font-family:[^;]*;?\s*")
 
 
-def draw(plot: Callable[[Figure], None], *, key: str, alt: str, height: float) -> str:
+def draw(
+    plot: Callable[[Figure], None],
+    *,
+    key: str,
+    alt: str,
+    height: float,
+    titles: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Let ``plot`` fill a figure ``height`` inches high; returns the text of an ``<svg>`` element.
 
-    ``key`` makes the element's ids unique in the page; ``alt`` is what a screen reader says. Equal calls give equal
-    text: no date, and ids that depend on the content alone.
+    ``key`` makes the element's ids unique in the page; ``alt`` is what a screen reader says; ``titles``: by the gid of
+    an artist what a pointer on it is told. Equal calls give equal text: no date, and ids that depend on the content
+    alone.
     """
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # A name in a script that the measuring font lacks: the reader's browser has the glyphs.
@@ -65,10 +74,10 @@ def draw(plot: Callable[[Figure], None], *, key: str, alt: str, height: float) -
         plot(figure)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _inline(buffer.getvalue(), key, alt)
+    return _inline(buffer.getvalue(), key, alt, titles)
 
 
-def _inline(text: bytes, key: str, alt: str) -> str:
+def _inline(text: bytes, key: str, alt: str, titles: Mapping[str, str]) -> str:
     # matplotlib has just made it.
     root = ElementTree.fromstring(text)  # nosec B314
     for child in list(root):
@@ -80,6 +89,11 @@ def _inline(text: bytes, key: str, alt: str) -> str:
             if name == _HREF:
                 used.add(value.removeprefix("#"))
             used.update(_REFERENCE.findall(value))
+    for element in list(root.iter()):
+        if title := titles.get(element.get("id", "")):
+            told = ElementTree.Element(f"{{{_SVG}}}title")
+            told.text = title
+            element.insert(0, told)
     for element in root.iter():
         _rewrite(element, key, used)
     for name in ("width", "height"):

@@ -18,7 +18,7 @@ from mgg.report.columns import TABLES
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 @pytest.fixture
@@ -31,7 +31,9 @@ def records(tmp_path):
 def test_a_report_is_a_page_and_every_table_twice(records, tmp_path):
     mgg.report.build([records], tmp_path / "deep" / "out", "t")
     names = {f"{name}.{kind}" for name in TABLES for kind in ("csv", "parquet")}
-    assert set(snapshot(tmp_path / "deep" / "out")) == names | {"index.html"}
+    made = set(snapshot(tmp_path / "deep" / "out"))
+    assert {name for name in made if "/" not in name} == names | {"index.html"}
+    assert {name.split("/")[0] for name in made if name.endswith(".svg")} == {"figures_aggregate"}
 
 
 def test_the_same_records_give_the_same_bytes_in_any_order(tmp_path):

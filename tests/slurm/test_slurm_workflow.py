@@ -1,6 +1,7 @@
 """The workflow through a real Slurm: a small demo on CPU ranks of two nodes, a job on GPUs, jobs that fail."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import yaml
 from slurm_folder import SlurmFolder
 from support.workflow import ROOT
 
-from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.record import AggregateRecord, JobRecord, read_lines, read_run
 
 #: Both kinds of graphs, of which one goes all the way; 8 PEs, which profiles/slurm-cpu puts on two nodes.
 CONFIG = {
@@ -89,6 +90,25 @@ def test_where_ranks_really_run(cluster: Path, tmp_path: Path, profile: str, ran
     assert run.returncode == 0, run.stdout
     for output, pes in outputs.items():
         assert folder.ranks(output) == [(node, *ranks[pes]) for node in ("node1", "node2") for _ in range(pes // 2)]
+
+
+def test_the_report_is_told_what_slurm_knows_of_the_jobs(finished: SlurmFolder):
+    """Slurm's numbers and times. What its ranks use is not seen: they are children of Slurm's daemons."""
+    records = {record.rule: record for record in read_lines(finished.path / ODD_NAME / "jobs.jsonl", JobRecord)}
+    for rule, lines in finished.jobs().items():
+        facts = dict(re.findall(r"(\w+)=(\S+)", lines[-1]))
+        record = records[rule]
+        submitted, start, end = (
+            datetime.fromisoformat(facts[name]).timestamp() for name in ("SubmitTime", "StartTime", "EndTime")
+        )
+        assert record.slurm_job == facts["JobId"] and record.granted
+        # Slurm tells whole seconds; the folder's clock is its own.
+        assert submitted - 2 <= record.submitted <= start + 2
+        assert start - 2 <= record.ended - record.seconds <= record.ended <= end + 2
+        ranks = rule in ("aggregate", "train")
+        # Threads are lowered to the cores that the machine really has.
+        assert record.cores_asked == 8 if ranks else 1 <= record.cores_asked <= int(facts["NumCPUs"])
+        assert (record.memory is None) == ranks
 
 
 def test_no_name_was_taken_for_a_command(finished: SlurmFolder):

@@ -146,9 +146,11 @@ def outcome(results: Path) -> dict[str, object]:
 
 
 def tables(report: Path) -> dict[str, object]:
-    """The report's tables, without times."""
+    """The report's tables, without times and what jobs took."""
     found = {}
     for file in report.rglob("*.csv"):
+        if file.stem in ("jobs", "requests"):
+            continue
         names = [each.name for each in TABLES[file.stem] if each.unit != "seconds" and each.name not in FROM_TIMES]
         with file.open(newline="") as opened:
             found[file.name] = [[row[name] for name in names] for row in csv.DictReader(opened)]

@@ -3,7 +3,13 @@ rule aggregate:
     input:
         f"{RESULTS}/layout/{{dataset}}/p{{pes}}",
     output:
-        f"{RECORDS}/aggregate/{{dataset}}/p{{pes}}.jsonl",
+        report(
+            f"{RECORDS}/aggregate/{{dataset}}/p{{pes}}.jsonl",
+            caption="../report/aggregate.rst",
+            category="aggregate",
+            subcategory="records",
+            labels={"data set": "{dataset}", "PEs": "{pes}"},
+        ),
     log:
         f"{RECORDS}/logs/aggregate/{{dataset}}/p{{pes}}.log",
     benchmark:

@@ -112,4 +112,5 @@ logger.addHandler(FAILURES)
 
 
 onerror:
+    JOB_RECORDS.write()
     logger.error(FAILURES.summary())

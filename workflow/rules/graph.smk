@@ -12,7 +12,7 @@ rule graph:
     input:
         f"{RESULTS}/retrieve/{{dataset}}",
     output:
-        directory(f"{RESULTS}/{{made}}/{{dataset}}"),
+        graph_folder("{made}"),
     log:
         f"{RESULTS}/logs/{{made}}/{{dataset}}.log",
     benchmark:
@@ -36,7 +36,7 @@ rule graph:
 
 rule generate:
     output:
-        directory(f"{RESULTS}/{{made}}/{{dataset}}"),
+        graph_folder("{made}"),
     log:
         f"{RESULTS}/logs/{{made}}/{{dataset}}.log",
     benchmark:
@@ -106,7 +106,7 @@ rule graph_gather:
         buckets=f"{RESULTS}/graph_scatter/{{dataset}}",
         shards=gather.shards(f"{RESULTS}/graph_shard/{{{{dataset}}}}/{{scatteritem}}"),
     output:
-        directory(f"{RESULTS}/{{made}}/{{dataset}}"),
+        graph_folder("{made}"),
     log:
         f"{RESULTS}/logs/{{made}}/{{dataset}}.log",
     benchmark:
@@ -127,7 +127,7 @@ rule order:
     input:
         f"{RESULTS}/graph_natural/{{dataset}}",
     output:
-        directory(f"{RESULTS}/graph/{{dataset}}"),
+        graph_folder("graph"),
     log:
         f"{RESULTS}/logs/graph/{{dataset}}.log",
     benchmark:

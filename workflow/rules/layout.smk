@@ -3,7 +3,13 @@ rule layout:
         graph=f"{RESULTS}/graph/{{dataset}}",
         partition=f"{RESULTS}/partition/{{dataset}}/p{{pes}}",
     output:
-        directory(f"{RESULTS}/layout/{{dataset}}/p{{pes}}"),
+        report(
+            directory(f"{RESULTS}/layout/{{dataset}}/p{{pes}}"),
+            patterns=["{record}.yaml"],
+            caption="../report/layout.rst",
+            category="layout",
+            labels={"data set": "{dataset}", "PEs": "{pes}"},
+        ),
     log:
         f"{RESULTS}/logs/layout/{{dataset}}/p{{pes}}.log",
     benchmark:

@@ -7,7 +7,13 @@ rule partition:
     input:
         f"{RESULTS}/graph/{{dataset}}",
     output:
-        directory(f"{RESULTS}/partition/{{dataset}}/p{{pes}}"),
+        report(
+            directory(f"{RESULTS}/partition/{{dataset}}/p{{pes}}"),
+            patterns=["{record}.json"],
+            caption="../report/partition.rst",
+            category="partition",
+            labels={"data set": "{dataset}", "PEs": "{pes}"},
+        ),
     log:
         f"{RESULTS}/logs/partition/{{dataset}}/p{{pes}}.log",
     benchmark:

@@ -3,7 +3,12 @@ rule predict:
     input:
         expand(f"{RESULTS}/partition/{{{{dataset}}}}/p{{pes}}", pes=SETTINGS.predict.pes),
     output:
-        f"{RECORDS}/predict/{{dataset}}.jsonl",
+        report(
+            f"{RECORDS}/predict/{{dataset}}.jsonl",
+            caption="../report/predict.rst",
+            category="predict",
+            labels={"data set": "{dataset}"},
+        ),
     log:
         f"{RECORDS}/logs/predict/{{dataset}}.log",
     benchmark:

@@ -23,10 +23,14 @@ rule report:
             seed=SETTINGS.train.seeds,
         ),
     output:
+        *[table_file(name) for name in ABOUT],
+        *[figures_folder(kind) for kind in drawn_kinds()],
         page=report(
             f"{RECORDS}/report/index.html",
-            caption="../report/report.rst",
+            caption="../report/page.rst",
             category="report",
+            subcategory="page",
+            labels={"result": "page"},
         ),
     log:
         f"{RECORDS}/logs/report.log",
@@ -41,5 +45,7 @@ rule report:
         folder=lambda wildcards, output: Path(output.page).parent,
         title=SETTINGS.report.title,
         figures=report_options(SETTINGS.report),
+        jobs=JOBS,
     shell:
-        "mgg report {input:q} --out {params.folder:q} --title {params.title:q} {params.figures:q} > {log:q} 2>&1"
+        "mgg report {input:q} --out {params.folder:q} --title {params.title:q} {params.figures:q}"
+        " --jobs {params.jobs:q} > {log:q} 2>&1"

@@ -1,6 +1,12 @@
 rule retrieve:
     output:
-        directory(f"{RESULTS}/retrieve/{{dataset}}"),
+        report(
+            directory(f"{RESULTS}/retrieve/{{dataset}}"),
+            patterns=["{record}.yaml"],
+            caption="../report/retrieve.rst",
+            category="retrieve",
+            labels={"data set": "{dataset}"},
+        ),
     log:
         f"{RESULTS}/logs/retrieve/{{dataset}}.log",
     benchmark:

@@ -3,7 +3,21 @@ rule train:
     input:
         f"{RESULTS}/layout/{{dataset}}/p{{pes}}",
     output:
-        directory(f"{RECORDS}/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}"),
+        report(
+            directory(f"{RECORDS}/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}"),
+            patterns=["{record,run}.json", "{record,metrics}.jsonl", "{record,predictions}.parquet"],
+            caption="../report/train.rst",
+            category="train",
+            subcategory="records",
+            labels={
+                "data set": "{dataset}",
+                "model": "{model}",
+                "technique": "{technique}",
+                "PEs": "{pes}",
+                "seed": "{seed}",
+                "file": "{record}",
+            },
+        ),
     log:
         f"{RECORDS}/logs/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}.log",
     benchmark:

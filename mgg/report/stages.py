@@ -1,0 +1,10 @@
+"""The stages of the workflow in their order."""
+
+from __future__ import annotations
+
+STAGES = ("retrieve", "graph", "partition", "layout", "predict", "aggregate", "train", "report")
+
+
+def stage_place(stage: str) -> tuple[int, str]:
+    """Where a stage stands among the others; one that is not known comes last."""
+    return (STAGES.index(stage) if stage in STAGES else len(STAGES), stage)

@@ -1,0 +1,209 @@
+"""The section on the workflow's jobs: when they ran, what they asked for and what they used."""
+
+from __future__ import annotations
+
+import re
+import time
+from xml.etree import ElementTree
+
+import pyarrow.parquet
+import pytest
+from synthetic_records import aggregate
+
+from mgg.errors import InputError
+from mgg.record import JobRecord, write_lines
+from mgg.report import build
+from mgg.report.numbers import duration, utc
+from mgg.report.requests import AGAIN, FITS, TOO_LARGE, TOO_SMALL, UNKNOWN
+
+DAY = 86_400.0
+NOON = 1_700_049_600.0  # 2023-11-15 12:00:00 UTC
+
+
+def job(**changes) -> JobRecord:
+    """A layout that took 100 seconds and asked for what it used twice over; ``changes`` replace fields."""
+    fields = {
+        "stage": "layout",
+        "rule": "layout",
+        "wildcards": {"dataset": "cora", "pes": "2"},
+        "ended": NOON + 100,
+        "seconds": 100.0,
+        "memory": 2_000_000_000,
+        "cpu_seconds": 80.0,
+        "seen": 80.0,
+        "runtime_asked": 3600.0,
+        "memory_asked": 4_000_000_000,
+        "cores_asked": 1,
+        "granted": True,
+    }
+    return JobRecord(**fields | {"runtime_asked": 200.0} | changes)
+
+
+@pytest.fixture
+def report(tmp_path):
+    """The page of a report with these jobs, and the rows of tables jobs and requests."""
+
+    def make(*jobs: JobRecord):
+        write_lines(tmp_path / "a.jsonl", [aggregate()])
+        write_lines(tmp_path / "jobs.jsonl", jobs)
+        build([tmp_path / "a.jsonl"], tmp_path / "out", "t", job_file=tmp_path / "jobs.jsonl")
+        tables = [
+            pyarrow.parquet.read_table(tmp_path / "out" / f"{name}.parquet").to_pylist()
+            for name in ("jobs", "requests")
+        ]
+        return (tmp_path / "out" / "index.html").read_text(encoding="utf-8"), *tables
+
+    return make
+
+
+def section(page: str) -> str:
+    return page[page.index('<section id="jobs">') :].split("</section>", maxsplit=1)[0]
+
+
+def test_half_of_the_jobs_ran_days_before(report):
+    page, jobs, _ = report(
+        job(stage="graph", rule="graph", wildcards={"dataset": "cora"}, ended=NOON - 3 * DAY, seconds=30.0),
+        job(stage="graph", rule="order", wildcards={"dataset": "cora"}, ended=NOON - 3 * DAY + 40, seconds=20.0),
+        job(),
+    )
+    assert [(row["run"], row["rule"]) for row in jobs] == [(1, "graph"), (1, "order"), (2, "layout")]
+    assert [row["started"] for row in jobs] == ["2023-11-12 11:59:30", "2023-11-12 12:00:20", "2023-11-15 12:00:00"]
+    shown = section(page)
+    assert shown.count("<figure>") == 2
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", shown)
+    assert captions == [
+        "Run of 2023-11-15 12:00:00 UTC: 1 job in 100 s.",
+        "Run of 2023-11-12 11:59:30 UTC: 2 jobs in 70.0 s.",
+    ]
+
+
+@pytest.mark.parametrize(("granted", "lull", "runs"), [(False, 59, 1), (False, 61, 2), (True, 599, 1), (True, 601, 2)])
+def test_a_lull_divides_runs(report, granted, lull, runs):
+    later = job(wildcards={"dataset": "cora", "pes": "4"}, ended=NOON + 200 + lull, granted=granted)
+    _, jobs, _ = report(job(granted=granted), later)
+    assert max(row["run"] for row in jobs) == runs
+
+
+def test_time_in_the_queue_is_no_lull(report):
+    later = job(wildcards={"dataset": "cora", "pes": "4"}, submitted=NOON + 110, ended=NOON + DAY, slurm_job="4711")
+    page, jobs, _ = report(job(), later)
+    assert [row["run"] for row in jobs] == [1, 1]
+    assert jobs[1]["waited"] == pytest.approx(DAY - 100 - 110)
+    assert "Slurm job 4711, waited 23.9 h</title>" in section(page) and "longest wait" in section(page)
+
+
+def test_what_a_pointer_is_told_is_escaped(report):
+    page, _, _ = report(job(wildcards={"dataset": "<b>&"}, attempts=2))
+    assert "<title>layout dataset=&lt;b&gt;&amp;, 100 s, 2023-11-15 12:00:00 UTC, attempt 2</title>" in section(page)
+    assert "<b>" not in section(page)
+
+
+@pytest.mark.parametrize("count", [30, 400])
+def test_the_figure_stays_readable_with_many_jobs(report, count):
+    jobs = [
+        job(rule=rule, wildcards={"dataset": f"graph{number}"}, ended=NOON + 100 + number % 7)
+        for rule in ("graph", "layout", "train")
+        for number in range(count // 3)
+    ]
+    page, _, _ = report(*jobs)
+    shown = section(page)
+    assert shown.count("</title>") == len(jobs)
+    width, height = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', shown).groups())
+    assert height < 2.5 * width
+    assert (">graph3</text>" in shown) == (count == 30)
+
+
+def test_jobs_without_times_are_in_the_tables_alone(report):
+    page, jobs, requests = report(job(ended=None), job(rule="order", seconds=None, memory=None, ended=None))
+    assert [(row["run"], row["start"]) for row in jobs] == [(None, None)] * 2
+    assert "Jobs over time" not in section(page) and "Requested and used" in section(page)
+    assert {row["verdict"] for row in requests if row["rule"] == "order"} == {UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("resource", "changes", "verdict", "factor", "enough"),
+    [
+        ("time", {}, FITS, None, None),
+        ("time", {"runtime_asked": 36_000.0}, TOO_LARGE, 600 / 36_000, 10),  # never less than 10 minutes
+        ("time", {"runtime_asked": 36_000.0, "seconds": 3_600.0}, TOO_LARGE, 0.2, 120),
+        ("time", {"runtime_asked": 36_000.0, "seconds": 3_600.0, "attempts": 2}, AGAIN, None, None),
+        ("time", {"runtime_asked": 660.0, "seconds": 3.0}, FITS, None, None),
+        ("time", {"runtime_asked": 660.0, "seconds": 630.0}, TOO_SMALL, 2 * 630 / 660, 21),
+        ("memory", {"memory_asked": 64_000_000_000}, TOO_LARGE, 1 / 16, 4000),
+        ("memory", {"memory_asked": 2_100_000_000}, TOO_SMALL, 40 / 21, 4000),
+        ("memory", {"memory_asked": 64_000_000_000, "seen": 40.0}, UNKNOWN, None, None),
+        ("memory", {"memory_asked": 64_000_000_000, "memory": None}, UNKNOWN, None, None),
+        ("cores", {"cores_asked": 8}, TOO_LARGE, 0.25, 2),
+        ("cores", {"cores_asked": 8, "granted": False}, FITS, None, None),
+    ],
+)
+def test_what_to_change(report, resource, changes, verdict, factor, enough):
+    page, _, requests = report(job(**changes))
+    [row] = [row for row in requests if row["resource"] == resource]
+    assert (row["verdict"], row["enough"]) == (verdict, enough)
+    assert row["factor"] == (None if factor is None else pytest.approx(factor))
+    field = {"time": "runtime", "memory": "mem_mb", "cores": "cpus_per_task"}[resource]
+    assert (f"<td>{field}: " in section(page)) == (factor is not None)
+    assert f"<td>{field}: {enough}</td>" in section(page) or factor is None
+
+
+def test_the_job_with_the_largest_share_counts(report):
+    """Not the largest job: the factor is for the requests of all."""
+    large = job(wildcards={"dataset": "big"}, memory_asked=100_000_000_000, memory=5_000_000_000)
+    small = job(memory_asked=10_000_000_000, memory=1_000_000_000)
+    _, _, requests = report(large, small)
+    [row] = [row for row in requests if row["resource"] == "memory"]
+    assert row["share"] == 0.1 and row["factor"] == pytest.approx(0.2) and row["enough"] == 20_000
+    assert (row["asked"], row["used"], row["jobs"]) == (1e11, 5e9, 2)
+
+
+def test_jobs_that_say_nothing_of_requests_show_times_alone(report):
+    page, _, requests = report(job(runtime_asked=None, memory_asked=None, cores_asked=None))
+    assert requests == [] and "Requested and used" not in page and "Jobs over time" in page
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_jobs_that_asked_nobody_are_not_counted_among_those_that_did(report, granted):
+    local = job(rule="retrieve", runtime_asked=None, memory_asked=None, cores_asked=None, granted=False)
+    page, _, _ = report(local, job(granted=granted))
+    assert ("A scheduler reserved what these jobs asked for." in section(page)) == granted
+    assert ("Jobs of this machine alone reserve nothing" in section(page)) == (not granted)
+
+
+def test_no_file_no_section(tmp_path):
+    write_lines(tmp_path / "a.jsonl", [aggregate()])
+    build([tmp_path / "a.jsonl"], tmp_path / "out", "t", job_file=tmp_path / "jobs.jsonl")
+    assert "How the workflow ran" not in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    with pytest.raises(InputError, match=r"a\.jsonl: line 1: field"):
+        build([tmp_path / "a.jsonl"], tmp_path / "out", "t", job_file=tmp_path / "a.jsonl")
+
+
+def test_moments_are_told_in_utc_everywhere(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert utc(NOON) == "2023-11-15 12:00:00"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.25, "0.250 s"), (119, "119 s"), (120, "2.00 min"), (7_200, "2.00 h"), (360_000, "100 h")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_every_figure_is_a_file_too(report, tmp_path):
+    page, _, _ = report(job(), job(ended=NOON - DAY))
+    files = sorted((tmp_path / "out").glob("figures_*/*.svg"))
+    assert len(files) == page.count("<svg ") == len({file.name for file in files})
+    assert [file.name for file in files if file.parent.name == "figures_jobs"] == [
+        f"run-of-2023-11-{day}-{hour}-utc-1-job-in-100-s.svg" for day, hour in ((14, "11-58-20"), (15, "12-00-00"))
+    ]
+    for file in files:
+        root = ElementTree.parse(file).getroot()
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        used = set(re.findall(r"var\((--\w+)\)", file.read_text(encoding="utf-8")))
+        assert used and all(f"{name}: #" in root.findtext("{http://www.w3.org/2000/svg}style", "") for name in used)

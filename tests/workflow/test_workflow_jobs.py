@@ -1,0 +1,126 @@
+"""What the workflow writes of its jobs for the report."""
+
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from support.slurm import StandIns
+from support.workflow import ROOT, Folder, job_counts
+
+from mgg.record import JobRecord, read_lines
+
+#: Jobs of TINY by rule, without the report's own.
+COUNTS = {"generate": 1, "partition": 3, "layout": 2, "aggregate": 2, "train": 1}
+
+#: The date of every copied file.
+COPIED = 1_600_000_000
+
+
+def copied(finished: Folder, path: Path, notes: bool = True) -> Folder:
+    """A copy of what a run has made, with dates of its own; without ``notes`` Snakemake's are left behind."""
+    copy = Folder(path)
+    shutil.copytree(finished.results, copy.results)
+    for made in copy.results.rglob("*"):
+        os.utime(made, (COPIED, COPIED))
+    if notes:
+        shutil.copytree(finished.path / ".snakemake", path / ".snakemake")
+    return copy
+
+
+def records(folder: Folder) -> dict[tuple[str, ...], JobRecord]:
+    """The records of a folder's jobs, by rule and values of wildcards."""
+    return {(r.rule, *r.wildcards.values()): r for r in read_lines(folder.results / "jobs.jsonl", JobRecord)}
+
+
+def test_every_job_has_a_record_of_what_snakemake_measured(finished: Folder):
+    found = records(finished)
+    assert Counter(rule for rule, *_ in found) == COUNTS
+    for (rule, *_), record in found.items():
+        assert record.rule == rule and record.stage == {"generate": "graph"}.get(rule, rule)
+        assert record.runtime_asked >= 600 and record.memory_asked > 10**9 and record.cores_asked >= 1
+        assert not record.granted and record.slurm_job is None and record.attempts == 1
+        made = max(path.stat().st_mtime for path in (finished.results / record.stage).rglob("*"))
+        assert 0 <= made - record.ended < 300 and record.seconds > 0
+    benchmark = json.loads((finished.results / "benchmarks/aggregate/planted/p2.jsonl").read_text())
+    timed = found["aggregate", "planted", "2"]
+    assert timed.seconds == benchmark["s"] and timed.memory == int(benchmark["max_pss"] * 2**20)
+    assert timed.memory_asked == benchmark["resources"]["mem_mb"] * 10**6
+    page = (finished.results / "report/index.html").read_text(encoding="utf-8")
+    assert "How the workflow ran" in page and "<title>train dataset=planted" in page
+
+
+def test_a_rerun_changes_the_records_of_its_jobs_alone(finished: Folder, tmp_path: Path):
+    """Even in a copy whose files have other dates, and where Snakemake's own notes are gone."""
+    copy = copied(finished, tmp_path, notes=False)
+    before = records(copy)
+    started = time.time()
+    run = copy.run("--forcerun", "train", "--until", "train", "report", "--rerun-triggers", "mtime")
+    assert run.returncode == 0, run.stdout
+    after = records(copy)
+    changed = {key for key in after if after[key] != before.get(key)}
+    assert {rule for rule, *_ in changed} == {"train"} and after.keys() == before.keys()
+    [key] = changed
+    assert after[key].ended > started > before[key].ended > COPIED + 1
+
+
+def test_a_missing_benchmark_is_no_reason_to_run_a_job_again(finished: Folder, tmp_path: Path):
+    copy = copied(finished, tmp_path)
+    shutil.rmtree(copy.results / "benchmarks/layout")
+    (copy.results / "benchmarks/train").joinpath("planted/gcn-halo-p2-s0.jsonl").write_text("torn {")
+    (copy.results / "jobs.jsonl").unlink()
+    run = copy.run("--forcerun", "report")
+    assert run.returncode == 0, run.stdout
+    assert job_counts(run.stdout) == {"report": 1, "default": 1, "total": 2}
+    found = records(copy)
+    assert {rule: found[rule, *rest].seconds is None for rule, *rest in found} == {
+        rule: rule in ("layout", "train") for rule in COUNTS
+    }
+
+
+def test_a_dry_run_writes_no_records(folder: Folder):
+    assert folder.run("--dry-run").returncode == 0
+    assert not folder.results.exists()
+
+
+def test_the_page_does_not_fail_for_want_of_records(finished: Folder, tmp_path: Path):
+    """Something else in their place costs the section, not the results."""
+    copy = copied(finished, tmp_path)
+    (copy.results / "jobs.jsonl").unlink()
+    (copy.results / "jobs.jsonl").mkdir()
+    run = copy.run("--forcerun", "report", "--rerun-triggers", "mtime")
+    assert "jobs.jsonl: not written" in run.stdout
+
+
+@pytest.mark.parametrize("profile", ["local", "dgx", "dgx-multi", "slurm-cpu"])
+def test_profiles_let_benchmarks_say_what_was_asked_for(profile: str):
+    text = (ROOT / "profiles" / profile / "config.yaml").read_text(encoding="utf-8")
+    assert yaml.safe_load(text)["benchmark-extended"] is True
+
+
+def test_of_slurms_jobs_their_numbers_and_requests_are_kept(tmp_path: Path):
+    """Through stand-ins for Slurm's commands; a later run that submits nothing leaves them as they are."""
+    folder = Folder(tmp_path)
+    stand_ins = StandIns(folder)
+    # As the Snakemake of a job writes it, which knows of no earlier attempts.
+    benchmark = folder.results / "benchmarks/partition/planted/p2.jsonl"
+    benchmark.parent.mkdir(parents=True)
+    resources = {"mem_mb": 1, "runtime": 1, "nodes": 1, "tasks": 2, "cpus_per_task": 3}
+    benchmark.write_text(json.dumps({"s": 40.0, "max_pss": 100, "cpu_time": 3, "threads": 1, "resources": resources}))
+    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
+    for _ in range(2):
+        run = folder.run("--until", "partition", *quick, profile="slurm-cpu", env=stand_ins.environment())
+        assert run.returncode == 0, run.stdout
+        found = records(folder)
+        asked = {record.slurm_job for (rule, *_), record in found.items() if rule in ("generate", "partition")}
+        assert asked == {path.stem for path in stand_ins.calls.glob("*.json")} and len(asked) == 4
+        record = found["partition", "planted", "2"]
+        words, _ = stand_ins.submitted()["partition", ("planted", "2")]
+        assert record.memory_asked == int(words[words.index("--mem") + 1]) * 10**6 > 10**9
+        assert record.runtime_asked == int(words[words.index("-t") + 1]) * 60 > 600
+        # Looked at after 15 seconds for the last time.
+        assert (record.granted, record.cores_asked, record.seen, record.memory) == (True, 6, 15.0, 100 * 2**20)

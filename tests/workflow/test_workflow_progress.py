@@ -1,0 +1,68 @@
+"""What a run prints: bars on a terminal, plain lines elsewhere."""
+
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.workflow import Folder
+
+BARS = "Total Progress"
+PLAIN = "rule generate:"
+
+
+def seen(folder: Folder, *arguments: str, **environment: str) -> str:
+    """What a terminal is shown by a run of stage graph."""
+    master, terminal = pty.openpty()
+    # In colors, which somebody at a terminal has.
+    command = [word for word in folder.command("--until", "generate") if word != "--nocolor"]
+    env = folder.environment(**{"TERM": "xterm", "COLUMNS": "100"} | environment)
+    if not environment:
+        env.pop("CI", None)
+    with subprocess.Popen(
+        [*command, *arguments], cwd=folder.path, env=env, stdin=terminal, stdout=terminal, stderr=terminal
+    ) as run:
+        os.close(terminal)
+        told = b""
+        while True:
+            try:
+                data = os.read(master, 65536)
+            except OSError:  # how a terminal tells that its last writer has gone
+                break
+            if not data:
+                break
+            told += data
+        assert run.wait() == 0, told.decode()
+    os.close(master)
+    return told.decode()
+
+
+def test_a_terminal_shows_bars(folder: Folder):
+    pytest.importorskip("snakemake_logger_plugin_rich")
+    told = seen(folder)
+    assert BARS in told and PLAIN not in told
+    # The cursor is back, and the plain lines are in Snakemake's own log.
+    assert told.rfind("\x1b[?25h") > told.rfind("\x1b[?25l")
+    [log] = (folder.path / ".snakemake/log").glob("*.log")
+    assert PLAIN in log.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("environment", [{"CI": "true"}, {"TERM": "dumb"}])
+def test_what_no_one_watches_gets_plain_lines(folder: Folder, environment: dict[str, str]):
+    told = seen(folder, **environment)
+    assert PLAIN in told and BARS not in told
+
+
+def test_a_file_gets_plain_lines(finished: Folder):
+    told = finished.run("--forcerun", "generate", "--until", "generate").stdout
+    assert PLAIN in told and BARS not in told and "\x1b[" not in told
+
+
+def test_snakemakes_own_lines_are_a_flag_away(folder: Folder):
+    assert PLAIN in seen(folder, "--nocolor")
+
+
+def test_a_plan_is_printed_as_it_is(folder: Folder):
+    told = seen(folder, "--dry-run")
+    assert PLAIN in told and "mgg generate planted" in told and not Path(folder.results).exists()

@@ -1,0 +1,45 @@
+# Outputs of several rules, and outputs in numbers, that `snakemake --report` takes along.
+from mgg.report.columns import ABOUT
+from mgg.report.figure_files import FOLDERS
+
+
+def graph_folder(made):
+    """The output that holds a graph: results/graph/, or results/graph_natural/ before its nodes are renumbered."""
+    return report(
+        directory(f"{RESULTS}/{made}/{{dataset}}"),
+        patterns=["{record}.yaml"],
+        caption="../report/graph.rst",
+        category="graph",
+        labels={"data set": "{dataset}", "graph": made},
+    )
+
+
+def table_file(name):
+    """The output that holds a table."""
+    return report(
+        f"{RECORDS}/report/{name}.csv",
+        caption="../report/table.rst",
+        category="report",
+        subcategory="tables",
+        labels={"table": name, "a row is": ABOUT[name].removeprefix("one row ")},
+    )
+
+
+def figures_folder(kind):
+    """The output that holds the figures of one kind."""
+    return report(
+        directory(f"{RECORDS}/report/{FOLDERS[kind]}"),
+        patterns=["{figure}.svg"],
+        caption=f"../report/figures_{kind}.rst",
+        category=kind if kind in ("aggregate", "train") else "report",
+        subcategory="figures",
+        labels={"figure": "{figure}"},
+    )
+
+
+def drawn_kinds():
+    """The kinds of figures that this config leads to."""
+    yield "jobs"
+    yield from ["aggregate"] if SETTINGS.aggregate.techniques else []
+    yield from ["train"] if TRAINED and SETTINGS.train.models else []
+    yield from ["papers"] if SETTINGS.report.figures else []
