@@ -6,10 +6,12 @@ import getpass
 import json
 import re
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +19,9 @@ from typing import Any
 
 from mgg.errors import InputError, MachineError
 
-#: Seconds that a question to Slurm may take, that a trial waits for nodes, and that its ranks may take after that.
-QUESTION, QUEUE, RANKS = 30, 60, 120
+#: Seconds that a question to Slurm may take, that the trials wait for nodes, that the ranks of each may take after
+#: that, and that what they have said may take to show up here.
+QUESTION, QUEUE, RANKS, SHOWN = 30, 60, 120, 30
 #: Flavours of ``srun --mpi=list`` that MPI libraries of today speak.
 _FLAVOURS = re.compile(r"pmi2|pmix|cray_shasta")
 
@@ -71,14 +74,14 @@ def report(folder: Path, partition: str | None = None, account: str | None = Non
         MachineError: no Slurm here, or its controller does not answer.
         InputError: no such partition, or ``folder`` cannot be written.
     """
-    for program in ("sinfo", "srun"):
+    for program in ("sinfo", "srun", "sbatch"):
         if shutil.which(program) is None:
             raise MachineError(f"no Slurm here: {program} is not on PATH; run this on a login node of the cluster")
     partitions = parse_partitions(_ask("sinfo", "-h", "-o", "%P|%D|%c|%m|%G|%l|%T"))
     chosen = _choose(partitions, partition)
     spread = min(2, sum(partitions[chosen].states.values()))
     where = [f"--partition={chosen}", *([f"--account={account}"] if account else [])]
-    trials = _try_launchers(folder, [*where, f"--nodes={spread}", "--ntasks=2", "--time=2", f"--immediate={QUEUE}"])
+    trials = _try_launchers(folder, where, spread)
     nodes = {node: seen for trial in trials for node, seen in trial.nodes.items()}
     working = [trial.launcher for trial in trials if trial.works]
     facts = {
@@ -113,14 +116,13 @@ def parse_flavours(text: str) -> list[str]:
 
 def parse_ranks(text: str) -> tuple[dict[str, bool], list[tuple[int, int]]]:
     """What the ranks of :mod:`mgg.backend.two_ranks` said: nodes and whether they saw the file; (size, sum) by rank."""
+    told = [said for said in _objects(text) if "node" in said]
+    # A launcher that takes its own environment along gives every rank the first node's SLURMD_NODENAME.
+    name = max(("node", "host"), key=lambda key: len({said.get(key) for said in told}))
     nodes: dict[str, bool] = {}
-    worlds = []
-    for said in _objects(text):
-        if "node" in said:
-            nodes[said["node"]] = said["seen"] and nodes.get(said["node"], True)
-        elif "size" in said:
-            worlds.append((said["size"], said["sum"]))
-    return nodes, worlds
+    for said in told:
+        nodes[said[name]] = said["seen"] and nodes.get(said[name], True)
+    return nodes, [(said["size"], said["sum"]) for said in _objects(text) if "size" in said]
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
@@ -166,44 +168,95 @@ def _accounting() -> str:
         accounts = _ask("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={getpass.getuser()}",
                         "format=account")  # fmt: skip
     except MachineError as error:
-        return f"none ({error}): put slurm-status-command: squeue into the profile"
+        return f"none ({error}): the workflow asks squeue how jobs are"
     names = ", ".join(dict.fromkeys(accounts.split()))
     return f"sacct answers; your accounts: {names or 'none'}"
 
 
-def _try_launchers(folder: Path, request: list[str]) -> list[Trial]:
-    """Two ranks by plain srun, by srun with each flavour that it has, and by mpiexec inside a job."""
+def _try_launchers(folder: Path, where: list[str], spread: int) -> list[Trial]:
+    """Two ranks on ``spread`` nodes by plain srun, by srun with each flavour that it has, and by mpiexec.
+
+    All of them in one batch job, with what the workflow's jobs find there.
+    """
+    flavours = [f"srun --mpi={name}" for name in parse_flavours(_ask("srun", "--mpi=list"))]
+    launchers = ["srun", *flavours, *(["mpiexec"] if shutil.which("mpiexec") else [])]
     text = secrets.token_hex(8)
     try:
-        with tempfile.NamedTemporaryFile("w", prefix=".mgg-doctor-", dir=folder) as file:
+        with (
+            tempfile.NamedTemporaryFile("w", prefix=".mgg-doctor-", dir=folder) as file,
+            tempfile.NamedTemporaryFile("r", prefix=".mgg-doctor-", dir=folder) as told,
+        ):
             file.write(text)
             file.flush()
             ranks = [sys.executable, "-m", "mgg.backend.two_ranks", file.name, text]
-            flavours = [f"srun --mpi={name}" for name in parse_flavours(_ask("srun", "--mpi=list"))]
-            found = [_try(each, [*each.split(), *request, *ranks]) for each in ("srun", *flavours)]
-            inside = ["salloc", *request, "mpiexec", "-n", "2", *ranks]
-            return [*found, _try("mpiexec", inside)] if shutil.which("mpiexec") else found
+            commands = [[*_start(launcher, spread), *ranks] for launcher in launchers]
+            inside = [sys.executable, "-m", "mgg.backend.slurm_job", str(RANKS), json.dumps(commands)]
+            request = [*where, f"--nodes={spread}", "--ntasks=2", f"--time={len(commands) * RANKS // 60 + 1}"]
+            lack, first = _run_job([*request, "--output", told.name], inside)
+            answers = [] if lack else _answers(Path(told.name), len(commands))
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+    if not answers and not lack:
+        # The output file is a file of that node, too: its folder is not the one here.
+        return [Trial("any launcher", False, f"not known: {first} has written nothing into {folder}", {first: False})]
+    if lack:
+        return [Trial("any launcher", False, f"not tried: {lack}")]
+    unsaid = {"code": None, "out": "", "err": "not tried: the job has ended"}
+    return [
+        _judge(launcher, spread, **(answers[index] if index < len(answers) else unsaid))
+        for index, launcher in enumerate(launchers)
+    ]
 
 
-def _try(launcher: str, command: list[str]) -> Trial:
+def _start(launcher: str, nodes: int) -> list[str]:
+    """How the workflow starts two ranks, workflow/rules/launch.smk."""
+    if launcher == "mpiexec":
+        return ["mpiexec", "-n", "2"]
+    return [*launcher.split(), f"--nodes={nodes}", "--ntasks=2", f"--ntasks-per-node={2 // nodes}", "--cpus-per-task=1"]
+
+
+def _run_job(request: list[str], command: list[str]) -> tuple[str, str]:
+    """Run a command as a batch job to its end; returns why it did not start, '' if it did, and its first node."""
+    job = _ask("sbatch", "--parsable", *request, "--wrap", shlex.join(command)).split(";")[0].split()[-1]
+    submitted, first = time.monotonic(), "its node"
     try:
-        run = subprocess.run(
-            command, capture_output=True, text=True, timeout=QUEUE + RANKS, check=False, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        return Trial(launcher, False, f"does not end within {QUEUE + RANKS} s")
-    except OSError as error:
-        return Trial(launcher, False, f"fails: {error.strerror}")
-    nodes, worlds = parse_ranks(run.stdout)
-    if worlds == [(2, 3)] * 2 and run.returncode == 0:
+        while True:
+            try:
+                state, node, reason = _ask("squeue", "-h", "-j", job, "-o", "%T|%B|%r").strip().split("|")
+            except (MachineError, ValueError):
+                return "", first  # ended, and forgotten
+            if state == "PENDING" and time.monotonic() - submitted > QUEUE:
+                return f"no nodes within {QUEUE} s ({reason})", first
+            first = first if state == "PENDING" else node
+            time.sleep(1)
+    finally:
+        subprocess.run(["scancel", job], capture_output=True, timeout=QUESTION, check=False)
+
+
+def _answers(file: Path, wanted: int) -> list[dict[str, Any]]:
+    """What :mod:`mgg.backend.slurm_job` has printed into ``file``; from another node that may take a while."""
+    for _ in range(SHOWN):
+        found = [said for said in _objects(file.read_text(encoding="utf-8", errors="replace")) if "code" in said]
+        if len(found) == wanted:
+            break
+        time.sleep(1)
+    return found
+
+
+def _judge(launcher: str, spread: int, code: int | None, out: str, err: str) -> Trial:
+    """What the output of two ranks says of their launcher."""
+    nodes, worlds = parse_ranks(out)
+    if code is None:
+        return Trial(launcher, False, err)
+    if worlds == [(2, 3)] * 2 and code == 0:
+        if len(nodes) < spread:
+            return Trial(launcher, False, f"both run on {', '.join(nodes)}, although the job has {spread} nodes", nodes)
         return Trial(launcher, True, f"work on {', '.join(sorted(nodes))}", nodes)
     if worlds == [(1, 1)] * 2:
         return Trial(
             launcher, False, "are two worlds of one rank: this Python's MPI does not speak that flavour", nodes
         )
-    return Trial(launcher, False, f"fail: {_last_line(run.stderr)}", nodes)
+    return Trial(launcher, False, f"fail: {_last_line(err)}", nodes)
 
 
 def _visibility(nodes: dict[str, bool]) -> str:

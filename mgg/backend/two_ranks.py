@@ -18,9 +18,10 @@ def main(file: str, text: str) -> None:
         seen = Path(file).read_text(encoding="utf-8") == text
     except OSError:
         seen = False
+    host = socket.gethostname().partition(".")[0]
     # Slurm's own name of the node, which one machine with several slurmd needs.
-    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
-    print(json.dumps({"node": node, "seen": seen}), flush=True)
+    node = os.environ.get("SLURMD_NODENAME") or host
+    print(json.dumps({"node": node, "host": host, "seen": seen}), flush=True)
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD

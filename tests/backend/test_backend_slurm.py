@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from mgg.backend import slurm
+from mgg.backend import slurm, slurm_job
 from mgg.cli import cli
 from mgg.errors import InputError, MachineError
 
@@ -34,8 +34,8 @@ def said(**values: object) -> str:
     return json.dumps(values) + "\n"
 
 
-def trial(script: str) -> slurm.Trial:
-    return slurm._try("srun", ["sh", "-c", script])
+def trial(script: str, nodes: int = 2) -> slurm.Trial:
+    return slurm._judge("srun", nodes, **slurm_job.attempt(["sh", "-c", script], 20))
 
 
 def test_ranks_of_one_world_work():
@@ -44,6 +44,10 @@ def test_ranks_of_one_world_work():
     found = trial(f"echo 'Lmod: loaded'; printf '%s' '{both}'")
     assert found == slurm.Trial("srun", True, "work on a, b", {"a": True, "b": True})
     assert not trial(f"printf '%s' '{both}'; exit 1").works
+    packed = both.replace('"b"', '"a"')
+    assert trial(f"printf '%s' '{packed}'", nodes=1).works
+    on_one = trial(f"printf '%s' '{packed}'")
+    assert (on_one.works, on_one.said) == (False, "both run on a, although the job has 2 nodes")
     wrong = both.replace('"sum": 3', '"sum": 2')
     assert not trial(f"printf '%s' '{wrong}'").works
 
@@ -53,6 +57,23 @@ def test_ranks_apart_are_told_from_ranks_that_fail():
     assert "two worlds of one rank" in trial(f"printf '%s' '{apart}'").said
     script = "echo 'srun: error: no PMI here' >&2; echo 'srun: error: a: task 0: Exited with exit code 1' >&2; exit 1"
     assert trial(script).said == "fail: srun: error: no PMI here"
+
+
+def test_hosts_tell_nodes_apart_where_slurms_name_went_along():
+    text = said(node="a", host="a", seen=True) + said(node="a", host="b", seen=False)
+    assert slurm.parse_ranks(text)[0] == {"a": True, "b": False}
+
+
+def test_what_a_jobs_command_finds_of_slurm(monkeypatch):
+    for name in ("SLURM_NTASKS_PER_NODE", "SLURM_JOB_ID", "SLURM_NODELIST", "SRUN_DEBUG", "SBATCH_X", "OTHER"):
+        monkeypatch.setenv(name, "1")
+    assert {"SLURM_JOB_ID", "SLURM_NODELIST", "OTHER"} <= set(slurm_job.environment())
+    assert not {"SLURM_NTASKS_PER_NODE", "SRUN_DEBUG", "SBATCH_X"} & set(slurm_job.environment())
+
+
+def test_a_launcher_that_does_not_end_or_start():
+    assert slurm._judge("srun", 1, **slurm_job.attempt(["sleep", "9"], 0.1)).said == "does not end within 0 s"
+    assert slurm._judge("srun", 1, **slurm_job.attempt(["/no/srun"], 9)).said == "/no/srun: No such file or directory"
 
 
 def test_a_folder_that_one_node_does_not_see_is_named():

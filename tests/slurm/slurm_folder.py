@@ -1,11 +1,37 @@
 """A working folder whose workflow runs through a Slurm cluster."""
 
+import json
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from support.workflow import Folder
+
+_NOTING = """\
+#!{python}
+import json, os, sys
+from pathlib import Path
+words, rank = sys.argv[1:], os.environ.get("PMI_RANK", "0")
+out = words[words.index("--out") + 1] if "--out" in words else ""
+where = [os.environ.get(name, "") for name in ("SLURMD_NODENAME", "SLURM_CPUS_PER_TASK", "CUDA_VISIBLE_DEVICES")]
+with open({ranks!r}, "a") as file:
+    file.write(json.dumps([out, int(rank), *where]) + "\\n")
+if not {instead}:
+    os.execv({real!r}, [{real!r}, *words])
+if rank == "0":
+    Path(out).touch() if out.endswith(".jsonl") else Path(out).mkdir(parents=True)
+"""
+
+
+class Rank(NamedTuple):
+    """Where a rank runs: node, cores that its step gives it, and GPUs that it sees."""
+
+    node: str
+    cores: str
+    gpus: str
 
 
 class SlurmFolder(Folder):
@@ -15,11 +41,20 @@ class SlurmFolder(Folder):
     #: The Snakemakes that ``start`` has started in any folder.
     started: ClassVar[list[subprocess.Popen]] = []
 
+    @property
+    def programs(self) -> Path:
+        """Programs that its jobs find first."""
+        return self.path / "programs"
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        found = super().environment(**changes)
+        return found | {"PATH": f"{self.programs}:{found['PATH']}"}
+
     def command(self, *arguments: str, **options) -> list[str]:
         python, _, _, *rest = super().command(*arguments, **options)
         quick = ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "10")
         program = str(Path(__file__).with_name("quick_snakemake.py"))
-        return [python, program, *rest, *quick, "--slurm-status-command", "squeue"]
+        return [python, program, *rest, *quick]
 
     def start(self, *arguments: str, profile: str = "slurm-cpu") -> subprocess.Popen:
         """Start snakemake and leave it running; its output goes to ``run.log``."""
@@ -30,6 +65,20 @@ class SlurmFolder(Folder):
             )
         self.started.append(run)
         return run
+
+    def note_ranks(self, instead: bool = False) -> None:
+        """Have every ``mgg`` note where it runs, see ``ranks``; with ``instead`` it only makes its output, empty."""
+        real = shutil.which("mgg", path=self.environment()["PATH"])
+        self.programs.mkdir()
+        program = self.programs / "mgg"
+        values = {"ranks": str(self.programs / "ranks"), "real": real, "instead": instead, "python": sys.executable}
+        program.write_text(_NOTING.format(**values))
+        program.chmod(0o755)
+
+    def ranks(self, output: str) -> list[Rank]:
+        """Where the ranks that made an output ran, in their order."""
+        lines = [json.loads(line) for line in (self.programs / "ranks").read_text().splitlines()]
+        return [Rank(*where) for out, _, *where in sorted(lines) if out == output]
 
     def jobs(self) -> dict[str, list[str]]:
         """What Slurm knows of this folder's jobs, by rule: a line of scontrol each."""

@@ -20,7 +20,7 @@ def test_it_finds_what_works(cluster: Path, tmp_path: Path):
     assert facts["two ranks by mpiexec, partition gpu"] == "work on node1, node2"
     assert facts["mpi in the profile"] == "'srun'", "MpiDefault is pmi2"
     assert facts[f"folder {tmp_path}"] == "the same on node1, node2"
-    assert "slurm-status-command: squeue" in facts["accounting"]
+    assert "the workflow asks squeue" in facts["accounting"]
     assert not list(tmp_path.iterdir())
 
 

@@ -15,12 +15,14 @@ from support.workflow import ROOT, Folder
 from mgg.record import read_run
 
 RUN = "train/digits/gcn-halo-p4-s0"
+#: One PE, of which the Slurm plugin makes no MPI job.
+ALONE = "train/digits/gcn-halo-p1-s0"
 #: Four ranks, which profiles/slurm-cpu puts on one node: the other one is left when it dies.
 CONFIG = {
     "graph": {"datasets": {"digits": {}}},
-    "partition": {"pes": [4], "quality_pes": []},
+    "partition": {"pes": [1, 4], "quality_pes": []},
     "aggregate": {"techniques": []},
-    "train": {"models": ["gcn"], "pes": [4], "epochs": 200, "checkpoint_every": 1},
+    "train": {"models": ["gcn"], "pes": [1, 4], "epochs": 200, "checkpoint_every": 1},
 }
 TARGET = f"results/{RUN}"
 LONG = pytest.mark.skipif(not FULL, reason="takes minutes: make test-faults")
@@ -29,8 +31,9 @@ LONG = pytest.mark.skipif(not FULL, reason="takes minutes: make test-faults")
 class TrainingFolder(SlurmFolder):
     """A working folder whose layout is there, and whose training is about to be disturbed."""
 
-    def __init__(self, path: Path, made: Folder, **changes: int):
+    def __init__(self, path: Path, made: Folder, name: str = RUN, **changes: int):
         super().__init__(path)
+        self.name = name
         self.overlay(CONFIG | {"train": CONFIG["train"] | changes})
         shutil.copytree(made.path / ".snakemake", self.path / ".snakemake")
         shutil.copytree(made.results, self.results, ignore=shutil.ignore_patterns("train", "logs"))
@@ -38,7 +41,7 @@ class TrainingFolder(SlurmFolder):
     @property
     def checkpoints(self) -> list[Path]:
         """The checkpoints of the training, the oldest first."""
-        return sorted(self.results.glob(f"{RUN}.checkpoint/*.safetensors"))
+        return sorted(self.results.glob(f"{self.name}.checkpoint/*.safetensors"))
 
     def age(self) -> float:
         """Seconds since the newest checkpoint, which is what a fault now would cost."""
@@ -46,7 +49,7 @@ class TrainingFolder(SlurmFolder):
 
     def train(self, profile: str = "slurm-cpu") -> tuple[subprocess.Popen, str]:
         """Start the training, alone; returns when its job has written a checkpoint, with the job's number."""
-        run = self.start("--printshellcmds", TARGET, profile=profile)
+        run = self.start("--printshellcmds", f"results/{self.name}", profile=profile)
         deadline = time.monotonic() + 300
         while not self.checkpoints:
             assert run.poll() is None and time.monotonic() < deadline, (self.path / "run.log").read_text()
@@ -74,7 +77,7 @@ def locally(path: Path, **changes: int) -> Folder:
     folder = Folder(path)
     folder.limit = 900
     folder.overlay(CONFIG | {"train": CONFIG["train"] | changes})
-    run = folder.run("--printshellcmds", TARGET)
+    run = folder.run("--printshellcmds", TARGET, f"results/{ALONE}")
     assert run.returncode == 0, run.stdout
     return folder
 
@@ -102,17 +105,36 @@ def test_a_cancelled_job_is_tried_again(undisturbed: Folder, tmp_path: Path):
     recovered(time.monotonic() - started, f"{lost:.2f} s")
 
 
-@LONG
-def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp_path: Path):
-    """SIGUSR1 to its ranks, as `--signal=USR1@60` has it sent before the time is over."""
+def test_a_killed_snakemake(undisturbed: Folder, tmp_path: Path):
+    """Slurm knows nothing of it: the next one ends the job that is left before it starts the same one again."""
     folder = TrainingFolder(tmp_path, undisturbed)
+    run, job = folder.train()
+    started, lost = time.monotonic(), folder.age()
+    run.kill()
+    run.wait()
+    recovered = injected("Snakemake killed by SIGKILL on Slurm", "training")
+    assert folder.states() == ["RUNNING"]
+    folder.finish(folder.start("--printshellcmds", TARGET))
+    assert f"now cancelled: {job}\n" in (tmp_path / "run.log").read_text()
+    assert folder.states() == ["CANCELLED", "COMPLETED"]
+    first, second = folder.jobs()["train"]
+    ended, began = re.search(r" EndTime=(\S+)", first)[1], re.search(r" SubmitTime=(\S+)", second)[1]
+    assert ended <= began
+    assert trained(folder.results / RUN) == trained(undisturbed.results / RUN)
+    recovered(time.monotonic() - started, f"{lost:.2f} s")
+
+
+@pytest.mark.parametrize("name", [pytest.param(RUN, marks=LONG), ALONE], ids=["four", "one"])
+def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp_path: Path, name: str):
+    """SIGUSR1 to its ranks, as `--signal=USR1@120` has it sent before the time is over."""
+    folder = TrainingFolder(tmp_path, undisturbed, name)
     run, job = folder.train()
     started = time.monotonic()
     scancel(job, "--signal=USR1")
-    recovered = injected("a job told to stop by SIGUSR1", "training")
+    recovered = injected("a job told to stop by SIGUSR1", f"training, {name}")
     folder.finish(run)
     assert folder.states() == ["FAILED", "COMPLETED"]
-    assert trained(folder.results / RUN) == trained(undisturbed.results / RUN)
+    assert trained(folder.results / name) == trained(undisturbed.results / name)
     recovered(time.monotonic() - started, "nothing")
 
 
@@ -136,13 +158,14 @@ def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed
 
 
 @LONG
-def test_a_time_limit(undisturbed: Folder, tmp_path: Path):
+@pytest.mark.parametrize("name", [RUN, ALONE], ids=["four", "one"])
+def test_a_time_limit(undisturbed: Folder, tmp_path: Path, name: str):
     """A minute, less the seconds before its end at which the ranks are told; the next attempt has eight."""
-    median = read_run(undisturbed.results / RUN)[0].median
+    median = read_run(undisturbed.results / name)[0].median
     changes = {"epochs": int(90 / median)}
-    folder = TrainingFolder(tmp_path / "run", undisturbed, **changes)
+    folder = TrainingFolder(tmp_path / "run", undisturbed, name, **changes)
     profile = yaml.safe_load((ROOT / "profiles/slurm-cpu/config.yaml").read_text())
-    ranks = {"runtime": "attempt ** 3", "slurm_extra": "'--ntasks-per-node=4 --signal=USR1@15'"}
+    ranks = {"runtime": "attempt ** 3", "slurm_extra": "'--signal=USR1@15'"}
     profile["set-resources"]["train"] = profile["set-resources"]["train"] | ranks
     (tmp_path / "profile").mkdir()
     (tmp_path / "profile/config.yaml").write_text(yaml.safe_dump(profile))
@@ -150,11 +173,11 @@ def test_a_time_limit(undisturbed: Folder, tmp_path: Path):
     while folder.states() == ["RUNNING"]:
         time.sleep(0.2)
     started = time.monotonic()
-    recovered = injected("a time limit reached", folder.states()[0])
+    recovered = injected("a time limit reached", f"{folder.states()[0]}, {name}")
     folder.finish(run)
     seconds = time.monotonic() - started
     assert folder.states() in (["FAILED", "COMPLETED"], ["TIMEOUT", "COMPLETED"])
-    assert trained(folder.results / RUN) == trained(locally(tmp_path / "whole", **changes).results / RUN)
+    assert trained(folder.results / name) == trained(locally(tmp_path / "whole", **changes).results / name)
     recovered(seconds, "nothing")
 
 

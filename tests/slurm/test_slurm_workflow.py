@@ -33,6 +33,7 @@ def finished(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> SlurmFo
     path.mkdir()
     made = SlurmFolder(path)
     made.overlay(CONFIG | {"results": ODD_NAME})
+    made.note_ranks()
     run = made.run("--printshellcmds", *(f"{ODD_NAME}/{target}" for target in TARGETS), profile="slurm-cpu")
     assert run.returncode == 0, run.stdout
     return made
@@ -57,6 +58,38 @@ def test_eight_ranks_of_two_nodes_computed_together(finished: SlurmFolder):
     assert (record.pes, record.backend) == (8, "mpi") and record.bytes_wire > 0
     run, epochs = read_run(results / "train/planted/gcn-halo-p8-s0")
     assert run.pes == 8 and len(epochs) == 3
+    for output in ("aggregate/planted/p8.jsonl", "train/planted/gcn-halo-p8-s0"):
+        ranks = finished.ranks(f"{ODD_NAME}/{output}")
+        assert ranks == [("node1", "1", "")] * 4 + [("node2", "1", "")] * 4
+
+
+@pytest.mark.parametrize(
+    ("profile", "ranks"),
+    [
+        ("dgx-multi", {12: ("8", "0,1,2,3,4,5"), 16: ("8", "0,1,2,3,4,5,6,7")}),
+        ("slurm-cpu", {8: ("", "")}),
+    ],
+)
+def test_where_ranks_really_run(cluster: Path, tmp_path: Path, profile: str, ranks: dict[int, tuple[str, str]]):
+    """With a stand-in for mgg: as many ranks on each node, with all their cores; GPUs of its own for each on its node.
+
+    slurm-cpu has mpiexec here, which knows its nodes from what the plugin takes away.
+    """
+    folder = SlurmFolder(tmp_path)
+    datasets, partition = {"datasets": {"digits": {}}}, {"pes": list(ranks), "quality_pes": []}
+    folder.overlay({"graph": datasets, "partition": partition, "train": {"models": []}})
+    folder.note_ranks(instead=True)
+    layouts = [f"{stage}/digits/p{pes}" for stage in ("partition", "layout") for pes in ranks]
+    for made in ("retrieve/digits", "graph/digits", *layouts):
+        (folder.results / made).mkdir(parents=True)
+    text = (ROOT / f"profiles/{profile}/config.yaml").read_text()
+    (tmp_path / "profile").mkdir()
+    (tmp_path / "profile/config.yaml").write_text(text.replace("srun --mpi=pmi2'\"", "mpiexec'\""))
+    outputs = {f"results/aggregate/digits/p{pes}.jsonl": pes for pes in ranks}
+    run = folder.run("--printshellcmds", *outputs, profile=str(tmp_path / "profile"))
+    assert run.returncode == 0, run.stdout
+    for output, pes in outputs.items():
+        assert folder.ranks(output) == [(node, *ranks[pes]) for node in ("node1", "node2") for _ in range(pes // 2)]
 
 
 def test_the_report_is_told_what_slurm_knows_of_the_jobs(finished: SlurmFolder):

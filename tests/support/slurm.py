@@ -2,7 +2,8 @@
 
 The stand-in for sbatch writes down how it was called and makes what the job would have made. With ``$STAND_IN_CODE``
 the job's command ends with that code instead, and Slurm's log says so as the Snakemake inside a job does; the job's
-state is then ``$STAND_IN_STATE`` (FAILED). Jobs of more than ``$STAND_IN_MB`` are refused.
+state is then ``$STAND_IN_STATE`` (FAILED). Jobs of more than ``$STAND_IN_MB`` are refused. Jobs of an earlier run are
+the lines of ``calls/NAME.left``: one goes at every look of squeue after scancel.
 """
 
 from __future__ import annotations
@@ -44,20 +45,21 @@ RANKS = {
         "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --cpus-per-task=8 --gpus=1",
         "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
         "aggregate reddit-like 8": "-t 31 --mem 21031 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
-        "train digits gcn halo 1 0": "-t 61 --mem 3511 --nodes=1 --cpus-per-task=8 --gpus=1",
+        "train digits gcn halo 1 0": "-t 61 --mem 3511 --nodes=1 --cpus-per-task=8 --signal=USR1@120 --gpus=1",
     },
     "dgx-multi": {
         "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --cpus-per-task=8 --gpus=1",
-        "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --ntasks-per-node=8 --gpus=8",
+        "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
         "aggregate reddit-like 16": "-t 31 --mem 19265 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
-        " --gpus=16",
-        "train digits gcn halo 16 0": "-t 61 --mem 17505 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
-        " --gpus=16",
+        " --gpus-per-node=8 --gpus=16",
+        "train digits gcn halo 16 0": "-t 61 --mem 17505 --nodes=2 --ntasks=16 --cpus-per-task=8 --signal=USR1@120"
+        " --ntasks-per-node=8 --gpus-per-node=8 --gpus=16",
     },
     "slurm-cpu": {
         "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --ntasks=1 --cpus-per-task=1",
         "aggregate digits 8": "-t 31 --mem 9501 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
-        "train digits gcn halo 16 0": "-t 61 --mem 9502 --nodes=4 --ntasks=16 --cpus-per-task=1 --ntasks-per-node=4",
+        "train digits gcn halo 16 0": "-t 61 --mem 9502 --nodes=4 --ntasks=16 --cpus-per-task=1 --signal=USR1@120"
+        " --ntasks-per-node=4",
     },
 }
 _STAND_IN = """\
@@ -67,7 +69,17 @@ from pathlib import Path
 failing = os.environ.get("STAND_IN_CODE")
 calls = Path({calls!r})
 name = Path(sys.argv[0]).name
-if name == "squeue":
+options = dict(word.split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
+left = calls / (options.get("--name", "") + ".left")
+if name == "scancel" and "--name" in options:
+    left.with_suffix(".cancelled").touch()
+if name == "squeue" and options.get("--format") == "%i":
+    jobs = left.read_text().split() if left.exists() else []
+    if left.with_suffix(".cancelled").exists():
+        jobs = jobs[1:]
+        left.write_text("\\n".join(jobs))
+    print("\\n".join(jobs))
+elif name == "squeue":
     state = os.environ.get("STAND_IN_STATE", "FAILED") if failing else "COMPLETED"
     print("\\n".join(f"{{file.stem}}|{{state}}" for file in calls.glob("*.json")))
 if name == "scontrol":

@@ -15,7 +15,21 @@ CONFIG = TINY | {
     "partition": {"pes": [1, 8, 16], "quality_pes": []},
     "train": TINY["train"] | {"datasets": ["digits"], "pes": [1, 16]},
 }
-LAUNCHERS = {"dgx": "srun", "dgx-multi": "srun", "slurm-cpu": "srun --mpi=pmi2"}
+#: What starts 1, 8 and 16 ranks: srun looks neither at the cores of a task nor at the nodes that the job asked for.
+LAUNCHERS = {
+    "dgx": ("srun --nodes=1 --ntasks=1", "srun --nodes=1 --ntasks=8", "srun --nodes=1 --ntasks=16"),
+    "dgx-multi": (
+        "srun --nodes=1 --ntasks=1",
+        "srun --nodes=1 --ntasks=8",
+        "srun --nodes=2 --ntasks=16 --ntasks-per-node=8",
+    ),
+    "slurm-cpu": (
+        "srun --mpi=pmi2 --nodes=1 --ntasks=1",
+        "srun --mpi=pmi2 --nodes=2 --ntasks=8 --ntasks-per-node=4",
+        "srun --mpi=pmi2 --nodes=4 --ntasks=16 --ntasks-per-node=4",
+    ),
+}
+CORES = {"dgx": 8, "dgx-multi": 8, "slurm-cpu": 1}
 
 
 class Submitted:
@@ -67,10 +81,42 @@ def test_jobs_are_scripts_that_slurm_never_starts_again(submitted: dict[str, Sub
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_ranks_start_with_the_launcher_of_the_profile(submitted: dict[str, Submitted], profile: str):
+    one, eight, sixteen = (f"{words} --cpus-per-task={CORES[profile]} mgg" for words in LAUNCHERS[profile])
     output = submitted[profile].output
-    assert f"{LAUNCHERS[profile]} -n 8 mgg aggregate results/layout/digits/p8" in output
-    assert f"{LAUNCHERS[profile]} -n 16 mgg train results/layout/digits/p16" in output
-    assert "-n 1 mgg" not in output
+    assert f" {one} aggregate results/layout/digits/p1 " in output
+    assert f" {eight} aggregate results/layout/digits/p8 " in output
+    assert f" {sixteen} train results/layout/digits/p16 " in output
+
+
+@pytest.mark.parametrize(
+    ("profile", "backend", "job"),
+    [
+        ("dgx-multi", "simulated", "nodes=1 --ntasks=1 --cpus-per-task=8"),
+        ("dgx-multi", "mpi", "nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"),
+    ],
+)
+def test_the_backend_decides_on_ranks_and_gpus(tmp_path: Path, profile: str, backend: str, job: str):
+    """Whatever the profile asks for: one process for all PEs, no GPUs where none is used."""
+    text = (ROOT / f"profiles/{profile}/config.yaml").read_text().replace("# gpu_model: h200", "gpu_model: h200")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/config.yaml").write_text(text)
+    config = CONFIG | {
+        "partition": {"pes": [16], "quality_pes": []},
+        "aggregate": CONFIG["aggregate"] | {"backend": backend},
+        "train": {"models": []},
+    }
+    run = Submitted(tmp_path / "run", str(tmp_path / "site"), config, "--until", "aggregate")
+    assert run.asked()["aggregate digits 16"].partition(" --")[2].partition(" --")[2] == job
+    [started] = set(re.findall(r"srun .*--nodes=(\d+) --ntasks=(\d+) .*mgg aggregate", run.output))
+    assert "nodes={} --ntasks={}".format(*started) in job
+
+
+def test_gpus_that_the_profile_does_not_give_are_refused_at_once(tmp_path: Path):
+    folder = Folder(tmp_path)
+    folder.overlay(CONFIG | {"train": CONFIG["train"] | {"backend": "nvshmem"}})
+    run = folder.run(profile="slurm-cpu", env=StandIns(folder).environment())
+    assert run.returncode == 2
+    assert "train.backend: nvshmem needs GPUs, and the profile gives its jobs none (gpu: 0)" in run.stdout
 
 
 def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path):
@@ -80,7 +126,7 @@ def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path):
     text, found = re.subn(rf"(?m)^( *)# ({fields}): ", r"\1\2: ", text)
     assert found == 7
     (tmp_path / "site").mkdir()
-    (tmp_path / "site/config.yaml").write_text(text.replace("'srun' if", "'mpiexec' if"))
+    (tmp_path / "site/config.yaml").write_text(text.replace("mpi: \"'srun'\"", "mpi: \"'mpiexec'\""))
     config = CONFIG | {"partition": {"pes": [8], "quality_pes": []}, "train": {"models": []}}
     run = Submitted(tmp_path / "run", str(tmp_path / "site"), config, "--until", "aggregate")
     lines = run.asked()
@@ -130,3 +176,51 @@ def test_a_job_that_grows_until_it_is_refused(tmp_path: Path):
     assert "generate/planted.log: not written\n" in summary or "planted.log: empty\n" in summary
     assert "/1001.log ends:\n    | Command 'mgg' returned" in summary
     assert "Next: give it more memory: mem_mb of rule generate in the profile" in summary
+
+
+def started_after(path: Path, left: str, *names: str) -> tuple[Folder, StandIns]:
+    """A folder whose lock is what a killed run has left, and stand-ins for a cluster with jobs of those names."""
+    folder = Folder(path)
+    stand_ins = StandIns(folder)
+    folder.results.mkdir()
+    (folder.results / ".lock").write_text(left)
+    for number, name in enumerate(names):
+        (stand_ins.calls / f"{name}.left").write_text(f"{70 + number}1\n{70 + number}2\n")
+    return folder, stand_ins
+
+
+def test_jobs_of_a_killed_run_are_ended_before_others_start(tmp_path: Path):
+    """Those of the run that the lock names, and of no other; a run that ends by itself leaves no name."""
+    folder, stand_ins = started_after(tmp_path, "process 1 on login\nSlurm run dead-1\n", "dead-1", "alive-2")
+    run = folder.run("--until", "generate", env=stand_ins.environment())
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("cancelled: 701, 702\n") == 1
+    assert run.stdout.index("cancelled: 701, 702") < run.stdout.index("localrule generate:")
+    assert [file.name for file in stand_ins.calls.glob("*.cancelled")] == ["dead-1.cancelled"]
+    assert (stand_ins.calls / "dead-1.left").read_text() == ""
+    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
+    run = folder.run("--until", "generate", "--forceall", *quick, profile="slurm-cpu", env=stand_ins.environment())
+    assert run.returncode == 0 and "SLURM run ID" in run.stdout, run.stdout
+    assert (folder.results / ".lock").read_text() == ""
+
+
+def test_without_an_answer_about_jobs_of_a_killed_run_none_starts(tmp_path: Path):
+    """The lock keeps the name, so that the next start asks again."""
+    folder, stand_ins = started_after(tmp_path, "process 1 on login\nSlurm run dead-1\n")
+    (stand_ins.programs / "squeue").write_text("#!/bin/sh\necho 'squeue: error: no controller' >&2; exit 1\n")
+    run = folder.run("--until", "generate", env=stand_ins.environment())
+    assert run.returncode == 3 and "(dead-1) are still there: squeue: error: no controller" in run.stdout, run.stdout
+    assert (folder.results / ".lock").read_text().endswith("\nSlurm run dead-1\n")
+    assert not (folder.results / "graph").exists()
+
+
+@pytest.mark.parametrize(("sacct", "asked"), [("echo", False), ("echo disabled >&2; exit 1 #", True)])
+def test_squeue_is_asked_where_sacct_does_not_answer(tmp_path: Path, sacct: str, asked: bool):
+    """By itself the plugin takes sacct and waits for ever."""
+    folder = Folder(tmp_path)
+    stand_ins = StandIns(folder)
+    # Before a job is submitted the lock's owner is known; nothing more is needed here.
+    (stand_ins.programs / "sbatch").write_text("#!/bin/sh\necho no >&2; exit 1\n")
+    (stand_ins.programs / "sacct").write_text(f"#!/bin/sh\n{sacct}\n")
+    run = folder.run("--until", "generate", "--retries", "0", profile="slurm-cpu", env=stand_ins.environment())
+    assert ("squeue tells how jobs are, because sacct does not: disabled\n" in run.stdout) == asked

@@ -23,7 +23,7 @@ rule aggregate:
         mpi=mpiexec(SETTINGS.aggregate.backend),
         gpu=gpus(SETTINGS.aggregate.backend),
     params:
-        launcher=launcher,
+        launcher=launcher("aggregate"),
         techniques=",".join(SETTINGS.aggregate.techniques),
         dims=",".join(map(str, SETTINGS.aggregate.dims)),
         dtypes=",".join(SETTINGS.aggregate.dtypes),
@@ -35,3 +35,6 @@ rule aggregate:
         "{params.launcher} mgg aggregate {input:q} --technique {params.techniques:q} --dim {params.dims:q}"
         " --dtype {params.dtypes:q} --backend {params.backend:q} --warmup {params.warmup:q}"
         " --iterations {params.iterations:q} {params.options:q} --out {output:q} > {log:q} 2>&1"
+
+
+settle("aggregate", SETTINGS.aggregate.backend)

@@ -126,18 +126,13 @@ def any_of(names):
     return "|".join(re.escape(str(name)) for name in names) or "(?!)"
 
 
-def launcher(wildcards, resources):
-    """What starts a job's PEs: nothing for one process, else `mpiexec -n P` or what the profile says."""
-    return f"{resources.mpi} -n {resources.tasks}" if resources.mpi else ""
-
-
 def ranks(backend):
     """Resource function: the MPI ranks of a job."""
     return lambda wildcards: 1 if backend == "simulated" else int(wildcards.pes)
 
 
 def mpiexec(backend):
-    """Resource function: the MPI launcher, none for a single rank (the Slurm plugin refuses MPI jobs of one task)."""
+    """Resource function: the MPI launcher of this host, none for a single rank. Profiles of clusters have theirs."""
     return lambda wildcards: "mpiexec" if ranks(backend)(wildcards) > 1 else ""
 
 

@@ -1,9 +1,13 @@
-# One live run in a results folder, which removes what killed ones left half-written, on whatever node. Snakemake's own
-# lock outlives a killed run, so the profiles switch it off.
+# One live run in a results folder, which ends the jobs of killed ones and removes what they left half-written, on whatever
+# node. Snakemake's own lock outlives a killed run, so the profiles switch it off.
+import atexit
 import fcntl
 import socket
 
 from mgg.files import remove_leftovers
+
+# In the lock's file, the name of the holder's Slurm jobs.
+SLURM_RUN = "Slurm run "
 
 
 def claim(folder):
@@ -18,16 +22,35 @@ def claim(folder):
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         file.seek(0)
-        holder = file.read().strip() or "unknown process"
+        holder = file.readline().strip() or "unknown process"
         refuse(f"{folder}: another run is working here ({holder}); wait for it or end it, then run this again")
     except OSError as error:
         logger.warning(f"{path}: this file system has no locks ({error.strerror}): start one run at a time")
         return file
+    file.seek(0)
+    left = [line.removeprefix(SLURM_RUN) for line in file.read().splitlines() if line.startswith(SLURM_RUN)]
+    for run in left:
+        sign(file, run)
+        end_jobs_of(run)
     remove_leftovers(folder)
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-    file.flush()
+    sign(file, slurm_run())
+    if slurm_run():
+        atexit.register(forget, file, slurm_run())
     return file
+
+
+def sign(file, run):
+    """Say in the lock's file who holds it, and the name of the Slurm jobs that are lost if this process is killed."""
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}\n" + (f"{SLURM_RUN}{run}\n" if run else ""))
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def forget(file, run):
+    """At the end of a run that is not killed: nothing is left that the next one would have to end."""
+    if ended_by_itself(run):
+        file.truncate(0)
 
 
 # Kept here because closing the file would release the lock.
@@ -37,4 +60,5 @@ HELD = []
 # Not in dry runs, --lint, --report or the processes that snakemake starts for jobs.
 onstart:
     refuse_broken_names()
+    ask_who_answers()
     HELD.append(claim(RESULTS))

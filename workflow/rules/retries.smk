@@ -5,8 +5,9 @@ from snakemake.jobs import Job
 # Exit codes of mgg that a second attempt does not change: a mistake of the user's; a result that differs from its
 # reference, which trying again would hide.
 FINAL = (2, 4)
-# How the attempts end that get twice as much the next time: Slurm's state, or the exit code of mgg.
-LACKED = {"memory": ("OUT_OF_MEMORY", 3), "time": ("TIMEOUT", "DEADLINE")}
+# How the attempts end that get twice as much the next time: Slurm's state, or the exit code of mgg (5: Slurm has told a
+# training that its time is almost over).
+LACKED = {"memory": ("OUT_OF_MEMORY", 3), "time": ("TIMEOUT", "DEADLINE", 5)}
 # Bytes at the end of a log in which the exit code stands.
 TAIL = 2**16
 

@@ -31,7 +31,7 @@ rule train:
         mpi=mpiexec(SETTINGS.train.backend),
         gpu=gpus(SETTINGS.train.backend),
     params:
-        launcher=launcher,
+        launcher=launcher("train"),
         backend=SETTINGS.train.backend,
         epochs=SETTINGS.train.epochs,
         dtype=SETTINGS.train.dtype,
@@ -43,3 +43,6 @@ rule train:
         " --backend {params.backend:q} --epochs {params.epochs:q} --seed {wildcards.seed:q} {params.settings:q}"
         " --dtype {params.dtype:q} --checkpoint-every {params.checkpoint_every:q} --stall-after {params.stall_after:q}"
         " --resume --out {output:q} > {log:q} 2>&1"
+
+
+settle("train", SETTINGS.train.backend)

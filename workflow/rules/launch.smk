@@ -1,0 +1,92 @@
+# What starts the PEs of a job: the rule's backend decides how many ranks and GPUs there are, the profile with what and over
+# how many nodes.
+from pathlib import PurePath
+
+from mgg.backend.slurm_job import ALLOCATION
+
+# By rule what the profile says of a resource, else the rule itself.
+SITE = {}
+
+
+def hand_on_allocation():
+    """Keep what mpiexec reads of its Slurm job, to start ranks on all of its nodes.
+
+    The plugin takes Slurm's variables away from the Snakemake that runs a job's command. The one around it sets these
+    aside under another name, and they are taken back here.
+    """
+    for name in ALLOCATION:
+        if name in os.environ:
+            os.environ[f"MGG_{name}"] = os.environ[name]
+        elif "SLURM_JOB_ID" in os.environ and f"MGG_{name}" in os.environ:
+            os.environ[name] = os.environ[f"MGG_{name}"]
+
+
+def settle(rulename, backend):
+    """Let the backend have its way with what a rule of ranks asks for, whatever stands in the profile."""
+    resources = workflow.get_rule(rulename).resources
+    given = {name: resources.get(name) for name in ("mpi", "gpu", "gpu_model", "nodes", "slurm_extra")}
+    if backend == "nvshmem" and not given["gpu"].is_evaluable() and given["gpu"].value == 0:
+        refuse(f"{rulename}.backend: nvshmem needs GPUs, and the profile gives its jobs none (gpu: 0)")
+
+    def said(name, wildcards, attempt=1):
+        rest = {"input": [], "threads": 1, "rulename": rulename, "async_run": workflow.async_run}
+        return given[name].evaluate(wildcards, attempt=attempt, **rest).value
+
+    def alone(wildcards):
+        return ranks(backend)(wildcards) == 1
+
+    def no_gpus(wildcards):
+        return backend in ("simulated", "mpi") or not said("gpu", wildcards)
+
+    def slurm_extra(wildcards, attempt):
+        words = re.sub(r"--ntasks-per-node=\S+", "", said("slurm_extra", wildcards, attempt) or "").split()
+        nodes = 1 if alone(wildcards) else said("nodes", wildcards)
+        if nodes > 1:
+            pes = int(wildcards.pes)
+            # By itself Slurm fills the first node with ranks, and shares out GPUs as it likes.
+            words.append(f"--ntasks-per-node={-(-pes // nodes)}")
+            if not no_gpus(wildcards) and pes % nodes == 0:
+                model = said("gpu_model", wildcards)
+                words.append(f"--gpus-per-node={f'{model}:' if model else ''}{pes // nodes}")
+        return " ".join(words)
+
+    SITE[rulename] = said
+    # The Slurm plugin refuses MPI jobs of one task.
+    resources.update(
+        {
+            "tasks": ranks(backend),
+            "mpi": lambda wildcards: "" if alone(wildcards) else said("mpi", wildcards),
+            "gpu": lambda wildcards: 0 if no_gpus(wildcards) else said("gpu", wildcards),
+        }
+    )
+    if "gpu_model" in resources:
+        resources.update({"gpu_model": lambda wildcards: "" if no_gpus(wildcards) else said("gpu_model", wildcards)})
+    if "nodes" in resources:
+        nodes = {"nodes": lambda wildcards: 1 if alone(wildcards) else said("nodes", wildcards)}
+        resources.update(nodes | {"slurm_extra": slurm_extra})
+
+
+def launcher(rulename):
+    """Parameter function: what starts the PEs, nothing for one process on this host.
+
+    srun starts a single one, too: what Slurm has to say (that the time is over) it says to what srun has started. It has
+    to be told everything, because it hardly looks at what its job asked for.
+    """
+
+    def command(wildcards, resources):
+        starter = SITE[rulename]("mpi", wildcards)
+        if not starter:
+            return ""
+        if PurePath(starter.split()[0]).name != "srun":
+            return f"{starter} -n {resources.tasks}"
+        nodes = resources.get("nodes", 1)
+        words = [starter, f"--nodes={nodes}", f"--ntasks={resources.tasks}"]
+        if nodes > 1 and resources.tasks % nodes == 0:
+            words.append(f"--ntasks-per-node={resources.tasks // nodes}")
+        cores = resources.get("cpus_per_task")
+        return " ".join([*words, *([f"--cpus-per-task={cores}"] if cores else [])])
+
+    return command
+
+
+hand_on_allocation()
