@@ -8,6 +8,8 @@ from snakemake_interface_logger_plugins.common import LogEvent
 SHOWN_JOBS = 10
 SHOWN_LINES = 5
 
+# Exit code of a training that was told to stop.
+STOPPED = 5
 RETRY = "then run the same command again; what is finished is kept"
 NEXT = {
     "TIMEOUT": "give it more time: runtime (minutes) of rule {rule} in the profile",
@@ -70,6 +72,8 @@ class Failures(logging.Handler):
             lines.append(f"    sbatch: {refusal(record)}")
         lines += [f"    {line}" for line in ends_of_logs(record.log)]
         advice = NEXT.get(state, f"correct what the log says, {RETRY}")
+        if exit_code(record) == STOPPED:
+            advice = "it was told to stop and has a checkpoint: run the same command again"
         return "\n".join([*lines, f"    Next: {advice.format(rule=record.rule_name, job=job)}"])
 
 
