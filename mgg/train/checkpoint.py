@@ -28,7 +28,7 @@ from safetensors.numpy import load_file, save_file
 from mgg.errors import InputError, MachineError
 from mgg.files import sync
 from mgg.model import Array
-from mgg.record import EpochRecord, Frozen
+from mgg.record import EpochRecord, Frozen, read_run
 from mgg.train.digest import digest
 from mgg.train.output import WEIGHTS_FILE
 
@@ -216,12 +216,14 @@ def folder_of(out: Path) -> Path:
 
 
 def kept_technique(out: Path) -> str | None:
-    """The technique of the newest whole checkpoint of the run ``out``, None if there is none."""
+    """The technique of the newest whole checkpoint of the run ``out``, else of the finished run, else None."""
     for path in sorted(folder_of(out).glob("epoch-*.safetensors"), reverse=True):
         try:
             return _read(path)[0].identity.technique
         except _TORN:
             continue
+    with suppress(InputError):
+        return read_run(out)[0].technique
     return None
 
 

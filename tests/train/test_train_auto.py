@@ -40,7 +40,8 @@ def test_a_resumed_run_keeps_the_technique(layouts, tmp_path, monkeypatch):
     picks = "halo"
     found = run("simulated", folder, 2, resume=True, **options)[0].record
     assert (found.technique, found.chosen, found.epochs) == ("mgg", True, 6)
-    assert run("simulated", folder, 2, resume=True, **options)[0].record.technique == "halo"
+    assert run("simulated", folder, 2, resume=True, **options)[0].record.technique == "mgg"  # finished
+    assert run("simulated", folder, 2, **options)[0].record.technique == "halo"
 
 
 def test_a_pick_without_enough_memory_gives_way_to_the_next(layouts, monkeypatch, caplog):

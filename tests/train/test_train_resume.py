@@ -69,7 +69,7 @@ def test_a_checkpoint_is_due_before_the_interval_is_over(passed, epoch, due, tmp
     identity = Identity(
         model="gcn", dataset="none", graph_hash="", pes=1, technique="halo", options={}, seed=0, settings={}
     )
-    checkpoints = Checkpoints(tmp_path / "run.checkpoint", identity)
+    checkpoints = Checkpoints(tmp_path / "run.checkpoint", identity, 45)
     checkpoints.save(Checkpoint(History()))
     checkpoints.wait()
     clock[0] = passed

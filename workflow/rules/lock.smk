@@ -33,6 +33,7 @@ def claim(folder):
         sign(file, run)
         end_jobs_of(run)
     remove_leftovers(folder)
+    atexit.register(remove_leftovers, folder)  # what died within this run, on other nodes
     sign(file, slurm_run())
     if slurm_run():
         atexit.register(forget, file, slurm_run())
