@@ -64,6 +64,15 @@ class TrainingFolder(SlurmFolder):
         """How its training jobs stand."""
         return [re.search(r"JobState=(\w+)", line)[1] for line in self.jobs()["train"]]
 
+    def stopped(self) -> str:
+        """What a job has lost that was told to stop: nothing, once its log says so and the checkpoint is there."""
+        log, deadline = self.results / "logs" / f"{self.name}.log", time.monotonic() + 60
+        while not (told := re.search(r"stopped after epoch \d+ of \d+: (\S+) is written", log.read_text())):
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        assert Path(told[1]).is_file()
+        return "nothing"
+
     def finish(self, run: subprocess.Popen) -> None:
         """Wait for the run's end, and look what is left."""
         assert run.wait(self.limit) == 0, (self.path / "run.log").read_text()
@@ -72,12 +81,12 @@ class TrainingFolder(SlurmFolder):
         assert not left
 
 
-def locally(path: Path, **changes: int) -> Folder:
-    """A folder in which the training has run undisturbed, without Slurm: where it runs changes no result."""
+def locally(path: Path, *names: str, **changes: int) -> Folder:
+    """A folder in which trainings have run undisturbed, without Slurm: where they run changes no result."""
     folder = Folder(path)
     folder.limit = 900
     folder.overlay(CONFIG | {"train": CONFIG["train"] | changes})
-    run = folder.run("--printshellcmds", TARGET, f"results/{ALONE}")
+    run = folder.run("--printshellcmds", *(f"results/{name}" for name in names))
     assert run.returncode == 0, run.stdout
     return folder
 
@@ -85,7 +94,12 @@ def locally(path: Path, **changes: int) -> Folder:
 @pytest.fixture(scope="module")
 def undisturbed(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """What the others compare with, and start from."""
-    return locally(tmp_path_factory.mktemp("undisturbed"))
+    return locally(tmp_path_factory.mktemp("undisturbed"), RUN, ALONE)
+
+
+def lasting(seconds: float, undisturbed: Folder, name: str) -> dict[str, int]:
+    """A change by which a training takes about so long, on whatever machine."""
+    return {"epochs": int(seconds / read_run(undisturbed.results / name)[0].median)}
 
 
 def scancel(job: str, *options: str) -> None:
@@ -127,15 +141,16 @@ def test_a_killed_snakemake(undisturbed: Folder, tmp_path: Path):
 @pytest.mark.parametrize("name", [pytest.param(RUN, marks=LONG), ALONE], ids=["four", "one"])
 def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp_path: Path, name: str):
     """SIGUSR1 to its ranks, as `--signal=USR1@120` has it sent before the time is over."""
-    folder = TrainingFolder(tmp_path, undisturbed, name)
+    changes = lasting(12, undisturbed, name)
+    folder = TrainingFolder(tmp_path / "run", undisturbed, name, **changes)
     run, job = folder.train()
     started = time.monotonic()
     scancel(job, "--signal=USR1")
-    recovered = injected("a job told to stop by SIGUSR1", f"training, {name}")
+    recovered, lost = injected("a job told to stop by SIGUSR1", f"training, {name}"), folder.stopped()
     folder.finish(run)
     assert folder.states() == ["FAILED", "COMPLETED"]
-    assert trained(folder.results / name) == trained(undisturbed.results / name)
-    recovered(time.monotonic() - started, "nothing")
+    assert trained(folder.results / name) == trained(locally(tmp_path / "whole", name, **changes).results / name)
+    recovered(time.monotonic() - started, lost)
 
 
 @LONG
@@ -161,8 +176,7 @@ def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed
 @pytest.mark.parametrize("name", [RUN, ALONE], ids=["four", "one"])
 def test_a_time_limit(undisturbed: Folder, tmp_path: Path, name: str):
     """A minute, less the seconds before its end at which the ranks are told; the next attempt has eight."""
-    median = read_run(undisturbed.results / name)[0].median
-    changes = {"epochs": int(90 / median)}
+    changes = lasting(90, undisturbed, name)
     folder = TrainingFolder(tmp_path / "run", undisturbed, name, **changes)
     profile = yaml.safe_load((ROOT / "profiles/slurm-cpu/config.yaml").read_text())
     ranks = {"runtime": "attempt ** 3", "slurm_extra": "'--signal=USR1@15'"}
@@ -173,12 +187,12 @@ def test_a_time_limit(undisturbed: Folder, tmp_path: Path, name: str):
     while folder.states() == ["RUNNING"]:
         time.sleep(0.2)
     started = time.monotonic()
-    recovered = injected("a time limit reached", f"{folder.states()[0]}, {name}")
+    recovered, lost = injected("a time limit reached", f"{folder.states()[0]}, {name}"), folder.stopped()
     folder.finish(run)
     seconds = time.monotonic() - started
     assert folder.states() in (["FAILED", "COMPLETED"], ["TIMEOUT", "COMPLETED"])
-    assert trained(folder.results / name) == trained(locally(tmp_path / "whole", **changes).results / name)
-    recovered(seconds, "nothing")
+    assert trained(folder.results / name) == trained(locally(tmp_path / "whole", name, **changes).results / name)
+    recovered(seconds, lost)
 
 
 def order(supervisor: subprocess.Popen, words: str) -> None:
