@@ -21,7 +21,8 @@ import click
 import cupy as cp
 import numpy as np
 from gpu_graphs import generated
-from gpu_train import HIDDEN, STEPS, WARMUP, WIDTHS
+from gpu_local import milliseconds
+from gpu_train import HIDDEN, WIDTHS
 
 from mgg.graph.csr import Csr
 from mgg.kernel.cuda import CudaOperators
@@ -34,19 +35,6 @@ from mgg.model.halo import NoHalo
 
 SLOPE, TOLERANCE, SAMPLE = 0.2, 1e-5, 200
 FLOAT, STATE, POINTER = 4, 16, 8
-
-
-def milliseconds(action: Callable[[], Any]) -> float:
-    """Median of one launch, or of the few that a part takes."""
-    times = []
-    for _ in range(WARMUP + STEPS):
-        start, stop = cp.cuda.Event(), cp.cuda.Event()
-        start.record()
-        action()
-        stop.record()
-        stop.synchronize()
-        times.append(cp.cuda.get_elapsed_time(start, stop))
-    return float(np.median(times[WARMUP:]))
 
 
 def copy_rate() -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ from threadpoolctl import threadpool_limits
 
 from mgg.backend.api import (
     DEFAULT_TIMEOUT,
-    PHASES,
     THREADS_PER_PE,
     Counters,
     HostArrays,
@@ -30,13 +28,13 @@ from mgg.backend.api import (
     agreed_team,
     in_rank_order,
     name_pes,
-    place_of,
     together,
 )
-from mgg.backend.deadman import Deadman
+from mgg.backend.arrivals import Arrivals
 from mgg.backend.rollcall import RollCall
 from mgg.backend.segments import unlink_mapped
-from mgg.backend.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
+from mgg.backend.stalls import LAST_WORD, unmoved
+from mgg.backend.watch import OWN_WORD, Watch
 from mgg.errors import InputError, MachineError, PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -47,14 +45,10 @@ _SIGNAL_TAG, _SHIFT_TAG = 7, 8
 _SHARED_MEMORY = "/dev/shm"
 _ITEM = 4  # bytes of a float32
 _GATHERED = 2**17  # numbers, those of all ranks together, up to which an all-reduce brings all of them to every rank
-_COUNTS = 2**24  # whole numbers that a float32 tells apart
 #: Seconds that ranks wait for rank 0's own work, whose waits have shorter limits.
 LONGEST_WAIT = 86400.0
 _PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
 _NAP = 20e-6  # seconds of sleep between looks
-_LOOK = 0.3  # seconds in which whoever waits has looked again
-_OWN_WORD = 3.0  # seconds that a PE which stands still and is not stopped has to say so before others do
-_GPU_WORD = 0.5  # seconds that a PE which works has to find out itself that it waits for a GPU that does not finish
 _FORWARD = 1.0  # seconds that a launcher gets to read a rank's last line before it is told to end the job
 
 
@@ -64,129 +58,6 @@ class _Windows:
 
     shared: MPI.Win
     remote: MPI.Win | None
-
-
-class Arrivals:
-    """Who has come to a rendezvous, and where each PE is, in memory that the ranks of a host share.
-
-    Making one is collective. A PE writes five numbers: rendezvous it has come to, epoch, phase + 1, a count of its
-    looks at what it waits for (-1: it has given up), and while it is watched the processor time that it has used. What
-    of a PE moves none of them is stopped, or works on its own unwatched.
-    """
-
-    def __init__(self, world: MpiWorld):
-        self.count = 0
-        self._world = world
-        self._board = world.symmetric(5)
-
-    def come(self) -> int:
-        """Say that this PE has come to one more; returns its number."""
-        self.count += 1
-        self._board.local[0] = self.count % _COUNTS
-        return self.count
-
-    def away(self, number: int) -> list[int]:
-        """The PEs of this host that have not come to rendezvous ``number``."""
-        self._world.sync()
-        missing = {pe: (number - int(copy[0])) % _COUNTS for pe, copy in self._board.peers.items()}
-        return [pe for pe, count in missing.items() if 0 < count < _COUNTS // 2]
-
-    def at(self, epoch: int, phase: str) -> None:
-        """Say where this PE is."""
-        self._board.local[1:3] = epoch % _COUNTS, PHASES.index(phase) + 1
-
-    def beat(self) -> None:
-        """Say that this PE lives and waits."""
-        self._board.local[3] = (self._board.local[3] + 1) % _COUNTS
-
-    def work(self, ticks: int) -> None:
-        """Say how much processor time this PE has used; 0: it is not watched, so that nobody is to judge by that."""
-        self._board.local[4] = ticks % _COUNTS
-
-    def give_up(self) -> None:
-        """Say that this PE waits no longer: nobody is to suspect it."""
-        self._board.local[3] = -1
-
-    def places(self) -> dict[int, str]:
-        """Where the PEs of this host are, as far as they have said it."""
-        self._world.sync()
-        seen = {pe: (int(copy[1]), int(copy[2])) for pe, copy in self._board.peers.items()}
-        return {pe: place_of(epoch, PHASES[phase - 1]) for pe, (epoch, phase) in seen.items() if phase}
-
-    def suspects(self) -> list[int]:
-        """The PEs of this host that come no further, neither in their work nor in a wait for others."""
-        before, start = self._seen(), time.monotonic()
-        while time.monotonic() - start < _LOOK:
-            self.beat()
-            time.sleep(_NAP)
-        after = self._seen()
-        return [pe for pe, seen in after.items() if seen == before[pe] and seen[3] >= 0 and pe != self._world.rank]
-
-    def signs(self) -> dict[int, tuple[float, ...]]:
-        """What the PEs of this host have written, as far as it can be seen without ordering loads and stores."""
-        return {pe: tuple(copy.tolist()) for pe, copy in self._board.peers.items()}
-
-    def _seen(self) -> dict[int, tuple[float, ...]]:
-        self._world.sync()
-        return self.signs()
-
-
-class _Watch:
-    """A thread that shows how this PE's thread works, and looks for PEs of this host that neither work nor wait.
-
-    Args:
-        arrivals: where the PEs write what they do.
-        rank: this PE, whose thread makes the watch.
-        seconds: that a PE may stand still.
-
-    Attributes:
-        work: seconds that this PE may work without coming further; None: as long as it likes.
-        asked: the PE of another host whose memory this one reads or writes now.
-    """
-
-    def __init__(self, arrivals: Arrivals, rank: int, seconds: float):
-        self.seconds = seconds
-        self._arrivals, self._rank, self._watched = arrivals, rank, threading.get_native_id()
-        self.work: float | None = None
-        self.asked: int | None = None
-        self._stalls, self._progress = Stalls(), Stalls()
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-        self._thread.start()
-
-    def others(self) -> list[int]:
-        """The other PEs of this host that stand still and have not said so themselves."""
-        return [pe for pe in self._stalls.longer_than(self.seconds + _OWN_WORD) if pe != self._rank]
-
-    def close(self) -> None:
-        """Stop looking."""
-        self._closed.set()
-        self._thread.join()
-        self._arrivals.work(0)
-
-    def _run(self) -> None:
-        period, mine = min(1.0, self.seconds / 10), [self._rank]
-        deadman = Deadman(self.seconds + LAST_WORD, PeError.exit_code, period)
-        while not self._closed.wait(period):
-            deadman.alive(f"mgg: {seized(mine, self._arrivals.places(), self.seconds)}")
-            self._arrivals.work(max(1, ticks_of(self._watched)))
-            signs = self._arrivals.signs()
-            self._stalls.look({pe: sign for pe, sign in signs.items() if sign[3] >= 0 and sign[4] > 0}, period)
-            self._progress.look({self._rank: signs[self._rank][:4]}, period)
-            # The PE's own thread is blocked or at work, and cannot say so itself.
-            work = self.work
-            if self._rank in self._stalls.longer_than(self.seconds):
-                end(unmoved(mine, self._arrivals.places(), self.seconds))
-            elif work is not None and self._progress.longer_than(work + _GPU_WORD):
-                end(self._no_further(work))
-        deadman.close()
-
-    def _no_further(self, seconds: float) -> str:
-        places, asked = self._arrivals.places(), self.asked
-        if asked is None:
-            return no_further([self._rank], places, seconds)
-        # MPI may need the other rank for that, and waits for it without a limit of ours.
-        return f"{name_pes([asked])} has not let {name_pes([self._rank], places)} have its rows for {seconds:g} s"
 
 
 class MpiWorld(HostArrays):
@@ -217,7 +88,7 @@ class MpiWorld(HostArrays):
         near = set(MPI.Group.Translate_ranks(self._host.group, None, self.comm.group))
         self._roll_call = RollCall(self.comm, [pe for pe in range(self.size) if pe not in near])
         self._arrivals: Arrivals | None = None
-        self._watch: _Watch | None = None
+        self._watch: Watch | None = None
         self._arrivals = Arrivals(self)  # its barrier comes after MPI's own start on every rank
         unlink_mapped()
 
@@ -306,9 +177,11 @@ class MpiWorld(HostArrays):
         watch = self._watch
         if watch is not None:
             watch.asked = pe
-        yield
-        if watch is not None:
-            watch.asked = None
+        try:
+            yield
+        finally:
+            if watch is not None:
+                watch.asked = None
 
     def signal(self, pe: int) -> None:
         """Signal PE ``pe``."""
@@ -383,7 +256,9 @@ class MpiWorld(HostArrays):
         """This host's PEs."""
         if self._watch is not None:
             self._watch.close()
-        self._watch = None if seconds is None or self._arrivals is None else _Watch(self._arrivals, self.rank, seconds)
+        self._watch = (
+            None if seconds is None or self._arrivals is None else Watch(self._arrivals, self.rank, seconds, end)
+        )
 
     def all_reduce(self, values: np.ndarray) -> np.ndarray:
         """Sum in rank order (collective)."""
@@ -481,7 +356,7 @@ class MpiWorld(HostArrays):
         if self._watch is None:
             return 0.0
         # Nobody sees a PE of another host, so the last word is its own.
-        return _OWN_WORD if self._host.Get_size() == self.size else LAST_WORD + _OWN_WORD
+        return OWN_WORD if self._host.Get_size() == self.size else LAST_WORD + OWN_WORD
 
     def _found_still(self, pes: list[int]) -> str:
         assert self._watch is not None and self._arrivals is not None

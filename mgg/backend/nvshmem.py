@@ -34,9 +34,10 @@ from mpi4py import MPI
 
 from mgg.backend import gpu, pinned
 from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, name_pes, together
+from mgg.backend.arrivals import Arrivals
 from mgg.backend.gpu import GpuArrays
 from mgg.backend.graphs import Recorder
-from mgg.backend.mpi import Arrivals, MpiWorld, abort, check_size
+from mgg.backend.mpi import MpiWorld, abort, check_size
 from mgg.backend.nccl import NcclTeam, NcclTeams
 from mgg.errors import InputError, MachineError, MggError, PeError
 from mgg.kernel import cublas

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support import gpus
 from support.graphs import awkward_graphs, products, random_csr
 
 from mgg.graph.csr import Csr, from_arcs
@@ -15,11 +16,7 @@ from mgg.model.arrays.scores import ArcDropout
 from mgg.model.halo import NoHalo
 
 cp = pytest.importorskip("cupy")
-try:
-    DEVICES = cp.cuda.runtime.getDeviceCount()
-except cp.cuda.runtime.CUDARuntimeError:
-    DEVICES = 0
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(DEVICES == 0, reason="no GPU")]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpus.count() == 0, reason="no GPU")]
 
 TOLERANCE = 1e-5
 HUB = np.arange(120_000)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support import gpus
 from support.graphs import awkward_graphs, matrix, random_csr, relative_error
 
 from mgg.errors import InputError
@@ -13,11 +14,7 @@ from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
 from mgg.layout.split import transposed
 
 cp = pytest.importorskip("cupy")
-try:
-    DEVICES = cp.cuda.runtime.getDeviceCount()
-except cp.cuda.runtime.CUDARuntimeError:
-    DEVICES = 0
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(DEVICES == 0, reason="no GPU")]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpus.count() == 0, reason="no GPU")]
 
 DIMS = (1, 3, 4, 8, 16, 41, 64, 100, 128, 256, 602)
 TOLERANCE = 1e-6
