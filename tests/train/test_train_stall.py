@@ -150,6 +150,7 @@ def test_a_native_call_without_end(how, said, ranks, hosts, layouts, tmp_path):
     done = mpiexec(ranks, ["-c", STUCK, *arguments], timeout=60, **known)
     assert done.returncode == 6, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("mgg: ")]
+    assert lines, done.stderr
     assert all(f"PE {ranks - 1} (epoch 2, evaluation) " in line for line in lines), done.stderr
     assert re.fullmatch(rf"mgg: (PE 0: )?PE {ranks - 1} \(epoch 2, evaluation\) {said}", lines[0]), lines
 
