@@ -31,14 +31,16 @@ class Deadman:
     Args:
         seconds: without a call after which it ends.
         exit_code: with which.
+        line: what standard error gets then.
         period: seconds between its looks.
     """
 
-    def __init__(self, seconds: float, exit_code: int, period: float = 1.0) -> None:
+    def __init__(self, seconds: float, exit_code: int, line: str, period: float = 1.0) -> None:
         self._text = ctypes.create_string_buffer(_LONGEST_LINE)
         self._board = np.zeros(8, np.int64)
         looks = max(1, round(seconds / period))
         self._board[_PERIOD:_DONE] = int(period * _MICROSECONDS), looks, ctypes.addressof(self._text), 0, exit_code
+        self.say(line)
         _keep(self._board, self._text)
         library, thread = ctypes.CDLL(None), ctypes.c_ulong()
         start, board = ctypes.c_void_p(_waiting().address), ctypes.c_void_p(self._board.ctypes.data)
@@ -46,11 +48,14 @@ class Deadman:
             raise MachineError("no thread can be started: raise the limit of processes (ulimit -u)")
         library.pthread_detach(thread)
 
-    def alive(self, line: str) -> None:
-        """The interpreter runs; ``line`` is what standard error gets if that was the last time."""
+    def say(self, line: str) -> None:
+        """What standard error gets from now on."""
         text = f"{line}\n".encode()[:_LONGEST_LINE]
         ctypes.memmove(self._text, text, len(text))
         self._board[_LENGTH] = len(text)
+
+    def alive(self) -> None:
+        """The interpreter runs."""
         self._board[_BEATS] += 1
 
     def close(self) -> None:

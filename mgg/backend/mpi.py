@@ -28,6 +28,7 @@ from mgg.backend.api import (
     agreed_team,
     in_rank_order,
     name_pes,
+    place_of,
     together,
 )
 from mgg.backend.arrivals import Arrivals
@@ -242,6 +243,8 @@ class MpiWorld(HostArrays):
         """Say where this PE is."""
         if self._arrivals is not None:
             self._arrivals.at(epoch, phase)
+        if self._watch is not None:
+            self._watch.at(place_of(epoch, phase))
 
     def limit_waits(self, seconds: float) -> None:
         """Of this rank."""

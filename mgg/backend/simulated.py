@@ -364,9 +364,11 @@ class _Watch:
             self.close()
         if longest is None:
             return
+        line = f"mgg: {seized(list(range(self._shared.size)), self._shared.places, longest)}"
         if self._deadman is None:
-            self._deadman = longest, Deadman(longest + LAST_WORD, PeError.exit_code)
-        self._deadman[1].alive(f"mgg: {seized(list(range(self._shared.size)), self._shared.places, longest)}")
+            self._deadman = longest, Deadman(longest + LAST_WORD, PeError.exit_code, line)
+        self._deadman[1].say(line)
+        self._deadman[1].alive()
 
     def close(self) -> None:
         """Look no more."""

@@ -36,9 +36,18 @@ class Watch:
         self.work: float | None = None
         self.asked: int | None = None
         self._stalls, self._progress = Stalls(), Stalls()
+        self._period = min(1.0, seconds / 10)
+        # Made by the thread that is watched: it could keep Python from running before another had come to it.
+        self._deadman = Deadman(
+            seconds + LAST_WORD, PeError.exit_code, self._last_word(arrivals.places().get(rank, "")), self._period
+        )
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
+
+    def at(self, place: str) -> None:
+        """Where this PE is, for a message that Python does not get to write."""
+        self._deadman.say(self._last_word(place))
 
     def others(self) -> list[int]:
         """The other PEs of this host that stand still and have not said so themselves."""
@@ -51,10 +60,9 @@ class Watch:
         self._arrivals.work(0)
 
     def _run(self) -> None:
-        period, mine = min(1.0, self.seconds / 10), [self._rank]
-        deadman = Deadman(self.seconds + LAST_WORD, PeError.exit_code, period)
+        period, mine = self._period, [self._rank]
         while not self._closed.wait(period):
-            deadman.alive(f"mgg: {seized(mine, self._arrivals.places(), self.seconds)}")
+            self._deadman.alive()
             self._arrivals.work(max(1, ticks_of(self._watched)))
             signs = self._arrivals.signs()
             self._stalls.look({pe: sign for pe, sign in signs.items() if sign[3] >= 0 and sign[4] > 0}, period)
@@ -65,7 +73,10 @@ class Watch:
                 self._end(unmoved(mine, self._arrivals.places(), self.seconds))
             elif work is not None and self._progress.longer_than(work + _GPU_WORD):
                 self._end(self._no_further(work))
-        deadman.close()
+        self._deadman.close()
+
+    def _last_word(self, place: str) -> str:
+        return f"mgg: {seized([self._rank], {self._rank: place}, self.seconds)}"
 
     def _no_further(self, seconds: float) -> str:
         places, asked = self._arrivals.places(), self.asked

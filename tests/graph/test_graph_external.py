@@ -18,6 +18,7 @@ from mgg.graph import build as stage
 from mgg.graph import shards
 from mgg.graph.csr import Csr, from_arcs
 from mgg.graph.external import Memory, gather, parse_size, scatter, scattering, shard, sharding, spool
+from mgg.graph.external.memory import resident
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph
 from mgg.graph.store import Graph, write_graph
 
@@ -34,21 +35,21 @@ def stream(targets, sources, *, chunk=700, weights=None, types=None, **facts) ->
     return ArcStream(read, weighted=weights is not None, **facts)
 
 
-#: Bytes: a budget counts all that the process holds, what other tests have loaded into it (PyTorch) as well.
-ROOM = 3 * 2**30
+def budget(workers=1) -> Memory:
+    """2 GiB beside all that this process holds already, what other tests have loaded (PyTorch) as well."""
+    return Memory(resident() + 2**31, workers)
 
 
-def make(folder, graph, *, of=1, workers=1, symmetrize=False, memory=ROOM) -> Graph:
+def make(folder, graph, *, of=1, workers=1, symmetrize=False) -> Graph:
     """All three steps; the graph is in ``folder / "graph"``."""
     if isinstance(graph, ArcStream):
         graph = StreamedGraph(graph)
     for name in ("buckets", "graph", *(f"shards-{k}" for k in range(of))):
         (folder / name).mkdir(parents=True)
-    budget = Memory(memory, workers)
-    scattered = scatter(graph, folder / "buckets", name="g", source={}, memory=budget, symmetrize=symmetrize)
+    scattered = scatter(graph, folder / "buckets", name="g", source={}, memory=budget(workers), symmetrize=symmetrize)
     made = [folder / f"shards-{k}" for k in range(of)]
     for k, here in enumerate(made):
-        shard(scattered, here, budget, number=k + 1, of=of)
+        shard(scattered, here, budget(workers), number=k + 1, of=of)
     gather(scattered, made[::-1], folder / "graph")
     return Graph.open(folder / "graph")
 
@@ -139,7 +140,7 @@ def test_nodes_are_the_ids_that_occur(small_parts, tmp_path):
     known = np.sort(rng.choice(2**31 + 10, 300, replace=False))
     t, s = rng.integers(0, 300, 4000), rng.integers(0, 300, 4000)
     t[:300], s[:300] = np.arange(300), np.roll(np.arange(300), 1)
-    made = make(tmp_path, stream(known[t], known[s], nodes=None), of=3, workers=2, memory=2**31)
+    made = make(tmp_path, stream(known[t], known[s], nodes=None), of=3, workers=2)
     assert made.manifest.nodes == 300
     assert np.array_equal(made.ids(0, 300), known)
     assert np.array_equal(made.ids(100, 131), known[100:131])
@@ -261,7 +262,7 @@ def again(tmp_path, folders):
     for name in ("shards", "graph"):
         (tmp_path / "again" / name).mkdir(parents=True)
     scattered = scattering.Scattered.open(folders[0])
-    shard(scattered, tmp_path / "again" / "shards", Memory(ROOM))
+    shard(scattered, tmp_path / "again" / "shards", budget())
     gather(scattered, folders[1:], tmp_path / "again" / "graph")
     graph = Graph.open(tmp_path / "again" / "graph")
     graph.rows(0, NODES)
@@ -276,7 +277,7 @@ def test_a_budget_that_cannot_hold_a_row_says_so(tmp_path, monkeypatch):
         shard(scattered, tmp_path / "out", Memory(10 * 2**20))
     monkeypatch.setattr(Memory, "free", lambda self, least: 100 * 2**20)
     with pytest.raises(MachineError, match=r"row 0 has 3145727 arcs, which need .* at once: raise --memory by"):
-        shard(scattered, tmp_path / "out", Memory(ROOM, 2))
+        shard(scattered, tmp_path / "out", budget(2))
 
 
 @pytest.mark.parametrize(("text", "size"), [("1GiB", 2**30), ("800MB", 800_000_000), ("4096", 4096), ("1.5 KiB", 1536)])
