@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,17 @@ def test_jobs_of_a_killed_run_are_ended_before_others_start(tmp_path: Path):
     run = folder.run("--until", "generate", "--forceall", *quick, profile="slurm-cpu", env=stand_ins.environment())
     assert run.returncode == 0 and "SLURM run ID" in run.stdout, run.stdout
     assert (folder.results / ".lock").read_text() == ""
+
+
+def test_a_job_that_a_killed_run_was_submitting_is_ended_too(tmp_path: Path):
+    """Its sbatch has outlived it, and the job comes into the queue only now."""
+    folder, stand_ins = started_after(tmp_path, "process 1 on login\nSlurm run dead-1\n")
+    made = stand_ins.calls / "dead-1.left"
+    late = f"import time; time.sleep(10); open({str(made)!r}, 'w').write('701\\n')"
+    sbatch = subprocess.Popen([sys.executable, "-c", late, "sbatch", "--job-name", "dead-1"])
+    run = folder.run("--until", "generate", env=stand_ins.environment())
+    assert run.returncode == 0 and "cancelled: 701\n" in run.stdout, run.stdout
+    assert sbatch.wait() == 0
 
 
 def test_without_an_answer_about_jobs_of_a_killed_run_none_starts(tmp_path: Path):

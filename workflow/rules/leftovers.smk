@@ -1,6 +1,8 @@
 # Slurm jobs that a killed snakemake has left: the next run in its results folder ends them before it submits its own.
 import time
 
+import psutil
+
 # Seconds in which such jobs must be gone (Slurm's KillWait, 30 by default, and a site's epilog pass until then), and in
 # which Slurm must answer.
 GONE = 300
@@ -18,9 +20,18 @@ def jobs_named(run):
     return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=True).stdout.split()
 
 
+def being_submitted(run):
+    """Whether an sbatch of that run outlives it on this host: its job is not in the queue yet."""
+    lines = (" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+    return any("sbatch" in line and run in line for line in lines)
+
+
 def end_jobs_of(run):
     """Cancel what a killed run has left and wait until it is gone: a training has its checkpoint then."""
     try:
+        last = time.monotonic() + GONE
+        while being_submitted(run) and time.monotonic() < last:
+            time.sleep(0.1)
         left = jobs_named(run)
         if left:
             logger.warning(
