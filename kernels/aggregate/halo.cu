@@ -15,6 +15,9 @@ namespace mgg {
 #define MGG_ROWS_THREADS 384
 #define MGG_ROWS_BLOCKS 2
 #endif
+#ifndef MGG_PULL_LOADS
+#define MGG_PULL_LOADS 4
+#endif
 constexpr int kThreads = MGG_ROWS_THREADS, kWarps = kThreads / 32;
 
 // What a block works on.
@@ -44,7 +47,7 @@ template <int LANES, int VEC>
 __device__ __forceinline__ void pull_rows(
     const Pull &pull, const Peers &peers, Element *b, int stride, long long halo_first, int columns
 ) {
-    constexpr int GROUPS = 32 / LANES, UNROLL = 4, WORDS = VEC * sizeof(Element) / 4 > 0 ? VEC * sizeof(Element) / 4 : 1;
+    constexpr int GROUPS = 32 / LANES, UNROLL = MGG_PULL_LOADS, WORDS = VEC * sizeof(Element) / 4 > 0 ? VEC * sizeof(Element) / 4 : 1;
     const int lane = threadIdx.x & 31, group = lane / LANES;
     if (threadIdx.x < peers.size && threadIdx.x != peers.rank) wait_flag(peers.flags[peers.rank] + threadIdx.x, peers.epoch);
     __syncthreads();

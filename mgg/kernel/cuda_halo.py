@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import cupy as cp
 import numpy as np
 
@@ -10,13 +12,27 @@ from mgg.kernel.cuda import CudaOperators, Launch, _bits, _name, _pointer, _stri
 from mgg.kernel.cuda_schedule import row_tuning
 from mgg.kernel.halo import HaloPeers, HaloSchedule
 
-#: Blocks that pull: enough to fill NVLink, few enough to leave the others to the arithmetic.
-PULL_BLOCKS = 32
-#: Parts into which the halo is cut; work waits for one.
-CHUNKS = 32
 #: Products whose launches are kept ready: Python would take longer to work them out than a small product takes.
 KEPT = 64
 PARTS = ("all", "transfer", "compute")
+
+
+@dataclass(frozen=True)
+class HaloTuning:
+    """How the halo is pulled; it changes no bit of the result.
+
+    Attributes:
+        blocks: that pull: enough to fill NVLink, few enough to leave the others to the arithmetic.
+        loads: from another PE that a thread has on the way at once.
+        chunks: parts into which the halo is cut; work waits for one.
+    """
+
+    blocks: int = 32
+    loads: int = 4
+    chunks: int = 32
+
+
+TUNING = HaloTuning()
 
 
 class HaloKernel:
@@ -43,13 +59,14 @@ class HaloKernel:
         self._begin, self._target = cp.asarray(schedule.begin), cp.asarray(schedule.target)
         self._tasks = cp.asarray(schedule.tasks)
         self._split_rows, self._split_first = cp.asarray(schedule.split_rows), cp.asarray(schedule.split_first)
-        self._chunk = max(1, -(-len(sources) // CHUNKS))
+        self._tuning = TUNING
+        self._chunk = max(1, -(-len(sources) // self._tuning.chunks))
         self._chunks = -(-len(sources) // self._chunk)
         self._pulled = cp.zeros(self._chunks + 1, np.int32)
         self._launches = cp.zeros(2, np.uint32)
         self._dealt: dict[int, tuple[cp.ndarray, int, cp.ndarray]] = {}
         # Flags have to be waited for and set even where nothing is pulled.
-        self._pull_blocks = PULL_BLOCKS if len(sources) else int(peers.flags is not None)
+        self._pull_blocks = self._tuning.blocks if len(sources) else int(peers.flags is not None)
         self._partial: cp.ndarray | None = None
         self._prepared: dict[tuple[int, ...], list[Launch]] = {}
 
@@ -87,10 +104,10 @@ class HaloKernel:
             early = late = 0
         elif part == "compute":
             pull_blocks = size = 0
-        kernel = self._operators.kernel(
-            build_of("halo", _bits(self._indices), bf16=b.dtype == np.uint16),
-            _name("spmm_halo", lanes, vector, self._weights),
-        )
+        build = build_of("halo", _bits(self._indices), bf16=b.dtype == np.uint16)
+        if self._tuning.loads != HaloTuning.loads:
+            build = replace(build, defines={**build.defines, "MGG_PULL_LOADS": self._tuning.loads})
+        kernel = self._operators.kernel(build, _name("spmm_halo", lanes, vector, self._weights))
         arguments = (
             self._tasks, self._begin, self._target, self._indices, _pointer(self._weights),
             blocks, needs, np.int32(early), np.int32(late),

@@ -1,0 +1,104 @@
+"""Time technique halo with other tunings of its pull: ``mpiexec -n P python benchmarks/gpu_halo.py OUT``.
+
+A tuning is blocks x loads x chunks (mgg/kernel/cuda_halo.py). Before every timing a sample of each PE's rows is
+compared with float64. Times are medians of 20 products after 5, the slowest PE of each, by CUDA events: the whole
+product, the pull and the arithmetic alone, and the whole over the larger of the two. OUT gets gpu_halo-pP.jsonl, one
+line a measurement; rank 0 prints the table.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import click
+import cupy as cp
+import numpy as np
+from gpu_graphs import Sample, generated, pe_layout
+
+from mgg.aggregate import oracle, parse_options, prepare
+from mgg.aggregate.measure import Protocol, parts_alone, timed
+from mgg.backend import World, job_size, launch
+from mgg.kernel import cuda_halo
+from mgg.kernel.cuda_halo import HaloTuning
+from mgg.layout import PeLayout
+
+TUNINGS = "32x4x32;24x4x32;16x4x32;8x4x32;32x8x32;24x8x32;16x8x32;12x8x32;8x8x32;16x8x64;16x8x16"
+
+
+def tuned(spec: str) -> HaloTuning:
+    """``16x8x32``: blocks, loads, chunks."""
+    return HaloTuning(*map(int, spec.split("x")))
+
+
+def measured(
+    world: World, layout: PeLayout, sample: Sample, tuning: HaloTuning, dtype: str, inputs: dict[int, Any]
+) -> list[dict[str, Any]]:
+    """One line for each width (collective)."""
+    with mock.patch.object(cuda_halo, "TUNING", tuning):
+        options = parse_options("halo", {}).model_dump()
+        plan = prepare("halo", world, layout, "forward", max(inputs), options, dtype)
+    protocol, lines = Protocol("forward", 5, 20, True), []
+    for dim, rows in inputs.items():
+        plan.write(dim, rows)
+        error = max(world.gather(sample.error(plan(dim))))
+        seconds, _ = timed(world, plan, dim, protocol)
+        alone = parts_alone(world, plan, dim, protocol)
+        times = {"ms": 1e3 * float(np.median(seconds))} | {name: 1e3 * value for name, value in alone.items()}
+        lines.append({"dim": dim, "dtype": dtype, "error": error, **times, **asdict(tuning)})
+    plan.close()
+    cp.get_default_memory_pool().free_all_blocks()
+    return lines
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--graphs", default="orkut-like", show_default=True, help="separated by commas")
+@click.option("--dims", default="16,64,128", show_default=True, help="separated by commas")
+@click.option("--dtypes", default="fp32,bf16", show_default=True, help="separated by commas")
+@click.option("--tunings", default=TUNINGS, show_default=True, help="blocks x loads x chunks, separated by ;")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
+def main(out: Path, graphs: str, dims: str, dtypes: str, tunings: str, scale: float) -> None:
+    """Check, time, print."""
+
+    def program(world: World) -> int:
+        failed, started = 0, time.perf_counter()
+        for graph in graphs.split(","):
+            layout = pe_layout(world, generated(graph, scale), graph)
+            sample = Sample(layout)
+            inputs = {dim: world.upload(oracle.embeddings(layout.node_ids, dim)) for dim in map(int, dims.split(","))}
+            for dtype in dtypes.split(","):
+                for spec in tunings.split(";"):
+                    lines = measured(world, layout, sample, tuned(spec), dtype, inputs)
+                    failed += sum(not line["error"] <= oracle.TOLERANCE[dtype] for line in lines)
+                    if world.rank == 0:
+                        keep(out, world.size, graph, spec, lines)
+        if world.rank == 0:
+            click.echo(f"{failed} failures, {time.perf_counter() - started:.0f} s")
+        return failed
+
+    sys.exit(4 if launch("nvshmem", lambda: job_size() or 1, program)[0] else 0)
+
+
+def keep(out: Path, pes: int, graph: str, spec: str, lines: list[dict[str, Any]]) -> None:
+    """Write the lines down and show them."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / f"gpu_halo-p{pes}.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps({"graph": graph, "pes": pes, **line}) + "\n" for line in lines)
+    for line in lines:
+        parts = {name: line.get(name, 0.0) for name in ("transfer", "compute")}
+        click.echo(
+            f"{graph:<14} D = {line['dim']:<4} {line['dtype']} {spec:<10} {line['ms']:8.3f} ms, pull alone"
+            f" {parts['transfer']:.3f}, arithmetic alone {parts['compute']:.3f}, whole"
+            f" {line['ms'] / max(*parts.values(), 1e-9):.2f} times the larger, error {line['error']:.1g}"
+        )
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
