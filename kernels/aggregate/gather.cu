@@ -3,11 +3,11 @@
 
 namespace mgg {
 
-// out[i] = source[rows[i]] for i < count. LANES lanes a row, four rows a group in flight; any grid.
+// out[i] = source[rows[i]] for i < count, as it is in memory. LANES lanes a row, four rows a group in flight; any grid.
 template <int LANES, int VEC>
 __device__ __forceinline__ void gather_rows(
-    const float *__restrict__ source, int source_stride, const Index *__restrict__ rows, long long count,
-    float *__restrict__ out, int out_stride, int first_column, int columns
+    const Element *__restrict__ source, int source_stride, const Index *__restrict__ rows, long long count,
+    Element *__restrict__ out, int out_stride, int first_column, int columns
 ) {
     constexpr int GROUPS = 32 / LANES, UNROLL = 4;
     const Tile<LANES, VEC> tile(first_column, blockIdx.y, columns);
@@ -17,16 +17,16 @@ __device__ __forceinline__ void gather_rows(
     for (long long base = warp * GROUPS * UNROLL; base < count; base += warps * GROUPS * UNROLL) {
         const long long first = base + tile.group;
         Index row[UNROLL];
-        Pack<VEC> x[UNROLL];
+        Raw<VEC> x[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) row[u] = first + u * GROUPS < count ? rows[first + u * GROUPS] : 0;
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u)
-            if (first + u * GROUPS < count) x[u] = load<VEC>(at(source, row[u], source_stride, tile.column));
+            if (first + u * GROUPS < count) x[u] = load_raw<VEC>(at(source, row[u], source_stride, tile.column));
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u)
             if (first + u * GROUPS < count)
-                store(at(out, first + u * GROUPS, out_stride, tile.column), x[u], tile.count);
+                store_raw(at(out, first + u * GROUPS, out_stride, tile.column), x[u], tile.count);
     }
 }
 
@@ -34,8 +34,8 @@ __device__ __forceinline__ void gather_rows(
 
 #define MGG_INSTANCE(lanes, vec)                                                                                       \
     extern "C" __global__ void __launch_bounds__(512) gather_rows_##lanes##_##vec(                                     \
-        const float *source, int source_stride, const mgg::Index *rows, long long count, float *out, int out_stride,   \
-        int first_column, int columns                                                                                  \
+        const mgg::Element *source, int source_stride, const mgg::Index *rows, long long count, mgg::Element *out,     \
+        int out_stride, int first_column, int columns                                                                  \
     ) {                                                                                                                \
         mgg::gather_rows<lanes, vec>(                                                                                  \
             source, source_stride, rows, count, out, out_stride, first_column, columns                                 \

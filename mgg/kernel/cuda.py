@@ -1,7 +1,8 @@
 """The operators on a GPU: CuPy arrays and the kernels of kernels/aggregate, everything on CuPy's current stream.
 
-Matrices are float32 and row-major, sums are float32. Rows may be padded (a slice ``[:, :D]`` of a wider matrix): where
-base and row stride are multiples of 16 bytes the kernels load 16 bytes at once; that reads padding and never writes it.
+Matrices are row-major and float32, or bfloat16 (uint16) where an operator takes it; sums are float32. Rows may be
+padded (a slice ``[:, :D]`` of a wider matrix): where base and row stride are multiples of 16 bytes the kernels load
+16 bytes at once; that reads padding and never writes it.
 Nothing here waits for the GPU, except that the first product with a matrix copies its indptr to the host.
 """
 
@@ -65,15 +66,26 @@ class CudaOperators:
     # --- the table of operators
 
     def gather_rows(self, source: cp.ndarray, rows: cp.ndarray, out: cp.ndarray) -> None:
-        """Copy ``source[rows]`` into ``out`` [len(rows), columns]; ``source`` may be a peer's memory."""
+        """Copy ``source[rows]`` into ``out`` [len(rows), columns]; ``source`` may be a peer's memory.
+
+        Args:
+            source: float32 or bfloat16 (uint16) [*, columns].
+            rows: integers; int32 and int64 as they are.
+            out: of the source's type.
+
+        Raises:
+            ValueError: ``out`` is of another type.
+        """
         count, columns = out.shape
+        if source.dtype != out.dtype:
+            raise ValueError(f"rows of {source.dtype} are copied as they are, not to {out.dtype}")
         if not count or not columns:
             return
         if rows.dtype not in (np.int32, np.int64):
             rows = rows.astype(np.int64)
-        vector = _vector(source, out)
+        build, vector = build_of("gather", _bits(rows), bf16=source.dtype == np.uint16), _vector(source, out)
         for lanes, first, tiles in _tiles(columns, vector):
-            kernel = self.kernel(build_of("gather", _bits(rows)), f"gather_rows_{lanes}_{vector}")
+            kernel = self.kernel(build, f"gather_rows_{lanes}_{vector}")
             needed = -(-count // (16 * 4 * (32 // lanes)))
             kernel(
                 (min(needed, self.processors * 4), tiles), (512,),

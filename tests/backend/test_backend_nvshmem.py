@@ -94,30 +94,33 @@ HOSTS = (
     "out, folder, chosen = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])\n"
     "def program(world):\n"
     "    moved = {}\n"
-    "    found = products(world, folder, [3, 41], chosen, only=chosen, moved=moved)\n"
+    "    found = products(world, folder, DIMS, chosen, only=chosen, moved=moved)\n"
     "    np.savez(out / f'{world.rank}.npz', **found)\n"
     "    (out / f'{world.rank}.json').write_text(json.dumps(moved))\n"
     "nvshmem.run(lambda: 4, program)\n"
 )
+#: Rows aligned to as many bytes as there are kinds of loads, in fp32 and in bf16.
+HOST_DIMS = (3, 8, 12, 130)
 
 
 @pytest.mark.parametrize("members", [1, 2])
 def test_between_hosts_products_and_bytes_are_those_of_the_simulated_backend(tmp_path, members):
     """Two hosts of two PEs; addresses of the other host's memory are not to be had."""
     chosen = {name: {"workgroup": members} for name in ("halo", "cola")} | {"ring": {}, "broadcast": {}}
+    chosen[f"halo:{members}-bf16"] = {}
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
     program = tmp_path / "program.py"
-    program.write_text(HOSTS)
+    program.write_text(HOSTS.replace("DIMS", str(HOST_DIMS)))
     arguments = [FAKE, str(program), str(tmp_path), str(folder), json.dumps(chosen)]
     done = mpiexec(4, arguments, FAKE_PES_A_HOST="2", FAKE_GPUS="2")
     assert done.returncode == 0, done.stderr
     moved = [{} for _ in range(4)]
     expected = simulated.run(
-        4, lambda world: products(world, folder, [3, 41], chosen, only=chosen, moved=moved[world.rank])
+        4, lambda world: products(world, folder, HOST_DIMS, chosen, only=chosen, moved=moved[world.rank])
     )
     for pe in range(4):
         found = dict(np.load(tmp_path / f"{pe}.npz"))
-        assert len(found) == 16 and found.keys() == expected[pe].keys()
+        assert len(found) == 40 and found.keys() == expected[pe].keys()
         assert all(np.allclose(found[key], expected[pe][key], rtol=1e-6, atol=1e-6) for key in found)
         assert json.loads((tmp_path / f"{pe}.json").read_text()) == moved[pe]
 

@@ -130,13 +130,18 @@ def test_partition_wise_and_column_wise_products(operators, name, dim, ps):
 
 
 @pytest.mark.parametrize("dim", DIMS)
-@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint16])
-def test_gather_rows(operators, dim, dtype):
-    source = embeddings(5_000, dim)
-    rows = np.random.default_rng(0).integers(0, 5_000, 7_001).astype(dtype)
-    out = cp.full((len(rows), dim), cp.nan, cp.float32)
-    operators.gather_rows(cp.asarray(source), cp.asarray(rows), out)
-    assert np.array_equal(out.get(), source[rows])
+@pytest.mark.parametrize("ids", [np.int32, np.int64, np.uint16])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint16])
+def test_gather_rows(operators, dim, dtype, ids):
+    source = embeddings(5_000, dim) if dtype == np.float32 else to_bf16(embeddings(5_000, dim))
+    rows = np.random.default_rng(0).integers(0, 5_000, 7_001).astype(ids)
+    # More columns than are copied: what is beside them stays.
+    out = cp.full((len(rows), dim + 3), 7, dtype)
+    operators.gather_rows(cp.asarray(source), cp.asarray(rows), out[:, :dim])
+    assert np.array_equal(out[:, :dim].get(), source[rows]) and (out[:, dim:] == 7).all()
+    alone = cp.empty((len(rows), dim), dtype)  # aligned as the source is
+    operators.gather_rows(cp.asarray(source), cp.asarray(rows), alone)
+    assert np.array_equal(alone.get(), source[rows])
 
 
 @pytest.mark.parametrize("dim", (1, 3, 8, 16, 41, 64, 100, 128, 602))
@@ -285,5 +290,7 @@ def test_arguments_are_checked(operators):
     ids = cp.zeros(1, cp.int32)
     with pytest.raises(ValueError, match="row-major float32"):
         operators.gather_rows(wide.T, ids, cp.zeros((1, 4), cp.float32))
+    with pytest.raises(ValueError, match="rows of float32 are copied as they are, not to uint16"):
+        operators.gather_rows(wide, ids, cp.zeros((1, 8), cp.uint16))
     with pytest.raises(ValueError, match="int32 or int64"):
         operators.spmm_rows(cp.arange(5), ids.astype(cp.uint32), None, wide, wide, False)

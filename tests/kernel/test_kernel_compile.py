@@ -176,6 +176,15 @@ def test_every_kernel_compiles(name, monkeypatch):
 
 
 @needs_nvcc
+@pytest.mark.parametrize("name", ["rows", "gather", "halo"])
+def test_kernels_for_bf16_compile(name, monkeypatch):
+    """With 16 bytes a load, eight elements, too."""
+    chosen = build.build_of(name, 32, bf16=True)
+    assert chosen in build.all_builds()
+    assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4, 8))
+
+
+@needs_nvcc
 @pytest.mark.parametrize("bits", [32, 64])
 def test_the_kernels_of_attention_compile(bits, monkeypatch):
     monkeypatch.setattr(build, "cache_folder", lambda: USERS_CACHE)
@@ -203,13 +212,13 @@ def test_the_primitives_of_nvshmem_compile(primitive, monkeypatch):
     assert_compiles(chosen, monkeypatch)
 
 
-def assert_compiles(chosen, monkeypatch):
+def assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4)):
     monkeypatch.setattr(build, "cache_folder", lambda: USERS_CACHE)
     source = build.source_folder() / "aggregate" / f"{chosen.source}.cu"
     code = build.cubin(source, "sm_90", chosen.defines, chosen.nvshmem).read_bytes()
     kernel = {"mgg": "mgg", "gather": "gather_rows"}.get(chosen.source, f"spmm_{chosen.source}")
     for lanes in (4, 32):
-        for vector in (1, 2, 4):
+        for vector in vectors:
             assert f"{kernel}_{lanes}_{vector}".encode() in code
 
 

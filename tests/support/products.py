@@ -10,17 +10,29 @@ import numpy as np
 from mgg.aggregate import techniques
 from mgg.backend import simulated
 from mgg.graph.csr import Csr
+from mgg.kernel.bf16 import from_bf16, to_bf16
 from support.graphs import expected_product, matrix, scaled_error
-from support.spmm_program import inputs, products
+from support.spmm_program import inputs, products, variant
 
 
-def worst(csr: Csr, parts: list[dict[str, np.ndarray]]) -> tuple[float, str, str, str]:
-    """Largest error over techniques, directions and widths; ``parts`` holds each PE's rows."""
+def worst(csr: Csr, parts: list[dict[str, np.ndarray]], dtype: str = "fp32") -> tuple[float, str, str, str]:
+    """Largest error over the techniques and variants of a type of embeddings, directions and widths.
+
+    Embeddings in bf16 are compared with the product of what rounding makes of them.
+
+    Args:
+        csr: the graph.
+        parts: each PE's rows.
+        dtype: fp32 or bf16.
+    """
     errors = []
-    for direction, dim in dict.fromkeys(tuple(key.split(" ")[1:]) for key in parts[0]):
-        a = matrix(csr) if direction == "forward" else matrix(csr).T.tocsr()
-        expected = expected_product(a, inputs(np.arange(csr.rows), int(dim)))
-        for key in parts[0]:
+    keys = [key for key in parts[0] if variant(key.split(" ")[0]).dtype == dtype]
+    for direction, dim in dict.fromkeys(tuple(key.split(" ")[1:]) for key in keys):
+        a, b = matrix(csr), inputs(np.arange(csr.rows), int(dim))
+        expected = expected_product(
+            a if direction == "forward" else a.T.tocsr(), b if dtype == "fp32" else from_bf16(to_bf16(b))
+        )
+        for key in keys:
             technique, *rest = key.split(" ")
             if rest == [direction, dim]:
                 whole = np.concatenate([part[key] for part in parts])

@@ -29,11 +29,11 @@ from mgg.kernel.random import STREAMS
 from mgg.layout import PeLayout, Product
 from mgg.layout.neighbors import neighbor_partitions
 from mgg.layout.split import transposed
-from support.spmm_program import VARIANTS, inputs, products
+from support.spmm_program import VARIANTS, inputs, products, variant
 
 #: Every number of floats a load, and narrow, full and several tiles of columns.
 DIMS = (1, 41, 64, 130)
-WITH_NVSHMEM = [label for label, (_, options) in VARIANTS.items() if options.get("primitive", "direct") != "direct"]
+WITH_NVSHMEM = [label for label, (_, options, _) in VARIANTS.items() if options.get("primitive", "direct") != "direct"]
 
 
 def noted(built: set[str]) -> Callable[..., Path]:
@@ -117,7 +117,7 @@ def one_rank(world: World, folder: Path) -> None:
         b = world.upload(inputs(part.node_ids, dim))
         found = []
         for label, given in (("local", part), *((label, fetching_from_itself(part)) for label in WITH_NVSHMEM)):
-            name, options = VARIANTS.get(label, (label, {}))
+            name, options, _ = variant(label)
             plan = prepare(name, world, given, "forward", dim, options)
             plan.input(dim)[:] = b
             found.append(world.download(plan(dim)).copy())

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,30 +21,48 @@ DIMS = (1, 3, 16, 41, 64, 100, 128, 602)
 #: Widths of the variants, and of graphs with more than WIDE_NODES nodes.
 FEW_DIMS = (1, 41, 128)
 WIDE_NODES = 15_000
+#: Widths of the variants with bf16: rows aligned to 2, 4, 8 and 16 bytes.
+BF16_DIMS = (41, 130, 100, 128)
 
-#: Label -> technique and options: every ablation and primitive of ``mgg``, and the ends of the ranges of its knobs.
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "mgg:warp": ("mgg", {"primitive": "warp"}),
-    "mgg:thread": ("mgg", {"primitive": "thread"}),
-    "mgg:block": ("mgg", {"primitive": "block"}),
-    "mgg:synchronous": ("mgg", {"asynchronous": False}),
-    "mgg:separate": ("mgg", {"interleave": False}),
-    "mgg:whole-rows": ("mgg", {"neighbor_partition": False}),
-    "mgg:nothing": ("mgg", {"asynchronous": False, "interleave": False, "neighbor_partition": False}),
-    "mgg:nothing-warp": (
+
+class Variant(NamedTuple):
+    """A technique, how it is to work and on what."""
+
+    technique: str
+    options: dict[str, Any]
+    dtype: str = "fp32"
+
+
+#: Every ablation and primitive of ``mgg``, and the ends of the ranges of its knobs; workgroups, and bf16 between them.
+VARIANTS: dict[str, Variant] = {
+    "mgg:warp": Variant("mgg", {"primitive": "warp"}),
+    "mgg:thread": Variant("mgg", {"primitive": "thread"}),
+    "mgg:block": Variant("mgg", {"primitive": "block"}),
+    "mgg:synchronous": Variant("mgg", {"asynchronous": False}),
+    "mgg:separate": Variant("mgg", {"interleave": False}),
+    "mgg:whole-rows": Variant("mgg", {"neighbor_partition": False}),
+    "mgg:nothing": Variant("mgg", {"asynchronous": False, "interleave": False, "neighbor_partition": False}),
+    "mgg:nothing-warp": Variant(
         "mgg",
         {"primitive": "warp", "asynchronous": False, "interleave": False, "neighbor_partition": False},
     ),
-    "mgg:least": ("mgg", {"ps": 1, "dist": 1, "wpb": 1}),
-    "mgg:most": ("mgg", {"ps": 32, "dist": 16, "wpb": 16}),
-    "mgg:most-block": ("mgg", {"ps": 32, "dist": 16, "wpb": 16, "primitive": "block"}),
-    "broadcast:2": ("broadcast", {"replication": 2}),
-    "halo:1": ("halo", {"workgroup": 1}),
-    "halo:2": ("halo", {"workgroup": 2}),
-    "cola:1": ("cola", {"workgroup": 1}),
-    "cola:2": ("cola", {"workgroup": 2}),
-    "cola:fetched": ("cola", {"workgroup": 2, "coalesced": False}),
+    "mgg:least": Variant("mgg", {"ps": 1, "dist": 1, "wpb": 1}),
+    "mgg:most": Variant("mgg", {"ps": 32, "dist": 16, "wpb": 16}),
+    "mgg:most-block": Variant("mgg", {"ps": 32, "dist": 16, "wpb": 16, "primitive": "block"}),
+    "broadcast:2": Variant("broadcast", {"replication": 2}),
+    "halo:1": Variant("halo", {"workgroup": 1}),
+    "halo:2": Variant("halo", {"workgroup": 2}),
+    "halo:1-bf16": Variant("halo", {"workgroup": 1}, "bf16"),
+    "halo:2-bf16": Variant("halo", {"workgroup": 2}, "bf16"),
+    "cola:1": Variant("cola", {"workgroup": 1}),
+    "cola:2": Variant("cola", {"workgroup": 2}),
+    "cola:fetched": Variant("cola", {"workgroup": 2, "coalesced": False}),
 }
+
+
+def variant(label: str) -> Variant:
+    """What a technique's name or the label of a variant stands for."""
+    return VARIANTS.get(label) or Variant(label, {})
 
 
 def inputs(nodes: np.ndarray, dim: int) -> np.ndarray:
@@ -59,7 +77,7 @@ def divides(options: dict[str, Any], pes: int) -> bool:
 
 def runnable(world: World, label: str) -> bool:
     """Whether the technique or variant can run on this world: some take one PE, on GPUs one process or NVSHMEM."""
-    name, options = VARIANTS.get(label, (label, {}))
+    name, options, _ = variant(label)
     plan = techniques()[name]
     if (plan.single_pe and world.size > 1) or not divides(options, world.size):
         return False
@@ -86,11 +104,11 @@ def products(
     for label in only or techniques():
         if not runnable(world, label):
             continue
-        technique, chosen = VARIANTS.get(label, (label, (options or {}).get(label)))
+        technique, chosen, dtype = variant(label)
         for direction in ("forward", "transpose"):
-            plan = prepare(technique, world, part, direction, max(dims), chosen)
+            plan = prepare(technique, world, part, direction, max(dims), chosen or (options or {}).get(label), dtype)
             for dim in dims:
-                plan.input(dim)[:] = world.upload(inputs(part.node_ids, dim))
+                plan.write(dim, world.upload(inputs(part.node_ids, dim)))
                 key, before = f"{label} {direction} {dim}", world.counters.embeddings()
                 found[key] = world.download(plan(dim))
                 if moved is not None:
@@ -103,7 +121,9 @@ def all_products(world: World, folder: Path, variants: bool, moved: dict[str, in
     """The products of all techniques, and of all variants where they are asked for."""
     wide = layout.load(folder, world.rank).nodes <= WIDE_NODES
     found = products(world, folder, DIMS if wide else FEW_DIMS, moved=moved)
-    return found | (products(world, folder, FEW_DIMS, only=VARIANTS, moved=moved) if variants else {})
+    for label, (_, _, dtype) in VARIANTS.items() if variants else ():
+        found |= products(world, folder, FEW_DIMS if dtype == "fp32" else BF16_DIMS, only=[label], moved=moved)
+    return found
 
 
 def _main(backend: str, out: Path, folders: list[Path], variants: bool) -> None:

@@ -128,6 +128,7 @@ class StrictOperators:
     """The CPU's operators for device arrays alone."""
 
     def gather_rows(self, source: Any, rows: Any, out: Any) -> None:
+        assert source.dtype == out.dtype and source.dtype in (np.float32, np.uint16), (source.dtype, out.dtype)
         _submit(cpu.gather_rows, source, rows, out)
 
     def spmm_rows(self, indptr: Any, indices: Any, weights: Any, b: Any, c: Any, accumulate: bool) -> None:

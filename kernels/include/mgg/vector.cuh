@@ -145,6 +145,29 @@ __device__ __forceinline__ void store(float *p, const Pack<VEC> &x, int count) {
     }
 }
 
+// Likewise of elements as they are in memory; p is aligned to the size of VEC of them.
+template <int VEC>
+__device__ __forceinline__ void store_raw(Element *p, const Raw<VEC> &raw, int count) {
+    if constexpr (VEC * sizeof(Element) >= 4) {
+        struct alignas(4 * Raw<VEC>::WORDS) Words {
+            Raw<VEC> raw;
+        };
+        if (count >= VEC) {
+            *reinterpret_cast<Words *>(p) = {raw};
+            return;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < VEC; ++i)
+        if (i < count) {
+#ifdef MGG_BF16
+            p[i] = static_cast<Element>(raw.w[i / 2] >> i % 2 * 16);
+#else
+            p[i] = __uint_as_float(raw.w[i]);
+#endif
+        }
+}
+
 // Add to memory that other warps add to as well: 16 bytes at once from Hopper on.
 template <int VEC>
 __device__ __forceinline__ void atomic_add(float *p, const Pack<VEC> &x, int count) {

@@ -1,4 +1,4 @@
-// As much of CUDA C++ as kernels/model needs, for the host: every thread of a warp is a context of its own, and shuffles
+// As much of CUDA C++ as kernels/model and gather.cu need, for the host: every thread of a warp is a context of its own, and shuffles
 // are where they meet. A lane that leaves, or shuffles elsewhere than the others, ends the program with a message.
 #pragma once
 #include <setjmp.h>

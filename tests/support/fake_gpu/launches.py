@@ -1,4 +1,4 @@
-"""Kernels of kernels/model on the host: the same source, compiled by g++ with warps as in cuda_on_host.h.
+"""Kernels of kernels/model and ``gather_rows`` on the host: the same source, compiled by g++ as cuda_on_host.h says.
 
 Arguments are held against the kernel's parameters, one by one: their number, their size and whether they are fractions.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.kernel.compile import source_folder
+from mgg.kernel.cuda import CudaOperators
 from mgg.kernel.cuda_schedule import DeviceSchedules
 from support.device import submit
 from support.strict import StrictArray, StrictOperators, unwrap
@@ -25,7 +26,12 @@ class LaunchingOperators(StrictOperators):
     """The CPU's operators, and kernels that are launched by name."""
 
     def __init__(self):
-        self._schedules = DeviceSchedules(None, 132)
+        self.processors = 132
+        self._schedules = DeviceSchedules(None, self.processors)
+
+    def gather_rows(self, source, rows, out):
+        """As on a GPU: the build, the names of kernels and their arguments come from the code that launches there."""
+        CudaOperators.gather_rows(self, source, rows, out)
 
     def schedule(self, indptr, columns, accumulate=False):
         return self._schedules.of(indptr, columns, accumulate)
