@@ -18,7 +18,8 @@ from numba import types
 from mgg.errors import MachineError
 
 #: Words of the memory that both sides share.
-_BEATS, _CLOSED, _PERIOD, _LOOKS, _TEXT, _LENGTH, _CODE, _DONE = range(8)
+_BEATS, _CLOSED, _PERIOD, _LOOKS, _TEXT, _LENGTH, _CODE, _DONE, _RESTS = range(9)
+_WORDS = 9
 _LONGEST_LINE = 512
 _STANDARD_ERROR = 2
 _MICROSECONDS = 1_000_000
@@ -26,7 +27,7 @@ _FORWARD = 999_999  # microseconds that a launcher gets to read the line
 
 
 class Deadman:
-    """Ends this process unless ``alive`` is called again and again.
+    """Ends this process unless ``alive`` is called again and again, or ``rest`` was called last.
 
     Args:
         seconds: without a call after which it ends.
@@ -37,9 +38,10 @@ class Deadman:
 
     def __init__(self, seconds: float, exit_code: int, line: str, period: float = 1.0) -> None:
         self._text = ctypes.create_string_buffer(_LONGEST_LINE)
-        self._board = np.zeros(8, np.int64)
-        looks = max(1, round(seconds / period))
-        self._board[_PERIOD:_DONE] = int(period * _MICROSECONDS), looks, ctypes.addressof(self._text), 0, exit_code
+        self._board = np.zeros(_WORDS, np.int64)
+        self._period = period
+        self._board[_PERIOD:_DONE] = int(period * _MICROSECONDS), 0, ctypes.addressof(self._text), 0, exit_code
+        self.limit(seconds)
         self.say(line)
         _keep(self._board, self._text)
         library, thread = ctypes.CDLL(None), ctypes.c_ulong()
@@ -54,9 +56,18 @@ class Deadman:
         ctypes.memmove(self._text, text, len(text))
         self._board[_LENGTH] = len(text)
 
+    def limit(self, seconds: float) -> None:
+        """Change the time without a call after which this process ends."""
+        self._board[_LOOKS] = max(1, round(seconds / self._period))
+
     def alive(self) -> None:
-        """The interpreter runs."""
+        """The interpreter runs; counting begins anew."""
         self._board[_BEATS] += 1
+        self._board[_RESTS] = 0
+
+    def rest(self) -> None:
+        """Count no more until ``alive`` is called."""
+        self._board[_RESTS] = 1
 
     def close(self) -> None:
         """Stop counting; nobody waits for the thread to notice."""
@@ -83,11 +94,11 @@ _end = _types.ExternalFunction("_exit", _types.void(_types.int32))
 
 def _wait(memory: Any) -> int:
     """What the thread does."""
-    board = numba.carray(memory, 8)
+    board = numba.carray(memory, _WORDS)
     seen, still = board[_BEATS], 0
     while board[_CLOSED] == 0:
         _usleep(np.uint32(board[_PERIOD]))
-        if board[_BEATS] == seen:
+        if board[_RESTS] == 0 and board[_BEATS] == seen:
             still += 1
         else:
             seen, still = board[_BEATS], 0

@@ -7,6 +7,7 @@ alone.
 
 Nothing waits for ever. The host polls instead of blocking in CUDA, and gives up with a PeError. A thread watches the
 stream meanwhile and ends the job if the host is blocked after all (a full launch queue, a call that synchronizes).
+nvshmem4py holds Python while NVSHMEM allocates, frees and ends, which wait for all PEs: a native thread watches these.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ from mpi4py import MPI
 from mgg.backend import gpu, pinned
 from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, name_pes, together
 from mgg.backend.arrivals import Arrivals
+from mgg.backend.deadman import Deadman
 from mgg.backend.gpu import GpuArrays
 from mgg.backend.graphs import Recorder
 from mgg.backend.mpi import MpiWorld, abort, check_size
 from mgg.backend.nccl import NcclTeam, NcclTeams
+from mgg.backend.stalls import LAST_WORD
 from mgg.errors import InputError, MachineError, MggError, PeError
 from mgg.kernel import cublas
 from mgg.kernel.operators import Operators
@@ -60,6 +63,7 @@ _AHEAD = 16  # barriers and signals that the host submits ahead of the GPU, well
 _PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
 _NAP = 20e-6  # seconds of sleep between looks
 _GRACE = 5.0  # seconds that the host has to raise its PeError before the watching thread ends the job
+_START = 60.0  # seconds that NVSHMEM has to start and to end, however short other waits are to be
 
 
 @dataclass(frozen=True)
@@ -90,9 +94,11 @@ class _Watch:
         self._device, self._rank, self._arrivals, self._timeout = device, rank, arrivals, timeout
         self._recorder = recorder
         self._marks: deque[_Mark] = deque()
-        self._call: tuple[str, float] | None = None  # what the host is in, and since when
+        self._call: tuple[str, float, float] | None = None  # what the host is in, since when, and how long it may be
         self._moved = time.monotonic()
         self._lock = threading.Lock()
+        self._deadman = Deadman(timeout, PeError.exit_code, "", min(1.0, timeout / 10))
+        self._deadman.rest()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
@@ -112,13 +118,24 @@ class _Watch:
         return event
 
     @contextmanager
-    def blocked(self, what: str) -> Iterator[None]:
-        """End the job if the host stays in here, waiting for ``what``."""
+    def blocked(self, what: str, least: float = 0.0) -> Iterator[None]:
+        """End the job if the host stays in here, waiting for ``what``; whether Python runs meanwhile or not.
+
+        Args:
+            what: in words, for the message.
+            least: seconds that it may take even where waits are limited to fewer.
+        """
         self._recorder.refuse(what)
-        self._call = (what, time.monotonic())
+        limit = max(self._timeout, least)
+        self._call = (what, time.monotonic(), limit)
+        # Later than the thread, which knows more and ends all PEs.
+        self._deadman.limit(limit + LAST_WORD)
+        self._deadman.say(f"mgg: {self._waited(what, limit)}: a native call does not return")
+        self._deadman.alive()
         try:
             yield
         finally:
+            self._deadman.rest()
             self._call = None
 
     def wait(self, event: Any) -> None:
@@ -142,6 +159,7 @@ class _Watch:
         """Stop watching."""
         self._closed.set()
         self._thread.join()
+        self._deadman.close()
 
     def _standstill(self) -> float:
         """Drop the marks that the stream has passed; seconds since it passed the last one."""
@@ -152,22 +170,28 @@ class _Watch:
             return time.monotonic() - self._moved
 
     def _blame(self) -> str:
-        mark = self._marks[0] if self._marks else None
+        with self._lock:  # the host and the thread both drop marks
+            mark = self._marks[0] if self._marks else None
         if mark is None:
             mine = name_pes([self._rank], self._arrivals.places())
             return f"{mine}: its GPU did not finish within {self._timeout:g} s"
         late = [] if mark.number is None else self._arrivals.away(mark.number)
         if late:
             return f"{name_pes(late, self._arrivals.places())} did not reach {mark.what} within {self._timeout:g} s"
-        return f"PE {self._rank}: waited {self._timeout:g} s for {mark.awaited}"
+        return self._waited(mark.awaited, self._timeout)
+
+    def _waited(self, what: str, seconds: float) -> str:
+        return f"PE {self._rank}: waited {seconds:g} s for {what}"
 
     def _stuck(self) -> str | None:
         """What the host cannot say itself, because it is blocked."""
-        call, limit = self._call, self._timeout + _GRACE
-        if self._standstill() > limit and self._marks:
+        call = self._call
+        if self._standstill() > self._timeout + _GRACE and self._marks:
             return self._blame()
-        if call is not None and time.monotonic() - call[1] > limit:
-            return f"PE {self._rank}: waited {self._timeout:g} s for {call[0]}"
+        if call is not None:
+            what, since, limit = call
+            if time.monotonic() - since > limit + _GRACE:
+                return self._waited(what, limit)
         return None
 
     def _run(self) -> None:
@@ -178,7 +202,8 @@ class _Watch:
             except cupy.cuda.runtime.CUDARuntimeError:
                 return  # a kernel failed: the host gets the same error from its next call
             if stuck is not None:
-                print(f"mgg: PE {self._rank}: {stuck}", file=sys.stderr, flush=True)
+                # Not sys.stderr: what NVSHMEM says there as it starts is swallowed.
+                print(f"mgg: PE {self._rank}: {stuck}", file=sys.__stderr__, flush=True)
                 abort(PeError.exit_code)
 
 
@@ -213,13 +238,13 @@ class NvshmemWorld(GpuArrays):
         cupy.cuda.Device(self.device).use()
         self.gpu = gpu.properties(self.device)["name"].decode()
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self._core = _start(control, self.device)
+        self._arrivals = Arrivals(control)
+        self._watch = _Watch(self.device, self.rank, self._arrivals, timeout, self.recorder)
+        self._core = _start(control, self.device, self._watch)
         self.operators: Operators = _operators(self._core)
         self._arrays: dict[int, Array] = {}  # by address, in the order in which they were made
         self._bytes = self._peak = 0  # of symmetric memory in use now, and at most so far
         self._regions: list[pinned.Region] = []
-        self._arrivals = Arrivals(control)
-        self._watch = _Watch(self.device, self.rank, self._arrivals, timeout, self.recorder)
         self._teams = NcclTeams(control, self._watch, self._come)
         with self.stream:
             self._slots = [self._slot() for _ in range(self.size)]  # slot q counts the signals from PE q
@@ -303,26 +328,34 @@ class NvshmemWorld(GpuArrays):
     def _allocate(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Zeros in symmetric memory (collective)."""
 
-        def attempt() -> Array:
+        def check() -> None:
             # NVSHMEM dies by a signal where a heap that grows comes to its limit.
-            if self._bytes + nbytes <= heap_limit():
-                try:
+            if self._bytes + nbytes > heap_limit():
+                raise self._too_small(nbytes)
+
+        def attempt() -> Array:
+            try:
+                with self._watch.blocked("the others to allocate symmetric memory"):
                     return self._core.interop.cupy.array(shape, dtype, except_on_del=False)
-                except self._core.NvshmemError:
-                    pass
-            variable = heap_variable()
-            raise MachineError(
-                f"the symmetric heap is too small for {nbytes} bytes beside the {self._bytes} in use:"
-                f" set {variable} to {self._bytes + nbytes} or more (now {os.environ.get(variable, 'the default')})"
-            )
+            except self._core.NvshmemError:
+                raise self._too_small(nbytes) from None
 
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        # Limits are each PE's own, and whoever is in NVSHMEM's call waits for all.
+        together(self._control, check)
         array = together(self._control, attempt)
         array.fill(0)
         self._arrays[int(array.data.ptr)] = array
         self._bytes += nbytes
         self._peak = max(self._peak, self._bytes)
         return array
+
+    def _too_small(self, nbytes: int) -> MachineError:
+        variable = heap_variable()
+        return MachineError(
+            f"PE {self.rank}: the symmetric heap is too small for {nbytes} bytes beside the {self._bytes} in use:"
+            f" set {variable} to {self._bytes + nbytes} or more (now {os.environ.get(variable, 'the default')})"
+        )
 
     def _peer(self, base: Array, pe: int) -> Array:
         try:
@@ -360,7 +393,8 @@ class NvshmemWorld(GpuArrays):
     def _release(self, base: Array) -> None:
         del self._arrays[int(base.data.ptr)]
         self._bytes -= base.nbytes
-        self._core.interop.cupy.free_array(base)
+        with self._watch.blocked("the others to free symmetric memory"):
+            self._core.interop.cupy.free_array(base)
 
     def signal(self, pe: int) -> None:
         """Signal PE ``pe``, behind the stream's work so far."""
@@ -440,8 +474,10 @@ class NvshmemWorld(GpuArrays):
         for base in list(self._arrays.values()):
             self._release(base)
         cublas.release()
+        self._control.barrier()  # names who is late, as NVSHMEM does not
+        with self._watch.blocked("NVSHMEM to end", _START):
+            self._core.finalize()
         self._watch.close()
-        self._core.finalize()
 
 
 def _check_machine() -> None:
@@ -532,14 +568,15 @@ def _buffer(address: int, size: int) -> Any:
     return importlib.import_module("cuda.core").Buffer.from_handle(int(address), int(size))
 
 
-def _start(control: MpiWorld, device: int) -> ModuleType:
+def _start(control: MpiWorld, device: int, watch: _Watch) -> ModuleType:
     """Start NVSHMEM on ``device`` (collective)."""
     core = _core()
     chosen = importlib.import_module("cuda.core").Device(device)
     chosen.set_current()
     control.barrier()
     try:
-        with redirect_stderr(io.StringIO()):  # where nvshmem4py says on every rank that it has found mpi4py
+        # nvshmem4py says on every rank that it has found mpi4py.
+        with watch.blocked("NVSHMEM to start", _START), redirect_stderr(io.StringIO()):
             core.init(device=chosen, mpi_comm=control.comm, initializer_method="emulated_mpi")
     except Exception as error:
         raise MachineError(

@@ -20,13 +20,16 @@ pytestmark = pytest.mark.mpi
 
 def fails(code: str, ranks: int = 1, pes: int | None = None, **environment: str):
     """Standard output of ranks that print the error which ``code``, a program of ``world``, ends with."""
-    program = (
+    return mpiexec(ranks, [FAKE, "-c", program_of(code, pes or ranks)], **environment)
+
+
+def program_of(code: str, pes: int) -> str:
+    return (
         "import time\nfrom mgg.backend import nvshmem\nfrom mgg.errors import MggError\n"
         f"def program(world):\n    {code}\n"
-        f"try:\n    nvshmem.run(lambda: {pes or ranks}, program, timeout=0.5)\n"
+        f"try:\n    nvshmem.run(lambda: {pes}, program, timeout=0.5)\n"
         "except MggError as error:\n    print(f'{type(error).__name__} {error.everywhere} {error};', flush=True)\n"
     )
-    return mpiexec(ranks, [FAKE, "-c", program], **environment)
 
 
 @pytest.mark.parametrize("pes", [1, 3])
@@ -181,6 +184,17 @@ def test_what_is_missing_is_one_line_on_every_pe(environment, said):
     assert done.stdout.count("MachineError True ") == 2 and done.stdout.count(said) == 2, done.stdout
 
 
+def test_a_heap_that_is_smaller_on_one_pe_is_one_line_on_every_pe():
+    """Nobody is in NVSHMEM's call by then, which waits for all."""
+    smaller = (
+        "import os\nfrom mpi4py import MPI\n"
+        "if MPI.COMM_WORLD.rank == 1:\n    os.environ['NVSHMEM_MAX_MEMORY_PER_GPU'] = '3M'\n"
+    )
+    done = mpiexec(2, [FAKE, "-c", smaller + program_of("world.symmetric(1_000_000)", 2)])
+    said = "MachineError True PE 1: the symmetric heap is too small for 4000000 bytes beside the 16 in use:"
+    assert done.stdout.count(f"{said} set NVSHMEM_MAX_MEMORY_PER_GPU to 4000016 or more (now 3M)") == 2, done.stdout
+
+
 def test_other_ranks_than_pes_and_other_sizes_are_refused():
     assert fails("pass", 2, pes=3).stdout.count("InputError True this layout is for 3 PEs but the job has 2") == 2
     said = "the PEs ask for symmetric arrays of 40 to 80 bytes"
@@ -193,6 +207,47 @@ def test_a_pe_that_stays_away_is_named():
     )
     done = fails(code, 3, FAKE_PATIENCE="0.3")
     assert done.stdout.count("PeError False PE 1 did not reach a barrier within 0.5 s") == 2, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("init", "NVSHMEM to start"),
+        ("interop.cupy.array", "the others to allocate symmetric memory: a native call does not return"),
+        ("interop.cupy.free_array", "the others to free symmetric memory: a native call does not return"),
+        ("finalize", "NVSHMEM to end: a native call does not return"),
+    ],
+)
+def test_a_pe_that_stops_in_a_call_of_nvshmem_does_not_keep_the_others(call, said):
+    stops = (
+        "import os, signal\nfrom mpi4py import MPI\nimport nvshmem.core\nfrom mgg.backend import nvshmem as n\n"
+        "n._GRACE, n._START, n.LAST_WORD = 0.1, 0.5, 1.0\n"
+        "def stop(*_, **__):\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        f"if MPI.COMM_WORLD.rank == 1:\n    nvshmem.core.{call} = stop\n"
+    )
+    ended = watched(2, [FAKE, "-c", stops + program_of("world.free(world.symmetric(8))", 2)])
+    assert ended.code == 6, ended.output
+    assert f"PE 0: waited 0.5 s for {said}\n" in ended.output, ended.output
+
+
+RACE = """
+    import collections, types
+    watch = world._watch
+    class Marks(collections.deque):
+        def __len__(self):
+            found = super().__len__()
+            if not watch._lock.locked():
+                self.clear()  # as the other thread does
+            return found
+    watch._marks = Marks([nvshmem._Mark(types.SimpleNamespace(done=False), 'a test', None)])
+    print(watch._blame(), flush=True)
+    watch._marks = collections.deque()
+"""
+
+
+def test_marks_that_another_thread_drops_meanwhile_are_no_error():
+    done = fails(RACE)
+    assert done.returncode == 0 and "PE 0: waited 0.5 s for a test" in done.stdout, done.stderr
 
 
 AWAY = (

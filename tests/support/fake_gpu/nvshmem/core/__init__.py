@@ -8,7 +8,7 @@ import numpy as np
 from cupy.cuda import Stream, nccl, state, until
 
 from . import interop
-from .types import NvshmemError, host, job
+from .types import NvshmemError, host, job, meet
 
 __all__ = ["NvshmemError", "interop"]
 
@@ -26,10 +26,12 @@ def init(device, mpi_comm, initializer_method):
     one_host = host(mpi_comm.size - 1) == 0
     assert os.environ.get("NVSHMEM_REMOTE_TRANSPORT") == ("none" if one_host else None)
     print("MPI4Py enabled: True", file=sys.stderr)
+    mpi_comm.Barrier()
     job.comm = mpi_comm
 
 
 def finalize():
+    meet()
     assert not interop.live, "symmetric memory is left"
     assert not nccl.live, "communicators are left"
     job.comm = None

@@ -31,6 +31,7 @@ def array(shape, dtype, except_on_del):
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size > types.heap():
         raise types.NvshmemError(f"Failed to allocate memory of bytes {size}")
+    types.meet()
     window = MPI.Win.Allocate_shared(size, 1, comm=types.job.comm)
     window.Lock_all()
     data = np.asarray(window.Shared_query(types.job.comm.rank)[0], np.uint8).view(dtype).reshape(shape)
@@ -66,6 +67,7 @@ def array_get_buffer(mine):
 
 def free_array(mine):
     assert live.pop(live.index(found.pop(mine.data.ptr))) is mine
+    types.meet()
     mine.window.Unlock_all()
     mine.window.Free()
 

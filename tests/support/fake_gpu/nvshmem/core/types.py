@@ -1,7 +1,10 @@
 """What the modules of this stand-in share."""
 
+import ctypes
 import os
 from types import SimpleNamespace
+
+from mpi4py import MPI
 
 job = SimpleNamespace(comm=None)
 
@@ -18,3 +21,9 @@ class NvshmemError(Exception):
 def heap():
     """Bytes of the largest symmetric array."""
     return int(os.environ.get("FAKE_HEAP", str(2**30)))
+
+
+def meet():
+    """Wait for all PEs while no other thread of Python runs: nvshmem4py keeps its lock in such calls."""
+    kind = ctypes.c_int if MPI._sizeof(MPI.Comm) == ctypes.sizeof(ctypes.c_int) else ctypes.c_void_p
+    ctypes.PyDLL(MPI.__file__).MPI_Barrier(kind(MPI._handleof(job.comm)))
