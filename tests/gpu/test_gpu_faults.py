@@ -99,13 +99,14 @@ def test_a_blocked_host_does_not_keep_the_job():
 
 
 @pytest.mark.gpu(2)
-@pytest.mark.parametrize("technique", ["halo", "cola"])
-def test_a_pe_that_stays_away_from_a_product_in_workgroups_is_named(tmp_path, technique):
+@pytest.mark.parametrize(("technique", "members"), [("halo", 1), ("halo", 2), ("cola", 1)])
+def test_a_pe_that_stays_away_from_a_product_in_workgroups_is_named(tmp_path, technique, members):
+    """Between workgroups the host waits for signals; within one the kernel of halo waits for flags."""
     folder = make_layout(tmp_path, random_csr(20_000, 400_000), 2)
     code = (
         "from mgg import layout, aggregate\n"
         f"    part = layout.load({str(folder)!r}, world.rank)\n"
-        f"    plan = aggregate.prepare({technique!r}, world, part, 'forward', 64, {{'workgroup': 1}})\n"
+        f"    plan = aggregate.prepare({technique!r}, world, part, 'forward', 64, {{'workgroup': {members}}})\n"
         "    world.download(plan(64))\n"
         "    time.sleep(20 * (world.rank == 1))\n"
         "    world.download(plan(64))\n"
@@ -114,7 +115,7 @@ def test_a_pe_that_stays_away_from_a_product_in_workgroups_is_named(tmp_path, te
 
 
 @pytest.mark.gpu(2)
-@pytest.mark.parametrize("technique", ["mgg", "broadcast"])
+@pytest.mark.parametrize("technique", ["mgg", "broadcast", "halo", "cola"])
 def test_a_killed_rank_ends_the_job(tmp_path, technique):
     folder = make_layout(tmp_path, random_csr(20_000, 400_000), 2)
     killed = tmp_path / "killed"

@@ -2,8 +2,9 @@
 
 BACKEND ``threads`` has two PEs on one GPU run all techniques, then calls the operators that no technique of theirs
 needs; ``nvshmem`` has MPI ranks run the kernels that call NVSHMEM, one rank alone with half of its rows fetched from
-itself. Arrays have memory of their own instead of pieces of CuPy's pool, so that what is read or written beside them is
-noticed. The layouts are for two PEs, those of one rank alone for one.
+itself; ``nvshmem:TECHNIQUE`` has two of them run a technique whose kernel reads the other's memory. Arrays have memory
+of their own instead of pieces of CuPy's pool, so that what is read or written beside them is noticed. The layouts are
+for two PEs, those of one rank alone for one.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ from support.spmm_program import VARIANTS, inputs, products, variant
 #: Every number of floats a load, and narrow, full and several tiles of columns.
 DIMS = (1, 41, 64, 130)
 WITH_NVSHMEM = [label for label, (_, options, _) in VARIANTS.items() if options.get("primitive", "direct") != "direct"]
+
+#: Technique -> how two ranks run it: in one workgroup, where kernels read the other's memory and halo's wait for each
+#: other's flags, and in two, between which rows are put.
+WITH_PEERS = {"halo": ["halo", "halo:1", "halo:2-bf16"], "cola": ["cola", "cola:1"]}
 
 
 def noted(built: set[str]) -> Callable[..., Path]:
@@ -131,11 +136,10 @@ def main(backend: str, folders: list[Path]) -> None:
     cp.cuda.set_allocator(None)
     built: set[str] = set()
     cuda.cubin = noted(built)
-    labels = (
-        WITH_NVSHMEM
-        if backend == "nvshmem"
-        else [*techniques(), *(label for label in VARIANTS if label not in WITH_NVSHMEM)]
-    )
+    backend, _, technique = backend.partition(":")
+    labels = WITH_PEERS.get(technique, WITH_NVSHMEM)
+    if backend == "threads":
+        labels = [*techniques(), *(label for label in VARIANTS if label not in WITH_NVSHMEM)]
 
     def program(world: World) -> None:
         for folder in folders:
@@ -146,7 +150,7 @@ def main(backend: str, folders: list[Path]) -> None:
 
     if backend == "nvshmem":
         launch(backend, job_size, program)
-        wanted = {"mgg"}
+        wanted = {technique or "mgg"}
     else:
         from mgg.backend.threads import run
 
