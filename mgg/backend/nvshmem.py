@@ -63,7 +63,7 @@ _AHEAD = 16  # barriers and signals that the host submits ahead of the GPU, well
 _PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
 _NAP = 20e-6  # seconds of sleep between looks
 _GRACE = 5.0  # seconds that the host has to raise its PeError before the watching thread ends the job
-_START = 60.0  # seconds that NVSHMEM has to start and to end, however short other waits are to be
+_LEAST = 60.0  # seconds that NVSHMEM has to start, map memory or end, however short other waits are to be
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ class NvshmemWorld(GpuArrays):
 
         def attempt() -> Array:
             try:
-                with self._watch.blocked("the others to allocate symmetric memory"):
+                with self._watch.blocked("the others to allocate symmetric memory", _LEAST):
                     return self._core.interop.cupy.array(shape, dtype, except_on_del=False)
             except self._core.NvshmemError:
                 raise self._too_small(nbytes) from None
@@ -393,7 +393,7 @@ class NvshmemWorld(GpuArrays):
     def _release(self, base: Array) -> None:
         del self._arrays[int(base.data.ptr)]
         self._bytes -= base.nbytes
-        with self._watch.blocked("the others to free symmetric memory"):
+        with self._watch.blocked("the others to free symmetric memory", _LEAST):
             self._core.interop.cupy.free_array(base)
 
     def signal(self, pe: int) -> None:
@@ -475,7 +475,7 @@ class NvshmemWorld(GpuArrays):
             self._release(base)
         cublas.release()
         self._control.barrier()  # names who is late, as NVSHMEM does not
-        with self._watch.blocked("NVSHMEM to end", _START):
+        with self._watch.blocked("NVSHMEM to end", _LEAST):
             self._core.finalize()
         self._watch.close()
 
@@ -576,7 +576,7 @@ def _start(control: MpiWorld, device: int, watch: _Watch) -> ModuleType:
     control.barrier()
     try:
         # nvshmem4py says on every rank that it has found mpi4py.
-        with watch.blocked("NVSHMEM to start", _START), redirect_stderr(io.StringIO()):
+        with watch.blocked("NVSHMEM to start", _LEAST), redirect_stderr(io.StringIO()):
             core.init(device=chosen, mpi_comm=control.comm, initializer_method="emulated_mpi")
     except Exception as error:
         raise MachineError(

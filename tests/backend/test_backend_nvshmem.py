@@ -221,7 +221,7 @@ def test_a_pe_that_stays_away_is_named():
 def test_a_pe_that_stops_in_a_call_of_nvshmem_does_not_keep_the_others(call, said):
     stops = (
         "import os, signal\nfrom mpi4py import MPI\nimport nvshmem.core\nfrom mgg.backend import nvshmem as n\n"
-        "n._GRACE, n._START, n.LAST_WORD = 0.1, 0.5, 1.0\n"
+        "n._GRACE, n._LEAST, n.LAST_WORD = 0.1, 0.5, 1.0\n"
         "def stop(*_, **__):\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
         f"if MPI.COMM_WORLD.rank == 1:\n    nvshmem.core.{call} = stop\n"
     )

@@ -59,7 +59,8 @@ def test_too_large_an_array_is_refused_before_it_is_allocated():
 def test_too_small_a_heap_names_its_variable():
     # Without CUDA's virtual memory management the heap has a fixed size, which NVSHMEM rounds up.
     ended = run(1, "world.symmetric(2**30)", NVSHMEM_DISABLE_CUDA_VMM="1", NVSHMEM_SYMMETRIC_SIZE="64M")
-    assert_ends(ended, r"MachineError PE 0: the symmetric heap is too small.*set NVSHMEM_SYMMETRIC_SIZE to \d+ or more", 3)
+    said = r"MachineError PE 0: the symmetric heap is too small.*set NVSHMEM_SYMMETRIC_SIZE to \d+ or more"
+    assert_ends(ended, said, 3)
 
 
 @pytest.mark.parametrize("pes", [1, 2])
