@@ -25,8 +25,8 @@ def note(what: str, epoch: int) -> None:
             log.write(f"{what} {epoch} {time.time()}\n")
 
 
-def kill_in(rank: int, epoch: int, delay: float) -> None:
-    """Let ``rank`` die in ``epoch``."""
+def note_epochs(rank: int = -1, epoch: int = 0, delay: float = 0) -> None:
+    """Write down the begin of each epoch, and let ``rank`` die in ``epoch``."""
     plain = Trainer.step
 
     def step(trainer: Trainer, number: int) -> float:
@@ -52,7 +52,6 @@ def note_checkpoints() -> None:
 
 if __name__ == "__main__":
     note_checkpoints()
-    if "FAULT" in os.environ:
-        rank, epoch, delay = os.environ["FAULT"].split()
-        kill_in(int(rank), int(epoch), float(delay))
+    fault = os.environ.get("FAULT", "").split()
+    note_epochs(int(fault[0]), int(fault[1]), float(fault[2])) if fault else note_epochs()
     main()

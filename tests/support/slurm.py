@@ -2,9 +2,9 @@
 
 The stand-in for sbatch writes down how it was called and makes what the job would have made. With ``$STAND_IN_CODE``
 the job's command ends with that code instead, and Slurm's log says so as the Snakemake inside a job does; of several
-codes each job takes the next, later ones the last. The job's state is then ``$STAND_IN_STATE`` (FAILED). Jobs of
-more than ``$STAND_IN_MB`` are refused. Jobs of an earlier run are the lines of ``calls/NAME.left``: one goes at every
-look of squeue after scancel.
+codes each job takes the next, later ones the last. The job's state is then ``$STAND_IN_STATE`` (FAILED). Jobs of more
+than ``$STAND_IN_MB`` are refused. Slurm remembers ended jobs for ``$STAND_IN_AGE`` seconds. Jobs of an earlier run are
+the lines of ``calls/NAME.left``: one goes at every look of squeue after scancel.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ elif name == "squeue":
     state = os.environ.get("STAND_IN_STATE", "FAILED") if failing else "COMPLETED"
     print("\\n".join(f"{{file.stem}}|{{state}}" for file in calls.glob("*.json")))
 if name == "scontrol":
-    print("MinJobAge = 3600 sec")
+    print("MinJobAge =", os.environ.get("STAND_IN_AGE", "3600"), "sec")
 if name == "sbatch" and int(sys.argv[sys.argv.index("--mem") + 1]) > int(os.environ.get("STAND_IN_MB", 10**9)):
     sys.exit("sbatch: error: Memory specification can not be satisfied")
 if name == "sbatch":

@@ -292,6 +292,24 @@ def test_without_an_answer_about_jobs_of_a_killed_run_none_starts(tmp_path: Path
     assert not (folder.results / "graph").exists()
 
 
+def test_a_preempted_job_is_tried_again(tmp_path: Path):
+    """By itself the plugin leaves it to Slurm, which is told not to start it again, and waits for ever."""
+    stand_ins, said = failing(tmp_path, STAND_IN_CODE="6", STAND_IN_STATE="PREEMPTED")
+    assert len(stand_ins.memory()) == 3, said
+
+
+def test_a_slurm_that_forgets_its_jobs_is_refused(tmp_path: Path):
+    """Nobody would tell how they have ended."""
+    folder = Folder(tmp_path)
+    stand_ins = StandIns(folder)
+    (stand_ins.programs / "sacct").write_text("#!/bin/sh\nexit 1\n")
+    run = folder.run("--until", "generate", profile="slurm-cpu", env=stand_ins.environment() | {"STAND_IN_AGE": "30"})
+    assert run.returncode == 3, run.stdout
+    assert "because sacct does not: exit code 1\n" in run.stdout
+    assert "Slurm forgets jobs 30 s after their end (MinJobAge)" in run.stdout
+    assert not stand_ins.memory()
+
+
 @pytest.mark.parametrize(("sacct", "asked"), [("echo", False), ("echo disabled >&2; exit 1 #", True)])
 def test_squeue_is_asked_where_sacct_does_not_answer(tmp_path: Path, sacct: str, asked: bool):
     """By itself the plugin takes sacct and waits for ever."""
