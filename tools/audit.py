@@ -9,7 +9,6 @@ import json
 import re
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
@@ -25,7 +24,9 @@ def main(folder: Path) -> int:
     """Install pip-audit if need be and run it; returns the exit code."""
     programs = folder / "bin"
     if not (programs / "pip-audit").exists():
-        venv.create(folder, with_pip=True)
+        made = run([sys.executable, "-m", "venv", str(folder)])
+        if made.returncode:
+            return failure(f"{folder} cannot be made", made.stdout + made.stderr)
         installed = run([str(programs / "pip"), "install", "--quiet", PIP_AUDIT])
         if installed.returncode:
             return failure("pip-audit cannot be installed", installed.stderr)
