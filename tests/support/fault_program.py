@@ -1,7 +1,7 @@
 """``mgg`` with a rank that dies: ``FAULT="RANK EPOCH DELAY" python fault_program.py train ...``.
 
 Rank RANK kills itself by SIGKILL, DELAY seconds after it has begun EPOCH; without ``FAULT`` nothing dies. Rank 0 writes
-the begin of each epoch and each checkpoint that is asked for to the file ``FAULT_LOG``: what, epoch, time.
+to the file ``FAULT_LOG`` when it starts, begins an epoch and asks for a checkpoint: what, epoch, time.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ def note(what: str, epoch: int) -> None:
             log.write(f"{what} {epoch} {time.time()}\n")
 
 
-def kill_in(rank: int, epoch: int, delay: float) -> None:
-    """Let ``rank`` die in ``epoch``."""
+def note_epochs(fault: str | None) -> None:
+    """Write down what epochs are begun, and let a rank die in one of them."""
     plain = Trainer.step
+    rank, epoch, delay = fault.split() if fault else ("-1", "0", "0")
 
     def step(trainer: Trainer, number: int) -> float:
         note("epoch", number)
-        if number == epoch and job_rank() == rank:
-            threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
-            time.sleep(delay / 2)  # the timer may come at any time of the epoch, or while the other rank waits
+        if number == int(epoch) and job_rank() == int(rank):
+            threading.Timer(float(delay), os.kill, (os.getpid(), signal.SIGKILL)).start()
+            # The timer may come at any time of the epoch, or while the other rank waits.
+            time.sleep(float(delay) / 2)
         return plain(trainer, number)
 
     Trainer.step = step  # type: ignore[method-assign]
@@ -51,8 +53,7 @@ def note_checkpoints() -> None:
 
 
 if __name__ == "__main__":
+    note("start", 0)
     note_checkpoints()
-    if "FAULT" in os.environ:
-        rank, epoch, delay = os.environ["FAULT"].split()
-        kill_in(int(rank), int(epoch), float(delay))
+    note_epochs(os.environ.get("FAULT"))
     main()
