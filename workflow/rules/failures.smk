@@ -56,10 +56,10 @@ class Failures(logging.Handler):
         return "\n".join(["What failed:", *shown, *([f"  ... and {more} more jobs"] if more > 0 else [])])
 
     def described(self, records):
-        """The paragraph of one job: of its last attempt, or of the one before if that was not even submitted."""
-        *earlier, last = records
-        refused = slurm_state(last)[0] == "not submitted"
-        record = earlier[-1] if refused and earlier else last
+        """The paragraph of one job: of its last attempt that was submitted, if any was."""
+        submitted = [record for record in records if slurm_state(record)[0] != "not submitted"]
+        last = records[-1]
+        record = submitted[-1] if submitted else last
         wildcards = ", ".join(f"{name}={value}" for name, value in self.wildcards.get(record.jobid, {}).items())
         state, job = slurm_state(record)
         words = [f"  {record.rule_name} ({wildcards})" if wildcards else f"  {record.rule_name}"]
@@ -68,7 +68,7 @@ class Failures(logging.Handler):
         lines = [", ".join(words)]
         if record is not last:
             lines.append(f"    A further attempt was not submitted, sbatch: {refusal(last)}")
-        elif refused:
+        elif not submitted:
             lines.append(f"    sbatch: {refusal(record)}")
         lines += [f"    {line}" for line in ends_of_logs(record.log)]
         advice = NEXT.get(state, f"correct what the log says, {RETRY}")
