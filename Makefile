@@ -63,11 +63,8 @@ lint: dev-environment
 	pre-commit validate-config
 	bandit --quiet --severity-level medium --configfile pyproject.toml --recursive mgg tools benchmarks
 
-# In an environment of its own: what audits must not change what is audited.
 audit:
-	@test -x $(VENV).audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV).audit && \
-		$(VENV).audit/bin/pip install --quiet 'pip-audit>=2.9,<3'; } || echo "pip-audit cannot be installed"
-	@$(PYTHON) tools/audit.py $(VENV).audit/bin/pip-audit
+	@$(PYTHON) tools/audit.py $(VENV).audit
 
 kernels: kernels-environment
 	@$(TIED) python -m mgg.kernel.compile

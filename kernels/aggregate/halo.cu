@@ -32,7 +32,7 @@ struct Peers {
     const Element *const *rows;  // each PE's matrix
     int *const *flags;           // each PE's flags: [P] its rows may be read, by reader; [P] a reader has read them
     int rank, size;
-    int epoch;  // number of this launch
+    unsigned epoch;  // number of this launch
 };
 
 // What to pull.
@@ -40,6 +40,9 @@ struct Pull {
     const unsigned long long *sources;  // owner << 48 | row, in the order of the halo
     int count, chunk, chunks, blocks;
     int *arrived;  // by chunk, then one for all: warps that are done, over all launches
+
+    // What a counter of warps that are done stands at after launch `epoch`; it wraps around.
+    __device__ int after(unsigned epoch) const { return static_cast<int>(epoch * blocks * kWarps); }
 };
 
 // Copy the halo, LANES lanes a row and `columns` columns of it; then tell the owners.
@@ -52,9 +55,10 @@ __device__ __forceinline__ void pull_rows(
     if (threadIdx.x < peers.size && threadIdx.x != peers.rank) wait_flag(peers.flags[peers.rank] + threadIdx.x, peers.epoch);
     __syncthreads();
     const int warps = pull.blocks * kWarps, warp = blockIdx.x * kWarps + threadIdx.x / 32;
-    for (int chunk = 0; chunk < pull.chunks; ++chunk) {
+    const int batches = (pull.chunk + GROUPS * UNROLL - 1) / (GROUPS * UNROLL);
+    for (int chunk = 0, turn = warp; chunk < pull.chunks; ++chunk) {
         const int stop = min((chunk + 1) * pull.chunk, pull.count);
-        for (int base = chunk * pull.chunk + warp * GROUPS * UNROLL; base < stop; base += warps * GROUPS * UNROLL) {
+        for (int base = chunk * pull.chunk + turn * GROUPS * UNROLL; base < stop; base += warps * GROUPS * UNROLL) {
             const Element *from[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u) {
@@ -77,10 +81,12 @@ __device__ __forceinline__ void pull_rows(
         }
         __syncwarp();
         if (lane == 0) add_release(pull.arrived + chunk, 1);
+        // The next chunk begins with the warps that had nothing of this one, or less.
+        turn = (turn + warps - batches % warps) % warps;
     }
     // The last warp of all tells every owner that its rows have been read.
     int last = 0;
-    if (lane == 0) last = add_release(pull.arrived + pull.chunks, 1) + 1 - peers.epoch * warps == 0;
+    if (lane == 0) last = add_acq_rel(pull.arrived + pull.chunks, 1) + 1u == peers.epoch * warps;
     if (__shfl_sync(kAll, last, 0))
         for (int pe = lane; pe < peers.size; pe += 32)
             if (pe != peers.rank) set_flag(peers.flags[pe] + peers.size + peers.rank, peers.epoch);
@@ -92,7 +98,7 @@ __device__ __forceinline__ void pull_rows(
 // The sums of a block of tasks, once what they need has arrived.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void sum_block(
-    const Pieces &work, const Deal &deal, const Pull &pull, int epoch, const Element *b, int b_stride, float *c,
+    const Pieces &work, const Deal &deal, const Pull &pull, unsigned epoch, const Element *b, int b_stride, float *c,
     int c_stride, float *partial, int partial_stride, int columns, int tiles, bool accumulate
 ) {
     __shared__ int upcoming;
@@ -106,7 +112,7 @@ __device__ __forceinline__ void sum_block(
     const Tile<LANES, VEC> tile(0, tile_number, columns);
     const int first = deal.blocks[block], last = deal.blocks[block + 1];
     if (threadIdx.x == 0) upcoming = first + kWarps;
-    if (need >= 0 && threadIdx.x < 32) wait_counts(pull.arrived, need + 1, epoch * pull.blocks * kWarps);
+    if (need >= 0 && pull.blocks > 0 && threadIdx.x < 32) wait_counts(pull.arrived, need + 1, pull.after(epoch));
     __syncthreads();
     auto keep = [&](int to, Pack<VEC> sum) {
         if (!tile.writes()) return;
@@ -128,7 +134,7 @@ __device__ __forceinline__ void aggregate_halo(
     long long halo_first, float *c, int c_stride, float *partial, int partial_stride, int columns, int tiles,
     bool accumulate
 ) {
-    peers.epoch = static_cast<int>(*static_cast<volatile unsigned *>(launches) + 1);
+    peers.epoch = *static_cast<volatile unsigned *>(launches) + 1;
     if (blockIdx.x == 0 && threadIdx.x < peers.size && threadIdx.x != peers.rank)
         set_flag(peers.flags[threadIdx.x] + peers.rank, peers.epoch);  // this PE's rows were written before the launch
     if (blockIdx.x < pull.blocks)

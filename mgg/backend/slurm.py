@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import math
 import re
 import secrets
 import shlex
@@ -35,6 +36,12 @@ class Partition:
     states: dict[str, int] = field(default_factory=dict)
     kinds: dict[str, None] = field(default_factory=dict)
 
+    def minutes(self) -> float:
+        """The most that a job may take, infinite where the partition has no limit."""
+        found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", self.limit)
+        days, hours, minutes, seconds = (int(each or 0) for each in found.groups()) if found else (0, 0, 0, 0)
+        return (days * 24 + hours) * 60 + minutes + seconds / 60 if found else math.inf
+
     def described(self) -> str:
         """A line of ``doctor``."""
         states = ", ".join(f"{count} {state}" for state, count in self.states.items())
@@ -63,12 +70,12 @@ def report(folder: Path, partition: str | None = None, account: str | None = Non
     """Facts about the cluster that this login node belongs to, tried out where they can be; takes a minute or two.
 
     Args:
-        folder: where the workflow will run, which every node must see.
+        folder: where the workflow will run, which every node must see; the one or two nodes of the trials are asked.
         partition: the one whose nodes are tried; the cluster's default without one.
         account: the one that is charged; the user's default without one.
 
     Returns:
-        The facts, and whether two ranks started in at least one way and all nodes saw ``folder``.
+        The facts, and whether two ranks started in at least one way and every node that ran one saw ``folder``.
 
     Raises:
         MachineError: no Slurm here, or its controller does not answer.
@@ -77,7 +84,7 @@ def report(folder: Path, partition: str | None = None, account: str | None = Non
     for program in ("sinfo", "srun", "sbatch"):
         if shutil.which(program) is None:
             raise MachineError(f"no Slurm here: {program} is not on PATH; run this on a login node of the cluster")
-    partitions = parse_partitions(_ask("sinfo", "-h", "-o", "%P|%D|%c|%m|%G|%l|%T"))
+    partitions = _partitions()
     chosen = _choose(partitions, partition)
     spread = min(2, sum(partitions[chosen].states.values()))
     where = [f"--partition={chosen}", *([f"--account={account}"] if account else [])]
@@ -93,6 +100,20 @@ def report(folder: Path, partition: str | None = None, account: str | None = Non
         "mpi in the profile": f"'{working[0]}'" if working else "nothing that was tried works",
     }
     return facts, bool(working) and all(nodes.values())
+
+
+def time_limits() -> dict[str, int]:
+    """By partition the most whole minutes that a job may take; that of the default one stands under "", too.
+
+    Partitions without a limit are left out. Raises MachineError where Slurm does not answer.
+    """
+    partitions = _partitions()
+    named = [*partitions.items(), *(("", each) for each in partitions.values() if each.default)]
+    return {name: int(each.minutes()) for name, each in named if math.isfinite(each.minutes())}
+
+
+def _partitions() -> dict[str, Partition]:
+    return parse_partitions(_ask("sinfo", "-h", "-o", "%P|%D|%c|%m|%G|%l|%T"))
 
 
 def parse_partitions(text: str) -> dict[str, Partition]:

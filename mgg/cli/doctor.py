@@ -12,7 +12,9 @@ from mgg.errors import InputError, MachineError
 
 @click.command()
 @click.option(
-    "--slurm", is_flag=True, help="try out the cluster instead: partitions, GPUs, MPI flavours, shared folder"
+    "--slurm",
+    is_flag=True,
+    help="the cluster instead: list partitions and GPUs, try MPI flavours and the shared folder on two nodes",
 )
 @click.option("--partition", help="with --slurm: the partition whose nodes are tried  [default: the cluster's]")
 @click.option("--account", help="with --slurm: the account that is charged  [default: yours]")

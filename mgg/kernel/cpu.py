@@ -112,6 +112,11 @@ def round_to_bf16(values: np.ndarray, out: np.ndarray) -> None:
     out[...] = to_bf16(values)
 
 
+def widen_bf16(values: np.ndarray, out: np.ndarray) -> None:
+    """Write bfloat16 ``values`` (uint16) into float32 ``out``, same shape."""
+    out[...] = from_bf16(values)
+
+
 def finish(acc: np.ndarray, c: np.ndarray) -> None:
     """Round ``acc`` float64 into ``c`` float32, same shape; nothing to do where they are one."""
     if acc is not c:

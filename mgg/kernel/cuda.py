@@ -37,6 +37,9 @@ _ROUND = cp.ElementwiseKernel(
     """,
     "mgg_round_to_bf16",
 )  # fmt: skip
+_WIDEN = cp.ElementwiseKernel(
+    "uint16 x", "float32 y", "y = __uint_as_float(static_cast<unsigned>(x) << 16)", "mgg_widen_bf16"
+)
 
 
 class CudaOperators:
@@ -180,6 +183,10 @@ class CudaOperators:
     def round_to_bf16(self, values: cp.ndarray, out: cp.ndarray) -> None:
         """Round float32 ``values`` to bfloat16 ``out`` (uint16), same shape."""
         _ROUND(values, out)
+
+    def widen_bf16(self, values: cp.ndarray, out: cp.ndarray) -> None:
+        """Write bfloat16 ``values`` (uint16) into float32 ``out``, same shape."""
+        _WIDEN(values, out)
 
     def finish(self, acc: cp.ndarray, c: cp.ndarray) -> None:
         """Copy ``acc`` into ``c``; nothing to do where they are one."""

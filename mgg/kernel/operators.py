@@ -41,5 +41,8 @@ class Operators(Protocol):
     def round_to_bf16(self, values: np.ndarray, out: np.ndarray) -> None:
         """Round float32 ``values`` to bfloat16 ``out``, same shape."""
 
+    def widen_bf16(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Write bfloat16 ``values`` into float32 ``out``, same shape."""
+
     def finish(self, acc: np.ndarray, c: np.ndarray) -> None:
         """Round an accumulator into ``c``."""

@@ -73,15 +73,12 @@ def build(
     return chain
 
 
-def check_technique(model: str, module: Module, technique: str, pes: int, dtype: str = "fp32") -> None:
-    """Refuse a technique, or a type of embeddings, that a model does not use.
+def check_technique(model: str, module: Module, technique: str, pes: int) -> None:
+    """Refuse a technique that a model does not use.
 
     Raises:
-        InputError: the model fetches rows itself, as technique halo does, and there are several PEs and another one; or
-            bf16, which its rows are not.
+        InputError: the model fetches rows itself, as technique halo does, and there are several PEs and another one.
     """
-    if module.fetched and dtype != "fp32":
-        raise InputError(f"model {model} works arc by arc in fp32: use --dtype fp32")
     if module.fetched and pes > 1 and technique != "halo":
         raise InputError(
             f"model {model} fetches each needed row once: use --technique halo, technique {technique} cannot do that"

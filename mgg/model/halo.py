@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from mgg.backend.api import Array, SymmetricArray, World
+from mgg.kernel.bf16 import ELEMENTS
 from mgg.layout import PeLayout
 
 
@@ -24,11 +25,14 @@ class Halo(Protocol):
             x: [rows, D].
 
         Returns:
-            [rows + halo, D], of the caller; nobody writes it later.
+            [rows + halo, D], of the caller; nobody writes it later. All of them are rounded where embeddings are bf16,
+            so that the numbers do not depend on how many PEs there are.
         """
 
     def give_back(self, gradient: Array) -> Array:
         """The gradient by the rows of ``fetch``'s argument: what all PEs found for their copies, summed (collective).
+
+        Sums are float32, and so is what they are sums of; rounding counts as the identity.
 
         Args:
             gradient: [rows + halo, D], may change.
@@ -47,9 +51,17 @@ class Halo(Protocol):
 class NoHalo:
     """The halo of the only PE: no rows."""
 
+    def __init__(self, world: World | None = None, dtype: str = "fp32") -> None:
+        """``world`` rounds for ``dtype`` bf16."""
+        self._rounding = world if dtype == "bf16" else None
+
     def fetch(self, x: Array) -> Array:
-        """``x`` itself."""
-        return x
+        """``x`` itself, or a rounded copy."""
+        if self._rounding is None:
+            return x
+        bits = self._rounding.xp.empty(x.shape, np.uint16)
+        self._rounding.operators.round_to_bf16(x, bits)
+        return widened(self._rounding, bits)
 
     def give_back(self, gradient: Array) -> Array:
         """``gradient`` itself."""
@@ -66,14 +78,15 @@ class NoHalo:
 class FetchedHalo:
     """The halo of one of several PEs."""
 
-    def __init__(self, world: World, layout: PeLayout, width: int) -> None:
-        """Allocate for up to ``width`` columns (collective)."""
+    def __init__(self, world: World, layout: PeLayout, width: int, dtype: str = "fp32") -> None:
+        """Allocate for up to ``width`` columns, of which ``dtype`` is fetched (collective)."""
+        self._element = ELEMENTS[dtype]
         self._world, self._product, self._rows = world, layout.forward, layout.rows
         product = self._product
         # One array serves both ways, so it has as many rows as the largest PE or halo.
         self._height = max(int(np.diff(layout.bounds).max()), *world.gather(product.halo))
         self._shared = world.symmetric(self._height * width)
-        self._views: dict[int, SymmetricArray] = {}
+        self._views: dict[tuple[int, type], SymmetricArray] = {}
         # Each PE starts with its right neighbor, so that no PE is everyone's first source.
         self._others = [(world.rank + step) % world.size for step in range(1, world.size)]
         sent, first = np.diff(product.send_ptr), product.send_first
@@ -87,21 +100,24 @@ class FetchedHalo:
     def fetch(self, x: Array) -> Array:
         """See ``Halo``."""
         columns, product = x.shape[1], self._product
-        view = self._view(columns)
-        view.local[: self._rows] = x
-        everything = self._world.xp.empty((self._rows + product.halo, columns), np.float32)
-        everything[: self._rows] = x
+        view = self._view(columns, self._element)
+        everything = self._world.xp.empty((self._rows + product.halo, columns), self._element)
+        if self._element is np.float32:
+            everything[: self._rows] = x
+        else:
+            self._world.operators.round_to_bf16(x, everything[: self._rows])
+        view.local[: self._rows] = everything[: self._rows]
         self._world.barrier()
         for pe in self._others:
             first, last = (self._rows + int(place) for place in product.halo_ptr[pe : pe + 2])
             self._world.get_rows(view, pe, self._wanted[pe], everything[first:last])
         self._world.barrier()
-        return everything
+        return everything if self._element is np.float32 else widened(self._world, everything)
 
     def give_back(self, gradient: Array) -> Array:
         """See ``Halo``."""
         columns, product = gradient.shape[1], self._product
-        view = self._view(columns)
+        view = self._view(columns, np.float32)
         view.local[: product.halo] = gradient[self._rows :]
         returned = self._world.xp.empty((len(product.send_rows), columns), np.float32)
         self._world.barrier()
@@ -124,7 +140,15 @@ class FetchedHalo:
         self._views.clear()
         self._world.free(self._shared)
 
-    def _view(self, columns: int) -> SymmetricArray:
-        if columns not in self._views:
-            self._views[columns] = self._shared.view(self._height, columns)
-        return self._views[columns]
+    def _view(self, columns: int, element: type) -> SymmetricArray:
+        key = columns, element
+        if key not in self._views:
+            self._views[key] = self._shared.view(self._height, columns, element)
+        return self._views[key]
+
+
+def widened(world: World, bits: Array) -> Array:
+    """The float32 numbers of bfloat16 ``bits``, uint16 of any shape."""
+    values = world.xp.empty(bits.shape, np.float32)
+    world.operators.widen_bf16(bits, values)
+    return values

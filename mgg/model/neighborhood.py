@@ -37,7 +37,7 @@ class Neighborhood:
         halo: other PEs' rows, for models that work arc by arc.
         numbers: int64 [rows] on the host, this PE's nodes in 0..nodes-1, the same for any partition.
         arc_types: number of types of arcs.
-        dtype: of the embeddings that the plans take: ``fp32``, or ``bf16``, to which ``plan.write`` rounds.
+        dtype: of the embeddings that plans and halo take: ``fp32``, or ``bf16``, to which they round.
         real: NumPy type of what is computed.
     """
 
@@ -70,7 +70,7 @@ class Neighborhood:
             technique, options: how products are computed.
             width: the most columns of a product; 0: there are none.
             fetched: the most columns of rows that are fetched; 0: none are.
-            dtype: of the embeddings that products take.
+            dtype: of the embeddings that products take and halos bring.
 
         Raises:
             InputError: what ``aggregate.prepare`` refuses.
@@ -95,7 +95,7 @@ class Neighborhood:
             ids=layout.source_ids,
             numbers=layout.node_ids if layout.graph_nodes is None else np.asarray(layout.graph_nodes, np.int64),
             arc_types=layout.manifest.relations,
-            halo=FetchedHalo(world, layout, fetched) if fetched and several else NoHalo(),
+            halo=FetchedHalo(world, layout, fetched, dtype) if fetched and several else NoHalo(world, dtype),
         )
 
     @cached_property

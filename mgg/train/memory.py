@@ -23,7 +23,7 @@ from mgg.model.module import Held
 from mgg.model.propagate import Propagation
 from mgg.model.relational import Relational
 
-FLOAT, DOUBLE, INDEX = 4, 8, 8
+FLOAT, DOUBLE, INDEX, BF16 = 4, 8, 8, 2
 #: Bytes a trainable number: itself, two moments, two decays, the best and a checkpoint's copies (16), gradients (16).
 PARAMETER = 52
 #: Bytes a number that a pass makes of parameters: itself, its gradient, and that in float32.
@@ -87,6 +87,8 @@ def need(
     arcs = product.local.arcs + product.remote.arcs + rows  # with their loops
     activations = FLOAT * (rows * held.kept + product.halo * held.halo + arcs * held.arc)
     listed = _bytes_of_an_arc(chain) * arcs + FLOAT * chain.fetched * _exchanged(layout) if chain.fetched else 0
+    if dtype == "bf16":
+        listed += BF16 * chain.fetched * (rows + product.halo)  # until they are widened
     plan, width, plans = technique(name), chain.width, 0
     for direction in ("forward", "transpose") if width else ():
         found = plan.need(Case(layout, direction, width, parse_options(name, options), dtype))

@@ -85,7 +85,7 @@ class Trainer:
         facts = layout.manifest
         sizes = facts.features, self._targets.columns, facts.nodes, facts.relations
         self._chain = together(world, lambda: build(model, settings, *sizes))
-        together(world, lambda: check_technique(model, self._chain, technique, world.size, dtype))
+        together(world, lambda: check_technique(model, self._chain, technique, world.size))
         values, as_sparse, self.settings = self._decide(layout, settings)
         row_normalize = bool(self.settings.row_normalize)
         given = memory.Input(values if as_sparse else layout.rows * facts.features, as_sparse, row_normalize)
@@ -433,15 +433,18 @@ def loss_and_gradients(
     seed: int = 0,
     weights: dict[str, Array] | None = None,
     epoch: int = 1,
+    dtype: str = "fp32",
 ) -> tuple[float, dict[str, Array]]:
     """Training loss and gradients (float64, by name) at ``weights``, the initial ones if None (collective).
 
-    From the same weights, seed and epoch they agree on any number of PEs, backend and technique but for rounding.
+    From the same weights, seed and epoch they agree on any number of PEs, backend and technique but for rounding (of
+    the embeddings, too, with ``dtype`` bf16).
     """
     resolved = together(world, lambda: settings_of(model, settings))
     trainer = Trainer(
-        world, layout, model=model, technique=technique, options=options or {}, settings=resolved, seed=seed
-    )
+        world, layout, model=model, technique=technique, options=options or {}, settings=resolved, seed=seed,
+        dtype=dtype,
+    )  # fmt: skip
     if weights is not None:
         trainer.weights = {name: world.upload(weights[name].copy()) for name in trainer.weights}
     result = trainer.loss_and_gradients(epoch)

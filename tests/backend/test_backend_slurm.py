@@ -1,6 +1,7 @@
 """What `mgg doctor --slurm` reads out of Slurm's answers; tests/slurm asks a real one."""
 
 import json
+import math
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +17,24 @@ def test_partitions_by_state_and_kind_of_node():
     assert found["cpu"].described() == "nodes: 2 idle; each 64 cores, 251 GiB, no GPUs; jobs of at most 1-00:00:00"
     assert found["gpu"].default and found["gpu"].states == {"mixed": 3, "down*": 1}
     assert list(found["gpu"].kinds) == ["128 cores, 1953 GiB, gpu:h200:8", "128 cores, 977 GiB, gpu:a100:4"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "minutes"),
+    [("1-00:00:00", 1440), ("2-03:30:00", 3090), ("4:00:00", 240), ("30:00", 30), ("infinite", math.inf)],
+)
+def test_the_time_that_a_partition_grants(limit: str, minutes: float):
+    assert slurm.Partition(False, limit).minutes() == minutes
+
+
+LIMITS = {"cpu": "1-00:00:00", "gpu*": "4:00:00", "long": "infinite"}
+
+
+def test_time_limits_of_partitions(monkeypatch):
+    """That of the default one has no name, too."""
+    lines = [f"{name}|2|64|1|(null)|{limit}|idle" for name, limit in LIMITS.items()]
+    monkeypatch.setattr(slurm, "_ask", lambda *command: "\n".join(lines))
+    assert slurm.time_limits() == {"cpu": 1440, "gpu": 240, "": 240}
 
 
 @pytest.mark.parametrize(

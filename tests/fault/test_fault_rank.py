@@ -61,9 +61,10 @@ def test_a_killed_rank_costs_at_most_an_interval(seed: int, finished: Folder, wh
     lost = killed - began[newest + 1]
     # An epoch may take longer than the one before, which is all that is known when a checkpoint is put off.
     assert min([killed, *unwritten]) - began[newest + 1] <= INTERVAL + max_gap(began)
-    started = time.monotonic()
+    started, seen = time.monotonic(), len(noted(log, "epoch"))
     again = train(layout, out, log)
     assert again.returncode == 0, again.stderr
+    assert noted(log, "epoch")[seen][0] == newest + 1, "it began somewhere else than after the newest checkpoint"
     assert trained(out) == whole
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "run"]
     recovered(time.monotonic() - started, f"{reached[0] - 1 - newest} epochs, {lost:.2f} s")

@@ -34,6 +34,56 @@ found, wrong = launch("nvshmem", job_size, program)[0]
 print("runs that differ:", found, "within the tolerance:", wrong <= 1)
 """
 
+#: Products after so many others that the numbers of launches, or the counters of what has arrived, wrap around.
+LATE = """
+import gc
+import sys
+import cupy as cp
+import numpy as np
+from mgg import layout
+from mgg.aggregate import oracle, prepare
+from mgg.backend import job_size, launch
+from mgg.kernel.cuda_halo import HaloKernel
+
+def int32(address, count):
+    memory = cp.cuda.UnownedMemory(int(address), 4 * count, None)
+    return cp.ndarray(count, np.int32, cp.cuda.MemoryPointer(memory, 0))
+
+def wrapped(number):
+    return np.uint32(number % 2**32).astype(np.int32)
+
+def program(world):
+    part = layout.load(sys.argv[1], world.rank)
+    plan = prepare("halo", world, part, "forward", 16, {"workgroup": world.size})
+    [kernel] = [each for each in gc.get_objects() if isinstance(each, HaloKernel)]
+    told, warps = kernel._peers.flags[world.rank], kernel._pull_blocks * 12
+    different = 0
+    for past in (2**31 // warps - 1, 2**31 - 2, 2**32 // warps - 1, 2**32 - 2):
+        kernel._launches[0] = past
+        kernel._pulled[:] = wrapped(past * warps)
+        int32(told, 2 * world.size)[:] = wrapped(past)
+        cp.cuda.get_current_stream().synchronize()
+        world.barrier()
+        for turn in range(4):
+            # Other rows each time: what is left of the product before must not be taken for this one's.
+            rows = oracle.embeddings(part.node_ids, 16) * np.float32(turn + 1)
+            plan.write(16, world.upload(rows))
+            expected = oracle.reference(part, "forward", 16)
+            different += not expected.error(world.download(plan(16)) / np.float32(turn + 1)) <= oracle.TOLERANCE["fp32"]
+    plan.close()
+    return sum(world.gather(different))
+
+print("products that are wrong:", launch("nvshmem", job_size, program)[0])
+"""
+
+
+def test_launches_are_told_apart_when_their_numbers_wrap_around(tmp_path):
+    nodes, rng = 4_000, np.random.default_rng(3)
+    graph = from_arcs(rng.integers(0, nodes, 80_000), rng.integers(0, nodes, 80_000), n=nodes)
+    done = mpiexec(GPUS, ["-c", LATE, str(make_layout(tmp_path, graph, GPUS))])
+    assert done.returncode == 0, done.stderr
+    assert "products that are wrong: 0" in done.stdout
+
 
 @pytest.mark.parametrize("members", sorted({1, 2, GPUS}))
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])

@@ -7,7 +7,8 @@ from support.strict import StrictWorld
 
 from mgg import layout
 from mgg.backend import launch
-from mgg.model.halo import FetchedHalo
+from mgg.kernel.bf16 import from_bf16, to_bf16
+from mgg.model.halo import FetchedHalo, NoHalo
 
 GRAPHS = awkward_graphs()
 WIDTH = 6
@@ -20,9 +21,9 @@ def positions(part):
     return np.concatenate([part.node_ids, part.bounds[owners] + product.halo_rows])
 
 
-def both_ways(world, part, x, columns):
+def both_ways(world, part, x, columns, dtype):
     """What ``fetch`` brings, what ``give_back`` makes of this PE's gradients, and those; twice, to use memory again."""
-    halo = FetchedHalo(world, part, WIDTH)
+    halo = FetchedHalo(world, part, WIDTH, dtype)
     mine = positions(part)
     ids = halo.host(part.source_ids)
     gradients = np.random.default_rng(part.rank).normal(size=(len(mine), columns)).astype(np.float32)
@@ -33,10 +34,12 @@ def both_ways(world, part, x, columns):
     return fetched, returned, gradients, mine, ids, world.counters.embeddings()
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize("strict", [False, True], ids=["host", "device"])
 @pytest.mark.parametrize("columns", [1, WIDTH])
 @pytest.mark.parametrize("name", ["directed", "empty rows", "no arcs", "more PEs than nodes", "loops"])
-def test_both_ways(name, columns, strict, tmp_path):
+def test_both_ways(name, columns, strict, dtype, tmp_path):
+    """In bf16 rows come rounded, this PE's own as well; gradients do not."""
     pes, csr = 4, GRAPHS[name]
     folder = make_layout(tmp_path, csr, pes)
     parts = [layout.load(folder, pe) for pe in range(pes)]
@@ -44,14 +47,29 @@ def test_both_ways(name, columns, strict, tmp_path):
     results = launch(
         "simulated",
         lambda: pes,
-        lambda world: both_ways(StrictWorld(world) if strict else world, parts[world.rank], x, columns),
+        lambda world: both_ways(StrictWorld(world) if strict else world, parts[world.rank], x, columns, dtype),
     )
     expected = np.zeros((csr.rows, columns))
     for fetched, _, gradients, mine, ids, _ in results:
-        np.testing.assert_array_equal(fetched, x[mine, :columns])
+        brought = x[mine, :columns]
+        np.testing.assert_array_equal(fetched, from_bf16(to_bf16(brought)) if dtype == "bf16" else brought)
         np.testing.assert_array_equal(ids, mine)
         np.add.at(expected, mine, gradients)
     for part, (_, returned, *_, moved) in zip(parts, results, strict=True):
         np.testing.assert_allclose(returned, expected[part.lo : part.hi], rtol=1e-5, atol=1e-6)
         # Twice: each halo row here, and each row that others have of this PE.
-        assert moved == 2 * 4 * columns * (part.forward.halo + len(part.forward.send_rows))
+        fetched_bytes = 2 if dtype == "bf16" else 4
+        assert moved == 2 * columns * (fetched_bytes * part.forward.halo + 4 * len(part.forward.send_rows))
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["host", "device"])
+def test_the_only_pe_rounds_as_several_do(strict):
+    x = np.random.default_rng(9).normal(size=(5, WIDTH)).astype(np.float32)
+
+    def fetched(world):
+        world = StrictWorld(world) if strict else world
+        return [world.download(NoHalo(world, dtype).fetch(world.upload(x.copy()))) for dtype in ("fp32", "bf16")]
+
+    [(plain, rounded)] = launch("simulated", lambda: 1, fetched)
+    np.testing.assert_array_equal(plain, x)
+    np.testing.assert_array_equal(rounded, from_bf16(to_bf16(x)))

@@ -1,11 +1,14 @@
 """Data from outside: names that lead elsewhere, addresses without https or with secrets, files for everybody."""
 
+import ast
 import importlib.util
+import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
+from types import ModuleType
 
 import pytest
 from support.workflow import ROOT
@@ -87,6 +90,15 @@ def test_outputs_cannot_be_written_by_everybody(tmp_path: Path):
     assert len(made) > 3 and [path for path in made if path.stat().st_mode & 0o002] == []
 
 
+@pytest.fixture
+def audit() -> ModuleType:
+    """tools/audit.py, which is no part of the package."""
+    spec = importlib.util.spec_from_file_location("audit", ROOT / "tools/audit.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.parametrize(
     ("vulnerabilities", "skipped", "code", "said"),
     [
@@ -95,21 +107,92 @@ def test_outputs_cannot_be_written_by_everybody(tmp_path: Path):
         ([], True, 0, "dependency audit skipped: its list of advisories"),
     ],
 )
-def test_the_audit_says_what_it_could_ask(capsys, vulnerabilities: list, skipped: bool, code: int, said: str):
-    spec = importlib.util.spec_from_file_location("audit", ROOT / "tools/audit.py")
-    audit = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(audit)
+def test_the_audit_says_what_it_could_ask(
+    audit: ModuleType, capsys, vulnerabilities: list, skipped: bool, code: int, said: str
+):
     package = {"name": "numpy", "version": "1.0", "vulns": vulnerabilities} | ({"skip_reason": "x"} if skipped else {})
-    assert audit.verdict([package]) == code
+    assert audit.judge(CompletedProcess([], code, json.dumps({"dependencies": [package]}), "")) == code
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("errors", "code"),
+    [
+        ("requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected())", 0),
+        ("ERROR:pip_audit._cli:Could not connect to PyPI's vulnerability feed", 0),
+        ("WARNING: Retrying after connection broken by 'NewConnectionError(': [Errno 111] Connection refused')'", 0),
+        ("ERROR:pip_audit._cli:invalid requirements input: constraints.txt", 1),
+        ("requests.exceptions.SSLError: certificate verify failed", 1),
+        ("", 1),
+    ],
+)
+def test_an_audit_that_fails_is_no_success(audit: ModuleType, capsys, errors: str, code: int):
+    """Only PyPI that cannot be reached is."""
+    for output in ("", "{}", "[]", "null"):
+        assert audit.judge(CompletedProcess([], 1, output, errors)) == code
+    printed = capsys.readouterr()
+    assert "skipped: PyPI cannot be reached" in printed.out if code == 0 else f"exit code 1:\n{errors}" in printed.err
+
+
+#: Modules that make objects, and with them calls, out of bytes; and where they may be named.
+UNSAFE = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+ALLOWED = {
+    ("mgg/graph/unpickle.py", "pickle"),  # the restricted reader itself
+    (
+        "mgg/backend/mpi.py",
+        "pickle",
+    ),  # MPI.pickle, between ranks of one job: they run the same program for the same user
+}
+
+
+def unsafe_calls(call: ast.Call) -> set[str]:
+    """What a call has to be told not to run pickles with; what it is told must stand there."""
+    options = {each.arg: getattr(each.value, "value", None) for each in call.keywords}
+    called = ast.unparse(call.func)
+    found = {called} if called.endswith(".read_pickle") else set()
+    found |= {"allow_pickle"} if options.get("allow_pickle", False) is not False else set()
+    return found | ({called} if called == "torch.load" and options.get("weights_only") is not True else set())
+
+
+def unsafe(text: str) -> set[str]:
+    """What a program names that could run a pickle: modules by any name or path, and calls that unpickle if told to."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [part for each in node.names for part in each.name.split(".")]
+        elif isinstance(node, ast.ImportFrom):
+            names = [*(node.module or "").split("."), *(each.name for each in node.names)]
+        elif isinstance(node, ast.Attribute):
+            names = [node.attr]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # import_module("pickle"), getattr
+            names = [node.value]
+        elif isinstance(node, ast.Call):
+            found |= unsafe_calls(node)
+        found |= UNSAFE.intersection(names)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("import pickle", {"pickle"}),
+        ("def f():\n    from dill import loads", {"dill"}),
+        ("from mpi4py.MPI import pickle as p", {"pickle"}),
+        ("MPI.pickle.loads(data)", {"pickle"}),
+        ("importlib.import_module('marshal')", {"marshal"}),
+        ("np.load(file, allow_pickle=True)", {"allow_pickle"}),
+        ("np.load(file, allow_pickle=told)", {"allow_pickle"}),
+        ("pandas.read_pickle(file)", {"pandas.read_pickle"}),
+        ("torch.load(file)", {"torch.load"}),
+        ("torch.load(file, weights_only=True); np.load(file, allow_pickle=False); 'no pickle here'", set()),
+    ],
+)
+def test_what_could_run_a_pickle_is_seen(text: str, named: set[str]):
+    assert unsafe(text) == named
+
+
 def test_nothing_reads_pickles_but_the_restricted_reader():
-    allowed = {"mgg/graph/unpickle.py"}
-    for file in (ROOT / "mgg").rglob("*.py"):
-        text = file.read_text(encoding="utf-8")
-        name = str(file.relative_to(ROOT))
-        assert name in allowed or not re.search(
-            r"^\s*(import|from) (pickle|cPickle|dill|joblib|shelve|marshal)\b", text, re.M
-        )
-        assert "allow_pickle=True" not in text and not re.search(r"torch\.load\((?!.*weights_only=True)", text), name
+    files = [file for folder in ("mgg", "tools", "benchmarks") for file in (ROOT / folder).rglob("*.py")]
+    named = {(str(file.relative_to(ROOT)), name) for file in files for name in unsafe(file.read_text(encoding="utf-8"))}
+    assert named == ALLOWED

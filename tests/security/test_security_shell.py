@@ -1,19 +1,24 @@
 """Nothing out of a config is taken for a command: what is odd is refused, or reaches mgg as one word, as it is."""
 
+import html
 import os
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.slurm import StandIns
 from support.workflow import ROOT, TINY, Folder
 
 from mgg import config
-from mgg.aggregate import machines, parse_options
+from mgg.aggregate import machines, parse_options, techniques
 from mgg.config import validate
 from mgg.errors import InputError
 from mgg.graph.external import parse_size
-from mgg.model import settings_of
+from mgg.model import models, settings_of
 
 ODD = 'it\'s a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *'
 #: Fields whose text is free, by their path in the schema; all others have a pattern or a list of values.
@@ -21,69 +26,105 @@ FREE = {
     "report.title", "report.notes.*", "aggregate.options.*.*", "aggregate.variants.*.*", "train.settings.*.*",
     "predict.machine",
 }  # fmt: skip
-NAMES = [
-    {"experiment": ODD},
-    {"graph": {"datasets": {ODD: {}}}},
-    {"graph": {"datasets": {"digits": {"order": ODD}}}},
-    {"graph": {"datasets": {"mine": {"generator": ODD}}}},
-    {"graph": {"memory": ODD}},
-    {"partition": {"scheme": ODD}},
-    {"aggregate": {"techniques": [ODD]}},
-    {"aggregate": {"dtypes": [ODD]}},
-    {"aggregate": {"backend": ODD}},
-    {"aggregate": {"options": {ODD: {"ps": 2}}}},
-    {"aggregate": {"options": {"mgg": {ODD: 2}}}},
-    {"aggregate": {"variants": {"mgg": [{ODD: 2}]}}},
-    {"train": {"datasets": [ODD]}},
-    {"train": {"models": [ODD]}},
-    {"train": {"techniques": [ODD]}},
-    {"train": {"dtype": ODD}},
-    {"train": {"settings": {ODD: {"hidden": 2}}}},
-    {"predict": {"techniques": [ODD]}},
-    {"predict": {"network": ODD}},
-    {"predict": {"links": {ODD: {"latency": 1}}}},
-    {"report": {"figures": [ODD]}},
-    {"report": {"notes": {ODD: "text"}}},
-]
+#: All others, by their path: Name, Literal or a pattern in mgg/config.py restricts them. That of ``results`` refuses
+#: braces and a dash at the front alone, since a folder may have any name: runs with such names are below.
+RESTRICTED: dict[str, Callable[[str], dict]] = {
+    "experiment": lambda odd: {"experiment": odd},
+    "graph.datasets:names": lambda odd: {"graph": {"datasets": {odd: {}}}},
+    "graph.datasets.*.order": lambda odd: {"graph": {"datasets": {"digits": {"order": odd}}}},
+    "graph.datasets.*.generator": lambda odd: {"graph": {"datasets": {"digits": {"generator": odd}}}},
+    "graph.memory": lambda odd: {"graph": {"memory": odd}},
+    "partition.scheme": lambda odd: {"partition": {"scheme": odd}},
+    "aggregate.techniques": lambda odd: {"aggregate": {"techniques": [odd]}},
+    "aggregate.dtypes": lambda odd: {"aggregate": {"dtypes": [odd]}},
+    "aggregate.backend": lambda odd: {"aggregate": {"backend": odd}},
+    "aggregate.options:names": lambda odd: {"aggregate": {"options": {odd: {"ps": 2}}}},
+    "aggregate.options.*:names": lambda odd: {"aggregate": {"options": {"mgg": {odd: 2}}}},
+    "aggregate.variants:names": lambda odd: {"aggregate": {"variants": {odd: [{}]}}},
+    "aggregate.variants.*:names": lambda odd: {"aggregate": {"variants": {"mgg": [{odd: 2}]}}},
+    "train.datasets": lambda odd: {"train": {"datasets": [odd]}},
+    "train.models": lambda odd: {"train": {"models": [odd]}},
+    "train.techniques": lambda odd: {"train": {"techniques": [odd]}},
+    "train.backend": lambda odd: {"train": {"backend": odd}},
+    "train.dtype": lambda odd: {"train": {"dtype": odd}},
+    "train.settings:names": lambda odd: {"train": {"settings": {odd: {"hidden": 2}}}},
+    "train.settings.*:names": lambda odd: {"train": {"settings": {"gcn": {odd: 2}}}},
+    "predict.techniques": lambda odd: {"predict": {"techniques": [odd]}},
+    "predict.dtype": lambda odd: {"predict": {"dtype": odd}},
+    "predict.network": lambda odd: {"predict": {"network": odd}},
+    "predict.links:names": lambda odd: {"predict": {"links": {odd: {"latency": 1}}}},
+    "report.figures": lambda odd: {"report": {"figures": [odd]}},
+    "report.notes:names": lambda odd: {"report": {"notes": {odd: "text"}}},
+    "results": lambda odd: {"results": f"-{odd}"},
+}
 
 
-def texts(schema: dict, definitions: dict, path: str = "") -> set[str]:
-    """Paths of all strings in a JSON schema that neither a pattern nor a list of values restricts."""
+def texts(schema: dict, definitions: dict, path: str = "") -> dict[str, bool]:
+    """Paths of all strings in a JSON schema, names in mappings too, and whether anything restricts them."""
     if "$ref" in schema:
         return texts(definitions[schema["$ref"].rpartition("/")[2]], definitions, path)
-    found: set[str] = set()
-    if schema.get("type") == "string" and not {"pattern", "enum", "const"} & set(schema):
-        found.add(path)
-    for kind in ("anyOf", "oneOf", "allOf"):
-        found |= set().union(*(texts(each, definitions, path) for each in schema.get(kind, [])), set())
-    if "items" in schema:
-        found |= texts(schema["items"], definitions, path)
-    for name, each in schema.get("properties", {}).items():
-        found |= texts(each, definitions, f"{path}.{name}".lstrip("."))
-    inside = [schema.get("additionalProperties"), *schema.get("patternProperties", {}).values()]
-    return found.union(*(texts(each, definitions, f"{path}.*") for each in inside if isinstance(each, dict)))
+    found: dict[str, bool] = {}
+    if schema.get("type") == "string":
+        found[path] = bool({"pattern", "enum", "const"} & set(schema))
+    mapped = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
+    if any(isinstance(each, dict) for each in mapped) or schema.get("additionalProperties") is True:
+        found[f"{path}:names"] = "patternProperties" in schema
+    inside = [(path, each) for kind in ("anyOf", "oneOf", "allOf") for each in schema.get(kind, [])]
+    inside += [(path, schema["items"])] if "items" in schema else []
+    inside += [(f"{path}.{name}".lstrip("."), each) for name, each in schema.get("properties", {}).items()]
+    inside += [(f"{path}.*", each) for each in mapped if isinstance(each, dict)]
+    for where, each in inside:
+        found |= texts(each, definitions, where)
+    return found
 
 
-def test_the_fields_with_free_text_are_those_tested_here():
+def test_every_field_with_text_is_tested_here():
     schema = config.Config.model_json_schema()
-    assert texts(schema, schema["$defs"]) == FREE
+    found = texts(schema, schema["$defs"])
+    assert {path for path, restricted in found.items() if not restricted} == FREE
+    assert {path for path, restricted in found.items() if restricted} == set(RESTRICTED)
 
 
-@pytest.mark.parametrize("values", NAMES, ids=str)
-def test_an_odd_name_is_refused(values: dict):
-    with pytest.raises(InputError) as refused:
-        validate(values)
-    assert "unknown field" not in str(refused.value), "a field that is gone tests nothing"
+@pytest.mark.parametrize("path", RESTRICTED)
+def test_an_odd_name_is_refused(path: str):
+    for odd in (
+        ODD,
+        "it's",
+        'a"b',
+        "a;b",
+        "a$(b)",
+        "a`b`",
+        "a b",
+        "-a",
+        "--out=a",
+        "a\n",
+        "a\nb",
+        "../a",
+        "a|b",
+        "a>b",
+        "{a}",
+    ):
+        with pytest.raises(InputError) as refused:
+            validate(RESTRICTED[path](odd))
+        assert "unknown field" not in str(refused.value), "a field that is gone tests nothing"
 
 
-@pytest.mark.parametrize("read", [
-    lambda: parse_options("mgg", {"ps": ODD}), lambda: parse_options("mgg", {"primitive": ODD}),
-    lambda: settings_of("gcn", {"hidden": ODD}), lambda: parse_size(ODD),
-    lambda: machines.find(ODD),
-])  # fmt: skip
-def test_an_odd_value_of_an_option_is_refused(read):
+OPTIONS = [(name, option) for name, each in techniques().items() for option in each.Options.model_fields]
+SETTINGS = [(name, setting) for name in models() for setting in type(settings_of(name)).model_fields]
+
+
+@pytest.mark.parametrize(("read", "fields"), [(parse_options, OPTIONS), (settings_of, SETTINGS)])
+def test_no_option_of_a_technique_or_model_is_free_text(read: Callable, fields: list[tuple[str, str]]):
+    assert len(fields) > 10
+    for name, field in fields:
+        with pytest.raises(InputError, match=field):
+            read(name, {field: ODD})
+
+
+@pytest.mark.parametrize("read", [parse_size, machines.find])
+def test_an_odd_value_is_refused(read: Callable):
     with pytest.raises(InputError):
-        read()
+        read(ODD)
 
 
 def test_odd_texts_reach_mgg_as_they_are(folder: Folder):
@@ -119,20 +160,55 @@ def no_umask():
     os.umask(before)
 
 
-def test_a_run_with_odd_names_obeys_none_and_lets_nobody_write(folder: Folder, no_umask: None):
-    folder.overlay(TINY | {"results": ODD})
-    run = folder.run("--printshellcmds", f"{ODD}/layout/planted/p1")
+def test_a_run_with_odd_texts_obeys_none_and_lets_nobody_write(folder: Folder, no_umask: None):
+    """Every field with free text at once, through every stage that gets one."""
+    machine = folder.path / f"{ODD}.json"
+    machine.write_text(machines.find("h200").model_dump_json())
+    changed = {
+        "partition": {"pes": [1], "quality_pes": []},
+        "train": {"models": []},
+        "predict": {"pes": [2], "machine": machine.name, "techniques": ["halo"]},
+        "report": {"title": ODD, "figures": ["mgg_fig8"], "notes": {"mgg_fig8": ODD}},
+    }
+    folder.overlay(TINY | changed | {"results": ODD})
+    run = folder.run()
     assert run.returncode == 0, run.stdout
     made = list((folder.path / ODD).rglob("*"))
-    assert len(made) > 10
+    assert {"graph", "layout", "aggregate", "predict", "report"} <= {path.name for path in made}
+    page = (folder.path / ODD / "report/index.html").read_text(encoding="utf-8")
+    assert page.count(ODD) == 0 and html.unescape(page).count(ODD) >= 2, "title and note"
     assert [path for path in made if path.stat().st_mode & 0o002] == []
-    assert not list(Path(folder.path).rglob("obeyed"))
+    assert not list(folder.path.rglob("obeyed"))
+
+
+def test_a_clusters_script_takes_odd_names_as_they_are(tmp_path: Path):
+    """Of the folder, results, config files and --config: the shell of a job hands each on as one word."""
+    odd = 'a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *'
+    title = 'report={title: a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *}'
+    (tmp_path / odd).mkdir()
+    folder = Folder(tmp_path / odd)
+    file = folder.overlay(TINY | {"results": odd}, f"{odd}.yaml")
+    stand_ins = StandIns(folder)
+    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
+    folder.run(
+        "--until", "generate", *quick, "--config", title,
+        profile="slurm-cpu", overlay=file.name,
+        env=stand_ins.environment() | {"STAND_IN_CODE": "2"},
+    )  # fmt: skip
+    [(arguments, script)] = stand_ins.submitted().values()
+    assert arguments[arguments.index("-D") + 1] == str(folder.path)
+    words = subprocess.run(
+        ["sh"], input=script.replace(f"{sys.executable} -m snakemake", "printf '%s\\n'"), cwd=tmp_path, check=True,
+        capture_output=True, text=True,
+    ).stdout.splitlines()  # fmt: skip
+    assert words[words.index("--configfiles") + 1] == str(file)
+    assert words[words.index("--config") + 1] == title
+    assert any(word.startswith(f"{folder.path}/.snakemake/tmp.") for word in words)
+    assert not list(tmp_path.rglob("obeyed"))
 
 
 @pytest.mark.parametrize("results", ["it's", "back\\slash", "two\nlines"])
 def test_names_that_would_break_a_clusters_script_are_refused(folder: Folder, results: str):
-    from support.slurm import StandIns
-
     folder.overlay(TINY | {"results": results})
     stand_ins = StandIns(folder)
     run = folder.run(profile="slurm-cpu", env=stand_ins.environment())

@@ -17,21 +17,21 @@ from support.workflow import ROOT, Folder
 
 from mgg.record import read_run
 
-RUN = "train/digits/gcn-halo-p4-s0"
+RUN = "train/digits/gcn-halo-p2-s0"
 #: One PE, of which the Slurm plugin makes no MPI job.
 ALONE = "train/digits/gcn-halo-p1-s0"
 #: Seconds of work that a fault may cost.
 INTERVAL = 0.5
-#: Four ranks, which profiles/slurm-cpu puts on one node: the other one is left when it dies.
+#: Two ranks, which profiles/slurm-cpu puts on one node: the other one is left when it dies.
 CONFIG = {
     "graph": {"datasets": {"digits": {}}},
-    "partition": {"pes": [1, 4], "quality_pes": []},
+    "partition": {"pes": [1, 2], "quality_pes": []},
     "aggregate": {"techniques": []},
-    "train": {"models": ["gcn"], "pes": [1, 4], "checkpoint_every": INTERVAL},
+    "train": {"models": ["gcn"], "pes": [1, 2], "checkpoint_every": INTERVAL},
 }
 #: Seconds of a training that is disturbed soon: longer than the moment of a fault may take, on a machine that was slow
 #: when its speed was measured, too.
-SHORT = 8
+SHORT = 6
 LONG = pytest.mark.skipif(not FULL, reason="takes minutes: make test-faults")
 
 
@@ -192,7 +192,7 @@ def test_a_killed_snakemake(undisturbed: Undisturbed, tmp_path: Path):
     recovered(seconds, "nothing")
 
 
-@pytest.mark.parametrize("name", [pytest.param(RUN, marks=LONG), ALONE], ids=["four", "one"])
+@pytest.mark.parametrize("name", [pytest.param(RUN, marks=LONG), ALONE], ids=["two", "one"])
 def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Undisturbed, tmp_path: Path, name: str):
     """SIGUSR1 to its ranks, as `--signal=USR1@120` has it sent before the time is over."""
     folder = TrainingFolder(tmp_path, undisturbed, name)
@@ -227,7 +227,7 @@ def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed
 
 
 @LONG
-@pytest.mark.parametrize("name", [RUN, ALONE], ids=["four", "one"])
+@pytest.mark.parametrize("name", [RUN, ALONE], ids=["two", "one"])
 def test_a_time_limit(undisturbed: Undisturbed, tmp_path: Path, name: str):
     """A minute, less the seconds before its end at which the ranks are told; the next attempt has eight."""
     folder = TrainingFolder(tmp_path, undisturbed, name, seconds=90)

@@ -25,17 +25,15 @@ def note(what: str, epoch: int) -> None:
             log.write(f"{what} {epoch} {time.time()}\n")
 
 
-def note_epochs(fault: str | None) -> None:
-    """Write down what epochs are begun, and let a rank die in one of them."""
+def note_epochs(rank: int = -1, epoch: int = 0, delay: float = 0) -> None:
+    """Write down the begin of each epoch, and let ``rank`` die in ``epoch``."""
     plain = Trainer.step
-    rank, epoch, delay = fault.split() if fault else ("-1", "0", "0")
 
     def step(trainer: Trainer, number: int) -> float:
         note("epoch", number)
-        if number == int(epoch) and job_rank() == int(rank):
-            threading.Timer(float(delay), os.kill, (os.getpid(), signal.SIGKILL)).start()
-            # The timer may come at any time of the epoch, or while the other rank waits.
-            time.sleep(float(delay) / 2)
+        if number == epoch and job_rank() == rank:
+            threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            time.sleep(delay / 2)  # the timer may come at any time of the epoch, or while the other rank waits
         return plain(trainer, number)
 
     Trainer.step = step  # type: ignore[method-assign]
@@ -55,5 +53,6 @@ def note_checkpoints() -> None:
 if __name__ == "__main__":
     note("start", 0)
     note_checkpoints()
-    note_epochs(os.environ.get("FAULT"))
+    fault = os.environ.get("FAULT", "").split()
+    note_epochs(int(fault[0]), int(fault[1]), float(fault[2])) if fault else note_epochs()
     main()

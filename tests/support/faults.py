@@ -58,9 +58,9 @@ class FaultFolder(Folder):
 
     limit = 400
 
-    def __init__(self, path: Path, config: dict | None = None):
+    def __init__(self, path: Path):
         super().__init__(path)
-        self.overlay(config or CONFIG)
+        self.overlay(CONFIG)
 
     @classmethod
     def before(cls, stage: str, finished: Folder, path: Path) -> FaultFolder:

@@ -1,8 +1,9 @@
 """What the profiles ask of Slurm, and stand-ins for its commands.
 
 The stand-in for sbatch writes down how it was called and makes what the job would have made. With ``$STAND_IN_CODE``
-the job's command ends with that code instead, and Slurm's log says so as the Snakemake inside a job does; the job's
-state is then ``$STAND_IN_STATE`` (FAILED). Jobs of more than ``$STAND_IN_MB`` are refused. Jobs of an earlier run are
+the job's command ends with that code instead, and Slurm's log says so as the Snakemake inside a job does; of several
+codes each job takes the next, later ones the last. The job's state is then ``$STAND_IN_STATE`` (FAILED). Jobs of more
+than ``$STAND_IN_MB`` are refused. Slurm remembers ended jobs for ``$STAND_IN_AGE`` seconds. Jobs of an earlier run are
 the lines of ``calls/NAME.left``: one goes at every look of squeue after scancel.
 """
 
@@ -83,7 +84,7 @@ elif name == "squeue":
     state = os.environ.get("STAND_IN_STATE", "FAILED") if failing else "COMPLETED"
     print("\\n".join(f"{{file.stem}}|{{state}}" for file in calls.glob("*.json")))
 if name == "scontrol":
-    print("MinJobAge = 3600 sec")
+    print("MinJobAge =", os.environ.get("STAND_IN_AGE", "3600"), "sec")
 if name == "sbatch" and int(sys.argv[sys.argv.index("--mem") + 1]) > int(os.environ.get("STAND_IN_MB", 10**9)):
     sys.exit("sbatch: error: Memory specification can not be satisfied")
 if name == "sbatch":
@@ -105,6 +106,8 @@ if name == "sbatch":
         except FileExistsError:
             number += 1
     if failing:
+        codes = failing.split()
+        failing = codes[min(number - 1000, len(codes) - 1)]
         log = Path(sys.argv[sys.argv.index("--output") + 1].replace("%j", str(number)))
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(f"Command 'mgg' returned non-zero exit status {{failing}}.\\nat least one job failed\\n")
@@ -136,10 +139,14 @@ class StandIns:
         read = [json.loads(file.read_text()) for file in sorted(self.calls.glob("*.json"))]
         return {(rule, tuple(wildcards.values())): (arguments, script) for rule, wildcards, arguments, script in read}
 
+    def amounts(self, option: str) -> list[int]:
+        """What the jobs asked for by an option of sbatch, one after the other."""
+        read = [json.loads(file.read_text())[2] for file in sorted(self.calls.glob("*.json"))]
+        return [int(arguments[arguments.index(option) + 1]) for arguments in read]
+
     def memory(self) -> list[int]:
         """MB that the jobs asked for, one after the other."""
-        read = [json.loads(file.read_text())[2] for file in sorted(self.calls.glob("*.json"))]
-        return [int(arguments[arguments.index("--mem") + 1]) for arguments in read]
+        return self.amounts("--mem")
 
 
 def asked(arguments: list[str]) -> str:

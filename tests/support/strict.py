@@ -168,6 +168,9 @@ class StrictOperators:
     def round_to_bf16(self, values: Any, out: Any) -> None:
         _submit(cpu.round_to_bf16, values, out)
 
+    def widen_bf16(self, values: Any, out: Any) -> None:
+        _submit(cpu.widen_bf16, values, out)
+
     def halo_kernel(self, schedule: Any, sources: Any, halo_first: int, rows: int, peers: Any) -> Any:
         return StrictHalo(schedule, sources, halo_first, rows, peers)
 

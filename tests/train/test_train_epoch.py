@@ -35,6 +35,7 @@ def test_one_pe_launches_one_graph_for_every_model(layouts):
     cases += [case(layouts, 1, technique=technique) for technique in ("local", "mgg", "cola", "zero_copy", "mgg_uvm")]
     cases += [
         case(layouts, 1, dtype="bf16"),
+        case(layouts, 1, model="gat", dtype="bf16"),
         case(layouts, 1, settings={"optimizer": "adamw", "schedule": "cosine", "warmup": 2, "dropout": 0.0}),
         case(layouts, 1, settings={"hidden": 16, "layers": 4, "normalization": "layer", "residual": True}),
         case(layouts, 1, model="rgcn", settings={"bases": 3, "dropout": 0.3}),
@@ -49,8 +50,9 @@ def test_several_pes_launch_two_graphs_where_no_host_is_needed(layouts):
     """Technique halo meets inside its launches; others, and models that fetch rows themselves, need the hosts."""
     graphs = {"gcn": 2, "sage": 2, "sgc": 2, "gin": 0, "gat": 0, "appnp": 0, "rgcn": 0}
     cases = [case(layouts, 2, model=model) for model in graphs]
+    cases += [case(layouts, 2, model="rgcn", dtype="bf16")]
     cases += [case(layouts, 2, technique=technique) for technique in ("cola", "broadcast", "ring", "direct")]
-    expected = [*graphs.values(), 0, 0, 0, 0]
+    expected = [*graphs.values(), 0, 0, 0, 0, 0]
     for each, answer, number in zip(cases, answers(2, cases), expected, strict=True):
         assert answer == SAME | {"graphs": number}, each
 

@@ -123,6 +123,21 @@ def test_attention_moves_each_halo_row_once_a_pass_and_its_gradient_once(layouts
     """Two layers of 2 x 4 and 10 columns, whatever the arcs: forward in training and evaluation, and backward."""
     settings = {"hidden": 4, "heads": 2}
     options = {"model": "gat", "technique": "halo", "epochs": 1, "settings": settings}
-    record = run("simulated", layouts("planted", 4), 4, **options)[0].record
     manifest = layout.read_manifest(layouts("planted", 4))
-    assert record.bytes_wire == 4 * (8 + 10) * 3 * sum(manifest.forward.halo_rows)
+    for dtype, size in (("fp32", 4), ("bf16", 2)):
+        record = run("simulated", layouts("planted", 4), 4, dtype=dtype, **options)[0].record
+        # Gradients are fp32 in any case.
+        assert record.bytes_wire == (8 + 10) * (2 * size + 4) * sum(manifest.forward.halo_rows)
+
+
+@pytest.mark.parametrize("model", FETCHING)
+def test_fetched_rows_in_bf16_on_any_pes(model, layouts):
+    """All rows are rounded, the PE's own as well: what differs are rare ties after sums in another order."""
+    graph = graphs_for(model)[0]
+    options = {"model": model, "technique": "halo", "settings": SMALL[model], "seed": 3, "epoch": 5}
+    plain = gradients("simulated", layouts(graph, 1), 1, **options)[0]
+    expected = gradients("simulated", layouts(graph, 1), 1, dtype="bf16", **options)[0]
+    assert expected["loss"] != plain["loss"] and expected["loss"] == pytest.approx(plain["loss"], rel=0.02)
+    for pes in (2, 4):
+        for found in gradients("simulated", layouts(graph, pes), pes, dtype="bf16", **options):
+            assert_close(found, expected, 1e-3)

@@ -1,5 +1,6 @@
 """Working folders for the workflow's tests."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,12 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A working folder in which the whole tiny workflow has run."""
+    """A working folder in which the whole tiny workflow has run, for a user whose files everybody may write."""
     made = Folder(tmp_path_factory.mktemp("finished"))
-    run = made.run()
+    before = os.umask(0)
+    try:
+        run = made.run()
+    finally:
+        os.umask(before)
     assert run.returncode == 0, run.stdout
     return made

@@ -46,6 +46,24 @@ def test_every_stage_leaves_its_output_log_and_benchmark(finished: Folder):
             assert json.loads(benchmark.read_text().splitlines()[0])["s"] >= 0
 
 
+def test_nothing_that_the_workflow_leaves_is_everybodys_to_write(finished: Folder):
+    """Outputs of every stage, logs, benchmarks and records, files and folders; the run's user keeps nothing back."""
+    made = [finished.results, *finished.results.rglob("*")]
+    stages = {"graph", "partition", "layout", "aggregate", "train", "report", "logs", "benchmarks", "jobs.jsonl"}
+    assert stages <= {path.name for path in finished.results.iterdir()}
+    assert {path.suffix for path in made} >= {
+        ".parquet",
+        ".json",
+        ".jsonl",
+        ".safetensors",
+        ".csv",
+        ".svg",
+        ".html",
+        ".log",
+    }
+    assert [path for path in made if path.stat().st_mode & 0o002] == []
+
+
 def test_a_second_run_does_nothing(finished: Folder):
     run = finished.run()
     assert run.returncode == 0

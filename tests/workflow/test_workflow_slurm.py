@@ -140,13 +140,15 @@ def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path):
     assert "mpiexec -n 8 mgg aggregate" in run.output
 
 
-def failing(path: Path, **environment: str) -> tuple[StandIns, str]:
+def failing(path: Path, *arguments: str, programs: dict[str, str] | None = None, **environment: str):
     """A run of one small job that always fails: its stand-ins and what it said."""
     folder = Folder(path)
     stand_ins = StandIns(folder)
+    for name, script in (programs or {}).items():
+        (stand_ins.programs / name).write_text(f"#!/bin/sh\n{script}\n")
     quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
     program = [str(ROOT / "tests/slurm/quick_snakemake.py")]
-    command = folder.command("--until", "generate", *quick, profile="slurm-cpu")
+    command = folder.command("--until", "generate", *arguments, *quick, profile="slurm-cpu")
     command[1:3] = program
     run = subprocess.run(
         command, cwd=path, env=stand_ins.environment() | environment, stdout=subprocess.PIPE,
@@ -164,6 +166,73 @@ def test_only_what_may_help_is_tried_again(tmp_path: Path, code: int, memory: li
     stand_ins, said = failing(tmp_path, STAND_IN_CODE=str(code))
     assert stand_ins.memory() == memory, said
     assert "Trying to restart job" in said or len(memory) == 1
+
+
+@pytest.mark.parametrize(
+    ("codes", "state", "minutes"),
+    [
+        ("5 5 5 6", "FAILED", [11, 22, 44, 88, 88, 88]),
+        ("5 5 5 2", "FAILED", [11, 22, 44, 88]),
+        ("5", "CANCELLED", [11, 22, 44]),
+    ],
+)
+def test_a_training_may_stop_on_time_as_often_as_it_must(tmp_path: Path, codes: str, state: str, minutes: list[int]):
+    """`retries: 2` counts the attempts that failed, and those that somebody cancelled."""
+    stand_ins, said = failing(tmp_path, STAND_IN_CODE=codes, STAND_IN_STATE=state)
+    assert stand_ins.amounts("-t") == minutes, said
+
+
+def test_without_retries_a_training_that_stops_is_not_started_again(tmp_path: Path):
+    stand_ins, said = failing(tmp_path, "--retries", "0", STAND_IN_CODE="5")
+    assert len(stand_ins.memory()) == 1 and "told to stop and has a checkpoint: run the same command again" in said
+
+
+@pytest.mark.parametrize(
+    ("runtime", "state", "minutes", "memory"),
+    [
+        ("60", "TIMEOUT", [60, 120, 240], [3000, 3000, 3000]),
+        ("1000", "TIMEOUT", [1000, 1440, 1440], [3000, 3000, 3000]),
+        ("2000", "TIMEOUT", [2000, 2000, 2000], [3000, 3000, 3000]),
+        ("min(100, 60 * attempt)", "TIMEOUT", [60, 100, 100], [3000, 3000, 3000]),
+        ("60", "OUT_OF_MEMORY", [60, 60, 60], [3000, 6000, 12000]),
+    ],
+)
+def test_what_the_profile_gives_doubles_too(
+    tmp_path: Path, runtime: str, state: str, minutes: list[int], memory: list[int]
+):
+    """Time up to a day or what is given, memory for want of memory alone; an expression with attempt stays as it is."""
+    given = ("--set-resources", f"generate:runtime={runtime}", "generate:mem_mb=300 * 10")
+    stand_ins, said = failing(tmp_path, *given, STAND_IN_CODE="1", STAND_IN_STATE=state)
+    assert stand_ins.amounts("-t") == minutes, said
+    assert stand_ins.memory() == memory
+
+
+@pytest.mark.parametrize(("partition", "minutes"), [((), [11, 22, 30]), (("slurm_partition=long",), [11, 22, 44])])
+def test_time_grows_to_what_the_partition_grants(tmp_path: Path, partition: tuple[str, ...], minutes: list[int]):
+    """Slurm lets a job wait for ever that wants more."""
+    sinfo = "echo 'short*|2|8|1024|(null)|30:00|idle'; echo 'long|2|8|1024|(null)|infinite|idle'"
+    arguments = ("--default-resources", "nodes=1", *partition)
+    stand_ins, said = failing(
+        tmp_path, *arguments, programs={"sinfo": sinfo}, STAND_IN_CODE="1", STAND_IN_STATE="TIMEOUT"
+    )
+    assert stand_ins.amounts("-t") == minutes, said
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "advice"),
+    [
+        ("invalid partition specified: x", "not submitted", "correct partition, account, GPU model or numbers"),
+        ("Unable to contact slurm controller (connect failure)", "not answered", "Slurm did not answer: run the same"),
+        ("Socket timed out on send/recv operation", "not answered", "Slurm did not answer: run the same command again"),
+    ],
+)
+def test_a_job_that_was_never_submitted(tmp_path: Path, error: str, state: str, advice: str):
+    """With the profile's retries: nothing came before the last attempt that would say more."""
+    refuse = f"echo 'sbatch: error: Batch job submission failed: {error}' >&2; exit 1"
+    _, said = failing(tmp_path, programs={"sbatch": refuse})
+    summary = said[said.index("What failed:") :]
+    assert f"  generate (made=graph, dataset=planted), {state}\n    sbatch: sbatch: error: " in summary
+    assert error in summary and f"Next: {advice}" in summary and "A further attempt" not in summary
 
 
 def test_a_job_that_grows_until_it_is_refused(tmp_path: Path):
@@ -224,6 +293,24 @@ def test_without_an_answer_about_jobs_of_a_killed_run_none_starts(tmp_path: Path
     assert run.returncode == 3 and "(dead-1) are still there: squeue: error: no controller" in run.stdout, run.stdout
     assert (folder.results / ".lock").read_text().endswith("\nSlurm run dead-1\n")
     assert not (folder.results / "graph").exists()
+
+
+def test_a_preempted_job_is_tried_again(tmp_path: Path):
+    """By itself the plugin leaves it to Slurm, which is told not to start it again, and waits for ever."""
+    stand_ins, said = failing(tmp_path, STAND_IN_CODE="6", STAND_IN_STATE="PREEMPTED")
+    assert len(stand_ins.memory()) == 3, said
+
+
+def test_a_slurm_that_forgets_its_jobs_is_refused(tmp_path: Path):
+    """Nobody would tell how they have ended."""
+    folder = Folder(tmp_path)
+    stand_ins = StandIns(folder)
+    (stand_ins.programs / "sacct").write_text("#!/bin/sh\nexit 1\n")
+    run = folder.run("--until", "generate", profile="slurm-cpu", env=stand_ins.environment() | {"STAND_IN_AGE": "30"})
+    assert run.returncode == 3, run.stdout
+    assert "because sacct does not: exit code 1\n" in run.stdout
+    assert "Slurm forgets jobs 30 s after their end (MinJobAge)" in run.stdout
+    assert not stand_ins.memory()
 
 
 @pytest.mark.parametrize(("sacct", "asked"), [("echo", False), ("echo disabled >&2; exit 1 #", True)])

@@ -4,12 +4,12 @@ from collections import deque
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
+# States of an attempt that never became a job of Slurm's: it said no, or nothing.
+REFUSED = ("not submitted", "not answered")
 # Most jobs and lines of each log that the summary shows.
 SHOWN_JOBS = 10
 SHOWN_LINES = 5
 
-# Exit code of a training that was told to stop.
-STOPPED = 5
 RETRY = "then run the same command again; what is finished is kept"
 NEXT = {
     "TIMEOUT": "give it more time: runtime (minutes) of rule {rule} in the profile",
@@ -20,7 +20,12 @@ NEXT = {
     "NODE_FAIL": "its node went down (`sinfo -R` says why): run the same command again",
     "BOOT_FAIL": "its node did not start (`sinfo -R` says why): run the same command again",
     "not submitted": "correct partition, account, GPU model or numbers in the profile; `mgg doctor --slurm` shows what there is",
+    "not answered": "Slurm did not answer: run the same command again; what is finished is kept",
 }
+# What sbatch says where it did not come to ask for the job.
+UNANSWERED = re.compile(
+    "Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Connection (refused|timed out)", re.I
+)
 
 
 class Failures(logging.Handler):
@@ -56,10 +61,10 @@ class Failures(logging.Handler):
         return "\n".join(["What failed:", *shown, *([f"  ... and {more} more jobs"] if more > 0 else [])])
 
     def described(self, records):
-        """The paragraph of one job: of its last attempt that was submitted, if any was."""
-        submitted = [record for record in records if slurm_state(record)[0] != "not submitted"]
+        """The paragraph of one job: of the last attempt that was submitted, if one was."""
         last = records[-1]
-        record = submitted[-1] if submitted else last
+        refused = slurm_state(last)[0] in REFUSED
+        record = next((each for each in reversed(records) if slurm_state(each)[0] not in REFUSED), last)
         wildcards = ", ".join(f"{name}={value}" for name, value in self.wildcards.get(record.jobid, {}).items())
         state, job = slurm_state(record)
         words = [f"  {record.rule_name} ({wildcards})" if wildcards else f"  {record.rule_name}"]
@@ -68,7 +73,7 @@ class Failures(logging.Handler):
         lines = [", ".join(words)]
         if record is not last:
             lines.append(f"    A further attempt was not submitted, sbatch: {refusal(last)}")
-        elif not submitted:
+        elif refused:
             lines.append(f"    sbatch: {refusal(record)}")
         lines += [f"    {line}" for line in ends_of_logs(record.log)]
         advice = NEXT.get(state, f"correct what the log says, {RETRY}")
@@ -82,7 +87,8 @@ def slurm_state(record):
     message = record.rule_msg or ""
     told = re.search(r"SLURM status is:\s*'(\w+)", message)
     refused = "sbatch failed" in message or "submission failed" in message
-    return told[1] if told else "not submitted" if refused else "", record.aux.get("external_jobid", "")
+    state = told[1] if told else REFUSED[bool(UNANSWERED.search(refusal(record)))] if refused else ""
+    return state, record.aux.get("external_jobid", "")
 
 
 def refusal(record):

@@ -17,40 +17,39 @@ def claim(folder):
     """
     path = Path(folder, ".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("a+", encoding="utf-8")
+    path.touch()
+    file = path.open("r+", encoding="utf-8")
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        file.seek(0)
         holder = file.readline().strip() or "unknown process"
         refuse(f"{folder}: another run is working here ({holder}); wait for it or end it, then run this again")
     except OSError as error:
         logger.warning(f"{path}: this file system has no locks ({error.strerror}): start one run at a time")
         return file
-    file.seek(0)
     left = [line.removeprefix(SLURM_RUN) for line in file.read().splitlines() if line.startswith(SLURM_RUN)]
     for run in left:
         sign(file, run)
         end_jobs_of(run)
     remove_leftovers(folder)
-    atexit.register(remove_leftovers, folder)  # what died within this run, on other nodes
     sign(file, slurm_run())
-    if slurm_run():
-        atexit.register(forget, file, slurm_run())
+    atexit.register(leave, folder, file, slurm_run())
     return file
 
 
 def sign(file, run):
     """Say in the lock's file who holds it, and the name of the Slurm jobs that are lost if this process is killed."""
-    file.truncate(0)
+    file.seek(0)
     file.write(f"process {os.getpid()} on {socket.gethostname()}\n" + (f"{SLURM_RUN}{run}\n" if run else ""))
     file.flush()
+    file.truncate()  # only now: a full disk must not take the name that stood there
     os.fsync(file.fileno())
 
 
-def forget(file, run):
-    """At the end of a run that is not killed: nothing is left that the next one would have to end."""
-    if ended_by_itself(run):
+def leave(folder, file, run):
+    """At the end of a run that is not killed: what died within it on other nodes goes, and so does its name."""
+    if not run or ended_by_itself(run):
+        remove_leftovers(folder)
         file.truncate(0)
 
 

@@ -1,15 +1,18 @@
 # What a job asks a cluster for: memory (MB, of each of its hosts) and time (minutes) from the nodes, arcs and features of
 # its data set; twice as much after an attempt that lacked it. Memory is at least twice what was measured on CPU cores
-# (products-like at scale 0.02 and 0.1, orkut-like at 0.05, 1 and 4 PEs); time is ample. Profiles replace both.
+# (products-like at scale 0.02 and 0.1, orkut-like at 0.05, 1 and 4 PEs); time is ample. What a profile gives replaces both,
+# and doubles alike (site.smk).
 import math
 
+from mgg.backend.slurm import time_limits
+from mgg.errors import MachineError
 from mgg.graph.size import expected_size
 
 # The two Snakemakes that a cluster's job runs inside of and an interpreter with MGG's libraries; an MPI rank, which may
 # hold CUDA's as well.
 PROCESS_MB = 1500
 RANK_MB = 2000
-# Partitions of clusters seldom grant more than a day.
+# Minutes that a job's time grows to at most, and less where its partition grants less.
 LONGEST = 24 * 60
 
 
@@ -18,11 +21,33 @@ def size_of(wildcards):
     return expected_size(wildcards.dataset, DATASETS[wildcards.dataset], SETTINGS.graph.scale)
 
 
+def said_by_profile(name, rulename, wildcards):
+    """A resource of a rule that only the profile gives; None where it does not."""
+    resource = workflow.get_rule(rulename).resources.get(name)
+    given = {"input": [], "attempt": 1, "threads": 1, "rulename": rulename, "async_run": workflow.async_run}
+    return resource and resource.evaluate(wildcards, **given).value
+
+
 def hosts_of(rulename, wildcards):
     """Over how many of a cluster's nodes the profile spreads a job; 1 where it does not say."""
-    nodes = workflow.get_rule(rulename).resources.get("nodes")
-    given = {"input": [], "attempt": 1, "threads": 1, "rulename": rulename, "async_run": workflow.async_run}
-    return (nodes and nodes.evaluate(wildcards, **given).value) or 1
+    return said_by_profile("nodes", rulename, wildcards) or 1
+
+
+@cache
+def granted():
+    """By partition the most minutes that a job may take there; nothing where there is no Slurm or none that answers."""
+    if not (workflow.is_main_process and workflow.non_local_exec):
+        return {}
+    try:
+        return time_limits()
+    except MachineError:
+        return {}
+
+
+def longest(rulename, wildcards):
+    """Minutes that the time of a job may grow to: one that wants more than its partition grants would wait for ever."""
+    named = said_by_profile("slurm_partition", rulename, wildcards) or ""
+    return min(LONGEST, max((granted().get(each, LONGEST) for each in str(named).split(",")), default=LONGEST))
 
 
 def memory(need, ranks=False):
@@ -55,7 +80,7 @@ def minutes(need, least=10):
 
     def asked(wildcards, rulename):
         usual = least + math.ceil(need(size_of(wildcards)))
-        return min(LONGEST, usual << lacked("time", rulename, wildcards))
+        return min(longest(rulename, wildcards), usual << lacked("time", rulename, wildcards))
 
     return asked
 

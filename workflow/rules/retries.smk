@@ -5,9 +5,10 @@ from snakemake.jobs import Job
 # Exit codes of mgg that a second attempt does not change: a mistake of the user's; a result that differs from its
 # reference, which trying again would hide.
 FINAL = (2, 4)
-# How the attempts end that get twice as much the next time: Slurm's state, or the exit code of mgg (5: Slurm has told a
-# training that its time is almost over).
-LACKED = {"memory": ("OUT_OF_MEMORY", 3), "time": ("TIMEOUT", "DEADLINE", 5)}
+# Of a training that was told to stop, as Slurm does when its time is almost over, and has written a checkpoint.
+STOPPED = 5
+# How the attempts end that get twice as much the next time: Slurm's state, or the exit code of mgg.
+LACKED = {"memory": ("OUT_OF_MEMORY", 3), "time": ("TIMEOUT", "DEADLINE", STOPPED)}
 # Bytes at the end of a log in which the exit code stands.
 TAIL = 2**16
 
@@ -31,10 +32,20 @@ def lacked(what, rule, wildcards):
     return sum(bool(end.intersection(LACKED[what])) for end in ends)
 
 
+def paused(record):
+    """Whether an attempt was told to stop, by Slurm and not by somebody's scancel, and has kept what it had done."""
+    return exit_code(record) == STOPPED and slurm_state(record)[0] != "CANCELLED"
+
+
 def attempts_left(job):
-    """How often Snakemake may start a job again, which it asks once the job's error is in its log."""
-    records = FAILURES.failed.get(job.jobid)
-    return 0 if records and exit_code(records[-1]) in FINAL else job.rule.restart_times
+    """How often Snakemake may start a job again, which it asks once the job's error is in its log.
+
+    Attempts that paused do not count: each has trained for an epoch at least, so that their number has an end.
+    """
+    allowed, records = job.rule.restart_times, FAILURES.failed.get(job.jobid, [])
+    if not allowed or (records and exit_code(records[-1]) in FINAL):
+        return 0
+    return allowed + sum(map(paused, records))
 
 
 # Snakemake itself knows numbers of attempts alone.

@@ -8,12 +8,17 @@ __device__ __forceinline__ void set_flag(int *flag, int value) {
     asm volatile("st.release.sys.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
+// Whether a number that grows has reached another one; both may have wrapped around, which signed numbers must not.
+__device__ __forceinline__ bool reached(int found, int value) {
+    return static_cast<int>(static_cast<unsigned>(found) - static_cast<unsigned>(value)) >= 0;
+}
+
 // Wait until a flag that another GPU sets has reached `value`; numbers may wrap around.
 __device__ __forceinline__ void wait_flag(const int *flag, int value) {
     int found;
     do {
         asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(found) : "l"(flag) : "memory");
-    } while (found - value < 0);
+    } while (!reached(found, value));
 }
 
 // The first `count` counters of this GPU have reached `value`; for a whole warp. One fence for all of them: each drops
@@ -23,19 +28,25 @@ __device__ __forceinline__ void wait_counts(const int *counters, int count, int 
         int found;
         while (true) {
             asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(counters + i) : "memory");
-            if (found - value >= 0) break;
+            if (reached(found, value)) break;
             __nanosleep(100);
         }
     }
     __syncwarp();
-    if ((threadIdx.x & 31) == 0) asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");  // by every lane that has read
 }
 
-// Add to a counter of this GPU, after the writes that this thread has seen; the value before.
-__device__ __forceinline__ int add_release(int *counter, int count) {
+// Add to a counter of this GPU, after the writes that this thread has seen and before what it does next; the value
+// before.
+__device__ __forceinline__ int add_acq_rel(int *counter, int count) {
     int before;
-    asm volatile("atom.add.release.gpu.global.s32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count) : "memory");
+    asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count) : "memory");
     return before;
+}
+
+// The same for one that looks at nothing afterwards.
+__device__ __forceinline__ void add_release(int *counter, int count) {
+    asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(counter), "r"(count) : "memory");
 }
 
 // BYTES from a peer's memory, not through L1.
