@@ -12,8 +12,8 @@ WORKERS ?= 2
 SLURM := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo test test-slurm test-faults test-gpu lint audit kernels schema constraints clean distclean \
-	runtime-environment dev-environment kernels-environment gpu-environment gpu
+.PHONY: help demo test test-slurm slurm-packages test-faults test-gpu lint audit kernels schema constraints clean \
+	distclean runtime-environment dev-environment kernels-environment gpu-environment gpu
 
 help:
 	@echo "make demo         set up, then take small graphs through every stage: results/report/index.html"
@@ -38,6 +38,10 @@ test: dev-environment
 # One test at a time: the cluster has the machine to itself.
 test-slurm: dev-environment
 	@$(TIED) pytest tests/slurm
+
+# For .ci/run.
+slurm-packages:
+	@echo $(SLURM)
 
 # All faults; make test and make test-slurm have a short form of them. What was measured, as a table.
 test-faults: dev-environment

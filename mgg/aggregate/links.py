@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
-from scipy.optimize import nnls
 
 from mgg.backend import World
 from mgg.config import LinkConfig, nearest
@@ -249,5 +248,7 @@ def world_seed(world: World) -> int:
 
 def fit(terms: np.ndarray, seconds: np.ndarray) -> list[float]:
     """Coefficients >= 0 of ``terms`` [samples, k] whose sums are nearest to ``seconds`` [samples], as ratios."""
+    from scipy.optimize import nnls  # takes half a second, in every rank of every job
+
     found, _ = nnls(terms / seconds[:, None], np.ones(len(seconds)))
     return [float(value) for value in found]

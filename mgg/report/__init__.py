@@ -6,29 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-
-from mgg.config import nearest
-from mgg.errors import InputError
-from mgg.files import Kind, replace_folder
-from mgg.report import choice, figure_files, jobs, knobs, requests
-from mgg.report.collect import collect
-from mgg.report.columns import TABLES
-from mgg.report.comparisons import compare
-from mgg.report.foreseen import FORESEEN, check_figure
-from mgg.report.page import Page, render
-from mgg.report.tables import compute, to_arrow
-
 __all__ = ["build"]
-
-PAGE = "index.html"
-#: A file that no folder but a report has; index.html alone would let a web site be replaced.
-KIND = Kind(
-    "machines.parquet",
-    (PAGE, *figure_files.FOLDERS.values(), *(f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet"))),
-)
 
 
 def build(
@@ -58,30 +36,7 @@ def build(
             something else than a report.
         MachineError: the disk is full or fails. After any error the old report is as it was.
     """
-    for name in figures:
-        check_figure(name)
-    if unused := [name for name in notes if name not in figures]:
-        raise InputError(f"note on {unused[0]!r}: this figure is not shown; {nearest(unused[0], figures)}")
-    rows = compute(collect(paths))
-    rows["figures"] = compare(
-        [name for name in dict.fromkeys(figures) if name not in FORESEEN], rows["aggregate"], rows["training"]
-    )
-    rows["choices"] = choice.compute(rows["aggregate"])
-    rows["knobs"] = knobs.compute(rows["aggregate"])
-    rows["jobs"] = jobs.compute(jobs.read_jobs(job_file))
-    rows["requests"] = requests.compute(rows["jobs"])
-    tables = {name: to_arrow(name, rows[name]) for name in TABLES}
-    page = render(rows, title, [(name, notes.get(name, "")) for name in dict.fromkeys(figures)])
-    with replace_folder(out, KIND) as folder:
-        _write(folder, page, tables)
+    # The workflow reads names from this package in each of its processes: they do not wait for matplotlib.
+    from mgg.report import folder
 
-
-def _write(folder: Path, page: Page, tables: dict[str, pa.Table]) -> None:
-    (folder / PAGE).write_text(page.html, encoding="utf-8")
-    for name in figure_files.FOLDERS.values():
-        (folder / name).mkdir()
-    for path, text in figure_files.files(page.illustrated).items():
-        (folder / path).write_text(text, encoding="utf-8")
-    for name, table in tables.items():
-        pa.csv.write_csv(table, folder / f"{name}.csv")
-        pa.parquet.write_table(table, folder / f"{name}.parquet")
+    folder.write(paths, out, title, figures, notes, job_file)

@@ -1,4 +1,7 @@
-"""What a person sees of a running training: a progress bar on a terminal, else a line every tenth of the epochs."""
+"""What a person sees of a running training: a progress bar on a terminal, else a line every tenth of the epochs.
+
+A training that goes on from a checkpoint says after which epoch, in a line before.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ def reporting(
     title: str, epochs: int, done: int, *, shown: bool, metric: str = "accuracy"
 ) -> Iterator[Callable[[EpochRecord], None]]:
     """Yield what to call with each finished epoch; it writes to standard error, or nothing unless ``shown``."""
+    if shown and done:
+        print(f"{title}: goes on after epoch {done}/{epochs}", file=sys.stderr, flush=True)
     if not shown:
         yield lambda record: None
     elif sys.stderr.isatty():

@@ -25,7 +25,7 @@ def forbidden() -> str | None:
 def missing() -> str | None:
     """What a cluster lacks here."""
     lacking = [name for name in (*daemons.PROGRAMS, "setpriv") if shutil.which(name) is None]
-    return f"{', '.join(lacking)} not installed: apt-get install {daemons.PACKAGES}" if lacking else None
+    return f"{', '.join(lacking)} not installed: make help names the packages" if lacking else None
 
 
 def installable() -> bool:

@@ -25,7 +25,6 @@ from pathlib import Path
 #: Where Slurm's programs look when SLURM_CONF is not set; Snakemake's plugin unsets it inside jobs.
 SYSTEM_CONF = Path("/etc/slurm/slurm.conf")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel")
-PACKAGES = "slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge"
 NODES = ("node1", "node2")
 GPUS = 8
 READY = "the cluster is up"
@@ -33,7 +32,8 @@ PREFIX = "mgg-slurm-"
 #: Root's own folder: in one that all may write, somebody's link could lead root to another file.
 LOCK = Path("/run/mgg-slurm.lock")
 
-# Jobs of 8 tasks of 8 cores must fit wherever the tests run: cores, memory and GPUs are stated, not looked up.
+# Jobs of 8 tasks of 8 cores must fit wherever the tests run: cores, memory and GPUs are stated, not looked up. A job is
+# in partition cpu or gpu where its profile says so, else in batch.
 CONF = """\
 ClusterName=mgg
 SlurmctldHost={host}(127.0.0.1)
@@ -71,7 +71,8 @@ NodeName=DEFAULT CPUs=128 Boards=1 SocketsPerBoard=2 CoresPerSocket=64 ThreadsPe
 Gres=gpu:h200:{gpus}
 NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]}
 NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]}
-PartitionName=cpu Nodes=ALL Default=YES MaxTime=1-00:00:00 DefaultTime=00:10:00 State=UP
+PartitionName=batch Nodes=ALL Default=YES MaxTime=1-00:00:00 DefaultTime=00:10:00 State=UP
+PartitionName=cpu Nodes=ALL MaxTime=1-00:00:00 DefaultTime=00:10:00 State=UP
 PartitionName=gpu Nodes=ALL MaxTime=1-00:00:00 DefaultTime=00:10:00 State=UP
 """
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from support import fault_program
 from support.workflow import Folder
 
 _NOTING = """\
@@ -24,6 +25,12 @@ if not {instead}:
 if rank == "0":
     Path(out).touch() if out.endswith(".jsonl") else Path(out).mkdir(parents=True)
 """
+_FAULT_LOG = """\
+#!{python}
+import os, sys
+os.environ["FAULT_LOG"] = {log!r}
+os.execv({python!r}, [{python!r}, {program!r}, *sys.argv[1:]])
+"""
 
 
 class Rank(NamedTuple):
@@ -32,6 +39,13 @@ class Rank(NamedTuple):
     node: str
     cores: str
     gpus: str
+
+
+class Attempt(NamedTuple):
+    """What an attempt of a training noted: when it began its epochs, and when it asked for a checkpoint after them."""
+
+    began: dict[int, float]
+    asked: dict[int, float]
 
 
 class SlurmFolder(Folder):
@@ -69,16 +83,35 @@ class SlurmFolder(Folder):
     def note_ranks(self, instead: bool = False) -> None:
         """Have every ``mgg`` note where it runs, see ``ranks``; with ``instead`` it only makes its output, empty."""
         real = shutil.which("mgg", path=self.environment()["PATH"])
+        values = {"ranks": str(self.programs / "ranks"), "real": real, "instead": instead, "python": sys.executable}
+        self._replace_mgg(_NOTING.format(**values))
+
+    def note_epochs(self) -> None:
+        """Have every training note its epochs and checkpoints, see ``attempts``."""
+        log = str(self.programs / "epochs")
+        self._replace_mgg(_FAULT_LOG.format(python=sys.executable, log=log, program=fault_program.__file__))
+
+    def _replace_mgg(self, text: str) -> None:
         self.programs.mkdir()
         program = self.programs / "mgg"
-        values = {"ranks": str(self.programs / "ranks"), "real": real, "instead": instead, "python": sys.executable}
-        program.write_text(_NOTING.format(**values))
+        program.write_text(text)
         program.chmod(0o755)
 
     def ranks(self, output: str) -> list[Rank]:
         """Where the ranks that made an output ran, in their order."""
         lines = [json.loads(line) for line in (self.programs / "ranks").read_text().splitlines()]
         return [Rank(*where) for out, _, *where in sorted(lines) if out == output]
+
+    def attempts(self) -> list[Attempt]:
+        """What the attempts of this folder's training noted, one after the other."""
+        found: list[Attempt] = []
+        for line in (self.programs / "epochs").read_text().splitlines():
+            kind, epoch, when = line.split()
+            if kind == "start":
+                found.append(Attempt({}, {}))
+            else:
+                (found[-1].began if kind == "epoch" else found[-1].asked)[int(epoch)] = float(when)
+        return found
 
     def jobs(self) -> dict[str, list[str]]:
         """What Slurm knows of this folder's jobs, by rule: a line of scontrol each."""

@@ -26,4 +26,4 @@ def test_it_finds_what_works(cluster: Path, tmp_path: Path):
 
 def test_a_partition_that_is_not_there(cluster: Path, tmp_path: Path):
     run = doctor(tmp_path, "--partition", "large")
-    assert (run.returncode, run.stderr) == (2, "mgg: --partition large: the cluster has cpu, gpu\n")
+    assert (run.returncode, run.stderr) == (2, "mgg: --partition large: the cluster has batch, cpu, gpu\n")

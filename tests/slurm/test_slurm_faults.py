@@ -1,9 +1,12 @@
 """Jobs that Slurm ends: cancelled, of a node that dies, told to stop, out of time. One command sees each through."""
 
+import random
 import re
 import shutil
 import subprocess
 import time
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,64 +17,109 @@ from support.workflow import ROOT, Folder
 
 from mgg.record import read_run
 
-RUN = "train/digits/gcn-halo-p4-s0"
+RUN = "train/digits/gcn-halo-p2-s0"
 #: One PE, of which the Slurm plugin makes no MPI job.
 ALONE = "train/digits/gcn-halo-p1-s0"
-#: Four ranks, which profiles/slurm-cpu puts on one node: the other one is left when it dies.
+#: Seconds of work that a fault may cost.
+INTERVAL = 0.5
+#: Two ranks, which profiles/slurm-cpu puts on one node: the other one is left when it dies.
 CONFIG = {
     "graph": {"datasets": {"digits": {}}},
-    "partition": {"pes": [1, 4], "quality_pes": []},
+    "partition": {"pes": [1, 2], "quality_pes": []},
     "aggregate": {"techniques": []},
-    "train": {"models": ["gcn"], "pes": [1, 4], "epochs": 200, "checkpoint_every": 1},
+    "train": {"models": ["gcn"], "pes": [1, 2], "checkpoint_every": INTERVAL},
 }
-TARGET = f"results/{RUN}"
+#: Seconds of a training that is disturbed soon: longer than the moment of a fault may take, on a machine that was slow
+#: when its speed was measured, too.
+SHORT = 6
 LONG = pytest.mark.skipif(not FULL, reason="takes minutes: make test-faults")
+
+
+def config(epochs: int) -> dict:
+    """That of a training of so many epochs."""
+    return CONFIG | {"train": CONFIG["train"] | {"epochs": epochs}}
+
+
+class Undisturbed:
+    """Trainings that nothing disturbs, without Slurm: where they run changes no result."""
+
+    def __init__(self, paths: pytest.TempPathFactory):
+        self.paths = paths
+        self.made = self._run(Folder(paths.mktemp("made")), RUN, ALONE)
+        self.lasting = cache(self._lasting)
+        self.trained = cache(self._trained)
+
+    def _run(self, folder: Folder, *names: str, epochs: int = 200) -> Folder:
+        folder.limit = 900
+        folder.overlay(config(epochs))
+        run = folder.run("--printshellcmds", *(f"results/{name}" for name in names))
+        assert run.returncode == 0, run.stdout
+        return folder
+
+    def _lasting(self, seconds: float, name: str) -> int:
+        return int(seconds / read_run(self.made.results / name)[0].median)
+
+    def _trained(self, name: str, epochs: int) -> dict[str, object]:
+        folder = Folder(self.paths.mktemp("whole"))
+        self.start(folder)
+        return trained(self._run(folder, name, epochs=epochs).results / name)
+
+    def start(self, folder: Folder) -> None:
+        """Give a folder what trainings start from."""
+        shutil.copytree(self.made.path / ".snakemake", folder.path / ".snakemake")
+        shutil.copytree(self.made.results, folder.results, ignore=shutil.ignore_patterns("train", "logs"))
 
 
 class TrainingFolder(SlurmFolder):
     """A working folder whose layout is there, and whose training is about to be disturbed."""
 
-    def __init__(self, path: Path, made: Folder, name: str = RUN, **changes: int):
+    def __init__(self, path: Path, undisturbed: Undisturbed, name: str = RUN, seconds: float = SHORT):
         super().__init__(path)
-        self.name = name
-        self.overlay(CONFIG | {"train": CONFIG["train"] | changes})
-        shutil.copytree(made.path / ".snakemake", self.path / ".snakemake")
-        shutil.copytree(made.results, self.results, ignore=shutil.ignore_patterns("train", "logs"))
+        self.name, self.undisturbed = name, undisturbed
+        self.epochs = undisturbed.lasting(seconds, name)
+        self.overlay(config(self.epochs))
+        undisturbed.start(self)
+        self.note_epochs()
 
     @property
     def checkpoints(self) -> list[Path]:
         """The checkpoints of the training, the oldest first."""
         return sorted(self.results.glob(f"{self.name}.checkpoint/*.safetensors"))
 
-    def age(self) -> float:
-        """Seconds since the newest checkpoint, which is what a fault now would cost."""
-        return time.time() - max(file.stat().st_mtime for file in self.checkpoints)
-
     def train(self, profile: str = "slurm-cpu") -> tuple[subprocess.Popen, str]:
-        """Start the training, alone; returns when its job has written a checkpoint, with the job's number."""
+        """Start the training, alone; returns with its job's number at a drawn moment, when a fault may come.
+
+        That is between one and two intervals after the first checkpoint: a training that has written no second one has
+        more to lose than it may.
+        """
         run = self.start("--printshellcmds", f"results/{self.name}", profile=profile)
         deadline = time.monotonic() + 300
         while not self.checkpoints:
             assert run.poll() is None and time.monotonic() < deadline, (self.path / "run.log").read_text()
             time.sleep(0.05)
-        return run, self.numbers()[-1]
-
-    def numbers(self) -> list[str]:
-        """The numbers of its training jobs so far."""
-        return [re.search(r"JobId=(\d+)", line)[1] for line in self.jobs().get("train", [])]
+        time.sleep(INTERVAL * random.uniform(1, 2))
+        return run, re.search(r"JobId=(\d+)", self.jobs()["train"][-1])[1]
 
     def states(self) -> list[str]:
         """How its training jobs stand."""
         return [re.search(r"JobState=(\w+)", line)[1] for line in self.jobs()["train"]]
 
-    def stopped(self) -> str:
-        """What a job has lost that was told to stop: nothing, once its log says so and the checkpoint is there."""
-        log, deadline = self.results / "logs" / f"{self.name}.log", time.monotonic() + 60
-        while not (told := re.search(r"stopped after epoch \d+ of \d+: (\S+) is written", log.read_text())):
+    def stopped(self, within: float = 60) -> int:
+        """The epoch after which a job that was told to stop has stopped, as its log says; its checkpoint is there."""
+        log, deadline = self.results / "logs" / f"{self.name}.log", time.monotonic() + within
+        while not (told := re.search(r"stopped after epoch (\d+) of \d+: (\S+) is written", log.read_text())):
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
-        assert Path(told[1]).is_file()
-        return "nothing"
+        assert Path(told[2]) == self.checkpoints[-1]
+        return int(told[1])
+
+    def died(self) -> int:
+        """The epoch of the newest checkpoint that a job has left whose end Slurm has noticed."""
+        deadline = time.monotonic() + 120
+        while self.states() == ["RUNNING"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return int(self.checkpoints[-1].stem.removeprefix("epoch-"))
 
     def finish(self, run: subprocess.Popen) -> None:
         """Wait for the run's end, and look what is left."""
@@ -80,26 +128,27 @@ class TrainingFolder(SlurmFolder):
         left = subprocess.run(["squeue", "-h", "-o%i"], capture_output=True, text=True, check=True).stdout
         assert not left
 
-
-def locally(path: Path, *names: str, **changes: int) -> Folder:
-    """A folder in which trainings have run undisturbed, without Slurm: where they run changes no result."""
-    folder = Folder(path)
-    folder.limit = 900
-    folder.overlay(CONFIG | {"train": CONFIG["train"] | changes})
-    run = folder.run("--printshellcmds", *(f"results/{name}" for name in names))
-    assert run.returncode == 0, run.stdout
-    return folder
+    def recovered(self, newest: int) -> str:
+        """Look at the training after a fault that left the checkpoint of epoch ``newest``; returns what was lost."""
+        assert trained(self.results / self.name) == self.undisturbed.trained(self.name, self.epochs)
+        first, second = self.attempts()
+        assert min(second.began) == newest + 1
+        again = [when for epoch, when in first.began.items() if epoch > newest]
+        if not again:
+            return "nothing"
+        # The last one asked for is on the disk, or it was being written and the one before it is there.
+        assert newest in list(first.asked)[-2:]
+        unwritten = [when for epoch, when in first.asked.items() if epoch > newest]
+        # An epoch may take longer than the one before, which is all that is known when a checkpoint is put off.
+        longest = max((after - before for before, after in pairwise(again)), default=0)
+        assert min([again[-1], *unwritten]) - again[0] <= INTERVAL + longest
+        return f"{len(again)} epochs, {again[-1] - again[0]:.2f} s"
 
 
 @pytest.fixture(scope="module")
-def undisturbed(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+def undisturbed(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     """What the others compare with, and start from."""
-    return locally(tmp_path_factory.mktemp("undisturbed"), RUN, ALONE)
-
-
-def lasting(seconds: float, undisturbed: Folder, name: str) -> dict[str, int]:
-    """A change by which a training takes about so long, on whatever machine."""
-    return {"epochs": int(seconds / read_run(undisturbed.results / name)[0].median)}
+    return Undisturbed(tmp_path_factory)
 
 
 def scancel(job: str, *options: str) -> None:
@@ -107,92 +156,96 @@ def scancel(job: str, *options: str) -> None:
     subprocess.run(["scancel", *options, job], check=True)
 
 
-def test_a_cancelled_job_is_tried_again(undisturbed: Folder, tmp_path: Path):
+def test_a_cancelled_job_is_tried_again(undisturbed: Undisturbed, tmp_path: Path):
+    """Slurm tells it to stop before it ends it."""
     folder = TrainingFolder(tmp_path, undisturbed)
     run, job = folder.train()
-    started, lost = time.monotonic(), folder.age()
+    started = time.monotonic()
     scancel(job)
-    recovered = injected("a job cancelled by scancel", "training")
+    recovered, newest = injected("a job cancelled by scancel", "training"), folder.stopped()
     folder.finish(run)
+    seconds = time.monotonic() - started
     assert folder.states() == ["CANCELLED", "COMPLETED"]
-    assert trained(folder.results / RUN) == trained(undisturbed.results / RUN)
-    recovered(time.monotonic() - started, f"{lost:.2f} s")
+    assert folder.recovered(newest) == "nothing"
+    recovered(seconds, "nothing")
 
 
-def test_a_killed_snakemake(undisturbed: Folder, tmp_path: Path):
+def test_a_killed_snakemake(undisturbed: Undisturbed, tmp_path: Path):
     """Slurm knows nothing of it: the next one ends the job that is left before it starts the same one again."""
     folder = TrainingFolder(tmp_path, undisturbed)
     run, job = folder.train()
-    started, lost = time.monotonic(), folder.age()
+    started = time.monotonic()
     run.kill()
     run.wait()
     recovered = injected("Snakemake killed by SIGKILL on Slurm", "training")
     assert folder.states() == ["RUNNING"]
-    folder.finish(folder.start("--printshellcmds", TARGET))
+    run = folder.start("--printshellcmds", f"results/{RUN}")
+    newest = folder.stopped()
+    folder.finish(run)
+    seconds = time.monotonic() - started
     assert f"now cancelled: {job}\n" in (tmp_path / "run.log").read_text()
     assert folder.states() == ["CANCELLED", "COMPLETED"]
     first, second = folder.jobs()["train"]
     ended, began = re.search(r" EndTime=(\S+)", first)[1], re.search(r" SubmitTime=(\S+)", second)[1]
     assert ended <= began
-    assert trained(folder.results / RUN) == trained(undisturbed.results / RUN)
-    recovered(time.monotonic() - started, f"{lost:.2f} s")
+    assert folder.recovered(newest) == "nothing"
+    recovered(seconds, "nothing")
 
 
-@pytest.mark.parametrize("name", [pytest.param(RUN, marks=LONG), ALONE], ids=["four", "one"])
-def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp_path: Path, name: str):
+@pytest.mark.parametrize("name", [pytest.param(RUN, marks=LONG), ALONE], ids=["two", "one"])
+def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Undisturbed, tmp_path: Path, name: str):
     """SIGUSR1 to its ranks, as `--signal=USR1@120` has it sent before the time is over."""
-    changes = lasting(12, undisturbed, name)
-    folder = TrainingFolder(tmp_path / "run", undisturbed, name, **changes)
+    folder = TrainingFolder(tmp_path, undisturbed, name)
     run, job = folder.train()
     started = time.monotonic()
     scancel(job, "--signal=USR1")
-    recovered, lost = injected("a job told to stop by SIGUSR1", f"training, {name}"), folder.stopped()
+    recovered, newest = injected("a job told to stop by SIGUSR1", f"training, {name}"), folder.stopped()
     folder.finish(run)
+    seconds = time.monotonic() - started
     assert folder.states() == ["FAILED", "COMPLETED"]
-    assert trained(folder.results / name) == trained(locally(tmp_path / "whole", name, **changes).results / name)
-    recovered(time.monotonic() - started, lost)
+    assert folder.recovered(newest) == "nothing"
+    recovered(seconds, "nothing")
 
 
 @LONG
-def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed: Folder, tmp_path: Path):
+def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed: Undisturbed, tmp_path: Path):
     folder = TrainingFolder(tmp_path, undisturbed)
     run, _ = folder.train()
-    started, lost = time.monotonic(), folder.age()
+    started = time.monotonic()
     node = re.search(r" NodeList=(node\d) ", folder.jobs()["train"][-1])[1]
     order(supervisor[0], f"kill {node}")
     recovered = injected("a node killed under a running job", "training")
     try:
+        newest = folder.died()
         folder.finish(run)
         seconds = time.monotonic() - started
         assert folder.states() == ["NODE_FAIL", "COMPLETED"]
         assert f" NodeList={node} " not in folder.jobs()["train"][-1]
     finally:
         order(supervisor[0], f"start {node}")
-    assert trained(folder.results / RUN) == trained(undisturbed.results / RUN)
-    recovered(seconds, f"{lost:.2f} s")
+    recovered(seconds, folder.recovered(newest))
 
 
 @LONG
-@pytest.mark.parametrize("name", [RUN, ALONE], ids=["four", "one"])
-def test_a_time_limit(undisturbed: Folder, tmp_path: Path, name: str):
+@pytest.mark.parametrize("name", [RUN, ALONE], ids=["two", "one"])
+def test_a_time_limit(undisturbed: Undisturbed, tmp_path: Path, name: str):
     """A minute, less the seconds before its end at which the ranks are told; the next attempt has eight."""
-    changes = lasting(90, undisturbed, name)
-    folder = TrainingFolder(tmp_path / "run", undisturbed, name, **changes)
+    folder = TrainingFolder(tmp_path, undisturbed, name, seconds=90)
     profile = yaml.safe_load((ROOT / "profiles/slurm-cpu/config.yaml").read_text())
     ranks = {"runtime": "attempt ** 3", "slurm_extra": "'--signal=USR1@15'"}
     profile["set-resources"]["train"] = profile["set-resources"]["train"] | ranks
     (tmp_path / "profile").mkdir()
     (tmp_path / "profile/config.yaml").write_text(yaml.safe_dump(profile))
     run, _ = folder.train(str(tmp_path / "profile"))
-    while folder.states() == ["RUNNING"]:
+    newest = folder.stopped(within=200)
+    while (state := folder.states()[0]) in ("RUNNING", "COMPLETING"):
         time.sleep(0.2)
-    started = time.monotonic()
-    recovered, lost = injected("a time limit reached", f"{folder.states()[0]}, {name}"), folder.stopped()
+    started, recovered = time.monotonic(), injected("a time limit reached", f"{state}, {name}")
     folder.finish(run)
     seconds = time.monotonic() - started
-    assert folder.states() in (["FAILED", "COMPLETED"], ["TIMEOUT", "COMPLETED"])
-    assert trained(folder.results / name) == trained(locally(tmp_path / "whole", name, **changes).results / name)
-    recovered(seconds, lost)
+    assert state in ("FAILED", "TIMEOUT") and folder.states() == [state, "COMPLETED"]
+    assert folder.recovered(newest) == "nothing"
+    recovered(seconds, "nothing")
 
 
 def order(supervisor: subprocess.Popen, words: str) -> None:

@@ -3,14 +3,15 @@
 import re
 import shlex
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from support.slurm import ALIKE, RANKS
 
-#: Those that two nodes can grant.
+#: Those that two nodes can grant, each once.
 REQUESTS = {
-    name: line
+    line: name
     for name, line in (
         ALIKE | {f"{profile}: {job}": line for profile in RANKS for job, line in RANKS[profile].items()}
     ).items()
@@ -18,30 +19,41 @@ REQUESTS = {
 }
 
 
-def granted(folder: Path, line: str) -> tuple[str, list[str]]:
-    """What Slurm says of the running job, and the node of each of its tasks."""
-    tasks = re.search(r"--ntasks=(\d+)", line)
-    inside = f"scontrol -d -o show job $SLURM_JOB_ID; srun -n {tasks[1] if tasks else 1} printenv SLURMD_NODENAME"
-    command = ["sbatch", "--wait", "--output", str(folder / "out"), *shlex.split(line), "--wrap", inside]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert run.returncode == 0, run.stderr + (folder / "out").read_text()
-    job, *nodes = (folder / "out").read_text().splitlines()
-    return job, nodes
+@pytest.fixture(scope="module")
+def granted(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what the jobs say, all at once: what Slurm knows of a job, and the node of each of its tasks."""
+    folder = tmp_path_factory.mktemp("granted")
+    jobs = []
+    for number, line in enumerate(REQUESTS):
+        inside = f"scontrol -d -o show job $SLURM_JOB_ID; srun -n {tasks_of(line)} printenv SLURMD_NODENAME"
+        command = ["sbatch", "--parsable", "--output", str(folder / str(number)), *shlex.split(line), "--wrap", inside]
+        jobs.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+    deadline = time.monotonic() + 120
+    asked = ["squeue", "-h", "-j", ",".join(jobs)]
+    while left := subprocess.run(asked, capture_output=True, text=True, check=True).stdout:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+    return folder
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-def test_what_is_asked_for_is_granted(cluster: Path, tmp_path: Path, name: str):
-    line = REQUESTS[name]
-    job, tasks = granted(tmp_path, line)
-    wanted = {key: int(found[1]) for key in ("ntasks", "nodes", "gpus", "cpus-per-task")
+def tasks_of(line: str) -> int:
+    """The tasks that a line asks for."""
+    found = re.search(r"--ntasks=(\d+)", line)
+    return int(found[1]) if found else 1
+
+
+@pytest.mark.parametrize(("number", "line"), list(enumerate(REQUESTS)), ids=REQUESTS.values())
+def test_what_is_asked_for_is_granted(granted: Path, number: int, line: str):
+    job, *tasks = (granted / str(number)).read_text().splitlines()
+    wanted = {key: int(found[1]) for key in ("nodes", "gpus", "cpus-per-task")
               if (found := re.search(rf"--{key}=(\d+)", line))}  # fmt: skip
-    assert len(tasks) == wanted.get("ntasks", 1)
-    assert f" NumNodes={wanted['nodes']} " in job and f"CPUs/Task={wanted['cpus-per-task']} " in job
-    # Of 16 tasks on 2 nodes each has 8, not the first 15.
-    assert {tasks.count(node) for node in set(tasks)} == {len(tasks) // len(set(tasks))}
-    assert len(set(tasks)) == wanted["nodes"]
-    gpus = re.findall(r" GRES=gpu:h200:(\d+)\(", job)
     nodes = wanted["nodes"]
+    assert len(tasks) == tasks_of(line)
+    assert f" NumNodes={nodes} " in job and f"CPUs/Task={wanted['cpus-per-task']} " in job
+    # Of 16 tasks on 2 nodes each has 8, not the first 15.
+    assert {tasks.count(node) for node in set(tasks)} == {len(tasks) // nodes}
+    assert len(set(tasks)) == nodes
+    gpus = re.findall(r" GRES=gpu:h200:(\d+)\(", job)
     assert gpus == ([str(wanted["gpus"] // nodes)] if "gpus" in wanted else [])
 
 

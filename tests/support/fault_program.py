@@ -1,7 +1,7 @@
 """``mgg`` with a rank that dies: ``FAULT="RANK EPOCH DELAY" python fault_program.py train ...``.
 
 Rank RANK kills itself by SIGKILL, DELAY seconds after it has begun EPOCH; without ``FAULT`` nothing dies. Rank 0 writes
-the begin of each epoch and each checkpoint that is asked for to the file ``FAULT_LOG``: what, epoch, time.
+to the file ``FAULT_LOG`` when it starts, begins an epoch and asks for a checkpoint: what, epoch, time.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def note_checkpoints() -> None:
 
 
 if __name__ == "__main__":
+    note("start", 0)
     note_checkpoints()
     fault = os.environ.get("FAULT", "").split()
     note_epochs(int(fault[0]), int(fault[1]), float(fault[2])) if fault else note_epochs()

@@ -94,6 +94,16 @@ def test_resumed_is_bitwise_the_run_that_never_stopped(model, pes, layouts, tmp_
             np.testing.assert_array_equal(array, expected[name])
 
 
+def test_a_resumed_run_says_where_it_goes_on(layouts, tmp_path, capsys):
+    options = {"model": "gcn", "out": tmp_path / "run", "progress": True, **BASE}
+    stop_at(5, layouts("planted", 2), 2, **options)
+    assert "goes on" not in capsys.readouterr().err
+    run("simulated", layouts("planted", 2), 2, resume=True, **options)
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert first == "gcn on test: goes on after epoch 5/12"
+    assert second.startswith("gcn on test: epoch 6/12 ")
+
+
 def test_resuming_without_a_checkpoint_starts(layouts, tmp_path):
     run("simulated", layouts("planted", 1), 1, model="gcn", out=tmp_path / "a", resume=True, **BASE)
     run("simulated", layouts("planted", 1), 1, model="gcn", out=tmp_path / "b", **BASE)

@@ -13,17 +13,11 @@ from snakemake.common.configfile import load_configfile
 from snakemake.utils import validate
 
 import mgg.config
-from mgg.aggregate import machines, parse_options, technique, variants
 from mgg.errors import InputError
 from mgg.files import keep_others_out
 from mgg.graph.datasets import catalog, find
 from mgg.graph.external import parse_size
-from mgg.graph.generate import name_of
-from mgg.graph.reorder import find_order
 from mgg.graph.sources import generators
-from mgg.model import settings_of
-from mgg.partition.schemes import scheme
-from mgg.report.foreseen import check_figure
 
 
 def refuse(message, code=2):
@@ -41,7 +35,15 @@ def replace_datasets(values):
 
 
 def check_names(settings):
-    """Raise InputError, with the field, for a data set, technique, model or option that MGG does not have."""
+    """Raise InputError, with the field, for a data set, technique, model or option that MGG does not have.
+
+    Imported here is what takes seconds: a cluster's job runs in two Snakemakes of its own, which check nothing.
+    """
+    from mgg.aggregate import machines, parse_options, technique, variants
+    from mgg.model import settings_of
+    from mgg.partition.schemes import scheme
+    from mgg.report.foreseen import check_figure
+
     with field("graph.memory"):
         parse_size(settings.graph.memory)
     for name, dataset in settings.graph.datasets.items():
@@ -73,6 +75,9 @@ def check_names(settings):
 
 def check_dataset(name, dataset):
     """Raise InputError for an unknown data set or order, or an option that its kind does not have."""
+    from mgg.graph.generate import name_of
+    from mgg.graph.reorder import find_order
+
     find_order(dataset.order)
     if dataset.generator or name in generators():
         name_of(dataset.generator or name, name)
@@ -186,6 +191,13 @@ def generator_options(dataset):
     return words + flags(shuffle=dataset.shuffle)
 
 
+def spelled(name, grid):
+    """A grid of options as mgg aggregate takes it."""
+    from mgg.aggregate import variants
+
+    return variants.spell(name, grid)
+
+
 def aggregate_options(section):
     """The options of mgg aggregate that need not be there."""
     options = {
@@ -199,7 +211,7 @@ def aggregate_options(section):
         for name, grids in section.variants.items()
         if name in section.techniques
         for grid in grids
-        for word in ("--variant", variants.spell(name, grid))
+        for word in ("--variant", spelled(name, grid))
     ]
     switches = flags(transpose=section.transpose, no_check=not section.check, breakdown=section.breakdown)
     return switches + assignments(options) + sweep

@@ -85,16 +85,17 @@ def minutes(need, least=10):
     return asked
 
 
+def sets_of_options(section, name):
+    """How many sets of options a technique has variants for."""
+    from mgg.aggregate import variants  # takes a second: not in jobs that have none
+
+    return len(variants.expand(name, section.options.get(name, {}), section.variants[name]))
+
+
 def products(section):
     """The columns of all products that a job of stage aggregate computes, the float64 ones that it compares with too."""
-    sets = sum(
-        (
-            1
-            if name == "auto"  # which picks one of them
-            else len(variants.expand(name, section.options.get(name, {}), section.variants.get(name, [])))
-        )
-        for name in section.techniques
-    )
+    # `auto` has one set of options, too: it picks one of the others.
+    sets = sum(sets_of_options(section, name) if section.variants.get(name) else 1 for name in section.techniques)
     return (
         sum(section.dims)
         * sets
