@@ -28,6 +28,8 @@ if rank == "0":
 _FAULT_LOG = """\
 #!{python}
 import os, sys
+if not os.path.exists({log!r}):
+    os.environ["FAULT_PAUSE"] = "{pause}"
 os.environ["FAULT_LOG"] = {log!r}
 os.execv({python!r}, [{python!r}, {program!r}, *sys.argv[1:]])
 """
@@ -86,10 +88,12 @@ class SlurmFolder(Folder):
         values = {"ranks": str(self.programs / "ranks"), "real": real, "instead": instead, "python": sys.executable}
         self._replace_mgg(_NOTING.format(**values))
 
-    def note_epochs(self) -> None:
-        """Have every training note its epochs and checkpoints, see ``attempts``."""
+    def note_epochs(self, pause: float) -> None:
+        """Have every training note its epochs and checkpoints, see ``attempts``; the first pauses in each epoch."""
         log = str(self.programs / "epochs")
-        self._replace_mgg(_FAULT_LOG.format(python=sys.executable, log=log, program=fault_program.__file__))
+        self._replace_mgg(
+            _FAULT_LOG.format(python=sys.executable, log=log, pause=pause, program=fault_program.__file__)
+        )
 
     def _replace_mgg(self, text: str) -> None:
         self.programs.mkdir()

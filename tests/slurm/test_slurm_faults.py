@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import time
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,8 +13,6 @@ import yaml
 from slurm_folder import SlurmFolder
 from support.faults import FULL, injected, trained
 from support.workflow import ROOT, Folder
-
-from mgg.record import read_run
 
 RUN = "train/digits/gcn-halo-p2-s0"
 #: One PE, of which the Slurm plugin makes no MPI job.
@@ -27,59 +24,24 @@ CONFIG = {
     "graph": {"datasets": {"digits": {}}},
     "partition": {"pes": [1, 2], "quality_pes": []},
     "aggregate": {"techniques": []},
-    "train": {"models": ["gcn"], "pes": [1, 2], "checkpoint_every": INTERVAL},
+    "train": {"models": ["gcn"], "pes": [1, 2], "epochs": 400, "checkpoint_every": INTERVAL},
 }
-#: Seconds of a training that is disturbed soon: longer than the moment of a fault may take, on a machine that was slow
-#: when its speed was measured, too.
-SHORT = 6
+#: Seconds that the first attempt of a training takes at least, however fast the machine is: the fault meets it.
+SHORT = 20
+TARGET = f"results/{RUN}"
 LONG = pytest.mark.skipif(not FULL, reason="takes minutes: make test-faults")
-
-
-def config(epochs: int) -> dict:
-    """That of a training of so many epochs."""
-    return CONFIG | {"train": CONFIG["train"] | {"epochs": epochs}}
-
-
-class Undisturbed:
-    """Trainings that nothing disturbs, without Slurm: where they run changes no result."""
-
-    def __init__(self, paths: pytest.TempPathFactory):
-        self.paths = paths
-        self.made = self._run(Folder(paths.mktemp("made")), RUN, ALONE)
-        self.lasting = cache(self._lasting)
-        self.trained = cache(self._trained)
-
-    def _run(self, folder: Folder, *names: str, epochs: int = 200) -> Folder:
-        folder.limit = 900
-        folder.overlay(config(epochs))
-        run = folder.run("--printshellcmds", *(f"results/{name}" for name in names))
-        assert run.returncode == 0, run.stdout
-        return folder
-
-    def _lasting(self, seconds: float, name: str) -> int:
-        return int(seconds / read_run(self.made.results / name)[0].median)
-
-    def _trained(self, name: str, epochs: int) -> dict[str, object]:
-        folder = Folder(self.paths.mktemp("whole"))
-        self.start(folder)
-        return trained(self._run(folder, name, epochs=epochs).results / name)
-
-    def start(self, folder: Folder) -> None:
-        """Give a folder what trainings start from."""
-        shutil.copytree(self.made.path / ".snakemake", folder.path / ".snakemake")
-        shutil.copytree(self.made.results, folder.results, ignore=shutil.ignore_patterns("train", "logs"))
 
 
 class TrainingFolder(SlurmFolder):
     """A working folder whose layout is there, and whose training is about to be disturbed."""
 
-    def __init__(self, path: Path, undisturbed: Undisturbed, name: str = RUN, seconds: float = SHORT):
+    def __init__(self, path: Path, undisturbed: Folder, name: str = RUN, seconds: float = SHORT):
         super().__init__(path)
         self.name, self.undisturbed = name, undisturbed
-        self.epochs = undisturbed.lasting(seconds, name)
-        self.overlay(config(self.epochs))
-        undisturbed.start(self)
-        self.note_epochs()
+        self.overlay(CONFIG)
+        shutil.copytree(undisturbed.path / ".snakemake", self.path / ".snakemake")
+        shutil.copytree(undisturbed.results, self.results, ignore=shutil.ignore_patterns("train", "logs"))
+        self.note_epochs(pause=seconds / CONFIG["train"]["epochs"])
 
     @property
     def checkpoints(self) -> list[Path]:
@@ -130,7 +92,7 @@ class TrainingFolder(SlurmFolder):
 
     def recovered(self, newest: int) -> str:
         """Look at the training after a fault that left the checkpoint of epoch ``newest``; returns what was lost."""
-        assert trained(self.results / self.name) == self.undisturbed.trained(self.name, self.epochs)
+        assert trained(self.results / self.name) == trained(self.undisturbed.results / self.name)
         first, second = self.attempts()
         assert min(second.began) == newest + 1
         again = [when for epoch, when in first.began.items() if epoch > newest]
@@ -146,9 +108,14 @@ class TrainingFolder(SlurmFolder):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """What the others compare with, and start from."""
-    return Undisturbed(tmp_path_factory)
+def undisturbed(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """What the others compare with, and start from, made without Slurm: where trainings run changes no result."""
+    folder = Folder(tmp_path_factory.mktemp("undisturbed"))
+    folder.limit = 900
+    folder.overlay(CONFIG)
+    run = folder.run("--printshellcmds", TARGET, f"results/{ALONE}")
+    assert run.returncode == 0, run.stdout
+    return folder
 
 
 def scancel(job: str, *options: str) -> None:
@@ -156,7 +123,7 @@ def scancel(job: str, *options: str) -> None:
     subprocess.run(["scancel", *options, job], check=True)
 
 
-def test_a_cancelled_job_is_tried_again(undisturbed: Undisturbed, tmp_path: Path):
+def test_a_cancelled_job_is_tried_again(undisturbed: Folder, tmp_path: Path):
     """Slurm tells it to stop before it ends it."""
     folder = TrainingFolder(tmp_path, undisturbed)
     run, job = folder.train()
@@ -170,7 +137,7 @@ def test_a_cancelled_job_is_tried_again(undisturbed: Undisturbed, tmp_path: Path
     recovered(seconds, "nothing")
 
 
-def test_a_killed_snakemake(undisturbed: Undisturbed, tmp_path: Path):
+def test_a_killed_snakemake(undisturbed: Folder, tmp_path: Path):
     """Slurm knows nothing of it: the next one ends the job that is left before it starts the same one again."""
     folder = TrainingFolder(tmp_path, undisturbed)
     run, job = folder.train()
@@ -179,7 +146,7 @@ def test_a_killed_snakemake(undisturbed: Undisturbed, tmp_path: Path):
     run.wait()
     recovered = injected("Snakemake killed by SIGKILL on Slurm", "training")
     assert folder.states() == ["RUNNING"]
-    run = folder.start("--printshellcmds", f"results/{RUN}")
+    run = folder.start("--printshellcmds", TARGET)
     newest = folder.stopped()
     folder.finish(run)
     seconds = time.monotonic() - started
@@ -193,7 +160,7 @@ def test_a_killed_snakemake(undisturbed: Undisturbed, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", [pytest.param(RUN, marks=LONG), ALONE], ids=["two", "one"])
-def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Undisturbed, tmp_path: Path, name: str):
+def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp_path: Path, name: str):
     """SIGUSR1 to its ranks, as `--signal=USR1@120` has it sent before the time is over."""
     folder = TrainingFolder(tmp_path, undisturbed, name)
     run, job = folder.train()
@@ -208,7 +175,7 @@ def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Undisturbed
 
 
 @LONG
-def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed: Undisturbed, tmp_path: Path):
+def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed: Folder, tmp_path: Path):
     folder = TrainingFolder(tmp_path, undisturbed)
     run, _ = folder.train()
     started = time.monotonic()
@@ -228,7 +195,7 @@ def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed
 
 @LONG
 @pytest.mark.parametrize("name", [RUN, ALONE], ids=["two", "one"])
-def test_a_time_limit(undisturbed: Undisturbed, tmp_path: Path, name: str):
+def test_a_time_limit(undisturbed: Folder, tmp_path: Path, name: str):
     """A minute, less the seconds before its end at which the ranks are told; the next attempt has eight."""
     folder = TrainingFolder(tmp_path, undisturbed, name, seconds=90)
     profile = yaml.safe_load((ROOT / "profiles/slurm-cpu/config.yaml").read_text())

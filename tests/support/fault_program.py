@@ -2,6 +2,7 @@
 
 Rank RANK kills itself by SIGKILL, DELAY seconds after it has begun EPOCH; without ``FAULT`` nothing dies. Rank 0 writes
 to the file ``FAULT_LOG`` when it starts, begins an epoch and asks for a checkpoint: what, epoch, time.
+With ``FAULT_PAUSE`` ranks sleep so many seconds in each epoch.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def note_epochs(rank: int = -1, epoch: int = 0, delay: float = 0) -> None:
 
     def step(trainer: Trainer, number: int) -> float:
         note("epoch", number)
+        time.sleep(float(os.environ.get("FAULT_PAUSE", "0")))
         if number == epoch and job_rank() == rank:
             threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
             time.sleep(delay / 2)  # the timer may come at any time of the epoch, or while the other rank waits
