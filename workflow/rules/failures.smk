@@ -24,7 +24,8 @@ NEXT = {
 }
 # What sbatch says where it did not come to ask for the job.
 UNANSWERED = re.compile(
-    "Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Connection (refused|timed out)", re.I
+    "Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Connection (refused|timed out)",
+    re.I,
 )
 
 
