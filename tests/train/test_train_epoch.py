@@ -31,7 +31,8 @@ def case(layouts, pes, kind="compare", model="gcn", technique="halo", graph=None
 
 
 def test_one_pe_launches_one_graph_for_every_model(layouts):
-    cases = [case(layouts, 1, model=model, graph=graph) for model in SMALL for graph in graphs_for(model)]
+    cases = [case(layouts, 1, model=model) for model in SMALL]
+    cases += [case(layouts, 1, model=model, graph=graphs_for(model)[1]) for model in ("gcn", "gat", "rgcn")]
     cases += [case(layouts, 1, technique=technique) for technique in ("local", "mgg", "cola", "zero_copy", "mgg_uvm")]
     cases += [
         case(layouts, 1, dtype="bf16"),
@@ -48,11 +49,11 @@ def test_one_pe_launches_one_graph_for_every_model(layouts):
 
 def test_several_pes_launch_two_graphs_where_no_host_is_needed(layouts):
     """Technique halo meets inside its launches; others, and models that fetch rows themselves, need the hosts."""
-    graphs = {"gcn": 2, "sage": 2, "sgc": 2, "gin": 0, "gat": 0, "appnp": 0, "rgcn": 0}
+    graphs = {"gcn": 2, "sgc": 2, "gin": 0, "gat": 0}
     cases = [case(layouts, 2, model=model) for model in graphs]
     cases += [case(layouts, 2, model="rgcn", dtype="bf16")]
-    cases += [case(layouts, 2, technique=technique) for technique in ("cola", "broadcast", "ring", "direct")]
-    expected = [*graphs.values(), 0, 0, 0, 0, 0]
+    cases += [case(layouts, 2, technique=technique) for technique in ("cola", "broadcast")]
+    expected = [*graphs.values(), 0, 0, 0]
     for each, answer, number in zip(cases, answers(2, cases), expected, strict=True):
         assert answer == SAME | {"graphs": number}, each
 
