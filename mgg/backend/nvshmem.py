@@ -20,12 +20,8 @@ import os
 import platform
 import re
 import sys
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -34,15 +30,13 @@ import numpy as np
 from mpi4py import MPI
 
 from mgg.backend import gpu, pinned
-from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, name_pes, together
+from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, together
 from mgg.backend.arrivals import Arrivals
-from mgg.backend.deadman import Deadman
 from mgg.backend.gpu import GpuArrays
-from mgg.backend.graphs import Recorder
-from mgg.backend.mpi import MpiWorld, abort, check_size
+from mgg.backend.mpi import MpiWorld, check_size
 from mgg.backend.nccl import NcclTeam, NcclTeams
-from mgg.backend.stalls import LAST_WORD
-from mgg.errors import InputError, MachineError, MggError, PeError
+from mgg.backend.stream_watch import StreamWatch
+from mgg.errors import InputError, MachineError, MggError
 from mgg.kernel import cublas
 from mgg.kernel.operators import Operators
 
@@ -59,152 +53,7 @@ SETTINGS = {
 ONE_HOST_SETTINGS = {"NVSHMEM_REMOTE_TRANSPORT": "none"}
 
 _ITEM = 4  # bytes of a float32
-_AHEAD = 16  # barriers and signals that the host submits ahead of the GPU, well below the length of a launch queue
-_PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
-_NAP = 20e-6  # seconds of sleep between looks
-_GRACE = 5.0  # seconds that the host has to raise its PeError before the watching thread ends the job
 _LEAST = 60.0  # seconds that NVSHMEM has to start, map memory or end, however short other waits are to be
-
-
-@dataclass(frozen=True)
-class _Mark:
-    """A point of a stream behind something that waits for other PEs; ``number`` counts those that wait for all."""
-
-    event: Any
-    what: str
-    number: int | None
-
-    @property
-    def awaited(self) -> str:
-        return self.what if self.number is None else f"the others at {self.what}"
-
-
-class _Watch:
-    """Sees that the streams get past their marks, and the host out of calls that may block it.
-
-    Args:
-        device: the PE's GPU.
-        rank: the PE.
-        arrivals: who has submitted what waits for all PEs.
-        timeout: seconds that a stream may stay before one mark, or the host in one call.
-        recorder: of the PE's CUDA graphs, which have nothing that is watched.
-    """
-
-    def __init__(self, device: int, rank: int, arrivals: Arrivals, timeout: float, recorder: Recorder):
-        self._device, self._rank, self._arrivals, self._timeout = device, rank, arrivals, timeout
-        self._recorder = recorder
-        self._marks: deque[_Mark] = deque()
-        self._call: tuple[str, float, float] | None = None  # what the host is in, since when, and how long it may be
-        self._moved = time.monotonic()
-        self._lock = threading.Lock()
-        self._deadman = Deadman(timeout, PeError.exit_code, "", min(1.0, timeout / 10))
-        self._deadman.rest()
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-        self._thread.start()
-
-    def mark(self, what: str, number: int | None = None) -> Any:
-        """Mark this point of the current stream with an event; waits while the stream is far behind."""
-        self._recorder.refuse(what)
-        event = cupy.cuda.Event(disable_timing=True)
-        event.record(cupy.cuda.get_current_stream())
-        with self._lock:
-            if not self._marks:
-                self._moved = time.monotonic()
-            self._marks.append(_Mark(event, what, number))
-            oldest = self._marks[0] if len(self._marks) > _AHEAD else None
-        if oldest is not None:
-            self.wait(oldest.event)
-        return event
-
-    @contextmanager
-    def blocked(self, what: str, least: float = 0.0) -> Iterator[None]:
-        """End the job if the host stays in here, waiting for ``what``; whether Python runs meanwhile or not.
-
-        Args:
-            what: in words, for the message.
-            least: seconds that it may take even where waits are limited to fewer.
-        """
-        self._recorder.refuse(what)
-        limit = max(self._timeout, least)
-        self._call = (what, time.monotonic(), limit)
-        # Later than the thread, which knows more and ends all PEs.
-        self._deadman.limit(limit + LAST_WORD)
-        self._deadman.say(f"mgg: {self._waited(what, limit)}: a native call does not return")
-        self._deadman.alive()
-        try:
-            yield
-        finally:
-            self._deadman.rest()
-            self._call = None
-
-    def wait(self, event: Any) -> None:
-        """Wait until the stream has passed ``event``; raises PeError after the time limit."""
-        start = time.monotonic()
-        while not event.done:
-            now = time.monotonic()
-            if now - start < _PATIENCE:
-                os.sched_yield()
-                continue
-            if min(now - start, self._standstill()) > self._timeout:
-                raise PeError(self._blame())
-            time.sleep(_NAP)
-        self._standstill()
-
-    def limit(self, seconds: float) -> None:
-        """Change the time limit."""
-        self._timeout = seconds
-
-    def close(self) -> None:
-        """Stop watching."""
-        self._closed.set()
-        self._thread.join()
-        self._deadman.close()
-
-    def _standstill(self) -> float:
-        """Drop the marks that the stream has passed; seconds since it passed the last one."""
-        with self._lock:
-            while self._marks and self._marks[0].event.done:
-                self._marks.popleft()
-                self._moved = time.monotonic()
-            return time.monotonic() - self._moved
-
-    def _blame(self) -> str:
-        with self._lock:  # the host and the thread both drop marks
-            mark = self._marks[0] if self._marks else None
-        if mark is None:
-            mine = name_pes([self._rank], self._arrivals.places())
-            return f"{mine}: its GPU did not finish within {self._timeout:g} s"
-        late = [] if mark.number is None else self._arrivals.away(mark.number)
-        if late:
-            return f"{name_pes(late, self._arrivals.places())} did not reach {mark.what} within {self._timeout:g} s"
-        return self._waited(mark.awaited, self._timeout)
-
-    def _waited(self, what: str, seconds: float) -> str:
-        return f"PE {self._rank}: waited {seconds:g} s for {what}"
-
-    def _stuck(self) -> str | None:
-        """What the host cannot say itself, because it is blocked."""
-        call = self._call
-        if self._standstill() > self._timeout + _GRACE and self._marks:
-            return self._blame()
-        if call is not None:
-            what, since, limit = call
-            if time.monotonic() - since > limit + _GRACE:
-                return self._waited(what, limit)
-        return None
-
-    def _run(self) -> None:
-        cupy.cuda.Device(self._device).use()
-        while not self._closed.wait(min(1.0, self._timeout / 10)):
-            try:
-                stuck = self._stuck()
-            except cupy.cuda.runtime.CUDARuntimeError:
-                return  # a kernel failed: the host gets the same error from its next call
-            if stuck is not None:
-                # Not sys.stderr: what NVSHMEM says there as it starts is swallowed.
-                print(f"mgg: PE {self._rank}: {stuck}", file=sys.__stderr__, flush=True)
-                abort(PeError.exit_code)
 
 
 class NvshmemWorld(GpuArrays):
@@ -239,7 +88,7 @@ class NvshmemWorld(GpuArrays):
         self.gpu = gpu.properties(self.device)["name"].decode()
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self._arrivals = Arrivals(control)
-        self._watch = _Watch(self.device, self.rank, self._arrivals, timeout, self.recorder)
+        self._watch = StreamWatch(self.device, self.rank, self._arrivals, timeout, self.recorder)
         self._core = _start(control, self.device, self._watch)
         self.operators: Operators = _operators(self._core)
         self._arrays: dict[int, Array] = {}  # by address, in the order in which they were made
@@ -568,7 +417,7 @@ def _buffer(address: int, size: int) -> Any:
     return importlib.import_module("cuda.core").Buffer.from_handle(int(address), int(size))
 
 
-def _start(control: MpiWorld, device: int, watch: _Watch) -> ModuleType:
+def _start(control: MpiWorld, device: int, watch: StreamWatch) -> ModuleType:
     """Start NVSHMEM on ``device`` (collective)."""
     core = _core()
     chosen = importlib.import_module("cuda.core").Device(device)

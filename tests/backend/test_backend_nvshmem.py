@@ -220,8 +220,9 @@ def test_a_pe_that_stays_away_is_named():
 )
 def test_a_pe_that_stops_in_a_call_of_nvshmem_does_not_keep_the_others(call, said):
     stops = (
-        "import os, signal\nfrom mpi4py import MPI\nimport nvshmem.core\nfrom mgg.backend import nvshmem as n\n"
-        "n._GRACE, n._LEAST, n.LAST_WORD = 0.1, 0.5, 1.0\n"
+        "import os, signal\nfrom mpi4py import MPI\nimport nvshmem.core\n"
+        "from mgg.backend import nvshmem as n, stream_watch as s\n"
+        "s._GRACE, n._LEAST, s.LAST_WORD = 0.1, 0.5, 1.0\n"
         "def stop(*_, **__):\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
         f"if MPI.COMM_WORLD.rank == 1:\n    nvshmem.core.{call} = stop\n"
     )
@@ -232,6 +233,7 @@ def test_a_pe_that_stops_in_a_call_of_nvshmem_does_not_keep_the_others(call, sai
 
 RACE = """
     import collections, types
+    from mgg.backend import stream_watch
     watch = world._watch
     class Marks(collections.deque):
         def __len__(self):
@@ -239,7 +241,7 @@ RACE = """
             if not watch._lock.locked():
                 self.clear()  # as the other thread does
             return found
-    watch._marks = Marks([nvshmem._Mark(types.SimpleNamespace(done=False), 'a test', None)])
+    watch._marks = Marks([stream_watch._Mark(types.SimpleNamespace(done=False), 'a test', None)])
     print(watch._blame(), flush=True)
     watch._marks = collections.deque()
 """
@@ -252,7 +254,7 @@ def test_marks_that_another_thread_drops_meanwhile_are_no_error():
 
 AWAY = (
     "import sys, time\nfrom mgg import layout\nfrom mgg.aggregate import prepare\nfrom mgg.backend import nvshmem\n"
-    "from mgg.errors import MggError\n"
+    "from mgg.backend.mpi import abort\nfrom mgg.errors import MggError\n"
     "def program(world):\n"
     "    part, options = layout.load(sys.argv[1], world.rank), {'workgroup': int(sys.argv[3])}\n"
     "    plan = prepare(sys.argv[2], world, part, 'forward', 4, options)\n"
@@ -260,7 +262,7 @@ AWAY = (
     "    time.sleep(60 * (world.rank == 3))\n"
     "    world.download(plan(4))\n"
     "try:\n    nvshmem.run(lambda: 4, program, timeout=5)\n"
-    "except MggError as error:\n    print(error, flush=True)\n    nvshmem.abort(error.exit_code)\n"
+    "except MggError as error:\n    print(error, flush=True)\n    abort(error.exit_code)\n"
 )
 
 
@@ -284,7 +286,7 @@ def test_a_signal_that_does_not_come_is_named():
 def test_a_blocked_host_does_not_keep_the_job():
     """The host waits where it cannot look at the clock, as in a call of CUDA that blocks."""
     waits = "world.rank or world.wait_signal(1); world.stream.synchronize(); time.sleep(60)"
-    code = f"from mgg.backend import nvshmem as n; n._GRACE = 0.1; {waits}"
+    code = f"from mgg.backend import stream_watch as s; s._GRACE = 0.1; {waits}"
     done = fails(code, 2, FAKE_PATIENCE="0.3")
     assert done.returncode == 6
     assert "mgg: PE 0: PE 0: waited 0.5 s for a signal from PE 1" in done.stderr
@@ -317,7 +319,7 @@ def test_a_pe_that_stays_away_from_the_start_of_nccl_is_named():
 
 def test_a_host_that_nccl_blocks_does_not_keep_the_job():
     code = (
-        "from mgg.backend import nvshmem as n; n._GRACE = 0.1; from cupy.cuda import nccl;"
+        "from mgg.backend import stream_watch as s; s._GRACE = 0.1; from cupy.cuda import nccl;"
         f" nccl.NcclCommunicator = lambda *_: time.sleep(60); {FULL}; world.broadcast(full(), 0)"
     )
     done = fails(code, 2)

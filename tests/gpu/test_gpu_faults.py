@@ -20,12 +20,13 @@ def run(ranks: int, code: str, **environment: str) -> Ended:
     """Ranks that run ``code``, a program of ``world`` with waits of 3 s, and end as ``mgg`` does."""
     program = (
         "import os, signal, sys, time\nimport numpy as np\nfrom mgg.backend import nvshmem\n"
+        "from mgg.backend.mpi import abort\n"
         "from mgg.errors import MggError\n"
         f"def program(world):\n    {code}\n"
         f"try:\n    nvshmem.run(lambda: {ranks}, program, timeout=3)\n"
         "except MggError as error:\n"
         "    print(f'{type(error).__name__} {error};', flush=True)\n"
-        "    error.everywhere or nvshmem.abort(error.exit_code)\n"
+        "    error.everywhere or abort(error.exit_code)\n"
         "    sys.exit(error.exit_code)\n"
     )
     return watched(ranks, ["-c", program], **environment)
