@@ -28,11 +28,11 @@ from mgg.kernel import cuda_halo
 from mgg.kernel.cuda_halo import HaloTuning
 from mgg.layout import PeLayout
 
-TUNINGS = "32x4x32;24x4x32;16x4x32;8x4x32;32x8x32;24x8x32;16x8x32;12x8x32;8x8x32;16x8x64;16x8x16"
+TUNINGS = "1x6x32;1x8x32;1x12x32;1x16x32;1x24x32;1x12x64;1x12x16;2x6x32"
 
 
 def tuned(spec: str) -> HaloTuning:
-    """``16x8x32``: blocks, loads, chunks."""
+    """``1x12x32``: blocks a multiprocessor, loads, chunks."""
     return HaloTuning(*map(int, spec.split("x")))
 
 

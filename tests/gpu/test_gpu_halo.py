@@ -56,7 +56,7 @@ def program(world):
     part = layout.load(sys.argv[1], world.rank)
     plan = prepare("halo", world, part, "forward", 16, {"workgroup": world.size})
     [kernel] = [each for each in gc.get_objects() if isinstance(each, HaloKernel)]
-    told, warps = kernel._peers.flags[world.rank], kernel._pull_blocks * 12
+    told, warps = kernel._peers.flags[world.rank], kernel.warps
     different = 0
     for past in (2**31 // warps - 1, 2**31 - 2, 2**32 // warps - 1, 2**32 - 2):
         kernel._launches[0] = past
