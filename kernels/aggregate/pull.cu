@@ -39,8 +39,8 @@ __device__ __forceinline__ void begin(unsigned *launches, const Peers &peers) {
         if (pe != peers.rank) set_flag(peers.flags[pe] + peers.rank, epoch);
 }
 
-// A warp's share of the halo, LANES lanes a row: batches of 32 / LANES rows, dealt to the warps in turn, each in steps of
-// LANES * VEC columns. Each lane keeps what it has under way, a step a slot, to itself.
+// A warp's share of the halo: runs of 32 rows, dealt to the warps in turn. A step is 32 / LANES rows of a run, LANES lanes
+// a row, and LANES * VEC of their columns; a lane's part of kLoads steps is under way at once.
 template <int LANES, int VEC>
 struct Share {
     static constexpr int GROUPS = 32 / LANES, BYTES = VEC * sizeof(Element), WORDS = BYTES < 4 ? 1 : BYTES / 4;
@@ -51,40 +51,53 @@ struct Share {
     long long halo_first;
     unsigned (*slots)[kThreads][WORDS];
 
+    // Where a step is: the run's first row, then rows of the run and columns, counted in steps.
+    struct Place {
+        int base, rows, part;
+    };
+
+    __device__ __forceinline__ void advance(Place &place, int parts) const {
+        if (++place.part < parts) return;
+        place.part = 0;
+        if (++place.rows < LANES) return;
+        place.rows = 0, place.base += 32 * warps;
+    }
+
     __device__ __forceinline__ unsigned long long source(int row) const {
-        return row < pull.count ? __ldg(pull.sources + row) : 0;
+        return row < pull.count ? __ldg(pull.sources + row) : static_cast<unsigned long long>(peers.rank) << 48;
     }
 
     // Pull all of it. A chunk is this warp's to tell of when it comes to a later one.
     __device__ __forceinline__ void run(int warp, int lane) const {
-        const int group = lane / LANES, first = lane % LANES * VEC, hop = warps * GROUPS;
-        const int steps = (columns + LANES * VEC - 1) / (LANES * VEC), chunks = pull.chunks();
-        int asked = warp * GROUPS, kept = asked, told = 0, asked_step = 0, kept_step = 0, slot = 0;
-        unsigned long long upcoming = source(asked + group);
-        const Element *from = nullptr;
-        const int batches = asked < pull.count ? (pull.count - asked + hop - 1) / hop : 0;
-        told = tell(told, kept, chunks, lane);
-        for (int n = 0; n < batches * steps + kLoads; ++n) {
+        const int group = lane / LANES, first = lane % LANES * VEC, chunks = pull.chunks();
+        const int parts = (columns + LANES * VEC - 1) / (LANES * VEC), runs = (pull.count + 31) / 32;
+        const int steps = warp < runs ? ((runs - warp + warps - 1) / warps) * LANES * parts : 0;
+        Place asked = {32 * warp, 0, 0}, kept = asked;
+        unsigned long long upcoming = source(asked.base + lane), from = 0;
+        int told = tell(0, kept.base, chunks, lane), slot = 0;
+        for (int n = 0; n < steps + kLoads; ++n) {
             if (n >= kLoads) {
                 wait_groups<kLoads - 1>();
-                const int row = kept + group, column = first + kept_step * LANES * VEC;
+                const int base = kept.base, row = base + kept.rows * GROUPS + group;
+                const int column = first + kept.part * LANES * VEC;
                 if (row < pull.count && column < columns)
                     store_words<BYTES>(at(b, halo_first + row, stride, column), slots[slot][threadIdx.x]);
-                if (++kept_step == steps) {
-                    kept_step = 0, kept += hop;
-                    told = tell(told, kept, chunks, lane);
-                }
+                advance(kept, parts);
+                if (kept.base != base) told = tell(told, kept.base, chunks, lane);
             }
-            if (n < batches * steps) {
-                if (asked_step == 0) {
-                    // Asked for a batch ahead: a warp that waits for it asks for nothing else.
-                    const bool mine = asked + group < pull.count;
-                    from = mine ? at(peers.rows[upcoming >> 48], upcoming & 0xffffffffffffull, stride, 0) : nullptr;
-                    upcoming = source(asked + hop + group);
+            if (n < steps) {
+                if (asked.rows == 0 && asked.part == 0) {
+                    // Each lane asks for one row's place a run ahead: who waits for it asks for nothing else.
+                    from = reinterpret_cast<unsigned long long>(
+                        at(peers.rows[upcoming >> 48], upcoming & 0xffffffffffffull, stride, 0)
+                    );
+                    upcoming = source(asked.base + 32 * warps + lane);
                 }
-                const int column = first + asked_step * LANES * VEC;
-                if (from != nullptr && column < columns) copy_once<BYTES>(slots[slot][threadIdx.x], from + column);
-                if (++asked_step == steps) asked_step = 0, asked += hop;
+                const int row = asked.rows * GROUPS + group, column = first + asked.part * LANES * VEC;
+                const auto place = reinterpret_cast<const Element *>(__shfl_sync(kAll, from, row));
+                if (asked.base + row < pull.count && column < columns)
+                    copy_once<BYTES>(slots[slot][threadIdx.x], place + column);
+                advance(asked, parts);
             }
             commit_copies();
             slot = slot + 1 == kLoads ? 0 : slot + 1;

@@ -1,0 +1,157 @@
+// The transfer of technique halo, beside its sums (kernels/aggregate/halo.cu): each needed remote row is pulled once, in
+// the order of first use, chunk by chunk. A block of 64 threads and at most 32 registers each fits a multiprocessor
+// beside the blocks that sum and takes none of their places; what is under way lies in shared memory, so that so few
+// threads fill the wire.
+//
+// PEs tell each other through flags when their rows may be read and when they have been read: no barrier is needed.
+#include "mgg/flags.cuh"
+#include "mgg/warp.cuh"
+
+namespace mgg {
+
+#ifndef MGG_PULL_LOADS
+#define MGG_PULL_LOADS 6
+#endif
+constexpr int kThreads = 64, kLoads = MGG_PULL_LOADS;
+
+// The PEs of the job. Flags hold the number of the product, which grows: nobody resets them.
+struct Peers {
+    const Element *const *rows;  // each PE's matrix
+    int *const *flags;           // each PE's flags: [P] its rows may be read, by reader; [P] a reader has read them
+    int rank, size;              // size 0: rows are there before the launch and stay until all launches are done
+};
+
+// What to pull.
+struct Pull {
+    const unsigned long long *sources;  // owner << 48 | row, in the order of the halo
+    int count, chunk;                   // rows; rows of a chunk, a multiple of 32
+    int *arrived;                       // by chunk, then one for all: warps that are done, over all products
+
+    __device__ int chunks() const { return (count + chunk - 1) / chunk; }
+};
+
+// The product begins: it has a number, and this PE's rows, written before, may be read.
+__device__ __forceinline__ void begin(unsigned *launches, const Peers &peers) {
+    const unsigned epoch = *launches + 1;
+    __syncwarp();
+    if (threadIdx.x == 0) *launches = epoch;
+    for (int pe = threadIdx.x; pe < peers.size; pe += 32)
+        if (pe != peers.rank) set_flag(peers.flags[pe] + peers.rank, epoch);
+}
+
+// A warp's share of the halo: runs of 32 rows, dealt to the warps in turn. A step is 32 / LANES rows of a run, LANES lanes
+// a row, and LANES * VEC of their columns; a lane's part of kLoads steps is under way at once.
+template <int LANES, int VEC>
+struct Share {
+    static constexpr int GROUPS = 32 / LANES, BYTES = VEC * sizeof(Element), WORDS = BYTES < 4 ? 1 : BYTES / 4;
+    const Pull &pull;
+    const Peers &peers;
+    Element *b;
+    int stride, columns, warps;
+    long long halo_first;
+
+    // Where a step is: the run's first row, then rows of the run and columns, counted in steps.
+    struct Place {
+        int base, rows, part;
+    };
+
+    __device__ __forceinline__ void advance(Place &place, int parts) const {
+        if (++place.part < parts) return;
+        place.part = 0;
+        if (++place.rows < LANES) return;
+        place.rows = 0, place.base += 32 * warps;
+    }
+
+    __device__ __forceinline__ unsigned long long source(int row) const {
+        return row < pull.count ? __ldg(pull.sources + row) : static_cast<unsigned long long>(peers.rank) << 48;
+    }
+
+    // Pull all of it. A chunk is this warp's to tell of when it comes to a later one.
+    __device__ __forceinline__ void run(int warp, int lane) const {
+        const int group = lane / LANES, first = lane % LANES * VEC, chunks = pull.chunks();
+        const int parts = (columns + LANES * VEC - 1) / (LANES * VEC), runs = (pull.count + 31) / 32;
+        const int steps = warp < runs ? ((runs - warp + warps - 1) / warps) * LANES * parts : 0;
+        Place asked = {32 * warp, 0, 0}, kept = asked;
+        unsigned long long upcoming = source(asked.base + lane), from = 0;
+        unsigned x[kLoads][WORDS];
+        int told = tell(0, kept.base, chunks, lane);
+        for (int n = 0; n < steps + kLoads; n += kLoads) {
+#pragma unroll
+            for (int u = 0; u < kLoads; ++u) {
+                if (n > 0 && n + u < steps + kLoads) {
+                    const int row = kept.base + kept.rows * GROUPS + group, column = first + kept.part * LANES * VEC;
+                    if (row < pull.count && column < columns)
+                        store_words<BYTES>(at(b, halo_first + row, stride, column), x[u]);
+                    const int base = kept.base;
+                    advance(kept, parts);
+                    if (kept.base != base) told = tell(told, kept.base, chunks, lane);
+                }
+                if (n + u < steps) {
+                    if (asked.rows == 0 && asked.part == 0) {
+                        // Each lane asks for one row's place a run ahead: who waits for it asks for nothing else.
+                        from = reinterpret_cast<unsigned long long>(
+                            at(peers.rows[upcoming >> 48], upcoming & 0xffffffffffffull, stride, 0)
+                        );
+                        upcoming = source(asked.base + 32 * warps + lane);
+                    }
+                    const auto row = reinterpret_cast<const Element *>(__shfl_sync(kAll, from, asked.rows * GROUPS + group));
+                    const int column = first + asked.part * LANES * VEC;
+                    load_peer<BYTES>(x[u], row + (column < columns ? column : 0));
+                    advance(asked, parts);
+                }
+            }
+        }
+    }
+
+    // This warp goes on at row `next`: it is done with the chunks before that row's.
+    __device__ __forceinline__ int tell(int told, int next, int chunks, int lane) const {
+        const int until = next < pull.count ? next / pull.chunk : chunks;
+        if (told < until) __syncwarp();
+        for (; told < until; ++told)
+            if (lane == 0) add_release(pull.arrived + told, 1);
+        return told;
+    }
+};
+
+// Copy the halo into the rows of `b` from `halo_first` on; then tell the owners.
+template <int LANES, int VEC>
+__device__ __forceinline__ void pull_halo(
+    const Pull &pull, const Peers &peers, unsigned epoch, Element *b, int stride, long long halo_first, int columns
+) {
+    for (int pe = threadIdx.x; pe < peers.size; pe += kThreads)
+        if (pe != peers.rank) wait_flag(peers.flags[peers.rank] + pe, epoch);
+    __syncthreads();
+    const int warps = gridDim.x * (kThreads / 32), lane = threadIdx.x & 31;
+    Share<LANES, VEC>{pull, peers, b, stride, columns, warps, halo_first}.run(
+        blockIdx.x * (kThreads / 32) + threadIdx.x / 32, lane
+    );
+    // The last warp of all tells every owner that its rows have been read.
+    int last = 0;
+    if (lane == 0) last = add_acq_rel(pull.arrived + pull.chunks(), 1) + 1u == epoch * warps;
+    if (__shfl_sync(kAll, last, 0))
+        for (int pe = lane; pe < peers.size; pe += 32)
+            if (pe != peers.rank) set_flag(peers.flags[pe] + peers.size + peers.rank, epoch);
+    // The launch ends only when the others have read this PE's rows.
+    if (blockIdx.x == 0)
+        for (int pe = threadIdx.x; pe < peers.size; pe += kThreads)
+            if (pe != peers.rank) wait_flag(peers.flags[peers.rank] + peers.size + pe, epoch);
+}
+
+}  // namespace mgg
+
+extern "C" __global__ void halo_begin(unsigned *launches, int *const *flags, int rank, int size) {
+    mgg::begin(launches, {nullptr, flags, rank, size});
+}
+
+#define MGG_PULL(lanes, vec)                                                                                           \
+    extern "C" __global__ void __launch_bounds__(mgg::kThreads, 1024 / mgg::kThreads) halo_pull_##lanes##_##vec(       \
+        const unsigned long long *sources, int count, int chunk, int *arrived, const mgg::Element *const *peer_rows,   \
+        int *const *peer_flags, int rank, int size, const unsigned *launches, mgg::Element *b, int b_stride,           \
+        long long halo_first, int columns                                                                              \
+    ) {                                                                                                                \
+        mgg::pull_halo<lanes, vec>(                                                                                    \
+            {sources, count, chunk, arrived}, {peer_rows, peer_flags, rank, size}, *launches, b, b_stride, halo_first, \
+            columns                                                                                                    \
+        );                                                                                                             \
+    }
+MGG_SHAPES(MGG_PULL)
