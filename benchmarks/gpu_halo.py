@@ -1,7 +1,7 @@
 """Time technique halo with other tunings of its pull: ``mpiexec -n P python benchmarks/gpu_halo.py OUT``.
 
-A tuning is blocks x loads x chunks (mgg/kernel/cuda_halo.py). Before every timing a sample of each PE's rows is
-compared with float64. Times are medians of 20 products after 5, the slowest PE of each, by CUDA events: the whole
+A tuning is blocks a multiprocessor x loads x chunks (mgg/kernel/cuda_halo.py). Before every timing a sample of each
+PE's rows is compared with float64. Times are medians of 20 products after 5, the slowest PE of each, by CUDA events: the whole
 product, the pull and the arithmetic alone, and the whole over the larger of the two. OUT gets gpu_halo-pP.jsonl, one
 line a measurement; rank 0 prints the table.
 """
@@ -28,7 +28,7 @@ from mgg.kernel import cuda_halo
 from mgg.kernel.cuda_halo import HaloTuning
 from mgg.layout import PeLayout
 
-TUNINGS = "1x6x32;1x8x32;1x12x32;1x16x32;1x24x32;1x12x64;1x12x16;2x6x32"
+TUNINGS = "1x8x32;1x4x32;1x6x32;1x12x32;2x4x32;1x8x8;1x8x128"
 
 
 def tuned(spec: str) -> HaloTuning:

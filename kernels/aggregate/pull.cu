@@ -10,7 +10,7 @@
 namespace mgg {
 
 #ifndef MGG_PULL_LOADS
-#define MGG_PULL_LOADS 12
+#define MGG_PULL_LOADS 8
 #endif
 constexpr int kThreads = 64, kLoads = MGG_PULL_LOADS;
 

@@ -17,6 +17,7 @@ from mgg.aggregate.plan import Plan
 from mgg.aggregate.pulled import PulledHalo
 from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, mates_of, members_of
 from mgg.backend.api import Array, SymmetricArray, Work
+from mgg.kernel.halo import waiting_rows
 from mgg.layout import PeLayout
 
 
@@ -43,7 +44,7 @@ class Halo(Plan):
             return _need_of_workgroups(case, arcs, mates_of(case.rank, members))
         columns = case.embeddings(case.heights.max() + max(case.counts.halo_rows)) + case.matrix(case.rows)
         lengths = [np.diff(csr.indptr) for csr in (product.local, product.remote)]
-        return Need(0, columns, arcs, case.cut(lengths[0]) + case.cut(lengths[1][lengths[1] > 0]))
+        return Need(0, columns, arcs, _cuts(case, *lengths))
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
@@ -200,7 +201,12 @@ def _need_of_workgroups(case: Case, arcs: int, mates: range) -> Need:
     lists = product.send_rows.dtype.itemsize * sum(messages)
     is_near = np.repeat(near, counts)[product.remote.indices]
     rows = np.repeat(np.arange(case.rows), np.diff(product.remote.indptr))
-    lengths = [np.diff(product.local.indptr)]
-    lengths += [np.bincount(rows[kept], minlength=case.rows) for kept in (is_near, ~is_near)]
-    cuts = case.cut(lengths[0]) + sum(case.cut(each[each > 0]) for each in lengths[1:])
+    near_lengths, far_lengths = (np.bincount(rows[kept], minlength=case.rows) for kept in (is_near, ~is_near))
+    cuts = _cuts(case, np.diff(product.local.indptr), near_lengths) + case.cut(far_lengths[far_lengths > 0])
     return Need(0, columns, arcs + lists, cuts)
+
+
+def _cuts(case: Case, locals_: np.ndarray, remotes: np.ndarray) -> int:
+    """The order of the work on local rows and halo, and the sums of the parts of rows that are cut."""
+    cut = (remotes > 0) & ~waiting_rows(locals_, remotes)
+    return case.cut(locals_) + case.cut(remotes[remotes > 0]) + case.matrix(2 * int(cut.sum()))

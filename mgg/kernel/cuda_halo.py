@@ -30,7 +30,7 @@ class HaloTuning:
     """
 
     blocks: int = 1
-    loads: int = 12
+    loads: int = 8
     chunks: int = 32
 
 
