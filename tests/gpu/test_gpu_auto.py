@@ -21,8 +21,7 @@ def mgg(pes, *arguments, **environment):
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
 def test_links_of_gpus_are_those_of_gpus(tmp_path, pes):
-    # What follows the line is mpiexec's: it sets a terminal's colours back.
-    found = json.loads(mgg(pes, "links", "--json", XDG_CACHE_HOME=str(tmp_path)).splitlines()[0])
+    found = json.loads(mgg(pes, "links", "--json", XDG_CACHE_HOME=str(tmp_path)))
     links = found["links"]["links"]
     assert found["gpu"] and len(list((tmp_path / "mgg" / "links").iterdir())) == 1
     assert found["links"]["rows"] == ("nvlink" if pes > 1 else "cache")
