@@ -337,7 +337,9 @@ TABLES: dict[str, list[Column]] = {
         Column("runtime_asked", "number", "seconds", "it might have run; empty: unknown"),
         Column("runtime_share", "number", "", "seconds over runtime_asked"),
         Column("memory_asked", "integer", "bytes", "it might have used on each host; empty: unknown"),
-        Column("memory", "integer", "bytes", "most seen in use by its processes; empty: not seen"),
+        Column(
+            "memory", "integer", "bytes", "most in use by its processes, seen or told by Slurm's ranks; empty: neither"
+        ),
         Column("memory_share", "number", "", "memory over memory_asked"),
         Column("cores_asked", "integer", "", "cores it was given, all hosts together; empty: unknown"),
         Column("cores", "number", "", "cores that it kept busy, mean until last looked at; empty: not seen"),

@@ -107,7 +107,7 @@ def parts(jobs: Rows, requests: Rows) -> list[Part]:
     told = "No request was far too large or too small." if change is None else "The second table says what to change."
     text = (
         f"{where} {told} Memory and cores are what was seen: Snakemake looks at a job every half second, after 15 "
-        "seconds every 30."
+        "seconds every 30; ranks that Slurm starts tell their own."
     )
     return [Part("Requested and used", text, [_grid(requests), *([change] if change else [])])]
 
