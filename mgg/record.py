@@ -275,6 +275,7 @@ class JobRecord(Frozen):
     seen: Seconds | None = Field(None, description="how long its command had run when last looked at")
     runtime_asked: Seconds | None = Field(None, description="seconds it might have run")
     memory_asked: int | None = Field(None, ge=0, description="bytes it might have used on each host")
+    ranks: int = Field(1, ge=1, description="tasks of Slurm that shared its cores evenly")
     cores_asked: int | None = Field(None, ge=1, description="cores it was given, all hosts together")
     granted: bool = Field(False, description="a scheduler had reserved what it asked for")
 

@@ -140,7 +140,9 @@ def test_the_report_is_told_what_slurm_knows_of_the_jobs(finished: SlurmFolder):
             assert start - 2 <= record.ended - record.seconds <= record.ended <= end + 2
             ranks = rule in ("aggregate", "train")
             # Threads are lowered to the cores that the machine really has.
-            assert record.cores_asked == 8 if ranks else 1 <= record.cores_asked <= int(facts["NumCPUs"])
+            assert (
+                record.cores_asked == record.ranks == 8 if ranks else 1 <= record.cores_asked <= int(facts["NumCPUs"])
+            )
             # A Python with NumPy and MPI takes more than 20 MB, and four ranks share a node.
             assert (4 * 20e6 if ranks else 0) < record.memory < record.memory_asked
             if ranks:
@@ -153,6 +155,7 @@ def test_requests_of_ranks_are_set_beside_what_they_used(finished: SlurmFolder):
         for resource in ("memory", "cores"):
             row = rows[rule, resource]
             assert row["known"] == row["jobs"] == "1" and 0 < float(row["share"]) < 1 and row["verdict"] != UNKNOWN
+        assert rows[rule, "cores"]["asked"] == "1"
 
 
 def rows_of(finished: SlurmFolder, table: str) -> list[dict[str, str]]:

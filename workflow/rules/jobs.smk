@@ -142,12 +142,14 @@ def asked_for(bench):
     """The fields of a JobRecord that say what a job asked for, of which only the extended benchmarks tell."""
     resources = bench.get("resources", {})
     minutes, megabytes, threads = amount(resources, "runtime"), amount(resources, "mem_mb"), amount(bench, "threads")
-    cores = threads
+    ranks, cores = 1, threads
     if threads and scheduled(bench):
-        cores = (amount(resources, "tasks") or 1) * (amount(resources, "cpus_per_task") or threads)
+        ranks = amount(resources, "tasks") or 1
+        cores = ranks * (amount(resources, "cpus_per_task") or threads)
     return {
         "runtime_asked": None if minutes is None else 60 * minutes,
         "memory_asked": None if megabytes is None else int(megabytes * 1e6),
+        "ranks": ranks,
         "cores_asked": cores or None,
         "granted": scheduled(bench),
     }
