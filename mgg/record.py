@@ -113,6 +113,21 @@ class Machine(Frozen):
     system: str = Field(description="operating system and kernel")
 
 
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Used(Frozen):
+    """What the processes of a job's PEs had used when a record was made; what they start (nvcc) is not in it."""
+
+    memory: int = Field(
+        ge=0,
+        description="sum of the peak resident sets of the processes of a host, bytes, on the host with the largest;"
+        " pages that processes share count in each of them",
+    )
+    cpu_seconds: Seconds = Field(description="CPU seconds of all processes")
+    seconds: Seconds = Field(description="how long the first of them had run")
+
+
 class Common(Frozen):
     """Fields that every record has."""
 
@@ -128,6 +143,9 @@ class Common(Frozen):
     dtype: str = Field(description="type of the embeddings")
     machine: Machine
     versions: dict[str, str] = Field(description="versions of MGG and of the libraries that do the work")
+    used: Used | None = Field(
+        None, description="what the job had used until then, earlier records included; None: nobody told"
+    )
 
 
 class AggregateRecord(Common):
@@ -202,9 +220,6 @@ class TrainRecord(Common):
     )
 
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
 class PredictionRecord(Frozen):
     """What the cost model says of one technique and width on so many PEs: nothing ran (docs/costs.md)."""
 
@@ -253,11 +268,14 @@ class JobRecord(Frozen):
     submitted: Seconds | None = Field(None, description="when Slurm got it, seconds since 1970-01-01 UTC")
     ended: Seconds | None = Field(None, description="when its output was there, the same")
     seconds: Seconds | None = Field(None, description="that its command ran")
-    memory: int | None = Field(None, ge=0, description="most bytes seen in use by its processes on its own host")
+    memory: int | None = Field(
+        None, ge=0, description="most bytes in use by its processes, seen on its own host; of Slurm's ranks as they say"
+    )
     cpu_seconds: Seconds | None = Field(None, description="CPU seconds of the same processes when last looked at")
     seen: Seconds | None = Field(None, description="how long its command had run when last looked at")
     runtime_asked: Seconds | None = Field(None, description="seconds it might have run")
     memory_asked: int | None = Field(None, ge=0, description="bytes it might have used on each host")
+    ranks: int = Field(1, ge=1, description="tasks of Slurm that shared its cores evenly")
     cores_asked: int | None = Field(None, ge=1, description="cores it was given, all hosts together")
     granted: bool = Field(False, description="a scheduler had reserved what it asked for")
 
@@ -335,6 +353,26 @@ def read_partition(folder: str | Path) -> PartitionRecord:
     """Read a partition's record; raises InputError that names the file and field."""
     path = Path(folder) / PARTITION_FILE
     return _parse(_text(path), PartitionRecord, str(path))
+
+
+class _Using(BaseModel):
+    """Of any record what it tells of its job."""
+
+    used: Used | None = None
+
+
+def read_used(paths: Iterable[str | Path]) -> Used | None:
+    """The most that the job which wrote ``paths``, records and folders of runs, says it had used; None: it does not.
+
+    Raises:
+        InputError: names the file, the line and the field.
+    """
+    found = []
+    for path in map(Path, paths):
+        run = path / RUN_FILE
+        found += [_parse(_text(run), _Using, str(run))] if path.is_dir() else read_lines(path, _Using)
+    told = [each.used for each in found if each.used is not None]
+    return Used(**{name: max(getattr(each, name) for each in told) for name in Used.model_fields}) if told else None
 
 
 def _text(path: str | Path) -> str:

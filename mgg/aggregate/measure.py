@@ -14,12 +14,12 @@ from mgg.aggregate.auto import AUTO, Forecast, forecast
 from mgg.aggregate.muted import MutedWorld
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
-from mgg.backend import World, job_machine
+from mgg.backend import World, job_fields
 from mgg.errors import CheckError, InputError, MachineError, MggError
 from mgg.kernel.bf16 import ELEMENTS
 from mgg.layout import PeLayout
 from mgg.partition.quality import volumes
-from mgg.record import AggregateRecord, these_versions
+from mgg.record import AggregateRecord
 
 
 @dataclass
@@ -277,11 +277,8 @@ def _record(
         technique=plan.name,
         options=plan.options.model_dump(),
         defaults=plan.Options().model_dump(),
-        backend=world.name,
-        pes=world.size,
         dtype=plan.dtype,
-        machine=job_machine(world),
-        versions=these_versions(),
+        **job_fields(world),
         direction=protocol.direction,
         dim=dim,
         scheme=manifest.scheme,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from mgg.backend.api import World, job_machine, together
+from mgg.backend.api import World, job_fields, job_machine, together
 from mgg.backend.choice import gpus, resolve
 from mgg.backend.job import job_rank, job_size
 from mgg.errors import InputError, MachineError
@@ -14,6 +14,7 @@ from mgg.errors import InputError, MachineError
 __all__ = [
     "World",
     "abort_job",
+    "job_fields",
     "job_machine",
     "job_rank",
     "job_size",

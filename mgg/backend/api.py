@@ -15,9 +15,10 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from mgg.backend import usage
 from mgg.errors import MggError
 from mgg.kernel.operators import Operators
-from mgg.record import Machine, my_cores, this_machine
+from mgg.record import Machine, my_cores, these_versions, this_machine
 
 #: Seconds after which a PE that waits for others gives up with a PeError: nothing hangs.
 DEFAULT_TIMEOUT = 600.0
@@ -495,6 +496,20 @@ def job_machine(world: World) -> Machine:
     """The machine of the whole job, for records (collective)."""
     members = world.gather((my_cores(), world.gpu))
     return this_machine(set().union(*(cores for cores, _ in members)), [gpu for _, gpu in members if gpu])
+
+
+def job_fields(world: World) -> dict[str, Any]:
+    """The fields of a record that tell of its job, the same for every kind of record (collective).
+
+    To be asked for when all that the record is about is done: what the job has used until then is among them.
+    """
+    return {
+        "backend": world.name,
+        "pes": world.size,
+        "machine": job_machine(world),
+        "versions": these_versions(),
+        "used": usage.of_all(world.gather(usage.this_process())),
+    }
 
 
 def together(world: World, action: Callable[[], T]) -> T:

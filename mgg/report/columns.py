@@ -337,8 +337,11 @@ TABLES: dict[str, list[Column]] = {
         Column("runtime_asked", "number", "seconds", "it might have run; empty: unknown"),
         Column("runtime_share", "number", "", "seconds over runtime_asked"),
         Column("memory_asked", "integer", "bytes", "it might have used on each host; empty: unknown"),
-        Column("memory", "integer", "bytes", "most seen in use by its processes; empty: not seen"),
+        Column(
+            "memory", "integer", "bytes", "most in use by its processes, seen or told by Slurm's ranks; empty: neither"
+        ),
         Column("memory_share", "number", "", "memory over memory_asked"),
+        Column("ranks", "integer", "", "processes that its cores were for: Slurm's tasks; 1 on one machine"),
         Column("cores_asked", "integer", "", "cores it was given, all hosts together; empty: unknown"),
         Column("cores", "number", "", "cores that it kept busy, mean until last looked at; empty: not seen"),
         Column("cores_share", "number", "", "cores over cores_asked"),
@@ -346,7 +349,7 @@ TABLES: dict[str, list[Column]] = {
     "requests": [
         _STAGE,
         _RULE,
-        Column("resource", "text", "", "time (seconds), memory (bytes of a host) or cores"),
+        Column("resource", "text", "", "time (seconds), memory (bytes of a host) or cores (of a rank)"),
         Column("jobs", "integer", "", "jobs of the rule"),
         Column("known", "integer", "", "those of which it is known what they used"),
         Column("asked", "number", "", "most that one asked for, in the unit of the resource"),

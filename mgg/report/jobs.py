@@ -75,6 +75,7 @@ def _row(record: JobRecord) -> Row:
         "memory_asked": record.memory_asked,
         "memory": record.memory,
         "memory_share": _share(record.memory, record.memory_asked),
+        "ranks": record.ranks,
         "cores_asked": record.cores_asked,
         "cores": cores,
         "cores_share": _share(cores, record.cores_asked),

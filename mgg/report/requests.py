@@ -48,7 +48,7 @@ def compute(jobs: Rows) -> Rows:
 
 
 def _row(rule: str, jobs: Rows, resource: Resource) -> Row | None:
-    asked = [job[resource.asked] for job in jobs if job[resource.asked]]
+    asked = [_each(job, resource.asked, resource) for job in jobs if job[resource.asked]]
     if not asked:
         return None
     known = [job for job in jobs if job[resource.asked] and job[resource.used] is not None]
@@ -66,13 +66,18 @@ def _row(rule: str, jobs: Rows, resource: Resource) -> Row | None:
         "resource": resource.name,
         "jobs": len(jobs),
         "known": len(known),
-        "asked": float(most),
-        "used": max((float(job[resource.used]) for job in known), default=None),
+        "asked": most,
+        "used": max((_each(job, resource.used, resource) for job in known), default=None),
         "share": share,
         "verdict": verdict,
         "factor": factor,
         "enough": None if factor is None else float(math.ceil(most * factor / resource.unit)),
     }
+
+
+def _each(job: Row, column: str, resource: Resource) -> float:
+    """What stands in a column for the whole job; of cores what each rank has of them, as profiles state it."""
+    return float(job[column]) / (job["ranks"] if resource.name == "cores" else 1)
 
 
 def _verdict(jobs: Rows, known: Rows, share: float | None, resource: Resource) -> str:
@@ -107,7 +112,7 @@ def parts(jobs: Rows, requests: Rows) -> list[Part]:
     told = "No request was far too large or too small." if change is None else "The second table says what to change."
     text = (
         f"{where} {told} Memory and cores are what was seen: Snakemake looks at a job every half second, after 15 "
-        "seconds every 30."
+        "seconds every 30; ranks that Slurm starts tell their own."
     )
     return [Part("Requested and used", text, [_grid(requests), *([change] if change else [])])]
 
@@ -119,7 +124,7 @@ def _grid(requests: Rows) -> Grid:
         at = {row["resource"]: row for row in requests if row["rule"] == rule}
         jobs = next(iter(at.values()))["jobs"]
         lines.append((rule, [Cell(str(jobs)), *(_cell(at.get(resource.name), resource) for resource in RESOURCES)]))
-    note = "Below it what was asked for, and the largest share of it that a job used."
+    note = "Below it what was asked for, and the largest share of it that a job used; cores are those of a rank."
     columns = ["jobs", "time", "memory", "cores busy"]
     return Grid("Most used by a job of each rule", "rule", columns, [("", lines)], note)
 

@@ -23,11 +23,11 @@ import numpy as np
 import pyarrow as pa
 
 from mgg.aggregate import parse_options
-from mgg.backend.api import DEFAULT_TIMEOUT, World, job_machine, together
+from mgg.backend.api import DEFAULT_TIMEOUT, World, job_fields, together
 from mgg.errors import InputError, StoppedError
 from mgg.layout import PeLayout
 from mgg.model import Array, settings_of
-from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run, these_versions
+from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run
 from mgg.train.board import Board
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity, folder_of, kept_technique, read_weights
 from mgg.train.memory import ShortError
@@ -392,11 +392,8 @@ class _Run:
             arcs=manifest.arcs,
             technique=identity.technique,
             options=identity.options,
-            backend=self.world.name,
-            pes=identity.pes,
             dtype=identity.dtype,
-            machine=job_machine(self.world),
-            versions=these_versions(),
+            **job_fields(self.world),
             model=identity.model,
             seed=identity.seed,
             epochs=len(history.epochs),

@@ -65,6 +65,38 @@ def test_a_file_that_is_no_record_is_refused(tmp_path, content, message):
         record.read_lines(path, record.AggregateRecord)
 
 
+def used(memory: int, cpu_seconds: float, seconds: float) -> dict:
+    return {"used": {"memory": memory, "cpu_seconds": cpu_seconds, "seconds": seconds}}
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([used(10, 1.0, 2.0), used(30, 4.0, 3.0), used(20, 5.0, 6.0)], (30, 5.0, 6.0)),
+        ([{}, used(10, 1.0, 2.0), {"used": None}], (10, 1.0, 2.0)),
+        ([{}], None),
+    ],
+    ids=["the most", "some older", "all older"],
+)
+def test_what_a_job_used_is_the_most_of_its_records(tmp_path, made, lines, expected):
+    good = json.loads(made.model_dump_json(exclude={"used"}))
+    (tmp_path / "p2.jsonl").write_text("".join(f"{json.dumps(good | line)}\n" for line in lines))
+    # A run's record has lines of its own.
+    (tmp_path / record.RUN_FILE).write_text(json.dumps(good | lines[0], indent=2))
+    expected = record.Used(**dict(zip(record.Used.model_fields, expected, strict=True))) if expected else None
+    assert record.read_used([tmp_path / "p2.jsonl"]) == record.read_used([tmp_path, tmp_path / "p2.jsonl"]) == expected
+    for each in record.read_lines(tmp_path / "p2.jsonl", record.AggregateRecord):
+        assert each.model_copy(update={"used": None}) == made
+
+
+def test_what_a_job_used_is_not_read_from_something_else(tmp_path, made):
+    with pytest.raises(InputError, match=r"run\.json: No such file"):
+        record.read_used([tmp_path])
+    (tmp_path / "p2.jsonl").write_text(json.dumps(json.loads(made.model_dump_json()) | used(-1, 1.0, 1.0)))
+    with pytest.raises(InputError, match=r"line 1: field used\.memory"):
+        record.read_used([tmp_path / "p2.jsonl"])
+
+
 def test_a_missing_run_names_its_file(tmp_path):
     with pytest.raises(InputError, match=r"run\.json: No such file"):
         record.read_run(tmp_path)

@@ -135,6 +135,8 @@ def test_jobs_without_times_are_in_the_tables_alone(report):
         ("memory", {"memory_asked": 64_000_000_000, "memory": None}, UNKNOWN, None, None),
         ("cores", {"cores_asked": 8}, TOO_LARGE, 0.25, 2),
         ("cores", {"cores_asked": 8, "granted": False}, FITS, None, None),
+        ("cores", {"cores_asked": 8, "ranks": 8}, FITS, None, None),  # a rank has one at least
+        ("cores", {"cores_asked": 64, "ranks": 8}, TOO_LARGE, 1 / 8, 1),
     ],
 )
 def test_what_to_change(report, resource, changes, verdict, factor, enough):

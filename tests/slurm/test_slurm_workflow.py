@@ -1,6 +1,7 @@
 """The workflow through a real Slurm: a small demo on CPU ranks of two nodes, jobs on GPUs, jobs that fail."""
 
 import csv
+import os
 import re
 from collections import Counter
 from datetime import datetime
@@ -12,6 +13,7 @@ from slurm_folder import SlurmFolder
 from support.workflow import ROOT
 
 from mgg.record import AggregateRecord, JobRecord, read_lines, read_run
+from mgg.report.requests import UNKNOWN
 
 #: A graph that jobs share and renumber goes all the way; 8 PEs, which profiles/slurm-cpu puts on two nodes.
 CONFIG = {
@@ -121,10 +123,9 @@ def test_where_ranks_really_run(
 
 
 def test_the_report_is_told_what_slurm_knows_of_the_jobs(finished: SlurmFolder):
-    """Slurm's numbers and times. What its ranks use is not seen: they are children of Slurm's daemons."""
+    """Slurm's numbers and times. Its ranks are children of Slurm's daemons and tell themselves what they used."""
     records = {record.slurm_job: record for record in read_lines(finished.path / ODD_NAME / "jobs.jsonl", JobRecord)}
-    with (finished.path / ODD_NAME / "report/jobs.csv").open(newline="") as table:
-        reported = Counter(row["rule"] for row in csv.DictReader(table))
+    reported = Counter(row["rule"] for row in rows_of(finished, "jobs"))
     for rule, lines in finished.jobs().items():
         assert reported[rule] == len(lines)
         for line in lines:
@@ -139,8 +140,28 @@ def test_the_report_is_told_what_slurm_knows_of_the_jobs(finished: SlurmFolder):
             assert start - 2 <= record.ended - record.seconds <= record.ended <= end + 2
             ranks = rule in ("aggregate", "train")
             # Threads are lowered to the cores that the machine really has.
-            assert record.cores_asked == 8 if ranks else 1 <= record.cores_asked <= int(facts["NumCPUs"])
-            assert (record.memory is None) == ranks
+            assert (
+                record.cores_asked == record.ranks == 8 if ranks else 1 <= record.cores_asked <= int(facts["NumCPUs"])
+            )
+            # A Python with NumPy and MPI takes more than 20 MB, and four ranks share a node.
+            assert (4 * 20e6 if ranks else 0) < record.memory < record.memory_asked
+            if ranks:
+                assert record.seen == record.seconds and 0 < record.cpu_seconds < record.seconds * os.cpu_count()
+
+
+def test_requests_of_ranks_are_set_beside_what_they_used(finished: SlurmFolder):
+    rows = {(row["rule"], row["resource"]): row for row in rows_of(finished, "requests")}
+    for rule in ("aggregate", "train"):
+        for resource in ("memory", "cores"):
+            row = rows[rule, resource]
+            assert row["known"] == row["jobs"] == "1" and 0 < float(row["share"]) < 1 and row["verdict"] != UNKNOWN
+        assert rows[rule, "cores"]["asked"] == "1"
+
+
+def rows_of(finished: SlurmFolder, table: str) -> list[dict[str, str]]:
+    """The rows of a table of the report."""
+    with (finished.path / ODD_NAME / f"report/{table}.csv").open(newline="") as opened:
+        return list(csv.DictReader(opened))
 
 
 def test_no_name_was_taken_for_a_command(finished: SlurmFolder):

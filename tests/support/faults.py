@@ -48,8 +48,8 @@ OUTPUTS = {
     "train": RUN,
     "report": "report/index.html",
 }
-#: What follows from times although it is none: fields of records, columns of the report's tables.
-FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "compute", "transfer"}
+#: What follows from times or was measured like them: fields of records, columns of the report's tables.
+FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "compute", "transfer", "used"}
 FROM_TIMES |= {"hidden", "fastest", "close", "speedup", "efficiency", "ratio"}
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import numpy as np
 
-from mgg.backend import World, job_size, launch
+from mgg.backend import World, job_fields, job_size, launch
 
 
 def program(world: World) -> str:
@@ -29,6 +30,7 @@ def program(world: World) -> str:
     _aside(world)
     _reduce(world)
     _time(world)
+    _tell(world)
     world.free(array)
     # The next array does not remember the last one's content; one without elements is an array, too.
     again, nothing = world.symmetric(60), world.symmetric(0)
@@ -191,6 +193,15 @@ def _time(world: World) -> None:
     clock.start()
     world.barrier()
     assert 0 <= clock.stop() < 60
+
+
+def _tell(world: World) -> None:
+    """The memory is that of all processes together: a Python with NumPy and MPI takes more than 20 MiB."""
+    processes = len(set(world.gather(os.getpid())))
+    fields = job_fields(world)
+    assert (fields["backend"], fields["pes"], fields["machine"].hosts) == (world.name, world.size, 1)
+    assert world.gather(fields["used"]) == [fields["used"]] * world.size
+    assert processes * 20 * 2**20 < fields["used"].memory and fields["used"].cpu_seconds > 0
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def tables(out):
     """What of a run's folder must not depend on stopping: all but measured times."""
     record, epochs = read_run(out)
     return (
-        record.model_dump(exclude={"median", "q1", "q3"}),
+        record.model_dump(exclude={"median", "q1", "q3", "used"}),
         [epoch.model_dump(exclude={"seconds"}) for epoch in epochs],
         (out / "weights.safetensors").read_bytes(),
     )

@@ -123,4 +123,40 @@ def test_of_slurms_jobs_their_numbers_and_requests_are_kept(tmp_path: Path):
         assert record.memory_asked == int(words[words.index("--mem") + 1]) * 10**6 > 10**9
         assert record.runtime_asked == int(words[words.index("-t") + 1]) * 60 > 600
         # Looked at after 15 seconds for the last time.
-        assert (record.granted, record.cores_asked, record.seen, record.memory) == (True, 6, 15.0, 100 * 2**20)
+        assert (record.granted, record.seen, record.memory) == (True, 15.0, 100 * 2**20)
+        assert (record.ranks, record.cores_asked) == (2, 6)
+
+
+def test_ranks_that_slurm_starts_tell_what_they_used(finished: Folder, tmp_path: Path):
+    """Snakemake sees srun alone; one rank is started by it, too. Records of another run say nothing."""
+    copy = copied(finished, tmp_path)
+    (copy.results / "jobs.jsonl").unlink()
+    for name in ("aggregate/planted/p1.jsonl", "aggregate/planted/p2.jsonl", "train/planted/gcn-halo-p2-s0.jsonl"):
+        ranks = 1 if "p1" in name else 2
+        resources = {"mem_mb": 1000, "runtime": 60, "mpi": "srun" * (ranks > 1), "tasks": ranks, "nodes": ranks}
+        seen = {"s": 40.0, "max_pss": 7.0, "cpu_time": 0.1, "threads": 1, "resources": resources}
+        (copy.results / "benchmarks" / name).write_text(json.dumps(seen))
+    one, two = (copy.results / f"aggregate/planted/p{pes}.jsonl" for pes in (1, 2))
+    run = copy.results / "train/planted/gcn-halo-p2-s0/run.json"
+
+    def used(file: Path, memory: int, cpu: float, seconds: float, **changes: int) -> str:
+        told = {"used": {"memory": memory, "cpu_seconds": cpu, "seconds": seconds}}
+        return json.dumps(json.loads(file.read_text()) | told | changes) + "\n"
+
+    one.write_text(used(one, 300, 50.0, 41.0))
+    two.write_text(used(two, 300, 30.0, 20.0) + used(two, 400, 60.0, 39.0, dim=8))
+    run.write_text(used(run, 500, 70.0, 40.0))
+    done = copy.run("--forcerun", "report", "--rerun-triggers", "mtime")
+    assert done.returncode == 0, done.stdout
+    assert job_counts(done.stdout)["total"] == 2
+    found = records(copy)
+    assert {
+        (rule, *rest): (record.memory, record.cpu_seconds, record.seen)
+        for (rule, *rest), record in found.items()
+        if rule in ("aggregate", "train")
+    } == {
+        ("aggregate", "planted", "1"): (None, None, None),
+        ("aggregate", "planted", "2"): (400, 60.0, 40.0),
+        ("train", "planted", "gcn", "halo", "2", "0"): (500, 70.0, 40.0),
+    }
+    assert found["layout", "planted", "2"].memory > 500, "what Snakemake sees it says itself"

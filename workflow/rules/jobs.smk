@@ -5,7 +5,7 @@ import logging
 from snakemake.benchmark import BENCHMARK_INTERVAL, BENCHMARK_INTERVAL_SHORT
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from mgg.record import JobRecord, read_lines, write_lines
+from mgg.record import JobRecord, read_lines, read_used, write_lines
 
 # No input of the report: a job that left no benchmark would be run again for it.
 JOBS = f"{RECORDS}/jobs.jsonl"
@@ -58,7 +58,7 @@ class Jobs(logging.Handler):
             "submitted": submitted,
             "ended": end_of(job),
         }
-        record = JobRecord(**fields, **used_by(bench), **asked_for(bench))
+        record = JobRecord(**fields, **used_by(job, bench), **asked_for(bench))
         old = before.get((record.rule, *record.wildcards.items()))
         if old is None or any(
             getattr(old, name) != getattr(record, name) for name in ("seconds", "seen", "cpu_seconds")
@@ -96,18 +96,33 @@ def end_of(job):
     return max((end for end in ends if end is not None), default=None)
 
 
-def used_by(bench):
+def used_by(job, bench):
     """The fields of a JobRecord that say what a job used."""
     seconds = amount(bench, "s")
+    if ranks_elsewhere(job, bench):
+        return {"seconds": seconds} | told_by_ranks(job, seconds)
     memory, cpu = amount(bench, "max_pss") or amount(bench, "max_rss"), amount(bench, "cpu_time")
-    if seconds is None or memory is None or ranks_elsewhere(bench):
+    if seconds is None or memory is None:
         return {"seconds": seconds}
     return {"seconds": seconds, "memory": int(memory * 2**20), "cpu_seconds": cpu, "seen": last_look(seconds)}
 
 
-def ranks_elsewhere(bench):
-    """Whether the ranks of a job are Slurm's processes, maybe of other hosts, which Snakemake does not see."""
-    return bool(bench.get("resources", {}).get("mpi")) and scheduled(bench)
+def ranks_elsewhere(job, bench):
+    """Whether Slurm starts the ranks of a job, one alone too, maybe on other hosts, where Snakemake does not see them."""
+    return job.rule.name in SITE and scheduled(bench)
+
+
+def told_by_ranks(job, seconds):
+    """What ranks say in the records that they wrote, {} where those are missing, older, or not of this run of the job."""
+    try:
+        used = read_used(job.output)
+    except InputError:
+        return {}
+    # Ranks that ran for longer than the job were another's: of a command that somebody gave by hand.
+    if used is None or seconds is None or used.seconds > seconds:
+        return {}
+    # A peak is one of the whole job.
+    return {"memory": used.memory, "cpu_seconds": used.cpu_seconds, "seen": seconds}
 
 
 def scheduled(bench):
@@ -127,12 +142,14 @@ def asked_for(bench):
     """The fields of a JobRecord that say what a job asked for, of which only the extended benchmarks tell."""
     resources = bench.get("resources", {})
     minutes, megabytes, threads = amount(resources, "runtime"), amount(resources, "mem_mb"), amount(bench, "threads")
-    cores = threads
+    ranks, cores = 1, threads
     if threads and scheduled(bench):
-        cores = (amount(resources, "tasks") or 1) * (amount(resources, "cpus_per_task") or threads)
+        ranks = amount(resources, "tasks") or 1
+        cores = ranks * (amount(resources, "cpus_per_task") or threads)
     return {
         "runtime_asked": None if minutes is None else 60 * minutes,
         "memory_asked": None if megabytes is None else int(megabytes * 1e6),
+        "ranks": ranks,
         "cores_asked": cores or None,
         "granted": scheduled(bench),
     }
