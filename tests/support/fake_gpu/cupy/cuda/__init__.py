@@ -78,6 +78,9 @@ class Stream:
         if device.capturing() != event.captured:
             raise CUDARuntimeError("cudaErrorStreamCaptureIsolation")
 
+    def is_capturing(self):
+        return device.capturing()
+
     def begin_capture(self):
         if self is _default:
             raise RuntimeError("cannot capture on the default (legacy) stream")
@@ -99,8 +102,8 @@ class Graph:
     def __init__(self, actions):
         self._actions = actions
 
-    def launch(self):
-        assert not device.capturing()
+    def launch(self, stream=None):
+        assert not device.capturing() and stream in (None, get_current_stream())
         launches.append(len(self._actions))
         for action in self._actions:
             action()
