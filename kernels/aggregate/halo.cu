@@ -27,10 +27,10 @@ struct Deal {
 struct Arrivals {
     const int *arrived;        // by chunk: warps that are done with it, over all products
     int warps;                 // that pull; 0: all of the halo is there
-    const unsigned *launches;  // number of this product
+    const unsigned *product;   // number of this one
 
     // What a counter stands at once its chunk is there; it wraps around.
-    __device__ int after() const { return static_cast<int>(*launches * warps); }
+    __device__ int after() const { return static_cast<int>(*product * warps); }
 };
 
 // The sums of a block of tasks, once what they need has arrived.
@@ -71,11 +71,11 @@ __device__ __forceinline__ void sum_block(
     extern "C" __global__ void __launch_bounds__(mgg::kThreads, MGG_ROWS_BLOCKS) name(                                  \
         const int2 *tasks, const long long *begin, const int *target, const mgg::Index *indices, const float *weights,  \
         const int *blocks, const int *needs, int early, int late, const int *arrived, int pull_warps,                   \
-        const unsigned *launches, const mgg::Element *b, int b_stride, float *c, int c_stride, float *partial,          \
+        const unsigned *product, const mgg::Element *b,  int b_stride, float *c, int c_stride, float *partial,          \
         int partial_stride, int columns, int tiles, int accumulate                                                      \
     ) {                                                                                                                 \
         mgg::sum_block<lanes, vec, weighted>(                                                                           \
-            {tasks, begin, target, indices, weights}, {blocks, needs, early, late}, {arrived, pull_warps, launches}, b, \
+            {tasks, begin, target, indices, weights}, {blocks, needs, early, late}, {arrived, pull_warps, product}, b,  \
             b_stride, c, c_stride, partial, partial_stride, columns, tiles, accumulate != 0                             \
         );                                                                                                              \
     }

@@ -4,6 +4,9 @@
 // threads fill the wire.
 //
 // PEs tell each other through flags when their rows may be read and when they have been read: no barrier is needed.
+//
+// Sums that wait for rows hold their places meanwhile, and a multiprocessor may not take a block in beside them: it would
+// have to change how it divides its L1. So no sum may start before every block that pulls has, which the gate sees to.
 #include "mgg/async.cuh"
 #include "mgg/warp.cuh"
 
@@ -25,19 +28,10 @@ struct Peers {
 struct Pull {
     const unsigned long long *sources;  // owner << 48 | row, in the order of the halo
     int count, chunk;                   // rows; rows of a chunk, a multiple of 32
-    int *arrived;                       // by chunk, then one for all: warps that are done, over all products
+    int *arrived;                       // warps, over all products: by chunk, done with it; then done with all; started
 
     __device__ int chunks() const { return (count + chunk - 1) / chunk; }
 };
-
-// The product begins: it has a number, and this PE's rows, written before, may be read.
-__device__ __forceinline__ void begin(unsigned *launches, const Peers &peers) {
-    const unsigned epoch = *launches + 1;
-    __syncwarp();
-    if (threadIdx.x == 0) *launches = epoch;
-    for (int pe = threadIdx.x; pe < peers.size; pe += 32)
-        if (pe != peers.rank) set_flag(peers.flags[pe] + peers.rank, epoch);
-}
 
 // A warp's share of the halo: runs of 32 rows, dealt to the warps in turn. A step is 32 / LANES rows of a run, LANES lanes
 // a row, and LANES * VEC of their columns; a lane's part of kLoads steps is under way at once.
@@ -114,25 +108,32 @@ struct Share {
     }
 };
 
-// Copy the halo into the rows of `b` from `halo_first` on; then tell the owners.
+// Copy the halo into the rows of `b` from `halo_first` on; then tell the owners. `products`: that are over.
 template <int LANES, int VEC>
 __device__ __forceinline__ void pull_halo(
-    const Pull &pull, const Peers &peers, unsigned epoch, Element *b, int stride, long long halo_first, int columns
+    const Pull &pull, const Peers &peers, unsigned *products, Element *b, int stride, long long halo_first, int columns
 ) {
     alignas(16) __shared__ unsigned slots[kLoads][kThreads][Share<LANES, VEC>::WORDS];
-    for (int pe = threadIdx.x; pe < peers.size; pe += kThreads)
-        if (pe != peers.rank) wait_flag(peers.flags[peers.rank] + pe, epoch);
-    __syncthreads();
     const int warps = gridDim.x * (kThreads / 32), lane = threadIdx.x & 31;
+    const unsigned epoch = *static_cast<volatile unsigned *>(products) + 1;
+    if (lane == 0) add_release(pull.arrived + pull.chunks() + 1, 1);
+    for (int pe = threadIdx.x; pe < peers.size; pe += kThreads) {
+        if (pe == peers.rank) continue;
+        if (blockIdx.x == 0) set_flag(peers.flags[pe] + peers.rank, epoch);  // this PE's were written before the launch
+        wait_flag(peers.flags[peers.rank] + pe, epoch);
+    }
+    __syncthreads();
     Share<LANES, VEC>{pull, peers, b, stride, columns, warps, halo_first, slots}.run(
         blockIdx.x * (kThreads / 32) + threadIdx.x / 32, lane
     );
     // The last warp of all tells every owner that its rows have been read.
     int last = 0;
     if (lane == 0) last = add_acq_rel(pull.arrived + pull.chunks(), 1) + 1u == epoch * warps;
-    if (__shfl_sync(kAll, last, 0))
+    if (__shfl_sync(kAll, last, 0)) {
         for (int pe = lane; pe < peers.size; pe += 32)
             if (pe != peers.rank) set_flag(peers.flags[pe] + peers.size + peers.rank, epoch);
+        if (lane == 0) *products = epoch;
+    }
     // The launch ends only when the others have read this PE's rows.
     if (blockIdx.x == 0)
         for (int pe = threadIdx.x; pe < peers.size; pe += kThreads)
@@ -141,18 +142,22 @@ __device__ __forceinline__ void pull_halo(
 
 }  // namespace mgg
 
-extern "C" __global__ void halo_begin(unsigned *launches, int *const *flags, int rank, int size) {
-    mgg::begin(launches, {nullptr, flags, rank, size});
+// Lets what follows it start once all `warps` of the pull beside it have, and gives the product its number.
+extern "C" __global__ void halo_gate(unsigned *product, const int *started, int warps) {
+    const unsigned number = *product + 1;
+    if (threadIdx.x != 0) return;
+    mgg::wait_count(started, static_cast<int>(number * warps));
+    *product = number;
 }
 
 #define MGG_PULL(lanes, vec)                                                                                           \
     extern "C" __global__ void __launch_bounds__(mgg::kThreads, 2048 / mgg::kThreads) halo_pull_##lanes##_##vec(       \
         const unsigned long long *sources, int count, int chunk, int *arrived, const mgg::Element *const *peer_rows,   \
-        int *const *peer_flags, int rank, int size, const unsigned *launches, mgg::Element *b, int b_stride,           \
+        int *const *peer_flags, int rank, int size, unsigned *products, mgg::Element *b, int b_stride,                 \
         long long halo_first, int columns                                                                              \
     ) {                                                                                                                \
         mgg::pull_halo<lanes, vec>(                                                                                    \
-            {sources, count, chunk, arrived}, {peer_rows, peer_flags, rank, size}, *launches, b, b_stride, halo_first, \
+            {sources, count, chunk, arrived}, {peer_rows, peer_flags, rank, size}, products, b, b_stride, halo_first,  \
             columns                                                                                                    \
         );                                                                                                             \
     }

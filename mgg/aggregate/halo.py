@@ -17,16 +17,15 @@ from mgg.aggregate.plan import Plan
 from mgg.aggregate.pulled import PulledHalo
 from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, mates_of, members_of
 from mgg.backend.api import Array, SymmetricArray, Work
-from mgg.kernel.halo import waiting_rows
 from mgg.layout import PeLayout
 
 
 class Halo(Plan):
     """PEs fetch the rows that they need into a halo of their own; no float atomics, so the same bits every time.
 
-    On GPUs a launch pulls the halo beside one that works and hides the transfer. CPU ranks fetch, then work. With several workgroups that
-    is the near part; rows of other workgroups are put into mailboxes meanwhile, each once a workgroup (CoLa 4.2), and a
-    second launch adds the far part, whose rows mates pull from each other's mailboxes.
+    On GPUs a launch pulls the halo beside one that works and hides the transfer. CPU ranks fetch, then work. With
+    several workgroups that is the near part; rows of other workgroups are put into mailboxes meanwhile, each once a
+    workgroup (CoLa 4.2), and then the far part is added, whose rows mates pull from each other's mailboxes.
     """
 
     name = "halo"
@@ -44,7 +43,7 @@ class Halo(Plan):
             return _need_of_workgroups(case, arcs, mates_of(case.rank, members))
         columns = case.embeddings(case.heights.max() + max(case.counts.halo_rows)) + case.matrix(case.rows)
         lengths = [np.diff(csr.indptr) for csr in (product.local, product.remote)]
-        return Need(0, columns, arcs, _cuts(case, *lengths))
+        return Need(0, columns, arcs, case.cut(lengths[0]) + case.cut(lengths[1][lengths[1] > 0]))
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
@@ -201,12 +200,7 @@ def _need_of_workgroups(case: Case, arcs: int, mates: range) -> Need:
     lists = product.send_rows.dtype.itemsize * sum(messages)
     is_near = np.repeat(near, counts)[product.remote.indices]
     rows = np.repeat(np.arange(case.rows), np.diff(product.remote.indptr))
-    near_lengths, far_lengths = (np.bincount(rows[kept], minlength=case.rows) for kept in (is_near, ~is_near))
-    cuts = _cuts(case, np.diff(product.local.indptr), near_lengths) + case.cut(far_lengths[far_lengths > 0])
+    lengths = [np.diff(product.local.indptr)]
+    lengths += [np.bincount(rows[kept], minlength=case.rows) for kept in (is_near, ~is_near)]
+    cuts = case.cut(lengths[0]) + sum(case.cut(each[each > 0]) for each in lengths[1:])
     return Need(0, columns, arcs + lists, cuts)
-
-
-def _cuts(case: Case, locals_: np.ndarray, remotes: np.ndarray) -> int:
-    """The order of the work on local rows and halo, and the sums of the parts of rows that are cut."""
-    cut = (remotes > 0) & ~waiting_rows(locals_, remotes)
-    return case.cut(locals_) + case.cut(remotes[remotes > 0]) + case.matrix(2 * int(cut.sum()))

@@ -67,11 +67,12 @@ class HaloKernel:
         self._split_rows, self._split_first = cp.asarray(schedule.split_rows), cp.asarray(schedule.split_first)
         self._tuning, self._streams = TUNING, operators.forks
         self._chunk = -(-max(1, -(-len(sources) // self._tuning.chunks)) // _GRAIN) * _GRAIN
-        self._pulled = cp.zeros(-(-len(sources) // self._chunk) + 1, np.int32)
-        self._launches = cp.zeros(1, np.uint32)
+        self._pulled = cp.zeros(-(-len(sources) // self._chunk) + 2, np.int32)
+        self._numbers = cp.zeros(2, np.uint32)  # products whose pull is over; number of the product, from its gate on
         self._dealt: dict[int, tuple[cp.ndarray, int, cp.ndarray]] = {}
         # Flags have to be waited for and set even where nothing is pulled.
-        blocks = min(self._tuning.blocks * operators.processors, -(-len(sources) // _ROWS))
+        # The gate may keep one multiprocessor from them, and waits until all of them have found a place.
+        blocks = min(self._tuning.blocks * (operators.processors - 1), -(-len(sources) // _ROWS))
         self._blocks = max(blocks, int(peers.flags is not None))
         self._partial: cp.ndarray | None = None
         self._prepared: dict[tuple[int, ...], Fork] = {}
@@ -100,9 +101,9 @@ class HaloKernel:
         vector = _vector(b, out)
         vectors = -(-columns // vector)
         lanes = min(tuning.tile, 1 << (vectors - 1).bit_length())
-        begins, pulls = self._pulling(b, columns, lanes, vector) if part != "compute" and self._blocks else ([], [])
+        pulls, gates = self._pulling(b, columns, lanes, vector) if part != "compute" and self._blocks else ([], [])
         if part == "transfer":
-            return Fork(begins, pulls, [], [])
+            return Fork(pulls, gates, [])
         partial, combined = self._partial_sums(columns), []
         if len(self._split_rows):
             combined.append(self._operators.combining(self._split_rows, self._split_first, partial, out, accumulate))
@@ -114,13 +115,13 @@ class HaloKernel:
         arguments = (
             self._tasks, self._begin, self._target, self._indices, _pointer(self._weights),
             blocks, needs, np.int32(early), np.int32(late),
-            self._pulled, np.int32(self.warps if pulls else 0), self._launches, np.uintp(b.data.ptr), _stride(b),
+            self._pulled, np.int32(self.warps if pulls else 0), self._numbers[1:], np.uintp(b.data.ptr), _stride(b),
             np.uintp(out.data.ptr), _stride(out), partial, _stride(partial), np.int32(columns), np.int32(tiles),
             np.int32(accumulate),
         )  # fmt: skip
         grid = (early + late) * tiles
         sums = [(kernel, (grid,), (kernel.max_threads_per_block,), arguments)] if grid else []
-        return Fork(begins, pulls, sums, combined)
+        return Fork(pulls, [*gates, *sums], combined)
 
     @property
     def warps(self) -> int:
@@ -128,23 +129,22 @@ class HaloKernel:
         return self._blocks * _THREADS // 32
 
     def _pulling(self, b: cp.ndarray, columns: int, lanes: int, vector: int) -> tuple[list[Launch], list[Launch]]:
-        """What begins a product, and what pulls its halo.
-
-        The first is a launch of its own: sums and pull read the number of the product, whichever of them comes first.
-        """
-        peers = self._peers
-        size = 0 if peers.flags is None else peers.size
+        """What pulls the halo, and what lets the sums beside it start."""
+        peers, pulled, numbers = self._peers, self._pulled, self._numbers
         build = build_of("pull", 32, bf16=b.dtype == np.uint16)
         if self._tuning.loads != HaloTuning.loads:
             build = replace(build, defines={**build.defines, "MGG_PULL_LOADS": self._tuning.loads})
-        flags = (_pointer(peers.flags), np.int32(peers.rank), np.int32(size))
+        size = np.int32(0 if peers.flags is None else peers.size)
         arguments = (
-            self._sources, np.int32(len(self._sources)), np.int32(self._chunk), self._pulled, peers.rows, *flags,
-            self._launches, np.uintp(b.data.ptr), _stride(b), np.int64(self._halo_first), np.int32(columns),
+            self._sources, np.int32(len(self._sources)), np.int32(self._chunk), pulled, peers.rows,
+            _pointer(peers.flags), np.int32(peers.rank), size, numbers[:1],
+            np.uintp(b.data.ptr), _stride(b), np.int64(self._halo_first), np.int32(columns),
         )  # fmt: skip
-        begin = self._operators.kernel(build, "halo_begin")
-        pull = self._kernel(build, f"halo_pull_{lanes}_{vector}")
-        return [(begin, (1,), (32,), (self._launches, *flags))], [(pull, (self._blocks,), (_THREADS,), arguments)]
+        pull, gate = self._kernel(build, f"halo_pull_{lanes}_{vector}"), self._operators.kernel(build, "halo_gate")
+        return (
+            [(pull, (self._blocks,), (_THREADS,), arguments)],
+            [(gate, (1,), (32,), (numbers[1:], pulled[-1:], np.int32(self.warps)))],
+        )
 
     def _kernel(self, build: Build, name: str) -> Any:
         """One of the two that run side by side: with other wishes for shared memory they would take turns."""

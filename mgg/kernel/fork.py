@@ -14,20 +14,17 @@ _URGENT = -5
 
 
 class Fork:
-    """What begins on one stream, and goes on on two.
+    """What goes on on two streams until both are done.
 
     Args:
-        first: launched before both branches.
         aside: the branch of a more urgent stream, whose blocks come before those of the other that wait for a place;
             without any, no stream but the current one is used.
         beside: the other branch.
         last: launched when both are over.
     """
 
-    def __init__(
-        self, first: Sequence[Launch], aside: Sequence[Launch], beside: Sequence[Launch], last: Sequence[Launch]
-    ) -> None:
-        self._first, self._aside, self._beside, self._last = first, aside, beside, last
+    def __init__(self, aside: Sequence[Launch], beside: Sequence[Launch], last: Sequence[Launch]) -> None:
+        self._aside, self._beside, self._last = aside, beside, last
         self._graph: Any = None
         self._ran = False
 
@@ -50,7 +47,6 @@ class Fork:
             self._graph.launch(current)
 
     def _launch(self, stream: Any, urgent: Any) -> None:
-        _submit(self._first)
         if self._aside:
             before, after = (cp.cuda.Event(disable_timing=True) for _ in range(2))
             before.record(stream)

@@ -12,8 +12,8 @@ from mgg.graph.csr import Csr
 from mgg.kernel.schedule import task_size, tasks_of
 
 #: Rows with remote arcs and so many arcs are cut: their local arcs need not wait for the halo. A cut costs three more
-#: passes over a row of C, so shorter rows are cut only while less than a share of the local arcs has not to wait.
-CUT_FROM, EARLY = (512, 256, 128, 64), 0.2
+#: passes over a row of C.
+CUT_FROM = 512
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ def halo_schedule(
     """
     locals_, remotes = np.diff(local.indptr), np.diff(remote.indptr)
     task = task or task_size(local.arcs + remote.arcs, len(locals_))
-    waits = waiting_rows(locals_, remotes)
+    # A row waits as a whole if it is short, or has nothing to do before.
+    waits = (remotes > 0) & ((locals_ + remotes < CUT_FROM) | (locals_ == 0))
     early, late = np.flatnonzero(~waits if empty else ~waits & (locals_ > 0)), np.flatnonzero(remotes > 0)
     early_lengths, late_lengths = locals_[early], remotes[late] + np.where(waits[late], locals_[late], 0)
     early_pieces = np.maximum(-(-early_lengths // task), 1)
@@ -128,26 +129,6 @@ def halo_schedule(
         pulled=pulled,
         reach=seen[ends - 1] if len(seen) else np.zeros(0, np.int64),
     )
-
-
-def waiting_rows(locals_: np.ndarray, remotes: np.ndarray) -> np.ndarray:
-    """Which rows wait for the halo as a whole: those with remote arcs that are short or have nothing to do before.
-
-    Where nearly every row has a remote arc, work could only go on as fast as the halo comes. Its first rows are new to
-    nearly all work, its last ones to little, so that this is slower than both.
-
-    Args:
-        locals_, remotes: integers [rows], arcs of each row.
-
-    Returns:
-        bool [rows]; of the others, those with remote arcs are cut.
-    """
-    waits = np.zeros(len(locals_), bool)
-    for length in CUT_FROM:
-        waits = (remotes > 0) & ((locals_ + remotes < length) | (locals_ == 0))
-        if locals_[~waits].sum() >= EARLY * locals_.sum():
-            break
-    return waits
 
 
 def _pieces(

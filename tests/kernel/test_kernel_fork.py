@@ -1,10 +1,12 @@
 """Launches on two streams: their order, and the graph that they become; on the stand-in for CuPy."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-FAKE = Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py"
+TESTS = Path(__file__).parents[1]
+FAKE = TESTS / "support" / "fake_gpu" / "run.py"
 CODE = """
 import cupy as cp
 from mgg.kernel.fork import Fork, Streams
@@ -27,8 +29,8 @@ def turn(fork):
 
 streams, submitted = Streams(), []
 assert streams.urgent.priority < 0
-fork = Fork([kernel("begin")], [kernel("pull")], [kernel("sum")], [kernel("combine")])
-order = ["begin", "pull", "sum", "combine"]
+fork = Fork([kernel("pull")], [kernel("gate"), kernel("sum")], [kernel("combine")])
+order = ["pull", "gate", "sum", "combine"]
 with cp.cuda.Stream(non_blocking=True):
     # Step by step, then captured and launched, then launched alone.
     assert turn(fork) == (order, 4, 0)
@@ -43,12 +45,16 @@ with cp.cuda.Stream(non_blocking=True):
     graph.launch()
     assert [name for name, *_ in told] == order
     # Without a branch aside there is nothing to put together.
-    plain = Fork([], [], [kernel("sum")], [])
+    plain = Fork([], [kernel("sum")], [])
     assert [turn(plain) for _ in range(3)] == [(["sum"], 1, 0)] * 3
 print("all is well")
 """
 
 
 def test_forks_become_graphs():
-    done = subprocess.run([sys.executable, str(FAKE), "-c", CODE], capture_output=True, text=True, check=False)
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, str(FAKE), "-c", CODE],
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.stdout == "all is well\n", done.stderr

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.graphs import awkward_graphs, products, random_csr
 
-from mgg.kernel.halo import halo_schedule, waiting_rows
+from mgg.kernel.halo import CUT_FROM, halo_schedule
 from mgg.kernel.schedule import PIECES_PER_TASK
 
 GRAPHS = awkward_graphs() | {"cut rows": random_csr(600, 200_000, weighted=True)}
@@ -78,27 +78,11 @@ def test_blocks_wait_for_what_they_and_those_before_them_need():
     assert needs[0] < product.halo / 4
 
 
-def test_rows_that_do_not_wait_as_a_whole_are_cut():
-    csr = GRAPHS["cut rows"]  # of about 225 arcs
+def test_only_long_rows_with_both_kinds_of_arcs_are_cut():
+    csr = GRAPHS["cut rows"]
     product = products(csr, np.array([0, 300, 600]))[0]
     schedule = halo_schedule(product.local, product.remote, 300, 512)
-    locals_, remotes = np.diff(product.local.indptr), np.diff(product.remote.indptr)
-    cut = (remotes > 0) & ~waiting_rows(locals_, remotes)
-    assert set(schedule.split_rows) == set(np.flatnonzero(cut)) and cut.any()
-
-
-@pytest.mark.parametrize(("arcs", "limit"), [(600, 512), (300, 256), (200, 128), (100, 64), (40, 64)])
-def test_shorter_rows_are_cut_where_nearly_all_would_wait(arcs, limit):
-    """All rows have a remote arc, and as many arcs but for a tenth of them, which have 50."""
-    locals_ = np.where(np.arange(1000) % 10 == 0, 50, arcs - 1)
-    waits = waiting_rows(locals_, np.ones(1000, int))
-    assert np.array_equal(waits, locals_ + 1 < limit)
-    # Rows without remote arcs wait for nothing, and those without local ones have nothing else to do.
-    remotes = np.arange(1000) % 2
-    waits = waiting_rows(np.where(np.arange(1000) < 500, locals_, 0), remotes)
-    assert not waits[remotes == 0].any() and waits[500:][remotes[500:] == 1].all()
-
-
-def test_where_much_has_not_to_wait_rows_stay_whole():
-    waits = waiting_rows(np.full(1000, 300), (np.arange(1000) % 10 < 7).astype(int))
-    assert waits.sum() == 700
+    lengths = np.diff(product.local.indptr) + np.diff(product.remote.indptr)
+    both = (np.diff(product.local.indptr) > 0) & (np.diff(product.remote.indptr) > 0)
+    assert set(schedule.split_rows) >= set(np.flatnonzero(both & (lengths >= CUT_FROM)))
+    assert not set(schedule.split_rows) & set(np.flatnonzero(lengths < min(CUT_FROM, 512)))

@@ -14,6 +14,7 @@ inline void set_flag(int *flag, int value) { *flag = value; }
 inline void wait_flag(const int *flag, int value) {
     if (*flag - value < 0) fprintf(stderr, "waits for ever\n"), abort();
 }
+inline void wait_count(const int *counter, int value) { wait_flag(counter, value); }
 inline int add_acq_rel(int *counter, int count) {
     *counter += count;
     if (host_raised) host_raised(counter, *counter);
