@@ -19,9 +19,10 @@ def mpiexec(
 ) -> subprocess.CompletedProcess:
     """Run ``python arguments`` on ``ranks`` MPI ranks; the mpiexec beside this Python comes first.
 
-    Each rank is started by the command ``under``, where one is given: a tool that watches it.
+    Each rank is started by the command ``under``, where one is given: a tool that watches it. Codes of terminals are
+    left out of what they print: Open MPI sets colours back, also where there is no terminal.
     """
-    return subprocess.run(
+    done = subprocess.run(
         _command(ranks, arguments, under),
         env=changed_environment(environment),
         capture_output=True,
@@ -30,6 +31,8 @@ def mpiexec(
         check=False,
         stdin=subprocess.DEVNULL,
     )
+    done.stdout = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+    return done
 
 
 @dataclass(frozen=True)
