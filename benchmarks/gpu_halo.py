@@ -1,9 +1,9 @@
 """Time technique halo with other tunings of its pull: ``mpiexec -n P python benchmarks/gpu_halo.py OUT``.
 
 A tuning is blocks a multiprocessor x loads x chunks (mgg/kernel/cuda_halo.py) x arcs from which on a row is cut
-(mgg/kernel/halo.py). Before every timing a sample of each PE's rows is compared with float64. Times are medians of 20 products after 5, the slowest PE of each, by CUDA events:
-the whole product, the pull and the arithmetic alone, and the whole over the larger of the two. OUT gets
-gpu_halo-pP.jsonl, one line a measurement; rank 0 prints the table.
+(mgg/kernel/halo.py). Before every timing a sample of each PE's rows is compared with float64. Times are medians of 20
+products after 5, the slowest PE of each, by CUDA events: the whole product, the pull and the arithmetic alone, and the
+whole over the larger of the two. OUT gets gpu_halo-pP.jsonl, one line a measurement; rank 0 prints the table.
 """
 
 from __future__ import annotations
