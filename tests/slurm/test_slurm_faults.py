@@ -1,4 +1,4 @@
-"""Jobs that end early: cancelled, told to stop, out of time, of a node or a rank that dies. One command sees each through."""
+"""Jobs that end early: cancelled, told to stop, out of time, of a node or rank that dies. One command sees each through."""
 
 import random
 import re
@@ -260,12 +260,13 @@ def test_a_time_limit(undisturbed: Folder, tmp_path: Path, name: str):
     profile = changed_profile(tmp_path, {"runtime": "attempt ** 3", "slurm_extra": "'--signal=USR1@15'"})
     run, _ = folder.train(profile)
     newest = folder.stopped(within=200)
-    while (state := folder.states()[0]) in ("RUNNING", "COMPLETING"):
+    while folder.states()[0] in ("RUNNING", "COMPLETING"):
         time.sleep(0.2)
-    started, recovered = time.monotonic(), injected("a time limit reached", f"{state}, {name}")
+    started, recovered = time.monotonic(), injected("a time limit reached", name)
     folder.finish(run)
     seconds = time.monotonic() - started
-    assert state in ("FAILED", "TIMEOUT") and folder.states() == [state, "COMPLETED"]
+    # It has ended by itself, with its checkpoint, and not at its limit.
+    assert folder.states() == ["FAILED", "COMPLETED"]
     assert folder.recovered(newest) == "nothing"
     recovered(seconds, "nothing")
 
