@@ -11,8 +11,8 @@ import yaml
 from support.ranks import mpiexec
 
 from mgg import backend, record
-from mgg.cli import main
-from mgg.errors import MachineError
+from mgg.cli import group, main
+from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 
 
 def mgg(*arguments, cwd, code=0, **environment):
@@ -129,6 +129,13 @@ def test_partition_prints_its_quality_as_json(made, tmp_path):
     assert len(quality["arcs_per_pe"]) == 4 and sum(quality["arcs_per_pe"]) == 24678
     assert quality["v_cg"] == 4 * 1797 * 8 * 3 and quality["v_fr"] == 4 * quality["edge_cut"] * 8
     assert quality["v_fc"] == 4 * sum(quality["halo_rows_per_pe"]) * 8
+
+
+def test_memory_of_a_gpu_is_not_taken_for_the_hosts():
+    """The workflow asks for more of the host's, which would not help."""
+    of_gpu = type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})
+    assert group._memory(of_gpu("512 bytes")).startswith("not enough GPU memory: 512 bytes")
+    assert group._memory(MemoryError("512 bytes")) == f"{NOT_ENOUGH_MEMORY}: 512 bytes"
 
 
 MISTAKES = {

@@ -9,6 +9,8 @@ import pytest
 from support.slurm import ALIKE, OUTPUTS, RANKS, StandIns, asked
 from support.workflow import ROOT, TINY, Folder
 
+from mgg.errors import memory_error
+
 PROFILES = ("dgx", "dgx-multi", "slurm-cpu")
 #: Every rule but graph: a data set in scattered jobs, renumbered; a large generated one; up to two nodes' PEs.
 CONFIG = TINY | {
@@ -163,13 +165,45 @@ def failing(path: Path, *arguments: str, programs: dict[str, str] | None = None,
 
 
 @pytest.mark.parametrize(
-    ("code", "memory"), [(2, [1500]), (4, [1500]), (3, [1500, 3000, 6000]), (6, [1500, 1500, 1500])]
+    ("code", "memory"), [(2, [1500]), (4, [1500]), (3, [1500, 1500, 1500]), (6, [1500, 1500, 1500])]
 )
 def test_only_what_may_help_is_tried_again(tmp_path: Path, code: int, memory: list[int]):
-    """`retries: 2` of the profile, but not after mistakes of the user's and wrong results; more where that lacked."""
+    """`retries: 2` of the profile, but not after mistakes of the user's and wrong results."""
     stand_ins, said = failing(tmp_path, STAND_IN_CODE=str(code))
     assert stand_ins.memory() == memory, said
     assert "Trying to restart job" in said or len(memory) == 1
+
+
+LACKS_P2P = "mgg: GPU 0 cannot address GPU 1: P2P is off"
+
+
+@pytest.mark.parametrize(
+    ("log", "told", "memory"),
+    [
+        ("STAND_IN_LOG", f"mgg: {memory_error('Unable to allocate 2 GiB')}", [1500, 3000, 6000]),
+        ("STAND_IN_LOG", f"mgg: PE 1: {memory_error('')}\n{LACKS_P2P}", [1500, 3000, 3000]),
+        ("STAND_IN_LOG", LACKS_P2P, [1500, 1500, 1500]),
+        ("STAND_IN_LOG", "mgg: not enough GPU memory: Out of memory allocating 512 bytes", [1500, 1500, 1500]),
+        ("STAND_IN_LOG", "srun: error: gpu07: tasks 0,2-3: Out Of Memory", [1500, 3000, 6000]),
+        ("STAND_IN_LOG", "srun: error: gpu07: task 0: Exited with exit code 3", [1500, 1500, 1500]),
+        ("STAND_IN_LOG", "read oom_kill events: Out Of Memory", [1500, 1500, 1500]),
+        (
+            "STAND_IN_SLURM_LOG",
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.",
+            [1500, 3000, 6000],
+        ),
+        ("STAND_IN_SLURM_LOG", "slurmstepd-n1: error: Detected 2 oom-kill event(s) in step 7.0", [1500, 3000, 6000]),
+    ],
+)
+def test_memory_doubles_where_a_log_says_that_it_lacked(tmp_path: Path, log: str, told: str, memory: list[int]):
+    """Ranks are a step: where Slurm ends one of them for its memory, the job's state may be FAILED.
+
+    An attempt counts as what it said itself: the next one writes the rule's log anew.
+    """
+    stand_ins, said = failing(tmp_path, **{"STAND_IN_CODE": "3", log: told})
+    assert stand_ins.memory() == memory, said
+    advice = "give it more memory: mem_mb of rule generate in the profile"
+    assert (f"Next: {advice}" in said) == (memory[2] == 4 * memory[0])
 
 
 @pytest.mark.parametrize(
