@@ -10,8 +10,8 @@ from pathlib import Path
 
 
 def main(file: str, text: str) -> None:
-    """Print two JSON lines: the node, the GPUs that this rank sees and whether the node has ``file`` with ``text``; then
-    rank, size and a sum over MPI.
+    """Print two JSON lines: the node, the GPUs that this rank sees and whether the node has ``file`` with ``text``;
+    then rank, size and a sum over MPI.
 
     The second line is missing where MPI does not start.
     """

@@ -36,4 +36,4 @@ def test_a_trial_that_is_refused_leaves_the_rest(cluster: Path, tmp_path: Path):
 
 def test_a_partition_that_is_not_there(cluster: Path, tmp_path: Path):
     run = doctor(tmp_path, "--partition", "large")
-    assert (run.returncode, run.stderr) == (2, "mgg: --partition large: the cluster has batch, closed, cpu, gpu\n")
+    assert (run.returncode, run.stderr) == (2, "mgg: --partition large: the cluster has batch, cpu, gpu, closed\n")

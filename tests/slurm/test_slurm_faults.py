@@ -1,4 +1,4 @@
-"""Jobs that end early: cancelled, told to stop, out of time, of a node or rank that dies. One command sees each through."""
+"""Jobs that end early: cancelled, told to stop, out of time, a node or rank dies. One command sees each through."""
 
 import random
 import re
