@@ -10,8 +10,8 @@ FINAL = (2, 4)
 STOPPED = 5
 # How the attempts end that get twice as much the next time: Slurm's state, or the exit code of mgg.
 LACKED = {"memory": ("OUT_OF_MEMORY",), "time": ("TIMEOUT", "DEADLINE", STOPPED)}
-# What the logs say of memory: mgg's own word, and Slurm's where its kernel or it ended a step of a job, which has FAILED then.
-# Exit code 3 of mgg is every lack, also of what no memory replaces.
+# What logs say where memory ran out: mgg itself; srun and slurmstepd of ranks, whose job may just have FAILED. Exit code 3 of
+# mgg is any lack, also of what no memory replaces.
 SHORT_OF_MEMORY = re.compile(
     rf"""^\s*(
     mgg:\ (PE\ \d+:\ )?{re.escape(NOT_ENOUGH_MEMORY)}:
