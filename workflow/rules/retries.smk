@@ -24,7 +24,7 @@ SHORT_OF_MEMORY = re.compile(
 TAIL = 2**16
 
 
-def end_of(log):
+def tail_of(log):
     """The last bytes of a log; none of one that cannot be read."""
     try:
         with open(log, "rb") as file:
@@ -38,14 +38,14 @@ def exit_code(record):
     """Of a failed Slurm job's command, as the Snakemake inside the job says it in Slurm's log; None where it does not."""
     if not record.aux.get("external_jobid") or not record.log:
         return None
-    told = re.findall(rb"returned non-zero exit status (\d+)", end_of(record.log[-1]))
+    told = re.findall(rb"returned non-zero exit status (\d+)", tail_of(record.log[-1]))
     return int(told[-1]) if told else None
 
 
 def short_of_memory(record):
     """Whether the logs of a failed Slurm job, the rule's own and Slurm's, say that it had too little memory."""
     logs = {*record.log[:1], *record.log[-1:]} if record.aux.get("external_jobid") else ()
-    return any(SHORT_OF_MEMORY.search(end_of(log)) for log in logs)
+    return any(SHORT_OF_MEMORY.search(tail_of(log)) for log in logs)
 
 
 def lacked(what, rule, wildcards):
