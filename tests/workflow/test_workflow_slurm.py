@@ -124,6 +124,33 @@ def test_gpus_that_the_profile_does_not_give_are_refused_at_once(tmp_path: Path)
     assert "train.backend: nvshmem needs GPUs, and the profile gives its jobs none (gpu: 0)" in run.stdout
 
 
+@pytest.mark.parametrize(
+    ("profile", "backend", "pes", "code"),
+    [
+        ("dgx-multi", "auto", 9, 2),
+        ("dgx-multi", "mpi", 9, 0),
+        ("dgx-multi", "auto", 10, 0),
+        ("slurm-cpu", "auto", 9, 0),
+    ],
+)
+def test_ranks_with_gpus_are_spread_evenly_or_refused_at_once(
+    tmp_path: Path, profile: str, backend: str, pes: int, code: int
+):
+    """Slurm knows one number of GPUs for all nodes of a job; CPU ranks need none."""
+    folder = Folder(tmp_path)
+    aggregate = CONFIG["aggregate"] | {"backend": backend}
+    folder.overlay(
+        CONFIG | {"partition": {"pes": [pes], "quality_pes": []}, "aggregate": aggregate, "train": {"models": []}}
+    )
+    stand_ins = StandIns(folder)
+    (folder.results / "retrieve/digits").mkdir(parents=True)
+    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
+    run = folder.run("--until", "aggregate", *quick, profile=profile, env=stand_ins.environment())
+    assert run.returncode == code, run.stdout
+    assert bool(stand_ins.memory()) == (code == 0)
+    assert run.stdout.count("error: aggregate: 9 PEs do not divide evenly over the 2 nodes that") == (code == 2)
+
+
 def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path):
     """All of them with their comment signs removed."""
     text = (ROOT / "profiles/dgx/config.yaml").read_text()

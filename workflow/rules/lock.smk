@@ -83,5 +83,6 @@ HELD = []
 # Not in dry runs, --lint, --report or the processes that snakemake starts for jobs.
 onstart:
     refuse_broken_names()
+    refuse_uneven_ranks()
     ask_who_answers()
     HELD.append(claim(RESULTS))
