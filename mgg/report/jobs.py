@@ -25,7 +25,7 @@ def read_jobs(path: Path | None) -> list[JobRecord]:
     Raises:
         InputError: the file is there and holds something else.
     """
-    return read_lines(path, JobRecord) if path is not None and path.exists() else []
+    return read_lines(path, JobRecord) if path is not None and path.is_file() else []
 
 
 def compute(records: Sequence[JobRecord]) -> Rows:

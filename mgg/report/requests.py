@@ -86,7 +86,9 @@ def _verdict(jobs: Rows, known: Rows, share: float | None, resource: Resource) -
         return FITS if known else UNKNOWN
     if share is None:
         return UNKNOWN
-    if resource.name != "cores" and share > SMALL:
+    # What several ranks tell of their memory counts shared pages in each of them: it may exceed what there was.
+    exact = [job for job in known if resource.name == "time" or job["ranks"] == 1]
+    if resource.name != "cores" and any(job[resource.used] > SMALL * job[resource.asked] for job in exact):
         return TOO_SMALL
     if any(job["attempts"] > 1 for job in jobs):
         return AGAIN

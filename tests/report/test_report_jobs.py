@@ -131,6 +131,8 @@ def test_jobs_without_times_are_in_the_tables_alone(report):
         ("time", {"runtime_asked": 660.0, "seconds": 630.0}, TOO_SMALL, 2 * 630 / 660, 21),
         ("memory", {"memory_asked": 64_000_000_000}, TOO_LARGE, 1 / 16, 4000),
         ("memory", {"memory_asked": 2_100_000_000}, TOO_SMALL, 40 / 21, 4000),
+        # The sum over ranks is an upper bound.
+        ("memory", {"memory_asked": 1_900_000_000, "ranks": 8}, FITS, None, None),
         ("memory", {"memory_asked": 64_000_000_000, "seen": 40.0}, UNKNOWN, None, None),
         ("memory", {"memory_asked": 64_000_000_000, "memory": None}, UNKNOWN, None, None),
         ("cores", {"cores_asked": 8}, TOO_LARGE, 0.25, 2),

@@ -33,6 +33,19 @@ if not os.path.exists({log!r}):
 os.environ["FAULT_LOG"] = {log!r}
 os.execv({python!r}, [{python!r}, {program!r}, *sys.argv[1:]])
 """
+_DYING = """\
+#!/bin/sh
+if [ "$PMI_RANK" = {rank} ] && [ ! -e {died} ]; then
+    touch {died}
+    kill -KILL $$
+fi
+exec {program} "$@"
+"""
+_HASTY = """\
+#!{python}
+import os, re, sys
+os.execv({real!r}, ["srun", *(re.sub(r"^--wait=\\d+$", "--wait={seconds}", word) for word in sys.argv[1:])])
+"""
 
 
 class Rank(NamedTuple):
@@ -95,9 +108,21 @@ class SlurmFolder(Folder):
             _FAULT_LOG.format(python=sys.executable, log=log, pause=pause, program=fault_program.__file__)
         )
 
+    def lose_rank(self, rank: int) -> None:
+        """Have a rank die by SIGKILL once, before MPI starts."""
+        program = (self.programs / "mgg").rename(self.programs / "living")
+        self._program("mgg", _DYING.format(rank=rank, died=self.programs / "died", program=program))
+
+    def hurry(self, seconds: int) -> None:
+        """Have srun take so many seconds for the number of every ``--wait`` that it is given."""
+        self._program("srun", _HASTY.format(python=sys.executable, real=shutil.which("srun"), seconds=seconds))
+
     def _replace_mgg(self, text: str) -> None:
         self.programs.mkdir()
-        program = self.programs / "mgg"
+        self._program("mgg", text)
+
+    def _program(self, name: str, text: str) -> None:
+        program = self.programs / name
         program.write_text(text)
         program.chmod(0o755)
 

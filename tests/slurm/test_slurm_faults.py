@@ -29,6 +29,8 @@ CONFIG = {
 #: Seconds that the first attempt of a training takes at least, however fast the machine is: the fault meets it.
 SHORT = 20
 TARGET = f"results/{RUN}"
+#: Seconds that srun waits for the others here after a rank has ended; by itself the workflow says many more.
+WAIT = 3
 LONG = pytest.mark.skipif(not FULL, reason="takes minutes: make test-faults")
 
 
@@ -174,6 +176,27 @@ def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp
     recovered(seconds, "nothing")
 
 
+@pytest.mark.parametrize("given", ["", f" --wait={WAIT}"], ids=["ours", "profile"])
+def test_a_rank_that_dies_before_mpi_starts(undisturbed: Folder, tmp_path: Path, given: str):
+    """The other one waits in MPI's start without end, and Slurm lets it; a number of the profile's own counts."""
+    folder = TrainingFolder(tmp_path, undisturbed, seconds=0)
+    folder.limit = 150
+    folder.lose_rank(1)
+    if not given:
+        folder.hurry(WAIT)
+    profile = changed_profile(tmp_path, {"mpi": f"'srun --mpi=pmi2{given}'"})
+    started = time.monotonic()
+    run = folder.start("--printshellcmds", TARGET, profile=profile)
+    recovered = injected("a rank killed by SIGKILL before MPI starts, on Slurm", f"training{given}")
+    folder.finish(run)
+    seconds = time.monotonic() - started
+    assert folder.states() == ["FAILED", "COMPLETED"]
+    told = (tmp_path / "run.log").read_text()
+    assert "task 1: Killed" in told and f"srun: First task exited {WAIT}s ago" in told
+    assert trained(folder.results / RUN) == trained(undisturbed.results / RUN)
+    recovered(seconds, "nothing")
+
+
 @LONG
 def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed: Folder, tmp_path: Path):
     folder = TrainingFolder(tmp_path, undisturbed)
@@ -198,12 +221,8 @@ def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed
 def test_a_time_limit(undisturbed: Folder, tmp_path: Path, name: str):
     """A minute, less the seconds before its end at which the ranks are told; the next attempt has eight."""
     folder = TrainingFolder(tmp_path, undisturbed, name, seconds=90)
-    profile = yaml.safe_load((ROOT / "profiles/slurm-cpu/config.yaml").read_text())
-    ranks = {"runtime": "attempt ** 3", "slurm_extra": "'--signal=USR1@15'"}
-    profile["set-resources"]["train"] = profile["set-resources"]["train"] | ranks
-    (tmp_path / "profile").mkdir()
-    (tmp_path / "profile/config.yaml").write_text(yaml.safe_dump(profile))
-    run, _ = folder.train(str(tmp_path / "profile"))
+    profile = changed_profile(tmp_path, {"runtime": "attempt ** 3", "slurm_extra": "'--signal=USR1@15'"})
+    run, _ = folder.train(profile)
     newest = folder.stopped(within=200)
     while (state := folder.states()[0]) in ("RUNNING", "COMPLETING"):
         time.sleep(0.2)
@@ -213,6 +232,15 @@ def test_a_time_limit(undisturbed: Folder, tmp_path: Path, name: str):
     assert state in ("FAILED", "TIMEOUT") and folder.states() == [state, "COMPLETED"]
     assert folder.recovered(newest) == "nothing"
     recovered(seconds, "nothing")
+
+
+def changed_profile(path: Path, changes: dict[str, str]) -> str:
+    """profiles/slurm-cpu with other resources of trainings, in a folder of ``path``."""
+    profile = yaml.safe_load((ROOT / "profiles/slurm-cpu/config.yaml").read_text())
+    profile["set-resources"]["train"] |= changes
+    (path / "profile").mkdir()
+    (path / "profile/config.yaml").write_text(yaml.safe_dump(profile))
+    return str(path / "profile")
 
 
 def order(supervisor: subprocess.Popen, words: str) -> None:

@@ -20,16 +20,20 @@ CONFIG = TINY | {
 }
 #: What starts 1, 8 and 16 ranks: srun looks neither at the cores of a task nor at the nodes that the job asked for.
 LAUNCHERS = {
-    "dgx": ("srun --nodes=1 --ntasks=1", "srun --nodes=1 --ntasks=8", "srun --nodes=1 --ntasks=16"),
+    "dgx": (
+        "srun --wait=660 --nodes=1 --ntasks=1",
+        "srun --wait=660 --nodes=1 --ntasks=8",
+        "srun --wait=660 --nodes=1 --ntasks=16",
+    ),
     "dgx-multi": (
-        "srun --nodes=1 --ntasks=1",
-        "srun --nodes=1 --ntasks=8",
-        "srun --nodes=2 --ntasks=16 --ntasks-per-node=8",
+        "srun --wait=660 --nodes=1 --ntasks=1",
+        "srun --wait=660 --nodes=1 --ntasks=8",
+        "srun --wait=660 --nodes=2 --ntasks=16 --ntasks-per-node=8",
     ),
     "slurm-cpu": (
-        "srun --mpi=pmi2 --nodes=1 --ntasks=1",
-        "srun --mpi=pmi2 --nodes=2 --ntasks=8 --ntasks-per-node=4",
-        "srun --mpi=pmi2 --nodes=4 --ntasks=16 --ntasks-per-node=4",
+        "srun --wait=660 --mpi=pmi2 --nodes=1 --ntasks=1",
+        "srun --wait=660 --mpi=pmi2 --nodes=2 --ntasks=8 --ntasks-per-node=4",
+        "srun --wait=660 --mpi=pmi2 --nodes=4 --ntasks=16 --ntasks-per-node=4",
     ),
 }
 #: What a run on this host leaves in the lock's file when it is killed.

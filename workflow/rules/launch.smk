@@ -2,8 +2,14 @@
 # how many nodes.
 from pathlib import PurePath
 
+from mgg.backend.api import DEFAULT_TIMEOUT
 from mgg.backend.slurm_job import ALLOCATION
 
+# Seconds after the end of a first rank at which srun ends the others, whatever the site's WaitTime: by default it never does.
+# Ranks end together, and of one that died the others say so within DEFAULT_TIMEOUT and some seconds, or ten epochs if those
+# take longer. This is for where they cannot: in MPI's own calls, its start above all. --kill-on-bad-exit would come before
+# what they say, and before the others end that are told to stop as well.
+SRUN_WAIT = int(DEFAULT_TIMEOUT) + 60
 # By rule what the profile says of a resource, else the rule itself.
 SITE = {}
 # By rule the number of nodes that a job's GPUs are on, for its wildcards; 1 for a job without GPUs.
@@ -95,10 +101,12 @@ def launcher(rulename):
         starter = SITE[rulename]("mpi", wildcards)
         if not starter:
             return ""
-        if PurePath(starter.split()[0]).name != "srun":
+        program, *options = starter.split(maxsplit=1)
+        if PurePath(program).name != "srun":
             return f"{starter} -n {resources.tasks}"
         nodes = resources.get("nodes", 1)
-        words = [starter, f"--nodes={nodes}", f"--ntasks={resources.tasks}"]
+        # Before the profile's own options: of two that are the same srun takes the last.
+        words = [program, f"--wait={SRUN_WAIT}", *options, f"--nodes={nodes}", f"--ntasks={resources.tasks}"]
         if nodes > 1 and resources.tasks % nodes == 0:
             words.append(f"--ntasks-per-node={resources.tasks // nodes}")
         cores = resources.get("cpus_per_task")
