@@ -66,6 +66,31 @@ def test_from_graph_to_report(made, tmp_path):
     assert "Mine" in (tmp_path / "report" / "index.html").read_text()
 
 
+@pytest.mark.mpi
+@pytest.mark.skipif(bool(backend.gpus()), reason="there are GPUs")
+@pytest.mark.parametrize("pes", [1, 2])
+def test_gpus_that_a_job_holds_and_cannot_use_are_one_line(made, tmp_path, pes):
+    """None of them computes on CPU cores in silence; who wants that says so."""
+    words = [
+        "-m",
+        "mgg.cli",
+        "train",
+        str(made / f"layout{pes}"),
+        "--model",
+        "gcn",
+        "--epochs",
+        "1",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    done = mpiexec(pes, words, SLURM_GPUS_ON_NODE="2")
+    assert done.returncode == 3 and not files(tmp_path)
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("mgg: ")]
+    assert line.startswith("mgg: backend auto: Slurm has given this job 2 GPUs, and") and "take --backend mpi" in line
+    assert "Traceback" not in done.stderr
+    assert mpiexec(pes, [*words, "--backend", "mpi"], SLURM_GPUS_ON_NODE="2").returncode == 0
+
+
 def test_variants_are_timed_in_one_job(made, tmp_path):
     done = mgg(
         "aggregate", made / "layout2", "--technique", "local,mgg,halo", "--dim", 4, "--set", "mgg.wpb=2",
