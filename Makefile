@@ -19,7 +19,7 @@ help:
 	@echo "make demo         set up, then take small graphs through every stage: results/report/index.html"
 	@echo "make test         set up, then run the tests (WORKERS=2 at once)"
 	@echo "make test-slurm   set up, then run the workflow on a Slurm cluster of this machine (root; apt-get install $(SLURM))"
-	@echo "make test-faults  set up, then break off the workflow in every way we know, 154 times (root for some)"
+	@echo "make test-faults  set up, then break off the workflow in every way we know, 158 times (root for some)"
 	@echo "make test-gpu     set up with the packages for GPUs, then run the tests that need GPUs; error 3 without one"
 	@echo "make lint         set up, then run every linter"
 	@echo "make audit        ask PyPI for known vulnerabilities of the versions in constraints.txt"

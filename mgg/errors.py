@@ -2,6 +2,9 @@
 
 from typing import Self
 
+#: How the message begins where more host memory would have helped: the workflow asks for more then, and only then.
+NOT_ENOUGH_MEMORY = "not enough memory"
+
 
 class MggError(Exception):
     """Base of every error that the command line reports in one line; ``exit_code`` is what the process returns."""
@@ -26,6 +29,11 @@ class MachineError(MggError):
     """This machine lacks something: the message says what and how to get it."""
 
     exit_code = 3
+
+
+def memory_error(told: str) -> MachineError:
+    """The error where this host has too little memory, or the job may have too little of it; not for that of GPUs."""
+    return MachineError(f"{NOT_ENOUGH_MEMORY}: {told}")
 
 
 class CheckError(MggError):

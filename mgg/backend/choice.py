@@ -9,6 +9,8 @@ import platform
 from collections.abc import Callable
 
 from mgg.backend.job import job_rank, job_size
+from mgg.backend.slurm_job import held_gpus
+from mgg.errors import MachineError
 
 _log = logging.getLogger(__name__)
 
@@ -19,6 +21,9 @@ def resolve(backend: str, pes: Callable[[], int]) -> str:
     The ranks of a launcher and a single PE take nvshmem where there is a GPU for each, else mpi; several PEs without a
     launcher are simulated. A single PE takes mpi where there is one, so that its times belong to the same series as
     those of more ranks.
+
+    Raises:
+        MachineError: Slurm has given GPUs to the job, and none of them can be used.
     """
     if backend != "auto":
         return backend
@@ -27,6 +32,7 @@ def resolve(backend: str, pes: Callable[[], int]) -> str:
     if job_size() == 1 or pes() == 1:
         if gpus():
             return "nvshmem"
+        _refuse_to_waste(held_gpus())
         return "mpi" if job_size() or _has_mpi() else "simulated"
     return "simulated"
 
@@ -38,9 +44,11 @@ def _a_gpu_each() -> bool:
     """
     from mgg.backend.mpi import gathered
 
-    told = gathered((platform.node(), gpus()))
-    hosts = [host for host, _ in told]
-    seen = {name: {gpu for host, found in told if host == name for gpu in found} for name in hosts}
+    told = gathered((platform.node(), gpus(), held_gpus()))
+    hosts = [host for host, _, _ in told]
+    seen = {name: {gpu for host, found, _ in told if host == name for gpu in found} for name in hosts}
+    if not any(seen.values()):
+        _refuse_to_waste(sum({host: held for host, _, held in told}.values()))
     short = [
         f"{name} has {len(found)} for {hosts.count(name)}"
         for name, found in seen.items()
@@ -51,19 +59,37 @@ def _a_gpu_each() -> bool:
     return not short
 
 
+def _refuse_to_waste(held: int) -> None:
+    """Raise MachineError where a job without a GPU that it can use holds some; every rank of the job calls it alike."""
+    if held:
+        raise MachineError(
+            f"backend auto: Slurm has given this job {held} GPUs, and it can use none of them: {lacking()}"
+        ).on_every_pe()
+
+
 def gpus(module: str = "mgg.backend.nvshmem") -> list[str]:
     """PCI bus ids of the GPUs that this process may use with the packages it has, for a PE each.
 
     Args:
         module: that says what is missing.
     """
+    return [] if lacking(module) else importlib.import_module("mgg.backend.gpu").bus_ids()
+
+
+def lacking(module: str = "mgg.backend.nvshmem") -> str | None:
+    """Why this process can use no GPU, with what to do, in one line; None where it can.
+
+    Args:
+        module: that says what is missing.
+    """
     if importlib.util.find_spec("cupy") is None:
-        return []
+        return "CuPy is not installed: pip install 'mgg[gpu]', or take --backend mpi"
     try:
         user = importlib.import_module(module)
-    except (ImportError, RuntimeError):
-        return []
-    return [] if user.missing() else importlib.import_module("mgg.backend.gpu").bus_ids()
+    except (ImportError, RuntimeError) as error:
+        return f"{' '.join(str(error).split())}: pip install 'mgg[gpu]', or take --backend mpi"
+    lack: str | None = user.missing()
+    return lack
 
 
 def _has_mpi() -> bool:

@@ -345,7 +345,8 @@ def missing() -> str | None:
     try:
         library_version()
     except (RuntimeError, ImportError, OSError) as error:
-        return f"no NVSHMEM library ({' '.join(str(error).split())}): pip install nvidia-nvshmem-cu13"
+        told = " ".join(str(error).split())
+        return f"no NVSHMEM library ({told}): pip install nvidia-nvshmem-cu13, or take --backend mpi"
     return None
 
 

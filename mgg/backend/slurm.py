@@ -23,18 +23,29 @@ from mgg.errors import InputError, MachineError
 #: Seconds that a question to Slurm may take, that the trials wait for nodes, that the ranks of each may take after
 #: that, and that what they have said may take to show up here.
 QUESTION, QUEUE, RANKS, SHOWN = 30, 60, 120, 30
+#: What helps where sbatch says no.
+_CHOICES = "choose another --partition, or name the --account or --qos that your site wants"
 #: Flavours of ``srun --mpi=list`` that MPI libraries of today speak.
 _FLAVOURS = re.compile(r"pmi2|pmix|cray_shasta")
+#: GPUs of a node, as ``sinfo -o %G`` has them: gpu:8, gpu:h200:8(S:0-1).
+_GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 
 
 @dataclass
 class Partition:
-    """One partition: whether it is the cluster's default, nodes by state, and kinds of nodes in words."""
+    """One partition: if it is the cluster's default, nodes by state, kinds of nodes in words, nodes by their GPUs."""
 
     default: bool
     limit: str
     states: dict[str, int] = field(default_factory=dict)
     kinds: dict[str, None] = field(default_factory=dict)
+    gpus: dict[int, int] = field(default_factory=dict)
+
+    def spread(self) -> tuple[int, int]:
+        """Over how many nodes two ranks go, and how many GPUs each of these has for its ranks, at most one a rank."""
+        with_gpus = {gpus: nodes for gpus, nodes in self.gpus.items() if gpus}
+        nodes = min(2, sum((with_gpus or self.gpus).values()))
+        return nodes, min(2 // max(nodes, 1), max(with_gpus, default=0))
 
     def minutes(self) -> float:
         """The most that a job may take, infinite where the partition has no limit."""
@@ -66,13 +77,16 @@ class Trial:
     nodes: dict[str, bool] = field(default_factory=dict)
 
 
-def report(folder: Path, partition: str | None = None, account: str | None = None) -> tuple[dict[str, str], bool]:
+def report(
+    folder: Path, partition: str | None = None, account: str | None = None, qos: str | None = None
+) -> tuple[dict[str, str], bool]:
     """Facts about the cluster that this login node belongs to, tried out where they can be; takes a minute or two.
 
     Args:
         folder: where the workflow will run, which every node must see; the one or two nodes of the trials are asked.
         partition: the one whose nodes are tried; the cluster's default without one.
         account: the one that is charged; the user's default without one.
+        qos: the quality of service of the trials; the user's default without one.
 
     Returns:
         The facts, and whether two ranks started in at least one way and every node that ran one saw ``folder``.
@@ -86,9 +100,10 @@ def report(folder: Path, partition: str | None = None, account: str | None = Non
             raise MachineError(f"no Slurm here: {program} is not on PATH; run this on a login node of the cluster")
     partitions = _partitions()
     chosen = _choose(partitions, partition)
-    spread = min(2, sum(partitions[chosen].states.values()))
-    where = [f"--partition={chosen}", *([f"--account={account}"] if account else [])]
-    trials = _try_launchers(folder, where, spread)
+    spread, gpus = partitions[chosen].spread()
+    asked = {"partition": chosen, "account": account, "qos": qos, "gpus-per-node": gpus}
+    where = [f"--{name}={value}" for name, value in asked.items() if value]
+    trials = _try_launchers(folder, where, spread, gpus > 0)
     nodes = {node: seen for trial in trials for node, seen in trial.nodes.items()}
     working = [trial.launcher for trial in trials if trial.works]
     facts = {
@@ -125,6 +140,8 @@ def parse_partitions(text: str) -> dict[str, Partition]:
         name, nodes, cores, memory, gres, limit, state = line.split("|")
         made = found.setdefault(name.removesuffix("*"), Partition(name.endswith("*"), limit))
         made.states[state] = made.states.get(state, 0) + int(nodes)
+        each = max(map(int, _GPUS.findall(gres)), default=0)
+        made.gpus[each] = made.gpus.get(each, 0) + int(nodes)
         gpus = "no GPUs" if gres in ("(null)", "") else gres
         made.kinds[f"{cores} cores, {int(memory.rstrip('+')) / 1024:.0f} GiB, {gpus}"] = None
     return found
@@ -137,13 +154,24 @@ def parse_flavours(text: str) -> list[str]:
 
 def parse_ranks(text: str) -> tuple[dict[str, bool], list[tuple[int, int]]]:
     """What the ranks of :mod:`mgg.backend.two_ranks` said: nodes and whether they saw the file; (size, sum) by rank."""
+    nodes: dict[str, bool] = {}
+    for node, said in _of_nodes(text):
+        nodes[node] = said["seen"] and nodes.get(node, True)
+    return nodes, [(said["size"], said["sum"]) for said in _objects(text) if "size" in said]
+
+
+def _of_nodes(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """What each rank said before MPI started, and the name of its node."""
     told = [said for said in _objects(text) if "node" in said]
     # A launcher that takes its own environment along gives every rank the first node's SLURMD_NODENAME.
     name = max(("node", "host"), key=lambda key: len({said.get(key) for said in told}))
-    nodes: dict[str, bool] = {}
-    for said in told:
-        nodes[said[name]] = said["seen"] and nodes.get(said[name], True)
-    return nodes, [(said["size"], said["sum"]) for said in _objects(text) if "size" in said]
+    return [(said[name], said) for said in told]
+
+
+def _with_gpus(text: str) -> str:
+    """The nodes of the ranks, each with the GPUs that its ranks see."""
+    gpus = {node: said.get("gpus") for node, said in _of_nodes(text)}
+    return ", ".join(f"{node} (GPU {seen})" if seen else f"{node} (no GPU)" for node, seen in sorted(gpus.items()))
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
@@ -160,17 +188,22 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 def _ask(*command: str) -> str:
     """What a command of Slurm prints, on either stream."""
+    asked = _run(*command)
+    if asked.returncode:
+        raise MachineError(f"{command[0]}: {_last_line(asked.stderr)}")
+    return asked.stdout + asked.stderr
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of Slurm; raises MachineError where it does not answer."""
     try:
-        asked = subprocess.run(
+        return subprocess.run(
             command, capture_output=True, text=True, timeout=QUESTION, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired:
         raise MachineError(f"{command[0]} did not answer within {QUESTION} s: is slurmctld up?") from None
     except OSError as error:
         raise MachineError(f"{command[0]}: {error.strerror}") from None
-    if asked.returncode:
-        raise MachineError(f"{command[0]}: {_last_line(asked.stderr)}")
-    return asked.stdout + asked.stderr
 
 
 def _choose(partitions: dict[str, Partition], wanted: str | None) -> str:
@@ -194,10 +227,10 @@ def _accounting() -> str:
     return f"sacct answers; your accounts: {names or 'none'}"
 
 
-def _try_launchers(folder: Path, where: list[str], spread: int) -> list[Trial]:
+def _try_launchers(folder: Path, where: list[str], spread: int, gpus: bool) -> list[Trial]:
     """Two ranks on ``spread`` nodes by plain srun, by srun with each flavour that it has, and by mpiexec.
 
-    All of them in one batch job, with what the workflow's jobs find there.
+    All of them in one batch job, with what the workflow's jobs find there. ``gpus``: ``where`` asks for some.
     """
     flavours = [f"srun --mpi={name}" for name in parse_flavours(_ask("srun", "--mpi=list"))]
     launchers = ["srun", *flavours, *(["mpiexec"] if shutil.which("mpiexec") else [])]
@@ -224,7 +257,7 @@ def _try_launchers(folder: Path, where: list[str], spread: int) -> list[Trial]:
         return [Trial("any launcher", False, f"not tried: {lack}")]
     unsaid = {"code": None, "out": "", "err": "not tried: the job has ended"}
     return [
-        _judge(launcher, spread, **(answers[index] if index < len(answers) else unsaid))
+        _judge(launcher, spread, gpus, **(answers[index] if index < len(answers) else unsaid))
         for index, launcher in enumerate(launchers)
     ]
 
@@ -238,8 +271,14 @@ def _start(launcher: str, nodes: int) -> list[str]:
 
 def _run_job(request: list[str], command: list[str]) -> tuple[str, str]:
     """Run a command as a batch job to its end; returns why it did not start, '' if it did, and its first node."""
-    job = _ask("sbatch", "--parsable", *request, "--wrap", shlex.join(command)).split(";")[0].split()[-1]
-    submitted, first = time.monotonic(), "its node"
+    first = "its node"
+    sent = _run("sbatch", "--parsable", *request, "--wrap", shlex.join(command))
+    if sent.returncode:
+        # All that it says: the policy that a job violates stands before the line that it violates one.
+        words = " ".join(sent.stderr.split())[:600] or f"exit code {sent.returncode}, no reason given"
+        asked = " ".join(word for word in request if word.startswith("--") and word != "--output")
+        return f"sbatch refuses a job with {asked}: {words}; {_CHOICES}", first
+    job, submitted = sent.stdout.split(";")[0].split()[-1], time.monotonic()
     try:
         while True:
             try:
@@ -264,15 +303,15 @@ def _answers(file: Path, wanted: int) -> list[dict[str, Any]]:
     return found
 
 
-def _judge(launcher: str, spread: int, code: int | None, out: str, err: str) -> Trial:
-    """What the output of two ranks says of their launcher."""
+def _judge(launcher: str, spread: int, gpus: bool, code: int | None, out: str, err: str) -> Trial:
+    """What the output of two ranks, which were given GPUs or not, says of their launcher."""
     nodes, worlds = parse_ranks(out)
     if code is None:
         return Trial(launcher, False, err)
     if worlds == [(2, 3)] * 2 and code == 0:
         if len(nodes) < spread:
             return Trial(launcher, False, f"both run on {', '.join(nodes)}, although the job has {spread} nodes", nodes)
-        return Trial(launcher, True, f"work on {', '.join(sorted(nodes))}", nodes)
+        return Trial(launcher, True, f"work on {_with_gpus(out) if gpus else ', '.join(sorted(nodes))}", nodes)
     if worlds == [(1, 1)] * 2:
         return Trial(
             launcher, False, "are two worlds of one rank: this Python's MPI does not speak that flavour", nodes

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-#: What launchers other than srun read of their job, to start ranks on all of its nodes.
+#: What launchers other than srun read of their job, to start ranks on all of its nodes; what ``held_gpus`` reads.
 ALLOCATION = (
     "SLURM_JOB_NODELIST",
     "SLURM_NODELIST",
@@ -15,6 +15,7 @@ ALLOCATION = (
     "SLURM_NNODES",
     "SLURM_TASKS_PER_NODE",
     "SLURM_JOB_CPUS_PER_NODE",
+    "SLURM_GPUS_ON_NODE",
 )
 #: What Snakemake's plugin leaves of Slurm's variables to a job's command.
 _LEFT = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST")
@@ -25,6 +26,14 @@ def environment() -> dict[str, str]:
     steering = ("SLURM_", "SRUN_", "SBATCH_")
     kept = {*_LEFT, *ALLOCATION}
     return {name: value for name, value in os.environ.items() if name in kept or not name.startswith(steering)}
+
+
+def held_gpus() -> int:
+    """GPUs of this host that Slurm has given to the job; 0 outside of one, whatever GPUs can be seen there."""
+    count = os.environ.get("SLURM_GPUS_ON_NODE", "")
+    if count.isdigit():
+        return int(count)
+    return len(os.environ.get("SLURM_STEP_GPUS", "").replace(",", " ").split())
 
 
 def attempt(command: list[str], limit: float) -> dict[str, int | str | None]:

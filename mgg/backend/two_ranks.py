@@ -10,7 +10,8 @@ from pathlib import Path
 
 
 def main(file: str, text: str) -> None:
-    """Print two JSON lines: the node and whether it has ``file`` with ``text``; then rank, size and a sum over MPI.
+    """Print two JSON lines: the node, the GPUs that this rank sees and whether the node has ``file`` with ``text``;
+    then rank, size and a sum over MPI.
 
     The second line is missing where MPI does not start.
     """
@@ -21,7 +22,8 @@ def main(file: str, text: str) -> None:
     host = socket.gethostname().partition(".")[0]
     # Slurm's own name of the node, which one machine with several slurmd needs.
     node = os.environ.get("SLURMD_NODENAME") or host
-    print(json.dumps({"node": node, "host": host, "seen": seen}), flush=True)
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("SLURM_STEP_GPUS", "")
+    print(json.dumps({"node": node, "host": host, "gpus": gpus, "seen": seen}), flush=True)
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD

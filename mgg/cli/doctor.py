@@ -18,18 +18,21 @@ from mgg.errors import InputError, MachineError
 )
 @click.option("--partition", help="with --slurm: the partition whose nodes are tried  [default: the cluster's]")
 @click.option("--account", help="with --slurm: the account that is charged  [default: yours]")
+@click.option("--qos", help="with --slurm: the quality of service that the trials ask for  [default: yours]")
 @common
-def doctor(slurm: bool, partition: str | None, account: str | None, as_json: bool, debug: bool) -> None:
+def doctor(
+    slurm: bool, partition: str | None, account: str | None, qos: str | None, as_json: bool, debug: bool
+) -> None:
     """Say what this machine can run, and why not."""
     from mgg.backend import probe
     from mgg.backend import slurm as cluster
 
     if not slurm:
-        if partition or account:
-            raise InputError("--partition and --account need --slurm")
+        if partition or account or qos:
+            raise InputError("--partition, --account and --qos need --slurm")
         show(probe.report(), as_json)
         return
-    facts, ready = cluster.report(Path.cwd(), partition, account)
+    facts, ready = cluster.report(Path.cwd(), partition, account, qos)
     show(facts, as_json)
     if not ready:
         raise MachineError("this cluster cannot run the workflow yet: see what fails above")

@@ -21,7 +21,7 @@ from mgg.cli.predict import predict
 from mgg.cli.report import report
 from mgg.cli.retrieve import retrieve
 from mgg.cli.train import train
-from mgg.errors import MachineError, MggError
+from mgg.errors import MachineError, MggError, memory_error
 from mgg.files import keep_others_out
 
 
@@ -67,7 +67,7 @@ def main() -> None:
     except MggError as error:
         code = _fail(str(error), error.exit_code, error.everywhere)
     except MemoryError as error:
-        code = _fail(f"not enough memory: {error}", MachineError.exit_code, everywhere=False)
+        code = _fail(_memory(error), MachineError.exit_code, everywhere=False)
     except Exception as error:
         code = _fail(f"internal error: {type(error).__name__}: {error} (--debug shows where)", 1, everywhere=False)
     sys.stdout.flush()
@@ -78,6 +78,13 @@ def _usage(error: click.ClickException) -> str:
     """One line for a wrong option or argument."""
     command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "mgg"
     return f"{error.format_message()} (see {command} --help)"
+
+
+def _memory(error: MemoryError) -> str:
+    """One line for memory that ran out; CuPy's error, of a GPU, is a MemoryError too."""
+    if type(error).__module__.partition(".")[0] == "cupy":
+        return f"not enough GPU memory: {error}: use more PEs, fewer columns or another technique"
+    return str(memory_error(str(error) or "the operating system gave no more"))
 
 
 def _fail(message: str, code: int, everywhere: bool) -> int:

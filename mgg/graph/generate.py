@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.config import NAME, nearest
-from mgg.errors import InputError, MachineError
+from mgg.errors import InputError, memory_error
 from mgg.files import refuse_foreign
 from mgg.graph.check import split_vector
 from mgg.graph.datasets import catalog
@@ -67,7 +67,7 @@ def generate(
             data = _with_noise(data, name, seed, features, classes)
             source |= {"features": features, "classes": classes}
     except MemoryError:
-        raise MachineError(f"{generator} at scale {scale}: does not fit into this machine's memory") from None
+        raise memory_error(f"{generator} at scale {scale} does not fit") from None
     return write_graph(
         out,
         data.csr,

@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mgg.config import explain
-from mgg.errors import InputError, MachineError
+from mgg.errors import InputError, memory_error
 from mgg.graph.csr import row_ids
 from mgg.graph.datasets import Dataset, FileName, catalog, find
 from mgg.graph.manifest import MANIFEST_FILE, Sha256
@@ -121,7 +121,7 @@ def _raw(path: Path, loader: str | None) -> Source:
     try:
         data = find_loader(loader)(path)
     except MemoryError:
-        raise MachineError(f"{path}: does not fit into this machine's memory") from None
+        raise memory_error(f"{path} does not fit") from None
     return Source(name, _streamed(data), {"loader": loader, **facts}, dataset)
 
 

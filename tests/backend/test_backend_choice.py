@@ -5,6 +5,7 @@ from support.ranks import mpiexec
 
 from mgg import backend
 from mgg.backend import choice
+from mgg.errors import MachineError
 
 #: Asks on every rank; the last words are the hosts of the ranks and the GPUs that each of them sees.
 ASK = """
@@ -17,11 +18,13 @@ platform.node = lambda: hosts[rank]
 choice.gpus = lambda: seen[rank].split()
 print(backend.resolve("auto", lambda: len(hosts)))
 """
+#: Where Slurm says what GPUs of a host it has given to a job.
+HELD = ("SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS")
 
 
 @pytest.fixture(autouse=True)
 def without_a_launcher(monkeypatch):
-    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS"):
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS", *HELD):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -68,3 +71,37 @@ def test_every_rank_of_every_host_needs_a_gpu(hosts, seen, expected):
     assert done.stdout.replace("\n", "") == expected * len(hosts)  # lines of several ranks may mix
     lacking = expected == "mpi" and any(seen)
     assert done.stderr.count("as ranks lack GPUs: " + ("b has 0 for 1" if "b" in hosts else "a has 1 for 2")) == lacking
+
+
+@pytest.mark.parametrize(
+    ("variables", "held"),
+    [
+        ({"SLURM_GPUS_ON_NODE": "2"}, 2),
+        ({"SLURM_STEP_GPUS": "0,3,5"}, 3),
+        ({"SLURM_GPUS_ON_NODE": "0", "SLURM_STEP_GPUS": ""}, 0),
+        ({"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_ID": "7"}, 0),
+    ],
+)
+def test_a_pe_does_not_leave_the_gpus_of_its_job_idle(variables, held, monkeypatch):
+    """GPUs that can be seen without being asked for are nobody's request."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(choice.importlib.util, "find_spec", lambda name: None)
+    assert backend.resolve("mpi", lambda: 1) == "mpi"
+    if not held:
+        assert backend.resolve("auto", lambda: 1) == "mpi"
+        return
+    with pytest.raises(
+        MachineError, match=rf"this job {held} GPUs, .*: CuPy is not installed: pip install 'mgg\[gpu\]'"
+    ):
+        backend.resolve("auto", lambda: 1)
+    monkeypatch.setattr(choice, "gpus", lambda: ["0"])
+    assert backend.resolve("auto", lambda: 1) == "nvshmem"
+
+
+@pytest.mark.mpi
+def test_ranks_do_not_leave_the_gpus_of_their_job_idle():
+    """Those of all hosts count, each host's once."""
+    held = "choice.held_gpus = lambda: (4, 4, 1)[rank]\nprint("
+    done = mpiexec(3, ["-c", ASK.format(hosts="aab", seen=["", "", ""]).replace("print(", held)])
+    assert done.returncode != 0 and "MachineError: backend auto: Slurm has given this job 5 GPUs, and" in done.stderr

@@ -45,6 +45,9 @@ def test_auto_takes_the_gpus():
     assert mpiexec(2, [FAKE, "-c", code]).stdout.count("nvshmem") == 2
     assert mpiexec(2, [FAKE, "-c", code], FAKE_GPUS="1").stdout.count("mpi") == 2
     assert mpiexec(2, [FAKE, "-c", code], FAKE_GPUS="0").stdout.count("mpi") == 2
+    assert mpiexec(2, [FAKE, "-c", code], SLURM_GPUS_ON_NODE="2").stdout.count("nvshmem") == 2
+    idle = mpiexec(2, [FAKE, "-c", code], FAKE_GPUS="0", SLURM_GPUS_ON_NODE="2")
+    assert "Slurm has given this job 2 GPUs, and it can use none of them: no GPU to use (" in idle.stderr
 
 
 @pytest.mark.parametrize("pes", [1, 3])

@@ -53,8 +53,8 @@ def said(**values: object) -> str:
     return json.dumps(values) + "\n"
 
 
-def trial(script: str, nodes: int = 2) -> slurm.Trial:
-    return slurm._judge("srun", nodes, **slurm_job.attempt(["sh", "-c", script], 20))
+def trial(script: str, nodes: int = 2, gpus: bool = False) -> slurm.Trial:
+    return slurm._judge("srun", nodes, gpus, **slurm_job.attempt(["sh", "-c", script], 20))
 
 
 def test_ranks_of_one_world_work():
@@ -69,6 +69,52 @@ def test_ranks_of_one_world_work():
     assert (on_one.works, on_one.said) == (False, "both run on a, although the job has 2 nodes")
     wrong = both.replace('"sum": 3', '"sum": 2')
     assert not trial(f"printf '%s' '{wrong}'").works
+
+
+def test_ranks_that_were_given_gpus_say_which_they_see():
+    nodes = said(node="b", seen=True, gpus="") + said(node="a", seen=True, gpus="2,3")
+    both = nodes + said(rank=0, size=2, sum=3) + said(rank=1, size=2, sum=3)
+    assert trial(f"printf '%s' '{both}'", gpus=True).said == "work on a (GPU 2,3), b (no GPU)"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "spread"),
+    [
+        (["3|(null)"], (2, 0)),
+        (["4|gpu:h200:8(S:0-1),tmp:1"], (2, 1)),
+        (["1|gpu:a100:8"], (1, 2)),
+        (["9|tmp:1", "1|tmp:1,gpu:1"], (1, 1)),
+    ],
+)
+def test_two_ranks_ask_for_a_gpu_each_where_there_are(kinds: list[str], spread: tuple[int, int]):
+    """On two nodes that have some, if there are two."""
+    lines = [f"gpu|{nodes}|8|1024|{gres}|1:00:00|idle" for nodes, gres in (kind.split("|") for kind in kinds)]
+    assert slurm.parse_partitions("\n".join(lines))["gpu"].spread() == spread
+
+
+REFUSAL = "sbatch: error: QOSMinGRES\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
+
+
+def test_a_refused_trial_is_one_fact_of_many(tmp_path, monkeypatch):
+    """The partitions are shown, and the error says that the cluster is not ready."""
+    programs = {
+        "sinfo": "[ \"$1\" = --version ] && echo slurm 23 || echo 'gpu*|2|8|1024|gpu:8|1:00:00|idle'",
+        "srun": "echo pmi2",
+        "sbatch": f"printf '%s\\n' \"$*\" > {tmp_path}/asked; echo '{REFUSAL}' >&2; exit 1",
+        "squeue": "exit 1",
+    }
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    run = CliRunner().invoke(cli, ["doctor", "--slurm", "--json", "--qos", "short", "--account", "me"])
+    assert isinstance(run.exception, MachineError) and "cannot run the workflow yet" in str(run.exception)
+    facts = json.loads(run.stdout)
+    assert "gpu:8" in facts["partition gpu"] and facts["mpi in the profile"] == "nothing that was tried works"
+    told = facts["two ranks by any launcher, partition gpu"]
+    assert " ".join(REFUSAL.split()) in told and "name the --account or --qos that your site wants" in told
+    given = "--partition=gpu --account=me --qos=short --gpus-per-node=1 --nodes=2 --ntasks=2"
+    assert given in told and given in (tmp_path / "asked").read_text()
 
 
 def test_ranks_apart_are_told_from_ranks_that_fail():
@@ -91,8 +137,11 @@ def test_what_a_jobs_command_finds_of_slurm(monkeypatch):
 
 
 def test_a_launcher_that_does_not_end_or_start():
-    assert slurm._judge("srun", 1, **slurm_job.attempt(["sleep", "9"], 0.1)).said == "does not end within 0 s"
-    assert slurm._judge("srun", 1, **slurm_job.attempt(["/no/srun"], 9)).said == "/no/srun: No such file or directory"
+    assert slurm._judge("srun", 1, False, **slurm_job.attempt(["sleep", "9"], 0.1)).said == "does not end within 0 s"
+    assert (
+        slurm._judge("srun", 1, False, **slurm_job.attempt(["/no/srun"], 9)).said
+        == "/no/srun: No such file or directory"
+    )
 
 
 def test_a_folder_that_one_node_does_not_see_is_named():

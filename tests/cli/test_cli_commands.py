@@ -11,8 +11,8 @@ import yaml
 from support.ranks import mpiexec
 
 from mgg import backend, record
-from mgg.cli import main
-from mgg.errors import MachineError
+from mgg.cli import group, main
+from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 
 
 def mgg(*arguments, cwd, code=0, **environment):
@@ -64,6 +64,31 @@ def test_from_graph_to_report(made, tmp_path):
     assert run.settings["hidden"] == 8 and len(epochs) == 5 and run.pes == 2
     mgg("report", "records.jsonl", "run", "--out", "report", "--title", "Mine", cwd=tmp_path)
     assert "Mine" in (tmp_path / "report" / "index.html").read_text()
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(bool(backend.gpus()), reason="there are GPUs")
+@pytest.mark.parametrize("pes", [1, 2])
+def test_gpus_that_a_job_holds_and_cannot_use_are_one_line(made, tmp_path, pes):
+    """None of them computes on CPU cores in silence; who wants that says so."""
+    words = [
+        "-m",
+        "mgg.cli",
+        "train",
+        str(made / f"layout{pes}"),
+        "--model",
+        "gcn",
+        "--epochs",
+        "1",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    done = mpiexec(pes, words, SLURM_GPUS_ON_NODE="2")
+    assert done.returncode == 3 and not files(tmp_path)
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("mgg: ")]
+    assert line.startswith("mgg: backend auto: Slurm has given this job 2 GPUs, and") and "take --backend mpi" in line
+    assert "Traceback" not in done.stderr
+    assert mpiexec(pes, [*words, "--backend", "mpi"], SLURM_GPUS_ON_NODE="2").returncode == 0
 
 
 def test_variants_are_timed_in_one_job(made, tmp_path):
@@ -129,6 +154,13 @@ def test_partition_prints_its_quality_as_json(made, tmp_path):
     assert len(quality["arcs_per_pe"]) == 4 and sum(quality["arcs_per_pe"]) == 24678
     assert quality["v_cg"] == 4 * 1797 * 8 * 3 and quality["v_fr"] == 4 * quality["edge_cut"] * 8
     assert quality["v_fc"] == 4 * sum(quality["halo_rows_per_pe"]) * 8
+
+
+def test_memory_of_a_gpu_is_not_taken_for_the_hosts():
+    """The workflow asks for more of the host's, which would not help."""
+    of_gpu = type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})
+    assert group._memory(of_gpu("512 bytes")).startswith("not enough GPU memory: 512 bytes")
+    assert group._memory(MemoryError("512 bytes")) == f"{NOT_ENOUGH_MEMORY}: 512 bytes"
 
 
 MISTAKES = {

@@ -5,7 +5,7 @@ import pytest
 import yaml
 from graph_helpers import files_of
 
-from mgg.errors import InputError, MachineError
+from mgg.errors import NOT_ENOUGH_MEMORY, InputError, MachineError
 from mgg.graph import datasets, sources
 from mgg.graph.build import build
 from mgg.graph.csr import from_arcs
@@ -129,7 +129,7 @@ def test_a_graph_larger_than_memory_is_one_line(tmp_path, monkeypatch):
         raise MemoryError
 
     monkeypatch.setitem(sources._GENERATORS, "huge", Generator("huge", make, 0))
-    with pytest.raises(MachineError, match=r"huge at scale 2\.0: does not fit"):
+    with pytest.raises(MachineError, match=rf"^{NOT_ENOUGH_MEMORY}: huge at scale 2\.0 does not fit"):
         generate("huge", tmp_path / "out", scale=2)
     assert list(tmp_path.iterdir()) == []
 

@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.graphs import awkward_graphs, random_csr
 
-from mgg.errors import InputError, MachineError
+from mgg.errors import NOT_ENOUGH_MEMORY, InputError, MachineError
 from mgg.graph.csr import from_arcs
 from mgg.graph.store import Graph, write_graph
 from mgg.partition.schemes import edge_balanced, equal_nodes, metis, schemes
@@ -182,5 +182,6 @@ def test_a_metis_without_memory_is_said(tmp_path, monkeypatch):
 
     graph = opened(tmp_path / "graph", random_csr(300, 3000))
     monkeypatch.setattr(metis.pymetis, "part_graph", fails)
-    with pytest.raises(MachineError, match=r"METIS failed \(METIS could not allocate\).* --scheme edge_balanced"):
+    words = r"METIS failed \(METIS could not allocate\).* --scheme edge_balanced"
+    with pytest.raises(MachineError, match=f"^{NOT_ENOUGH_MEMORY}: {words}"):
         metis.split(graph, 2)

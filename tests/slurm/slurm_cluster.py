@@ -33,7 +33,7 @@ PREFIX = "mgg-slurm-"
 LOCK = Path("/run/mgg-slurm.lock")
 
 # Jobs of 8 tasks of 8 cores must fit wherever the tests run: cores, memory and GPUs are stated, not looked up. A job is
-# in partition cpu or gpu where its profile says so, else in batch.
+# in partition cpu or gpu where its profile says so, else in batch; sbatch refuses those in closed.
 CONF = """\
 ClusterName=mgg
 SlurmctldHost={host}(127.0.0.1)
@@ -74,6 +74,7 @@ NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]}
 PartitionName=batch Nodes=ALL Default=YES MaxTime=1-00:00:00 DefaultTime=00:10:00 State=UP
 PartitionName=cpu Nodes=ALL MaxTime=1-00:00:00 DefaultTime=00:10:00 State=UP
 PartitionName=gpu Nodes=ALL MaxTime=1-00:00:00 DefaultTime=00:10:00 State=UP
+PartitionName=closed Nodes=ALL MaxTime=1-00:00:00 DefaultTime=00:10:00 State=DRAIN
 """
 
 

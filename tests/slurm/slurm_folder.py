@@ -37,7 +37,7 @@ _DYING = """\
 #!/bin/sh
 if [ "$PMI_RANK" = {rank} ] && [ ! -e {died} ]; then
     touch {died}
-    kill -KILL $$
+    {fault}
 fi
 exec {program} "$@"
 """
@@ -110,8 +110,16 @@ class SlurmFolder(Folder):
 
     def lose_rank(self, rank: int) -> None:
         """Have a rank die by SIGKILL once, before MPI starts."""
+        self._disturb(rank, "kill -KILL $$")
+
+    def lose_rank_in(self, epoch: int, rank: int, delay: float) -> None:
+        """Have a rank die by SIGKILL once, so many seconds after it has begun an epoch; see ``note_epochs``."""
+        self._disturb(rank, f"export FAULT='{rank} {epoch} {delay}'")
+
+    def _disturb(self, rank: int, fault: str) -> None:
+        """Have a rank run a line of shell once, before its ``mgg``."""
         program = (self.programs / "mgg").rename(self.programs / "living")
-        self._program("mgg", _DYING.format(rank=rank, died=self.programs / "died", program=program))
+        self._program("mgg", _DYING.format(rank=rank, fault=fault, died=self.programs / "died", program=program))
 
     def hurry(self, seconds: int) -> None:
         """Have srun take so many seconds for the number of every ``--wait`` that it is given."""

@@ -16,14 +16,24 @@ def test_it_finds_what_works(cluster: Path, tmp_path: Path):
     assert run.returncode == 0, run.stderr
     facts = json.loads(run.stdout)
     assert "128 cores" in facts["partition cpu"] and "gpu:h200:8" in facts["partition gpu"]
-    assert facts["two ranks by srun --mpi=pmi2, partition gpu"] == "work on node1, node2"
-    assert facts["two ranks by mpiexec, partition gpu"] == "work on node1, node2"
+    assert facts["two ranks by srun --mpi=pmi2, partition gpu"] == "work on node1 (GPU 0), node2 (GPU 0)"
+    assert facts["two ranks by mpiexec, partition gpu"] == "work on node1 (GPU 0), node2 (GPU 0)"
     assert facts["mpi in the profile"] == "'srun'", "MpiDefault is pmi2"
     assert facts[f"folder {tmp_path}"] == "the same on node1, node2"
     assert "the workflow asks squeue" in facts["accounting"]
     assert not list(tmp_path.iterdir())
 
 
+def test_a_trial_that_is_refused_leaves_the_rest(cluster: Path, tmp_path: Path):
+    run = doctor(tmp_path, "--partition", "closed")
+    assert run.returncode == 3 and "cannot run the workflow yet" in run.stderr
+    facts = json.loads(run.stdout)
+    assert (
+        "gpu:h200:8" in facts["partition gpu"]
+        and "sbatch: error: " in facts["two ranks by any launcher, partition closed"]
+    )
+
+
 def test_a_partition_that_is_not_there(cluster: Path, tmp_path: Path):
     run = doctor(tmp_path, "--partition", "large")
-    assert (run.returncode, run.stderr) == (2, "mgg: --partition large: the cluster has batch, cpu, gpu\n")
+    assert (run.returncode, run.stderr) == (2, "mgg: --partition large: the cluster has batch, cpu, gpu, closed\n")

@@ -1,4 +1,4 @@
-"""Jobs that Slurm ends: cancelled, of a node that dies, told to stop, out of time. One command sees each through."""
+"""Jobs that end early: cancelled, told to stop, out of time, a node or rank dies. One command sees each through."""
 
 import random
 import re
@@ -24,7 +24,13 @@ CONFIG = {
     "graph": {"datasets": {"digits": {}}},
     "partition": {"pes": [1, 2], "quality_pes": []},
     "aggregate": {"techniques": []},
-    "train": {"models": ["gcn"], "pes": [1, 2], "epochs": 400, "checkpoint_every": INTERVAL},
+    "train": {
+        "models": ["gcn"],
+        "pes": [1, 2],
+        "epochs": 400,
+        "checkpoint_every": INTERVAL,
+        "stall_after": 5 if not FULL else 45,
+    },
 }
 #: Seconds that the first attempt of a training takes at least, however fast the machine is: the fault meets it.
 SHORT = 20
@@ -63,6 +69,13 @@ class TrainingFolder(SlurmFolder):
             time.sleep(0.05)
         time.sleep(INTERVAL * random.uniform(1, 2))
         return run, re.search(r"JobId=(\d+)", self.jobs()["train"][-1])[1]
+
+    def reach(self, epoch: int, run: subprocess.Popen) -> None:
+        """Wait until the training that ``run`` looks after has begun an epoch."""
+        log, deadline = self.programs / "epochs", time.monotonic() + 300
+        while not (log.exists() and f"epoch {epoch} " in log.read_text()):
+            assert run.poll() is None and time.monotonic() < deadline, (self.path / "run.log").read_text()
+            time.sleep(0.05)
 
     def states(self) -> list[str]:
         """How its training jobs stand."""
@@ -197,6 +210,29 @@ def test_a_rank_that_dies_before_mpi_starts(undisturbed: Folder, tmp_path: Path,
     recovered(seconds, "nothing")
 
 
+@pytest.mark.parametrize(
+    ("rank", "nodes"),
+    [(1, 2), *(pytest.param(rank, nodes, marks=LONG) for rank, nodes in ((0, 2), (0, 1), (1, 1)))],
+)
+def test_a_rank_that_dies_in_an_epoch(undisturbed: Folder, tmp_path: Path, rank: int, nodes: int):
+    """The other one, which may be on another node, notices and says who it was."""
+    folder = TrainingFolder(tmp_path, undisturbed, seconds=SHORT / 2)
+    # A training that has no second checkpoint has more to lose than it may.
+    epoch, delay = random.randint(100, 300), random.uniform(0, SHORT / 2 / CONFIG["train"]["epochs"])
+    folder.lose_rank_in(epoch, rank, delay)
+    run = folder.start("--printshellcmds", TARGET, profile=changed_profile(tmp_path, {"nodes": nodes}))
+    folder.reach(epoch, run)
+    started = time.monotonic()
+    recovered = injected("a rank killed by SIGKILL in a random epoch, on Slurm", f"rank {rank}, {nodes} nodes")
+    newest = folder.died()
+    folder.finish(run)
+    seconds = time.monotonic() - started
+    assert folder.states() == ["FAILED", "COMPLETED"]
+    assert f"task {rank}: Killed" in (tmp_path / "run.log").read_text()
+    assert max(folder.attempts()[0].began) in (epoch, epoch + 1)
+    recovered(seconds, folder.recovered(newest))
+
+
 @LONG
 def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed: Folder, tmp_path: Path):
     folder = TrainingFolder(tmp_path, undisturbed)
@@ -224,12 +260,13 @@ def test_a_time_limit(undisturbed: Folder, tmp_path: Path, name: str):
     profile = changed_profile(tmp_path, {"runtime": "attempt ** 3", "slurm_extra": "'--signal=USR1@15'"})
     run, _ = folder.train(profile)
     newest = folder.stopped(within=200)
-    while (state := folder.states()[0]) in ("RUNNING", "COMPLETING"):
+    while folder.states()[0] in ("RUNNING", "COMPLETING"):
         time.sleep(0.2)
-    started, recovered = time.monotonic(), injected("a time limit reached", f"{state}, {name}")
+    started, recovered = time.monotonic(), injected("a time limit reached", name)
     folder.finish(run)
     seconds = time.monotonic() - started
-    assert state in ("FAILED", "TIMEOUT") and folder.states() == [state, "COMPLETED"]
+    # It has ended by itself, with its checkpoint, and not at its limit.
+    assert folder.states() == ["FAILED", "COMPLETED"]
     assert folder.recovered(newest) == "nothing"
     recovered(seconds, "nothing")
 

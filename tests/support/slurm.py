@@ -2,9 +2,10 @@
 
 The stand-in for sbatch writes down how it was called and makes what the job would have made. With ``$STAND_IN_CODE``
 the job's command ends with that code instead, and Slurm's log says so as the Snakemake inside a job does; of several
-codes each job takes the next, later ones the last. The job's state is then ``$STAND_IN_STATE`` (FAILED). Jobs of more
-than ``$STAND_IN_MB`` are refused. Slurm remembers ended jobs for ``$STAND_IN_AGE`` seconds. Jobs of an earlier run are
-the lines of ``calls/NAME.left``: one goes at every look of squeue after scancel.
+codes each job takes the next, later ones the last. The rule's log then says ``$STAND_IN_LOG``, and Slurm's also says
+``$STAND_IN_SLURM_LOG``: of several lines each job takes one in the same way. The job's state is ``$STAND_IN_STATE``
+(FAILED). Jobs of more than ``$STAND_IN_MB`` are refused. Slurm remembers ended jobs for ``$STAND_IN_AGE`` seconds.
+Jobs of an earlier run are the lines of ``calls/NAME.left``: one goes at every look of squeue after scancel.
 """
 
 from __future__ import annotations
@@ -71,6 +72,11 @@ failing = os.environ.get("STAND_IN_CODE")
 calls = Path({calls!r})
 name = Path(sys.argv[0]).name
 options = dict(word.split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
+
+def said(variable):
+    lines = os.environ.get(variable, "").splitlines() or [""]
+    return lines[min(number - 1000, len(lines) - 1)] + "\\n"
+
 left = calls / (options.get("--name", "") + ".left")
 if name == "scancel" and "--name" in options:
     left.with_suffix(".cancelled").touch()
@@ -110,7 +116,12 @@ if name == "sbatch":
         failing = codes[min(number - 1000, len(codes) - 1)]
         log = Path(sys.argv[sys.argv.index("--output") + 1].replace("%j", str(number)))
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text(f"Command 'mgg' returned non-zero exit status {{failing}}.\\nat least one job failed\\n")
+        told = f"Command 'mgg' returned non-zero exit status {{failing}}.\\nat least one job failed\\n"
+        log.write_text(told + said("STAND_IN_SLURM_LOG"))
+        if "STAND_IN_LOG" in os.environ:
+            log = Path("results/logs", name + ".log")
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text(said("STAND_IN_LOG"))
     print(number)
 """
 

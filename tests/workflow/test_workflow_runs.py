@@ -1,7 +1,10 @@
 """The whole workflow, at its smallest: reruns, two runs at once, a killed run."""
 
 import json
+import os
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,6 +13,17 @@ from support.workflow import Folder, job_counts
 from mgg.record import AggregateRecord, read_lines, read_run
 
 NOTHING = "Nothing to be done"
+#: Snakemake on a host of that name, which touches its lock five times a second, where locks hold on one host alone.
+ON_HOST = """
+import fcntl, runpy, socket, sys
+import mgg.heartbeat
+_, host, *words = sys.argv
+socket.gethostname = lambda: host
+fcntl.lockf = lambda *_: None
+mgg.heartbeat.PERIOD = 0.2
+sys.argv = ["snakemake", *words]
+runpy.run_module("snakemake", run_name="__main__", alter_sys=True)
+"""
 
 
 def _started(folder: Folder, run: subprocess.Popen, words: str) -> None:
@@ -93,6 +107,38 @@ def test_a_second_live_run_is_refused_and_named(folder: Folder):
     finally:
         first.kill()
         first.wait()
+
+
+def _on_host(folder: Folder, host: str, *arguments: str) -> subprocess.Popen:
+    """Start snakemake on a host of that name."""
+    command = [sys.executable, "-c", ON_HOST, host, *folder.command(*arguments)[3:]]
+    return subprocess.Popen(
+        command, cwd=folder.path, env=folder.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def test_a_run_that_lives_on_another_host_is_seen_without_its_lock(folder: Folder):
+    lock = folder.results / ".lock"
+    first = _on_host(folder, "login1")
+    try:
+        while not (lock.exists() and f"process {first.pid} on login1" in lock.read_text()):
+            assert first.poll() is None
+            time.sleep(0.05)
+        os.utime(lock, (0, 0))
+        while lock.stat().st_mtime == 0:
+            assert first.poll() is None
+            time.sleep(0.05)
+        first.send_signal(signal.SIGSTOP)  # it must not end before the second has looked
+        second = _on_host(folder, "login2", "--until", "generate")
+        said, _ = second.communicate(timeout=folder.limit)
+        assert second.returncode == 3 and f"results: process {first.pid} on login1 was working here" in said, said
+    finally:
+        first.kill()
+        first.communicate()
+    again = _on_host(folder, "login1", "--until", "generate")
+    said, _ = again.communicate(timeout=folder.limit)
+    assert again.returncode == 0, said
 
 
 def test_a_killed_run_is_completed_by_the_same_command(folder: Folder, finished: Folder):

@@ -1,6 +1,8 @@
 """What the profiles ask of Slurm, for every rule: stand-ins for its commands write down how they were called."""
 
+import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,8 @@ from pathlib import Path
 import pytest
 from support.slurm import ALIKE, OUTPUTS, RANKS, StandIns, asked
 from support.workflow import ROOT, TINY, Folder
+
+from mgg.errors import memory_error
 
 PROFILES = ("dgx", "dgx-multi", "slurm-cpu")
 #: Every rule but graph: a data set in scattered jobs, renumbered; a large generated one; up to two nodes' PEs.
@@ -34,6 +38,8 @@ LAUNCHERS = {
         "srun --wait=660 --mpi=pmi2 --nodes=4 --ntasks=16 --ntasks-per-node=4",
     ),
 }
+#: What a run on this host leaves in the lock's file when it is killed.
+KILLED = f"process 1 on {socket.gethostname()}\nSlurm run dead-1\n"
 CORES = {"dgx": 8, "dgx-multi": 8, "slurm-cpu": 1}
 
 
@@ -124,6 +130,33 @@ def test_gpus_that_the_profile_does_not_give_are_refused_at_once(tmp_path: Path)
     assert "train.backend: nvshmem needs GPUs, and the profile gives its jobs none (gpu: 0)" in run.stdout
 
 
+@pytest.mark.parametrize(
+    ("profile", "backend", "pes", "code"),
+    [
+        ("dgx-multi", "auto", 9, 2),
+        ("dgx-multi", "mpi", 9, 0),
+        ("dgx-multi", "auto", 10, 0),
+        ("slurm-cpu", "auto", 9, 0),
+    ],
+)
+def test_ranks_with_gpus_are_spread_evenly_or_refused_at_once(
+    tmp_path: Path, profile: str, backend: str, pes: int, code: int
+):
+    """Slurm knows one number of GPUs for all nodes of a job; CPU ranks need none."""
+    folder = Folder(tmp_path)
+    aggregate = CONFIG["aggregate"] | {"backend": backend}
+    folder.overlay(
+        CONFIG | {"partition": {"pes": [pes], "quality_pes": []}, "aggregate": aggregate, "train": {"models": []}}
+    )
+    stand_ins = StandIns(folder)
+    (folder.results / "retrieve/digits").mkdir(parents=True)
+    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
+    run = folder.run("--until", "aggregate", *quick, profile=profile, env=stand_ins.environment())
+    assert run.returncode == code, run.stdout
+    assert bool(stand_ins.memory()) == (code == 0)
+    assert run.stdout.count("error: aggregate: 9 PEs do not divide evenly over the 2 nodes that") == (code == 2)
+
+
 def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path):
     """All of them with their comment signs removed."""
     text = (ROOT / "profiles/dgx/config.yaml").read_text()
@@ -163,13 +196,45 @@ def failing(path: Path, *arguments: str, programs: dict[str, str] | None = None,
 
 
 @pytest.mark.parametrize(
-    ("code", "memory"), [(2, [1500]), (4, [1500]), (3, [1500, 3000, 6000]), (6, [1500, 1500, 1500])]
+    ("code", "memory"), [(2, [1500]), (4, [1500]), (3, [1500, 1500, 1500]), (6, [1500, 1500, 1500])]
 )
 def test_only_what_may_help_is_tried_again(tmp_path: Path, code: int, memory: list[int]):
-    """`retries: 2` of the profile, but not after mistakes of the user's and wrong results; more where that lacked."""
+    """`retries: 2` of the profile, but not after mistakes of the user's and wrong results."""
     stand_ins, said = failing(tmp_path, STAND_IN_CODE=str(code))
     assert stand_ins.memory() == memory, said
     assert "Trying to restart job" in said or len(memory) == 1
+
+
+LACKS_P2P = "mgg: GPU 0 cannot address GPU 1: P2P is off"
+
+
+@pytest.mark.parametrize(
+    ("log", "told", "memory"),
+    [
+        ("STAND_IN_LOG", f"mgg: {memory_error('Unable to allocate 2 GiB')}", [1500, 3000, 6000]),
+        ("STAND_IN_LOG", f"mgg: PE 1: {memory_error('')}\n{LACKS_P2P}", [1500, 3000, 3000]),
+        ("STAND_IN_LOG", LACKS_P2P, [1500, 1500, 1500]),
+        ("STAND_IN_LOG", "mgg: not enough GPU memory: Out of memory allocating 512 bytes", [1500, 1500, 1500]),
+        ("STAND_IN_LOG", "srun: error: gpu07: tasks 0,2-3: Out Of Memory", [1500, 3000, 6000]),
+        ("STAND_IN_LOG", "srun: error: gpu07: task 0: Exited with exit code 3", [1500, 1500, 1500]),
+        ("STAND_IN_LOG", "read oom_kill events: Out Of Memory", [1500, 1500, 1500]),
+        (
+            "STAND_IN_SLURM_LOG",
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.",
+            [1500, 3000, 6000],
+        ),
+        ("STAND_IN_SLURM_LOG", "slurmstepd-n1: error: Detected 2 oom-kill event(s) in step 7.0", [1500, 3000, 6000]),
+    ],
+)
+def test_memory_doubles_where_a_log_says_that_it_lacked(tmp_path: Path, log: str, told: str, memory: list[int]):
+    """Ranks are a step: where Slurm ends one of them for its memory, the job's state may be FAILED.
+
+    An attempt counts as what it said itself: the next one writes the rule's log anew.
+    """
+    stand_ins, said = failing(tmp_path, **{"STAND_IN_CODE": "3", log: told})
+    assert stand_ins.memory() == memory, said
+    advice = "give it more memory: mem_mb of rule generate in the profile"
+    assert (f"Next: {advice}" in said) == (memory[2] == 4 * memory[0])
 
 
 @pytest.mark.parametrize(
@@ -253,7 +318,7 @@ def test_a_job_that_grows_until_it_is_refused(tmp_path: Path):
 
 
 def started_after(path: Path, left: str, *names: str) -> tuple[Folder, StandIns]:
-    """A folder whose lock is what a killed run has left, and stand-ins for a cluster with jobs of those names."""
+    """A folder whose lock is what a run has left a moment ago, and stand-ins for a cluster with jobs of those names."""
     folder = Folder(path)
     stand_ins = StandIns(folder)
     folder.results.mkdir()
@@ -265,7 +330,7 @@ def started_after(path: Path, left: str, *names: str) -> tuple[Folder, StandIns]
 
 def test_jobs_of_a_killed_run_are_ended_before_others_start(tmp_path: Path):
     """Those of the run that the lock names, and of no other; a run that ends by itself leaves no name."""
-    folder, stand_ins = started_after(tmp_path, "process 1 on login\nSlurm run dead-1\n", "dead-1", "alive-2")
+    folder, stand_ins = started_after(tmp_path, KILLED, "dead-1", "alive-2")
     run = folder.run("--until", "generate", env=stand_ins.environment())
     assert run.returncode == 0, run.stdout
     assert run.stdout.count("cancelled: 701, 702\n") == 1
@@ -278,9 +343,29 @@ def test_jobs_of_a_killed_run_are_ended_before_others_start(tmp_path: Path):
     assert (folder.results / ".lock").read_text() == ""
 
 
+def test_a_lock_of_another_host_counts_while_that_host_touches_it(tmp_path: Path):
+    """Where locks hold on one host alone, this one gets a live run's; a killed one's is free three minutes later."""
+    folder, stand_ins = started_after(tmp_path, "process 1 on login2\nSlurm run alive-2\n", "alive-2")
+    lock, being_made = folder.results / ".lock", folder.results / ".out.login2.1.part"
+    being_made.mkdir()
+    before = lock.stat().st_mtime_ns, lock.read_text()
+    run = folder.run("--until", "generate", env=stand_ins.environment())
+    assert run.returncode == 3, run.stdout
+    [line] = [line for line in run.stdout.splitlines() if "error:" in line]
+    said = r"error: results: process 1 on login2 was working here (\d+) s ago; wait .*, run this again in (\d+) s"
+    seconds = re.fullmatch(said, line)
+    assert seconds and sum(map(int, seconds.groups())) in (180, 181), line
+    assert (lock.stat().st_mtime_ns, lock.read_text()) == before and being_made.exists()
+    assert not list(stand_ins.calls.glob("*.cancelled"))
+    os.utime(lock, (0, lock.stat().st_mtime - 180))
+    run = folder.run("--until", "generate", env=stand_ins.environment())
+    assert run.returncode == 0 and "cancelled: 701, 702\n" in run.stdout, run.stdout
+    assert not being_made.exists()
+
+
 def test_a_job_that_a_killed_run_was_submitting_is_ended_too(tmp_path: Path):
     """Its sbatch has outlived it, and the job comes into the queue only now."""
-    folder, stand_ins = started_after(tmp_path, "process 1 on login\nSlurm run dead-1\n")
+    folder, stand_ins = started_after(tmp_path, KILLED)
     made = stand_ins.calls / "dead-1.left"
     late = f"import time; time.sleep(10); open({str(made)!r}, 'w').write('701\\n')"
     sbatch = subprocess.Popen([sys.executable, "-c", late, "sbatch", "--job-name", "dead-1"])
@@ -291,7 +376,7 @@ def test_a_job_that_a_killed_run_was_submitting_is_ended_too(tmp_path: Path):
 
 def test_without_an_answer_about_jobs_of_a_killed_run_none_starts(tmp_path: Path):
     """The lock keeps the name, so that the next start asks again."""
-    folder, stand_ins = started_after(tmp_path, "process 1 on login\nSlurm run dead-1\n")
+    folder, stand_ins = started_after(tmp_path, KILLED)
     (stand_ins.programs / "squeue").write_text("#!/bin/sh\necho 'squeue: error: no controller' >&2; exit 1\n")
     run = folder.run("--until", "generate", env=stand_ins.environment())
     assert run.returncode == 3 and "(dead-1) are still there: squeue: error: no controller" in run.stdout, run.stdout

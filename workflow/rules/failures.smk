@@ -42,6 +42,8 @@ class Failures(logging.Handler):
         if event == LogEvent.JOB_INFO:
             self.wildcards[record.jobid] = dict(record.wildcards or {})
         elif event == LogEvent.JOB_ERROR:
+            # Now: the next attempt writes the rule's log anew.
+            record.short_of_memory = short_of_memory(record)
             self.failed.setdefault(record.jobid, []).append(record)
         elif event == LogEvent.JOB_FINISHED:
             self.failed.pop(record.job_id, None)
@@ -78,6 +80,8 @@ class Failures(logging.Handler):
             lines.append(f"    sbatch: {refusal(record)}")
         lines += [f"    {line}" for line in ends_of_logs(record.log)]
         advice = NEXT.get(state, f"correct what the log says, {RETRY}")
+        if record.short_of_memory:
+            advice = NEXT["OUT_OF_MEMORY"]
         if exit_code(record) == STOPPED:
             advice = "it was told to stop and has a checkpoint: run the same command again"
         return "\n".join([*lines, f"    Next: {advice.format(rule=record.rule_name, job=job)}"])

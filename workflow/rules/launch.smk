@@ -12,6 +12,8 @@ from mgg.backend.slurm_job import ALLOCATION
 SRUN_WAIT = int(DEFAULT_TIMEOUT) + 60
 # By rule what the profile says of a resource, else the rule itself.
 SITE = {}
+# By rule the number of nodes that a job's GPUs are on, for its wildcards; 1 for a job without GPUs.
+GPU_NODES = {}
 
 
 def hand_on_allocation():
@@ -44,16 +46,19 @@ def settle(rulename, backend):
     def no_gpus(wildcards):
         return backend in ("simulated", "mpi") or not said("gpu", wildcards)
 
+    def nodes(wildcards):
+        return 1 if alone(wildcards) else said("nodes", wildcards)
+
     def slurm_extra(wildcards, attempt):
         words = re.sub(r"--ntasks-per-node=\S+", "", said("slurm_extra", wildcards, attempt) or "").split()
-        nodes = 1 if alone(wildcards) else said("nodes", wildcards)
-        if nodes > 1:
+        count = nodes(wildcards)
+        if count > 1:
             pes = int(wildcards.pes)
             # By itself Slurm fills the first node with ranks, and shares out GPUs as it likes.
-            words.append(f"--ntasks-per-node={-(-pes // nodes)}")
-            if not no_gpus(wildcards) and pes % nodes == 0:
+            words.append(f"--ntasks-per-node={-(-pes // count)}")
+            if not no_gpus(wildcards):
                 model = said("gpu_model", wildcards)
-                words.append(f"--gpus-per-node={f'{model}:' if model else ''}{pes // nodes}")
+                words.append(f"--gpus-per-node={f'{model}:' if model else ''}{pes // count}")
         return " ".join(words)
 
     SITE[rulename] = said
@@ -68,8 +73,21 @@ def settle(rulename, backend):
     if "gpu_model" in resources:
         resources.update({"gpu_model": lambda wildcards: "" if no_gpus(wildcards) else said("gpu_model", wildcards)})
     if "nodes" in resources:
-        nodes = {"nodes": lambda wildcards: 1 if alone(wildcards) else said("nodes", wildcards)}
-        resources.update(nodes | {"slurm_extra": slurm_extra})
+        resources.update({"nodes": nodes, "slurm_extra": slurm_extra})
+        GPU_NODES[rulename] = lambda wildcards: 1 if no_gpus(wildcards) else nodes(wildcards)
+
+
+def refuse_uneven_ranks():
+    """Slurm gives all nodes of a job as many GPUs, so their ranks must be as many, too."""
+    for job in workflow.dag.needrun_jobs():
+        name = job.rule.name
+        nodes = GPU_NODES[name](job.wildcards) if name in GPU_NODES else 1
+        if nodes > 1 and int(job.wildcards.pes) % nodes:
+            refuse(
+                f"{name}: {job.wildcards.pes} PEs do not divide evenly over the {nodes} nodes that the profile gives them, so"
+                f" no number of GPUs a node fits: take a multiple of {nodes} (partition.pes, train.pes), or change `nodes`"
+                f" of rule {name} in the profile"
+            )
 
 
 def launcher(rulename):

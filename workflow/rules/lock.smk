@@ -2,8 +2,10 @@
 # node. Snakemake's own lock outlives a killed run, so the profiles switch it off.
 import atexit
 import fcntl
+import math
 import socket
 
+from mgg import heartbeat
 from mgg.files import remove_leftovers
 
 # In the lock's file, the name of the holder's Slurm jobs.
@@ -17,8 +19,8 @@ def claim(folder):
     """
     path = Path(folder, ".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    file = path.open("r+", encoding="utf-8")
+    # Not touched: its age says whether its last holder lives.
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
@@ -27,9 +29,12 @@ def claim(folder):
     except OSError as error:
         logger.warning(f"{path}: this file system has no locks ({error.strerror}): start one run at a time")
         return file
-    left = [line.removeprefix(SLURM_RUN) for line in file.read().splitlines() if line.startswith(SLURM_RUN)]
+    holder, *lines = file.read().splitlines() or [""]
+    refuse_live(folder, file, holder)
+    left = [line.removeprefix(SLURM_RUN) for line in lines if line.startswith(SLURM_RUN)]
+    sign(file, *left)
+    heartbeat.beat(file)
     for run in left:
-        sign(file, run)
         end_jobs_of(run)
     remove_leftovers(folder)
     sign(file, slurm_run())
@@ -37,10 +42,28 @@ def claim(folder):
     return file
 
 
-def sign(file, run):
-    """Say in the lock's file who holds it, and the name of the Slurm jobs that are lost if this process is killed."""
+def refuse_live(folder, file, holder):
+    """Refuse where a process of another host has lately touched the file: locks may hold on one host alone."""
+    _, on, host = holder.partition(" on ")
+    if not on or host == socket.gethostname():
+        return
+    try:
+        silent = heartbeat.silence(file, folder)
+    except OSError as error:
+        refuse(f"{folder}: cannot be written: {error.strerror}", 3)
+    if silent < heartbeat.SILENT:
+        refuse(
+            f"{folder}: {holder} was working here {max(0, silent):.0f} s ago; wait for that run or end it there, and if it"
+            f" was killed or its host is down, run this again in {math.ceil(heartbeat.SILENT - silent)} s",
+            3,
+        )
+
+
+def sign(file, *runs):
+    """Say in the lock's file who holds it, and the names of the Slurm jobs that are lost if this process is killed."""
+    lines = [f"process {os.getpid()} on {socket.gethostname()}", *(f"{SLURM_RUN}{run}" for run in runs if run)]
     file.seek(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}\n" + (f"{SLURM_RUN}{run}\n" if run else ""))
+    file.write("".join(f"{line}\n" for line in lines))
     file.flush()
     file.truncate()  # only now: a full disk must not take the name that stood there
     os.fsync(file.fileno())
@@ -60,5 +83,6 @@ HELD = []
 # Not in dry runs, --lint, --report or the processes that snakemake starts for jobs.
 onstart:
     refuse_broken_names()
+    refuse_uneven_ranks()
     ask_who_answers()
     HELD.append(claim(RESULTS))

@@ -1,5 +1,6 @@
 # Which failed jobs are tried again where a profile says `retries`: those that may end in another way the next time. Which
 # of them lacked memory or time.
+from mgg.errors import NOT_ENOUGH_MEMORY
 from snakemake.jobs import Job
 
 # Exit codes of mgg that a second attempt does not change: a mistake of the user's; a result that differs from its
@@ -8,28 +9,51 @@ FINAL = (2, 4)
 # Of a training that was told to stop, as Slurm does when its time is almost over, and has written a checkpoint.
 STOPPED = 5
 # How the attempts end that get twice as much the next time: Slurm's state, or the exit code of mgg.
-LACKED = {"memory": ("OUT_OF_MEMORY", 3), "time": ("TIMEOUT", "DEADLINE", STOPPED)}
-# Bytes at the end of a log in which the exit code stands.
+LACKED = {"memory": ("OUT_OF_MEMORY",), "time": ("TIMEOUT", "DEADLINE", STOPPED)}
+# What logs say where memory ran out: mgg itself; srun and slurmstepd of ranks, whose job may just have FAILED. Exit code 3 of
+# mgg is any lack, also of what no memory replaces.
+SHORT_OF_MEMORY = re.compile(
+    rf"""^\s*(
+    mgg:\ (PE\ \d+:\ )?{re.escape(NOT_ENOUGH_MEMORY)}:
+    | srun:\ error:\ \S+:\ tasks?\ [\d,-]+:\ Out\ Of\ Memory
+    | slurmstepd(-\S+)?:\ error:\ .*(oom[-_]kill\ event|exceeded\ memory\ limit)
+    )""".encode(),
+    re.MULTILINE | re.VERBOSE,
+)
+# Bytes at the end of a log in which exit code and lack of memory stand.
 TAIL = 2**16
+
+
+def tail_of(log):
+    """The last bytes of a log; none of one that cannot be read."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            return file.read()
+    except OSError:
+        return b""
 
 
 def exit_code(record):
     """Of a failed Slurm job's command, as the Snakemake inside the job says it in Slurm's log; None where it does not."""
-    if not record.aux.get("external_jobid"):
+    if not record.aux.get("external_jobid") or not record.log:
         return None
-    try:
-        with open(record.log[-1], "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-            told = re.findall(rb"returned non-zero exit status (\d+)", file.read())
-    except (OSError, IndexError):
-        return None
+    told = re.findall(rb"returned non-zero exit status (\d+)", tail_of(record.log[-1]))
     return int(told[-1]) if told else None
+
+
+def short_of_memory(record):
+    """Whether the logs of a failed Slurm job, the rule's own and Slurm's, say that it had too little memory."""
+    logs = {*record.log[:1], *record.log[-1:]} if record.aux.get("external_jobid") else ()
+    return any(SHORT_OF_MEMORY.search(tail_of(log)) for log in logs)
 
 
 def lacked(what, rule, wildcards):
     """How many attempts of a job have ended so far for want of "memory" or "time"."""
-    ends = [{slurm_state(record)[0], exit_code(record)} for record in FAILURES.attempts(rule, wildcards)]
-    return sum(bool(end.intersection(LACKED[what])) for end in ends)
+    attempts = FAILURES.attempts(rule, wildcards)
+    ends = [{slurm_state(record)[0], exit_code(record)} for record in attempts]
+    told = [what == "memory" and record.short_of_memory for record in attempts]
+    return sum(said or bool(end.intersection(LACKED[what])) for said, end in zip(told, ends, strict=True))
 
 
 def paused(record):

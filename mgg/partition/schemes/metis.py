@@ -6,7 +6,7 @@ import numpy as np
 import pymetis
 from scipy import sparse
 
-from mgg.errors import MachineError
+from mgg.errors import MachineError, memory_error
 from mgg.graph.csr import index_dtype
 from mgg.graph.reorder.structure import adjacency
 from mgg.graph.store import Graph
@@ -73,9 +73,7 @@ def _cut(pattern: sparse.csr_array, weights: np.ndarray, pes: int) -> np.ndarray
     try:
         found = pymetis.part_graph(pes, adjacency, vweights=weights.astype(width), options=options)
     except (MemoryError, RuntimeError) as error:
-        raise MachineError(
-            f"--scheme metis: METIS failed ({error}), most likely for want of memory: take --scheme edge_balanced"
-        ) from None
+        raise memory_error(f"METIS failed ({error}), most likely for that: take --scheme edge_balanced") from None
     return np.array(found.vertex_part, np.int64)
 
 

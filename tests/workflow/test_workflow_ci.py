@@ -1,0 +1,81 @@
+"""What continuous integration does about Slurm: stand-ins for make, apt-get and Slurm's programs."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.workflow import ROOT
+
+sys.path.append(str(ROOT / "tests/slurm"))
+from slurm_cluster import PROGRAMS
+
+#: What .ci/run itself needs of the machine.
+TOOLS = ("bash", "dirname", "mktemp", "rm", "tee", "tail", "test", "mkdir", "touch", "echo", "id", "env")
+MAKE = """\
+case "$*" in
+    *slurm-packages) echo slurmctld munge;;
+    test-slurm) echo "test-slurm, not fetched: ${SLURM_NOT_FETCHED:-false}";;
+    demo) mkdir -p results/report; echo page > results/report/index.html;;
+esac
+"""
+APT = """\
+echo "apt-get $*" >> {asked}
+case "$*" in {failing}) echo "E: no network" >&2; exit 100;; esac
+"""
+DONE = "== Slurm installed after"
+SKIPPED = "its packages cannot be fetched, see above; the tests on it are skipped"
+
+
+def ci(folder: Path, failing: str, installed: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    """A run as root where apt-get fails with arguments of a pattern, and only these programs of Slurm are there."""
+    programs, asked = folder / "bin", folder / "asked"
+    (folder / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/run", folder / ".ci/run")
+    (folder / "tests/slurm").mkdir(parents=True)
+    shutil.copy(ROOT / "tests/slurm/slurm_cluster.py", folder / "tests/slurm")
+    programs.mkdir()
+    asked.touch()
+    scripts = {"make": MAKE, "apt-get": APT.format(asked=asked, failing=failing), "id": "echo 0"}
+    scripts |= {"python3": f'exec {sys.executable} "$@"'} | dict.fromkeys((*installed, "setpriv"), ":")
+    for name in TOOLS:
+        if name not in scripts:
+            (programs / name).symlink_to(shutil.which(name))
+    for name, script in scripts.items():
+        (programs / name).write_text(f"#!{shutil.which('bash')}\n{script}\n")
+        (programs / name).chmod(0o755)
+    return subprocess.run(
+        [shutil.which("bash"), str(folder / ".ci/run")], env={"PATH": str(programs)}, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("failing", "said", "not_fetched"),
+    [
+        ("none", DONE, "false"),
+        ("update*", DONE, "false"),
+        ("*--download-only*", SKIPPED, "true"),
+        ("update*|install*", SKIPPED, "true"),
+    ],
+)
+def test_slurm_is_left_out_only_where_it_cannot_be_fetched(tmp_path: Path, failing: str, said: str, not_fetched: str):
+    """Lists of packages that are old may do."""
+    run = ci(tmp_path, failing, PROGRAMS[:2])
+    assert run.returncode == 0, run.stderr
+    assert said in run.stdout and f"test-slurm, not fetched: {not_fetched}\n" in run.stdout
+    assert "slurmctld munge" in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize("failing", ["*--simulate*", "*recommends?slurmctld*"])
+def test_packages_that_are_not_there_or_do_not_install_are_an_error(tmp_path: Path, failing: str):
+    run = ci(tmp_path, failing)
+    assert run.returncode == 100 and "test-slurm" not in run.stdout
+
+
+def test_an_installed_slurm_is_used(tmp_path: Path):
+    """apt-get is not asked."""
+    run = ci(tmp_path, "*", PROGRAMS)
+    assert run.returncode == 0 and "== Slurm is installed\n" in run.stdout
+    assert "not fetched: false" in run.stdout and not (tmp_path / "asked").read_text()
