@@ -13,10 +13,10 @@ rule predict:
         f"{RECORDS}/logs/predict/{{dataset}}.log",
     benchmark:
         f"{RECORDS}/benchmarks/predict/{{dataset}}.jsonl"
-    conda:
-        "../../environment.yml"
     # It runs on this host, where a second attempt finds what the first one found.
     retries: 0
+    conda:
+        "../../environment.yml"
     resources:
         mem_mb=2000,
         runtime=10,

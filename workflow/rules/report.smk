@@ -36,10 +36,10 @@ rule report:
         f"{RECORDS}/logs/report.log",
     benchmark:
         f"{RECORDS}/benchmarks/report.jsonl"
-    conda:
-        "../../environment.yml"
     # It runs on this host, where a second attempt finds what the first one found.
     retries: 0
+    conda:
+        "../../environment.yml"
     resources:
         mem_mb=4000,
         runtime=10,

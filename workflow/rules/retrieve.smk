@@ -11,10 +11,10 @@ rule retrieve:
         f"{RESULTS}/logs/retrieve/{{dataset}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/retrieve/{{dataset}}.jsonl"
-    conda:
-        "../../environment.yml"
     # It runs on this host, where a second attempt finds what the first one found.
     retries: 0
+    conda:
+        "../../environment.yml"
     resources:
         mem_mb=2000,
         runtime=60,
