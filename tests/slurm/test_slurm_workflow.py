@@ -5,6 +5,7 @@ import os
 import re
 from collections import Counter
 from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,11 @@ def test_failed_and_refused_jobs_say_what_to_do(cluster: Path, tmp_path: Path):
     assert "  partition (dataset=planted, pes=8), not submitted\n" in summary
     assert "    sbatch: sbatch: error: invalid partition specified: large" in summary
     assert "Next: correct partition, account, GPU model or numbers in the profile" in summary
+    (broken / "digits.csv.gz").write_bytes((files("sklearn.datasets.data") / "digits.csv.gz").read_bytes())
+    again = folder.run(profile=profile)
+    _, corrected = folder.jobs()["graph"]
+    assert " JobState=COMPLETED " in corrected and (folder.results / "graph/digits/manifest.yaml").is_file()
+    check_size(corrected)
+    # What has not been corrected is all that fails now, of both.
+    assert again.returncode == 1 and again.stdout.count(", not submitted\n") == 2
+    assert "FAILED" not in again.stdout[again.stdout.index("What failed:") :]
