@@ -227,7 +227,6 @@ def test_a_rank_that_dies_in_an_epoch(undisturbed: Folder, tmp_path: Path, rank:
     recovered(seconds, folder.recovered(newest))
 
 
-@LONG
 def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed: Folder, tmp_path: Path):
     folder = TrainingFolder(tmp_path, undisturbed)
     run, _ = folder.train()
@@ -246,8 +245,7 @@ def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed
     recovered(seconds, folder.recovered(newest))
 
 
-@LONG
-@pytest.mark.parametrize("name", [RUN, ALONE], ids=["two", "one"])
+@pytest.mark.parametrize("name", [RUN, pytest.param(ALONE, marks=LONG)], ids=["two", "one"])
 def test_a_time_limit(undisturbed: Folder, tmp_path: Path, name: str):
     """A minute, less the seconds before its end at which the ranks are told; the next attempt has eight."""
     folder = TrainingFolder(tmp_path, undisturbed, name, seconds=90)

@@ -138,10 +138,10 @@ class FaultFolder(Folder):
         run = self.run(env=env)
         seconds = time.monotonic() - started
         assert run.returncode == 0, run.stdout
-        assert self.resumed() == newest
+        assert self.resumed() == newest, f"went on after epoch {self.resumed()}, the newest checkpoint was of {newest}"
         assert outcome(self.results) == outcome(finished.results)
         wait_until_quiet(self.path)
-        assert not half_written(self.results)
+        assert half_written(self.results) == []
         return seconds
 
     def resumed(self) -> int:
