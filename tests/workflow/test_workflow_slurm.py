@@ -304,6 +304,38 @@ def test_a_job_that_was_never_submitted(tmp_path: Path, error: str, state: str, 
     assert error in summary and f"Next: {advice}" in summary and "A further attempt" not in summary
 
 
+AGAIN = "run the same command again"
+KEPT = f"{AGAIN}; what is finished is kept"
+ENDED = "somebody or Slurm itself ended it (`sacct -j 1000` or `scontrol show job 1000` says who and why)"
+LACKING = "get what the log names, or a node that has it (partition, gpu_model of rule generate in the profile)"
+MORE_TIME = "give it more time: runtime (minutes) of rule generate in the profile"
+DIED = f"a process died or stalled: {AGAIN}; a training goes on from its checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "advice"),
+    [
+        ("TIMEOUT", 1, MORE_TIME),
+        ("DEADLINE", 1, MORE_TIME),
+        ("OUT_OF_MEMORY", 137, "give it more memory: mem_mb of rule generate in the profile"),
+        ("CANCELLED", 6, f"{ENDED}; {KEPT}"),
+        ("NODE_FAIL", 6, f"its node went down (`sinfo -R` says why): {AGAIN}"),
+        ("BOOT_FAIL", 1, f"its node did not start (`sinfo -R` says why): {AGAIN}"),
+        ("TIMEOUT", 5, f"it was told to stop and has a checkpoint: {AGAIN}"),
+        ("FAILED", 2, f"correct what the log says, then {KEPT}"),
+        ("FAILED", 3, f"{LACKING}, then {KEPT}"),
+        ("FAILED", 6, DIED),
+        ("FAILED", 137, DIED),
+    ],
+)
+def test_what_to_try_next(tmp_path: Path, state: str, code: int, advice: str):
+    """By Slurm's state, and by the exit code of mgg where that says more."""
+    _, said = failing(tmp_path, "--retries", "0", STAND_IN_STATE=state, STAND_IN_CODE=str(code))
+    summary = said[said.index("What failed:") :]
+    assert f"  generate (made=graph, dataset=planted), Slurm job 1000, {state}\n" in summary
+    assert [line for line in summary.splitlines() if "Next: " in line] == [f"    Next: {advice}"]
+
+
 def test_a_job_that_grows_until_it_is_refused(tmp_path: Path):
     """What it lacked at first is what its user has to know; without a log of its own, Slurm's says more."""
     stand_ins, said = failing(tmp_path, STAND_IN_CODE="1", STAND_IN_STATE="OUT_OF_MEMORY", STAND_IN_MB="4000")
