@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.slurm import ALIKE, OUTPUTS, RANKS, StandIns, asked
+from support.slurm import ALIKE, LARGE, OUTPUTS, RANKS, StandIns, asked
 from support.workflow import ROOT, TINY, Folder
 
 from mgg.errors import memory_error
@@ -50,7 +50,8 @@ class Submitted:
         folder = Folder(path)
         folder.overlay(config)
         stand_ins = StandIns(folder)
-        (folder.results / "retrieve/digits").mkdir(parents=True)
+        for name in config["graph"]["datasets"]:
+            (folder.results / "retrieve" / name).mkdir(parents=True)
         quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
         run = folder.run(*arguments, *quick, profile=profile, env=stand_ins.environment())
         assert run.returncode == 0, run.stdout
@@ -81,6 +82,33 @@ def test_a_data_set_in_one_job(tmp_path: Path):
     config = CONFIG | {"graph": {"datasets": {"digits": {}}}}
     lines = Submitted(tmp_path, "dgx", config, "--until", "graph").asked()
     assert lines == {"graph graph digits": "-t 21 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4"}
+
+
+#: Large enough that no number is at its least; every factor of what is multiplied counts.
+LARGE_CONFIG = CONFIG | {
+    "graph": {
+        "datasets": {
+            "products-like": {"scale": 4, "order": "degree", "features": 300, "classes": 47},
+            "ogbn-papers100M": {},
+        },
+        "shards": 2,
+    },
+    "partition": {"pes": [8], "quality_pes": [], "scheme": "metis"},
+    "aggregate": {
+        "techniques": ["halo", "mgg"],
+        "variants": {"mgg": [{}, {"ps": [2, 4]}]},
+        "dims": [8, 32],
+        "dtypes": ["fp32", "bf16"],
+        "warmup": 2,
+        "iterations": 10,
+        "breakdown": True,
+    },
+    "train": TINY["train"] | {"datasets": ["products-like"], "pes": [8], "epochs": 10},
+}
+
+
+def test_memory_and_time_grow_with_the_data(tmp_path: Path):
+    assert Submitted(tmp_path, "slurm-cpu", LARGE_CONFIG, "--until", "aggregate", "train").asked() == LARGE
 
 
 @pytest.mark.parametrize("profile", PROFILES)
