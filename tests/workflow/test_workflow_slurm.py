@@ -185,24 +185,53 @@ def test_ranks_with_gpus_are_spread_evenly_or_refused_at_once(
     assert run.stdout.count("error: aggregate: 9 PEs do not divide evenly over the 2 nodes that") == (code == 2)
 
 
-def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path):
+#: Lines of a profile to change at a site (docs/slurm.md), most of them commented out.
+SITE = (
+    "slurm_partition", "slurm_account", "gpu_model", "mpi", "runtime", "mem_mb", "cpus_per_task", "slurm_extra",
+    "slurm-status-command",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("profile", "partition", "aggregate"),
+    [
+        ("dgx", "batch", "-p gpu -t 60 --mem 256000 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=h200:8"),
+        (
+            "dgx-multi",
+            "batch",
+            "-p gpu -t 60 --mem 256000 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
+            " --gpus-per-node=h200:8 --gpus=h200:16",
+        ),
+        ("slurm-cpu", "cpu", "-p cpu -t 600 --mem 64000 --nodes=4 --ntasks=16 --cpus-per-task=1 --ntasks-per-node=4"),
+    ],
+)
+def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path, profile: str, partition: str, aggregate: str):
     """All of them with their comment signs removed."""
-    text = (ROOT / "profiles/dgx/config.yaml").read_text()
-    fields = "slurm_partition|slurm_account|gpu_model|runtime|mem_mb|slurm-status-command"
-    text, found = re.subn(rf"(?m)^( *)# ({fields}): ", r"\1\2: ", text)
-    assert found == 7
+    text = (ROOT / f"profiles/{profile}/config.yaml").read_text()
+    text, found = re.subn(rf"(?m)^( *)# ({'|'.join(SITE)}): ", r"\1\2: ", text)
+    gpus = profile != "slurm-cpu"
+    assert found == 6 + gpus
     (tmp_path / "site").mkdir()
-    (tmp_path / "site/config.yaml").write_text(text.replace("mpi: \"'srun'\"", "mpi: \"'mpiexec'\""))
-    config = CONFIG | {"partition": {"pes": [8], "quality_pes": []}, "train": {"models": []}}
+    (tmp_path / "site/config.yaml").write_text(re.sub("mpi: \"'srun.*'\"", "mpi: \"'mpiexec'\"", text))
+    pes = 8 if profile == "dgx" else 16
+    config = CONFIG | {"partition": {"pes": [pes], "quality_pes": []}, "train": {"models": []}}
     run = Submitted(tmp_path / "run", str(tmp_path / "site"), config, "--until", "aggregate")
     lines = run.asked()
-    assert (
-        lines["layout digits 8"].startswith("-A my_account -p batch -t 11 ") and "gpus" not in lines["layout digits 8"]
-    )
-    assert lines["aggregate digits 8"] == (
-        "-A my_account -p gpu -t 60 --mem 256000 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=h200:8"
-    )
-    assert "mpiexec -n 8 mgg aggregate" in run.output
+    layout = lines[f"layout digits {pes}"]
+    assert layout.startswith(f"-A my_account -p {partition} -t 11 ") and "gpus" not in layout
+    assert lines[f"aggregate digits {pes}"] == f"-A my_account {aggregate}"
+    assert f"mpiexec -n {pes} mgg aggregate" in run.output
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_each_line_for_a_site_has_a_comment_of_its_own(profile: str):
+    lines = (ROOT / f"profiles/{profile}/config.yaml").read_text().splitlines()
+    setting = re.compile(rf" *(# )?({'|'.join(SITE)}): ")
+    found = [number for number, line in enumerate(lines) if setting.match(line)]
+    assert {setting.match(lines[number])[2] for number in found} >= set(SITE) - {"gpu_model"}
+    for number in found:
+        before = lines[number - 1]
+        assert before.lstrip().startswith("# ") and not setting.match(before), lines[number]
 
 
 def failing(path: Path, *arguments: str, programs: dict[str, str] | None = None, **environment: str):
