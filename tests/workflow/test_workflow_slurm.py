@@ -299,11 +299,12 @@ def test_memory_doubles_where_a_log_says_that_it_lacked(tmp_path: Path, log: str
     [
         ("5 5 5 6", "FAILED", [11, 22, 44, 88, 88, 88]),
         ("5 5 5 2", "FAILED", [11, 22, 44, 88]),
-        ("5", "CANCELLED", [11, 22, 44]),
+        ("5", "CANCELLED", [11, 11, 11]),
+        ("5 5 5 6", "PREEMPTED", [11, 11, 11, 11, 11, 11]),
     ],
 )
 def test_a_training_may_stop_on_time_as_often_as_it_must(tmp_path: Path, codes: str, state: str, minutes: list[int]):
-    """`retries: 2` counts the attempts that failed, and those that somebody cancelled."""
+    """`retries: 2` counts the attempts that failed, and those cancelled by somebody; a preempted one lacked no time."""
     stand_ins, said = failing(tmp_path, STAND_IN_CODE=codes, STAND_IN_STATE=state)
     assert stand_ins.amounts("-t") == minutes, said
 

@@ -15,6 +15,8 @@ rule predict:
         f"{RECORDS}/benchmarks/predict/{{dataset}}.jsonl"
     conda:
         "../../environment.yml"
+    # It runs on this host, where a second attempt finds what the first one found.
+    retries: 0
     resources:
         mem_mb=2000,
         runtime=10,

@@ -13,6 +13,8 @@ rule retrieve:
         f"{RESULTS}/benchmarks/retrieve/{{dataset}}.jsonl"
     conda:
         "../../environment.yml"
+    # It runs on this host, where a second attempt finds what the first one found.
+    retries: 0
     resources:
         mem_mb=2000,
         runtime=60,
