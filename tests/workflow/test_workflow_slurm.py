@@ -377,6 +377,11 @@ DIED = f"a process died or stalled: {AGAIN}; a training goes on from its checkpo
         ("DEADLINE", 1, MORE_TIME),
         ("OUT_OF_MEMORY", 137, "give it more memory: mem_mb of rule generate in the profile"),
         ("CANCELLED", 6, f"{ENDED}; {KEPT}"),
+        (
+            "PREEMPTED",
+            1,
+            f"Slurm gave its nodes to other jobs: {AGAIN}, or take a partition that nobody preempts",
+        ),
         ("NODE_FAIL", 6, f"its node went down (`sinfo -R` says why): {AGAIN}"),
         ("BOOT_FAIL", 1, f"its node did not start (`sinfo -R` says why): {AGAIN}"),
         ("TIMEOUT", 5, f"it was told to stop and has a checkpoint: {AGAIN}"),

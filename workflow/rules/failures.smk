@@ -17,6 +17,7 @@ NEXT = {
     "OUT_OF_MEMORY": "give it more memory: mem_mb of rule {rule} in the profile",
     "CANCELLED": "somebody or Slurm itself ended it (`sacct -j {job}` or `scontrol show job {job}` says who and why);"
     f" {RETRY.removeprefix('then ')}",
+    "PREEMPTED": "Slurm gave its nodes to other jobs: run the same command again, or take a partition that nobody preempts",
     "NODE_FAIL": "its node went down (`sinfo -R` says why): run the same command again",
     "BOOT_FAIL": "its node did not start (`sinfo -R` says why): run the same command again",
     "not submitted": "correct partition, account, GPU model or numbers in the profile; `mgg doctor --slurm` shows what there is",
@@ -105,7 +106,11 @@ def slurm_state(record):
     message = record.rule_msg or ""
     told = re.search(r"SLURM status is:\s*'(\w+)", message)
     refused = "sbatch failed" in message or "submission failed" in message
-    state = told[1] if told else REFUSED[bool(UNANSWERED.search(refusal(record)))] if refused else ""
+    state = (
+        told[1].replace(PREEMPTED, "PREEMPTED")
+        if told
+        else REFUSED[bool(UNANSWERED.search(refusal(record)))] if refused else ""
+    )
     return state, record.aux.get("external_jobid", "")
 
 
