@@ -1,7 +1,8 @@
 """What a job of a workflow costs beside its own work: python benchmarks/jobs.py [--jobs 200] -- OPTIONS.
 
 Snakemake runs, with these options, so many jobs that do nothing but write a file. Prints the seconds, how many outputs
-there are and how often they were made. On the cluster of ``tests/slurm/slurm_cluster.py``:
+there are and how often they were made; ends with code 4 unless each was made once. On the cluster of
+``tests/slurm/slurm_cluster.py``:
 ``--program tests/slurm/quick_snakemake.py -- --profile profiles/slurm-cpu --slurm-status-command squeue``.
 """
 
@@ -11,9 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import click
+
+from mgg.errors import CheckError, MggError
 
 _SNAKEFILE = """\
 rule all:
@@ -26,17 +30,29 @@ rule tiny:
 
 
 def overhead(jobs: int, options: list[str]) -> str:
-    """Seconds of a workflow of ``jobs`` tiny jobs, and whether each ran once."""
+    """Seconds of a workflow of ``jobs`` tiny jobs.
+
+    Raises:
+        CheckError: an output is missing, or a job ran twice or not at all.
+    """
     with tempfile.TemporaryDirectory(prefix="mgg-jobs-", dir=Path.cwd()) as name:
         folder = Path(name)
         (folder / "runs").mkdir()
         (folder / "Snakefile").write_text(_SNAKEFILE.format(jobs=jobs))
         started = time.perf_counter()
-        subprocess.run([*options, "--directory", name, "--snakefile", str(folder / "Snakefile")], check=True)
+        command = [*options, "--directory", name, "--snakefile", str(folder / "Snakefile")]
+        code = subprocess.run(command, check=False).returncode
         seconds = time.perf_counter() - started
-        made = len(list((folder / "out").iterdir()))
-        runs = sum(len(file.read_text().splitlines()) for file in (folder / "runs").iterdir())
-    return f"{jobs} jobs: {seconds:.1f} s, {seconds / jobs:.2f} s a job; {made} outputs, {runs} runs"
+        made = {file.name for file in folder.glob("out/*")}
+        runs = Counter({file.name: len(file.read_text().splitlines()) for file in folder.glob("runs/*")})
+    found = f"{len(made)} outputs, {runs.total()} runs"
+    if code:
+        raise MggError(f"Snakemake ended with code {code}: {found}")
+    wanted = {str(number) for number in range(jobs)}
+    wrong = sorted((wanted ^ made) | {number for number in wanted | set(runs) if runs[number] != 1}, key=int)
+    if wrong:
+        raise CheckError(f"{jobs} jobs, but {found}; not made once: {', '.join(wrong[:5])}")
+    return f"{jobs} jobs: {seconds:.1f} s, {seconds / jobs:.2f} s a job; {found}"
 
 
 @click.command()
@@ -50,4 +66,8 @@ def main(jobs: int, program: str, options: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except MggError as error:
+        click.echo(f"jobs: {error}", err=True)
+        sys.exit(error.exit_code)

@@ -63,6 +63,7 @@ def load(path: Path, kind: str, command: str) -> tuple[Any, str]:
         ):
             raise InputError(f"{path}: has YAML aliases, which no {kind} has")
         # Both loaders are safe ones.
-        return yaml.load(match[1], Loader=loader), match[2].decode()  # nosec B506
+        values = yaml.load(match[1], Loader=loader)  # nosec B506
+        return values, match[2].decode()
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None

@@ -12,7 +12,7 @@ import cupy
 import numpy as np
 
 from mgg.backend.api import World, together
-from mgg.errors import MachineError, MggError
+from mgg.errors import MachineError, MggError, memory_error
 
 SHARED_MEMORY = Path("/dev/shm")
 # cudaHostRegisterPortable: for all GPUs of the process; cudaHostRegisterMapped: addressable by kernels.
@@ -61,7 +61,7 @@ def anonymous(size: int) -> Region:
     """A region of ``size`` bytes of zeros for this process alone; raises MachineError where RAM is short."""
     free = _available()
     if free is not None and size > free:
-        raise MachineError(f"{size} bytes of host memory are needed and {free} are free: use fewer columns")
+        raise memory_error(f"{size} bytes of host memory are needed and {free} are free: use fewer columns")
     return Region(mmap.mmap(-1, size))
 
 

@@ -281,16 +281,35 @@ def _run_job(request: list[str], command: list[str]) -> tuple[str, str]:
     job, submitted = sent.stdout.split(";")[0].split()[-1], time.monotonic()
     try:
         while True:
-            try:
-                state, node, reason = _ask("squeue", "-h", "-j", job, "-o", "%T|%B|%r").strip().split("|")
-            except (MachineError, ValueError):
-                return "", first  # ended, and forgotten
+            found = _state_of(job)
+            if found is None:
+                return "", first
+            state, node, reason = found
             if state == "PENDING" and time.monotonic() - submitted > QUEUE:
                 return f"no nodes within {QUEUE} s ({reason})", first
             first = first if state == "PENDING" else node
             time.sleep(1)
     finally:
         subprocess.run(["scancel", job], capture_output=True, timeout=QUESTION, check=False)
+
+
+def _state_of(job: str, looks: int = 3) -> list[str] | None:
+    """State, first node and reason of a job that is in the queue; None once it has ended.
+
+    Raises:
+        MachineError: Slurm does not answer, at that many ``looks``.
+    """
+    try:
+        asked = _run("squeue", "-h", "-j", job, "-o", "%T|%B|%r")
+        if asked.returncode and "Invalid job id" not in asked.stderr:
+            raise MachineError(f"squeue: {_last_line(asked.stderr)}")
+    except MachineError:
+        if looks == 1:
+            raise
+        time.sleep(1)
+        return _state_of(job, looks - 1)
+    found = asked.stdout.strip().split("|")
+    return found if len(found) == 3 else None
 
 
 def _answers(file: Path, wanted: int) -> list[dict[str, Any]]:

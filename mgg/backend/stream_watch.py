@@ -168,5 +168,5 @@ class StreamWatch:
                 return  # a kernel failed: the host gets the same error from its next call
             if stuck is not None:
                 # Not sys.stderr: what NVSHMEM says there as it starts is swallowed.
-                print(f"mgg: PE {self._rank}: {stuck}", file=sys.__stderr__, flush=True)
+                print(f"mgg: {stuck}", file=sys.__stderr__, flush=True)
                 abort(PeError.exit_code)

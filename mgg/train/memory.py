@@ -15,7 +15,7 @@ import numpy as np
 from mgg.aggregate import parse_options, technique
 from mgg.aggregate.needs import Case
 from mgg.backend.api import World, name_pes
-from mgg.errors import MachineError
+from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 from mgg.layout import PeLayout
 from mgg.model import Chain
 from mgg.model.arcwise import Attention
@@ -148,8 +148,10 @@ def check(world: World, mine: Need) -> None:
             largest = max((everywhere[pe][1] for pe in pes), key=lambda each: each.total)
             parts = ", ".join(f"{part} {size}" for part, size in asdict(largest).items())
             where = "its GPU" if world.gpu else "their host" if len(pes) > 1 else "its host"
+            # Of the host's memory a workflow may ask for more.
+            begin = "" if world.gpu else f"{NOT_ENOUGH_MEMORY}: "
             raise ShortError(
-                f"{name_pes(pes)}: training needs about {needed} bytes of memory and {where} has {left} free"
+                f"{begin}{name_pes(pes)}: training needs about {needed} bytes of memory and {where} has {left} free"
                 f" (largest PE: {parts}): use more PEs or hosts, fewer hidden columns, or a technique that holds less"
             ).on_every_pe()
 

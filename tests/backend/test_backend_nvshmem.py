@@ -231,7 +231,7 @@ def test_a_pe_that_stops_in_a_call_of_nvshmem_does_not_keep_the_others(call, sai
     )
     ended = watched(2, [FAKE, "-c", stops + program_of("world.free(world.symmetric(8))", 2)])
     assert ended.code == 6, ended.output
-    assert f"PE 0: waited 0.5 s for {said}\n" in ended.output, ended.output
+    assert f"mgg: PE 0: waited 0.5 s for {said}\n" in ended.output, ended.output
 
 
 RACE = """
@@ -292,7 +292,7 @@ def test_a_blocked_host_does_not_keep_the_job():
     code = f"from mgg.backend import stream_watch as s; s._GRACE = 0.1; {waits}"
     done = fails(code, 2, FAKE_PATIENCE="0.3")
     assert done.returncode == 6
-    assert "mgg: PE 0: PE 0: waited 0.5 s for a signal from PE 1" in done.stderr
+    assert "mgg: PE 0: waited 0.5 s for a signal from PE 1" in done.stderr
 
 
 FULL = "full = lambda: world.upload(__import__('numpy').ones((4, 2), 'float32'))"

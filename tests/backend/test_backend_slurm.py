@@ -117,6 +117,27 @@ def test_a_refused_trial_is_one_fact_of_many(tmp_path, monkeypatch):
     assert given in told and given in (tmp_path / "asked").read_text()
 
 
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", None),
+        ("echo", None),
+        ("echo 'RUNNING|a|None'", ["RUNNING", "a", "None"]),
+        ("[ -e again ] && echo 'RUNNING|a|None' || { touch again; echo 'Socket timed out' >&2; exit 1; }", None),
+    ],
+)
+def test_a_slow_slurm_is_no_end_of_the_trial(tmp_path, monkeypatch, answers: str, found: list[str] | None):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{answers}\n")
+    (tmp_path / "squeue").chmod(0o755)
+    assert slurm._state_of("7") == (["RUNNING", "a", "None"] if "again" in answers else found)
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'Socket timed out' >&2; exit 1\n")
+    with pytest.raises(MachineError, match="squeue: Socket timed out"):
+        slurm._state_of("7")
+
+
 def test_ranks_apart_are_told_from_ranks_that_fail():
     apart = (said(node="a", seen=True) + said(rank=0, size=1, sum=1)) * 2
     assert "two worlds of one rank" in trial(f"printf '%s' '{apart}'").said

@@ -193,7 +193,7 @@ def test_products_and_bytes(tmp_path, pes):
         ("world.symmetric(10 + world.rank)", {}, "the PEs ask for symmetric arrays of 40 to 44 bytes"),
         ("world.managed(1000)", {"FAKE_FREE": "7000"}, "8000 bytes of unified memory are needed and a GPU has 7000"),
         ("world.host_symmetric(1000)", {"FAKE_LOCKABLE": "100"}, "8000 bytes of host memory cannot be page-locked"),
-        ("world.host_symmetric(2**44)", {}, "140737488355328 bytes of host memory are needed and"),
+        ("world.host_symmetric(2**44)", {}, "not enough memory: 140737488355328 bytes of host memory are needed and"),
         ("pass", {"FAKE_P2P": "0"}, "GPU 0 cannot address GPU 1: P2P is off"),
         ("pass", {"FAKE_GPUS": "0"}, "no GPU to use"),
     ],

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.faults import FULL, OUTPUTS, RUN, STAGES, FaultFolder, full_disk, injected
+from support.left import wait_until_quiet
 from support.workflow import Folder
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
@@ -26,11 +27,13 @@ READ = {
 @pytest.mark.parametrize("seed", range(2 if FULL else 1))
 @pytest.mark.parametrize("stage", STAGES if FULL else ["partition"])
 def test_snakemake_killed_in_a_stage(stage: str, seed: int, before, finished: Folder):
+    """The second one in a training comes when there is a checkpoint."""
     folder: FaultFolder = before(stage)
     taken = read_benchmark(finished.results / "benchmarks", stage)
-    killed_in(folder, stage, random.Random(f"{stage} {seed}").uniform(0, taken))
+    killed_in(folder, stage, random.Random(f"{stage} {seed}").uniform(0, taken), checkpoint=stage == "train" and seed)
     recovered = injected("Snakemake killed by SIGKILL in a stage", stage)
-    recovered(folder.recover(finished))
+    seconds = folder.recover(finished)
+    recovered(seconds, folder.lost() if stage == "train" else "")
 
 
 def read_benchmark(folder: Path, stage: str) -> float:
@@ -39,15 +42,17 @@ def read_benchmark(folder: Path, stage: str) -> float:
     return float(json.loads(file.read_text().splitlines()[-1])["s"])
 
 
-def killed_in(folder: FaultFolder, stage: str, delay: float) -> None:
-    """Kill snakemake so many seconds into a stage; where that was over by then, sooner."""
+def killed_in(folder: FaultFolder, stage: str, delay: float, checkpoint: bool) -> None:
+    """Kill snakemake so many seconds into a stage, or after its first checkpoint; where it was over by then, sooner."""
     while True:
         run = folder.start()
         folder.wait_for(f"rule {stage}:", run)
+        if checkpoint:
+            folder.wait_for_checkpoint(run)
         time.sleep(delay)
         run.kill()
         run.wait()
-        folder.wait_until_quiet()
+        wait_until_quiet(folder.path)
         if not folder.made(stage):
             return
         folder.forget(stage)
@@ -126,6 +131,6 @@ def test_two_runs_started_in_one_folder(seed: int, before, finished: Folder):
     # Whoever comes second is refused; where the first is done by then, there is nothing left to do.
     assert codes.count(0) >= 1, said
     assert (said.count("another run is working here") == 1) == (codes != [0, 0]), said
-    folder.wait_until_quiet()
+    wait_until_quiet(folder.path)
     recovered = injected("two runs started in one folder", f"seed {seed}")
     recovered(folder.recover(finished))

@@ -6,7 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -59,30 +59,49 @@ RESTRICTED: dict[str, Callable[[str], dict]] = {
 }
 
 
-def texts(schema: dict, definitions: dict, path: str = "") -> dict[str, bool]:
-    """Paths of all strings in a JSON schema, names in mappings too, and whether anything restricts them."""
+def parts(schema: dict, definitions: dict, path: str = "") -> Iterator[tuple[str, dict]]:
+    """All parts of a JSON schema with their paths; what a list or a mapping holds has the path of its own."""
     if "$ref" in schema:
-        return texts(definitions[schema["$ref"].rpartition("/")[2]], definitions, path)
-    found: dict[str, bool] = {}
-    if schema.get("type") == "string":
-        found[path] = bool({"pattern", "enum", "const"} & set(schema))
-    mapped = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
-    if any(isinstance(each, dict) for each in mapped) or schema.get("additionalProperties") is True:
-        found[f"{path}:names"] = "patternProperties" in schema
+        yield from parts(definitions[schema["$ref"].rpartition("/")[2]], definitions, path)
+        return
+    yield path, schema
     inside = [(path, each) for kind in ("anyOf", "oneOf", "allOf") for each in schema.get(kind, [])]
     inside += [(path, schema["items"])] if "items" in schema else []
     inside += [(f"{path}.{name}".lstrip("."), each) for name, each in schema.get("properties", {}).items()]
-    inside += [(f"{path}.*", each) for each in mapped if isinstance(each, dict)]
+    inside += [(f"{path}.*", each) for each in mapped(schema) if isinstance(each, dict)]
     for where, each in inside:
-        found |= texts(each, definitions, where)
+        yield from parts(each, definitions, where)
+
+
+def mapped(schema: dict) -> list:
+    """What the values of a mapping may be; True stands for anything."""
+    return [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
+
+
+def texts(fields: list[tuple[str, dict]]) -> dict[str, bool]:
+    """Paths of all strings, names in mappings too, and whether anything restricts them."""
+    found: dict[str, bool] = {}
+    for path, schema in fields:
+        if schema.get("type") == "string":
+            found[path] = bool({"pattern", "enum", "const"} & set(schema))
+        if any(isinstance(each, dict) or each is True for each in mapped(schema)):
+            found[f"{path}:names"] = "patternProperties" in schema
     return found
 
 
+SCHEMA = config.Config.model_json_schema()
+PARTS = list(parts(SCHEMA, SCHEMA["$defs"]))
+KINDS = {path: {schema.get("type") for where, schema in PARTS if where == path} for path, _ in PARTS}
+#: Integers, numbers and booleans, apart from those that may be free text.
+NUMBERS = sorted(path for path in set(KINDS) - FREE if KINDS[path] & {"integer", "number", "boolean"})
+
+
 def test_every_field_with_text_is_tested_here():
-    schema = config.Config.model_json_schema()
-    found = texts(schema, schema["$defs"])
+    found = texts(PARTS)
     assert {path for path, restricted in found.items() if not restricted} == FREE
     assert {path for path, restricted in found.items() if restricted} == set(RESTRICTED)
+    for path, schema in PARTS:
+        assert {"type", "anyOf", "oneOf", "allOf"} & set(schema), f"{path}: anything at all"
 
 
 @pytest.mark.parametrize("path", RESTRICTED)
@@ -107,6 +126,25 @@ def test_an_odd_name_is_refused(path: str):
         with pytest.raises(InputError) as refused:
             validate(RESTRICTED[path](odd))
         assert "unknown field" not in str(refused.value), "a field that is gone tests nothing"
+
+
+def at(path: str, value: object) -> dict:
+    """A config with nothing but this value; names in mappings are one that all of them take."""
+    held = [value] if "array" in KINDS[path] else value
+    for name in reversed(path.split(".")):
+        held = {name.replace("*", "nvlink"): held}
+    return held
+
+
+@pytest.mark.parametrize("path", NUMBERS)
+def test_an_odd_number_is_refused(path: str):
+    named = path.replace("*", "nvlink") + (".0" if "array" in KINDS[path] else "")
+    for odd in (ODD, "1;a", "1 $(a)", "`a`", "1 2", "1\na", "1'", '"1"', "--out=a", "1|a", "{a}", "", [], {}, None):
+        if odd is None and "null" in KINDS[path]:
+            continue
+        with pytest.raises(InputError) as refused:
+            validate(at(path, odd))
+        assert re.match(f"config: {re.escape(named)}: (?!unknown field)[^\n]+$", str(refused.value))
 
 
 OPTIONS = [(name, option) for name, each in techniques().items() for option in each.Options.model_fields]
@@ -144,8 +182,13 @@ def test_odd_texts_reach_mgg_as_they_are(folder: Folder):
 def test_what_a_shell_runs_is_quoted():
     """Every place of a rule's shell command that is filled in has `:q`; the launcher alone comes from a profile."""
     places = 0
-    for file in sorted((ROOT / "workflow/rules").glob("*.smk")):
-        for command in re.findall(r"shell:\n((?:\s+\".*\"\n)+)", file.read_text()):
+    for file in sorted((ROOT / "workflow").rglob("*")):
+        if not (file.name == "Snakefile" or file.suffix == ".smk"):
+            continue
+        text = file.read_text()
+        commands = re.findall(r"shell:\n((?: +\".*\"\n)+)(?=\n|\Z)", text)
+        assert len(commands) == len(re.findall(r"\bshell\s*[:(]", text)), f"{file.name}: written in another way"
+        for command in commands:
             for place in re.findall(r"\{(.*?)\}", command):
                 places += 1
                 assert place.endswith(":q") or place == "params.launcher", f"{file.name}: {{{place}}}"

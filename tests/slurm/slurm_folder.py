@@ -56,13 +56,6 @@ class Rank(NamedTuple):
     gpus: str
 
 
-class Attempt(NamedTuple):
-    """What an attempt of a training noted: when it began its epochs, and when it asked for a checkpoint after them."""
-
-    began: dict[int, float]
-    asked: dict[int, float]
-
-
 class SlurmFolder(Folder):
     """A working folder whose snakemake looks after its jobs every half second."""
 
@@ -71,13 +64,9 @@ class SlurmFolder(Folder):
     started: ClassVar[list[subprocess.Popen]] = []
 
     @property
-    def programs(self) -> Path:
-        """Programs that its jobs find first."""
-        return self.path / "programs"
-
-    def environment(self, **changes: str) -> dict[str, str]:
-        found = super().environment(**changes)
-        return found | {"PATH": f"{self.programs}:{found['PATH']}"}
+    def epochs(self) -> Path:
+        """What its trainings noted, see ``note_epochs``."""
+        return self.programs / "epochs"
 
     def command(self, *arguments: str, **options) -> list[str]:
         python, _, _, *rest = super().command(*arguments, **options)
@@ -99,14 +88,12 @@ class SlurmFolder(Folder):
         """Have every ``mgg`` note where it runs, see ``ranks``; with ``instead`` it only makes its output, empty."""
         real = shutil.which("mgg", path=self.environment()["PATH"])
         values = {"ranks": str(self.programs / "ranks"), "real": real, "instead": instead, "python": sys.executable}
-        self._replace_mgg(_NOTING.format(**values))
+        self.program("mgg", _NOTING.format(**values))
 
     def note_epochs(self, pause: float) -> None:
-        """Have every training note its epochs and checkpoints, see ``attempts``; the first pauses in each epoch."""
-        log = str(self.programs / "epochs")
-        self._replace_mgg(
-            _FAULT_LOG.format(python=sys.executable, log=log, pause=pause, program=fault_program.__file__)
-        )
+        """Have every training note its epochs and checkpoints in ``epochs``; the first pauses in each epoch."""
+        values = {"log": str(self.epochs), "pause": pause, "program": fault_program.__file__, "python": sys.executable}
+        self.program("mgg", _FAULT_LOG.format(**values))
 
     def lose_rank(self, rank: int) -> None:
         """Have a rank die by SIGKILL once, before MPI starts."""
@@ -119,36 +106,16 @@ class SlurmFolder(Folder):
     def _disturb(self, rank: int, fault: str) -> None:
         """Have a rank run a line of shell once, before its ``mgg``."""
         program = (self.programs / "mgg").rename(self.programs / "living")
-        self._program("mgg", _DYING.format(rank=rank, fault=fault, died=self.programs / "died", program=program))
+        self.program("mgg", _DYING.format(rank=rank, fault=fault, died=self.programs / "died", program=program))
 
     def hurry(self, seconds: int) -> None:
         """Have srun take so many seconds for the number of every ``--wait`` that it is given."""
-        self._program("srun", _HASTY.format(python=sys.executable, real=shutil.which("srun"), seconds=seconds))
-
-    def _replace_mgg(self, text: str) -> None:
-        self.programs.mkdir()
-        self._program("mgg", text)
-
-    def _program(self, name: str, text: str) -> None:
-        program = self.programs / name
-        program.write_text(text)
-        program.chmod(0o755)
+        self.program("srun", _HASTY.format(python=sys.executable, real=shutil.which("srun"), seconds=seconds))
 
     def ranks(self, output: str) -> list[Rank]:
         """Where the ranks that made an output ran, in their order."""
         lines = [json.loads(line) for line in (self.programs / "ranks").read_text().splitlines()]
         return [Rank(*where) for out, _, *where in sorted(lines) if out == output]
-
-    def attempts(self) -> list[Attempt]:
-        """What the attempts of this folder's training noted, one after the other."""
-        found: list[Attempt] = []
-        for line in (self.programs / "epochs").read_text().splitlines():
-            kind, epoch, when = line.split()
-            if kind == "start":
-                found.append(Attempt({}, {}))
-            else:
-                (found[-1].began if kind == "epoch" else found[-1].asked)[int(epoch)] = float(when)
-        return found
 
     def jobs(self) -> dict[str, list[str]]:
         """What Slurm knows of this folder's jobs, by rule: a line of scontrol each."""

@@ -5,16 +5,16 @@ import re
 import shutil
 import subprocess
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
 from slurm_folder import SlurmFolder
-from support.faults import FULL, injected, trained
+from support.attempts import newest_checkpoint, read_attempts, work_lost
+from support.faults import FULL, RUN, injected, outcome, trained
+from support.left import half_written, wait_until_quiet
 from support.workflow import ROOT, Folder
 
-RUN = "train/digits/gcn-halo-p2-s0"
 #: One PE, of which the Slurm plugin makes no MPI job.
 ALONE = "train/digits/gcn-halo-p1-s0"
 #: Seconds of work that a fault may cost.
@@ -23,7 +23,7 @@ INTERVAL = 0.5
 CONFIG = {
     "graph": {"datasets": {"digits": {}}},
     "partition": {"pes": [1, 2], "quality_pes": []},
-    "aggregate": {"techniques": []},
+    "aggregate": {"techniques": ["halo"], "dims": [4], "warmup": 1, "iterations": 2},
     "train": {
         "models": ["gcn"],
         "pes": [1, 2],
@@ -41,30 +41,32 @@ LONG = pytest.mark.skipif(not FULL, reason="takes minutes: make test-faults")
 
 
 class TrainingFolder(SlurmFolder):
-    """A working folder whose layout is there, and whose training is about to be disturbed."""
+    """A working folder in which all is there but a training, which is about to be disturbed, and the report."""
 
     def __init__(self, path: Path, undisturbed: Folder, name: str = RUN, seconds: float = SHORT):
         super().__init__(path)
         self.name, self.undisturbed = name, undisturbed
         self.overlay(CONFIG)
         shutil.copytree(undisturbed.path / ".snakemake", self.path / ".snakemake")
-        shutil.copytree(undisturbed.results, self.results, ignore=shutil.ignore_patterns("train", "logs"))
+        absent = shutil.ignore_patterns(Path(name).name, "report", "logs")
+        shutil.copytree(undisturbed.results, self.results, ignore=absent)
         self.note_epochs(pause=seconds / CONFIG["train"]["epochs"])
 
     @property
-    def checkpoints(self) -> list[Path]:
-        """The checkpoints of the training, the oldest first."""
-        return sorted(self.results.glob(f"{self.name}.checkpoint/*.safetensors"))
+    def newest(self) -> int:
+        """The epoch of the newest checkpoint; 0 if there is none."""
+        return newest_checkpoint(self.results / self.name)
 
-    def train(self, profile: str = "slurm-cpu") -> tuple[subprocess.Popen, str]:
-        """Start the training, alone; returns with its job's number at a drawn moment, when a fault may come.
+    def train(self, profile: str = "slurm-cpu", report: bool = False) -> tuple[subprocess.Popen, str]:
+        """Start the training, alone or with what follows; returns its job's number at a drawn moment, for a fault.
 
         That is between one and two intervals after the first checkpoint: a training that has written no second one has
         more to lose than it may.
         """
-        run = self.start("--printshellcmds", f"results/{self.name}", profile=profile)
+        targets = [] if report else [f"results/{self.name}"]
+        run = self.start("--printshellcmds", *targets, profile=profile)
         deadline = time.monotonic() + 300
-        while not self.checkpoints:
+        while not self.newest:
             assert run.poll() is None and time.monotonic() < deadline, (self.path / "run.log").read_text()
             time.sleep(0.05)
         time.sleep(INTERVAL * random.uniform(1, 2))
@@ -72,8 +74,8 @@ class TrainingFolder(SlurmFolder):
 
     def reach(self, epoch: int, run: subprocess.Popen) -> None:
         """Wait until the training that ``run`` looks after has begun an epoch."""
-        log, deadline = self.programs / "epochs", time.monotonic() + 300
-        while not (log.exists() and f"epoch {epoch} " in log.read_text()):
+        deadline = time.monotonic() + 300
+        while not (self.epochs.exists() and f"epoch {epoch} " in self.epochs.read_text()):
             assert run.poll() is None and time.monotonic() < deadline, (self.path / "run.log").read_text()
             time.sleep(0.05)
 
@@ -87,8 +89,8 @@ class TrainingFolder(SlurmFolder):
         while not (told := re.search(r"stopped after epoch (\d+) of \d+: (\S+) is written", log.read_text())):
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
-        assert Path(told[2]) == self.checkpoints[-1]
-        return int(told[1])
+        assert Path(told[2]).is_file() and int(told[1]) == self.newest
+        return self.newest
 
     def died(self) -> int:
         """The epoch of the newest checkpoint that a job has left whose end Slurm has noticed."""
@@ -96,30 +98,21 @@ class TrainingFolder(SlurmFolder):
         while self.states() == ["RUNNING"]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        return int(self.checkpoints[-1].stem.removeprefix("epoch-"))
+        return self.newest
 
     def finish(self, run: subprocess.Popen) -> None:
         """Wait for the run's end, and look what is left."""
         assert run.wait(self.limit) == 0, (self.path / "run.log").read_text()
-        assert not list(self.results.rglob("*.checkpoint"))
         left = subprocess.run(["squeue", "-h", "-o%i"], capture_output=True, text=True, check=True).stdout
         assert not left
+        wait_until_quiet(self.path)
+        assert not half_written(self.results)
 
     def recovered(self, newest: int) -> str:
         """Look at the training after a fault that left the checkpoint of epoch ``newest``; returns what was lost."""
         assert trained(self.results / self.name) == trained(self.undisturbed.results / self.name)
-        first, second = self.attempts()
-        assert min(second.began) == newest + 1
-        again = [when for epoch, when in first.began.items() if epoch > newest]
-        if not again:
-            return "nothing"
-        # The last one asked for is on the disk, or it was being written and the one before it is there.
-        assert newest in list(first.asked)[-2:]
-        unwritten = [when for epoch, when in first.asked.items() if epoch > newest]
-        # An epoch may take longer than the one before, which is all that is known when a checkpoint is put off.
-        longest = max((after - before for before, after in pairwise(again)), default=0)
-        assert min([again[-1], *unwritten]) - again[0] <= INTERVAL + longest
-        return f"{len(again)} epochs, {again[-1] - again[0]:.2f} s"
+        assert len(read_attempts(self.epochs)) == 2
+        return work_lost(self.epochs, newest, INTERVAL)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +121,7 @@ def undisturbed(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Fold
     folder = Folder(tmp_path_factory.mktemp("undisturbed"))
     folder.limit = 900
     folder.overlay(CONFIG)
-    run = folder.run("--printshellcmds", TARGET, f"results/{ALONE}")
+    run = folder.run("--printshellcmds")
     assert run.returncode == 0, run.stdout
     return folder
 
@@ -139,9 +132,9 @@ def scancel(job: str, *options: str) -> None:
 
 
 def test_a_cancelled_job_is_tried_again(undisturbed: Folder, tmp_path: Path):
-    """Slurm tells it to stop before it ends it."""
+    """Slurm tells it to stop before it ends it; here the run goes on to the report."""
     folder = TrainingFolder(tmp_path, undisturbed)
-    run, job = folder.train()
+    run, job = folder.train(report=True)
     started = time.monotonic()
     scancel(job)
     recovered, newest = injected("a job cancelled by scancel", "training"), folder.stopped()
@@ -149,6 +142,7 @@ def test_a_cancelled_job_is_tried_again(undisturbed: Folder, tmp_path: Path):
     seconds = time.monotonic() - started
     assert folder.states() == ["CANCELLED", "COMPLETED"]
     assert folder.recovered(newest) == "nothing"
+    assert outcome(folder.results) == outcome(undisturbed.results)
     recovered(seconds, "nothing")
 
 
@@ -229,11 +223,10 @@ def test_a_rank_that_dies_in_an_epoch(undisturbed: Folder, tmp_path: Path, rank:
     seconds = time.monotonic() - started
     assert folder.states() == ["FAILED", "COMPLETED"]
     assert f"task {rank}: Killed" in (tmp_path / "run.log").read_text()
-    assert max(folder.attempts()[0].began) in (epoch, epoch + 1)
+    assert max(read_attempts(folder.epochs)[0].began) in (epoch, epoch + 1)
     recovered(seconds, folder.recovered(newest))
 
 
-@LONG
 def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed: Folder, tmp_path: Path):
     folder = TrainingFolder(tmp_path, undisturbed)
     run, _ = folder.train()
@@ -252,8 +245,7 @@ def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed
     recovered(seconds, folder.recovered(newest))
 
 
-@LONG
-@pytest.mark.parametrize("name", [RUN, ALONE], ids=["two", "one"])
+@pytest.mark.parametrize("name", [RUN, pytest.param(ALONE, marks=LONG)], ids=["two", "one"])
 def test_a_time_limit(undisturbed: Folder, tmp_path: Path, name: str):
     """A minute, less the seconds before its end at which the ranks are told; the next attempt has eight."""
     folder = TrainingFolder(tmp_path, undisturbed, name, seconds=90)

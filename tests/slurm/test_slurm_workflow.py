@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import shutil
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 from slurm_folder import SlurmFolder
 from support.workflow import ROOT
 
+from mgg.graph.retrieve import retrieve
 from mgg.record import AggregateRecord, JobRecord, read_lines, read_run
 from mgg.report.requests import UNKNOWN
 
@@ -191,3 +193,12 @@ def test_failed_and_refused_jobs_say_what_to_do(cluster: Path, tmp_path: Path):
     assert "  partition (dataset=planted, pes=8), not submitted\n" in summary
     assert "    sbatch: sbatch: error: invalid partition specified: large" in summary
     assert "Next: correct partition, account, GPU model or numbers in the profile" in summary
+    shutil.rmtree(broken)
+    retrieve("digits", broken)
+    again = folder.run(profile=profile)
+    _, corrected = folder.jobs()["graph"]
+    assert " JobState=COMPLETED " in corrected and (folder.results / "graph/digits/manifest.yaml").is_file()
+    check_size(corrected)
+    # What has not been corrected is all that fails now, of both.
+    assert again.returncode == 1 and again.stdout.count(", not submitted\n") == 2
+    assert "FAILED" not in again.stdout[again.stdout.index("What failed:") :]

@@ -1,14 +1,15 @@
 """``mgg`` with a rank that dies: ``FAULT="RANK EPOCH DELAY" python fault_program.py train ...``.
 
 Rank RANK kills itself by SIGKILL, DELAY seconds after it has begun EPOCH; without ``FAULT`` nothing dies. Rank 0 writes
-to the file ``FAULT_LOG`` when it starts, begins an epoch and asks for a checkpoint: what, epoch, time.
-With ``FAULT_PAUSE`` ranks sleep so many seconds in each epoch.
+to the file ``FAULT_LOG`` when it starts, begins an epoch and asks for a checkpoint: what, epoch, time; ``attempts.py``
+reads that. With ``FAULT_PAUSE`` ranks sleep so many seconds in each epoch. Other commands than ``train`` are ``mgg``'s.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -53,8 +54,9 @@ def note_checkpoints() -> None:
 
 
 if __name__ == "__main__":
-    note("start", 0)
-    note_checkpoints()
-    fault = os.environ.get("FAULT", "").split()
-    note_epochs(int(fault[0]), int(fault[1]), float(fault[2])) if fault else note_epochs()
+    if sys.argv[1:2] == ["train"]:
+        note("start", 0)
+        note_checkpoints()
+        fault = os.environ.get("FAULT", "").split()
+        note_epochs(int(fault[0]), int(fault[1]), float(fault[2])) if fault else note_epochs()
     main()

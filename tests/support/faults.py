@@ -9,9 +9,11 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +23,9 @@ from pyarrow import parquet
 
 from mgg.record import AggregateRecord, read_lines, read_run
 from mgg.report.columns import TABLES
+from support import fault_program
+from support.attempts import newest_checkpoint, work_lost
+from support.left import half_written, processes, wait_until_quiet
 from support.workflow import Folder
 
 FULL = os.environ.get("FAULTS") == "full"
@@ -51,16 +56,33 @@ OUTPUTS = {
 #: What follows from times or was measured like them: fields of records, columns of the report's tables.
 FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "compute", "transfer", "used"}
 FROM_TIMES |= {"hidden", "fastest", "close", "speedup", "efficiency", "ratio"}
+#: Seconds that each epoch takes at least, however fast the machine is: a fault meets a training that has a checkpoint.
+PAUSE = 0.01
+# In the process that the kernel calls mgg, as the entry point of the installation.
+_NOTING = """\
+#!{python}
+import runpy
+runpy.run_path({program!r}, run_name="__main__")
+"""
 
 
 class FaultFolder(Folder):
-    """A working folder in which faults happen."""
+    """A working folder in which faults happen; trainings note their epochs and checkpoints in ``epochs``."""
 
     limit = 400
 
     def __init__(self, path: Path):
         super().__init__(path)
         self.overlay(CONFIG)
+        self.program("mgg", _NOTING.format(python=sys.executable, program=fault_program.__file__))
+
+    @property
+    def epochs(self) -> Path:
+        """See ``fault_program``."""
+        return self.path / "epochs"
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        return super().environment(FAULT_LOG=str(self.epochs), FAULT_PAUSE=str(PAUSE), **changes)
 
     @classmethod
     def before(cls, stage: str, finished: Folder, path: Path) -> FaultFolder:
@@ -73,6 +95,7 @@ class FaultFolder(Folder):
 
     def forget(self, stage: str) -> None:
         """Remove what ``stage`` and those after it made, and all logs."""
+        self.epochs.unlink(missing_ok=True)
         for name in [*STAGES[STAGES.index(stage) :], "logs", "benchmarks"]:
             shutil.rmtree(self.results / name, ignore_errors=True)
 
@@ -80,29 +103,9 @@ class FaultFolder(Folder):
         """Whether ``stage`` has ended."""
         return (self.results / OUTPUTS[stage]).exists()
 
-    def processes(self) -> dict[int, str]:
-        """Live processes that work in this folder, with their command lines."""
-        found = {}
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                here = (process / "cwd").readlink()
-                state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-                if here == self.path and state != "Z":
-                    found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
-            except OSError:
-                continue
-        return found
-
-    def wait_until_quiet(self, seconds: float = 30) -> None:
-        """Wait until nothing works here any more."""
-        deadline = time.monotonic() + seconds
-        while left := self.processes():
-            assert time.monotonic() < deadline, f"left running: {list(left.values())}"
-            time.sleep(0.05)
-
     def end(self) -> None:
         """Kill what works here, also what is stopped: a test that failed leaves it behind."""
-        while left := self.processes():
+        while left := processes(self.path):
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -115,22 +118,41 @@ class FaultFolder(Folder):
             assert run.poll() is None and time.monotonic() < deadline, (self.path / "run.log").read_text()
             time.sleep(0.01)
 
+    def wait_for_checkpoint(self, run: subprocess.Popen, seconds: float = 300) -> None:
+        """Wait until the training that ``run`` has started has a checkpoint."""
+        deadline = time.monotonic() + seconds
+        while not newest_checkpoint(self.results / RUN):
+            assert run.poll() is None and time.monotonic() < deadline, (self.path / "run.log").read_text()
+            time.sleep(0.01)
+
     def recover(self, finished: Folder, env: dict[str, str] | None = None) -> float:
         """Run the same command once more, compare with an undisturbed run and look what is left; returns seconds.
 
-        What a writer on another node left behind is put there first.
+        A training must have gone on from its newest checkpoint. What a writer on another node left behind is put there
+        first.
         """
+        newest = newest_checkpoint(self.results / RUN)
         if not self.made("report"):  # else nothing is done any more
             (self.results / "layout/digits/.p2.another-node.1.part").mkdir(parents=True)
         started = time.monotonic()
         run = self.run(env=env)
         seconds = time.monotonic() - started
         assert run.returncode == 0, run.stdout
+        assert self.resumed() == newest, f"went on after epoch {self.resumed()}, the newest checkpoint was of {newest}"
         assert outcome(self.results) == outcome(finished.results)
-        self.wait_until_quiet()
-        left = [path.name for path in self.results.rglob("*") if path.name.endswith((".part", ".old", ".checkpoint"))]
-        assert not left
+        wait_until_quiet(self.path)
+        assert half_written(self.results) == []
         return seconds
+
+    def resumed(self) -> int:
+        """The epoch after which its last training went on, as its log says; 0 if it began with the first one."""
+        log = self.results / "logs" / f"{RUN}.log"
+        told = re.search(r"goes on after epoch (\d+)/", log.read_text()) if log.exists() else None
+        return int(told[1]) if told else 0
+
+    def lost(self) -> str:
+        """The work that its training, now recovered, did twice: at most an interval of checkpoints."""
+        return work_lost(self.epochs, self.resumed(), CONFIG["train"]["checkpoint_every"])
 
 
 def outcome(results: Path) -> dict[str, object]:

@@ -15,15 +15,23 @@ from pathlib import Path
 
 
 def mpiexec(
-    ranks: int, arguments: list[str], *, timeout: float = 240, under: Sequence[str] = (), **environment: str
+    ranks: int,
+    arguments: list[str],
+    *,
+    timeout: float = 240,
+    under: Sequence[str] = (),
+    cwd: Path | None = None,
+    **environment: str,
 ) -> subprocess.CompletedProcess:
     """Run ``python arguments`` on ``ranks`` MPI ranks; the mpiexec beside this Python comes first.
 
-    Each rank is started by the command ``under``, where one is given: a tool that watches it. Codes of terminals are
-    left out of what they print: Open MPI sets colours back, also where there is no terminal.
+    Each rank is started by the command ``under``, where one is given: a tool that watches it. They work in ``cwd``, by
+    default where this process does. Codes of terminals are left out of what they print: Open MPI sets colours back,
+    also where there is no terminal.
     """
     done = subprocess.run(
         _command(ranks, arguments, under),
+        cwd=cwd,
         env=changed_environment(environment),
         capture_output=True,
         text=True,

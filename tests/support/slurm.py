@@ -64,6 +64,24 @@ RANKS = {
         " --ntasks-per-node=4",
     },
 }
+#: Of graphs so large that what follows from nodes, arcs and features shows in every number (profile slurm-cpu).
+LARGE = {
+    "graph_scatter ogbn-papers100M": "-t 74 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
+    "graph_shard ogbn-papers100M 1-of-2": "-t 74 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
+    "graph_shard ogbn-papers100M 2-of-2": "-t 74 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
+    "graph_gather graph ogbn-papers100M": "-t 74 --mem 7052 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "partition ogbn-papers100M 8": "-t 91 --mem 330190 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "layout ogbn-papers100M 8": "-t 172 --mem 306278 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    # More than a day of work: the most that is asked for.
+    "aggregate ogbn-papers100M 8": "-t 1440 --mem 413362 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
+    "generate graph_natural products-like": "-t 60 --mem 50733 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "order products-like": "-t 35 --mem 50733 --nodes=1 --ntasks=1 --cpus-per-task=4",
+    "partition products-like 8": "-t 35 --mem 100964 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "layout products-like 8": "-t 60 --mem 80622 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "aggregate products-like 8": "-t 854 --mem 55693 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
+    "train products-like gcn halo 8 0": "-t 552 --mem 79204 --nodes=2 --ntasks=8 --cpus-per-task=1 --signal=USR1@120"
+    " --ntasks-per-node=4",
+}
 _STAND_IN = """\
 #!{python}
 import json, os, re, sys

@@ -32,6 +32,18 @@ class Folder:
         shutil.copytree(ROOT / "config", path / "config")
         self.overlay(TINY)
 
+    @property
+    def programs(self) -> Path:
+        """Programs that its jobs find first."""
+        return self.path / "programs"
+
+    def program(self, name: str, text: str) -> None:
+        """Write one of ``programs``."""
+        self.programs.mkdir(exist_ok=True)
+        program = self.programs / name
+        program.write_text(text)
+        program.chmod(0o755)
+
     def overlay(self, values: dict, name: str = "tiny.yaml") -> Path:
         """Write a config file."""
         file = self.path / name
@@ -48,9 +60,9 @@ class Folder:
         return [*base, "--profile", str(ROOT / "profiles" / profile), *files, *arguments]
 
     def environment(self, **changes: str) -> dict[str, str]:
-        """No launcher's variables, and the installation under test first."""
+        """No launcher's variables; ``programs`` first, then the installation under test."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PMI_", "SLURM_"))}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        path = os.pathsep.join([str(self.programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         return kept | {"PATH": path} | changes
 
     def run(self, *arguments: str, env: dict[str, str] | None = None, **options: str | Sequence[str] | None):

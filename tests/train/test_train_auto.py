@@ -60,7 +60,7 @@ def test_a_pick_without_enough_memory_gives_way_to_the_next(layouts, monkeypatch
     assert (found.technique, found.chosen) == ("halo", True)
     assert [record.message.split(": ")[1] for record in caplog.records] == ["not broadcast", "not mgg"]
     monkeypatch.setattr("mgg.train.technique.for_training", lambda *_: ["broadcast", "mgg"])
-    with pytest.raises(MachineError, match=r"^PEs 0, 1: training needs about"):
+    with pytest.raises(MachineError, match=r"^not enough memory: PEs 0, 1: training needs about"):
         run("simulated", layouts("planted", 2), 2, **options)
 
 

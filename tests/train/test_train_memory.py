@@ -9,7 +9,7 @@ from support.train_program import run
 
 from mgg import layout
 from mgg.backend import launch
-from mgg.errors import MachineError
+from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 from mgg.model import settings_of
 from mgg.train import Trainer, memory
 
@@ -77,7 +77,9 @@ def test_the_prediction_is_near_the_peak(model, columns, density, settings, tmp_
 @pytest.mark.parametrize(("pes", "named"), [(1, "PE 0"), (2, "PEs 0, 1")])
 def test_too_little_memory_is_said_before_it_is_taken(pes, named, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 2**20)
-    message = rf"{named}: training needs about \d+ bytes of memory and .* host has 1048576 free .*activations \d+"
+    # The first words have the workflow ask for more.
+    message = rf"^{NOT_ENOUGH_MEMORY}: {named}: training needs about \d+ bytes of memory and .* host has 1048576 free "
+    message += r".*activations \d+"
     with pytest.raises(MachineError, match=message):
         run("simulated", folder_of(tmp_path, 30, 1, pes), pes, model="gcn", technique="halo", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

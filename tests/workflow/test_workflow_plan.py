@@ -1,7 +1,9 @@
 """What the workflow would do: nothing is computed here."""
 
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,28 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
     shown = folder.run("--dry-run", overlay="all.yaml").stdout
     assert job_counts(shown)["train"] == 8
     assert "mgg train results/layout/web-like" not in shown
+
+
+@pytest.mark.parametrize(
+    ("dataset", "models", "warned"),
+    [({"scale": 0.001}, ["gcn"], 1), ({"scale": 0.001}, [], 0), ({"features": 8, "classes": 2}, ["gcn"], 0)],
+)
+def test_models_without_labels_to_train_them_with_are_said(folder: Folder, dataset: dict, models: list, warned: int):
+    values = {"graph": {"datasets": {"web-like": dataset}}, "train": {"datasets": None, "models": models}}
+    folder.overlay(values, "unlabeled.yaml")
+    shown = folder.run("--dry-run", overlay="unlabeled.yaml").stdout
+    assert shown.count("train.models: nothing is trained, since no data set of graph.datasets has labels") == warned
+    assert ("train" in job_counts(shown)) == (bool(models) and not warned)
+
+
+def test_all_files_of_rules_name_their_functions_apart():
+    """They share one namespace: a second function of a name takes the place of the first without a word."""
+    names = [
+        name
+        for path in [ROOT / "Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
+        for name in re.findall(r"^(?:def|class) (\w+)|^([A-Z_]+) =", path.read_text(), re.MULTILINE)
+    ]
+    assert [name for name, count in Counter(map("".join, names)).items() if count > 1] == []
 
 
 @pytest.mark.parametrize(

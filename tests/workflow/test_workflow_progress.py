@@ -12,13 +12,13 @@ BARS = "Total Progress"
 PLAIN = "rule generate:"
 
 
-def seen(folder: Folder, *arguments: str, **environment: str) -> str:
-    """What a terminal is shown by a run of stage graph."""
+def seen(folder: Folder, *arguments: str, code: int = 0, **environment: str) -> str:
+    """What a terminal is shown by a run of stage graph that ends with ``code``."""
     master, terminal = pty.openpty()
     # In colors, which somebody at a terminal has.
     command = [word for word in folder.command("--until", "generate") if word != "--nocolor"]
     env = folder.environment(**{"TERM": "xterm", "COLUMNS": "100"} | environment)
-    if not environment:
+    if "CI" not in environment:
         env.pop("CI", None)
     with subprocess.Popen(
         [*command, *arguments], cwd=folder.path, env=env, stdin=terminal, stdout=terminal, stderr=terminal
@@ -33,7 +33,7 @@ def seen(folder: Folder, *arguments: str, **environment: str) -> str:
             if not data:
                 break
             told += data
-        assert run.wait() == 0, told.decode()
+        assert run.wait() == code, told.decode()
     os.close(master)
     return told.decode()
 
@@ -46,6 +46,16 @@ def test_a_terminal_shows_bars(folder: Folder):
     assert told.rfind("\x1b[?25h") > told.rfind("\x1b[?25l")
     [log] = (folder.path / ".snakemake/log").glob("*.log")
     assert PLAIN in log.read_text(encoding="utf-8")
+
+
+def test_a_failed_run_does_not_end_in_green(folder: Folder):
+    pytest.importorskip("snakemake_logger_plugin_rich")
+    (folder.path / "mgg").write_text("#!/bin/sh\necho no >&2; exit 4\n", encoding="utf-8")
+    (folder.path / "mgg").chmod(0o755)
+    told = seen(folder, code=1, PATH=f"{folder.path}:{os.environ['PATH']}")
+    assert "Workflow Finished" not in told
+    failed, end, log = (told.rfind(words) for words in ("What failed:", "Workflow failed", "Complete log"))
+    assert -1 < failed < end < log, told
 
 
 @pytest.mark.parametrize("environment", [{"CI": "true"}, {"TERM": "dumb"}])

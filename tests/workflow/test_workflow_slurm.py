@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.slurm import ALIKE, OUTPUTS, RANKS, StandIns, asked
+from support.slurm import ALIKE, LARGE, OUTPUTS, RANKS, StandIns, asked
 from support.workflow import ROOT, TINY, Folder
 
 from mgg.errors import memory_error
@@ -50,7 +50,8 @@ class Submitted:
         folder = Folder(path)
         folder.overlay(config)
         stand_ins = StandIns(folder)
-        (folder.results / "retrieve/digits").mkdir(parents=True)
+        for name in config["graph"]["datasets"]:
+            (folder.results / "retrieve" / name).mkdir(parents=True)
         quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
         run = folder.run(*arguments, *quick, profile=profile, env=stand_ins.environment())
         assert run.returncode == 0, run.stdout
@@ -81,6 +82,33 @@ def test_a_data_set_in_one_job(tmp_path: Path):
     config = CONFIG | {"graph": {"datasets": {"digits": {}}}}
     lines = Submitted(tmp_path, "dgx", config, "--until", "graph").asked()
     assert lines == {"graph graph digits": "-t 21 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4"}
+
+
+#: Large enough that no number is at its least; every factor of what is multiplied counts.
+LARGE_CONFIG = CONFIG | {
+    "graph": {
+        "datasets": {
+            "products-like": {"scale": 4, "order": "degree", "features": 300, "classes": 47},
+            "ogbn-papers100M": {},
+        },
+        "shards": 2,
+    },
+    "partition": {"pes": [8], "quality_pes": [], "scheme": "metis"},
+    "aggregate": {
+        "techniques": ["halo", "mgg"],
+        "variants": {"mgg": [{}, {"ps": [2, 4]}]},
+        "dims": [8, 32],
+        "dtypes": ["fp32", "bf16"],
+        "warmup": 2,
+        "iterations": 10,
+        "breakdown": True,
+    },
+    "train": TINY["train"] | {"datasets": ["products-like"], "pes": [8], "epochs": 10},
+}
+
+
+def test_memory_and_time_grow_with_the_data(tmp_path: Path):
+    assert Submitted(tmp_path, "slurm-cpu", LARGE_CONFIG, "--until", "aggregate", "train").asked() == LARGE
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -157,24 +185,53 @@ def test_ranks_with_gpus_are_spread_evenly_or_refused_at_once(
     assert run.stdout.count("error: aggregate: 9 PEs do not divide evenly over the 2 nodes that") == (code == 2)
 
 
-def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path):
+#: Lines of a profile to change at a site (docs/slurm.md), most of them commented out.
+SITE = (
+    "slurm_partition", "slurm_account", "gpu_model", "mpi", "runtime", "mem_mb", "cpus_per_task", "slurm_extra",
+    "slurm-status-command",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("profile", "partition", "aggregate"),
+    [
+        ("dgx", "batch", "-p gpu -t 60 --mem 256000 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=h200:8"),
+        (
+            "dgx-multi",
+            "batch",
+            "-p gpu -t 60 --mem 256000 --nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
+            " --gpus-per-node=h200:8 --gpus=h200:16",
+        ),
+        ("slurm-cpu", "cpu", "-p cpu -t 600 --mem 64000 --nodes=4 --ntasks=16 --cpus-per-task=1 --ntasks-per-node=4"),
+    ],
+)
+def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path, profile: str, partition: str, aggregate: str):
     """All of them with their comment signs removed."""
-    text = (ROOT / "profiles/dgx/config.yaml").read_text()
-    fields = "slurm_partition|slurm_account|gpu_model|runtime|mem_mb|slurm-status-command"
-    text, found = re.subn(rf"(?m)^( *)# ({fields}): ", r"\1\2: ", text)
-    assert found == 7
+    text = (ROOT / f"profiles/{profile}/config.yaml").read_text()
+    text, found = re.subn(rf"(?m)^( *)# ({'|'.join(SITE)}): ", r"\1\2: ", text)
+    gpus = profile != "slurm-cpu"
+    assert found == 6 + gpus
     (tmp_path / "site").mkdir()
-    (tmp_path / "site/config.yaml").write_text(text.replace("mpi: \"'srun'\"", "mpi: \"'mpiexec'\""))
-    config = CONFIG | {"partition": {"pes": [8], "quality_pes": []}, "train": {"models": []}}
+    (tmp_path / "site/config.yaml").write_text(re.sub("mpi: \"'srun.*'\"", "mpi: \"'mpiexec'\"", text))
+    pes = 8 if profile == "dgx" else 16
+    config = CONFIG | {"partition": {"pes": [pes], "quality_pes": []}, "train": {"models": []}}
     run = Submitted(tmp_path / "run", str(tmp_path / "site"), config, "--until", "aggregate")
     lines = run.asked()
-    assert (
-        lines["layout digits 8"].startswith("-A my_account -p batch -t 11 ") and "gpus" not in lines["layout digits 8"]
-    )
-    assert lines["aggregate digits 8"] == (
-        "-A my_account -p gpu -t 60 --mem 256000 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=h200:8"
-    )
-    assert "mpiexec -n 8 mgg aggregate" in run.output
+    layout = lines[f"layout digits {pes}"]
+    assert layout.startswith(f"-A my_account -p {partition} -t 11 ") and "gpus" not in layout
+    assert lines[f"aggregate digits {pes}"] == f"-A my_account {aggregate}"
+    assert f"mpiexec -n {pes} mgg aggregate" in run.output
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_each_line_for_a_site_has_a_comment_of_its_own(profile: str):
+    lines = (ROOT / f"profiles/{profile}/config.yaml").read_text().splitlines()
+    setting = re.compile(rf" *(# )?({'|'.join(SITE)}): ")
+    found = [number for number, line in enumerate(lines) if setting.match(line)]
+    assert {setting.match(lines[number])[2] for number in found} >= set(SITE) - {"gpu_model"}
+    for number in found:
+        before = lines[number - 1]
+        assert before.lstrip().startswith("# ") and not setting.match(before), lines[number]
 
 
 def failing(path: Path, *arguments: str, programs: dict[str, str] | None = None, **environment: str):
@@ -242,11 +299,12 @@ def test_memory_doubles_where_a_log_says_that_it_lacked(tmp_path: Path, log: str
     [
         ("5 5 5 6", "FAILED", [11, 22, 44, 88, 88, 88]),
         ("5 5 5 2", "FAILED", [11, 22, 44, 88]),
-        ("5", "CANCELLED", [11, 22, 44]),
+        ("5", "CANCELLED", [11, 11, 11]),
+        ("5 5 5 6", "PREEMPTED", [11, 11, 11, 11, 11, 11]),
     ],
 )
 def test_a_training_may_stop_on_time_as_often_as_it_must(tmp_path: Path, codes: str, state: str, minutes: list[int]):
-    """`retries: 2` counts the attempts that failed, and those that somebody cancelled."""
+    """`retries: 2` counts the attempts that failed, and those cancelled by somebody; a preempted one lacked no time."""
     stand_ins, said = failing(tmp_path, STAND_IN_CODE=codes, STAND_IN_STATE=state)
     assert stand_ins.amounts("-t") == minutes, said
 
@@ -302,6 +360,43 @@ def test_a_job_that_was_never_submitted(tmp_path: Path, error: str, state: str, 
     summary = said[said.index("What failed:") :]
     assert f"  generate (made=graph, dataset=planted), {state}\n    sbatch: sbatch: error: " in summary
     assert error in summary and f"Next: {advice}" in summary and "A further attempt" not in summary
+
+
+AGAIN = "run the same command again"
+KEPT = f"{AGAIN}; what is finished is kept"
+ENDED = "somebody or Slurm itself ended it (`sacct -j 1000` or `scontrol show job 1000` says who and why)"
+LACKING = "get what the log names, or a node that has it (partition, gpu_model of rule generate in the profile)"
+MORE_TIME = "give it more time: runtime (minutes) of rule generate in the profile"
+DIED = f"a process died or stalled: {AGAIN}; a training goes on from its checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "advice"),
+    [
+        ("TIMEOUT", 1, MORE_TIME),
+        ("DEADLINE", 1, MORE_TIME),
+        ("OUT_OF_MEMORY", 137, "give it more memory: mem_mb of rule generate in the profile"),
+        ("CANCELLED", 6, f"{ENDED}; {KEPT}"),
+        (
+            "PREEMPTED",
+            1,
+            f"Slurm gave its nodes to other jobs: {AGAIN}, or take a partition that nobody preempts",
+        ),
+        ("NODE_FAIL", 6, f"its node went down (`sinfo -R` says why): {AGAIN}"),
+        ("BOOT_FAIL", 1, f"its node did not start (`sinfo -R` says why): {AGAIN}"),
+        ("TIMEOUT", 5, f"it was told to stop and has a checkpoint: {AGAIN}"),
+        ("FAILED", 2, f"correct what the log says, then {KEPT}"),
+        ("FAILED", 3, f"{LACKING}, then {KEPT}"),
+        ("FAILED", 6, DIED),
+        ("FAILED", 137, DIED),
+    ],
+)
+def test_what_to_try_next(tmp_path: Path, state: str, code: int, advice: str):
+    """By Slurm's state, and by the exit code of mgg where that says more."""
+    _, said = failing(tmp_path, "--retries", "0", STAND_IN_STATE=state, STAND_IN_CODE=str(code))
+    summary = said[said.index("What failed:") :]
+    assert f"  generate (made=graph, dataset=planted), Slurm job 1000, {state}\n" in summary
+    assert [line for line in summary.splitlines() if "Next: " in line] == [f"    Next: {advice}"]
 
 
 def test_a_job_that_grows_until_it_is_refused(tmp_path: Path):

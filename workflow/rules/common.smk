@@ -172,6 +172,15 @@ def warn_of_mixed_devices(settings):
         )
 
 
+def warn_of_nothing_to_train(settings):
+    """Say that models were asked for and no data set can train one."""
+    if settings.train.models and settings.train.datasets is None and not TRAINED and workflow.is_main_process:
+        logger.warning(
+            "train.models: nothing is trained, since no data set of graph.datasets has labels; generated graphs get"
+            " them by `features` and `classes`, and `models: []` says that none is wanted"
+        )
+
+
 def flags(**switches):
     """The command line flags that are switched on."""
     return [f"--{name.replace('_', '-')}" for name, on in switches.items() if on]
@@ -270,6 +279,7 @@ ORDERED = [name for name, dataset in DATASETS.items() if dataset.order != "natur
 GRAPH_MB = parse_size(SETTINGS.graph.memory) * 5 // 4 // 2**20
 TRAINED = trained_datasets(SETTINGS)
 warn_of_mixed_devices(SETTINGS)
+warn_of_nothing_to_train(SETTINGS)
 
 
 wildcard_constraints:

@@ -17,10 +17,18 @@ NEXT = {
     "OUT_OF_MEMORY": "give it more memory: mem_mb of rule {rule} in the profile",
     "CANCELLED": "somebody or Slurm itself ended it (`sacct -j {job}` or `scontrol show job {job}` says who and why);"
     f" {RETRY.removeprefix('then ')}",
+    "PREEMPTED": "Slurm gave its nodes to other jobs: run the same command again, or take a partition that nobody preempts",
     "NODE_FAIL": "its node went down (`sinfo -R` says why): run the same command again",
     "BOOT_FAIL": "its node did not start (`sinfo -R` says why): run the same command again",
     "not submitted": "correct partition, account, GPU model or numbers in the profile; `mgg doctor --slurm` shows what there is",
     "not answered": "Slurm did not answer: run the same command again; what is finished is kept",
+}
+# By exit code, where Slurm's state says no more than that the job has failed. 6: mgg's, of a PE that died or stalled; srun's
+# is above 128 where a signal ended one of the ranks, whatever the others say.
+DIED = 6
+NEXT_BY_CODE = {
+    3: f"get what the log names, or a node that has it (partition, gpu_model of rule {{rule}} in the profile), {RETRY}",
+    DIED: "a process died or stalled: run the same command again; a training goes on from its checkpoint",
 }
 # What sbatch says where it did not come to ask for the job.
 UNANSWERED = re.compile(
@@ -79,12 +87,18 @@ class Failures(logging.Handler):
         elif refused:
             lines.append(f"    sbatch: {refusal(record)}")
         lines += [f"    {line}" for line in ends_of_logs(record.log)]
-        advice = NEXT.get(state, f"correct what the log says, {RETRY}")
-        if record.short_of_memory:
-            advice = NEXT["OUT_OF_MEMORY"]
-        if exit_code(record) == STOPPED:
-            advice = "it was told to stop and has a checkpoint: run the same command again"
-        return "\n".join([*lines, f"    Next: {advice.format(rule=record.rule_name, job=job)}"])
+        return "\n".join([*lines, f"    Next: {advice(record).format(rule=record.rule_name, job=job)}"])
+
+
+def advice(record):
+    """What to try after a failed attempt."""
+    state, code = slurm_state(record)[0], exit_code(record)
+    if code == STOPPED:
+        return "it was told to stop and has a checkpoint: run the same command again"
+    if record.short_of_memory:
+        return NEXT["OUT_OF_MEMORY"]
+    code = DIED if code and code > 128 else code
+    return NEXT.get(state) or NEXT_BY_CODE.get(code) or f"correct what the log says, {RETRY}"
 
 
 def slurm_state(record):
@@ -92,7 +106,11 @@ def slurm_state(record):
     message = record.rule_msg or ""
     told = re.search(r"SLURM status is:\s*'(\w+)", message)
     refused = "sbatch failed" in message or "submission failed" in message
-    state = told[1] if told else REFUSED[bool(UNANSWERED.search(refusal(record)))] if refused else ""
+    state = (
+        told[1].replace(PREEMPTED, "PREEMPTED")
+        if told
+        else REFUSED[bool(UNANSWERED.search(refusal(record)))] if refused else ""
+    )
     return state, record.aux.get("external_jobid", "")
 
 

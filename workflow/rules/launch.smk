@@ -23,7 +23,10 @@ def hand_on_allocation():
     aside under another name, and they are taken back here.
     """
     for name in ALLOCATION:
-        if name in os.environ:
+        if workflow.is_main_process:
+            # Of a run that is started within a Slurm job: its jobs are others.
+            os.environ.pop(f"MGG_{name}", None)
+        elif name in os.environ:
             os.environ[f"MGG_{name}"] = os.environ[name]
         elif "SLURM_JOB_ID" in os.environ and f"MGG_{name}" in os.environ:
             os.environ[name] = os.environ[f"MGG_{name}"]

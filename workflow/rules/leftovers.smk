@@ -7,6 +7,8 @@ import psutil
 # which Slurm must answer.
 GONE = 300
 ANSWER = 60
+# Seconds after which a job is in the queue that Slurm has taken without an answer to its sbatch.
+TAKEN = 10
 
 
 def slurm_run():
@@ -14,10 +16,15 @@ def slurm_run():
     return getattr(workflow.scheduler._executor, "run_uuid", "")
 
 
+def queue(format, run, *options):
+    """What squeue says of a run's jobs; without options of those that wait, run or are being ended."""
+    command = ["squeue", "--noheader", f"--format={format}", f"--name={run}", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=True).stdout
+
+
 def jobs_named(run):
     """The numbers of a run's jobs that wait, run or are being ended."""
-    command = ["squeue", "--noheader", "--format=%i", f"--name={run}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=True).stdout.split()
+    return queue("%i", run).split()
 
 
 def being_submitted(run):
@@ -52,9 +59,35 @@ def end_jobs_of(run):
         )
 
 
-def ended_by_itself(run):
-    """Whether nothing of a run is left in Slurm's queue, as far as Slurm can say."""
+def end_unheard(run, comment):
+    """Cancel the job of a run that has this comment; whether Slurm says within a minute that there is none any more."""
+    time.sleep(TAKEN)
+    deadline = time.monotonic() + ANSWER
+    while time.monotonic() < deadline:
+        try:
+            found = [line.partition("|") for line in queue("%i|%k", run).splitlines()]
+            left = [job for job, _, words in found if words == comment]
+            if not left:
+                return True
+            logger.warning(f"Slurm had taken a job without an answer to sbatch: cancelling {', '.join(left)}")
+            subprocess.run(["scancel", *left], timeout=ANSWER, check=False)
+        except (OSError, subprocess.SubprocessError):
+            pass
+        time.sleep(1)
+    return False
+
+
+def end_own_jobs(run):
+    """At the end of a run, cancel its jobs that Slurm still has, as Ctrl-C leaves some; whether there are none.
+
+    Snakemake cancels those that it knows of at that moment, and goes on to submit what it had begun to.
+    """
     try:
+        # Not those that are being ended: what has written its output may take a while to go.
+        left = queue("%i", run, "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED").split()
+        if left:
+            logger.warning(f"cancelled Slurm jobs that this run would leave: {', '.join(left)}")
+            subprocess.run(["scancel", f"--name={run}"], timeout=ANSWER, check=False)
         return not jobs_named(run)
     except (OSError, subprocess.SubprocessError):
         return False

@@ -33,12 +33,12 @@ def claim(folder):
     refuse_live(folder, file, holder)
     left = [line.removeprefix(SLURM_RUN) for line in lines if line.startswith(SLURM_RUN)]
     sign(file, *left)
-    heartbeat.beat(file)
+    beating = heartbeat.beat(file, owner())
     for run in left:
         end_jobs_of(run)
     remove_leftovers(folder)
     sign(file, slurm_run())
-    atexit.register(leave, folder, file, slurm_run())
+    atexit.register(leave, folder, file, slurm_run(), beating)
     return file
 
 
@@ -59,9 +59,14 @@ def refuse_live(folder, file, holder):
         )
 
 
+def owner():
+    """The first line of the lock's file while this process holds it."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
 def sign(file, *runs):
     """Say in the lock's file who holds it, and the names of the Slurm jobs that are lost if this process is killed."""
-    lines = [f"process {os.getpid()} on {socket.gethostname()}", *(f"{SLURM_RUN}{run}" for run in runs if run)]
+    lines = [owner(), *(f"{SLURM_RUN}{run}" for run in runs if run)]
     file.seek(0)
     file.write("".join(f"{line}\n" for line in lines))
     file.flush()
@@ -69,9 +74,12 @@ def sign(file, *runs):
     os.fsync(file.fileno())
 
 
-def leave(folder, file, run):
+def leave(folder, file, run, beating):
     """At the end of a run that is not killed: what died within it on other nodes goes, and so does its name."""
-    if not run or ended_by_itself(run):
+    beating.set()
+    if heartbeat.first_line(file) != owner():
+        return  # taken over by a run that took this one for dead
+    if not run or end_own_jobs(run):
         remove_leftovers(folder)
         file.truncate(0)
 

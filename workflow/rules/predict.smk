@@ -13,6 +13,8 @@ rule predict:
         f"{RECORDS}/logs/predict/{{dataset}}.log",
     benchmark:
         f"{RECORDS}/benchmarks/predict/{{dataset}}.jsonl"
+    # It runs on this host, where a second attempt finds what the first one found.
+    retries: 0
     conda:
         "../../environment.yml"
     resources:

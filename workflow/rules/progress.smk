@@ -12,7 +12,10 @@ except ImportError:  # an environment that was made without it
 
 
 class Bars(RichLogHandler):
-    """The plugin's display without whole logs of failed jobs: the summary at the end has what matters of them."""
+    """The plugin's display, but for failed jobs.
+
+    Their whole logs are left out: the summary at the end has what matters of them. And their run does not end in green.
+    """
 
     def __init__(self, settings):
         super().__init__(settings)
@@ -23,6 +26,11 @@ class Bars(RichLogHandler):
         if getattr(record, "event", None) == LogEvent.JOB_INFO:
             record = copy.copy(record)
             record.log = []
+        message = record.getMessage()
+        if FAILURES.failed and message.startswith("Complete log"):
+            self.console.rule("Workflow failed", style="red")
+            self.console.print(message, soft_wrap=True, markup=False, highlight=False)
+            return
         super().emit(record)
 
 

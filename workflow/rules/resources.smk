@@ -53,13 +53,15 @@ def longest(rulename, wildcards):
 def memory(need, ranks=False):
     """Resource function: MB for `need(size)` bytes beside the processes themselves, an MPI rank a PE among them.
 
-    Ranks, and with them what they need, are shared out among the job's hosts.
+    Ranks, and with them what they need, are shared out among the job's hosts, which all get what the fullest needs.
     """
 
     def asked(wildcards, rulename):
         bytes_mb = need(size_of(wildcards)) / 1e6
         if ranks:
-            bytes_mb = (RANK_MB * int(wildcards.pes) + bytes_mb) / hosts_of(rulename, wildcards)
+            pes = int(wildcards.pes)
+            fullest = math.ceil(pes / hosts_of(rulename, wildcards))
+            bytes_mb = (RANK_MB * pes + bytes_mb) * fullest / pes
         return PROCESS_MB + int(bytes_mb) << lacked("memory", rulename, wildcards)
 
     return asked

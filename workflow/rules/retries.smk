@@ -8,8 +8,8 @@ from snakemake.jobs import Job
 FINAL = (2, 4)
 # Of a training that was told to stop, as Slurm does when its time is almost over, and has written a checkpoint.
 STOPPED = 5
-# How the attempts end that get twice as much the next time: Slurm's state, or the exit code of mgg.
-LACKED = {"memory": ("OUT_OF_MEMORY",), "time": ("TIMEOUT", "DEADLINE", STOPPED)}
+# States of Slurm's jobs that get twice as much the next time.
+LACKED = {"memory": ("OUT_OF_MEMORY",), "time": ("TIMEOUT", "DEADLINE")}
 # What logs say where memory ran out: mgg itself; srun and slurmstepd of ranks, whose job may just have FAILED. Exit code 3 of
 # mgg is any lack, also of what no memory replaces.
 SHORT_OF_MEMORY = re.compile(
@@ -50,10 +50,15 @@ def short_of_memory(record):
 
 def lacked(what, rule, wildcards):
     """How many attempts of a job have ended so far for want of "memory" or "time"."""
-    attempts = FAILURES.attempts(rule, wildcards)
-    ends = [{slurm_state(record)[0], exit_code(record)} for record in attempts]
-    told = [what == "memory" and record.short_of_memory for record in attempts]
-    return sum(said or bool(end.intersection(LACKED[what])) for said, end in zip(told, ends, strict=True))
+
+    def did(record):
+        if slurm_state(record)[0] in LACKED[what]:
+            return True
+        if what == "memory":
+            return record.short_of_memory
+        return paused(record) and slurm_state(record)[0] != "PREEMPTED"
+
+    return sum(map(did, FAILURES.attempts(rule, wildcards)))
 
 
 def paused(record):
@@ -67,9 +72,22 @@ def attempts_left(job):
     Attempts that paused do not count: each has trained for an epoch at least, so that their number has an end.
     """
     allowed, records = job.rule.restart_times, FAILURES.failed.get(job.jobid, [])
-    if not allowed or (records and exit_code(records[-1]) in FINAL):
+    if not allowed or (records and (exit_code(records[-1]) in FINAL or not nothing_submitted(records[-1]))):
         return 0
     return allowed + sum(map(paused, records))
+
+
+def nothing_submitted(record):
+    """Whether no job is left of an attempt to submit one that was not answered: Slurm may have taken it all the same.
+
+    It is cancelled, since the next attempt would write at the same place. Where Slurm does not say that it is gone there is no
+    next attempt; the next run ends it by its name.
+    """
+    if slurm_state(record)[0] != "not answered":
+        return True
+    call = re.search(r"sbatch call:\s+(.*)", record.rule_msg)
+    comment = call and re.search(r"--comment ('[^']*'|\S+)", call[1])
+    return bool(comment) and end_unheard(slurm_run(), comment[1].strip("'"))
 
 
 # Snakemake itself knows numbers of attempts alone.

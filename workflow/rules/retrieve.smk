@@ -11,6 +11,8 @@ rule retrieve:
         f"{RESULTS}/logs/retrieve/{{dataset}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/retrieve/{{dataset}}.jsonl"
+    # It runs on this host, where a second attempt finds what the first one found.
+    retries: 0
     conda:
         "../../environment.yml"
     resources:
