@@ -5,6 +5,7 @@
 // Local rows and halo are one matrix: rows from its middle on are the halo. Work that needs no remote row comes first
 // (mgg/kernel/halo.py).
 #define MGG_COHERENT
+#include "mgg/dependents.cuh"
 #include "mgg/pieces.cuh"
 #include "mgg/flags.cuh"
 
@@ -27,7 +28,7 @@ struct Deal {
 struct Arrivals {
     const int *arrived;        // by chunk: warps that are done with it, over all products
     int warps;                 // that pull; 0: all of the halo is there
-    const unsigned *product;   // number of this one
+    const volatile unsigned *product;  // number of this one, which the pull beside it has told before this began
 
     // What a counter stands at once its chunk is there; it wraps around.
     __device__ int after() const { return static_cast<int>(*product * warps); }
@@ -63,6 +64,8 @@ __device__ __forceinline__ void sum_block(
         }
     };
     work_off<LANES, VEC, WEIGHTED>(work, first, last, threadIdx.x / 32, &upcoming, b, b_stride, tile, keep);
+    // What follows this launch follows the pull, too.
+    if (blockIdx.x == gridDim.x - 1) wait_for_launch_before();
 }
 
 }  // namespace mgg

@@ -6,8 +6,10 @@
 // PEs tell each other through flags when their rows may be read and when they have been read: no barrier is needed.
 //
 // Sums that wait for rows hold their places meanwhile, and a multiprocessor may not take a block in beside them: it would
-// have to change how it divides its L1. So no sum may start before every block that pulls has, which the gate sees to.
+// have to change how it divides its L1. So no sum may start before every block that pulls has: they are a launch that
+// depends on the blocks of this one, or, before sm_90, those that wait come after it.
 #include "mgg/async.cuh"
+#include "mgg/dependents.cuh"
 #include "mgg/warp.cuh"
 
 namespace mgg {
@@ -28,7 +30,7 @@ struct Peers {
 struct Pull {
     const unsigned long long *sources;  // owner << 48 | row, in the order of the halo
     int count, chunk;                   // rows; rows of a chunk, a multiple of 32
-    int *arrived;                       // warps, over all products: by chunk, done with it; then done with all; started
+    int *arrived;                       // over all products: by chunk, warps done with it; warps done; blocks started
 
     __device__ int chunks() const { return (count + chunk - 1) / chunk; }
 };
@@ -108,47 +110,53 @@ struct Share {
     }
 };
 
-// Copy the halo into the rows of `b` from `halo_first` on; then tell the owners. `products`: that are over.
+// The number of this product; the first block to start tells it to the sums and tells the others that they may read.
+// `products`: those whose pull is over, then the number that the sums go by.
+__device__ __forceinline__ unsigned begin_product(const Pull &pull, const Peers &peers, unsigned *products) {
+    __shared__ bool first;
+    const unsigned epoch = *static_cast<volatile unsigned *>(products) + 1;
+    if (threadIdx.x == 0) {
+        first = static_cast<unsigned>(add_acq_rel(pull.arrived + pull.chunks() + 1, 1)) == (epoch - 1) * gridDim.x;
+        if (first) {
+            *static_cast<volatile unsigned *>(products + 1) = epoch;
+            __threadfence();
+        }
+    }
+    __syncthreads();
+    let_dependents_start();
+    for (int pe = threadIdx.x; pe < peers.size; pe += kThreads) {
+        if (pe == peers.rank) continue;
+        if (first) set_flag(peers.flags[pe] + peers.rank, epoch);  // this PE's rows were written before the launch
+        wait_flag(peers.flags[peers.rank] + pe, epoch);
+    }
+    __syncthreads();
+    return epoch;
+}
+
+// Copy the halo into the rows of `b` from `halo_first` on; then tell the owners.
 template <int LANES, int VEC>
 __device__ __forceinline__ void pull_halo(
     const Pull &pull, const Peers &peers, unsigned *products, Element *b, int stride, long long halo_first, int columns
 ) {
     alignas(16) __shared__ unsigned slots[kLoads][kThreads][Share<LANES, VEC>::WORDS];
     const int warps = gridDim.x * (kThreads / 32), lane = threadIdx.x & 31;
-    const unsigned epoch = *static_cast<volatile unsigned *>(products) + 1;
-    if (lane == 0) add_release(pull.arrived + pull.chunks() + 1, 1);
-    for (int pe = threadIdx.x; pe < peers.size; pe += kThreads) {
-        if (pe == peers.rank) continue;
-        if (blockIdx.x == 0) set_flag(peers.flags[pe] + peers.rank, epoch);  // this PE's were written before the launch
-        wait_flag(peers.flags[peers.rank] + pe, epoch);
-    }
-    __syncthreads();
+    const unsigned epoch = begin_product(pull, peers, products);
     Share<LANES, VEC>{pull, peers, b, stride, columns, warps, halo_first, slots}.run(
         blockIdx.x * (kThreads / 32) + threadIdx.x / 32, lane
     );
-    // The last warp of all tells every owner that its rows have been read.
+    // The last warp of all tells every owner that its rows have been read, and ends when the others have read this PE's.
     int last = 0;
     if (lane == 0) last = add_acq_rel(pull.arrived + pull.chunks(), 1) + 1u == epoch * warps;
-    if (__shfl_sync(kAll, last, 0)) {
-        for (int pe = lane; pe < peers.size; pe += 32)
-            if (pe != peers.rank) set_flag(peers.flags[pe] + peers.size + peers.rank, epoch);
-        if (lane == 0) *products = epoch;
-    }
-    // The launch ends only when the others have read this PE's rows.
-    if (blockIdx.x == 0)
-        for (int pe = threadIdx.x; pe < peers.size; pe += kThreads)
-            if (pe != peers.rank) wait_flag(peers.flags[peers.rank] + peers.size + pe, epoch);
+    if (!__shfl_sync(kAll, last, 0)) return;
+    __syncwarp();  // what lane 0 has seen, all have
+    if (lane == 0) *products = epoch;
+    for (int pe = lane; pe < peers.size; pe += 32)
+        if (pe != peers.rank) set_flag(peers.flags[pe] + peers.size + peers.rank, epoch);
+    for (int pe = lane; pe < peers.size; pe += 32)
+        if (pe != peers.rank) wait_flag(peers.flags[peers.rank] + peers.size + pe, epoch);
 }
 
 }  // namespace mgg
-
-// Lets what follows it start once all `warps` of the pull beside it have, and gives the product its number.
-extern "C" __global__ void halo_gate(unsigned *product, const int *started, int warps) {
-    const unsigned number = *product + 1;
-    if (threadIdx.x != 0) return;
-    mgg::wait_count(started, static_cast<int>(number * warps));
-    *product = number;
-}
 
 #define MGG_PULL(lanes, vec)                                                                                           \
     extern "C" __global__ void __launch_bounds__(mgg::kThreads, 2048 / mgg::kThreads) halo_pull_##lanes##_##vec(       \

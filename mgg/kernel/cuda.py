@@ -19,7 +19,7 @@ from mgg.errors import InputError
 from mgg.kernel.cola import ColumnSchedule
 from mgg.kernel.compile import Build, build_of, cubin
 from mgg.kernel.cuda_schedule import DeviceSchedule, DeviceSchedules, RowTuning
-from mgg.kernel.fork import Launch, Streams
+from mgg.kernel.fork import DEPENDENTS, Launch, urgent_stream
 from mgg.kernel.halo import HaloPeers, HaloSchedule
 from mgg.layout.neighbors import NeighborPartitions
 
@@ -59,6 +59,8 @@ class CudaOperators:
         """
         device = cp.cuda.Device()
         self.arch = f"sm_{device.compute_capability}"
+        #: Whether a launch can depend on the blocks of the one before it, see ``mgg.kernel.fork.Dependent``.
+        self.dependents = int(device.compute_capability) >= DEPENDENTS
         self.processors = device.attributes["MultiProcessorCount"]
         self._shared_memory = device.attributes["MaxSharedMemoryPerBlockOptin"]
         self._all_shared_memory = device.attributes["MaxSharedMemoryPerMultiprocessor"]
@@ -282,9 +284,9 @@ class CudaOperators:
         return HaloKernel(self, schedule, sources, halo_first, rows, peers)
 
     @cached_property
-    def forks(self) -> Streams:
-        """The streams of products that run on two."""
-        return Streams()
+    def urgent(self) -> Any:
+        """The stream for what others wait for."""
+        return urgent_stream()
 
     def carveout(self, size: int) -> int:
         """What part of a multiprocessor's L1 is to be shared memory, in percent, so that there are ``size`` bytes."""

@@ -11,7 +11,7 @@ import numpy as np
 from mgg.kernel.compile import Build, build_of
 from mgg.kernel.cuda import CudaOperators, _bits, _name, _pointer, _stride, _vector
 from mgg.kernel.cuda_schedule import row_tuning
-from mgg.kernel.fork import Fork, Launch
+from mgg.kernel.fork import Dependent, Fork, Launch
 from mgg.kernel.halo import HaloPeers, HaloSchedule
 
 #: Products whose launches are kept ready: Python would take longer to work them out than a small product takes.
@@ -37,8 +37,8 @@ class HaloTuning:
 TUNING = HaloTuning()
 #: kThreads of pull.cu; halo rows that make a block of them worth its while; a multiple of them is a chunk.
 _THREADS, _ROWS, _GRAIN = 64, 16, 32
-#: Bytes of shared memory of a multiprocessor beside what is on the way: CUDA's 1 KiB a block, and the sums' variables.
-_OTHERS = 3 * 1024 + 512
+#: Bytes of shared memory of a block beside what is on the way: CUDA's 1 KiB, and a few variables; blocks of sums.
+_OTHERS, _SUMS = 1024 + 128, 2
 
 
 class HaloKernel:
@@ -65,15 +65,14 @@ class HaloKernel:
         self._begin, self._target = cp.asarray(schedule.begin), cp.asarray(schedule.target)
         self._tasks = cp.asarray(schedule.tasks)
         self._split_rows, self._split_first = cp.asarray(schedule.split_rows), cp.asarray(schedule.split_first)
-        self._tuning, self._streams = TUNING, operators.forks
+        self._tuning = TUNING
         self._chunk = -(-max(1, -(-len(sources) // self._tuning.chunks)) // _GRAIN) * _GRAIN
         self._pulled = cp.zeros(-(-len(sources) // self._chunk) + 2, np.int32)
-        self._numbers = cp.zeros(2, np.uint32)  # products whose pull is over; number of the product, from its gate on
+        self._numbers = cp.zeros(2, np.uint32)  # products whose pull is over; that have begun
         self._dealt: dict[int, tuple[cp.ndarray, int, cp.ndarray]] = {}
         # Flags have to be waited for and set even where nothing is pulled.
-        # The gate may keep one multiprocessor from them, and waits until all of them have found a place.
-        blocks = min(self._tuning.blocks * (operators.processors - 1), -(-len(sources) // _ROWS))
-        self._blocks = max(blocks, int(peers.flags is not None))
+        blocks = min(self._tuning.blocks * operators.processors, -(-len(sources) // _ROWS))
+        self.blocks = max(blocks, int(peers.flags is not None and peers.size > 1))
         self._partial: cp.ndarray | None = None
         self._prepared: dict[tuple[int, ...], Fork] = {}
 
@@ -92,7 +91,7 @@ class HaloKernel:
             if len(self._prepared) >= KEPT:
                 self._prepared.clear()
             fork = self._prepared[key] = self._prepare(b, out, accumulate, part)
-        fork.submit(self._streams)
+        fork.submit(self._operators.urgent)
 
     def _prepare(self, b: cp.ndarray, out: cp.ndarray, accumulate: bool, part: str) -> Fork:
         """The launches of a product; of ``b`` and ``out`` they hold addresses, where others may come to lie."""
@@ -101,9 +100,9 @@ class HaloKernel:
         vector = _vector(b, out)
         vectors = -(-columns // vector)
         lanes = min(tuning.tile, 1 << (vectors - 1).bit_length())
-        pulls, gates = self._pulling(b, columns, lanes, vector) if part != "compute" and self._blocks else ([], [])
+        pulls = [self._pulling(b, columns, lanes, vector)] if part != "compute" and self.blocks else []
         if part == "transfer":
-            return Fork(pulls, gates, [])
+            return Fork([], pulls, [])
         partial, combined = self._partial_sums(columns), []
         if len(self._split_rows):
             combined.append(self._operators.combining(self._split_rows, self._split_first, partial, out, accumulate))
@@ -112,24 +111,31 @@ class HaloKernel:
         late = len(blocks) - 1 - early
         build = build_of("halo", _bits(self._indices), bf16=b.dtype == np.uint16)
         kernel = self._kernel(build, _name("spmm_halo", lanes, vector, self._weights))
-        arguments = (
-            self._tasks, self._begin, self._target, self._indices, _pointer(self._weights),
-            blocks, needs, np.int32(early), np.int32(late),
-            self._pulled, np.int32(self.warps if pulls else 0), self._numbers[1:], np.uintp(b.data.ptr), _stride(b),
-            np.uintp(out.data.ptr), _stride(out), partial, _stride(partial), np.int32(columns), np.int32(tiles),
-            np.int32(accumulate),
-        )  # fmt: skip
-        grid = (early + late) * tiles
-        sums = [(kernel, (grid,), (kernel.max_threads_per_block,), arguments)] if grid else []
-        return Fork(pulls, [*gates, *sums], combined)
+
+        def sums(first: int, early: int, late: int, warps: int) -> list[Launch]:
+            arguments = (
+                self._tasks, self._begin, self._target, self._indices, _pointer(self._weights),
+                blocks[first:], needs, np.int32(early), np.int32(late),
+                self._pulled, np.int32(warps), self._numbers[1:], np.uintp(b.data.ptr), _stride(b),
+                np.uintp(out.data.ptr), _stride(out), partial, _stride(partial), np.int32(columns), np.int32(tiles),
+                np.int32(accumulate),
+            )  # fmt: skip
+            grid = (early + late) * tiles
+            start = Dependent(kernel) if warps else kernel
+            return [(start, (grid,), (kernel.max_threads_per_block,), arguments)] if grid else []
+
+        if pulls and not self._operators.dependents:
+            # What would wait for rows comes after the pull: it might take the places of those who bring them.
+            return Fork(pulls, sums(0, early, 0, 0), [*sums(early, 0, late, 0), *combined])
+        return Fork([], [*pulls, *sums(0, early, late, self.warps if pulls else 0)], combined)
 
     @property
     def warps(self) -> int:
         """That pull: by so much a product raises each counter of what has arrived."""
-        return self._blocks * _THREADS // 32
+        return self.blocks * _THREADS // 32
 
-    def _pulling(self, b: cp.ndarray, columns: int, lanes: int, vector: int) -> tuple[list[Launch], list[Launch]]:
-        """What pulls the halo, and what lets the sums beside it start."""
+    def _pulling(self, b: cp.ndarray, columns: int, lanes: int, vector: int) -> Launch:
+        """What pulls the halo."""
         peers, pulled, numbers = self._peers, self._pulled, self._numbers
         build = build_of("pull", 32, bf16=b.dtype == np.uint16)
         if self._tuning.loads != HaloTuning.loads:
@@ -137,19 +143,16 @@ class HaloKernel:
         size = np.int32(0 if peers.flags is None else peers.size)
         arguments = (
             self._sources, np.int32(len(self._sources)), np.int32(self._chunk), pulled, peers.rows,
-            _pointer(peers.flags), np.int32(peers.rank), size, numbers[:1],
+            _pointer(peers.flags), np.int32(peers.rank), size, numbers,
             np.uintp(b.data.ptr), _stride(b), np.int64(self._halo_first), np.int32(columns),
         )  # fmt: skip
-        pull, gate = self._kernel(build, f"halo_pull_{lanes}_{vector}"), self._operators.kernel(build, "halo_gate")
-        return (
-            [(pull, (self._blocks,), (_THREADS,), arguments)],
-            [(gate, (1,), (32,), (numbers[1:], pulled[-1:], np.int32(self.warps)))],
-        )
+        return self._kernel(build, f"halo_pull_{lanes}_{vector}"), (self.blocks,), (_THREADS,), arguments
 
     def _kernel(self, build: Build, name: str) -> Any:
         """One of the two that run side by side: with other wishes for shared memory they would take turns."""
         kernel = self._operators.kernel(build, name)
-        kernel.preferred_shared_memory_carveout = self._operators.carveout(_THREADS * 16 * self._tuning.loads + _OTHERS)
+        pulling = self._tuning.blocks * (_THREADS * 16 * self._tuning.loads + _OTHERS)
+        kernel.preferred_shared_memory_carveout = self._operators.carveout(pulling + _SUMS * _OTHERS)
         return kernel
 
     def _partial_sums(self, columns: int) -> cp.ndarray:

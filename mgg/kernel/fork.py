@@ -1,16 +1,58 @@
-"""Launches on two streams of a GPU that come together again, as one CUDA graph once they are submitted again."""
+"""Launches that do not wait for those before them on a GPU: on a stream of their own, or because the kernels say so."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy as cp
+import numpy as np
 
 #: Kernel, grid, block, arguments.
-Launch = tuple[Any, tuple[int, ...], tuple[int, ...], tuple[Any, ...]]
+Launch = tuple[Callable[..., None], tuple[int, ...], tuple[int, ...], tuple[Any, ...]]
 #: Lower is more urgent, and CUDA takes the most urgent there is.
 _URGENT = -5
+#: Least compute capability at which a launch can depend on the blocks of the one before it.
+DEPENDENTS = 90
+
+
+class Dependent:
+    """A kernel that starts as soon as all blocks of the launch before it on its stream have let it (dependents.cuh).
+
+    CUDA calls it programmatic dependent launch. CuPy has none; its kernels are launched by the driver's own call.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._function = kernel.kernel.ptr
+
+    def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+        """Launch it on the current stream; as part of a graph that is captured from it, if one is.
+
+        Raises:
+            RuntimeError: CUDA refuses.
+        """
+        from cuda.bindings import driver
+
+        early = driver.CUlaunchAttribute()
+        early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        early.value.programmaticStreamSerializationAllowed = 1
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
+        config.blockDimX, config.blockDimY, config.blockDimZ = (*block, 1, 1)[:3]
+        config.hStream = cp.cuda.get_current_stream().ptr
+        config.attrs, config.numAttrs = [early], 1
+        values, kinds = zip(*map(_passed, arguments), strict=True) if arguments else ((), ())
+        (error,) = driver.cuLaunchKernelEx(config, self._function, (values, kinds), 0)
+        if error != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"cuLaunchKernelEx: {error.name}")
+
+
+def _passed(argument: Any) -> tuple[Any, Any]:
+    """Value and C type of a kernel's argument: a number of NumPy's, or an array's address."""
+    if isinstance(argument, np.generic):
+        return argument.item(), type(np.ctypeslib.as_ctypes(argument))
+    return argument.data.ptr, ctypes.c_void_p
 
 
 class Fork:
@@ -25,28 +67,10 @@ class Fork:
 
     def __init__(self, aside: Sequence[Launch], beside: Sequence[Launch], last: Sequence[Launch]) -> None:
         self._aside, self._beside, self._last = aside, beside, last
-        self._graph: Any = None
-        self._ran = False
 
-    def submit(self, streams: Streams) -> None:
-        """To the current stream; as part of a graph that is captured from it, if one is."""
-        current = cp.cuda.get_current_stream()
-        if not self._aside or current.is_capturing():
-            self._launch(current, streams.urgent)
-        elif self._graph is not None:
-            self._graph.launch(current)
-        elif not self._ran:  # kernels are loaded at their first launch, which a graph is not to see
-            self._ran = True
-            self._launch(current, streams.urgent)
-        else:
-            # Submitted step by step, the GPU would wait for the host between the steps.
-            with streams.captured:
-                streams.captured.begin_capture()
-                self._launch(streams.captured, streams.urgent)
-                self._graph = streams.captured.end_capture()
-            self._graph.launch(current)
-
-    def _launch(self, stream: Any, urgent: Any) -> None:
+    def submit(self, urgent: Any) -> None:
+        """To the current stream and, ``aside``, the ``urgent`` one; to a graph that is captured from it, if one is."""
+        stream = cp.cuda.get_current_stream()
         if self._aside:
             before, after = (cp.cuda.Event(disable_timing=True) for _ in range(2))
             before.record(stream)
@@ -60,12 +84,9 @@ class Fork:
         _submit(self._last)
 
 
-class Streams:
-    """The streams of one GPU that forks use, made on the device that is current."""
-
-    def __init__(self) -> None:
-        self.urgent = cp.cuda.Stream(non_blocking=True, priority=_URGENT)
-        self.captured = cp.cuda.Stream(non_blocking=True)
+def urgent_stream() -> Any:
+    """A stream of the current device whose blocks come first."""
+    return cp.cuda.Stream(non_blocking=True, priority=_URGENT)
 
 
 def _submit(launches: Sequence[Launch]) -> None:

@@ -1,4 +1,4 @@
-"""Launches on two streams: their order, and the graph that they become; on the stand-in for CuPy."""
+"""Launches on two streams, in graphs, and by the driver; on the stand-ins for CuPy and CUDA's bindings."""
 
 import os
 import subprocess
@@ -8,8 +8,12 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 FAKE = TESTS / "support" / "fake_gpu" / "run.py"
 CODE = """
+import ctypes
+from types import SimpleNamespace
 import cupy as cp
-from mgg.kernel.fork import Fork, Streams
+import numpy as np
+from cuda.bindings import driver
+from mgg.kernel.fork import Dependent, Fork, urgent_stream
 from support import device
 
 told = []
@@ -17,41 +21,57 @@ told = []
 def kernel(name):
     def launched(grid, block, arguments):
         stream = cp.cuda.get_current_stream()
-        urgent = "urgent" if stream is streams.urgent else "stream"
+        branch = "urgent" if stream is urgent else "stream"
         submitted.append(name)
-        device.submit(lambda: told.append((name, urgent, *grid, *block, *arguments)))
+        device.submit(lambda: told.append((name, branch, *grid, *block, *arguments)))
     return launched, (1,), (2,), (3,)
 
 def turn(fork):
-    told.clear(), submitted.clear(), cp.cuda.launches.clear()
-    fork.submit(streams)
-    return [name for name, urgent, *_ in told], len(submitted), len(cp.cuda.launches)
+    told.clear(), submitted.clear()
+    fork.submit(urgent)
+    return [name for name, *_ in told], len(submitted)
 
-streams, submitted = Streams(), []
-assert streams.urgent.priority < 0
-fork = Fork([kernel("pull")], [kernel("gate"), kernel("sum")], [kernel("combine")])
-order = ["pull", "gate", "sum", "combine"]
+urgent, submitted = urgent_stream(), []
+assert urgent.priority < 0
+fork = Fork([kernel("pull")], [kernel("sum")], [kernel("late"), kernel("combine")])
+order = ["pull", "sum", "late", "combine"]
 with cp.cuda.Stream(non_blocking=True):
-    # Step by step, then captured and launched, then launched alone.
-    assert turn(fork) == (order, 4, 0)
-    assert told == [(name, "urgent" if name == "pull" else "stream", 1, 2, 3) for name in order]
-    assert turn(fork) == (order, 4, 1)
-    assert turn(fork) == (order, 0, 1)
+    for _ in range(2):
+        assert turn(fork) == (order, 4)
+        assert told == [(name, "urgent" if name == "pull" else "stream", 1, 2, 3) for name in order]
     # In a graph of somebody else its launches are part of that.
     stream = cp.cuda.get_current_stream()
     stream.begin_capture()
-    assert turn(fork) == ([], 4, 0)
+    assert turn(fork) == ([], 4)
     graph = stream.end_capture()
     graph.launch()
     assert [name for name, *_ in told] == order
     # Without a branch aside there is nothing to put together.
     plain = Fork([], [kernel("sum")], [])
-    assert [turn(plain) for _ in range(3)] == [(["sum"], 1, 0)] * 3
+    assert turn(plain) == (["sum"], 1)
+    # One that depends on the blocks before it alone is launched by the driver, with what it is passed by value.
+    start = Dependent(SimpleNamespace(kernel=SimpleNamespace(ptr=77)))
+    numbers = cp.zeros(4, np.int32)
+    start((9,), (64, 2), (numbers[1:], np.int32(-5), np.uintp(2**40), np.float32(0.5)))
+    [(config, function, (values, kinds), extra)] = driver.launched
+    assert (function, extra, config.hStream) == (77, 0, stream.ptr)
+    assert values == (numbers.data.ptr + 4, -5, 2**40, 0.5)
+    assert kinds == (ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64, ctypes.c_float)
+    assert (config.gridDimX, config.gridDimY, config.gridDimZ) == (9, 1, 1)
+    assert (config.blockDimX, config.blockDimY, config.blockDimZ) == (64, 2, 1)
+    assert config.numAttrs == 1 and config.attrs[0].value.programmaticStreamSerializationAllowed == 1
+    driver.refuses = True
+    try:
+        start((9,), (64,), ())
+    except RuntimeError as error:
+        assert str(error) == "cuLaunchKernelEx: CUDA_ERROR_INVALID_VALUE"
+    else:
+        raise AssertionError
 print("all is well")
 """
 
 
-def test_forks_become_graphs():
+def test_launches_that_do_not_wait_for_all_before_them():
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, str(FAKE), "-c", CODE],

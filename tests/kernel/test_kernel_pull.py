@@ -66,17 +66,14 @@ class Job:
         self.halo = halo
         self.arrived = np.zeros(-(-halo // self.chunk) + 2, np.int32)
         self.flags = [np.zeros(2 * self.size, np.int32) for _ in range(self.size)]
-        self.over, self.product = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+        self.numbers = np.zeros(2, np.uint32)
         self.rows_of = np.array([each.ctypes.data for each in self.matrices], np.uint64)
         self.flags_of = np.array([each.ctypes.data for each in self.flags], np.uint64)
-
-    def gate(self, library, warps):
-        launch(library, "halo_gate", 1, 32, self.product, self.arrived[-1:], np.int32(warps))
 
     def pull(self, library, name, blocks, columns):
         launch(
             library, name, blocks, THREADS, self.sources, np.int32(self.halo), np.int32(self.chunk), self.arrived,
-            self.rows_of, self.flags_of, np.int32(self.rank), np.int32(self.size), self.over,
+            self.rows_of, self.flags_of, np.int32(self.rank), np.int32(self.size), self.numbers,
             self.matrices[self.rank], np.int32(self.matrices[self.rank].shape[1]), np.int64(self.first),
             np.int32(columns),
         )  # fmt: skip
@@ -96,7 +93,7 @@ def test_every_row_comes_and_every_chunk_is_told_of_once_it_is_there(built, bloc
             number = (counter - job.arrived.ctypes.data) // 4
             told[number] += 1
             rows = range(number * job.chunk, min((number + 1) * job.chunk, job.halo))
-            if value == warps * (int(job.over[0]) + 1):
+            if value == (warps if number < len(job.arrived) - 1 else blocks) * (int(job.numbers[0]) + 1):
                 assert number >= len(job.arrived) - 2 or all(
                     np.array_equal(mine[job.first + row, :columns], job.expected[row][:columns]) for row in rows
                 )
@@ -109,12 +106,12 @@ def test_every_row_comes_and_every_chunk_is_told_of_once_it_is_there(built, bloc
             # The others have come as far, and have read this PE's rows.
             job.flags[job.rank][:] = turn
             job.pull(library, f"halo_pull_{lanes}_{vector}", blocks, columns)
-            job.gate(library, warps)
-            assert job.over[0] == job.product[0] == turn
+            assert job.numbers.tolist() == [turn, turn]
             for pe in (0, 2):
                 assert job.flags[pe][job.rank] == job.flags[pe][job.size + job.rank] == turn
-            assert (job.arrived == turn * warps).all()
-            assert (told == turn * (1000 + warps)).all()
+            raises = [warps] * (len(told) - 1) + [blocks]
+            assert job.arrived.tolist() == [turn * count for count in raises]
+            assert told.tolist() == [turn * (1000 + count) for count in raises]
             job.flags[job.rank][:] = 0
             for row, expected in enumerate(job.expected):
                 assert np.array_equal(mine[job.first + row, :columns], expected[:columns])

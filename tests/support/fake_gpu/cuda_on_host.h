@@ -168,6 +168,7 @@ Kernel<Arguments...> kernel_of(void (*)(Arguments...));
 #define __shfl_xor_sync(mask, value, offset) host::from_lane(value, host::lane ^ (offset), __LINE__)
 #define __shfl_sync(mask, value, other) host::from_lane(value, other, __LINE__)
 #define __syncwarp() host::meet(__LINE__)
+#define __threadfence() ((void)0)
 #define __syncthreads() host::meet(__LINE__)  // for what one warp does before the others
 
 // extern "C" functions with which the kernel is launched from addresses of its arguments.
