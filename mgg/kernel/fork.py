@@ -13,6 +13,8 @@ import numpy as np
 Launch = tuple[Callable[..., None], tuple[int, ...], tuple[int, ...], tuple[Any, ...]]
 #: Lower is more urgent, and CUDA takes the most urgent there is.
 _URGENT = -5
+#: C types of the numbers that kernels are passed.
+_KINDS = {"i4": ctypes.c_int32, "i8": ctypes.c_int64, "u8": ctypes.c_uint64, "f4": ctypes.c_float}
 #: Least compute capability at which a launch can depend on the blocks of the one before it.
 DEPENDENTS = 90
 
@@ -51,7 +53,7 @@ class Dependent:
 def _passed(argument: Any) -> tuple[Any, Any]:
     """Value and C type of a kernel's argument: a number of NumPy's, or an array's address."""
     if isinstance(argument, np.generic):
-        return argument.item(), type(np.ctypeslib.as_ctypes(argument))
+        return argument.item(), _KINDS[argument.dtype.str[1:]]
     return argument.data.ptr, ctypes.c_void_p
 
 
