@@ -253,12 +253,12 @@ def sample(manifest: LayoutManifest) -> list[int]:
 
 
 def need(part: PeLayout) -> memory.Need:
-    """GPU memory that a training of the model takes on this PE, as mgg train says before it starts."""
+    """GPU memory that a training of the model takes on this PE, as mgg train says before it starts, without labels."""
     facts = part.manifest.model_copy(update={"features": FEATURES, "classes": CLASSES})
     chain = build_model(MODEL, settings_of(MODEL, {"hidden": HIDDEN}), FEATURES, CLASSES, facts.nodes)
     dense = memory.Input(part.rows * FEATURES, sparse=False, copied=False)
     gpu: Any = SimpleNamespace(gpu="any")
-    return memory.need(gpu, replace(part, manifest=facts), chain, "halo", {}, "fp32", dense)
+    return memory.need(gpu, replace(part, manifest=facts), chain, "halo", {}, "fp32", dense, targets=0)
 
 
 def read(path: Path) -> list[ScalingRecord]:
