@@ -16,6 +16,8 @@ from mgg.train.targets import SPLITS, Scores, Targets, check_sizes
 
 #: Bytes of a row's number.
 _ROW = 8
+#: The first float32 above a half: what a logit just above 0 becomes.
+_LEAST_YES = np.nextafter(np.float32(0.5), np.float32(1))
 
 
 class TaskTargets(Targets):
@@ -102,8 +104,10 @@ class TaskTargets(Targets):
         return np.concatenate(world.exchange([values[:, pe :: world.size] for pe in range(world.size)]))
 
     def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:
-        """The probability of a yes."""
-        return sigmoid(world.download(logits)).astype(np.float32)
+        """The probability of a yes, above a half where the logit is above 0: float32 alone would round that away."""
+        z = world.download(logits)
+        share = sigmoid(z).astype(np.float32)
+        return np.where(z > 0, np.maximum(share, _LEAST_YES), share)
 
 
 def micro_f1(hits: float, wrong: float, missed: float) -> float:
