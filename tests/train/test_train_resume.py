@@ -19,12 +19,12 @@ from support import train_program
 from support.graphs import make_layout, random_csr
 from support.ranks import changed_environment
 from support.train_graphs import node_data
-from support.train_program import Stop, result_arrays, run
+from support.train_program import SMALL, Stop, graphs_for, result_arrays, run
 
 from mgg import layout
 from mgg.backend import launch
 from mgg.errors import InputError, MachineError, StoppedError
-from mgg.model import settings_of
+from mgg.model import models, settings_of
 from mgg.record import read_run
 from mgg.train import Trainer, checkpoint, stop_signals, train
 from mgg.train.checkpoint import KEPT, Checkpoint, Checkpoints, History, Identity
@@ -77,9 +77,10 @@ def test_a_checkpoint_is_due_before_the_interval_is_over(passed, epoch, due, tmp
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-@pytest.mark.parametrize("model", ["gcn", "gin"])
+@pytest.mark.parametrize("model", models())
 def test_resumed_is_bitwise_the_run_that_never_stopped(model, pes, layouts, tmp_path):
-    folder, options = layouts("planted", pes), {**BASE, "model": model}
+    folder = layouts(graphs_for(model)[0], pes)
+    options = {**BASE, "model": model, "settings": SMALL[model]}
     whole = run("simulated", folder, pes, out=tmp_path / "whole", **options)
     stop_at(5, folder, pes, out=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
@@ -454,9 +455,11 @@ def test_altered_weights_are_refused(layouts, tmp_path):
         run("simulated", layouts("planted", 1), 1, model="gcn", weights=tmp_path / "run", **BASE)
 
 
-def test_ten_runs_give_the_same_bits(layouts):
-    options = {**BASE, "model": "gcn", "epochs": 3, "settings": {"hidden": 8, "optimizer": "adamw"}}
-    first, *others = (result_arrays(run("simulated", layouts("planted", 2), 2, **options)[0]) for _ in range(10))
+@pytest.mark.parametrize(("model", "optimizer"), [*((model, "adam") for model in models()), ("gcn", "adamw")])
+def test_ten_runs_give_the_same_bits(model, optimizer, layouts):
+    folder = layouts(graphs_for(model)[0], 2)
+    options = {**BASE, "model": model, "epochs": 3, "settings": {**SMALL[model], "optimizer": optimizer}}
+    first, *others = (result_arrays(run("simulated", folder, 2, **options)[0]) for _ in range(10))
     for other in others:
         for name, array in first.items():
             np.testing.assert_array_equal(other[name], array)
