@@ -3,11 +3,13 @@
 Their device arrays refuse to be mixed with the host's, so what passes here keeps the two apart.
 """
 
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.phases_program import PHASE_OF, TRAININGS
 from support.ranks import mpiexec
 from support.train_program import assert_close, gradients, on_ranks, result_arrays, run
 
@@ -89,6 +91,20 @@ def test_bf16_tasks_and_phases(layouts, tmp_path):
     for epoch in read_run(tmp_path / "run")[1]:
         parts = [epoch.aggregate, epoch.dense, epoch.communication, epoch.other]
         assert min(parts) > 0 and sum(parts) <= epoch.seconds + 0.5
+
+
+@pytest.mark.parametrize("phases", [True, False])
+def test_phases_are_nvtx_ranges(phases, layouts):
+    """What goes arc by arc is in those of aggregations, with its transfers; nobody who does not ask has any."""
+    folder = str(layouts("planted", 2))
+    calls = [{**options, "folder": folder, "phases": phases} for options in TRAININGS]
+    done = mpiexec(2, [FAKE, str(Path(FAKE).parents[1] / "phases_program.py"), json.dumps(calls)])
+    assert done.returncode == 0, done.stderr
+    expected = {**PHASE_OF, "get_rows": "aggregate"}
+    for found in json.loads(done.stdout):
+        assert found["operations"] == {name: [phase if phases else "other"] for name, phase in expected.items()}
+        assert found["pushed"] == (["aggregate", "communication", "dense"] if phases else [])
+        assert found["open"] == []
 
 
 def test_the_command(layouts, tmp_path):
