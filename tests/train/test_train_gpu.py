@@ -13,6 +13,7 @@ from support.phases_program import PHASE_OF, TRAININGS
 from support.ranks import mpiexec
 from support.train_program import assert_close, gradients, on_ranks, result_arrays, run
 
+from mgg.errors import InputError
 from mgg.record import read_run
 
 FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
@@ -72,6 +73,14 @@ def test_runs_and_resumed_runs(layouts, tmp_path):
         expected = result_arrays(run("simulated", pes=2, **options)[0])
         np.testing.assert_allclose(whole["curve"], expected["curve"], rtol=1e-3)
         assert len(read_run(tmp_path / model)[1]) == 9
+
+
+def test_cpus_do_not_go_on_from_a_checkpoint_of_gpus(layouts, tmp_path):
+    options = {"model": "gcn", "technique": "halo", "epochs": 6, "folder": str(layouts("planted", 2))}
+    options["out"] = tmp_path / "run"
+    on_fakes("train", 2, tmp_path / "out.npz", [{**options, "stop_at": 3}])
+    with pytest.raises(InputError, match="is of a run with device GPUs, this run has device CPUs: run it as before"):
+        run("simulated", pes=2, resume=True, **options)
 
 
 def test_bf16_tasks_and_phases(layouts, tmp_path):
