@@ -322,7 +322,10 @@ def numbers(text: str) -> list[int]:
     "--grow", type=click.IntRange(1), default=100, show_default=True, help="of the larger graph predicted for"
 )
 @click.option("--limit", default="12GiB", show_default=True, help="address space of a measured process")
-@click.option("--scratch", type=click.Path(path_type=Path), help="folder for graphs, partitions and layouts")
+@click.option(
+    "--scratch", type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="folder for graphs, partitions and layouts",
+)  # fmt: skip
 def main(
     out: Path, graphs: str, scale: float, schemes: str, pes: str, layouts: str, workgroup: int, dim: int, machine: str,
     grow: int, limit: str, scratch: Path | None,
