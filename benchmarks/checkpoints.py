@@ -22,7 +22,8 @@ from mgg.graph.csr import from_arcs
 from mgg.graph.store import write_graph
 from mgg.model import settings_of
 from mgg.train import Trainer
-from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity
+from mgg.train.checkpoint import Checkpoint, Checkpoints, History
+from mgg.train.identity import Identity
 from mgg.train.loop import STALL_AFTER
 
 NODES, ARCS, FEATURES, CLASSES = 2_000, 10_000, 1_000, 40

@@ -253,12 +253,12 @@ def sample(manifest: LayoutManifest) -> list[int]:
 
 
 def need(part: PeLayout) -> memory.Need:
-    """GPU memory that a training of the model takes on this PE, as mgg train says before it starts."""
+    """GPU memory that a training of the model takes on this PE, as mgg train says before it starts, without labels."""
     facts = part.manifest.model_copy(update={"features": FEATURES, "classes": CLASSES})
     chain = build_model(MODEL, settings_of(MODEL, {"hidden": HIDDEN}), FEATURES, CLASSES, facts.nodes)
     dense = memory.Input(part.rows * FEATURES, sparse=False, copied=False)
     gpu: Any = SimpleNamespace(gpu="any")
-    return memory.need(gpu, replace(part, manifest=facts), chain, "halo", {}, "fp32", dense)
+    return memory.need(gpu, replace(part, manifest=facts), chain, "halo", {}, "fp32", dense, targets=0)
 
 
 def read(path: Path) -> list[ScalingRecord]:
@@ -322,7 +322,10 @@ def numbers(text: str) -> list[int]:
     "--grow", type=click.IntRange(1), default=100, show_default=True, help="of the larger graph predicted for"
 )
 @click.option("--limit", default="12GiB", show_default=True, help="address space of a measured process")
-@click.option("--scratch", type=click.Path(path_type=Path), help="folder for graphs, partitions and layouts")
+@click.option(
+    "--scratch", type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="folder for graphs, partitions and layouts",
+)  # fmt: skip
 def main(
     out: Path, graphs: str, scale: float, schemes: str, pes: str, layouts: str, workgroup: int, dim: int, machine: str,
     grow: int, limit: str, scratch: Path | None,

@@ -195,6 +195,11 @@ class TrainRecord(Common):
     model: str = Field(description="model")
     seed: int = Field(description="seed of weights and dropout")
     epochs: int = Field(description="epochs trained")
+    asked_epochs: int | None = Field(
+        None, description="epochs asked for, of which patience may leave out the last; None: not noted"
+    )
+    scheme: str | None = Field(None, description="partition scheme; None: not noted")
+    layout: str | None = Field(None, description="digest of the layout's manifest; None: not noted")
     settings: dict[str, Any] = Field(description="hyperparameters, defaults included")
     features: int = Field(description="input feature columns")
     classes: int = Field(description="number of classes")

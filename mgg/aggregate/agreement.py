@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from mgg.backend import World
 from mgg.backend.api import name_pes
 from mgg.errors import InputError
@@ -17,9 +15,8 @@ def check_layouts(world: World, layout: PeLayout) -> None:
         InputError: PEs hold parts of different layouts, a layout for another number of PEs, or another PE's part.
     """
     manifest = layout.manifest
-    digest = hashlib.sha256(manifest.model_dump_json().encode()).hexdigest()
     facts = f"{manifest.name} (graph {manifest.graph_hash[:12]}, {manifest.pes} PEs, {manifest.scheme})"
-    held = world.gather((digest, facts, layout.rank))
+    held = world.gather((manifest.digest(), facts, layout.rank))
     others = [pe for pe, (theirs, _, _) in enumerate(held) if theirs != held[0][0]]
     if others:
         raise InputError(

@@ -11,6 +11,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from mgg.backend import host_memory
 from mgg.backend.api import World, together
 from mgg.errors import MachineError, MggError, memory_error
 
@@ -59,8 +60,8 @@ class Region:
 
 def anonymous(size: int) -> Region:
     """A region of ``size`` bytes of zeros for this process alone; raises MachineError where RAM is short."""
-    free = _available()
-    if free is not None and size > free:
+    free = host_memory.available()
+    if size > free:
         raise memory_error(f"{size} bytes of host memory are needed and {free} are free: use fewer columns")
     return Region(mmap.mmap(-1, size))
 
@@ -115,13 +116,3 @@ def _map(path: Path, size: int) -> mmap.mmap:
             return mmap.mmap(file.fileno(), size)
     except OSError as error:
         raise MachineError(f"{path}: cannot be mapped: {error.strerror}: all PEs must share one host") from None
-
-
-def _available() -> int | None:
-    """Bytes of RAM that the kernel could give out now; None where it does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    return found[0] if found else None

@@ -9,6 +9,8 @@ from mgg.graph.csr import Csr
 
 #: Values of a node's split.
 SPLITS = {"none": 0, "train": 1, "validation": 2, "test": 3}
+#: Labels are stored as int32.
+MOST_CLASSES = 2**31
 
 
 def check_csr(csr: Csr, name: str) -> None:
@@ -66,7 +68,7 @@ def check_labels(labels: np.ndarray, nodes: int, classes: int | None, name: str)
         the number of classes, which is the largest label + 1 where ``classes`` is None.
     """
     _check_vector(labels, nodes, "labels", name)
-    classes = int(labels.max()) + 1 if classes is None else classes
+    classes = min(int(labels.max()) + 1, MOST_CLASSES) if classes is None else classes
     if classes < 1:
         raise InputError(f"{name}: labels without a class")
     bad = np.flatnonzero((labels < -1) | (labels >= classes))

@@ -20,9 +20,10 @@ import requests
 import urllib3
 from urllib3.util.retry import Retry
 
-from mgg.errors import InputError, MachineError
+from mgg.errors import InputError, MachineError, MggError
 from mgg.files import sync, write_text
 from mgg.graph.progress import progress
+from mgg.graph.proxy import CheckedProxies
 
 HTTP_VARIABLE = "MGG_ALLOW_HTTP"
 CHUNK = 2**20
@@ -80,7 +81,7 @@ def fetch(url: str, path: Path, *, sha256: str | None = None, size: int | None =
         size: number of bytes that it must have, if known.
 
     Raises:
-        InputError: the file at ``url`` is another one than expected; it is not kept.
+        InputError: the file at ``url`` is another one than expected, and not kept; or the proxy's address is none.
         MachineError: no network, no such file there, or the disk is full: what has arrived is kept for the next call.
     """
     try:
@@ -176,6 +177,10 @@ class _Transfer:
             with self.session.get(self.url, headers=headers, stream=True, timeout=TIMEOUT) as response:
                 if self._accept(response):
                     self._read(response.raw)
+        except MggError:
+            if not self.have:
+                self._discard()
+            raise
         except (requests.exceptions.InvalidSchema, requests.exceptions.TooManyRedirects) as error:
             said = " ".join(str(error).split())
             raise self._hopeless(f"redirected to where it must not go: {without_secrets(said)}") from None
@@ -373,6 +378,8 @@ def _session(url: str) -> requests.Session:
     """A session that cannot leave https, not by a redirect either, unless the user allows http."""
     session = requests.Session()
     session.max_redirects = 10
+    for scheme in tuple(session.adapters):
+        session.mount(scheme, CheckedProxies())
     if os.environ.get(HTTP_VARIABLE) != "1":
         del session.adapters["http://"]
         if urlsplit(url).scheme != "https":

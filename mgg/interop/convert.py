@@ -23,6 +23,9 @@ _MASKS = {"train": "train_mask", "validation": "val_mask", "test": "test_mask"}
 #: Feature values in a block: 16 MiB.
 _BLOCK_VALUES = 2**22
 _UNKNOWN = 255
+#: Types of arcs are stored as int32.
+_MOST_RELATIONS = 2**31
+_NUMPY_FLOATS = (torch.float16, torch.float32, torch.float64)
 
 
 def shards(
@@ -87,8 +90,8 @@ class _Pyg:
         self.nodes = int(data.num_nodes)
         self.ends: torch.Tensor = data.edge_index
 
-    def node(self, name: str) -> torch.Tensor | None:
-        """The node data that PyTorch Geometric calls ``name``."""
+    def node(self, name: str) -> Any:
+        """The node data that PyTorch Geometric calls ``name``: whatever somebody has put there."""
         return getattr(self._data, name, None)
 
     arc = node
@@ -106,18 +109,18 @@ class _Dgl:
         self.nodes = int(graph.num_nodes())
         self.ends = torch.stack(graph.edges())
 
-    def node(self, name: str) -> torch.Tensor | None:
+    def node(self, name: str) -> Any:
         """The node data that PyTorch Geometric calls ``name``."""
         name = _DGL_NODES.get(name, name)
         return self._graph.ndata.get(name)
 
-    def arc(self, name: str) -> torch.Tensor | None:
+    def arc(self, name: str) -> Any:
         """The data of the arcs that DGL calls ``name``."""
         return self._graph.edata.get(name)
 
 
 def _arcs(given: _Pyg | _Dgl, nodes: int, name: str, weights: str) -> ArcStream:
-    ends = _host(given.ends)
+    ends = _host(given.ends, f"{name}: edge_index")
     if ends.ndim != 2 or len(ends) != 2 or ends.dtype.kind not in "iu":
         raise InputError(f"{name}: edge_index must be integers [2, arcs], found {ends.dtype} of shape {ends.shape}")
     bad = np.flatnonzero(((ends < 0) | (ends >= nodes)).any(axis=0))
@@ -139,13 +142,13 @@ def _arcs(given: _Pyg | _Dgl, nodes: int, name: str, weights: str) -> ArcStream:
 
 
 def _arc_weights(given: _Pyg | _Dgl, arcs: int, name: str, key: str) -> np.ndarray | None:
-    tensor = given.arc(key)
-    if tensor is None:
+    given_weights = given.arc(key)
+    if given_weights is None:
         return None
-    values = _host(tensor).astype(np.float32)
-    if values.shape not in ((arcs,), (arcs, 1)):
-        raise InputError(f"{name}: {key} has shape {values.shape}, expected {arcs} weights")
-    values = values.reshape(arcs)
+    values = _host(given_weights, f"{name}: {key}")
+    if values.shape not in ((arcs,), (arcs, 1)) or values.dtype.kind == "c":
+        raise InputError(f"{name}: {key} has shape {values.shape} of {values.dtype}, expected {arcs} weights")
+    values = values.reshape(arcs).astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         raise InputError(f"{name}: {key}: weight of arc {bad[0]} is {values[bad[0]]}")
@@ -153,18 +156,24 @@ def _arc_weights(given: _Pyg | _Dgl, arcs: int, name: str, key: str) -> np.ndarr
 
 
 def _arc_types(given: _Pyg | _Dgl, arcs: int, name: str) -> np.ndarray | None:
-    tensor = given.arc("edge_type")
-    if tensor is None:
+    given_types = given.arc("edge_type")
+    if given_types is None:
         return None
-    types = _host(tensor)
-    if types.shape != (arcs,) or types.dtype.kind not in "iu" or types.min(initial=0) < 0:
-        raise InputError(f"{name}: edge_type must be {arcs} integers from 0 on, found {types.dtype} of {types.shape}")
+    types = _host(given_types, f"{name}: edge_type")
+    if types.shape != (arcs,) or types.dtype.kind not in "iu":
+        raise InputError(f"{name}: edge_type must be {arcs} integers, found {types.dtype} of shape {types.shape}")
+    bad = np.flatnonzero((types < 0) | (types >= _MOST_RELATIONS))
+    if bad.size:
+        raise InputError(f"{name}: edge_type of arc {bad[0]} is {types[bad[0]]}; types are 0..{_MOST_RELATIONS - 1}")
     return types.astype(np.int32)
 
 
-def _features(x: torch.Tensor | None, nodes: int, name: str) -> FeatureStream | None:
-    if x is None:
+def _features(given: Any, nodes: int, name: str) -> FeatureStream | None:
+    if given is None:
         return None
+    x = _tensor(given, f"{name}: x")
+    if x.is_complex():
+        raise InputError(f"{name}: x is {x.dtype}, expected real numbers")
     if x.dim() != 2 or len(x) != nodes or x.shape[1] < 1:
         raise InputError(f"{name}: features have shape {tuple(x.shape)}, expected {nodes} rows")
     rows = max(1, _BLOCK_VALUES // x.shape[1])
@@ -172,16 +181,16 @@ def _features(x: torch.Tensor | None, nodes: int, name: str) -> FeatureStream | 
 
     def read() -> Iterator[np.ndarray]:
         for lo in range(0, nodes, rows):
-            yield _host(dense[lo : lo + rows].to(torch.float32))
+            yield _host(dense[lo : lo + rows].to(torch.float32), f"{name}: x")
 
     return FeatureStream(read, x.shape[1])
 
 
-def _labels(y: torch.Tensor | None, nodes: int, name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _labels(y: Any, nodes: int, name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
     """``labels`` and ``tasks`` of a StreamedGraph: one of them at most."""
     if y is None:
         return None, None
-    values = _host(y)
+    values = _host(y, f"{name}: y")
     if values.shape in ((nodes,), (nodes, 1)) and values.dtype.kind in "iu":
         return values.reshape(nodes), None
     if values.ndim != 2 or len(values) != nodes or values.shape[1] < 2:
@@ -201,11 +210,12 @@ def _splits(given: _Pyg | _Dgl, nodes: int, name: str, split: int | None) -> np.
     members = {}
     for part, mask in found.items():
         if mask is not None:
-            members[part] = np.flatnonzero(_mask(_host(mask), nodes, f"{name}: {_MASKS[part]}", split))
+            members[part] = np.flatnonzero(_mask(mask, nodes, f"{name}: {_MASKS[part]}", split))
     return split_vector(nodes, name, **members) if members else None
 
 
-def _mask(values: np.ndarray, nodes: int, what: str, split: int | None) -> np.ndarray:
+def _mask(mask: Any, nodes: int, what: str, split: int | None) -> np.ndarray:
+    values = _host(mask, what)
     if values.ndim == 2 and len(values) == nodes:
         if split is None or not 0 <= split < values.shape[1]:
             raise InputError(f"{what} has {values.shape[1]} columns: choose one with split, 0..{values.shape[1] - 1}")
@@ -215,6 +225,17 @@ def _mask(values: np.ndarray, nodes: int, what: str, split: int | None) -> np.nd
     return values
 
 
-def _host(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor in host memory; on CPUs its own memory."""
+def _tensor(given: Any, what: str) -> torch.Tensor:
+    if not isinstance(given, torch.Tensor):
+        raise InputError(f"{what} is a {type(given).__name__}, expected a torch.Tensor")
+    return given
+
+
+def _host(given: Any, what: str) -> np.ndarray:
+    """A tensor in host memory; on CPUs its own memory, unless NumPy has no such floats (bfloat16): then float32."""
+    tensor = _tensor(given, what)
+    if tensor.layout != torch.strided:
+        raise InputError(f"{what} is sparse ({tensor.layout}), expected a dense tensor: take its to_dense()")
+    if tensor.is_floating_point() and tensor.dtype not in _NUMPY_FLOATS:
+        tensor = tensor.to(torch.float32)
     return np.from_dlpack(tensor.detach().cpu())

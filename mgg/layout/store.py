@@ -79,6 +79,10 @@ class LayoutManifest(BaseModel):
                 raise ValueError(f"counts of arcs and halo rows do not fit {self.pes} PEs and {self.arcs} arcs")
         return self
 
+    def digest(self) -> str:
+        """What tells layouts apart: SHA-256 of these facts, which have the hash of every array file."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
     def direction(self, name: str) -> Direction:
         """Counts of ``forward`` or ``transpose``."""
         return self.forward if name == "forward" else self.transpose

@@ -50,10 +50,10 @@ class Relational(Module):
         inputs, outputs = (0, self.shape[2]) if self.one_hot else self.shape[1:]
         return Held(outputs, 0, 3 * inputs + 2 * outputs, 2 * inputs)
 
-    def memory_of_first(self, columns: int, sparse: bool) -> Held:
-        """That of the first layer, whose input gets no gradients and is made dense."""
+    def memory_of_first(self, columns: int, copied: bool) -> Held:
+        """That of the first layer, whose input gets no gradients; ``copied`` is it to be dense, or before its halo."""
         inputs, outputs = (0, self.shape[2]) if self.one_hot else self.shape[1:]
-        return Held(outputs, inputs * sparse, inputs + 2 * outputs, inputs)
+        return Held(outputs, inputs * copied, inputs + 2 * outputs, inputs)
 
     def forward(self, x: Features | None, run: Pass) -> Array:
         """The sum, [rows, outputs]."""
@@ -73,7 +73,9 @@ class Relational(Module):
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Type by type; the neighbors are added up once more, because their sums are not kept."""
-        arrays, weights, everyone = run.arrays, self._weights(run), self._everyone
+        arrays, weights = run.arrays, self._weights(run)
+        # The evaluation that follows fetches its own: both would not be needed at a time.
+        everyone, self._everyone = self._everyone, None
         by_weight = arrays.zeros(self.shape, np.float64)
         by_row = arrays.zeros(everyone.shape, weights.dtype) if inputs and everyone is not None else None
         for relation in self._relations(run):

@@ -30,7 +30,9 @@ class ModelSettings(BaseModel):
         description="adam: weight decay is an L2 penalty; adamw: it shrinks the weights apart from the gradients",
     )
     schedule: Literal["constant", "cosine", "step"] = Field(
-        "constant", description="step size over the epochs: cosine falls to 0 at the last, step halves every 50"
+        "constant",
+        description="step size over the epochs: cosine falls towards 0, which the epoch after the last would have, step"
+        " halves every 50",
     )
     warmup: int = Field(0, ge=0, le=10**6, description="epochs in which the step size grows to its full value")
     patience: int | None = Field(

@@ -27,8 +27,8 @@ class Board:
     """Writes scalars of each epoch to an event file; a context.
 
     Args:
-        folder: gets the file; earlier ones of the same run stay, and TensorBoard shows them as one curve. None: nothing
-            is written.
+        folder: gets the file; earlier ones stay, and TensorBoard shows what it keeps of them as one curve with it.
+            None: nothing is written.
         metric: what the accuracies are.
         done: epochs that earlier event files have; TensorBoard forgets what they have beyond.
 
@@ -48,7 +48,7 @@ class Board:
             raise MachineError(f"--tensorboard: {error}; install it with: pip install 'mgg[tensorboard]'") from None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._writer = SummaryWriter(str(folder), purge_step=done + 1 if done else None)
+            self._writer = SummaryWriter(str(folder), purge_step=done + 1)
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import time
 from concurrent import futures
@@ -18,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -30,6 +31,7 @@ from mgg.files import sync
 from mgg.model import Array
 from mgg.record import EpochRecord, Frozen, read_run
 from mgg.train.digest import digest
+from mgg.train.identity import Identity, difference
 from mgg.train.output import WEIGHTS_FILE
 
 KEPT = 2
@@ -38,23 +40,8 @@ KEPT = 2
 LONGEST_PAUSE, PAUSE_SHARE = 10.0, 0.25
 #: What reading a file raises that is no checkpoint, or not all of one.
 _TORN = (OSError, SafetensorError, ValidationError, ValueError, KeyError)
+_NAME = re.compile(r"epoch-(\d+)\.safetensors")
 _log = logging.getLogger(__name__)
-
-
-class Identity(Frozen):
-    """What must agree for a run to go on from a checkpoint bit by bit."""
-
-    model: str
-    dataset: str
-    graph_hash: str
-    pes: int
-    technique: str
-    options: dict[str, Any]
-    seed: int
-    settings: dict[str, Any]
-    dtype: str = "fp32"
-    metric: str = "accuracy"
-    epochs: int | None = Field(None, description="in all, where the step sizes depend on that")
 
 
 class History(BaseModel):
@@ -198,16 +185,26 @@ class Checkpoints:
         return existed
 
     def _newest_first(self) -> list[Path]:
-        return sorted(self.folder.glob("epoch-*.safetensors"), reverse=True)
+        return _newest_first(self.folder)
 
     def _check(self, path: Path, found: Identity) -> None:
-        for name, mine in self._identity.model_dump().items():
-            theirs = getattr(found, name)
-            if theirs != mine:
-                raise InputError(
-                    f"{path}: is of a run with {name} {theirs}, this run has {name} {mine}: take another output folder"
-                    f" or remove {self.folder} (--weights takes the weights alone, on any number of PEs)"
-                )
+        if found.layout is None or found.device is None:
+            what, go_on = "is of an earlier MGG, which did not note the layout and whether it ran on CPUs or GPUs", ""
+        elif differs := difference(found, self._identity):
+            what, go_on = f"is of a run {differs}", "run it as before to go on; "
+        else:
+            return
+        raise InputError(
+            f"{path}: {what}: {go_on}to start anew take another output folder or remove {self.folder} (--weights takes"
+            " the weights alone, over any layout, on any number of PEs)"
+        )
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    """The checkpoints in ``folder``, by their epochs: names have more than six digits after 999,999."""
+    found = {path: _NAME.fullmatch(path.name) for path in folder.glob("epoch-*.safetensors")}
+    epochs = {path: int(match[1]) for path, match in found.items() if match}
+    return sorted(epochs, key=epochs.__getitem__, reverse=True)
 
 
 def folder_of(out: Path) -> Path:
@@ -217,7 +214,7 @@ def folder_of(out: Path) -> Path:
 
 def kept_technique(out: Path) -> str | None:
     """The technique of the newest whole checkpoint of the run ``out``, else of the finished run, else None."""
-    for path in sorted(folder_of(out).glob("epoch-*.safetensors"), reverse=True):
+    for path in _newest_first(folder_of(out)):
         try:
             return _read(path)[0].identity.technique
         except _TORN:
@@ -239,7 +236,7 @@ def read_weights(path: Path, model: str) -> dict[str, Array]:
     """
     file = path
     if path.is_dir():
-        inside = [path / WEIGHTS_FILE, *sorted(path.glob("epoch-*.safetensors"), reverse=True)]
+        inside = [path / WEIGHTS_FILE, *_newest_first(path)]
         file = next((each for each in inside if each.is_file()), path / WEIGHTS_FILE)
     try:
         with safe_open(file, framework="numpy") as opened:

@@ -14,6 +14,8 @@ from mgg.model.arrays import Arrays
 from mgg.train.targets import SPLITS, Scores, Targets, check_sizes
 
 _log = logging.getLogger(__name__)
+#: Bytes of a row's number, and of its split's.
+_ROW, _SPLIT = 8, 4
 
 
 class ClassTargets(Targets):
@@ -28,30 +30,35 @@ class ClassTargets(Targets):
             InputError: a split is empty, one of its nodes has no label, a class has nodes to validate or test on and
                 none to train on, or balanced weights for a class without training nodes.
         """
-        name, balanced = layout.manifest.name, settings.class_weights == "balanced"
+        name = layout.manifest.name
         assert layout.labels is not None and layout.splits is not None
+        self._layout, self._balanced = layout, settings.class_weights == "balanced"
         self.columns = layout.manifest.classes
         labels, splits = np.asarray(layout.labels), np.asarray(layout.splits)
-        rows = {split: np.flatnonzero(splits == code) for split, code in SPLITS.items()}
         # Unlabeled nodes first, then those of each class.
-        mine = [np.bincount(labels[chosen] + 1, minlength=1 + self.columns) for chosen in rows.values()]
+        mine = [np.bincount(labels[splits == code] + 1, minlength=1 + self.columns) for code in SPLITS.values()]
         found = world.all_reduce(np.array(mine, np.int64))
         self.counts = dict(zip(SPLITS, found.sum(axis=1).tolist(), strict=True))
         self._classes = dict(zip(SPLITS, found[:, 1:], strict=True))
         together(world, lambda: self._check(name, found[:, 0], settings))
         if world.rank == 0 and not self._classes["train"].all():
             _log.warning("graph %s: %s, so nothing tells the model of it", name, self._missing())
-        weights = np.ones(self.columns)
-        if balanced:
+        here = [int(each.sum()) for each in mine]
+        numbers = _ROW * (here[0] + sum(here)) + _SPLIT * sum(here)
+        self.memory = numbers + (labels.nbytes if world.gpu else 0)
+
+    def place(self, world: World) -> None:
+        """The labels, and the nodes of the splits."""
+        layout, weights = self._layout, np.ones(self.columns)
+        if self._balanced:
             # As scikit-learn's class_weight="balanced": they sum to the number of training nodes.
             weights = self.counts["train"] / (self.columns * self._classes["train"])
+        rows = [np.flatnonzero(np.asarray(layout.splits) == code) for code in SPLITS.values()]
         self._weights = world.upload(weights.astype(np.float32))
-        self._labels = world.upload(labels)
-        self._trained = world.upload(rows["train"])
-        self._chosen = world.upload(np.concatenate(list(rows.values())))
-        self._splits = world.upload(
-            np.repeat(np.arange(len(rows), dtype=np.int32), [len(each) for each in rows.values()])
-        )
+        self._labels = world.upload(np.asarray(layout.labels))
+        self._trained = world.upload(rows[0])
+        self._chosen = world.upload(np.concatenate(rows))
+        self._splits = world.upload(np.repeat(np.arange(len(rows), dtype=np.int32), [len(each) for each in rows]))
 
     def _check(self, name: str, unlabeled: np.ndarray, settings: ModelSettings) -> None:
         check_sizes(name, self.counts, settings.selection)

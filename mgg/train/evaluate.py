@@ -64,7 +64,7 @@ def _score(judge: Any, metric: str, label: np.ndarray, predicted: np.ndarray) ->
     if label.ndim == 1:
         return float(np.mean(label == predicted))
     if metric == "micro_f1":
-        yes = predicted > 0.5
+        yes = predicted > 0.5  # exactly where the logit was above 0 (TaskTargets.predict)
         counts = (yes & (label == 1), yes & (label == 0), ~yes & (label == 1))
         return micro_f1(*(float(np.count_nonzero(each)) for each in counts))
     areas = [

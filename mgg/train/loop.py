@@ -29,7 +29,8 @@ from mgg.layout import PeLayout
 from mgg.model import Array, settings_of
 from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run
 from mgg.train.board import Board
-from mgg.train.checkpoint import Checkpoint, Checkpoints, History, Identity, folder_of, kept_technique, read_weights
+from mgg.train.checkpoint import Checkpoint, Checkpoints, History, folder_of, kept_technique, read_weights
+from mgg.train.identity import Identity, device_of, difference, identity_of
 from mgg.train.memory import ShortError
 from mgg.train.output import check_output, write_run
 from mgg.train.predictions import collect
@@ -140,8 +141,9 @@ def train(
         named, technique = technique, trainer.technique
         manifest = layout.manifest
         identity = Identity(
-            model=model, dataset=manifest.name, graph_hash=manifest.graph_hash, pes=world.size, technique=technique,
-            options=chosen, seed=seed, settings=trainer.settings.model_dump(), dtype=dtype, metric=trainer.metric,
+            model=model, dataset=manifest.name, graph_hash=manifest.graph_hash, pes=world.size, scheme=manifest.scheme,
+            layout=manifest.digest(), device=device_of(world.gpu), technique=technique, options=chosen, seed=seed,
+            settings=trainer.settings.model_dump(), dtype=dtype, metric=trainer.metric,
             epochs=epochs if resolved.schedule == "cosine" else None,
         )  # fmt: skip
         asked = _Asked(epochs, out and out.absolute(), checkpoint_every, stall_after, weights, tensorboard)
@@ -215,12 +217,11 @@ class _Run:
         if out is None or self.checkpoints is None or not (out / RUN_FILE).is_file():
             return None
         record, epochs = read_run(out)
-        for name, mine in self.identity.model_dump(exclude={"epochs"}).items():
-            if mine != (theirs := getattr(record, name)):
-                raise InputError(
-                    f"{out}: is a finished run with {name} {theirs}, this run has {name} {mine}: take another output"
-                    " folder, or leave --resume out to replace it"
-                )
+        instead = "take another output folder, or leave --resume out to replace it"
+        if differs := difference(identity_of(record), self.identity):
+            raise InputError(f"{out}: is a finished run {differs}: {instead}")
+        if record.epochs > self.asked.epochs:
+            raise self._too_far(out, record.epochs, instead)
         patience = self.trainer.settings.patience
         early = patience is not None and record.epochs - record.best_epoch >= patience
         if record.epochs < self.asked.epochs and not early:
@@ -251,11 +252,12 @@ class _Run:
             return None
         checkpoint = self.checkpoints.load()
         if checkpoint is not None and len(checkpoint.history.epochs) > self.asked.epochs:
-            done = len(checkpoint.history.epochs)
-            raise InputError(
-                f"{self.checkpoints.folder}: has {done} epochs already, more than the {self.asked.epochs} asked for"
-            )
+            folder, done = self.checkpoints.folder, len(checkpoint.history.epochs)
+            raise self._too_far(folder, done, "ask for more, take another output folder or remove it to start anew")
         return checkpoint
+
+    def _too_far(self, where: Path, done: int, instead: str) -> InputError:
+        return InputError(f"{where}: has {done} epochs already, more than the {self.asked.epochs} asked for: {instead}")
 
     def train(self, stop: threading.Event, progress: bool) -> None:
         """Train the epochs that are left; raises StoppedError when asked to stop before the last (collective)."""
@@ -396,7 +398,10 @@ class _Run:
             **job_fields(self.world),
             model=identity.model,
             seed=identity.seed,
+            scheme=identity.scheme,
+            layout=identity.layout,
             epochs=len(history.epochs),
+            asked_epochs=self.asked.epochs,
             settings=identity.settings,
             features=manifest.features,
             classes=manifest.classes,

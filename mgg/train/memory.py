@@ -1,20 +1,21 @@
 """What a training takes of each PE's memory, said before the first large allocation and compared with what is free.
 
-An estimate from shapes: weights with moments and copies, features, what layers keep for the backward pass, plans. The
-interpreter, libraries and allocators come on top; layouts of CPU PEs are mapped files, which the system may drop.
+An estimate from shapes: weights with moments and copies, features, what layers keep for the backward pass, plans,
+labels and the nodes of splits. The interpreter, libraries and allocators come on top; layouts of CPU PEs are mapped
+files, which the system may drop.
 """
 
 from __future__ import annotations
 
 import platform
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 
 from mgg.aggregate import parse_options, technique
 from mgg.aggregate.needs import Case
 from mgg.backend.api import World, name_pes
+from mgg.backend.host_memory import available
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 from mgg.layout import PeLayout
 from mgg.model import Chain
@@ -50,11 +51,12 @@ class Need:
     activations: int
     plans: int
     arcs: int
+    targets: int
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.features + self.weights + self.activations + self.plans + self.arcs
+        return sum(asdict(self).values())
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,16 @@ class Input:
 
 
 def need(
-    world: World, layout: PeLayout, chain: Chain, name: str, options: dict[str, object], dtype: str, given: Input
+    world: World,
+    layout: PeLayout,
+    chain: Chain,
+    name: str,
+    options: dict[str, object],
+    dtype: str,
+    given: Input,
+    targets: int,
 ) -> Need:
-    """What a training of ``chain`` over technique ``name`` takes on this PE."""
+    """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns."""
     rows, gpu = layout.rows, bool(world.gpu)
     numbers = sum(_product(parameter.shape) for parameter in chain.parameters)
     if given.sparse:
@@ -83,19 +92,21 @@ def need(
         features = given.entries * (FLOAT + INDEX + 2 * INDEX + FLOAT) + 2 * INDEX * rows
     else:
         features = FLOAT * given.entries if gpu or given.copied else 0
-    product, held = layout.forward, _held(chain, layout.manifest.features, given.sparse)
+    product, held = layout.forward, _held(chain, layout.manifest.features, given.sparse, layout.size)
     arcs = product.local.arcs + product.remote.arcs + rows  # with their loops
     activations = FLOAT * (rows * held.kept + product.halo * held.halo + arcs * held.arc)
-    listed = _bytes_of_an_arc(chain) * arcs + FLOAT * chain.fetched * _exchanged(layout) if chain.fetched else 0
+    listed = _bytes_of_an_arc(chain) * arcs + FLOAT * _exchanged(layout, chain) if chain.fetched else 0
     if dtype == "bf16":
         listed += BF16 * chain.fetched * (rows + product.halo)  # until they are widened
     plan, width, plans = technique(name), chain.width, 0
+    # Nobody asks for the gradient by the input: the first module multiplies by the transpose only if others follow.
+    returns = any(module.width for module in list(chain.leaves())[1:])
     for direction in ("forward", "transpose") if width else ():
         found = plan.need(Case(layout, direction, width, parse_options(name, options), dtype))
         # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
-        sums = DOUBLE * rows * width if layout.size > 1 else 0
+        sums = DOUBLE * rows * width if layout.size > 1 and (direction == "forward" or returns) else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
-    return Need(features, PARAMETER * numbers + DERIVED * chain.derived, activations, plans, listed)
+    return Need(features, PARAMETER * numbers + DERIVED * chain.derived, activations, plans, listed, targets)
 
 
 def _bytes_of_an_arc(chain: Chain) -> int:
@@ -106,15 +117,16 @@ def _bytes_of_an_arc(chain: Chain) -> int:
     return ARC if any(isinstance(module, Attention) for module in leaves) else WEIGHTED_ARC
 
 
-def _exchanged(layout: PeLayout) -> int:
-    """Rows that fetching a halo and giving its gradients back takes room for."""
+def _exchanged(layout: PeLayout, chain: Chain) -> int:
+    """Numbers that fetching a halo and giving its gradients back takes room for; the input has no gradients."""
     if layout.size == 1:
         return 0
     tallest = max(int(np.diff(layout.bounds).max()), *layout.manifest.forward.halo_rows)
-    return tallest + len(layout.forward.send_rows)
+    returned = max((module.fetched for module in list(chain.leaves())[1:]), default=0)
+    return tallest * chain.fetched + len(layout.forward.send_rows) * returned
 
 
-def _held(chain: Chain, columns: int, sparse: bool) -> Held:
+def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
     """Floats of the activations: a row's with the most that one layer holds beside it, a halo row's, an arc's."""
     kept = peak = widest = halo = arc = 0
     for place, module in enumerate(chain.leaves()):
@@ -123,10 +135,12 @@ def _held(chain: Chain, columns: int, sparse: bool) -> Held:
         if place == 0 and isinstance(module, Propagation):
             kept += 2 * columns  # what never changes: the dense input and its propagation
         elif place == 0 and isinstance(module, Relational):
-            first = module.memory_of_first(columns, sparse)
+            first = module.memory_of_first(columns, copied=sparse or pes > 1)
             kept, peak, halo = kept + first.kept, max(peak, first.peak), first.halo
         elif not (place == 0 and sparse):  # a sparse copy is among the features
-            kept, peak = kept + held.kept, max(peak, held.peak)
+            # What it fetches begins with its input once more; whoever goes arc by arc has no other.
+            again = module.fetched if isinstance(module, Relational) and pes > 1 else 0
+            kept, peak = kept + held.kept + again, max(peak, held.peak)
             widest = max(widest, held.columns) if module.parameters or place else widest
         columns = held.columns
     most = max(peak, PASSING * widest)
@@ -154,24 +168,6 @@ def check(world: World, mine: Need) -> None:
                 f"{begin}{name_pes(pes)}: training needs about {needed} bytes of memory and {where} has {left} free"
                 f" (largest PE: {parts}): use more PEs or hosts, fewer hidden columns, or a technique that holds less"
             ).on_every_pe()
-
-
-def available(proc: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that this host can still give: what the kernel says, within the limit of a container; None: not known."""
-    found = []
-    try:
-        lines = dict(line.split(":", 1) for line in proc.read_text(encoding="ascii").splitlines())
-        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
-    except (OSError, KeyError, ValueError):
-        pass
-    try:
-        limit, used = (int((group / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
-        facts = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
-        # What is cached from files goes when memory is short.
-        found.append(limit - used + int(facts.get("inactive_file", 0)) + int(facts.get("active_file", 0)))
-    except (OSError, ValueError):
-        pass  # no limit ("max"), or no such group
-    return min(found, default=None)
 
 
 def _product(shape: tuple[int, ...]) -> int:

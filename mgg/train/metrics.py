@@ -16,7 +16,7 @@ METRICS = {"accuracy": "labels", "micro_f1": "tasks", "roc_auc": "tasks"}
 
 
 def targets_of(world: World, layout: PeLayout, metric: str, settings: ModelSettings) -> Targets:
-    """The targets of a graph (collective).
+    """The targets of a graph, which are still to be placed (collective).
 
     Args:
         world, layout: the PEs, and what this one holds.

@@ -2,8 +2,9 @@
 
 Wrappers around a training's world, plans and operations count; a training that is not asked to has none and pays
 nothing. On CPUs ``communication`` is every call that fetches from other PEs or waits for them, also inside an
-aggregation. On GPUs aggregations overlap their transfers with arithmetic: there ``aggregate`` has both, and
-``communication`` is what goes through the hosts; ``mgg aggregate --breakdown`` tells the two apart.
+aggregation. On GPUs aggregations overlap their transfers with arithmetic: there ``aggregate`` has both, also of the
+halo that models fetch for what they do arc by arc, and ``communication`` is what goes through the hosts; ``mgg
+aggregate --breakdown`` tells the two apart.
 """
 
 from __future__ import annotations
@@ -16,21 +17,24 @@ from mgg.backend.api import Timeline, World
 from mgg.model.neighborhood import Neighborhood
 
 PHASES = ("aggregate", "dense", "communication", "other")
-_TEAM = ("broadcast", "all_gather", "reduce_scatter", "gather")
-_WORLD = (*_TEAM[:1], "get_rows", "put_rows", "wait_signal", "shift", "barrier", "all_reduce", "gather", "exchange")
-#: What models do arc by arc is their aggregation.
-_BY_ARC = ("arc_softmax", "arc_softmax_backward", "arc_dropout", "arc_aggregate", "arc_aggregate_back", "arc_inner")
+_TEAM = ("broadcast", "all_gather", "reduce_scatter")
+_WORLD = (
+    "broadcast", "get_rows", "put_rows", "wait_signal", "shift", "barrier", "all_reduce", "gather", "exchange"
+)  # fmt: skip
+_BY_WEIGHTS = ("product", "transposed_product", "head_products", "head_products_backward")
+#: What models do arc by arc is their aggregation, and so is the halo that they fetch for it.
+_BY_ARC = ("arc_scores", "arc_shares", "arc_score_gradients", "arc_dropout", "arc_aggregate")
+_OF_HALO = ("fetch", "give_back")
 _THROUGH_HOSTS = ("all_reduce", "gather", "exchange")
 
 
 class _Wrapped:
-    """``inner`` with the methods ``names`` counted as ``phase``."""
+    """``inner`` with the methods ``names`` counted as ``phase``; it has all of them."""
 
     def __init__(self, inner: Any, timeline: Timeline, phase: str, names: tuple[str, ...]) -> None:
         self._inner, self._timeline = inner, timeline
         for name in names:
-            if hasattr(inner, name):
-                setattr(self, name, counted(getattr(inner, name), timeline, phase))
+            setattr(self, name, counted(getattr(inner, name), timeline, phase))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -76,8 +80,9 @@ def phased_world(world: World, timeline: Timeline) -> Any:
 
 
 def count_products(graph: Neighborhood, timeline: Timeline) -> None:
-    """Count the aggregations and the products with weights of ``graph``."""
+    """Count the aggregations of ``graph``, with plans or arc by arc, and the products with weights."""
     plans = [None if plan is None else _PhasedPlan(plan, timeline) for plan in (graph.plan, graph.transposed)]
     graph.plan, graph.transposed = plans
-    arrays: Any = _Wrapped(graph.arrays, timeline, "dense", ("product", "transposed_product"))
-    graph.arrays = _Wrapped(arrays, timeline, "aggregate", _BY_ARC)
+    halo: Any = _Wrapped(graph.halo, timeline, "aggregate", _OF_HALO)
+    arrays: Any = _Wrapped(graph.arrays, timeline, "dense", _BY_WEIGHTS)
+    graph.halo, graph.arrays = halo, _Wrapped(arrays, timeline, "aggregate", _BY_ARC)

@@ -35,11 +35,13 @@ class Targets(ABC):
         metric: key of ``metrics.METRICS``.
         columns: of the logits.
         counts: nodes of each split, or their known answers, of all PEs.
+        memory: bytes that ``place`` takes of this PE's GPU, else of its host.
     """
 
     metric: str
     columns: int
     counts: dict[str, int]
+    memory: int
 
     @property
     def judge(self) -> str:
@@ -49,6 +51,10 @@ class Targets(ABC):
     def of_splits(self, loss: float, train: float, validation: float, test: float) -> Scores:
         """These scores, without that of validation nodes where there are none."""
         return Scores(loss, train, validation if self.counts["validation"] else None, test)
+
+    @abstractmethod
+    def place(self, world: World) -> None:
+        """Bring what losses and scores need to the device (collective); before, nothing large is held."""
 
     @abstractmethod
     def loss_and_gradient(self, arrays: Arrays, logits: Array) -> tuple[Array, Array]:

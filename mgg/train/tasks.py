@@ -14,6 +14,11 @@ from mgg.model.arrays import Arrays
 from mgg.model.loss import sigmoid
 from mgg.train.targets import SPLITS, Scores, Targets, check_sizes
 
+#: Bytes of a row's number.
+_ROW = 8
+#: The first float32 above a half: what a logit just above 0 becomes.
+_LEAST_YES = np.nextafter(np.float32(0.5), np.float32(1))
+
 
 class TaskTargets(Targets):
     """Tasks uint8 [rows, tasks] on the device: 0, 1, or 255 where unknown; unknown ones count nowhere."""
@@ -27,19 +32,29 @@ class TaskTargets(Targets):
         assert layout.tasks is not None and layout.splits is not None
         self.metric, self.columns = metric, layout.manifest.tasks
         tasks, splits = np.asarray(layout.tasks), np.asarray(layout.splits)
-        self._here = {split: np.flatnonzero(splits == code) for split, code in SPLITS.items()}
-        answers = np.array([[(tasks[rows] == answer).sum(axis=0) for answer in (0, 1)] for rows in self._here.values()])
-        sizes = world.all_reduce(np.array([*map(len, self._here.values()), *answers.ravel()], np.int64))
+        here = [int(np.count_nonzero(splits == code)) for code in SPLITS.values()]
+        answers = np.array(
+            [[(tasks[splits == code] == answer).sum(axis=0) for answer in (0, 1)] for code in SPLITS.values()]
+        )
+        sizes = world.all_reduce(np.array([*here, *answers.ravel()], np.int64))
         nodes = dict(zip(SPLITS, sizes.tolist(), strict=False))
         #: How often each task of a split is 0 and 1, int64 [splits, 2, tasks].
         self._answers = sizes[len(SPLITS) :].reshape(answers.shape)
         self.counts = dict(zip(SPLITS, self._answers.sum(axis=(1, 2)).tolist(), strict=True))
         together(world, lambda: self._check(layout.manifest.name, nodes, settings.selection))
+        self._layout = layout
+        ranked = len(range(world.rank, self.columns, world.size)) * sum(nodes.values())
+        self.memory = _ROW * sum(here) + (tasks.nbytes if world.gpu else ranked * (metric == "roc_auc"))
+
+    def place(self, world: World) -> None:
+        """The tasks, and the nodes of the splits."""
+        tasks, splits = np.asarray(self._layout.tasks), np.asarray(self._layout.splits)
+        self._here = {split: np.flatnonzero(splits == code) for split, code in SPLITS.items()}
         self._tasks = world.upload(tasks)
         self._rows = {split: world.upload(rows) for split, rows in self._here.items()}
         # PE q ranks the tasks q, q + P, ...: it keeps their answers for all nodes.
         self._theirs = {
-            split: self._from_all(world, tasks[rows]) for split, rows in self._here.items() if metric == "roc_auc"
+            split: self._from_all(world, tasks[rows]) for split, rows in self._here.items() if self.metric == "roc_auc"
         }
 
     def _check(self, name: str, nodes: dict[str, int], selection: str) -> None:
@@ -89,8 +104,10 @@ class TaskTargets(Targets):
         return np.concatenate(world.exchange([values[:, pe :: world.size] for pe in range(world.size)]))
 
     def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:
-        """The probability of a yes."""
-        return sigmoid(world.download(logits)).astype(np.float32)
+        """The probability of a yes, above a half where the logit is above 0: float32 alone would round that away."""
+        z = world.download(logits)
+        share = sigmoid(z).astype(np.float32)
+        return np.where(z > 0, np.maximum(share, _LEAST_YES), share)
 
 
 def micro_f1(hits: float, wrong: float, missed: float) -> float:

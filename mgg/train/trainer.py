@@ -89,8 +89,9 @@ class Trainer:
         values, as_sparse, self.settings = self._decide(layout, settings)
         row_normalize = bool(self.settings.row_normalize)
         given = memory.Input(values if as_sparse else layout.rows * facts.features, as_sparse, row_normalize)
-        self.need = memory.need(world, layout, self._chain, technique, options, dtype, given)
+        self.need = memory.need(world, layout, self._chain, technique, options, dtype, given, self._targets.memory)
         memory.check(world, self.need)
+        self._targets.place(world)
         self._x: Any = None
         if layout.features is not None:
             x = prepare_features(np.asarray(layout.features), as_sparse=as_sparse, row_normalize=row_normalize)

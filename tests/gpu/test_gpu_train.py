@@ -85,6 +85,57 @@ def test_loss_and_gradients_are_those_of_cpu_ranks(pes, layouts, tmp_path):
         assert_close({name: result[name] for name in names}, {name: expected[name] for name in names}, tolerance)
 
 
+#: Every model on each of its graphs.
+CASES = [(model, graph) for model in SMALL for graph in graphs_for(model)]
+
+
+@pytest.fixture(scope="session")
+def gradients_on(layouts, tmp_path_factory):
+    """``gradients_on(pes, names)``: by model, graph and technique of ``names`` the loss and gradients on GPUs."""
+
+    def compute(pes, names):
+        keys = [(*case, name) for case in CASES for name in names if able(case[0], name, pes)]
+        calls = [
+            {"model": model, "technique": name, "settings": SMALL[model], "seed": 3, "epoch": 5}
+            | {"folder": layouts(graph, pes)}
+            for model, graph, name in keys
+        ]
+        out = tmp_path_factory.mktemp("gradients") / "out.npz"
+        return dict(zip(keys, on_ranks("gradients", pes, out, calls, "nvshmem"), strict=True))
+
+    return compute
+
+
+@pytest.fixture(scope="session")
+def on_one_gpu(gradients_on):
+    """By model and graph the loss and gradients on one GPU, dropout included."""
+    return {(model, graph): found for (model, graph, _), found in gradients_on(1, ["halo"]).items()}
+
+
+@pytest.mark.parametrize("pes", [2, 4])
+def test_loss_and_gradients_are_those_of_one_gpu(pes, gradients_on, on_one_gpu):
+    for (model, graph, _), found in gradients_on(pes, trainable(pes)).items():
+        assert_close(found, on_one_gpu[model, graph])
+
+
+@pytest.mark.parametrize("pes", [1, 2, 4])
+def test_ten_runs_give_the_same_bits(pes, layouts, tmp_path):
+    """Every model with ``halo``, and GCN with every other technique that promises it."""
+    sure = [name for name in trainable(pes) if techniques()[name].deterministic and name != "halo"]
+    cases = [(model, "halo") for model in SMALL] + [("gcn", name) for name in sure]
+    calls = [
+        {"model": model, "technique": name, "settings": SMALL[model], "epochs": 3, "seed": 2}
+        | {"folder": layouts(graphs_for(model)[0], pes)}
+        for model, name in cases
+        for _ in range(10)
+    ]
+    found = on_ranks("train", pes, tmp_path / "out.npz", calls, "nvshmem")
+    for place, case in enumerate(cases):
+        first, *others = found[10 * place : 10 * place + 10]
+        for other in others:
+            assert all(np.array_equal(other[name], array) for name, array in first.items()), case
+
+
 CURVE = {"model": "gcn", "technique": "halo", "epochs": 20, "settings": {"dropout": 0.0}}
 GRAPHS, MODELS = ("planted", "directed"), ("gcn", "gin", "gat", "rgcn")
 

@@ -170,6 +170,17 @@ def test_other_forms(tmp_path):
     np.testing.assert_array_equal(data.edge_index[0, arcs], order[csr.indices])
 
 
+def test_bfloat16_is_what_float32_says(tmp_path):
+    """NumPy has no such numbers."""
+    narrow = random_data().edge_weight.to(torch.bfloat16)
+    tasks = (torch.arange(2 * NODES) % 2).reshape(NODES, 2).to(torch.bfloat16)
+    x = torch.rand(NODES, 3, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
+    values = {"edge_weight": narrow, "y": tasks, "x": x}
+    interop.shards(random_data(**values), tmp_path / "bf16", name="same")
+    interop.shards(random_data(**{key: each.float() for key, each in values.items()}), tmp_path / "fp32", name="same")
+    assert content(tmp_path / "bf16") == content(tmp_path / "fp32")
+
+
 def test_a_column_of_labels_and_nothing_else(tmp_path):
     data = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([[0], [1], [1]]), num_nodes=3)
     manifest = interop.shards(data, tmp_path / "graph", name="few", symmetrize=True)
@@ -195,14 +206,26 @@ def bad(**more):
             "arc 1 joins nodes 1 and 40; nodes are 0..39",
         ),
         (bad(edge_index=torch.tensor([[0.5], [1.0]])), r"edge_index must be integers \[2, arcs\], found float32"),
-        (bad(edge_weight=torch.ones(ARCS, 2)), r"edge_weight has shape \(200, 2\), expected 200 weights"),
+        (bad(edge_weight=torch.ones(ARCS, 2)), r"edge_weight has shape \(200, 2\) of float32, expected 200 weights"),
+        (bad(edge_weight=torch.ones(ARCS, dtype=torch.complex64)), "edge_weight has shape .* of complex64, expected"),
+        (bad(edge_weight=torch.ones(ARCS).to_sparse()), r"wrong: edge_weight is sparse \(torch.sparse_coo\), expected"),
+        (bad(edge_index=torch.ones(2, ARCS).to_sparse()), "wrong: edge_index is sparse"),
+        (bad(edge_weight=[1.0] * ARCS), "wrong: edge_weight is a list, expected a torch.Tensor"),
         (bad(edge_weight=torch.full((ARCS,), torch.inf)), "edge_weight: weight of arc 0 is inf"),
-        (bad(edge_type=torch.full((ARCS,), -1)), "edge_type must be 200 integers from 0 on"),
+        (bad(edge_type=torch.ones(ARCS)), r"edge_type must be 200 integers, found float32 of shape \(200,\)"),
+        (bad(edge_type=torch.full((ARCS,), -1)), r"edge_type of arc 0 is -1; types are 0\.\.2147483647"),
+        (bad(edge_type=torch.arange(ARCS) // 199 << 31), "edge_type of arc 199 is 2147483648; types are"),
+        (bad(x=[[1.0]] * NODES), "wrong: x is a list, expected a torch.Tensor"),
+        (bad(x=torch.ones(NODES, 2, dtype=torch.complex64)), "x is torch.complex64, expected real numbers"),
         (bad(x=torch.ones(NODES)), r"features have shape \(40,\), expected 40 rows"),
         (bad(x=torch.full((NODES, 2), torch.nan)), "feature of node 0, column 0 is nan"),
         (bad(y=torch.rand(NODES)), r"labels are float32 of shape \(40,\)"),
         (bad(y=torch.full((NODES, 2), 2)), "task 0 of node 0 is 2; expected 0, 1 or NaN"),
         (bad(y=torch.full((NODES,), -2)), "label"),
+        (bad(y=torch.full((NODES,), 2**31)), r"label of node 0 is 2147483648; classes are 0\.\.2147483647"),
+        (bad(y=[0] * NODES), "wrong: y is a list, expected a torch.Tensor"),
+        (bad(y=torch.eye(NODES).to_sparse()), "wrong: y is sparse"),
+        (bad(train_mask=[True] * NODES), "wrong: train_mask is a list, expected a torch.Tensor"),
         (
             bad(train_mask=torch.ones(NODES, 3, dtype=torch.bool)),
             r"train_mask has 3 columns: choose one with split, 0\.\.2",

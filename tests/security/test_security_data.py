@@ -80,9 +80,18 @@ def test_an_address_with_a_secret_that_fails(monkeypatch, tmp_path: Path, capsys
     assert "secret" not in str(failed.value) + "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize("proxy", ["http://me:secret@localhost:1", "me:secret@localhost:1", "x://me:secret@localhost"])
+@pytest.mark.parametrize(
+    ("proxy", "error", "said"),
+    [
+        ("http://me:secret@localhost:1", MachineError, "{scheme}://example.invalid/a: cannot be downloaded"),
+        ("me:secret@localhost:1", InputError, "{scheme}_proxy: is not the address of a proxy: write http://host:port"),
+        ("x://me:secret@localhost", InputError, "{scheme}_proxy: scheme x is none of proxies"),
+    ],
+)
 @pytest.mark.parametrize("scheme", ["https", "http"])
-def test_a_proxy_with_a_password_that_fails(monkeypatch, tmp_path: Path, capsys, caplog, scheme: str, proxy: str):
+def test_a_proxy_with_a_password_that_fails(
+    monkeypatch, tmp_path: Path, capsys, caplog, scheme: str, proxy: str, error: type[Exception], said: str
+):
     """Nothing goes beyond this machine: no proxy is there."""
     monkeypatch.setattr("mgg.graph.download.PATIENCE", Retry(total=1, backoff_factor=0))
     monkeypatch.setenv("MGG_ALLOW_HTTP", "1")
@@ -90,10 +99,10 @@ def test_a_proxy_with_a_password_that_fails(monkeypatch, tmp_path: Path, capsys,
         monkeypatch.delenv(name)
     monkeypatch.setenv(f"{scheme}_proxy", proxy)
     caplog.set_level("DEBUG")
-    with pytest.raises(MachineError, match=f"^{scheme}://example.invalid/a: cannot be downloaded") as failed:
+    with pytest.raises(error, match=f"^{said.format(scheme=scheme)}") as failed:
         fetch(f"{scheme}://example.invalid/a", tmp_path / "a")
     told = "".join(capsys.readouterr())
-    assert "a: " in told and "urllib3" in caplog.text
+    assert ("a: " in told and "urllib3" in caplog.text) == (error is MachineError)
     assert "secret" not in str(failed.value) + told + caplog.text
 
 

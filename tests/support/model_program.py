@@ -29,6 +29,7 @@ def training_pass(
     part = layout.load(folder, world.rank)
     facts, chosen = part.manifest, settings_of(model, settings)
     targets = targets_of(world, part, "accuracy", chosen)
+    targets.place(world)
     chain = build(model, chosen, facts.features, facts.classes, facts.nodes, facts.relations)
     graph = Neighborhood.prepare(world, part, "halo", {}, chain.width, chain.fetched)
     run = Pass(graph, {name: value.copy() for name, value in weights.items()}, dict(chain.state), training=True)

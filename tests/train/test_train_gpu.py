@@ -3,14 +3,17 @@
 Their device arrays refuse to be mixed with the host's, so what passes here keeps the two apart.
 """
 
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.phases_program import PHASE_OF, TRAININGS
 from support.ranks import mpiexec
 from support.train_program import assert_close, gradients, on_ranks, result_arrays, run
 
+from mgg.errors import InputError
 from mgg.record import read_run
 
 FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
@@ -72,6 +75,14 @@ def test_runs_and_resumed_runs(layouts, tmp_path):
         assert len(read_run(tmp_path / model)[1]) == 9
 
 
+def test_cpus_do_not_go_on_from_a_checkpoint_of_gpus(layouts, tmp_path):
+    options = {"model": "gcn", "technique": "halo", "epochs": 6, "folder": str(layouts("planted", 2))}
+    options["out"] = tmp_path / "run"
+    on_fakes("train", 2, tmp_path / "out.npz", [{**options, "stop_at": 3}])
+    with pytest.raises(InputError, match="is of a run with device GPUs, this run has device CPUs: run it as before"):
+        run("simulated", pes=2, resume=True, **options)
+
+
 def test_bf16_tasks_and_phases(layouts, tmp_path):
     """Embeddings in bf16 give the CPU's numbers but for their order of summing; phases are told by events."""
     calls = [
@@ -89,6 +100,20 @@ def test_bf16_tasks_and_phases(layouts, tmp_path):
     for epoch in read_run(tmp_path / "run")[1]:
         parts = [epoch.aggregate, epoch.dense, epoch.communication, epoch.other]
         assert min(parts) > 0 and sum(parts) <= epoch.seconds + 0.5
+
+
+@pytest.mark.parametrize("phases", [True, False])
+def test_phases_are_nvtx_ranges(phases, layouts):
+    """What goes arc by arc is in those of aggregations, with its transfers; nobody who does not ask has any."""
+    folder = str(layouts("planted", 2))
+    calls = [{**options, "folder": folder, "phases": phases} for options in TRAININGS]
+    done = mpiexec(2, [FAKE, str(Path(FAKE).parents[1] / "phases_program.py"), json.dumps(calls)])
+    assert done.returncode == 0, done.stderr
+    expected = {**PHASE_OF, "get_rows": "aggregate"}
+    for found in json.loads(done.stdout):
+        assert found["operations"] == {name: [phase if phases else "other"] for name, phase in expected.items()}
+        assert found["pushed"] == (["aggregate", "communication", "dense"] if phases else [])
+        assert found["open"] == []
 
 
 def test_the_command(layouts, tmp_path):

@@ -5,13 +5,15 @@ import pyarrow.parquet
 import pytest
 from support.graphs import make_layout, planted
 from support.ranks import mpiexec
-from support.train_program import assert_close, gradients, run
+from support.train_graphs import typed
+from support.train_program import SMALL, assert_close, gradients, run
 
 from mgg import layout
 from mgg.graph import manifest as manifests
-from mgg.graph.csr import from_arcs, row_ids
+from mgg.graph.csr import Csr, from_arcs, row_ids
 from mgg.graph.nodes import write_column
 from mgg.graph.store import Graph
+from mgg.model import models
 from mgg.train import predictions
 
 OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 40}
@@ -23,7 +25,12 @@ def reordered(csr, data, order):
     moved = {name: np.empty_like(values) for name, values in data.items()}
     for name, values in data.items():
         moved[name][order] = values
-    return from_arcs(order[row_ids(csr)], order[csr.indices], n=csr.rows), moved
+    rows, columns = order[row_ids(csr)], order[csr.indices]
+    if csr.types is None:
+        return from_arcs(rows, columns, n=csr.rows), moved
+    found = np.lexsort((csr.types, columns, rows))
+    indptr = np.searchsorted(rows[found], np.arange(csr.rows + 1)).astype(np.int64)
+    return Csr(indptr, columns[found].astype(np.int32), None, csr.rows, csr.types[found]), moved
 
 
 def give_ids(folder, ids):
@@ -33,12 +40,10 @@ def give_ids(folder, ids):
     manifests.save(folder, facts.model_copy(update={"shards": {**facts.shards, **parts}}))
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def laid_out(new_folder, csr, data):
     """Layouts of one graph: split where it is, permuted by METIS, renumbered before, and both."""
-    csr, data = planted()
     order = np.random.default_rng(5).permutation(csr.rows)
-    here = {name: tmp_path_factory.mktemp(name) for name in ("natural", "renumbered")}
+    here = {name: new_folder(name) for name in ("natural", "renumbered")}
     found = {"natural": make_layout(here["natural"], csr, 1, **data)}
     found["metis"] = make_layout(here["natural"], csr, 4, scheme="metis", **data)
     moved, moved_data = reordered(csr, data, order)
@@ -49,6 +54,18 @@ def folders(tmp_path_factory):
     found["renumbered"] = make_layout(here["renumbered"], moved, 2, scheme="edge_balanced")
     found["both"] = make_layout(here["renumbered"], moved, 3, scheme="metis")
     return found
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Layouts of the planted graph."""
+    return laid_out(tmp_path_factory.mktemp, *planted())
+
+
+@pytest.fixture(scope="module")
+def typed_folders(tmp_path_factory):
+    """The same of one with types of arcs."""
+    return laid_out(tmp_path_factory.mktemp, *typed())
 
 
 PES = {"natural": 1, "metis": 4, "renumbered": 2, "both": 3}
@@ -75,12 +92,13 @@ def test_scores_of_the_predictions_are_those_of_the_record(name, folders, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["metis", "renumbered", "both"])
-@pytest.mark.parametrize("model", ["gcn", "gin"])
-def test_loss_and_gradients_do_not_depend_on_order_and_partition(model, name, folders):
-    """Dropout included: its random numbers belong to the source's nodes."""
-    options = {"model": model, "technique": "halo", "settings": {"hidden": 16}, "epoch": 5}
-    expected = gradients("simulated", folders["natural"], 1, **options)[0]
-    for found in gradients("simulated", folders[name], PES[name], **options):
+@pytest.mark.parametrize("model", models())
+def test_loss_and_gradients_do_not_depend_on_order_and_partition(model, name, folders, typed_folders):
+    """Dropout included: its random numbers belong to the source's nodes and arcs."""
+    here, drops = (typed_folders, {"dropout": 0.4}) if model == "rgcn" else (folders, {})
+    options = {"model": model, "technique": "halo", "settings": SMALL[model] | drops, "epoch": 5}
+    expected = gradients("simulated", here["natural"], 1, **options)[0]
+    for found in gradients("simulated", here[name], PES[name], **options):
         assert_close(found, expected)
 
 

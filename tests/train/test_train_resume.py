@@ -13,21 +13,24 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file, save_file
 from support import train_program
-from support.graphs import make_layout, random_csr
+from support.graphs import make_layout, planted, random_csr
 from support.ranks import changed_environment
 from support.train_graphs import node_data
-from support.train_program import Stop, result_arrays, run
+from support.train_program import SMALL, Stop, graphs_for, result_arrays, run
 
 from mgg import layout
 from mgg.backend import launch
+from mgg.backend.simulated import SimulatedWorld
 from mgg.errors import InputError, MachineError, StoppedError
-from mgg.model import settings_of
+from mgg.model import models, settings_of
 from mgg.record import read_run
 from mgg.train import Trainer, checkpoint, stop_signals, train
-from mgg.train.checkpoint import KEPT, Checkpoint, Checkpoints, History, Identity
+from mgg.train.checkpoint import KEPT, Checkpoint, Checkpoints, History
+from mgg.train.digest import digest
+from mgg.train.identity import Identity
 
 BASE = {"technique": "halo", "epochs": 12, "settings": {"hidden": 8}, "seed": 2}
 ALWAYS = 1e-9  # seconds between checkpoints: one after each epoch
@@ -77,9 +80,10 @@ def test_a_checkpoint_is_due_before_the_interval_is_over(passed, epoch, due, tmp
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-@pytest.mark.parametrize("model", ["gcn", "gin"])
+@pytest.mark.parametrize("model", models())
 def test_resumed_is_bitwise_the_run_that_never_stopped(model, pes, layouts, tmp_path):
-    folder, options = layouts("planted", pes), {**BASE, "model": model}
+    folder = layouts(graphs_for(model)[0], pes)
+    options = {**BASE, "model": model, "settings": SMALL[model]}
     whole = run("simulated", folder, pes, out=tmp_path / "whole", **options)
     stop_at(5, folder, pes, out=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
@@ -206,8 +210,13 @@ def test_only_torn_checkpoints_is_an_error(layouts, tmp_path):
         ("planted", 4, {}, "is of a run with pes 2, this run has pes 4"),
         ("planted", 2, {"technique": "cola"}, "technique halo, this run has technique cola"),
         ("planted", 2, {"seed": 3}, "seed 2, this run has seed 3"),
-        ("planted", 2, {"settings": {"hidden": 9}}, "settings .*'hidden': 8.*'hidden': 9"),
-        ("planted", 2, {"epochs": 4}, "has 5 epochs already, more than the 4 asked for"),
+        (
+            "planted",
+            2,
+            {"settings": {"hidden": 9}},
+            "a run whose setting hidden is 8, this run has 9: run it as before",
+        ),
+        ("planted", 2, {"epochs": 4}, "has 5 epochs already, more than the 4 asked for: ask for more, take another"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(graph, pes, change, message, layouts, tmp_path):
@@ -216,6 +225,81 @@ def test_a_checkpoint_of_another_run_is_refused(graph, pes, change, message, lay
     with pytest.raises(InputError, match=message):
         run("simulated", layouts(graph, pes), pes, out=tmp_path / "run", resume=True, **{**options, **change})
     assert checkpoint_files(tmp_path / "run")
+
+
+@pytest.fixture
+def other_partition(tmp_path):
+    """Another layout of the graph planted, for two PEs."""
+    csr, data = planted()
+    return make_layout(tmp_path / "other", csr, 2, scheme="equal_nodes", **data)
+
+
+def test_a_checkpoint_over_another_partition_is_refused(layouts, other_partition, tmp_path):
+    options = {"model": "gcn", "out": tmp_path / "run", **BASE}
+    stop_at(5, layouts("planted", 2), 2, **options)
+    assert layout.read_manifest(other_partition).graph_hash == layout.read_manifest(layouts("planted", 2)).graph_hash
+    message = (
+        r"epoch-000005\.safetensors: is of a run with partition scheme edge_balanced, this run has partition scheme"
+        r" equal_nodes: run it as before to go on; to start anew take .* or remove .*/run\.checkpoint \(--weights takes"
+    )
+    with pytest.raises(InputError, match=message):
+        run("simulated", other_partition, 2, resume=True, **options)
+    weights = {**options, "out": tmp_path / "new", "epochs": 1, "weights": tmp_path / "run.checkpoint"}
+    run("simulated", other_partition, 2, **weights)
+    run("simulated", layouts("planted", 2), 2, resume=True, **options)
+    message = "run: is a finished run with partition scheme edge_balanced, this run has partition scheme equal_nodes"
+    with pytest.raises(InputError, match=message):
+        run("simulated", other_partition, 2, resume=True, **options)
+
+
+def test_a_layout_made_again_is_the_same(layouts, tmp_path):
+    """Cut by the same scheme, a graph has the same layout, wherever it lies."""
+    options = {"model": "gcn", "out": tmp_path / "run", **BASE}
+    stop_at(5, layouts("planted", 2), 2, **options)
+    csr, data = planted()
+    again = make_layout(tmp_path / "again", csr, 2, scheme="edge_balanced", **data)
+    assert len(run("simulated", again, 2, resume=True, **options)[0].epochs) == 12
+
+
+def test_a_checkpoint_of_gpus_is_refused_on_cpus(layouts, tmp_path, monkeypatch):
+    options = {"model": "gcn", "out": tmp_path / "run", **BASE}
+    with monkeypatch.context() as patch:
+        patch.setattr(SimulatedWorld, "gpu", "H200")
+        stop_at(5, layouts("planted", 1), 1, **options)
+    with pytest.raises(InputError, match="is of a run with device GPUs, this run has device CPUs: run it as before"):
+        run("simulated", layouts("planted", 1), 1, resume=True, **options)
+
+
+def test_a_checkpoint_of_an_earlier_version(layouts, tmp_path):
+    """It did not note the layout and the device; its weights load, and its technique is that of ``auto``."""
+    options = {"model": "gcn", "out": tmp_path / "run", **BASE}
+    stop_at(5, layouts("planted", 1), 1, **options)
+    (path,) = checkpoint_files(tmp_path / "run")
+    tensors = load_file(path)
+    with safe_open(path, framework="numpy") as file:
+        meta = json.loads(file.metadata()["mgg"])
+    for name in ("scheme", "layout", "device"):
+        del meta["identity"][name]
+    save_file(tensors, path, {"mgg": json.dumps(meta), "sha256": digest(json.dumps(meta), tensors)})
+    message = r"epoch-000005\.safetensors: is of an earlier MGG, which did not note the layout .*: to start anew take"
+    with pytest.raises(InputError, match=message):
+        run("simulated", layouts("planted", 1), 1, resume=True, **options)
+    assert checkpoint.kept_technique(tmp_path / "run") == "halo"
+    assert checkpoint.read_weights(path, "gcn").keys() == checkpoint.read_weights(path.parent, "gcn").keys()
+
+
+def test_checkpoints_are_sorted_by_number(layouts, tmp_path, capsys):
+    """After epoch 999,999 their names are longer."""
+    options = {"model": "gcn", "out": tmp_path / "run", **BASE}
+    stop_at(6, layouts("planted", 1), 1, checkpoint_every=ALWAYS, **options)
+    older, newest = checkpoint_files(tmp_path / "run")
+    older = older.rename(older.with_name("epoch-999999.safetensors"))
+    newest = newest.rename(newest.with_name("epoch-1000000.safetensors"))
+    weights = checkpoint.read_weights(newest.parent, "gcn")
+    for name, array in checkpoint.read_weights(newest, "gcn").items():
+        np.testing.assert_array_equal(weights[name], array)
+    run("simulated", layouts("planted", 1), 1, resume=True, progress=True, **options)
+    assert "goes on after epoch 6/12" in capsys.readouterr().err
 
 
 def test_a_finished_run_can_train_longer(layouts, tmp_path):
@@ -442,6 +526,35 @@ def test_a_finished_run_is_not_trained_again(layouts, tmp_path, caplog):
         run("simulated", folder, 2, **{**options, "seed": 3}, resume=True)
     with pytest.raises(InputError, match="run: is a finished run of 12 epochs, whose checkpoints are gone"):
         run("simulated", folder, 2, **{**options, "epochs": 13}, resume=True)
+    with pytest.raises(InputError, match="run: has 12 epochs already, more than the 4 asked for: take another"):
+        run("simulated", folder, 2, **{**options, "epochs": 4}, resume=True)
+
+
+def test_a_finished_run_of_an_earlier_version(layouts, tmp_path):
+    """What it did not note is not asked for."""
+    options = {**BASE, "model": "gcn", "out": tmp_path / "run"}
+    run("simulated", layouts("planted", 1), 1, **options)
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    for name in ("scheme", "layout", "asked_epochs"):
+        del record[name]
+    (tmp_path / "run/run.json").write_text(json.dumps(record))
+    assert len(run("simulated", layouts("planted", 1), 1, **options, resume=True)[0].epochs) == 12
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_a_run_that_patience_ended_is_finished(schedule, layouts, tmp_path):
+    """Where step sizes depend on the epochs asked for, with others it is another run."""
+    settings = {"hidden": 8, "patience": 2, "learning_rate": 0.3, "schedule": schedule}
+    options = {**BASE, "model": "gcn", "out": tmp_path / "run", "epochs": 60, "settings": settings}
+    done = len(run("simulated", layouts("planted", 1), 1, **options)[0].epochs)
+    assert done < 60
+    assert len(run("simulated", layouts("planted", 1), 1, **options, resume=True)[0].epochs) == done
+    longer = {**options, "epochs": 80, "resume": True}
+    if schedule == "constant":
+        assert len(run("simulated", layouts("planted", 1), 1, **longer)[0].epochs) == done
+        return
+    with pytest.raises(InputError, match="is a finished run with epochs 60, this run has epochs 80"):
+        run("simulated", layouts("planted", 1), 1, **longer)
 
 
 def test_altered_weights_are_refused(layouts, tmp_path):
@@ -454,9 +567,11 @@ def test_altered_weights_are_refused(layouts, tmp_path):
         run("simulated", layouts("planted", 1), 1, model="gcn", weights=tmp_path / "run", **BASE)
 
 
-def test_ten_runs_give_the_same_bits(layouts):
-    options = {**BASE, "model": "gcn", "epochs": 3, "settings": {"hidden": 8, "optimizer": "adamw"}}
-    first, *others = (result_arrays(run("simulated", layouts("planted", 2), 2, **options)[0]) for _ in range(10))
+@pytest.mark.parametrize(("model", "optimizer"), [*((model, "adam") for model in models()), ("gcn", "adamw")])
+def test_ten_runs_give_the_same_bits(model, optimizer, layouts):
+    folder = layouts(graphs_for(model)[0], 2)
+    options = {**BASE, "model": model, "epochs": 3, "settings": {**SMALL[model], "optimizer": optimizer}}
+    first, *others = (result_arrays(run("simulated", folder, 2, **options)[0]) for _ in range(10))
     for other in others:
         for name, array in first.items():
             np.testing.assert_array_equal(other[name], array)

@@ -10,6 +10,7 @@ from support.train_program import assert_close, gradients, result_arrays, run
 
 from mgg import layout
 from mgg.errors import InputError
+from mgg.train import Trainer
 from mgg.train.evaluate import evaluate
 
 OPTIONS = {"model": "gcn", "technique": "halo", "settings": {"dropout": 0.0, "hidden": 16, "learning_rate": 0.1}}
@@ -55,6 +56,20 @@ def test_scores_are_those_of_scikit_learn(metric, layouts, tmp_path):
         assert evaluate(tmp_path / "3")[name] == pytest.approx(expected, abs=1e-6)
     # Better than what it starts from by far.
     assert record.test_accuracy > results[3].epochs[0].test_accuracy + 0.1
+
+
+def test_logits_next_to_zero_are_the_same_decisions_in_predictions(layouts, tmp_path, monkeypatch):
+    """Training decides by the sign of the logit; whoever reads the predictions, by a half."""
+    near = [0, -0.0, 1e-45, -1e-45, 1e-9, -1e-9, 5e-8, -5e-8, 1e-6, -1e-6, 90, -90]
+    shape = GRAPHS["tasks"]()[1]["tasks"].shape
+    logits = np.random.default_rng(3).choice(np.array(near, np.float32), shape)
+    monkeypatch.setattr(Trainer, "_logits", lambda *_: logits.copy())
+    record = run("simulated", layouts("tasks", 1), 1, out=tmp_path / "run", epochs=1, **OPTIONS)[0].record
+    table = pyarrow.parquet.read_table(tmp_path / "run" / "predictions.parquet")
+    np.testing.assert_array_equal(np.array(table["probability"].to_pylist()) > 0.5, logits > 0)
+    found = evaluate(tmp_path / "run")
+    for split in ("train", "validation", "test"):
+        assert found[split] == getattr(record, f"{split}_accuracy")
 
 
 def test_two_runs_give_the_same_bits(layouts):

@@ -119,8 +119,16 @@ def get_current_stream():
     return current.streams[-1] if current.streams else _default
 
 
-_ranges = []
-nvtx = SimpleNamespace(RangePush=_ranges.append, RangePop=_ranges.pop)
+#: Names of the NVTX ranges: of all so far, and of those that are open.
+ranges = SimpleNamespace(pushed=[], open=[])
+
+
+def _push_range(name):
+    ranges.pushed.append(name)
+    ranges.open.append(name)
+
+
+nvtx = SimpleNamespace(RangePush=_push_range, RangePop=ranges.open.pop)
 
 
 def get_elapsed_time(first, last):

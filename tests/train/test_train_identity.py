@@ -1,0 +1,31 @@
+"""How runs differ, in words: the first field that does, of settings and options all that do."""
+
+import pytest
+
+from mgg.train.identity import Identity, difference
+
+MINE = Identity(
+    model="gcn", dataset="cora", graph_hash="a" * 64, pes=2, scheme="metis", layout="b" * 64, device="CPUs",
+    technique="mgg", options={"ps": 16, "wpb": 2}, seed=0, settings={"hidden": 16, "patience": None, "dropout": 0.5},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, None),
+        ({"pes": 4, "seed": 1}, "with pes 4, this run has pes 2"),
+        ({"scheme": "equal_nodes"}, "with partition scheme equal_nodes, this run has partition scheme metis"),
+        ({"layout": "c" * 64}, "with layout cccccccccccc, this run has layout bbbbbbbbbbbb"),
+        ({"device": "GPUs"}, "with device GPUs, this run has device CPUs"),
+        ({"scheme": None, "layout": None, "device": None}, None),
+        ({"options": {"ps": 32, "wpb": 2}}, "whose option ps is 32, this run has 16"),
+        (
+            {"settings": {"hidden": 8, "patience": 5, "dropout": 0.5}},
+            "whose setting hidden is 8, this run has 16; setting patience is 5, this run has none",
+        ),
+        ({"settings": {"hidden": 16, "patience": None}}, "whose setting dropout is none, this run has 0.5"),
+    ],
+)
+def test_difference(change, said):
+    assert difference(MINE.model_copy(update=change), MINE) == said
