@@ -26,7 +26,8 @@ CHUNK = 2**20
 MAX_HEADER = 2**24
 
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
-#: What the libraries raise for archives that are cut off or altered.
+#: What the libraries raise for archives that are cut off or altered. NotImplementedError is zipfile's word for a later
+#: version of zip, which an altered byte can claim.
 _BROKEN = (
     zipfile.BadZipFile,
     tarfile.TarError,

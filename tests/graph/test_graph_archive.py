@@ -142,6 +142,15 @@ def test_an_encrypted_zip(tmp_path):
     refuse(tmp_path / "a.zip", tmp_path / "out", "secret: encrypted")
 
 
+def test_a_zip_of_a_later_version(tmp_path):
+    """Python's own reader raises NotImplementedError there."""
+    data = bytearray(zip_bytes([("a", b"1")]))
+    needed = data.index(b"PK\x01\x02") + 6
+    data[needed : needed + 2] = (99).to_bytes(2, "little")
+    (tmp_path / "a.zip").write_bytes(data)
+    refuse(tmp_path / "a.zip", tmp_path / "out", r"cut off or altered \(zip file version 9\.9\)")
+
+
 @pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_compressions_that_cannot_be_bounded(tmp_path, compression):
     (tmp_path / "a.zip").write_bytes(zip_bytes([("a", b"1" * 999)], compression))

@@ -106,11 +106,11 @@ def slurm_state(record):
     message = record.rule_msg or ""
     told = re.search(r"SLURM status is:\s*'(\w+)", message)
     refused = "sbatch failed" in message or "submission failed" in message
-    state = (
-        told[1].replace(PREEMPTED, "PREEMPTED")
-        if told
-        else REFUSED[bool(UNANSWERED.search(refusal(record)))] if refused else ""
-    )
+    state = ""
+    if told:
+        state = "PREEMPTED" if told[1] == PREEMPTED else told[1]
+    elif refused:
+        state = REFUSED[bool(UNANSWERED.search(refusal(record)))]
     return state, record.aux.get("external_jobid", "")
 
 
