@@ -59,7 +59,7 @@ class CudaOperators:
         """
         device = cp.cuda.Device()
         self.arch = f"sm_{device.compute_capability}"
-        #: Whether a launch can depend on the blocks of the one before it, see ``mgg.kernel.fork.Dependent``.
+        #: Whether a launch can depend on the blocks of the one before it, see ``mgg.kernel.fork.Packed``.
         self.dependents = int(device.compute_capability) >= DEPENDENTS
         self.processors = device.attributes["MultiProcessorCount"]
         self._shared_memory = device.attributes["MaxSharedMemoryPerBlockOptin"]

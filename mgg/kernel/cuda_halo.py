@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import cupy as cp
@@ -11,7 +13,7 @@ import numpy as np
 from mgg.kernel.compile import Build, build_of
 from mgg.kernel.cuda import CudaOperators, _bits, _name, _pointer, _stride, _vector
 from mgg.kernel.cuda_schedule import row_tuning
-from mgg.kernel.fork import Dependent, Fork, Launch
+from mgg.kernel.fork import Fork, Launch, Packed
 from mgg.kernel.halo import HaloPeers, HaloSchedule
 
 #: Products whose launches are kept ready: Python would take longer to work them out than a small product takes.
@@ -102,10 +104,10 @@ class HaloKernel:
         lanes = min(tuning.tile, 1 << (vectors - 1).bit_length())
         pulls = [self._pulling(b, columns, lanes, vector)] if part != "compute" and self.blocks else []
         if part == "transfer":
-            return Fork([], pulls, [])
-        partial, combined = self._partial_sums(columns), []
+            return Fork([], self._ready(pulls), [])
+        parts, combined = self._partial_sums(columns), []
         if len(self._split_rows):
-            combined.append(self._operators.combining(self._split_rows, self._split_first, partial, out, accumulate))
+            combined.append(self._operators.combining(self._split_rows, self._split_first, parts, out, accumulate))
         tiles = -(-vectors // lanes)  # in one launch: rows are waited for once
         blocks, early, needs = self._deal(tuning.tasks_per_block)
         late = len(blocks) - 1 - early
@@ -117,17 +119,24 @@ class HaloKernel:
                 self._tasks, self._begin, self._target, self._indices, _pointer(self._weights),
                 blocks[first:], needs, np.int32(early), np.int32(late),
                 self._pulled, np.int32(warps), self._numbers[1:], np.uintp(b.data.ptr), _stride(b),
-                np.uintp(out.data.ptr), _stride(out), partial, _stride(partial), np.int32(columns), np.int32(tiles),
+                np.uintp(out.data.ptr), _stride(out), parts, _stride(parts), np.int32(columns), np.int32(tiles),
                 np.int32(accumulate),
             )  # fmt: skip
             grid = (early + late) * tiles
-            start = Dependent(kernel) if warps else kernel
-            return [(start, (grid,), (kernel.max_threads_per_block,), arguments)] if grid else []
+            return [(kernel, (grid,), (kernel.max_threads_per_block,), arguments)] if grid else []
 
         if pulls and not self._operators.dependents:
             # What would wait for rows comes after the pull: it might take the places of those who bring them.
-            return Fork(pulls, sums(0, early, 0, 0), [*sums(early, 0, late, 0), *combined])
-        return Fork([], [*pulls, *sums(0, early, late, self.warps if pulls else 0)], combined)
+            first, then = sums(0, early, 0, 0), [*sums(early, 0, late, 0), *combined]
+            return Fork(self._ready(pulls), self._ready(first), self._ready(then))
+        beside = self._ready(sums(0, early, late, self.warps if pulls else 0), early=bool(pulls))
+        return Fork([], [*self._ready(pulls), *beside], self._ready(combined))
+
+    def _ready(self, launches: Sequence[Launch], *, early: bool = False) -> list[Callable[[], None]]:
+        """Each made ready; ``early``: it starts with the blocks of the one before it, on GPUs that can."""
+        if self._operators.dependents:
+            return [Packed(launch, early=early) for launch in launches]
+        return [partial(kernel, grid, block, arguments) for kernel, grid, block, arguments in launches]
 
     @property
     def warps(self) -> int:

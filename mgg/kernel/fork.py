@@ -19,42 +19,48 @@ _KINDS = {"i4": ctypes.c_int32, "i8": ctypes.c_int64, "u8": ctypes.c_uint64, "f4
 DEPENDENTS = 90
 
 
-class Dependent:
-    """A kernel that starts as soon as all blocks of the launch before it on its stream have let it (dependents.cuh).
+class Packed:
+    """A launch whose arguments are packed once: CuPy would do it every time, and longer than a small kernel takes.
 
-    CUDA calls it programmatic dependent launch. CuPy has none; its kernels are launched by the driver's own call.
+    Args:
+        launch: numbers are passed as they are now; arrays stay where they are.
+        early: it starts as soon as all blocks of the launch before it on its stream have let it (dependents.cuh), which
+            CUDA calls programmatic dependent launch; CuPy has none.
     """
 
-    def __init__(self, kernel: Any) -> None:
-        self._function = kernel.kernel.ptr
+    def __init__(self, launch: Launch, *, early: bool = False) -> None:
+        from cuda.bindings import driver
 
-    def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-        """Launch it on the current stream; as part of a graph that is captured from it, if one is.
+        kernel, grid, block, self._arguments = launch
+        self._driver, self._function = driver, kernel.kernel.ptr  # type: ignore[attr-defined]
+        self._values = [_passed(argument) for argument in self._arguments]
+        self._addresses = np.array([ctypes.addressof(value) for value in self._values], np.uint64)
+        self._config = driver.CUlaunchConfig()
+        self._config.gridDimX, self._config.gridDimY, self._config.gridDimZ = (*grid, 1, 1)[:3]
+        self._config.blockDimX, self._config.blockDimY, self._config.blockDimZ = (*block, 1, 1)[:3]
+        if early:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            self._config.attrs, self._config.numAttrs = [attribute], 1
+
+    def __call__(self) -> None:
+        """To the current stream; as part of a graph that is captured from it, if one is.
 
         Raises:
             RuntimeError: CUDA refuses.
         """
-        from cuda.bindings import driver
-
-        early = driver.CUlaunchAttribute()
-        early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        early.value.programmaticStreamSerializationAllowed = 1
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
-        config.blockDimX, config.blockDimY, config.blockDimZ = (*block, 1, 1)[:3]
-        config.hStream = cp.cuda.get_current_stream().ptr
-        config.attrs, config.numAttrs = [early], 1
-        values, kinds = zip(*map(_passed, arguments), strict=True) if arguments else ((), ())
-        (error,) = driver.cuLaunchKernelEx(config, self._function, (values, kinds), 0)
-        if error != driver.CUresult.CUDA_SUCCESS:
+        self._config.hStream = cp.cuda.get_current_stream().ptr
+        (error,) = self._driver.cuLaunchKernelEx(self._config, self._function, self._addresses.ctypes.data, 0)
+        if error != self._driver.CUresult.CUDA_SUCCESS:
             raise RuntimeError(f"cuLaunchKernelEx: {error.name}")
 
 
-def _passed(argument: Any) -> tuple[Any, Any]:
-    """Value and C type of a kernel's argument: a number of NumPy's, or an array's address."""
+def _passed(argument: Any) -> Any:
+    """A kernel's argument as C has it: a number of NumPy's, or an array's address."""
     if isinstance(argument, np.generic):
-        return argument.item(), _KINDS[argument.dtype.str[1:]]
-    return argument.data.ptr, ctypes.c_void_p
+        return _KINDS[argument.dtype.str[1:]](argument.item())
+    return ctypes.c_void_p(argument.data.ptr)
 
 
 class Fork:
@@ -65,15 +71,20 @@ class Fork:
             without any, no stream but the current one is used.
         beside: the other branch.
         last: launched when both are over.
+
+    Each is called to go to the current stream.
     """
 
-    def __init__(self, aside: Sequence[Launch], beside: Sequence[Launch], last: Sequence[Launch]) -> None:
+    def __init__(
+        self, aside: Sequence[Callable[[], None]], beside: Sequence[Callable[[], None]],
+        last: Sequence[Callable[[], None]],
+    ) -> None:  # fmt: skip
         self._aside, self._beside, self._last = aside, beside, last
 
     def submit(self, urgent: Any) -> None:
         """To the current stream and, ``aside``, the ``urgent`` one; to a graph that is captured from it, if one is."""
-        stream = cp.cuda.get_current_stream()
         if self._aside:
+            stream = cp.cuda.get_current_stream()
             before, after = (cp.cuda.Event(disable_timing=True) for _ in range(2))
             before.record(stream)
             with urgent:
@@ -91,6 +102,6 @@ def urgent_stream() -> Any:
     return cp.cuda.Stream(non_blocking=True, priority=_URGENT)
 
 
-def _submit(launches: Sequence[Launch]) -> None:
-    for kernel, grid, block, arguments in launches:
-        kernel(grid, block, arguments)
+def _submit(launches: Sequence[Callable[[], None]]) -> None:
+    for launch in launches:
+        launch()
