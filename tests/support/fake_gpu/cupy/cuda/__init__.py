@@ -48,16 +48,21 @@ class Device:
 class Event:
     def __init__(self, disable_timing=False):
         self._done, self.at, self.captured = True, None, False
+        self._behind = None  # collective calls of its stream before it
 
     @property
     def done(self):
         if self.captured:
             raise CUDARuntimeError("cudaErrorCapturedEvent")
+        if self._done and self._behind:
+            stream, calls = self._behind
+            stream.collectives_over = max(stream.collectives_over, calls)
         return self._done
 
     def record(self, stream):
         assert isinstance(stream, Stream) and stream.device in (None, current.device)
         self._done, self.captured = not state.stuck, device.capturing()
+        self._behind = stream, stream.collectives
         self.at = time.perf_counter()
 
 
@@ -65,6 +70,7 @@ class Stream:
     def __init__(self, non_blocking=False, priority=0):
         self.non_blocking, self.priority = non_blocking, priority
         self.ptr, self.device = id(self), current.device
+        self.collectives = self.collectives_over = 0  # of NVSHMEM: submitted; those whose end the host has waited for
 
     def __enter__(self):
         current.streams.append(self)
