@@ -29,7 +29,7 @@ streams = set()  # that have had a collective call
 def meet():
     """Wait for all PEs while no other thread of Python runs: nvshmem4py keeps its lock in such calls.
 
-    NVSHMEM does it on a stream of its own; a collective call that another stream still has before it would count for it.
+    NVSHMEM does it on a stream of its own; a collective call that another stream still has before it would count.
     """
     waiting = [stream for stream in streams if stream.collectives > stream.collectives_over]
     assert not waiting, "NVSHMEM's own barrier beside one of a stream"
