@@ -1,9 +1,9 @@
 """Time technique halo with other tunings of its pull: ``mpiexec -n P python benchmarks/gpu_halo.py OUT``.
 
-A tuning is blocks x loads x chunks (mgg/kernel/cuda_halo.py). Before every timing a sample of each PE's rows is
-compared with float64. Times are medians of 20 products after 5, the slowest PE of each, by CUDA events: the whole
-product, the pull and the arithmetic alone, and the whole over the larger of the two. OUT gets gpu_halo-pP.jsonl, one
-line a measurement; rank 0 prints the table.
+A tuning is blocks a multiprocessor x loads x chunks (mgg/kernel/cuda_halo.py) x arcs from which on a row is cut
+(mgg/kernel/halo.py). Before every timing a sample of each PE's rows is compared with float64. Times are medians of 20
+products after 5, the slowest PE of each, by CUDA events: the whole product, the pull and the arithmetic alone, and the
+whole over the larger of the two. OUT gets gpu_halo-pP.jsonl, one line a measurement; rank 0 prints the table.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from gpu_graphs import Sample, generated, pe_layout
 from mgg.aggregate import oracle, parse_options, prepare
 from mgg.aggregate.measure import Protocol, parts_alone, timed
 from mgg.backend import World, job_size, launch
-from mgg.kernel import cuda_halo
+from mgg.kernel import cuda_halo, halo
 from mgg.kernel.cuda_halo import HaloTuning
 from mgg.layout import PeLayout
 
-TUNINGS = "32x4x32;24x4x32;16x4x32;8x4x32;32x8x32;24x8x32;16x8x32;12x8x32;8x8x32;16x8x64;16x8x16"
+TUNINGS = ";".join(f"1x{loads}x32x{cut}" for cut in (512, 256, 128) for loads in (4, 8)) + ";1x12x32x512;2x4x32x512"
 
 
-def tuned(spec: str) -> HaloTuning:
-    """``16x8x32``: blocks, loads, chunks."""
-    return HaloTuning(*map(int, spec.split("x")))
+def tuned(spec: str) -> tuple[HaloTuning, int]:
+    """``1x8x32x512``: blocks a multiprocessor, loads, chunks; arcs from which on rows are cut."""
+    *pull, cut = map(int, spec.split("x"))
+    return HaloTuning(*pull), cut
 
 
 def measured(
-    world: World, layout: PeLayout, sample: Sample, tuning: HaloTuning, dtype: str, inputs: dict[int, Any]
+    world: World, layout: PeLayout, sample: Sample, spec: str, dtype: str, inputs: dict[int, Any]
 ) -> list[dict[str, Any]]:
     """One line for each width (collective)."""
-    with mock.patch.object(cuda_halo, "TUNING", tuning):
+    tuning, cut = tuned(spec)
+    with mock.patch.object(cuda_halo, "TUNING", tuning), mock.patch.object(halo, "CUT_FROM", cut):
         options = parse_options("halo", {}).model_dump()
         plan = prepare("halo", world, layout, "forward", max(inputs), options, dtype)
     protocol, lines = Protocol("forward", 5, 20, True), []
@@ -50,7 +52,7 @@ def measured(
         seconds, _ = timed(world, plan, dim, protocol)
         alone = parts_alone(world, plan, dim, protocol)
         times = {"ms": 1e3 * float(np.median(seconds))} | {name: 1e3 * value for name, value in alone.items()}
-        lines.append({"dim": dim, "dtype": dtype, "error": error, **times, **asdict(tuning)})
+        lines.append({"dim": dim, "dtype": dtype, "error": error, **times, **asdict(tuning), "cut": cut})
     plan.close()
     cp.get_default_memory_pool().free_all_blocks()
     return lines
@@ -61,7 +63,7 @@ def measured(
 @click.option("--graphs", default="orkut-like", show_default=True, help="separated by commas")
 @click.option("--dims", default="16,64,128", show_default=True, help="separated by commas")
 @click.option("--dtypes", default="fp32,bf16", show_default=True, help="separated by commas")
-@click.option("--tunings", default=TUNINGS, show_default=True, help="blocks x loads x chunks, separated by ;")
+@click.option("--tunings", default=TUNINGS, show_default=True, help="blocks x loads x chunks x cut, separated by ;")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
 def main(out: Path, graphs: str, dims: str, dtypes: str, tunings: str, scale: float) -> None:
     """Check, time, print."""
@@ -74,7 +76,7 @@ def main(out: Path, graphs: str, dims: str, dtypes: str, tunings: str, scale: fl
             inputs = {dim: world.upload(oracle.embeddings(layout.node_ids, dim)) for dim in map(int, dims.split(","))}
             for dtype in dtypes.split(","):
                 for spec in tunings.split(";"):
-                    lines = measured(world, layout, sample, tuned(spec), dtype, inputs)
+                    lines = measured(world, layout, sample, spec, dtype, inputs)
                     failed += sum(not line["error"] <= oracle.TOLERANCE[dtype] for line in lines)
                     if world.rank == 0:
                         keep(out, world.size, graph, spec, lines)
@@ -93,7 +95,7 @@ def keep(out: Path, pes: int, graph: str, spec: str, lines: list[dict[str, Any]]
     for line in lines:
         parts = {name: line.get(name, 0.0) for name in ("transfer", "compute")}
         click.echo(
-            f"{graph:<14} D = {line['dim']:<4} {line['dtype']} {spec:<10} {line['ms']:8.3f} ms, pull alone"
+            f"{graph:<14} D = {line['dim']:<4} {line['dtype']} {spec:<14} {line['ms']:8.3f} ms, pull alone"
             f" {parts['transfer']:.3f}, arithmetic alone {parts['compute']:.3f}, whole"
             f" {line['ms'] / max(*parts.values(), 1e-9):.2f} times the larger, error {line['error']:.1g}"
         )

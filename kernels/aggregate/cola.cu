@@ -3,6 +3,7 @@
 // row of C that has an arc there. The rows of the next columns are on their way meanwhile.
 //
 // Columns of very many arcs are not one warp's: the first blocks only copy their rows, for columns.cu to spread.
+#include "mgg/async.cuh"
 #include "mgg/warp.cuh"
 
 namespace mgg {

@@ -8,6 +8,7 @@
 #ifndef MGG_UNROLL
 #define MGG_UNROLL 4
 #endif
+#include "mgg/async.cuh"
 #include "mgg/warp.cuh"
 
 #ifndef MGG_PRIMITIVE

@@ -71,7 +71,7 @@ class Machine(Fixed):
         links: what joins them.
         rates: seconds of the operators: ``rows`` (row-wise product), ``partitions`` (neighbor partitions with atomics),
             ``columns`` (column-wise product), ``pulled`` (rows and halo in one pass), ``finish`` (rounding the sums).
-        exposed: share of the shorter of transfer and arithmetic that a pipeline of one launch does not hide.
+        exposed: share of the shorter of transfer and arithmetic that a pipeline does not hide.
         staged: the same of a pipeline of stages.
         whole: host memory of all PEs is one piece, so that a product reads it in place.
     """

@@ -23,9 +23,9 @@ from mgg.layout import PeLayout
 class Halo(Plan):
     """PEs fetch the rows that they need into a halo of their own; no float atomics, so the same bits every time.
 
-    On GPUs one launch does all of it and hides the transfer. CPU ranks fetch, then work. With several workgroups that
-    is the near part; rows of other workgroups are put into mailboxes meanwhile, each once a workgroup (CoLa 4.2), and a
-    second launch adds the far part, whose rows mates pull from each other's mailboxes.
+    On GPUs a launch pulls the halo beside one that works and hides the transfer. CPU ranks fetch, then work. With
+    several workgroups that is the near part; rows of other workgroups are put into mailboxes meanwhile, each once a
+    workgroup (CoLa 4.2), and then the far part is added, whose rows mates pull from each other's mailboxes.
     """
 
     name = "halo"
@@ -120,7 +120,7 @@ class Halo(Plan):
         self.world.operators.finish(sums, out)
 
     def part(self, name: str, dim: int, out: Array) -> bool:
-        """The halo pulled alone, or all work with the halo as it is; one launch does both on GPUs."""
+        """The halo pulled alone, or all work with the halo as it is; GPUs do both side by side."""
         if not self._pulls:
             return False
         self._step(name, self._input_view(dim), out)

@@ -1,4 +1,4 @@
-"""Technique ``halo`` on GPUs: one launch pulls the halo and works on what has arrived (kernels/aggregate/halo.cu)."""
+"""Technique ``halo`` on GPUs: one launch pulls the halo, another works on what has arrived (kernels/aggregate)."""
 
 from __future__ import annotations
 

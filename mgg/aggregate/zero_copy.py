@@ -19,6 +19,8 @@ from mgg.layout import Product
 
 #: Where PEs do not see one piece of memory, remote rows come in chunks of about so many.
 _ROWS_A_CHUNK, _ARCS_A_PARTITION = 4096, 32
+#: Floats that a thread reads or writes at once where they are aligned.
+_VECTOR = 4
 
 
 class ZeroCopy(Plan):
@@ -65,8 +67,8 @@ class ZeroCopy(Plan):
         self._columns: dict[int, Array] = {}
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
-        # Room for each PE's first row to begin at a multiple of any width.
-        self._stride = elements + self.max_dim
+        # Room for each PE's first row to begin at a multiple of any width, and of 16 bytes.
+        self._stride = elements + _VECTOR * self.max_dim
         return self.world.host_symmetric(self._stride)
 
     def _input_view(self, dim: int) -> SymmetricArray:
@@ -81,7 +83,7 @@ class ZeroCopy(Plan):
 
     def _first_rows(self, dim: int) -> np.ndarray:
         """Row of the shared memory, seen as a matrix of ``dim`` columns, that each PE's rows begin at: int64 [P]."""
-        return -(-np.arange(self.world.size, dtype=np.int64) * self._stride // dim)
+        return -(-np.arange(self.world.size, dtype=np.int64) * self._stride // (_VECTOR * dim)) * _VECTOR
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         dim = out.shape[1]

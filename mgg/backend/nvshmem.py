@@ -190,6 +190,9 @@ class NvshmemWorld(GpuArrays):
                 raise self._too_small(nbytes) from None
 
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        # NVSHMEM's call has a barrier on a stream of its own. Its barriers share one counter: beside one that this PE's
+        # stream has not got past, either would count for the other, and one of them would never end.
+        self.finish()
         # Limits are each PE's own, and whoever is in NVSHMEM's call waits for all.
         together(self._control, check)
         array = together(self._control, attempt)

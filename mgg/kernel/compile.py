@@ -70,10 +70,10 @@ def build_of(name: str, index_bits: int, primitive: str = "direct", *, bf16: boo
     """What has to be built to launch kernels of ``NAME.cu``.
 
     Args:
-        name: rows, gather, columns, partitions, cola, halo, mgg or attention.
+        name: rows, gather, columns, partitions, cola, halo, pull, mgg or attention.
         index_bits: 32 or 64, the width of column ids.
         primitive: of the kernel ``mgg``; all but ``direct`` need NVSHMEM.
-        bf16: embeddings are bfloat16 (rows, gather, halo).
+        bf16: embeddings are bfloat16 (rows, gather, halo, pull).
     """
     defines: dict[str, int | str] = {"MGG_INDEX_BITS": index_bits}
     if bf16:
@@ -86,7 +86,7 @@ def build_of(name: str, index_bits: int, primitive: str = "direct", *, bf16: boo
 def all_builds() -> list[Build]:
     """Every cubin that techniques and models can ask for; those with NVSHMEM only where its headers are."""
     builds = [build_of(name, bits) for name in sorted(_sources()) for bits in (32, 64)]
-    builds += [build_of(name, 32, bf16=True) for name in ("rows", "gather", "halo")]
+    builds += [build_of(name, 32, bf16=True) for name in ("rows", "gather", "halo", "pull")]
     if nvshmem_folder() is not None:
         builds += [build_of("mgg", 32, primitive) for primitive in ("warp", "thread", "block")]
     return builds

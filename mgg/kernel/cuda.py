@@ -9,6 +9,7 @@ Nothing here waits for the GPU, except that the first product with a matrix copi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import cupy as cp
@@ -18,12 +19,11 @@ from mgg.errors import InputError
 from mgg.kernel.cola import ColumnSchedule
 from mgg.kernel.compile import Build, build_of, cubin
 from mgg.kernel.cuda_schedule import DeviceSchedule, DeviceSchedules, RowTuning
+from mgg.kernel.fork import DEPENDENTS, Launch, urgent_stream
 from mgg.kernel.halo import HaloPeers, HaloSchedule
 from mgg.layout.neighbors import NeighborPartitions
 
 _NULL = np.uintp(0)
-#: A launch made ready: kernel, grid, block, arguments.
-Launch = tuple[Any, tuple[int, ...], tuple[int, ...], tuple[Any, ...]]
 #: Arcs a warp takes in the column-wise kernel: kSegment in kernels/aggregate/columns.cu.
 _SEGMENT = 128
 #: Bytes of fetched rows that a warp of the ``mgg`` kernel keeps in shared memory: 40 warps fit a multiprocessor.
@@ -59,8 +59,11 @@ class CudaOperators:
         """
         device = cp.cuda.Device()
         self.arch = f"sm_{device.compute_capability}"
+        #: Whether a launch can depend on the blocks of the one before it, see ``mgg.kernel.fork.Packed``.
+        self.dependents = int(device.compute_capability) >= DEPENDENTS
         self.processors = device.attributes["MultiProcessorCount"]
         self._shared_memory = device.attributes["MaxSharedMemoryPerBlockOptin"]
+        self._all_shared_memory = device.attributes["MaxSharedMemoryPerMultiprocessor"]
         self._nvshmem_ready = nvshmem_ready
         self._modules: dict[str, Any] = {}
         self._kernels: dict[tuple[str, str], Any] = {}
@@ -279,6 +282,18 @@ class CudaOperators:
         from mgg.kernel.cuda_halo import HaloKernel
 
         return HaloKernel(self, schedule, sources, halo_first, rows, peers)
+
+    @cached_property
+    def urgent(self) -> Any:
+        """The stream for what others wait for."""
+        return urgent_stream()
+
+    def carveout(self, size: int) -> int:
+        """What part of a multiprocessor's L1 is to be shared memory, in percent, so that there are ``size`` bytes."""
+        # There are 8, 16, 32, 64, ... KiB; a percentage that is rounded up may ask for the next.
+        steps = (size_of << 10 for size_of in (8, 16, 32, 64, 100))
+        wanted = next((step for step in steps if step >= size), self._all_shared_memory)
+        return 100 * wanted // self._all_shared_memory
 
     # --- technique cola
 

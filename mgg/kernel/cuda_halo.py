@@ -1,15 +1,19 @@
-"""Launches kernels/aggregate/halo.cu: one PE's whole product, its halo pulled meanwhile."""
+"""Launches kernels/aggregate/pull.cu beside halo.cu: one PE's whole product, its halo pulled meanwhile."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from mgg.kernel.compile import build_of
-from mgg.kernel.cuda import CudaOperators, Launch, _bits, _name, _pointer, _stride, _vector
+from mgg.kernel.compile import Build, build_of
+from mgg.kernel.cuda import CudaOperators, _bits, _name, _pointer, _stride, _vector
 from mgg.kernel.cuda_schedule import row_tuning
+from mgg.kernel.fork import Fork, Launch, Packed
 from mgg.kernel.halo import HaloPeers, HaloSchedule
 
 #: Products whose launches are kept ready: Python would take longer to work them out than a small product takes.
@@ -22,17 +26,21 @@ class HaloTuning:
     """How the halo is pulled; it changes no bit of the result.
 
     Attributes:
-        blocks: that pull: enough to fill NVLink, few enough to leave the others to the arithmetic.
-        loads: from another PE that a thread has on the way at once.
+        blocks: that pull, a multiprocessor: one fits beside the blocks that sum.
+        loads: steps of a row that a warp has on the way at once (MGG_PULL_LOADS of pull.cu).
         chunks: parts into which the halo is cut; work waits for one.
     """
 
-    blocks: int = 32
-    loads: int = 4
+    blocks: int = 1
+    loads: int = 8
     chunks: int = 32
 
 
 TUNING = HaloTuning()
+#: kThreads of pull.cu; halo rows that make a block of them worth its while; a multiple of them is a chunk.
+_THREADS, _ROWS, _GRAIN = 64, 16, 32
+#: Bytes of shared memory of a block beside what is on the way: CUDA's 1 KiB, and a few variables; blocks of sums.
+_OTHERS, _SUMS = 1024 + 128, 2
 
 
 class HaloKernel:
@@ -60,15 +68,15 @@ class HaloKernel:
         self._tasks = cp.asarray(schedule.tasks)
         self._split_rows, self._split_first = cp.asarray(schedule.split_rows), cp.asarray(schedule.split_first)
         self._tuning = TUNING
-        self._chunk = max(1, -(-len(sources) // self._tuning.chunks))
-        self._chunks = -(-len(sources) // self._chunk)
-        self._pulled = cp.zeros(self._chunks + 1, np.int32)
-        self._launches = cp.zeros(2, np.uint32)
+        self._chunk = -(-max(1, -(-len(sources) // self._tuning.chunks)) // _GRAIN) * _GRAIN
+        self._pulled = cp.zeros(-(-len(sources) // self._chunk) + 2, np.int32)
+        self._numbers = cp.zeros(2, np.uint32)  # products whose pull is over; that have begun
         self._dealt: dict[int, tuple[cp.ndarray, int, cp.ndarray]] = {}
         # Flags have to be waited for and set even where nothing is pulled.
-        self._pull_blocks = self._tuning.blocks if len(sources) else int(peers.flags is not None)
+        blocks = min(self._tuning.blocks * operators.processors, -(-len(sources) // _ROWS))
+        self.blocks = max(blocks, int(peers.flags is not None and peers.size > 1))
         self._partial: cp.ndarray | None = None
-        self._prepared: dict[tuple[int, ...], list[Launch]] = {}
+        self._prepared: dict[tuple[int, ...], Fork] = {}
 
     def __call__(self, b: cp.ndarray, out: cp.ndarray, *, accumulate: bool = False, part: str = "all") -> None:
         """``out`` = the product of ``b``, whose halo rows are filled on the way.
@@ -80,49 +88,81 @@ class HaloKernel:
             part: ``transfer``: fill the halo alone; ``compute``: work alone, with the halo as it is. For timing.
         """
         key = (b.data.ptr, b.shape[1], b.itemsize, out.data.ptr, out.strides[0], accumulate, PARTS.index(part))
-        launches = self._prepared.get(key)
-        if launches is None:
+        fork = self._prepared.get(key)
+        if fork is None:
             if len(self._prepared) >= KEPT:
                 self._prepared.clear()
-            launches = self._prepared[key] = self._prepare(b, out, accumulate, part)
-        for kernel, grid, block, arguments in launches:
-            kernel(grid, block, arguments)
+            fork = self._prepared[key] = self._prepare(b, out, accumulate, part)
+        fork.submit(self._operators.urgent)
 
-    def _prepare(self, b: cp.ndarray, out: cp.ndarray, accumulate: bool, part: str) -> list[Launch]:
+    def _prepare(self, b: cp.ndarray, out: cp.ndarray, accumulate: bool, part: str) -> Fork:
         """The launches of a product; of ``b`` and ``out`` they hold addresses, where others may come to lie."""
         columns = out.shape[1]
         tuning = row_tuning(-(-columns * b.itemsize // 4), len(self._indices) / max(self._rows, 1))
         vector = _vector(b, out)
         vectors = -(-columns // vector)
         lanes = min(tuning.tile, 1 << (vectors - 1).bit_length())
-        tiles = -(-vectors // lanes)  # in one launch: the halo is pulled once
+        pulls = [self._pulling(b, columns, lanes, vector)] if part != "compute" and self.blocks else []
+        if part == "transfer":
+            return Fork([], self._ready(pulls), [])
+        parts, combined = self._partial_sums(columns), []
+        if len(self._split_rows):
+            combined.append(self._operators.combining(self._split_rows, self._split_first, parts, out, accumulate))
+        tiles = -(-vectors // lanes)  # in one launch: rows are waited for once
         blocks, early, needs = self._deal(tuning.tasks_per_block)
         late = len(blocks) - 1 - early
-        partial, peers = self._partial_sums(columns), self._peers
-        pull_blocks, size = self._pull_blocks, 0 if peers.flags is None else peers.size
-        if part == "transfer":
-            early = late = 0
-        elif part == "compute":
-            pull_blocks = size = 0
         build = build_of("halo", _bits(self._indices), bf16=b.dtype == np.uint16)
+        kernel = self._kernel(build, _name("spmm_halo", lanes, vector, self._weights))
+
+        def sums(first: int, early: int, late: int, warps: int) -> list[Launch]:
+            arguments = (
+                self._tasks, self._begin, self._target, self._indices, _pointer(self._weights),
+                blocks[first:], needs, np.int32(early), np.int32(late),
+                self._pulled, np.int32(warps), self._numbers[1:], np.uintp(b.data.ptr), _stride(b),
+                np.uintp(out.data.ptr), _stride(out), parts, _stride(parts), np.int32(columns), np.int32(tiles),
+                np.int32(accumulate),
+            )  # fmt: skip
+            grid = (early + late) * tiles
+            return [(kernel, (grid,), (kernel.max_threads_per_block,), arguments)] if grid else []
+
+        if pulls and not self._operators.dependents:
+            # What would wait for rows comes after the pull: it might take the places of those who bring them.
+            first, then = sums(0, early, 0, 0), [*sums(early, 0, late, 0), *combined]
+            return Fork(self._ready(pulls), self._ready(first), self._ready(then))
+        beside = self._ready(sums(0, early, late, self.warps if pulls else 0), early=bool(pulls))
+        return Fork([], [*self._ready(pulls), *beside], self._ready(combined))
+
+    def _ready(self, launches: Sequence[Launch], *, early: bool = False) -> list[Callable[[], None]]:
+        """Each made ready; ``early``: it starts with the blocks of the one before it, on GPUs that can."""
+        if self._operators.dependents:
+            return [Packed(launch, early=early) for launch in launches]
+        return [partial(kernel, grid, block, arguments) for kernel, grid, block, arguments in launches]
+
+    @property
+    def warps(self) -> int:
+        """That pull: by so much a product raises each counter of what has arrived."""
+        return self.blocks * _THREADS // 32
+
+    def _pulling(self, b: cp.ndarray, columns: int, lanes: int, vector: int) -> Launch:
+        """What pulls the halo."""
+        peers, pulled, numbers = self._peers, self._pulled, self._numbers
+        build = build_of("pull", 32, bf16=b.dtype == np.uint16)
         if self._tuning.loads != HaloTuning.loads:
             build = replace(build, defines={**build.defines, "MGG_PULL_LOADS": self._tuning.loads})
-        kernel = self._operators.kernel(build, _name("spmm_halo", lanes, vector, self._weights))
+        size = np.int32(0 if peers.flags is None else peers.size)
         arguments = (
-            self._tasks, self._begin, self._target, self._indices, _pointer(self._weights),
-            blocks, needs, np.int32(early), np.int32(late),
-            self._sources, np.int32(len(self._sources)), np.int32(self._chunk), np.int32(self._chunks),
-            np.int32(pull_blocks), self._pulled, peers.rows, _pointer(peers.flags), np.int32(peers.rank),
-            np.int32(size), self._launches, np.uintp(b.data.ptr), _stride(b), np.int64(self._halo_first),
-            np.uintp(out.data.ptr), _stride(out), partial, _stride(partial), np.int32(columns), np.int32(tiles),
-            np.int32(accumulate),
+            self._sources, np.int32(len(self._sources)), np.int32(self._chunk), pulled, peers.rows,
+            _pointer(peers.flags), np.int32(peers.rank), size, numbers,
+            np.uintp(b.data.ptr), _stride(b), np.int64(self._halo_first), np.int32(columns),
         )  # fmt: skip
-        found: list[Launch] = []
-        if grid := pull_blocks + (early + late) * tiles:
-            found.append((kernel, (grid,), (kernel.max_threads_per_block,), arguments))
-        if part != "transfer" and len(self._split_rows):
-            found.append(self._operators.combining(self._split_rows, self._split_first, partial, out, accumulate))
-        return found
+        return self._kernel(build, f"halo_pull_{lanes}_{vector}"), (self.blocks,), (_THREADS,), arguments
+
+    def _kernel(self, build: Build, name: str) -> Any:
+        """One of the two that run side by side: with other wishes for shared memory they would take turns."""
+        kernel = self._operators.kernel(build, name)
+        pulling = self._tuning.blocks * (_THREADS * 16 * self._tuning.loads + _OTHERS)
+        kernel.preferred_shared_memory_carveout = self._operators.carveout(pulling + _SUMS * _OTHERS)
+        return kernel
 
     def _partial_sums(self, columns: int) -> cp.ndarray:
         """float32 [slots, D] with rows of whole vectors, in the same memory for all widths."""

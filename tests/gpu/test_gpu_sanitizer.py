@@ -86,7 +86,8 @@ def test_kernels_that_call_nvshmem_are_clean(tmp_path, tool, pes):
 @pytest.mark.parametrize("technique", ["halo", "cola"])
 def test_kernels_that_read_the_memory_of_a_peer_are_clean(tmp_path, technique, tool):
     """Ours alone here, too; two graphs are enough: weights, and rows that are cut."""
-    under = watcher(tool, "--kernel-name", f"kernel_substring=spmm_{technique}")
+    # Of halo what pulls and what sums.
+    under = watcher(tool, "--kernel-name", f"kernel_substring={technique}")
     done = mpiexec(2, [PROGRAM, f"nvshmem:{technique}", *layouts(tmp_path)[::3]], under=under, timeout=540)
     assert_clean(done, times=2)
 

@@ -169,14 +169,14 @@ def test_the_extra_kernels_needs_no_other_toolkit(source, monkeypatch):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name", ["rows", "gather", "columns", "partitions", "cola", "mgg"])
+@pytest.mark.parametrize("name", ["rows", "gather", "columns", "partitions", "cola", "mgg", "pull"])
 def test_every_kernel_compiles(name, monkeypatch):
     assert name in {chosen.source for chosen in build.all_builds()}
     assert_compiles(build.build_of(name, 32), monkeypatch)
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name", ["rows", "gather", "halo"])
+@pytest.mark.parametrize("name", ["rows", "gather", "halo", "pull"])
 def test_kernels_for_bf16_compile(name, monkeypatch):
     """With 16 bytes a load, eight elements, too."""
     chosen = build.build_of(name, 32, bf16=True)
@@ -216,7 +216,7 @@ def assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4)):
     monkeypatch.setattr(build, "cache_folder", lambda: USERS_CACHE)
     source = build.source_folder() / "aggregate" / f"{chosen.source}.cu"
     code = build.cubin(source, "sm_90", chosen.defines, chosen.nvshmem).read_bytes()
-    kernel = {"mgg": "mgg", "gather": "gather_rows"}.get(chosen.source, f"spmm_{chosen.source}")
+    kernel = {"mgg": "mgg", "gather": "gather_rows", "pull": "halo_pull"}.get(chosen.source, f"spmm_{chosen.source}")
     for lanes in (4, 32):
         for vector in vectors:
             assert f"{kernel}_{lanes}_{vector}".encode() in code

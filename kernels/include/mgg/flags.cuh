@@ -21,17 +21,20 @@ __device__ __forceinline__ void wait_flag(const int *flag, int value) {
     } while (!reached(found, value));
 }
 
+// Wait until a counter of this GPU has reached `value`; what was written before is not seen for that.
+__device__ __forceinline__ void wait_count(const int *counter, int value) {
+    while (true) {
+        int found;
+        asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(counter) : "memory");
+        if (reached(found, value)) return;
+        __nanosleep(100);
+    }
+}
+
 // The first `count` counters of this GPU have reached `value`; for a whole warp. One fence for all of them: each drops
 // what L1 holds.
 __device__ __forceinline__ void wait_counts(const int *counters, int count, int value) {
-    for (int i = threadIdx.x & 31; i < count; i += 32) {
-        int found;
-        while (true) {
-            asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(counters + i) : "memory");
-            if (reached(found, value)) break;
-            __nanosleep(100);
-        }
-    }
+    for (int i = threadIdx.x & 31; i < count; i += 32) wait_count(counters + i, value);
     __syncwarp();
     asm volatile("fence.acq_rel.gpu;" ::: "memory");  // by every lane that has read
 }

@@ -189,25 +189,6 @@ __device__ __forceinline__ void atomic_add(float *p, const Pack<VEC> &x, int cou
         if (i < count) atomicAdd(p + i, x.v[i]);
 }
 
-// Copy 4 * VEC bytes from global memory (a peer's, too) to shared memory without waiting; see wait_copies.
-template <int VEC>
-__device__ __forceinline__ void copy_async(float *shared, const float *global) {
-    const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(4 * VEC) : "memory");
-}
-
-// Close a group of this thread's copies; it may be empty.
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-// Wait until all groups of this thread but the last `LATER` have arrived.
-template <int LATER>
-__device__ __forceinline__ void wait_groups() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
-}
-
-// Wait until every copy_async of this thread has arrived.
-__device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 // Address of column `column` of row `row` of a row-major matrix; strides are counted in elements.
 template <typename T, typename Row>
 __device__ __forceinline__ T *at(T *matrix, Row row, int stride, int column) {

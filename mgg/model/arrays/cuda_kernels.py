@@ -38,6 +38,7 @@ class _ByFours:
 
     def __init__(self, name: str, read: str, others: str, expression: str, preamble: str = "") -> None:
         matrices = read.split()
+        self._matrices = len(matrices)
         declared = [f"raw float32 {matrix}" for matrix in matrices] + ([others] if others else [])
         operands = " ".join(f"const float {matrix}v = {matrix}_.v[k];" for matrix in matrices)
         for matrix in matrices:
@@ -64,8 +65,10 @@ class _ByFours:
         }  # fmt: skip
 
     def __call__(self, *operands: Any, out: Array) -> Array:
-        """Fill ``out``; the operands in the order of their declaration."""
+        """Fill ``out``; the operands in the order of their declaration, matrices at multiples of 16 bytes."""
         if out.size:
+            if any(matrix.data.ptr % 16 for matrix in (out, *operands[: self._matrices])):
+                raise ValueError("a matrix is not aligned")  # the GPU would stop working for this process
             kernel = self._kernels[32 if out.size <= _LARGEST_32_BIT else 64]
             kernel(out.shape[-1], out.size, *operands, out, size=-(-out.size // 4))
         return out

@@ -1,4 +1,4 @@
-// As much of CUDA C++ as kernels/model and gather.cu need, for the host: every thread of a warp is a context of its own, and shuffles
+// As much of CUDA C++ as kernels/model, gather.cu and pull.cu need, for the host: every thread of a warp is a context of its own, and shuffles
 // are where they meet. A lane that leaves, or shuffles elsewhere than the others, ends the program with a message.
 #pragma once
 #include <setjmp.h>
@@ -15,6 +15,7 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __shared__ static
 #define __launch_bounds__(...)
 
 using std::max;
@@ -167,6 +168,8 @@ Kernel<Arguments...> kernel_of(void (*)(Arguments...));
 #define __shfl_xor_sync(mask, value, offset) host::from_lane(value, host::lane ^ (offset), __LINE__)
 #define __shfl_sync(mask, value, other) host::from_lane(value, other, __LINE__)
 #define __syncwarp() host::meet(__LINE__)
+#define __threadfence() ((void)0)
+#define __syncthreads() host::meet(__LINE__)  // for what one warp does before the others
 
 // extern "C" functions with which the kernel is launched from addresses of its arguments.
 #define HOST_KERNEL(name)                                                                          \

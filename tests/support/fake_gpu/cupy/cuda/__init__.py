@@ -48,16 +48,21 @@ class Device:
 class Event:
     def __init__(self, disable_timing=False):
         self._done, self.at, self.captured = True, None, False
+        self._behind = None  # collective calls of its stream before it
 
     @property
     def done(self):
         if self.captured:
             raise CUDARuntimeError("cudaErrorCapturedEvent")
+        if self._done and self._behind:
+            stream, calls = self._behind
+            stream.collectives_over = max(stream.collectives_over, calls)
         return self._done
 
     def record(self, stream):
         assert isinstance(stream, Stream) and stream.device in (None, current.device)
         self._done, self.captured = not state.stuck, device.capturing()
+        self._behind = stream, stream.collectives
         self.at = time.perf_counter()
 
 
@@ -65,6 +70,7 @@ class Stream:
     def __init__(self, non_blocking=False, priority=0):
         self.non_blocking, self.priority = non_blocking, priority
         self.ptr, self.device = id(self), current.device
+        self.collectives = self.collectives_over = 0  # of NVSHMEM: submitted; those whose end the host has waited for
 
     def __enter__(self):
         current.streams.append(self)
@@ -77,6 +83,9 @@ class Stream:
         assert event.at, "the event was never recorded"
         if device.capturing() != event.captured:
             raise CUDARuntimeError("cudaErrorStreamCaptureIsolation")
+
+    def is_capturing(self):
+        return device.capturing()
 
     def begin_capture(self):
         if self is _default:
@@ -99,8 +108,8 @@ class Graph:
     def __init__(self, actions):
         self._actions = actions
 
-    def launch(self):
-        assert not device.capturing()
+    def launch(self, stream=None):
+        assert not device.capturing() and stream in (None, get_current_stream())
         launches.append(len(self._actions))
         for action in self._actions:
             action()

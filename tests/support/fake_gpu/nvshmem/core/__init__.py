@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 from cupy.cuda import Stream, nccl, state, until
 
-from . import interop
+from . import interop, types
 from .types import NvshmemError, host, job, meet
 
 __all__ = ["NvshmemError", "interop"]
@@ -39,6 +39,8 @@ def finalize():
 
 def barrier_all(stream):
     assert isinstance(stream, Stream)
+    stream.collectives += 1
+    types.streams.add(stream)
     if not state.stuck:
         _deliver()
         request = job.comm.Ibarrier()

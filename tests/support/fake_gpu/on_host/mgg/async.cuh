@@ -1,0 +1,29 @@
+// What kernels/include/mgg/async.cuh has, for the host: nothing is copied before it is waited for.
+#pragma once
+
+#include <deque>
+
+#include "mgg/flags.cuh"
+
+namespace mgg {
+
+struct Copy { void *to; const void *from; int bytes; };
+inline std::deque<std::vector<Copy>> under_way[1024];  // by thread, groups of copies
+inline std::vector<Copy> open_group[1024];
+
+template <int BYTES, int WORDS>
+void copy_once(unsigned (&shared)[WORDS], const void *global) {
+    if (reinterpret_cast<size_t>(global) % BYTES) fprintf(stderr, "a copy is not aligned\n"), abort();
+    open_group[threadIdx.x].push_back({shared, global, BYTES});
+}
+inline void commit_copies() {
+    under_way[threadIdx.x].push_back(std::move(open_group[threadIdx.x]));
+    open_group[threadIdx.x].clear();
+}
+template <int LATER>
+void wait_groups() {
+    for (auto &groups = under_way[threadIdx.x]; groups.size() > LATER; groups.pop_front())
+        for (const Copy &copy : groups.front()) memcpy(copy.to, copy.from, copy.bytes);
+}
+
+}  // namespace mgg
