@@ -181,9 +181,9 @@ def say_table(samples: list[Sample], splits: Splits, on: Machine) -> None:
 
 
 def _picked(here: dict[str, Sample], times: dict[str, float], names: list[str]) -> str:
-    """The technique of ``names`` that is predicted to be the fastest, and its measured time over the least."""
+    """The technique of ``names`` that ``auto`` would pick, and its measured time over the least."""
     found = [name for name in names if name in here]
-    pick = min(found, key=lambda name: times[name])
+    pick = min(found, key=lambda name: (technique(name).lower_bound, times[name]))
     return f"{pick}, {here[pick].seconds / min(here[name].seconds for name in found):.2f}"
 
 
