@@ -58,12 +58,12 @@ class Forecast:
     def order(self, seconds: Mapping[str, float]) -> list[str]:
         """Techniques by their ``seconds``, then by name.
 
-        On one PE ``local`` is first, whose work all others do, too; last are those whose cost is a lower bound.
+        On one PE ``local`` is first, whose work all others do, too; last are those whose cost is rough.
         """
 
         def key(name: str) -> tuple[bool, bool, float, str]:
             plan = technique(name)
-            return self.machine.gpu and plan.lower_bound, not plan.single_pe, seconds[name], name
+            return self.machine.gpu and plan.rough, not plan.single_pe, seconds[name], name
 
         return sorted(seconds, key=key)
 

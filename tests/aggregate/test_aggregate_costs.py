@@ -151,7 +151,7 @@ def test_one_pe_takes_local(record):
             assert Forecast(machine, Split.of(record)).ranking(dim)[0] == "local", (machine.gpu, dim)
 
 
-def test_a_lower_bound_is_no_reason_to_pick():
+def test_a_rough_cost_is_no_reason_to_pick():
     long_rows = even(2, rows=100, arcs=50_000_000, remote=0, halo=0)
     gpus, cpus = Forecast(H200, long_rows), Forecast(CPUS, long_rows)
     costs = gpus.costs(128)
