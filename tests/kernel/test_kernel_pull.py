@@ -31,10 +31,12 @@ def built(request, tmp_path_factory):
     ).stdout
     names = re.findall(r'extern "C"\s+void\s+(halo_\w+)\(', plain)
     text += "".join(f"HOST_KERNEL({name})\n" for name in names)
-    library = tmp_path_factory.mktemp("pull") / "pull.so"
-    command = ["g++", "-x", "c++", *flags, "-shared", "-fPIC", "-o", str(library), "-"]
+    path = tmp_path_factory.mktemp("pull") / "pull.so"
+    command = ["g++", "-x", "c++", *flags, "-shared", "-fPIC", "-o", str(path), "-"]
     subprocess.run(command, input=text, text=True, check=True)
-    return request.param, ctypes.CDLL(str(library))
+    library = ctypes.CDLL(str(path))
+    library.host_copied.restype = ctypes.c_long
+    return request.param, library
 
 
 def launch(library, name, blocks, threads, *arguments):
@@ -107,6 +109,8 @@ def test_every_row_comes_and_every_chunk_is_told_of_once_it_is_there(built, bloc
             job.flags[job.rank][:] = turn
             job.pull(library, f"halo_pull_{lanes}_{vector}", blocks, columns)
             assert job.numbers.tolist() == [turn, turn]
+            # Each row crosses once, in whole loads: with what pads it to one.
+            assert library.host_copied() == halo * -(-columns // vector) * vector * mine.itemsize
             for pe in (0, 2):
                 assert job.flags[pe][job.rank] == job.flags[pe][job.size + job.rank] == turn
             raises = [warps] * (len(told) - 1) + [blocks]
