@@ -39,6 +39,15 @@ def built(request, tmp_path_factory):
     return request.param, library
 
 
+@pytest.fixture(autouse=True)
+def forgetful(built):
+    """After a test nobody is told any more, and nothing has been copied."""
+    yield
+    built[1].host_copied()
+    built[1].host_tell(None)
+    built[1].host_tell_start(None)
+
+
 def launch(library, name, blocks, threads, *arguments):
     """Launch a kernel with arrays and numbers, checking the size of each."""
     sizes = (ctypes.c_int * 64)()
@@ -120,3 +129,17 @@ def test_every_row_comes_and_every_chunk_is_told_of_once_it_is_there(built, bloc
             for row, expected in enumerate(job.expected):
                 assert np.array_equal(mine[job.first + row, :columns], expected[:columns])
         assert np.array_equal(mine[: job.first], before[: job.first])
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_sums_may_start_when_every_block_has_and_know_the_number_of_the_product_by_then(built, blocks):
+    dtype, library = built
+    job, told = Job(dtype, 64, 100), []
+    hook = ctypes.CFUNCTYPE(None)(lambda: told.append((int(job.numbers[1]), int(job.arrived[-1]))))
+    library.host_tell_start(hook)
+    for turn in (1, 2):
+        job.flags[job.rank][:] = turn
+        told.clear()
+        job.pull(library, "halo_pull_16_4", blocks, 64)
+        # By every thread, after its block was counted; one block comes after the other here.
+        assert told == [(turn, (turn - 1) * blocks + block + 1) for block in range(blocks) for _ in range(THREADS)]
