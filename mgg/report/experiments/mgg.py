@@ -87,9 +87,9 @@ EXPERIMENTS: dict[str, Experiment] = {
                 {"": 2.26},
             ),
         ),
-        departs="Partitions balance warps and cost atomic additions. On four H200, at ps 16, they pay where rows are long and "
-        "uneven (reddit-like, 492 arcs a row: whole rows took 1.26 to 1.33 times as long); where rows are short "
-        "(products-like: 45 arcs) there is little to balance, and whole rows took 0.63 to 1.03 times as long.",
+        departs="Partitions balance warps and cost atomic additions. On four H200, at ps 16, they pay where rows are "
+        "long and uneven (reddit-like, 492 arcs a row: whole rows took 1.26 to 1.33 times as long); where rows are "
+        "short (products-like: 45 arcs) there is little to balance: 0.63 to 1.03 times as long.",
     ),
     "mgg_fig10b": Experiment(
         "Interleaving of local and remote work",
