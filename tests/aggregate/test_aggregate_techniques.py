@@ -17,19 +17,50 @@ from mgg import layout
 from mgg.aggregate import prepare, techniques
 from mgg.backend import simulated
 from mgg.errors import InputError
+from mgg.kernel.halo import CUT_FROM
 
 GRAPHS = awkward_graphs()
 PROGRAM = Path(__file__).parents[1] / "support" / "spmm_program.py"
 TECHNIQUES = [
     "broadcast", "broadcast_pipelined", "cola", "direct", "halo", "local", "mgg", "mgg_uvm", "ring", "zero_copy",
 ]  # fmt: skip
+#: Numbers of PEs; on GPUs these and 3.
+PES = [1, 2, 4]
+#: What a product of one PE may look like, from it and the number of rows that others have.
+CASES = {
+    "no halo": lambda product, others: not product.halo and product.local.arcs,
+    "a halo of one row": lambda product, others: product.halo == 1,
+    "a halo of all rows": lambda product, others: product.halo == others > 100,
+    "no local arcs": lambda product, others: not product.local.arcs and product.remote.arcs,
+    "no arcs": lambda product, others: product.rows and not product.local.arcs and not product.remote.arcs,
+    "no rows": lambda product, others: not product.rows,
+    "a row with many arcs of both kinds": lambda product, others: np.any(
+        np.minimum(np.diff(product.local.indptr), np.diff(product.remote.indptr)) >= CUT_FROM
+    ),
+}
 
 
 def test_these_are_all_the_techniques():
     assert list(techniques()) == TECHNIQUES
 
 
-@pytest.mark.parametrize("pes", [1, 2, 4])
+@pytest.fixture(scope="module")
+def on_many(tmp_path_factory):
+    """What each PE holds of each graph on several."""
+    cases = [(csr, pes) for csr in GRAPHS.values() for pes in PES[1:]]
+    folders = [(make_layout(tmp_path_factory.mktemp("graph"), csr, pes), pes) for csr, pes in cases]
+    return [layout.load(folder, pe) for folder, pes in folders for pe in range(pes)]
+
+
+@pytest.mark.parametrize(
+    ("direction", "case"),
+    [*(("forward", case) for case in CASES), *(("transpose", case) for case in CASES if "many arcs" not in case)],
+)
+def test_the_graphs_have_every_case(on_many, direction, case):
+    assert any(CASES[case](getattr(part, direction), part.nodes - part.rows) for part in on_many)
+
+
+@pytest.mark.parametrize("pes", PES)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_simulated(tmp_path, name, pes):
     folder = make_layout(tmp_path, GRAPHS[name], pes)

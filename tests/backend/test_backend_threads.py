@@ -10,6 +10,7 @@ import pytest
 from support.graphs import awkward_graphs, make_layout, random_csr
 from support.products import simulated_bytes, worst, wrong_bytes
 from support.ranks import changed_environment, mpiexec
+from support.spmm_program import VARIANTS
 
 from mgg import layout
 from mgg.aggregate import memory, parse_options, technique
@@ -184,6 +185,18 @@ def test_products_and_bytes(tmp_path, pes):
             assert worst(GRAPHS[name], parts) <= (1e-6,), name
             found = [json.loads((tmp_path / f"{number}-{pe}.json").read_text()) for pe in range(pes)]
             assert not wrong_bytes(simulated_bytes(folders[number], pes), found), name
+
+
+def test_products_and_bytes_of_every_variant(tmp_path):
+    folder = make_layout(tmp_path, GRAPHS["weighted"], 4)
+    done = fake(str(SUPPORT / "spmm_program.py"), "threads:4", str(tmp_path), "--variants", str(folder))
+    assert done.returncode == 0, done.stderr
+    parts = [dict(np.load(tmp_path / f"0-{pe}.npz")) for pe in range(4)]
+    labels = {key.split(" ")[0] for key in parts[0]}
+    assert labels >= {label for label, (_, options, _) in VARIANTS.items() if "primitive" not in options}
+    assert worst(GRAPHS["weighted"], parts) <= (1e-6,) and worst(GRAPHS["weighted"], parts, "bf16") <= (1e-5,)
+    found = [json.loads((tmp_path / f"0-{pe}.json").read_text()) for pe in range(4)]
+    assert not wrong_bytes(simulated_bytes(folder, 4, labels), found)
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,8 @@ def test_launches_are_told_apart_when_their_numbers_wrap_around(tmp_path):
     assert "products that are wrong: 0" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("members", "sums"), [*((members, "beside") for members in sorted({1, 2, GPUS})), (GPUS, "in turn")]
-)
+@pytest.mark.parametrize("sums", ["beside", "in turn"])
+@pytest.mark.parametrize("members", sorted({1, 2, GPUS}))
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_twenty_runs_give_the_same_bits(tmp_path, dtype, members, sums):
     """In one workgroup, and in several, where rows are put between them; sums beside the pull or, late ones, after."""

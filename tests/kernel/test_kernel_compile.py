@@ -1,6 +1,8 @@
 import multiprocessing
 import os
+import re
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -220,6 +222,30 @@ def assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4)):
     for lanes in (4, 32):
         for vector in vectors:
             assert f"{kernel}_{lanes}_{vector}".encode() in code
+
+
+#: What each kernel says to the launch before or after it, and what it has done by then.
+DEPENDENTS = {
+    "pull": ("launch_dependents", r"st\.volatile\.global.*(membar|fence).*bar\.sync"),
+    "halo": ("wait", r"st\.global"),
+}
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", DEPENDENTS)
+def test_launches_depend_on_each_other_where_the_gpu_can(name, arch, tmp_path):
+    """Every kernel says so once, on its way: kernels/include/mgg/dependents.cuh."""
+    said, before = DEPENDENTS[name]
+    path, ptx = build.build_of(name, 32).path, tmp_path / "k.ptx"
+    flags = [*build.FLAGS, f"-arch={arch}", f"-I{build.source_folder() / 'include'}"]
+    subprocess.run([build.find_nvcc(), *flags, "-ptx", str(path), "-o", str(ptx)], check=True)
+    kernels = ptx.read_text().split(".entry")[1:]
+    wanted = [said] if arch == "sm_90" else []
+    assert kernels
+    for kernel in kernels:
+        assert re.findall(r"griddepcontrol\.(\w+);", kernel) == wanted
+        assert not wanted or re.search(before, kernel.partition("griddepcontrol")[0], re.DOTALL)
 
 
 def reference(schedule, indices, weights, b, rows):

@@ -1,14 +1,20 @@
 """The order of work of technique halo's kernel: every arc once, early work without the halo, late work in its order."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.graphs import awkward_graphs, products, random_csr
+from support.ranks import changed_environment
 
 from mgg.kernel.halo import CUT_FROM, halo_schedule
 from mgg.kernel.schedule import PIECES_PER_TASK
 
+SUPPORT = Path(__file__).parents[1] / "support"
 GRAPHS = awkward_graphs() | {"cut rows": random_csr(600, 200_000, weighted=True)}
 
 
@@ -86,3 +92,12 @@ def test_only_long_rows_with_both_kinds_of_arcs_are_cut():
     both = (np.diff(product.local.indptr) > 0) & (np.diff(product.remote.indptr) > 0)
     assert set(schedule.split_rows) >= set(np.flatnonzero(both & (lengths >= CUT_FROM)))
     assert not set(schedule.split_rows) & set(np.flatnonzero(lengths < min(CUT_FROM, 512)))
+
+
+@pytest.mark.parametrize("sums", ["beside", "in turn"])
+def test_launches_pass_what_the_kernels_take(sums):
+    """On stand-ins for CuPy: parameters in their order and types, what is launched when, and what that computes."""
+    command = [sys.executable, str(SUPPORT / "fake_gpu" / "run.py"), str(SUPPORT / "halo_launches.py"), sums]
+    environment = changed_environment({})
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr

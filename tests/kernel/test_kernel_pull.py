@@ -31,10 +31,21 @@ def built(request, tmp_path_factory):
     ).stdout
     names = re.findall(r'extern "C"\s+void\s+(halo_\w+)\(', plain)
     text += "".join(f"HOST_KERNEL({name})\n" for name in names)
-    library = tmp_path_factory.mktemp("pull") / "pull.so"
-    command = ["g++", "-x", "c++", *flags, "-shared", "-fPIC", "-o", str(library), "-"]
+    path = tmp_path_factory.mktemp("pull") / "pull.so"
+    command = ["g++", "-x", "c++", *flags, "-shared", "-fPIC", "-o", str(path), "-"]
     subprocess.run(command, input=text, text=True, check=True)
-    return request.param, ctypes.CDLL(str(library))
+    library = ctypes.CDLL(str(path))
+    library.host_copied.restype = ctypes.c_long
+    return request.param, library
+
+
+@pytest.fixture(autouse=True)
+def forgetful(built):
+    """After a test nobody is told any more, and nothing has been copied."""
+    yield
+    built[1].host_copied()
+    built[1].host_tell(None)
+    built[1].host_tell_start(None)
 
 
 def launch(library, name, blocks, threads, *arguments):
@@ -107,6 +118,8 @@ def test_every_row_comes_and_every_chunk_is_told_of_once_it_is_there(built, bloc
             job.flags[job.rank][:] = turn
             job.pull(library, f"halo_pull_{lanes}_{vector}", blocks, columns)
             assert job.numbers.tolist() == [turn, turn]
+            # Each row crosses once, in whole loads: with what pads it to one.
+            assert library.host_copied() == halo * -(-columns // vector) * vector * mine.itemsize
             for pe in (0, 2):
                 assert job.flags[pe][job.rank] == job.flags[pe][job.size + job.rank] == turn
             raises = [warps] * (len(told) - 1) + [blocks]
@@ -116,3 +129,17 @@ def test_every_row_comes_and_every_chunk_is_told_of_once_it_is_there(built, bloc
             for row, expected in enumerate(job.expected):
                 assert np.array_equal(mine[job.first + row, :columns], expected[:columns])
         assert np.array_equal(mine[: job.first], before[: job.first])
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_sums_may_start_when_every_block_has_and_know_the_number_of_the_product_by_then(built, blocks):
+    dtype, library = built
+    job, told = Job(dtype, 64, 100), []
+    hook = ctypes.CFUNCTYPE(None)(lambda: told.append((int(job.numbers[1]), int(job.arrived[-1]))))
+    library.host_tell_start(hook)
+    for turn in (1, 2):
+        job.flags[job.rank][:] = turn
+        told.clear()
+        job.pull(library, "halo_pull_16_4", blocks, 64)
+        # By every thread, after its block was counted; one block comes after the other here.
+        assert told == [(turn, (turn - 1) * blocks + block + 1) for block in range(blocks) for _ in range(THREADS)]

@@ -4,29 +4,18 @@ What mgg/kernel/cuda_cola.py passes is held against the parameters in kernels/ag
 kernel does, from addresses alone.
 """
 
-import ctypes
 import re
 
 import numpy as np
 
 from mgg.graph.csr import Csr
 from mgg.kernel.cola import HUB_ARCS, column_schedule
-from mgg.kernel.compile import source_folder
 from mgg.kernel.cuda_cola import WARPS, ColaKernel
+from support.parameters import at, parameters, passed, source
 from support.strict import StrictArray, StrictOperators
 
-SOURCE = (source_folder() / "aggregate" / "cola.cu").read_text(encoding="utf-8")
-#: (type, name) of each parameter.
-PARAMETERS = re.findall(r"([^,(]+?[ *])(\w+)(?=[,)]|\s*$)", re.search(
-    r"__global__ void __launch_bounds__\(.*?\) name\((.*?)\)\s*\{", SOURCE.replace("\\\n", " "), re.DOTALL,
-)[1])  # fmt: skip
-assert re.search(r"#define MGG_COLA_WARPS (\d+)", SOURCE)[1] == str(WARPS)
-
-
-def at(address, dtype, count):
-    """``count`` entries of memory."""
-    size = int(np.dtype(dtype).itemsize * count)
-    return np.frombuffer((ctypes.c_char * size).from_address(int(address)), dtype) if size else np.zeros(0, dtype)
+PARAMETERS = parameters("cola", "name")
+assert re.search(r"#define MGG_COLA_WARPS (\d+)", source("cola"))[1] == str(WARPS)
 
 
 class Launching(StrictOperators):
@@ -44,16 +33,8 @@ class Launching(StrictOperators):
         return lambda grid, block, given: self._launch(lanes, vector, name.endswith("weighted"), grid, block, given)
 
     def _launch(self, lanes, vector, weighted, grid, block, given):
-        assert block == (32 * WARPS,) and len(given) == len(PARAMETERS)
-        values = {}
-        for (kind, name), value in zip(PARAMETERS, given, strict=True):
-            if "*" in kind:
-                assert isinstance(value, (StrictArray, np.uintp)), name
-                values[name] = value if isinstance(value, np.uintp) else value.data.ptr
-            else:
-                assert kind.strip() == "int" and type(value) is np.int32, name
-                values[name] = int(value)
-        run(values, lanes, vector, weighted, grid)
+        assert block == (32 * WARPS,)
+        run(passed(PARAMETERS, given), lanes, vector, weighted, grid)
 
 
 def run(v, lanes, vector, weighted, grid):

@@ -33,7 +33,8 @@ class Variant(NamedTuple):
     dtype: str = "fp32"
 
 
-#: Every ablation and primitive of ``mgg``, and the ends of the ranges of its knobs; workgroups, and bf16 between them.
+#: Every ablation and primitive of ``mgg``, and the ends of the ranges of its knobs; workgroups, and bf16 between them;
+#: every step of ``cola``.
 VARIANTS: dict[str, Variant] = {
     "mgg:warp": Variant("mgg", {"primitive": "warp"}),
     "mgg:thread": Variant("mgg", {"primitive": "thread"}),
@@ -57,6 +58,8 @@ VARIANTS: dict[str, Variant] = {
     "cola:1": Variant("cola", {"workgroup": 1}),
     "cola:2": Variant("cola", {"workgroup": 2}),
     "cola:fetched": Variant("cola", {"workgroup": 2, "coalesced": False}),
+    "cola:unfused": Variant("cola", {"workgroup": 2, "fusion": False}),
+    "cola:waiting": Variant("cola", {"workgroup": 2, "pipelined": False}),
 }
 
 

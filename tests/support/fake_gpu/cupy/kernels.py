@@ -8,6 +8,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,11 +135,11 @@ class ElementwiseKernel:
 
 
 def _library(source, *flags):
-    """Compiled once a source; other processes may do the same at the same time."""
+    """Compiled once a source; other processes and threads may do the same at the same time."""
     _FOLDER.mkdir(exist_ok=True)
     library = _FOLDER / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
     if not library.exists():
-        made = library.with_suffix(f".{os.getpid()}")
+        made = library.with_suffix(f".{os.getpid()}-{threading.get_native_id()}")
         # No fused multiply-add and no shortcuts: results are those of the operations as they are written.
         command = [
             "g++",

@@ -11,10 +11,15 @@ struct Copy { void *to; const void *from; int bytes; };
 inline std::deque<std::vector<Copy>> under_way[1024];  // by thread, groups of copies
 inline std::vector<Copy> open_group[1024];
 
+// The bytes that all threads have asked for since the last call.
+inline long bytes_asked = 0;
+extern "C" __attribute__((used)) inline long host_copied() { return std::exchange(bytes_asked, 0); }
+
 template <int BYTES, int WORDS>
 void copy_once(unsigned (&shared)[WORDS], const void *global) {
     if (reinterpret_cast<size_t>(global) % BYTES) fprintf(stderr, "a copy is not aligned\n"), abort();
     open_group[threadIdx.x].push_back({shared, global, BYTES});
+    bytes_asked += BYTES;
 }
 inline void commit_copies() {
     under_way[threadIdx.x].push_back(std::move(open_group[threadIdx.x]));
