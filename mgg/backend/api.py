@@ -233,6 +233,10 @@ class HostArrays(ABC):
         """The same: CPUs have one kind of memory."""
         return self.symmetric(elements)
 
+    def check_shmem(self) -> None:
+        """Nothing to see to: no kernel calls NVSHMEM."""
+        return None
+
     def free_memory(self) -> int | None:
         """Not asked: the system gives out more RAM than there is."""
         return None
@@ -299,6 +303,9 @@ class World(Protocol):
 
         On GPUs those of its host; on CPUs all.
         """
+
+    def check_shmem(self) -> None:
+        """Raise MachineError on every PE where kernels that call NVSHMEM cannot be linked with it (collective)."""
 
     def upload(self, array: np.ndarray) -> Array:
         """``array`` on this PE's device; on CPUs the array itself."""

@@ -109,11 +109,7 @@ def cubin(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
     """
     nvcc, flags, libraries = find_nvcc(), [*FLAGS, f"-arch={arch}"], []
     if nvshmem:
-        folder = nvshmem_folder()
-        if folder is None:
-            raise MachineError(
-                "NVSHMEM's device library is missing: pip install nvidia-nvshmem-cu13, or set NVSHMEM_HOME"
-            )
+        folder = device_library()
         flags.append(f"-I{folder / 'include'}")
         libraries = [f"-L{folder / 'lib'}", "-lnvshmem_device"]
     flags += [f"-D{name}={value}" for name, value in sorted(defines.items())]
@@ -129,6 +125,15 @@ def cubin(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
     except OSError as error:
         raise MachineError(f"{path}: cannot be written: {error.strerror or error}; set XDG_CACHE_HOME") from None
     return path
+
+
+def check_compiler(arch: str) -> None:
+    """Compile a kernel that every job needs, unless that was done before.
+
+    Raises:
+        MachineError: as ``cubin``.
+    """
+    _cubin_of(build_of("gather", 32), arch)
 
 
 @contextmanager
@@ -178,6 +183,18 @@ def nvshmem_folder() -> Path | None:
     places = [Path(home)] if (home := os.environ.get("NVSHMEM_HOME")) else []
     places += _package_folders("nvidia.nvshmem")
     return next((place for place in places if (place / "include" / "nvshmem.h").exists()), None)
+
+
+def device_library() -> Path:
+    """NVSHMEM's folder, for kernels that call it.
+
+    Raises:
+        MachineError: there is none, or not all of it.
+    """
+    folder = nvshmem_folder()
+    if folder is None:
+        raise MachineError("NVSHMEM's device library is missing: pip install nvidia-nvshmem-cu13, or set NVSHMEM_HOME")
+    return folder
 
 
 def _package_folders(name: str) -> list[Path]:

@@ -358,4 +358,38 @@ def test_without_cupy_the_error_says_what_to_install():
         "from mgg.backend import launch\nfrom mgg.errors import MachineError\n"
         "try:\n    launch('nvshmem', lambda: 1, print)\nexcept MachineError as error:\n    print(error)\n"
     )
-    assert "pip install mgg[gpu]" in mpiexec(1, ["-c", code]).stdout
+    assert "pip install 'mgg[gpu]'" in mpiexec(1, ["-c", code]).stdout
+
+
+def aggregated(folder, technique, *program, **environment):
+    """What two ranks of ``mgg aggregate`` end with, and what they say."""
+    arguments = ["aggregate", str(folder), "--technique", technique, "--dim", "4", "--backend", "nvshmem"]
+    out = folder.parent / "records.jsonl"
+    ended = watched(2, [*program, "-m", "mgg.cli", *arguments, "--out", str(out)], **environment)
+    assert not out.exists()
+    return ended.code, ended.output
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
+@pytest.mark.parametrize("technique", ["mgg", "mgg_uvm"])
+def test_without_cupy_a_job_says_so_once(tmp_path, technique):
+    folder = make_layout(tmp_path, awkward_graphs()["directed"], 2)
+    said = "mgg: CuPy is not installed: pip install 'mgg[gpu]', or take --backend mpi\n"
+    assert aggregated(folder, technique) == (3, said)
+
+
+def test_what_compiling_lacks_is_said_once(tmp_path):
+    """Before anything is allocated or uploaded; each PE would come to its first kernel alone."""
+    folder = make_layout(tmp_path, awkward_graphs()["directed"], 2)
+    code, output = aggregated(folder, "halo", FAKE, FAKE_NVCC="0")
+    assert code == 3 and output.startswith("mgg: nvcc is missing: pip install") and output.count("\n") == 1, output
+
+
+def test_what_one_rank_alone_lacks_names_it():
+    code = (
+        "from mpi4py import MPI\nimport mgg.backend as b\nfrom mgg.errors import MachineError\n"
+        "b.not_installed = lambda module: 'no CuPy' if MPI.COMM_WORLD.rank == 1 else None\n"
+        "try:\n    b.launch('nvshmem', lambda: 2, print)\n"
+        "except MachineError as error:\n    print(f'{error.everywhere} {error};', flush=True)\n"
+    )
+    assert mpiexec(2, ["-c", code]).stdout.count("True PE 1: no CuPy;") == 2
