@@ -194,6 +194,7 @@ def device_library() -> Path:
     folder = nvshmem_folder()
     if folder is None:
         raise MachineError("NVSHMEM's device library is missing: pip install nvidia-nvshmem-cu13, or set NVSHMEM_HOME")
+    nvshmem_version(folder)
     return folder
 
 
@@ -207,9 +208,22 @@ def _package_folders(name: str) -> list[Path]:
 
 
 def nvshmem_version(folder: Path) -> str:
-    """Version in NVSHMEM's headers, for example 3.4.5."""
-    text = (folder / "include" / "non_abi" / "nvshmem_version.h").read_text()
-    return ".".join(re.findall(r"define NVSHMEM_VENDOR_(?:MAJOR|MINOR|PATCH)_VERSION (\d+)", text))
+    """Version in NVSHMEM's headers, for example 3.4.5.
+
+    Raises:
+        MachineError: the folder does not say it.
+    """
+    header = folder / "include" / "non_abi" / "nvshmem_version.h"
+    try:
+        text = header.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise MachineError(
+            f"{header}: cannot be read: {error.strerror}; set NVSHMEM_HOME to a whole NVSHMEM, or unset it"
+        ) from None
+    found = re.findall(r"define NVSHMEM_VENDOR_(?:MAJOR|MINOR|PATCH)_VERSION (\d+)", text)
+    if len(found) != len(("major", "minor", "patch")):
+        raise MachineError(f"{header}: says no version of NVSHMEM; set NVSHMEM_HOME to another NVSHMEM, or unset it")
+    return ".".join(found)
 
 
 def _key(source: Path, nvcc: str, flags: list[str], nvshmem: bool) -> str:

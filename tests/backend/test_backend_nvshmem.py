@@ -378,11 +378,21 @@ def test_without_cupy_a_job_says_so_once(tmp_path, technique):
     assert aggregated(folder, technique) == (3, said)
 
 
-def test_what_compiling_lacks_is_said_once(tmp_path):
+@pytest.mark.parametrize(
+    ("technique", "environment", "said"),
+    [
+        ("halo", {"FAKE_NVCC": "0"}, "nvcc is missing: pip install"),
+        ("direct", {"NVSHMEM_HOME": "{home}"}, "direct, D = 4: {home}/include/non_abi/nvshmem_version.h: cannot be"),
+    ],
+)
+def test_what_compiling_lacks_is_said_once(tmp_path, technique, environment, said):
     """Before anything is allocated or uploaded; each PE would come to its first kernel alone."""
     folder = make_layout(tmp_path, awkward_graphs()["directed"], 2)
-    code, output = aggregated(folder, "halo", FAKE, FAKE_NVCC="0")
-    assert code == 3 and output.startswith("mgg: nvcc is missing: pip install") and output.count("\n") == 1, output
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "nvshmem.h").touch()
+    environment = {name: value.format(home=tmp_path) for name, value in environment.items()}
+    code, output = aggregated(folder, technique, FAKE, **environment)
+    assert code == 3 and output.startswith(f"mgg: {said.format(home=tmp_path)}") and output.count("\n") == 1, output
 
 
 def test_what_one_rank_alone_lacks_names_it():

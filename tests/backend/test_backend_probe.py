@@ -1,3 +1,5 @@
+import pytest
+
 from mgg.backend import probe
 
 MATRIX = (
@@ -30,6 +32,21 @@ def test_the_kernel_cache_and_its_cubins_are_named(tmp_path, monkeypatch):
     (tmp_path / "mgg" / "kernels").mkdir(parents=True)
     (tmp_path / "mgg" / "kernels" / "rows-sm_90-0.cubin").touch()
     assert probe.report()["kernel cache"].endswith(", 1 cubins")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [(None, "cannot be read: No such file or directory; set NVSHMEM_HOME"), ("", "says no version of NVSHMEM")],
+)
+def test_an_nvshmem_that_is_not_whole_is_unusable(tmp_path, monkeypatch, version, said):
+    monkeypatch.setenv("NVSHMEM_HOME", str(tmp_path))
+    header = tmp_path / "include" / "non_abi" / "nvshmem_version.h"
+    header.parent.mkdir(parents=True)
+    (tmp_path / "include" / "nvshmem.h").touch()
+    if version is not None:
+        header.write_text(version)
+    told = probe.report()["NVSHMEM for kernels"]
+    assert told.startswith(f"unusable: {header}: ") and said in told and "NVSHMEM_HOME" in told
 
 
 def test_what_kernels_with_nvshmem_need_is_named(tmp_path, monkeypatch):

@@ -128,6 +128,9 @@ def test_missing_tools_are_named(source, monkeypatch):
     monkeypatch.setattr(build, "nvshmem_folder", lambda: None)
     with pytest.raises(MachineError, match=r"NVSHMEM.*pip install"):
         build.cubin(source, "sm_90", {}, nvshmem=True)
+    monkeypatch.setattr(build, "nvshmem_folder", lambda: source.parent)
+    with pytest.raises(MachineError, match=r"nvshmem_version\.h: cannot be read: .* set NVSHMEM_HOME"):
+        build.cubin(source, "sm_90", {}, nvshmem=True)
 
 
 @needs_nvcc
