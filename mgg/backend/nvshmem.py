@@ -135,7 +135,7 @@ class NvshmemWorld(GpuArrays):
 
     def check_shmem(self) -> None:
         """Raise MachineError on every PE where NVSHMEM's device library cannot be linked with kernels (collective)."""
-        together(self._control, kernels.device_library)
+        together(self._control, lambda: kernels.device_library(library_version()))
 
     def _check_memory(self, size: int) -> None:
         """Say, before anything is allocated, that an array does not fit (collective)."""

@@ -125,6 +125,15 @@ def _device_library() -> str:
             " call it"
         )
     try:
-        return f"{folder}, {kernels.nvshmem_version(folder)}"
+        return f"{kernels.device_library(_host_library())}, {kernels.nvshmem_version(folder)}"
     except MachineError as error:
         return f"unusable: {error}"
+
+
+def _host_library() -> str | None:
+    """Version of the NVSHMEM that PEs start; None where there is none."""
+    try:
+        version: str = importlib.import_module("mgg.backend.nvshmem").library_version()
+    except (ImportError, RuntimeError, OSError):
+        return None
+    return version

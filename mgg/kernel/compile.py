@@ -185,16 +185,24 @@ def nvshmem_folder() -> Path | None:
     return next((place for place in places if (place / "include" / "nvshmem.h").exists()), None)
 
 
-def device_library() -> Path:
+def device_library(host: str | None = None) -> Path:
     """NVSHMEM's folder, for kernels that call it.
 
+    Args:
+        host: version of the host library that the kernels are to run with, which NVSHMEM wants to be the same.
+
     Raises:
-        MachineError: there is none, or not all of it.
+        MachineError: there is none, not all of it, or one of another version.
     """
     folder = nvshmem_folder()
     if folder is None:
         raise MachineError("NVSHMEM's device library is missing: pip install nvidia-nvshmem-cu13, or set NVSHMEM_HOME")
-    nvshmem_version(folder)
+    version = nvshmem_version(folder)
+    if host is not None and version != host:
+        raise MachineError(
+            f"NVSHMEM's device library in {folder} is of version {version} and the host library that nvshmem4py loads"
+            f" of {host}: set NVSHMEM_HOME to that one's, or unset it and pip install nvidia-nvshmem-cu13=={host}"
+        )
     return folder
 
 

@@ -24,7 +24,7 @@ if __name__ == "__main__":
     threads._operators = LaunchingOperators
     library = Library()
     cublas._library = lambda: library
-    os.environ.setdefault("NVSHMEM_HOME", str(Path(__file__).parent / "nvshmem"))
+    os.environ["NVSHMEM_HOME"] = os.environ.get("FAKE_NVSHMEM_HOME", str(Path(__file__).parent / "nvshmem"))
     if os.environ.get("FAKE_NVCC") == "0":
         kernels.shutil = SimpleNamespace(which=lambda *_, **__: None)
     else:
