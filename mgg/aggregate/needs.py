@@ -30,17 +30,19 @@ class Need:
         columns: matrices: input, result, buffers.
         arcs: what the technique makes of the arcs.
         schedules: the cuts of row-wise products, with their partial sums.
+        guests: what belongs to other PEs and may all come to this GPU.
     """
 
     layout: int
     columns: int
     arcs: int = 0
     schedules: int = 0
+    guests: int = 0
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.layout + self.columns + self.arcs + self.schedules
+        return self.layout + self.columns + self.arcs + self.schedules + self.guests
 
 
 class Case:

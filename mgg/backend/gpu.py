@@ -210,14 +210,15 @@ def check_symmetric(control: World, size: int, needed: int, free: int) -> None:
         ).on_every_pe()
 
 
-def check_managed(size: int) -> None:
-    """Raise MachineError where unified memory of ``size`` bytes would not fit the current GPU, to which it may move."""
+def check_managed(pe: int, size: int) -> None:
+    """Raise MachineError where unified memory of ``size`` bytes would not fit the GPU of PE ``pe``, the current one."""
     if size > cupy.cuda.runtime.memGetInfo()[0]:
         give_back()
     free = int(cupy.cuda.runtime.memGetInfo()[0])
     if size > free:
         raise MachineError(
-            f"{size} bytes of unified memory are needed and a GPU has {free} left: use fewer columns or a smaller graph"
+            f"PE {pe}: {size} bytes of unified memory are needed, which may all move to its GPU, and that has {free}"
+            " left: use fewer columns or a smaller graph"
         )
 
 

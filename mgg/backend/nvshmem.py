@@ -158,7 +158,7 @@ class NvshmemWorld(GpuArrays):
                 " technique (mgg aggregate runs such techniques in threads of one process)"
             ).on_every_pe()
         size = elements * _ITEM
-        gpu.check_managed(size)
+        gpu.check_managed(self.rank, size)
         array = gpu.parts(0, 1, gpu.managed_memory(size), elements, self.device)
         array.local.fill(0)
         return array

@@ -59,6 +59,11 @@ class CountingWorld(StrictWorld):
         self.held += array.local.nbytes
         return array
 
+    def managed(self, elements):
+        array = super().managed(elements)
+        self.held += (self.size - 1) * array.local.nbytes  # all of it may come to this GPU
+        return array
+
 
 def counted(world, folder, name, options, direction, dim):
     """Bytes that a plan and a product of it took on this PE, and the prediction."""
