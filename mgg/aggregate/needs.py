@@ -54,10 +54,14 @@ class Case:
         dim: most embedding columns.
         options: of the technique.
         dtype: type of the embeddings.
+        widths: how many widths the plan keeps at a time, ``dim`` the widest of them.
     """
 
-    def __init__(self, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str = "fp32"):
-        self.layout, self.dim, self.options = layout, dim, options
+    def __init__(
+        self, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str = "fp32",
+        widths: int = 1,
+    ):  # fmt: skip
+        self.layout, self.dim, self.options, self.widths = layout, dim, options, widths
         self._element = np.dtype(ELEMENTS[dtype]).itemsize
         self.product: Product = layout.product(direction)
         self.counts = layout.manifest.direction(direction)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
 from typing import Any, Protocol, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from mgg.backend import usage
-from mgg.errors import MggError
+from mgg.errors import MggError, gpu_memory_error
 from mgg.kernel.operators import Operators
 from mgg.record import Machine, my_cores, these_versions, this_machine
 
@@ -533,3 +533,15 @@ def together(world: World, action: Callable[[], T]) -> T:
         if failed is not None:
             raise failed.on_every_pe()
     return result  # type: ignore[return-value]
+
+
+@contextmanager
+def told_of_gpu_memory(world: World) -> Iterator[None]:
+    """Memory of a GPU that runs out inside is a MachineError; of a job of one PE, every PE's."""
+    try:
+        yield
+    except MemoryError as error:
+        told = gpu_memory_error(error)
+        if told is None:
+            raise
+        raise (told.on_every_pe() if world.size == 1 else told) from None
