@@ -85,10 +85,11 @@ def build_of(name: str, index_bits: int, primitive: str = "direct", *, bf16: boo
 
 def all_builds() -> list[Build]:
     """Every cubin that techniques and models can ask for; those with NVSHMEM only where its headers are."""
-    builds = [build_of(name, bits) for name in sorted(_sources()) for bits in (32, 64)]
-    builds += [build_of(name, 32, bf16=True) for name in ("rows", "gather", "halo", "pull")]
+    widths = (32, 64)
+    builds = [build_of(name, bits) for name in sorted(_sources()) for bits in widths]
+    builds += [build_of(name, bits, bf16=True) for name in ("rows", "gather", "halo", "pull") for bits in widths]
     if nvshmem_folder() is not None:
-        builds += [build_of("mgg", 32, primitive) for primitive in ("warp", "thread", "block")]
+        builds += [build_of("mgg", bits, primitive) for primitive in ("warp", "thread", "block") for bits in widths]
     return builds
 
 
