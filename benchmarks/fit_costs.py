@@ -3,7 +3,8 @@
 MEASURED is a CSV of graph, technique, pes, dtype, dim, part (whole, transfer, arithmetic) and milliseconds; files
 ``gpu_aggregate-pP.jsonl`` of benchmarks/gpu_aggregate.py are read, too. SPLITS holds a partition record a line, for
 every graph and number of PEs of MEASURED. Printed are the constants of ``mgg/aggregate/machines.py``, predicted beside
-measured, the errors of the fit, which are in-sample, and those of each graph when the fit has not seen it.
+measured, the errors of the fit, which are in-sample, how much longer than the least auto's picks took, and the same of
+each graph when the fit has not seen it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from mgg.aggregate import technique
+from mgg.aggregate.auto import Forecast
 from mgg.aggregate.costs import Machine, Rate, Split, Workload, relative_errors
 from mgg.aggregate.links import GIVEN, Link, Links
 from mgg.record import PartitionRecord, read_lines
@@ -68,6 +70,8 @@ START: Constants = {
     "call": 2e-5, "arc": 1e-12, "arc_byte": 1e-13, "row": 1e-11, "row_byte": 1e-12, "latency": 1e-5, "bandwidth": PEER,
     "exposed": 0.2, "staged": 0.5,
 }  # fmt: skip
+#: Powers of e that a constant may be below and above its start: what the samples do not need ends near 0.
+LEAST, MOST = 30, 15
 
 
 def machine(values: Constants, name: str = "h200") -> Machine:
@@ -113,9 +117,13 @@ def fitted(samples: list[Sample], splits: Splits) -> Constants:
             continue
 
         begin = np.log([START[name.rpartition(".")[2]] for name in names])
-        # 30 powers of e each way: a constant that the samples do not need ends near 0.
         best = least_squares(
-            off, begin, args=(names, values, found, splits), bounds=(begin - 30, begin + 5), loss="soft_l1", f_scale=0.1
+            off,
+            begin,
+            args=(names, values, found, splits),
+            bounds=(begin - LEAST, begin + MOST),
+            loss="soft_l1",
+            f_scale=0.1,
         )
         values |= {
             name: float(np.exp(log)) if log > start - 14 else 0.0
@@ -165,26 +173,57 @@ def say_errors(heading: str, samples: list[Sample], splits: Splits, on: Machine)
         click.echo(f"| {name} | {len(found)} | {' | '.join(words)} | {np.exp(off['bias']):.2f} |")
 
 
-def say_table(samples: list[Sample], splits: Splits, on: Machine) -> None:
-    """Measured and predicted milliseconds of whole fp32 products on the most PEs, and what auto would pick."""
-    most = max(each.pes for each in samples)
-    found = [s for s in samples if s.pes == most and s.part == "whole" and s.dtype == "fp32"]
-    names = sorted({each.technique for each in found})
-    click.echo(f"\nmeasured / predicted, ms, {most} PEs\n\n| graph | D | {' | '.join(names)} | picked | without halo |")
-    click.echo("| --- " * (len(names) + 4) + "|")
-    for graph, dim in sorted({(each.graph, each.dim) for each in found}):
-        here = {each.technique: each for each in found if (each.graph, each.dim) == (graph, dim)}
-        times = {name: predicted(each, splits, on) for name, each in here.items()}
-        cells = [f"{here[n].seconds * 1e3:.2f} / {times[n] * 1e3:.2f}" if n in here else "-" for n in names]
-        cells += [_picked(here, times, names), _picked(here, times, [name for name in names if name != "halo"])]
-        click.echo(f"| {graph} | {dim} | {' | '.join(cells)} |")
+def comparisons(samples: list[Sample]) -> dict[tuple[int, str, int], dict[str, Sample]]:
+    """Whole fp32 products on several PEs, by (PEs, graph, D) and technique."""
+    found: dict[tuple[int, str, int], dict[str, Sample]] = {}
+    for each in samples:
+        if each.pes > 1 and each.part == "whole" and each.dtype == "fp32":
+            found.setdefault((each.pes, each.graph, each.dim), {})[each.technique] = each
+    return dict(sorted(found.items()))
 
 
-def _picked(here: dict[str, Sample], times: dict[str, float], names: list[str]) -> str:
-    """The technique of ``names`` that is predicted to be the fastest, and its measured time over the least."""
-    found = [name for name in names if name in here]
-    pick = min(found, key=lambda name: times[name])
-    return f"{pick}, {here[pick].seconds / min(here[name].seconds for name in found):.2f}"
+def picked(here: dict[str, Sample], splits: Splits, on: Machine, without: str = "") -> tuple[str, float] | None:
+    """What ``auto`` would pick of the techniques measured, and its measured time over the least; None: of one alone."""
+    found = {name: each for name, each in here.items() if name != without}
+    if len(found) < 2:
+        return None
+    split = next(splits[each.graph, each.pes] for each in found.values())
+    pick = Forecast(on, split).order({name: predicted(each, splits, on) for name, each in found.items()})[0]
+    return pick, found[pick].seconds / min(each.seconds for each in found.values())
+
+
+def say_tables(samples: list[Sample], splits: Splits, on: Machine) -> None:
+    """Measured and predicted milliseconds of whole fp32 products, a table a number of PEs, and what auto would pick."""
+    cases = comparisons(samples)
+    for pes in sorted({key[0] for key in cases}):
+        rows = {key[1:]: here for key, here in cases.items() if key[0] == pes}
+        names = sorted({name for here in rows.values() for name in here})
+        click.echo(
+            f"\nmeasured / predicted, ms, {pes} PEs\n\n| graph | D | {' | '.join(names)} | picked | without halo |"
+        )
+        click.echo("| --- " * (len(names) + 4) + "|")
+        for (graph, dim), here in rows.items():
+            cells = [_beside(here.get(name), splits, on) for name in names]
+            picks = [picked(here, splits, on, without) for without in ("", "halo")]
+            cells += [f"{pick[0]}, {pick[1]:.2f}" if pick else "-" for pick in picks]
+            click.echo(f"| {graph} | {dim} | {' | '.join(cells)} |")
+
+
+def _beside(sample: Sample | None, splits: Splits, on: Machine) -> str:
+    """Milliseconds measured and predicted."""
+    if sample is None:
+        return "-"
+    return f"{sample.seconds * 1e3:.2f} / {predicted(sample, splits, on) * 1e3:.2f}"
+
+
+def say_regret(samples: list[Sample], splits: Splits, on: Machine) -> None:
+    """How much longer than the least the picks took, over all comparisons of several techniques."""
+    for label, without in (("", ""), (" without halo", "halo")):
+        picks = [picked(here, splits, on, without) for here in comparisons(samples).values()]
+        ratios = np.array([pick[1] for pick in picks if pick])
+        if len(ratios):
+            mean, largest = np.exp(np.log(ratios).mean()), ratios.max()
+            click.echo(f"\npicks{label}: {mean:.3f} of the least, at most {largest:.2f}, {len(ratios)} comparisons")
 
 
 @click.command()
@@ -201,13 +240,15 @@ def main(measured: tuple[Path, ...], folder: Path) -> None:
     constants = fitted(samples, splits)
     for name, value in constants.items():
         click.echo(f"{name:20} {value:.4g}")
-    say_table(samples, splits, machine(constants))
+    say_tables(samples, splits, machine(constants))
+    say_regret(samples, splits, machine(constants))
     say_errors("In sample: fitted to all graphs", samples, splits, machine(constants))
     for graph in sorted({each.graph for each in samples}):
         seen = fitted([each for each in samples if each.graph != graph], splits)
         held = [each for each in samples if each.graph == graph]
         say_errors(f"Held out: {graph}, fitted to the others", held, splits, machine(seen))
-        say_table(held, splits, machine(seen))
+        say_tables(held, splits, machine(seen))
+        say_regret(held, splits, machine(seen))
 
 
 if __name__ == "__main__":

@@ -206,7 +206,7 @@ class TrainRecord(Common):
     parameters: int = Field(description="trainable numbers")
     loss: float = Field(description="training loss of the last epoch")
     best_epoch: int = Field(
-        description="epoch whose weights are kept: with the best validation score, or the last (selection=last)"
+        description="epoch whose weights are kept: with the best validation score, or what the setting selection says"
     )
     train_accuracy: float = Field(description="accuracy on the training nodes at best_epoch, 0..1")
     validation_accuracy: float | None = Field(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +42,7 @@ class Forecast:
         return {name: cost for name, cost in found.items() if cost is not None}
 
     def ranking(self, dim: int) -> list[str]:
-        """Techniques for products of ``dim`` columns, the cheapest first; of equals those for one PE, then by name.
+        """Techniques for products of ``dim`` columns, the best first (``order``).
 
         Raises:
             InputError: no technique can run.
@@ -53,7 +53,19 @@ class Forecast:
                 f"technique auto: the cost model knows none for {self.split.pes} PEs and {self.dtype} embeddings: name"
                 " a technique"
             ).on_every_pe()
-        return sorted(costs, key=lambda name: (costs[name].seconds, not technique(name).single_pe, name))
+        return self.order({name: cost.seconds for name, cost in costs.items()})
+
+    def order(self, seconds: Mapping[str, float]) -> list[str]:
+        """Techniques by their ``seconds``, then by name.
+
+        On one PE ``local`` is first, whose work all others do, too; last are those whose cost is rough.
+        """
+
+        def key(name: str) -> tuple[bool, bool, float, str]:
+            plan = technique(name)
+            return self.machine.gpu and plan.rough, not plan.single_pe, seconds[name], name
+
+        return sorted(seconds, key=key)
 
     def seconds(self, name: str, dim: int, options: TechniqueOptions | None = None) -> float | None:
         """Predicted seconds of one technique with ``options``, its defaults without; None where the model has none."""
@@ -133,7 +145,7 @@ def _outside(world: World, product: Product, members: int) -> tuple[int, int, in
 
 
 def for_training(world: World, layout: PeLayout, dims: Sequence[int], dtype: str = "fp32") -> list[str]:
-    """The techniques that can run, those first whose products of ``dims`` columns take the least time together.
+    """The techniques that can run, in the order of the time that products of all ``dims`` columns take together.
 
     In both directions; collective, the same on every PE.
 
@@ -144,4 +156,4 @@ def for_training(world: World, layout: PeLayout, dims: Sequence[int], dtype: str
     ranked = ways[0].ranking(max(dims))
     costs = [way.costs(dim) for way in ways for dim in dims]
     # Whether the model knows a technique depends on P and the workgroups, not on direction or width.
-    return sorted(ranked, key=lambda name: (sum(each[name].seconds for each in costs), name))
+    return ways[0].order({name: sum(each[name].seconds for each in costs) for name in ranked})

@@ -15,6 +15,7 @@ class Direct(Partitioned):
     """A warp a row, one blocking get an arc."""
 
     name = "direct"
+    rough = True  # a long row keeps one warp at work when all others are done
 
     @classmethod
     def schedule(cls, options: TechniqueOptions, shmem: bool) -> Schedule:

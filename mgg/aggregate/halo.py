@@ -47,7 +47,7 @@ class Halo(Plan):
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """On GPUs a launch that pulls and works, and one for the far part; on CPU ranks fetches, then passes.
+        """On GPUs a pull beside a launch that works, and the same for the far part; on CPU ranks fetches, then passes.
 
         None for an option ``workgroup`` other than the split's, whose halos are not known.
         """
@@ -161,7 +161,7 @@ class Halo(Plan):
 
 
 def _launches(work: Workload, machine: Machine) -> Cost:
-    """A launch on GPUs for the near part, while messages cross, and with several workgroups one for the far part.
+    """On GPUs a pull beside a launch that works for the near part, while messages cross, then for the far part.
 
     That waits for messages and mates, and reads and writes the sums of the rows that it adds to.
     """

@@ -23,7 +23,7 @@ from mgg.files import write_text
 
 _log = logging.getLogger(__name__)
 _REMEDY = ": run mgg links --refresh"
-_FITTED = "fitted by benchmarks/fit_costs.py to products on four H200 (docs/results/costs.md)"
+_FITTED = "fitted by benchmarks/fit_costs.py to products on up to four H200 (docs/results/costs.md)"
 _BASELINE = "measured on H200, docs/results/gpu.md"
 _BLOCKS = ("broadcast", "shift")
 _COLA = "CoLa (ICS'25), section 1 and table 4"
@@ -34,9 +34,9 @@ H200 = Machine(
     links=Links(
         links={
             "hbm": Link(latency=0, bandwidth=4.226e12, source=_BASELINE),
-            "nvlink": Link(latency=5.397e-5, bandwidth=3.389e11, message=3.76e-11, source=_FITTED),
-            "broadcast": Link(latency=1.459e-4, bandwidth=2.494e11, source=_FITTED),
-            "shift": Link(latency=1.396e-4, bandwidth=3.501e11, source=_FITTED),
+            "nvlink": Link(latency=3.876e-5, bandwidth=3.326e11, message=3.76e-11, source=_FITTED),
+            "broadcast": Link(latency=6.432e-5, bandwidth=2.499e11, source=_FITTED),
+            "shift": Link(latency=3.401e-5, bandwidth=3.5e11, source=_FITTED),
             **GIVEN,
         },
         rows="nvlink",
@@ -45,14 +45,14 @@ H200 = Machine(
         barrier=0.0,  # part of the fitted calls
     ),
     rates={
-        "rows": Rate(call=0, arc=1.848e-12, arc_byte=7.979e-14, row=1.228e-10, row_byte=4.174e-14),
-        "pulled": Rate(call=8.716e-5, arc=7.551e-14, arc_byte=8.581e-14, row=2.573e-10, row_byte=9.122e-14),
-        "partitions": Rate(call=2.329e-5, arc=0, arc_byte=6.079e-14, row=3.714e-10, row_byte=2.411e-13),
-        "columns": Rate(call=1.012e-4, arc=0, arc_byte=1.385e-13, row_byte=4.231e-12),
-        "blocking": Rate(arc=1.484e-10, row=1.484e-9),
+        "rows": Rate(call=8.124e-5, arc=1.285e-12, arc_byte=7.745e-14, row=1.631e-10, row_byte=0),
+        "pulled": Rate(call=5.283e-5, arc=1.7e-12, arc_byte=8.556e-14, row=2.401e-10, row_byte=9.595e-14),
+        "partitions": Rate(call=2.485e-4, arc=1.008e-11, arc_byte=3.58e-14, row=1.146e-10, row_byte=6.115e-13),
+        "columns": Rate(call=2.28e-5, arc=0, arc_byte=2.381e-13, row_byte=0),
+        "blocking": Rate(arc=2.305e-9, row=4.948e-10),
     },
-    exposed=0.177,
-    staged=0.431,
+    exposed=0.1322,
+    staged=0.6278,
 )
 
 

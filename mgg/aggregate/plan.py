@@ -33,6 +33,7 @@ class Plan(ABC):
         dtypes: types of embeddings that it takes; sums are float32.
         single_pe: runs on one PE alone.
         one_process: on GPUs its PEs are threads of one process.
+        rough: on GPUs ``cost`` leaves out what uneven rows take, so that ``auto`` does not trust it.
         host: the product's arrays as the layout has them; plans are worked out from these.
         meets: the technique itself waits for other PEs' rows and until they have read this PE's.
     """
@@ -42,6 +43,7 @@ class Plan(ABC):
     dtypes: ClassVar[tuple[str, ...]] = ("fp32",)
     single_pe: ClassVar[bool] = False
     one_process: ClassVar[bool] = False
+    rough: ClassVar[bool] = False
     #: The technique reads other PEs' input rows, so it must wait until all are written.
     reads_inputs: ClassVar[bool] = True
     Options: ClassVar[type[TechniqueOptions]] = TechniqueOptions

@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import urlsplit
 
 import requests
 import urllib3
@@ -184,12 +183,11 @@ class _Transfer:
         except (requests.exceptions.InvalidSchema, requests.exceptions.TooManyRedirects) as error:
             said = " ".join(str(error).split())
             raise self._hopeless(f"redirected to where it must not go: {without_secrets(said)}") from None
+        except ValueError as error:  # of a redirect's address: some are exceptions of requests, too, and some are not
+            said = without_secrets(" ".join(str(error).split()))
+            raise self._hopeless(f"redirected to an address that cannot be understood: {said[:200]}") from None
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise _PassingError(_innermost(error)) from None
-        except ValueError as error:  # of a redirect's address, which requests takes apart unguarded
-            raise self._hopeless(
-                f"answer that cannot be understood: {without_secrets(' '.join(str(error).split()))}"
-            ) from None
         if self.version and self.version.total is not None and self.have < self.version.total:
             raise _PassingError(f"the connection ended after {self.have} of {self.version.total} bytes")
 
@@ -382,8 +380,12 @@ def _session(url: str) -> requests.Session:
         session.mount(scheme, CheckedProxies())
     if os.environ.get(HTTP_VARIABLE) != "1":
         del session.adapters["http://"]
-        if urlsplit(url).scheme != "https":
+        if not url.lower().startswith("https://"):
             raise InputError(f"{without_secrets(url)}: only https is safe; set {HTTP_VARIABLE}=1 to allow http")
+    try:
+        requests.Request("GET", url).prepare()
+    except ValueError as error:
+        raise InputError(f"{without_secrets(url)}: is no address of a file ({without_secrets(str(error))})") from None
     return session
 
 

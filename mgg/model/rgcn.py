@@ -10,15 +10,13 @@ their own, which is the graph's to have (docs/data.md).
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from mgg.errors import InputError
 from mgg.model.layers import Dropout, Relu
 from mgg.model.module import Chain
 from mgg.model.relational import Relational
-from mgg.model.settings import LayeredSettings, Sizes
+from mgg.model.settings import LayeredSettings, Selection, Sizes
 
 #: It takes graphs without features.
 FEATURELESS = True
@@ -27,9 +25,10 @@ FEATURELESS = True
 class Settings(LayeredSettings):
     """The published hyperparameters for AIFB; MUTAG has 30 bases, BGS and AM have 40, all three a penalty of 5e-4."""
 
-    selection: Literal["validation", "last"] = Field(
+    selection: Selection = Field(
         "last",
-        description="which epoch counts: the last, as there are no validation nodes, or the best on these",
+        description="which epoch counts: the last, as there are no validation nodes, or the best on these by score"
+        " (validation) or loss (validation_loss)",
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="share of the hidden layer that dropout sets to zero")
     bases: int = Field(0, ge=0, le=1024, description="B: bases of each layer's weights; 0: each arc type has its own")

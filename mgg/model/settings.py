@@ -7,6 +7,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+#: Which epoch counts: the one with the best validation score, the one with the least validation loss, or the last.
+Selection = Literal["validation", "validation_loss", "last"]
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -36,11 +39,12 @@ class ModelSettings(BaseModel):
     )
     warmup: int = Field(0, ge=0, le=10**6, description="epochs in which the step size grows to its full value")
     patience: int | None = Field(
-        None, ge=1, description="stop after so many epochs without a better validation score; none: train them all"
+        None, ge=1, description="stop after so many epochs of which none is better by selection; none: train all"
     )
-    selection: Literal["validation", "last"] = Field(
+    selection: Selection = Field(
         "validation",
-        description="which epoch counts: the best on the validation nodes, or the last, which needs no such nodes",
+        description="which epoch counts: the one with the best validation score, the one with the least validation loss"
+        " (validation_loss), or the last, which needs no validation nodes",
     )
     class_weights: Literal["none", "balanced"] = Field(
         "none", description="balanced: every class weighs the same in the loss, however many training nodes it has"

@@ -8,22 +8,21 @@ weights start from a Glorot distribution; the authors' program takes PyTorch's d
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from mgg.model.layers import Bias, Linear
 from mgg.model.module import Chain, Kept
 from mgg.model.propagate import Normalized
-from mgg.model.settings import ModelSettings, Sizes
+from mgg.model.settings import ModelSettings, Selection, Sizes
 
 
 class Settings(ModelSettings):
     """The authors' settings for Cora, Citeseer and Pubmed, but for the L2 penalty, which they tune for each."""
 
-    selection: Literal["validation", "last"] = Field(
+    selection: Selection = Field(
         "last",
-        description="which epoch counts: the last of a fixed number, as published, or the best on the validation nodes",
+        description="which epoch counts: the last of a fixed number, as published, or the best on the validation nodes"
+        " by score (validation) or loss (validation_loss)",
     )
     hops: int = Field(2, ge=1, le=64, description="K: how often the features are propagated")
     learning_rate: float = Field(0.2, gt=0, le=10, description="step size of Adam")

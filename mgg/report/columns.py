@@ -276,7 +276,7 @@ TABLES: dict[str, list[Column]] = {
         Column("loss", "number", "nats", "training loss (cross-entropy, with dropout) of the last epoch"),
         _METRIC,
         Column(
-            "best_epoch", "integer", "", "epoch whose weights are kept: with the best validation score, or the last"
+            "best_epoch", "integer", "", "epoch whose weights are kept: the best, or the last, by the setting selection"
         ),
         Column("train_accuracy", "number", "", "metric of the training nodes at best_epoch, 0 to 1"),
         Column("validation_accuracy", "number", "", "the same for the validation nodes; empty: there are none"),

@@ -202,22 +202,40 @@ def _checks(checks: Rows) -> list[tuple[str, str]]:
 
 
 def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
-    found = []
     graphs = group(accuracy, "dataset", "graph_hash", "metric")
     if len(graphs) > MOST:
-        tops = [max(row["test_mean"] for row in rows) for rows in graphs.values()]
-        text = f"{percent(min(tops))} to {percent(max(tops))} on the test nodes, the best run of each graph."
-        return [(f"Accuracy on {len(graphs)} graphs", text)]
-    for (*graph, metric), rows in graphs.items():
-        best = max(rows, key=lambda row: (row["validation_mean"] or 0.0, row["model_label"], -row["pes"]))
-        seeds = f"mean of {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
-        spread = f" ± {100 * best['test_deviation']:.1f}" if best["test_deviation"] is not None else ""
-        right = "% of the test nodes right" if metric == "accuracy" else f"% {METRIC_NAMES[metric]} on the test nodes"
-        text = f"{percent(best['test_mean']).removesuffix(' %')}{spread} {right} "
-        chosen = "; the best on the validation nodes" if best["validation_mean"] and len(rows) > 1 else ""
-        text += f"({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}{chosen})."
-        found.append((f"Accuracy on {names[graph[0], graph[1]]}", text))
-    return found
+        told = [row["test_mean"] for rows in graphs.values() for row in _told(rows)]
+        text = f"{percent(min(told))} to {percent(max(told))} on the test nodes, of each graph the best run on its"
+        text += " validation nodes"
+        if some := sum(len(_told(rows)) > 1 for rows in graphs.values()):
+            text += f"; all runs of {count(some, 'graph')} without such nodes"
+        return [(f"Accuracy on {len(graphs)} graphs", f"{text}.")]
+    return [
+        (f"Accuracy on {names[dataset, code]}", _accuracy_text(rows, metric))
+        for (dataset, code, metric), rows in graphs.items()
+    ]
+
+
+def _told(rows: Rows) -> Rows:
+    """Of the runs on a graph the best on its validation nodes; all without such nodes, since test nodes choose none."""
+    known = [row for row in rows if row["validation_mean"] is not None]
+    best = max(known, key=lambda row: (row["validation_mean"], row["model_label"], -row["pes"]), default=None)
+    return [best] if best else rows
+
+
+def _accuracy_text(rows: Rows, metric: str) -> str:
+    told = _told(rows)
+    right = "% of the test nodes right" if metric == "accuracy" else f"% {METRIC_NAMES[metric]} on the test nodes"
+    if len(told) > 1:
+        models = listing(sorted({row["model_label"] for row in told}))
+        scores = _range([100 * row["test_mean"] for row in told])
+        return f"{scores} {right} ({models}, {_pes(told)}; no validation nodes to choose the best by)."
+    (best,) = told
+    seeds = f"mean of {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
+    spread = f" ± {100 * best['test_deviation']:.1f}" if best["test_deviation"] is not None else ""
+    chosen = "; the best on the validation nodes" if len(rows) > 1 else ""
+    score = percent(best["test_mean"]).removesuffix(" %")
+    return f"{score}{spread} {right} ({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}{chosen})."
 
 
 def _splits(quality: Rows, names: Names) -> list[tuple[str, str]]:

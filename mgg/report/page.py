@@ -374,7 +374,8 @@ def _metric_name(rows: Rows) -> str:
 def _metric_text(rows: Rows) -> str:
     told = [_MEANINGS[metric] for metric in sorted({row["metric"] for row in rows})]
     return (
-        f"{'. '.join(told)}, at the epoch with the best validation score, or at the last (selection=last: SGC, R-GCN)."
+        f"{'. '.join(told)}, at the epoch with the best validation score, or by the setting selection with the least"
+        " validation loss, or the last (SGC, R-GCN)."
     )
 
 

@@ -64,7 +64,7 @@ def _score(judge: Any, metric: str, label: np.ndarray, predicted: np.ndarray) ->
     if label.ndim == 1:
         return float(np.mean(label == predicted))
     if metric == "micro_f1":
-        yes = predicted > 0.5  # exactly where the logit was above 0 (TaskTargets.predict)
+        yes = predicted > 0
         counts = (yes & (label == 1), yes & (label == 0), ~yes & (label == 1))
         return micro_f1(*(float(np.count_nonzero(each)) for each in counts))
     areas = [
@@ -85,14 +85,16 @@ def _ogb(dataset: str) -> Any:
 
 
 def _predictions(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Predictions and labels, [nodes] or [nodes, tasks], and splits."""
+    """Classes or logits, and labels, [nodes] or [nodes, tasks], and splits."""
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path}: not readable ({' '.join(str(error).split())}); train again") from None
     names, expected = table.schema.names, (SCHEMA.names, task_schema(1).names)
     if names not in expected:
-        raise InputError(f"{path}: has columns {', '.join(names)}, expected {', '.join(SCHEMA.names)}")
+        raise InputError(
+            f"{path}: has columns {', '.join(names)}, expected {' or '.join(map(', '.join, expected))}; train again"
+        )
     _, predicted, label, split = (_array(table.column(name).combine_chunks()) for name in names)
     return predicted, label, split
 

@@ -2,8 +2,8 @@
 
 The best epoch is the one with the highest validation score (accuracy, where nodes have classes); of equal ones the one
 with the lowest validation loss, of those the first. So do the published examples of PyTorch Geometric and OGB pick the
-test accuracy that they report. With the setting ``selection`` it is the last epoch, as published for R-GCN. Test nodes
-never choose anything.
+test accuracy that they report. With the setting ``selection`` it is the one with the lowest validation loss, or the
+last one, as published for R-GCN. Early stopping goes by the same. Test nodes never choose anything.
 
 The PEs are watched from the start: one that neither works nor waits for others is named, with its epoch and phase.
 How long others wait for one that works on has a limit of its own; that of the world holds until an epoch has shown how
@@ -329,14 +329,13 @@ class _Run:
             self._kept = True
 
     def _improves(self, scores: Scores) -> bool:
-        history = self.history
+        history, selection = self.history, self.trainer.settings.selection
         best = history.epochs[history.best_epoch - 1].validation_accuracy
         # Without validation nodes the last epoch counts: targets refuse anything else.
-        if history.best_loss is None or best is None or scores.validation is None:
+        if history.best_loss is None or best is None or scores.validation is None or selection == "last":
             return True
-        if self.trainer.settings.selection == "last":
-            return True
-        return (scores.validation, -scores.validation_loss) > (best, -history.best_loss)
+        found, kept = (scores.validation, -scores.validation_loss), (best, -history.best_loss)
+        return found[::-1] > kept[::-1] if selection == "validation_loss" else found > kept
 
     def _checkpoint_is_due(self) -> bool:
         last = self.history.epochs[-1].seconds

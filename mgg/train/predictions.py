@@ -25,7 +25,7 @@ def task_schema(tasks: int) -> pa.Schema:
     return pa.schema(
         [
             pa.field("node", pa.int64(), nullable=False),
-            pa.field("probability", pa.list_(pa.field("item", pa.float32(), nullable=False), tasks), nullable=False),
+            pa.field("logit", pa.list_(pa.field("item", pa.float32(), nullable=False), tasks), nullable=False),
             pa.field("label", pa.list_(pa.field("item", pa.uint8(), nullable=False), tasks), nullable=False),
             pa.field("split", pa.uint8(), nullable=False),
         ]
@@ -42,11 +42,11 @@ def collect(world: World, layout: PeLayout, predicted: np.ndarray) -> pa.Table |
         world: the PEs.
         layout: what this PE holds; it has splits, and labels or tasks.
         predicted: integers [rows], the class predicted for each of this PE's rows; or float32 [rows, tasks], the
-            probability of each yes.
+            logit of each yes.
 
     Returns:
         On rank 0 the table, by ascending node: ``node`` (int64, the source's own id); ``prediction`` and ``label``
-        (int32, -1: none), or for tasks lists of ``probability`` (float32) and ``label`` (uint8, 255: unknown);
+        (int32, -1: none), or for tasks lists of ``logit`` (float32) and ``label`` (uint8, 255: unknown);
         ``split`` (uint8: 0 none, 1 train, 2 validation, 3 test). None on the other PEs.
     """
     mine = _packed(layout, predicted)
@@ -91,11 +91,11 @@ def _classes(nodes: np.ndarray, splits: np.ndarray, rest: np.ndarray, _: int) ->
 
 
 def _tasks(nodes: np.ndarray, splits: np.ndarray, rest: np.ndarray, tasks: int) -> pa.Table:
-    shares = np.ascontiguousarray(rest[:, :tasks]).view(np.float32)
+    logits = np.ascontiguousarray(rest[:, :tasks]).view(np.float32)
     answers = np.ascontiguousarray(rest[:, tasks:]).view(np.uint8)[:, :tasks]
     schema = task_schema(tasks)
     lists = [
         pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), type=schema.field(name).type)
-        for name, values in (("probability", shares), ("label", answers))
+        for name, values in (("logit", logits), ("label", answers))
     ]
     return pa.table([pa.array(nodes), *lists, pa.array(splits)], schema=schema)

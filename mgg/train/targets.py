@@ -70,7 +70,7 @@ class Targets(ABC):
 
     @abstractmethod
     def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:
-        """What ``predictions.parquet`` holds of logits, on the host: classes int64 [rows] or shares [rows, tasks]."""
+        """What ``predictions.parquet`` holds of logits, on the host: classes int64 [rows] or float32 [rows, tasks]."""
 
 
 def check_sizes(name: str, counts: dict[str, int], selection: str) -> None:

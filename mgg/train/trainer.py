@@ -417,7 +417,8 @@ def _check_settings(model: str, settings: ModelSettings) -> None:
     """Refuse settings that would have no effect."""
     if settings.patience is not None and settings.selection == "last":
         raise InputError(
-            "setting patience: needs a best epoch, and the last one counts: take selection=validation, or leave it out"
+            "setting patience: needs a best epoch, and the last one counts: take selection=validation or"
+            " selection=validation_loss, or leave it out"
         )
     if settings.optimizer == "adamw" and "weight_decay" not in type(settings).model_fields:
         raise InputError(f"setting optimizer: model {model} has no weight decay, so adamw is adam: set it to adam")

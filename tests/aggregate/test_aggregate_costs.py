@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +18,10 @@ from mgg.aggregate.machines import H200, MACHINES, find, measure
 from mgg.backend import simulated
 from mgg.config import LinkConfig
 from mgg.errors import InputError
+from mgg.record import PartitionRecord, read_lines
 
+#: Partitions of the benchmarks' graphs, which the rates of H200 were fitted with.
+SPLITS = read_lines(Path(__file__).parents[2] / "benchmarks/measured/splits.jsonl", PartitionRecord)
 CPUS = H200.model_copy(
     update={
         "gpu": False, "exposed": 1.0, "staged": 1.0,
@@ -137,6 +141,25 @@ def test_no_cost_where_a_technique_cannot_run():
     assert "zero_copy" in Forecast(H200, even(8)).costs(16)
     assert "zero_copy" not in Forecast(H200, even(16)).costs(16)  # no bus leads to another host's memory
     assert {"mgg_uvm", "zero_copy"} <= set(Forecast(CPUS, even(2)).costs(16))
+
+
+@pytest.mark.parametrize("record", [each for each in SPLITS if each.pes == 1], ids=lambda record: record.name)
+def test_one_pe_takes_local(record):
+    """Others do its work and more, whatever their rates come to at widths or row lengths that no fit has seen."""
+    for machine in (H200, CPUS):
+        for dim in (1, 16, 32, 64, 128, 256, 1024):
+            assert Forecast(machine, Split.of(record)).ranking(dim)[0] == "local", (machine.gpu, dim)
+
+
+def test_a_rough_cost_is_no_reason_to_pick():
+    long_rows = even(2, rows=100, arcs=50_000_000, remote=0, halo=0)
+    gpus, cpus = Forecast(H200, long_rows), Forecast(CPUS, long_rows)
+    costs = gpus.costs(128)
+    assert min(costs, key=lambda name: costs[name].seconds) == "direct"
+    assert gpus.ranking(128)[-1] == "direct" and sorted(gpus.ranking(128)) == sorted(costs)
+    # One thread of a CPU core works on all rows, so that none of them is left to it alone.
+    by_time = cpus.costs(128)
+    assert cpus.ranking(128) == sorted(by_time, key=lambda name: (by_time[name].seconds, name))
 
 
 def test_a_layout_and_a_partition_give_one_split(tmp_path):

@@ -154,6 +154,16 @@ def test_the_world_keeps_its_promises_between_hosts():
     assert done.stdout.count(said) == 4, done.stdout
 
 
+def test_an_inner_phase_does_not_count_for_the_outer_one():
+    """By a clock that goes on by 1 with every event."""
+    code = (
+        "t = world.timeline(); t.enter('aggregate'); t.enter('communication'); t.leave(); t.leave();"
+        " print(sorted(t.collect().items()), t.collect())"
+    )
+    done = fails(code, FAKE_CLOCK="1")
+    assert done.stdout == "[('aggregate', 2.0), ('communication', 1.0), ('other', 2.0)] {'other': 1.0}\n", done.stderr
+
+
 def test_rows_leave_a_host_from_symmetric_memory_alone():
     code = (
         "import numpy as np; array = world.symmetric(8, [world.rank]).view(4, 2);"

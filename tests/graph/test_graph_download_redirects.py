@@ -69,11 +69,35 @@ def test_no_server_at_all(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_redirect_to_an_address_that_is_none(site, path):
-    site.script = [status(302, Location="http://[::1")]
-    with pytest.raises(
-        MachineError, match=r"cannot be downloaded \(answer that cannot be understood: Invalid IPv6 URL"
-    ):
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("http://[::1", "Invalid IPv6 URL"),
+        ("http://me:secret@example.org:99999/x?key=secret", "Port out of range 0-65535"),
+        ("http://example.org:http/x", "Port could not be cast to integer value"),
+        ("http://me:secret@example..org/x?key=secret", "Failed to parse: 'example..org', label empty or too long"),
+        (f"http://{'a' * 5000}.org", "Failed to parse: 'aaa"),
+        ("http://:80/x", "No host specified"),
+        ("http://\xff/x", "invalid start byte"),
+    ],
+)
+def test_a_redirect_to_an_address_that_is_none(site, path, address, said):
+    """It ends at once: asked again, the server would say the same."""
+    site.script = [status(302, Location=address)]
+    with pytest.raises(MachineError) as caught:
         fetch(site.url, path)
+    message = str(caught.value)
+    assert f"{site.url}: cannot be downloaded (redirected to an address that cannot be understood: " in message
+    assert said in message and "secret" not in message and len(message) < 400 and "\n" not in message
     assert len(site.asked) == 1
     assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["://[::1", "://me:secret@example.org:99999/x?key=secret", "://", "://a b/x"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_address_that_is_none(tmp_path, monkeypatch, scheme, address):
+    monkeypatch.setenv("MGG_ALLOW_HTTP", "1" if scheme == "http" else "0")
+    with pytest.raises(InputError, match=f"^{scheme}:.*: is no address of a file") as caught:
+        fetch(scheme + address, tmp_path / "file")
+    assert "secret" not in str(caught.value)
+    assert not any(left.stat().st_size for left in tmp_path.iterdir())  # the lock is an empty file

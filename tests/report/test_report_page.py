@@ -186,6 +186,32 @@ def test_training_without_validation_nodes(page):
     assert "validation accuracy over epochs" not in text and "validation loss over epochs" not in text
 
 
+def scores(validation, **changes):
+    """Runs of two models, by the test score that each has; the better one on the test nodes is the worse elsewhere."""
+    given = {} if validation else {"validation_accuracy": None}
+    return [
+        (train(model="gcn", test_accuracy=0.8, **changes | {"validation_accuracy": 0.7} | given),),
+        (train(model="gin", test_accuracy=0.9, **changes | {"validation_accuracy": 0.6} | given),),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("graphs", "validation", "said"),
+    [
+        (1, True, "80.0 % of the test nodes right (gcn, one seed, 2 PEs; the best on the validation nodes)."),
+        (1, False, "80.0 to 90.0 % of the test nodes right (gcn and gin, 2 PEs; no validation nodes to choose"),
+        (5, True, "80.0 % to 80.0 % on the test nodes, of each graph the best run on its validation nodes."),
+        (5, False, "80.0 % to 90.0 % on the test nodes, of each graph the best run on its validation nodes; all runs"
+        " of 1 graph without such nodes."),
+    ],
+)  # fmt: skip
+def test_only_validation_nodes_choose_a_run(page, graphs, validation, said):
+    runs = scores(validation)
+    for number in range(1, graphs):
+        runs += scores(True, dataset=f"graph {number}", graph_hash=f"{number:064x}")
+    assert said in Page(page([], runs)).text
+
+
 def test_only_timings(page):
     text = Page(page(sweep(graphs=["cora"]))).text
     assert "Graph cora" in text

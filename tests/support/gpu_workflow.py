@@ -1,4 +1,4 @@
-"""The whole workflow on the GPUs of a host, at its smallest: for real ones (tests/gpu) and stand-ins (tests/workflow)."""
+"""The whole workflow on the GPUs of a host, at its smallest; tests/workflow runs it on stand-ins for them."""
 
 from __future__ import annotations
 

@@ -7,12 +7,15 @@ import types
 import numpy as np
 import pyarrow.parquet
 import pytest
+from sklearn.metrics import roc_auc_score
 from support.graphs import make_layout, planted
+from support.train_graphs import GRAPHS
 from support.train_program import run
 
 from mgg import layout
 from mgg.errors import InputError, MachineError
 from mgg.record import read_run
+from mgg.train import Trainer
 from mgg.train.evaluate import evaluate
 
 
@@ -27,16 +30,29 @@ def finished(tmp_path_factory):
     return here / "run", read_run(here / "run")[0]
 
 
+def renamed(run, folder, dataset):
+    """The same run over another data set's name."""
+    folder.mkdir()
+    for path in run.iterdir():
+        text = path.read_bytes()
+        (folder / path.name).write_bytes(text.replace(b'"dataset": "test"', f'"dataset": "{dataset}"'.encode()))
+    assert read_run(folder)[0].dataset == dataset
+    return folder
+
+
 @pytest.fixture
 def ogb_run(finished, tmp_path):
     """The same run under a name of OGB's, as good as its 40 classes allow."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for path in finished[0].iterdir():
-        text = path.read_bytes()
-        (folder / path.name).write_bytes(text.replace(b'"dataset": "test"', b'"dataset": "ogbn-arxiv"'))
-    assert read_run(folder)[0].dataset == "ogbn-arxiv"
-    return folder
+    return renamed(finished[0], tmp_path / "run", "ogbn-arxiv")
+
+
+def stand_in(monkeypatch, evaluator):
+    """Have ``from ogb.nodeproppred import Evaluator`` give this one."""
+    package = types.ModuleType("ogb")
+    package.nodeproppred = types.ModuleType("ogb.nodeproppred")
+    package.nodeproppred.Evaluator = evaluator
+    monkeypatch.setitem(sys.modules, "ogb", package)
+    monkeypatch.setitem(sys.modules, "ogb.nodeproppred", package.nodeproppred)
 
 
 def test_the_scores_are_those_of_the_record(finished):
@@ -59,16 +75,41 @@ def test_ogb_data_sets_go_to_its_evaluator(ogb_run, monkeypatch):
             assert given["y_true"].shape == given["y_pred"].shape == (len(given["y_true"]), 1)
             return {"acc": 0.25}
 
-    package = types.ModuleType("ogb")
-    package.nodeproppred = types.ModuleType("ogb.nodeproppred")
-    package.nodeproppred.Evaluator = Evaluator
-    monkeypatch.setitem(sys.modules, "ogb", package)
-    monkeypatch.setitem(sys.modules, "ogb.nodeproppred", package.nodeproppred)
+    stand_in(monkeypatch, Evaluator)
     found = evaluate(ogb_run)
     assert (found["judge"], found["train"], found["test"]) == ("ogb", 0.25, 0.25)
     table = pyarrow.parquet.read_table(ogb_run / "predictions.parquet")
     split, label = (table.column(name).to_numpy() for name in ("split", "label"))
     assert [len(call["y_true"]) for call in calls] == [np.sum((split == k) & (label >= 0)) for k in (1, 2, 3)]
+
+
+def test_ogb_ranks_tasks_by_their_logits(layouts, tmp_path, monkeypatch):
+    """Probabilities of logits this large would all be 1."""
+    shape = GRAPHS["tasks"]()[1]["tasks"].shape
+    logits = np.random.default_rng(4).uniform(20, 90, shape).astype(np.float32)
+    monkeypatch.setattr(Trainer, "_logits", lambda *_: logits.copy())
+    options = {"model": "gcn", "technique": "halo", "epochs": 1, "metric": "roc_auc", "out": tmp_path / "run"}
+    record = run("simulated", folder=layouts("tasks", 1), pes=1, **options)[0].record
+
+    class Evaluator:
+        """OGB's formula for rocauc: the mean over tasks with both answers, unknown ones (NaN) left out."""
+
+        def __init__(self, name):
+            self.eval_metric = "rocauc"
+
+        def eval(self, given):
+            areas = []
+            for true, said in zip(given["y_true"].T, given["y_pred"].T, strict=True):
+                known = ~np.isnan(true)
+                if (true == 0).any() and (true == 1).any():
+                    areas.append(roc_auc_score(true[known], said[known]))
+            return {"rocauc": np.mean(areas)}
+
+    stand_in(monkeypatch, Evaluator)
+    found = evaluate(renamed(tmp_path / "run", tmp_path / "ogb", "ogbn-proteins"))
+    assert (found["judge"], found["metric"]) == ("ogb", "rocauc")
+    for split in ("train", "validation", "test"):
+        assert found[split] == pytest.approx(getattr(record, f"{split}_accuracy"), abs=1e-12)
 
 
 def test_without_ogb_the_message_says_how_to_get_it(ogb_run, monkeypatch):
@@ -91,4 +132,7 @@ def test_damaged_predictions(finished, tmp_path):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "predictions.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match=r"predictions\.parquet: not readable"):
+        evaluate(tmp_path)
+    pyarrow.parquet.write_table(pyarrow.table({"node": [0]}), tmp_path / "predictions.parquet")
+    with pytest.raises(InputError, match=r"has columns node, expected node, .* or node, logit, .*; train again"):
         evaluate(tmp_path)

@@ -591,9 +591,10 @@ def test_step_sizes_that_depend_on_all_epochs(epochs, refused, layouts, tmp_path
     assert tables(tmp_path / "run") == tables(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("selection", ["validation", "validation_loss"])
 @pytest.mark.parametrize("patience", [2, 4])
-def test_early_stopping_after_a_resume(patience, layouts, tmp_path):
-    options = {**BASE, "model": "gcn", "settings": {"hidden": 8, "patience": patience}}
+def test_early_stopping_after_a_resume(patience, selection, layouts, tmp_path):
+    options = {**BASE, "model": "gcn", "settings": {"hidden": 8, "patience": patience, "selection": selection}}
     run("simulated", layouts("planted", 1), 1, out=tmp_path / "whole", **options)
     stop_at(1, layouts("planted", 1), 1, out=tmp_path / "run", **options)
     run("simulated", layouts("planted", 1), 1, out=tmp_path / "run", resume=True, **options)

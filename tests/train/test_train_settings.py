@@ -23,6 +23,21 @@ def test_patience_ends_a_run_that_does_not_improve(layouts):
     assert len(run("simulated", layouts("planted", 2), 2, **OPTIONS, settings={"patience": 1})[0].epochs) < 60
 
 
+def test_the_least_validation_loss_chooses_the_epoch_and_ends_the_run(layouts):
+    """With these steps it is not the epoch with the best score."""
+    settings = {"learning_rate": 0.1, "selection": "validation_loss"}
+    whole = run("simulated", layouts("planted", 2), 2, **OPTIONS, settings=settings)[0]
+    losses = [epoch.validation_loss for epoch in whole.epochs]
+    scores = [epoch.validation_accuracy for epoch in whole.epochs]
+    best = whole.record.best_epoch
+    assert best == 1 + np.argmin(losses) != 1 + np.argmax(scores)
+    assert whole.record.test_accuracy == whole.epochs[best - 1].test_accuracy
+    stopped = run("simulated", layouts("planted", 2), 2, **OPTIONS, settings={**settings, "patience": 5})[0]
+    least = next(k for k in range(60) if min(losses[: k + 1]) < min(losses[k + 1 : k + 6]))
+    assert (stopped.record.best_epoch, len(stopped.epochs)) == (least + 1, least + 6)
+    assert [epoch.loss for epoch in stopped.epochs] == [epoch.loss for epoch in whole.epochs[: least + 6]]
+
+
 def test_patience_needs_a_best_epoch(layouts):
     with pytest.raises(InputError, match="setting patience: needs a best epoch, and the last one counts"):
         run("simulated", layouts("planted", 2), 2, **OPTIONS, settings={"patience": 5, "selection": "last"})

@@ -43,12 +43,12 @@ def test_scores_are_those_of_scikit_learn(metric, layouts, tmp_path):
     _, data = GRAPHS["tasks"]()
     assert table["node"].to_pylist() == list(range(len(data["splits"])))
     assert np.array_equal(table["label"].to_pylist(), data["tasks"])
-    share, split = np.array(table["probability"].to_pylist()), table["split"].to_numpy()
+    logits, split = np.array(table["logit"].to_pylist()), table["split"].to_numpy()
     for name, code in (("validation", 2), ("test", 3)):
-        truth, said = data["tasks"][split == code], share[split == code]
+        truth, said = data["tasks"][split == code], logits[split == code]
         known = truth <= 1
         if metric == "micro_f1":
-            expected = f1_score(truth[known], said[known] > 0.5)
+            expected = f1_score(truth[known], said[known] > 0)
         else:  # the task that is always no has no curve
             tasks = range(5)
             expected = np.mean([roc_auc_score(truth[known[:, t], t], said[known[:, t], t]) for t in tasks])
@@ -58,16 +58,22 @@ def test_scores_are_those_of_scikit_learn(metric, layouts, tmp_path):
     assert record.test_accuracy > results[3].epochs[0].test_accuracy + 0.1
 
 
-def test_logits_next_to_zero_are_the_same_decisions_in_predictions(layouts, tmp_path, monkeypatch):
-    """Training decides by the sign of the logit; whoever reads the predictions, by a half."""
-    near = [0, -0.0, 1e-45, -1e-45, 1e-9, -1e-9, 5e-8, -5e-8, 1e-6, -1e-6, 90, -90]
+#: As float32 probabilities these would be a half, 0 or 1, all of them.
+NEAR = [0, -0.0, 1e-45, -1e-45, 1e-9, -1e-9, 5e-8, -5e-8]
+FAR = [18, 18.5, 21, 40, 90, 91, -110, -120, -130]
+
+
+@pytest.mark.parametrize("metric", ["micro_f1", "roc_auc"])
+def test_predictions_score_as_training_did(metric, layouts, tmp_path, monkeypatch):
+    """Yes is a logit above 0, and ranks are those of the logits, also where probabilities would tie."""
     shape = GRAPHS["tasks"]()[1]["tasks"].shape
-    logits = np.random.default_rng(3).choice(np.array(near, np.float32), shape)
+    logits = np.random.default_rng(3).choice(np.array(NEAR + FAR, np.float32), shape)
     monkeypatch.setattr(Trainer, "_logits", lambda *_: logits.copy())
-    record = run("simulated", layouts("tasks", 1), 1, out=tmp_path / "run", epochs=1, **OPTIONS)[0].record
-    table = pyarrow.parquet.read_table(tmp_path / "run" / "predictions.parquet")
-    np.testing.assert_array_equal(np.array(table["probability"].to_pylist()) > 0.5, logits > 0)
-    found = evaluate(tmp_path / "run")
+    out = tmp_path / "run"
+    record = run("simulated", layouts("tasks", 1), 1, out=out, epochs=1, metric=metric, **OPTIONS)[0].record
+    table = pyarrow.parquet.read_table(out / "predictions.parquet")
+    np.testing.assert_array_equal(np.array(table["logit"].to_pylist(), np.float32), logits)
+    found = evaluate(out)
     for split in ("train", "validation", "test"):
         assert found[split] == getattr(record, f"{split}_accuracy")
 

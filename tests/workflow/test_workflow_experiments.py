@@ -1,4 +1,4 @@
-"""The overlays of config/experiments/: each is planned, two are run, at their smallest."""
+"""The overlays of config/experiments/: each is planned, some are run, at their smallest."""
 
 import csv
 import re
@@ -12,11 +12,13 @@ from support.workflow import ROOT, Folder, job_counts
 from mgg.aggregate import parse_options
 from mgg.aggregate.variants import expand
 from mgg.graph.sources import communities
-from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.record import AggregateRecord, PredictionRecord, read_lines, read_run
 from mgg.report.experiments import EXPERIMENTS, stand_in
 from mgg.report.foreseen import FORESEEN
 
 NAMES = sorted(path.stem for path in (ROOT / "config/experiments").glob("*.yaml"))
+#: What the page shows without being asked for a figure.
+UNASKED = ["predicted_scaling"]
 #: Smaller than config/laptop.yaml: one graph of a few hundred nodes.
 SMALLER = {"results": "results", "graph": {"scale": 0.001}, "aggregate": {"iterations": 2}, "train": {"epochs": 2}}
 
@@ -26,19 +28,25 @@ def overlays(name: str) -> list[str]:
 
 
 def test_every_figure_has_its_overlay():
-    assert sorted([*EXPERIMENTS, *FORESEEN]) == NAMES
+    assert sorted([*EXPERIMENTS, *FORESEEN, *UNASKED]) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_is_planned(folder: Folder, name: str):
     values = yaml.safe_load((ROOT / f"config/experiments/{name}.yaml").read_text())
-    assert values["experiment"] == name and values["report"]["figures"] == [name]
+    figures = [] if name in UNASKED else [name]
+    assert values["experiment"] == name and values["report"].get("figures", []) == figures
     graphs = list(values["graph"]["datasets"])
     timed = values["aggregate"].get("techniques") != []
     trained = len(graphs) * len(values["train"]["models"]) * len(values["train"].get("techniques", []))
     run = folder.run("--dry-run", overlay=overlays(name))
     assert run.returncode == 0, run.stdout
-    assert f"--figure {name} " in run.stdout
+    assert re.findall(r"--figure (\S+) ", run.stdout) == figures
+    predicted = values.get("predict", {}).get("pes", [])
+    assert len(re.findall(r"mgg predict ", run.stdout)) == (len(graphs) if predicted else 0)
+    for graph in graphs if predicted else ():
+        partitions = " ".join(f"results-laptop/partition/{graph}/p{pes}" for pes in predicted)
+        assert f"mgg predict {partitions} --technique" in run.stdout
     commands = re.findall(r"mpiexec -n 2 mgg aggregate .*", run.stdout)
     assert len(commands) == (len(graphs) if timed else 0)
     assert len(re.findall(r"mpiexec -n 2 mgg train .*", run.stdout)) == trained
@@ -88,6 +96,21 @@ def test_volumes_from_graph_to_table(folder: Folder):
     assert not (folder.results / "layout").exists(), "nothing runs"
     page = (folder.results / "experiments/cola_table2/report/index.html").read_text(encoding="utf-8")
     assert "pokec-like, 16 PEs" in page and "V_FC is the least of V_CG, V_FR and V_FC on 1 of 1 graph" in page
+
+
+def test_curves_from_8_to_1024_pes(folder: Folder):
+    folder.overlay(SMALLER | {"graph": {"datasets": {"reddit-like": {"scale": 0.01}}}}, "s.yaml")
+    run = folder.run(overlay=["config/experiments/predicted_scaling.yaml", "s.yaml"])
+    assert run.returncode == 0, run.stdout
+    assert not (folder.results / "layout").exists(), "nothing runs"
+    experiment = folder.results / "experiments/predicted_scaling"
+    found = read_lines(experiment / "predict/reddit-like.jsonl", PredictionRecord)
+    assert sorted({(record.pes, record.workgroup, record.machine) for record in found}) == [
+        (2**power, 8, "h200") for power in range(3, 11)
+    ]
+    assert len(found) == 8 * 4
+    page = (experiment / "report/index.html").read_text(encoding="utf-8")
+    assert '<section id="predictions">' in page and "predicted time of one aggregation over PEs" in page
 
 
 def test_an_epoch_of_five_layers_from_graph_to_table(folder: Folder):

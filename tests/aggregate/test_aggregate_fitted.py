@@ -1,0 +1,57 @@
+"""The constants of machine h200: those that benchmarks/fit_costs.py finds, and what auto makes of them."""
+
+import importlib.util
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from mgg.aggregate.costs import Split
+from mgg.aggregate.machines import H200
+from mgg.record import PartitionRecord, read_lines
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SPEC = importlib.util.spec_from_file_location("fit_costs", BENCHMARKS / "fit_costs.py")
+fit = sys.modules["fit_costs"] = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(fit)
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """What was measured, and how its graphs split."""
+    records = read_lines(BENCHMARKS / "measured/splits.jsonl", PartitionRecord)
+    return fit.read([BENCHMARKS / "measured/h200.csv"]), {(each.name, each.pes): Split.of(each) for each in records}
+
+
+def test_the_constants_are_those_of_the_fit(measured):
+    samples, splits = measured
+    found = fit.machine(fit.fitted(samples, splits))
+    for each in samples:
+        known, anew = (fit.predicted(each, splits, on) for on in (H200, found))
+        assert known == pytest.approx(anew, rel=0.01), each
+
+
+def test_no_constant_ends_at_its_upper_bound(measured):
+    values = fit.fitted(*measured)
+    for name, value in values.items():
+        start = fit.START[name.rpartition(".")[2]]
+        assert value == 0 or math.log(value / start) < fit.MOST - 0.1, (name, value)
+
+
+@pytest.mark.parametrize(("without", "mean", "largest"), [("", 1.01, 1.05), ("halo", 1.02, 1.11)])
+def test_picks_are_near_the_fastest_of_what_was_measured(measured, without, mean, largest):
+    samples, splits = measured
+    picks = [fit.picked(here, splits, H200, without) for here in fit.comparisons(samples).values()]
+    ratios = [pick[1] for pick in picks if pick]
+    assert len(ratios) == 15
+    assert max(ratios) <= largest and math.prod(ratios) ** (1 / 15) <= mean
+
+
+def test_what_was_measured_twice_is_there_once_and_every_product_has_its_split(measured):
+    samples, splits = measured
+    lines = (BENCHMARKS / "measured/h200.csv").read_text().splitlines()[1:]
+    assert len(samples) == len(lines)
+    assert {(each.graph, each.pes) for each in samples} <= set(splits)
+    of_halo = {(each.graph, each.pes, each.dtype, each.dim) for each in samples if each.technique == "halo"}
+    assert len(of_halo) == 4 * 2 * 2 * 3
