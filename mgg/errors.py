@@ -36,6 +36,13 @@ def memory_error(told: str) -> MachineError:
     return MachineError(f"{NOT_ENOUGH_MEMORY}: {told}")
 
 
+def gpu_memory_error(error: MemoryError) -> MachineError | None:
+    """The error where a GPU had too little memory (CuPy's own is a MemoryError, too); None where the host had."""
+    if type(error).__module__.partition(".")[0] != "cupy":
+        return None
+    return MachineError(f"not enough GPU memory: {error}: use more PEs, fewer columns or another technique")
+
+
 class CheckError(MggError):
     """A result differs from its reference by more than the tolerance."""
 

@@ -15,6 +15,7 @@ from mgg.aggregate.muted import MutedWorld
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.backend import World, job_fields
+from mgg.backend.api import told_of_gpu_memory
 from mgg.errors import CheckError, InputError, MachineError, MggError
 from mgg.kernel.bf16 import ELEMENTS
 from mgg.layout import PeLayout
@@ -188,11 +189,13 @@ def _products(
     plan = prepare(technique, world, layout, protocol.direction, max(dims), options, protocol.dtype)
     try:
         for dim in dims:
-            plan.write(dim, world.upload(oracle.embeddings(layout.node_ids, dim)))
-            error = _checked(world, layout, plan, dim, protocol) if protocol.check else None
-            seconds, moved = timed(world, plan, dim, protocol)
-            parts = parts_alone(world, plan, dim, protocol) if protocol.breakdown and any(moved) else {}
+            with told_of_gpu_memory(world):
+                plan.write(dim, world.upload(oracle.embeddings(layout.node_ids, dim)))
+                error = _checked(world, layout, plan, dim, protocol) if protocol.check else None
+                seconds, moved = timed(world, plan, dim, protocol)
+                parts = parts_alone(world, plan, dim, protocol) if protocol.breakdown and any(moved) else {}
             yield _record(world, layout, plan, dim, error, seconds, moved, parts, protocol)
+            plan.forget(dim)
     except MggError as error:
         # Closing is collective: an error of one PE alone ends the job instead.
         if error.everywhere:

@@ -7,8 +7,11 @@ and nothing to tell the technique from ``mgg``.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mgg.aggregate.costs import Cost, Machine, Workload
 from mgg.aggregate.mgg import PipelineOptions
+from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.partitioned import Partitioned
 from mgg.aggregate.schedule import Schedule
@@ -30,6 +33,11 @@ class MggUvm(Partitioned):
         """The options' schedule."""
         assert isinstance(options, PipelineOptions)
         return options.schedule()
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """And the rows of the other PEs, whose pages may all move to this one's GPU."""
+        return replace(super().need(case), guests=(case.size - 1) * case.embeddings(case.heights.max()))
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:

@@ -30,17 +30,19 @@ class Need:
         columns: matrices: input, result, buffers.
         arcs: what the technique makes of the arcs.
         schedules: the cuts of row-wise products, with their partial sums.
+        guests: what belongs to other PEs and may all come to this GPU.
     """
 
     layout: int
     columns: int
     arcs: int = 0
     schedules: int = 0
+    guests: int = 0
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.layout + self.columns + self.arcs + self.schedules
+        return self.layout + self.columns + self.arcs + self.schedules + self.guests
 
 
 class Case:
@@ -52,10 +54,14 @@ class Case:
         dim: most embedding columns.
         options: of the technique.
         dtype: type of the embeddings.
+        widths: how many widths the plan keeps at a time, ``dim`` the widest of them.
     """
 
-    def __init__(self, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str = "fp32"):
-        self.layout, self.dim, self.options = layout, dim, options
+    def __init__(
+        self, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str = "fp32",
+        widths: int = 1,
+    ):  # fmt: skip
+        self.layout, self.dim, self.options, self.widths = layout, dim, options, widths
         self._element = np.dtype(ELEMENTS[dtype]).itemsize
         self.product: Product = layout.product(direction)
         self.counts = layout.manifest.direction(direction)

@@ -28,6 +28,8 @@ class Partitioned(Plan):
             raise InputError(
                 f"technique {self.name}: option primitive: {primitive} needs --backend nvshmem"
             ).on_every_pe()
+        if primitive != "direct":
+            self.world.check_shmem()
 
     def _build(self) -> None:
         schedule = self.schedule(self.options, self.world.shmem)

@@ -14,7 +14,7 @@ from mgg.aggregate.costs import Cost, Machine, Workload
 from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World
-from mgg.backend.api import Array, SymmetricArray, name_pes
+from mgg.backend.api import Array, SymmetricArray, name_pes, told_of_gpu_memory
 from mgg.errors import InputError, MggError
 from mgg.graph.csr import Csr
 from mgg.kernel.bf16 import ELEMENTS
@@ -67,7 +67,8 @@ class Plan(ABC):
         self._input = self._allocate_input(self._floats(self._max_rows * max_dim))
         self._symmetric = [self._input]
         try:
-            self._build()
+            with told_of_gpu_memory(world):
+                self._build()
         except MggError as error:
             # Freeing is collective: an error of one PE alone ends the job instead.
             if error.everywhere:
@@ -151,6 +152,9 @@ class Plan(ABC):
             Whether the technique has such a part: those have that transfer inside their own launch.
         """
         return False
+
+    def forget(self, dim: int) -> None:  # noqa: B027
+        """Give back what is kept for products of ``dim`` columns alone: there are no more of them for now."""
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""

@@ -30,10 +30,11 @@ class ZeroCopy(Plan):
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """The input is in host memory; every width has columns of its own, one width is counted."""
+        """The input is in host memory; every width that the plan keeps has columns of its own."""
         product = case.product
         arcs = product.local.arcs + product.remote.arcs
-        made = case.pointers(case.rows) + case.arc * arcs
+        columns = product.local.indices.dtype.itemsize * (case.widths - 1)
+        made = case.pointers(case.rows) + (case.arc + columns) * arcs
         lengths = np.diff(product.local.indptr) + np.diff(product.remote.indptr)
         return Need(0, case.matrix(case.rows), made, case.cut(lengths))
 
@@ -93,6 +94,11 @@ class ZeroCopy(Plan):
         assert source.whole is not None
         self.world.operators.spmm_rows(self._indptr, self._columns_for(dim), self._weights, source.whole, out, False)
         self.world.counters.add("get", 4 * self.host.remote.arcs * dim)
+
+    def forget(self, dim: int) -> None:
+        """Its columns."""
+        if self._blocks is None:
+            self._columns.pop(dim, None)
 
     def _columns_for(self, dim: int) -> Array:
         """Rows of the shared memory that the arcs multiply; made at the first product of each width."""

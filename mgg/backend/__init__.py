@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import TypeVar
 
-from mgg.backend.api import World, job_fields, job_machine, together
-from mgg.backend.choice import gpus, resolve
+from mgg.backend.api import World, job_fields, job_machine, name_pes, together
+from mgg.backend.choice import gpus, not_installed, resolve
 from mgg.backend.job import job_rank, job_size
 from mgg.errors import InputError, MachineError
 
@@ -62,13 +63,11 @@ def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T |
 
     Raises:
         InputError: the job has another number of ranks than ``pes()``.
-        MachineError: rank 0 sees fewer GPUs than there are PEs.
+        MachineError: CuPy is missing, or rank 0 sees fewer GPUs than there are PEs.
         Exception: the first failure of any PE; an MggError on every rank.
     """
-    try:
-        from mgg.backend import gpu, threads
-    except ImportError as error:
-        raise MachineError(f"{error}: pip install mgg[gpu], or take --backend mpi") from None
+    _need_everywhere("mgg.backend.threads")
+    from mgg.backend import gpu, threads
 
     def here() -> T:
         lack, needed = gpu.missing(), pes()
@@ -84,11 +83,28 @@ def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T |
 
     if job_size() <= 1:
         return here()
-    from mgg.backend import mpi
-
     if not gpu.missing():
         gpu.give_back()
-    return mpi.on_first_rank(pes, here)
+    found: T | None = _mpi().on_first_rank(pes, here)
+    return found
+
+
+def _mpi() -> ModuleType:
+    try:
+        from mgg.backend import mpi
+    except (ImportError, RuntimeError) as error:
+        raise MachineError(f"no MPI library for mpi4py ({error}): pip install mpich, or load your MPI module") from None
+    return mpi
+
+
+def _need_everywhere(module: str) -> None:
+    """Raise one MachineError on every rank where some of them cannot import ``module`` (collective)."""
+    lack = not_installed(module)
+    told = _mpi().gathered(lack) if job_size() > 1 else [lack]
+    short = [pe for pe, each in enumerate(told) if each]
+    if short:
+        who = "" if len(short) == len(told) else f"{name_pes(short)}: "
+        raise MachineError(f"{who}{told[short[0]]}").on_every_pe()
 
 
 def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T]) -> list[T]:
@@ -111,14 +127,11 @@ def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T]) 
                 " start it without mpiexec, or take --backend mpi"
             ).on_every_pe()
         return simulated.run(pes(), program)
-    try:
-        from mgg.backend import mpi
-    except (ImportError, RuntimeError) as error:
-        raise MachineError(f"no MPI library for mpi4py ({error}): pip install mpich, or load your MPI module") from None
+    mpi = _mpi()
     if backend == "mpi":
-        return mpi.run(pes, program)
-    try:
-        from mgg.backend import nvshmem
-    except ImportError as error:
-        raise MachineError(f"{error}: pip install mgg[gpu], or take --backend mpi") from None
+        found: list[T] = mpi.run(pes, program)
+        return found
+    _need_everywhere("mgg.backend.nvshmem")
+    from mgg.backend import nvshmem
+
     return nvshmem.run(pes, program)

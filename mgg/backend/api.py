@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
 from typing import Any, Protocol, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from mgg.backend import usage
-from mgg.errors import MggError
+from mgg.errors import MggError, gpu_memory_error
 from mgg.kernel.operators import Operators
 from mgg.record import Machine, my_cores, these_versions, this_machine
 
@@ -233,6 +233,10 @@ class HostArrays(ABC):
         """The same: CPUs have one kind of memory."""
         return self.symmetric(elements)
 
+    def check_shmem(self) -> None:
+        """Nothing to see to: no kernel calls NVSHMEM."""
+        return None
+
     def free_memory(self) -> int | None:
         """Not asked: the system gives out more RAM than there is."""
         return None
@@ -299,6 +303,9 @@ class World(Protocol):
 
         On GPUs those of its host; on CPUs all.
         """
+
+    def check_shmem(self) -> None:
+        """Raise MachineError on every PE where kernels that call NVSHMEM cannot be linked with it (collective)."""
 
     def upload(self, array: np.ndarray) -> Array:
         """``array`` on this PE's device; on CPUs the array itself."""
@@ -526,3 +533,15 @@ def together(world: World, action: Callable[[], T]) -> T:
         if failed is not None:
             raise failed.on_every_pe()
     return result  # type: ignore[return-value]
+
+
+@contextmanager
+def told_of_gpu_memory(world: World) -> Iterator[None]:
+    """Memory of a GPU that runs out inside is a MachineError; of a job of one PE, every PE's."""
+    try:
+        yield
+    except MemoryError as error:
+        told = gpu_memory_error(error)
+        if told is None:
+            raise
+        raise (told.on_every_pe() if world.size == 1 else told) from None

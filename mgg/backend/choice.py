@@ -82,14 +82,19 @@ def lacking(module: str = "mgg.backend.nvshmem") -> str | None:
     Args:
         module: that says what is missing.
     """
+    lack: str | None = not_installed(module) or importlib.import_module(module).missing()
+    return lack
+
+
+def not_installed(module: str) -> str | None:
+    """What ``module`` of this package cannot be imported for, with what to do, in one line; None where it can."""
     if importlib.util.find_spec("cupy") is None:
         return "CuPy is not installed: pip install 'mgg[gpu]', or take --backend mpi"
     try:
-        user = importlib.import_module(module)
+        importlib.import_module(module)
     except (ImportError, RuntimeError) as error:
         return f"{' '.join(str(error).split())}: pip install 'mgg[gpu]', or take --backend mpi"
-    lack: str | None = user.missing()
-    return lack
+    return None
 
 
 def _has_mpi() -> bool:

@@ -35,6 +35,10 @@ class GpuArrays(ABC):
     def wait(self, event: Any) -> None:
         """Wait until the GPU has come to ``event``; raises PeError after the time limit."""
 
+    def check_shmem(self) -> None:
+        """Nothing to see to, unless a backend has ``shmem``."""
+        return None
+
     def upload(self, array: np.ndarray) -> Array:
         """A copy in this PE's GPU."""
         self.recorder.refuse("an upload")
@@ -206,14 +210,15 @@ def check_symmetric(control: World, size: int, needed: int, free: int) -> None:
         ).on_every_pe()
 
 
-def check_managed(size: int) -> None:
-    """Raise MachineError where unified memory of ``size`` bytes would not fit the current GPU, to which it may move."""
+def check_managed(pe: int, size: int) -> None:
+    """Raise MachineError where unified memory of ``size`` bytes would not fit the GPU of PE ``pe``, the current one."""
     if size > cupy.cuda.runtime.memGetInfo()[0]:
         give_back()
     free = int(cupy.cuda.runtime.memGetInfo()[0])
     if size > free:
         raise MachineError(
-            f"{size} bytes of unified memory are needed and a GPU has {free} left: use fewer columns or a smaller graph"
+            f"PE {pe}: {size} bytes of unified memory are needed, which may all move to its GPU, and that has {free}"
+            " left: use fewer columns or a smaller graph"
         )
 
 
@@ -280,8 +285,8 @@ def describe() -> list[str]:
         facts = properties(device)
         peers = [other for other in range(count) if can_address(device, other)]
         reach = f"addresses GPU {', '.join(map(str, peers))}" if peers else "addresses no other GPU"
-        arch = f"sm_{facts['major']}{facts['minor']}"
-        lines.append(f"{facts['name'].decode()}, {facts['totalGlobalMem'] / 2**30:.0f} GiB, {arch}, {reach}")
+        size = f"{facts['totalGlobalMem'] / 2**30:.0f} GiB"
+        lines.append(f"{facts['name'].decode()}, {size}, {architecture(device)}, {reach}")
     return lines
 
 
@@ -299,6 +304,12 @@ def properties(device: int) -> dict[str, Any]:
     """CUDA's facts about a GPU."""
     facts: dict[str, Any] = cupy.cuda.runtime.getDeviceProperties(device)
     return facts
+
+
+def architecture(device: int) -> str:
+    """What nvcc calls the architecture of a GPU, for example ``sm_90``."""
+    facts = properties(device)
+    return f"sm_{facts['major']}{facts['minor']}"
 
 
 def can_address(device: int, other: int) -> bool:

@@ -37,6 +37,7 @@ from mgg.backend.mpi import MpiWorld, check_size
 from mgg.backend.nccl import NcclTeam, NcclTeams
 from mgg.backend.stream_watch import StreamWatch
 from mgg.errors import InputError, MachineError, MggError
+from mgg.kernel import compile as kernels
 from mgg.kernel import cublas
 from mgg.kernel.operators import Operators
 
@@ -84,6 +85,8 @@ class NvshmemWorld(GpuArrays):
             os.environ.setdefault(name, value)
         together(control, _check_machine)
         self.device = _choose_device(control, hosts)
+        # Said here, what compilation lacks is one line; each PE comes to its first kernel alone.
+        together(control, lambda: kernels.check_compiler(gpu.architecture(self.device)))
         cupy.cuda.Device(self.device).use()
         self.gpu = gpu.properties(self.device)["name"].decode()
         self.stream = cupy.cuda.Stream(non_blocking=True)
@@ -130,6 +133,10 @@ class NvshmemWorld(GpuArrays):
         self.barrier()  # the zeros are there before another PE writes
         return SymmetricArray(self.rank, {pe: copy[:elements] for pe, copy in peers.items()}, base)
 
+    def check_shmem(self) -> None:
+        """Raise MachineError on every PE where NVSHMEM's device library cannot be linked with kernels (collective)."""
+        together(self._control, lambda: kernels.device_library(library_version()))
+
     def _check_memory(self, size: int) -> None:
         """Say, before anything is allocated, that an array does not fit (collective)."""
         # What the heap once grew to it keeps; only growth beyond that takes more of the GPU.
@@ -151,7 +158,7 @@ class NvshmemWorld(GpuArrays):
                 " technique (mgg aggregate runs such techniques in threads of one process)"
             ).on_every_pe()
         size = elements * _ITEM
-        gpu.check_managed(size)
+        gpu.check_managed(self.rank, size)
         array = gpu.parts(0, 1, gpu.managed_memory(size), elements, self.device)
         array.local.fill(0)
         return array

@@ -108,12 +108,32 @@ def _kernels() -> dict[str, str]:
         compiler = f"{nvcc}, {kernels.nvcc_version(nvcc)}"
     except MachineError as error:
         compiler = f"missing: {error}"
-    shmem, cache = kernels.nvshmem_folder(), kernels.cache_folder()
-    device = (
-        "missing: pip install 'mgg[kernels]', or set NVSHMEM_HOME; option primitive of mgg and technique direct call it"
-    )
+    cache = kernels.cache_folder()
     return {
         "nvcc": compiler,
-        "NVSHMEM for kernels": f"{shmem}, {kernels.nvshmem_version(shmem)}" if shmem else device,
+        "NVSHMEM for kernels": _device_library(),
         "kernel cache": f"{cache}, {len(list(cache.glob('*.cubin')))} cubins",
     }
+
+
+def _device_library() -> str:
+    """What kernels that call NVSHMEM are linked with."""
+    folder = kernels.nvshmem_folder()
+    if folder is None:
+        return (
+            "missing: pip install 'mgg[kernels]', or set NVSHMEM_HOME; option primitive of mgg and technique direct"
+            " call it"
+        )
+    try:
+        return f"{kernels.device_library(_host_library())}, {kernels.nvshmem_version(folder)}"
+    except MachineError as error:
+        return f"unusable: {error}"
+
+
+def _host_library() -> str | None:
+    """Version of the NVSHMEM that PEs start; None where there is none."""
+    try:
+        version: str = importlib.import_module("mgg.backend.nvshmem").library_version()
+    except (ImportError, RuntimeError, OSError):
+        return None
+    return version

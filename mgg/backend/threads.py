@@ -185,7 +185,7 @@ class ThreadsWorld(GpuArrays):
             MachineError: a GPU has less memory left than the whole piece takes: all of its pages may move there.
         """
         size = self.size * elements * _ITEM
-        together(self._control, lambda: gpu.check_managed(size))
+        together(self._control, lambda: gpu.check_managed(self.rank, size))
         made = gpu.managed_memory(size) if self.rank == 0 else None
         memory = self._control.gather(made)[0]
         array = gpu.parts(self.rank, self.size, memory, elements, self.device)

@@ -21,7 +21,7 @@ from mgg.cli.predict import predict
 from mgg.cli.report import report
 from mgg.cli.retrieve import retrieve
 from mgg.cli.train import train
-from mgg.errors import MachineError, MggError, memory_error
+from mgg.errors import MachineError, MggError, gpu_memory_error, memory_error
 from mgg.files import keep_others_out
 
 
@@ -81,10 +81,8 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _memory(error: MemoryError) -> str:
-    """One line for memory that ran out; CuPy's error, of a GPU, is a MemoryError too."""
-    if type(error).__module__.partition(".")[0] == "cupy":
-        return f"not enough GPU memory: {error}: use more PEs, fewer columns or another technique"
-    return str(memory_error(str(error) or "the operating system gave no more"))
+    """One line for memory that ran out, a GPU's or the host's."""
+    return str(gpu_memory_error(error) or memory_error(str(error) or "the operating system gave no more"))
 
 
 def _fail(message: str, code: int, everywhere: bool) -> int:

@@ -85,10 +85,11 @@ def build_of(name: str, index_bits: int, primitive: str = "direct", *, bf16: boo
 
 def all_builds() -> list[Build]:
     """Every cubin that techniques and models can ask for; those with NVSHMEM only where its headers are."""
-    builds = [build_of(name, bits) for name in sorted(_sources()) for bits in (32, 64)]
-    builds += [build_of(name, 32, bf16=True) for name in ("rows", "gather", "halo", "pull")]
+    widths = (32, 64)
+    builds = [build_of(name, bits) for name in sorted(_sources()) for bits in widths]
+    builds += [build_of(name, bits, bf16=True) for name in ("rows", "gather", "halo", "pull") for bits in widths]
     if nvshmem_folder() is not None:
-        builds += [build_of("mgg", 32, primitive) for primitive in ("warp", "thread", "block")]
+        builds += [build_of("mgg", bits, primitive) for primitive in ("warp", "thread", "block") for bits in widths]
     return builds
 
 
@@ -109,11 +110,7 @@ def cubin(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
     """
     nvcc, flags, libraries = find_nvcc(), [*FLAGS, f"-arch={arch}"], []
     if nvshmem:
-        folder = nvshmem_folder()
-        if folder is None:
-            raise MachineError(
-                "NVSHMEM's device library is missing: pip install nvidia-nvshmem-cu13, or set NVSHMEM_HOME"
-            )
+        folder = device_library()
         flags.append(f"-I{folder / 'include'}")
         libraries = [f"-L{folder / 'lib'}", "-lnvshmem_device"]
     flags += [f"-D{name}={value}" for name, value in sorted(defines.items())]
@@ -129,6 +126,15 @@ def cubin(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
     except OSError as error:
         raise MachineError(f"{path}: cannot be written: {error.strerror or error}; set XDG_CACHE_HOME") from None
     return path
+
+
+def check_compiler(arch: str) -> None:
+    """Compile a kernel that every job needs, unless that was done before.
+
+    Raises:
+        MachineError: as ``cubin``.
+    """
+    _cubin_of(build_of("gather", 32), arch)
 
 
 @contextmanager
@@ -180,6 +186,27 @@ def nvshmem_folder() -> Path | None:
     return next((place for place in places if (place / "include" / "nvshmem.h").exists()), None)
 
 
+def device_library(host: str | None = None) -> Path:
+    """NVSHMEM's folder, for kernels that call it.
+
+    Args:
+        host: version of the host library that the kernels are to run with, which NVSHMEM wants to be the same.
+
+    Raises:
+        MachineError: there is none, not all of it, or one of another version.
+    """
+    folder = nvshmem_folder()
+    if folder is None:
+        raise MachineError("NVSHMEM's device library is missing: pip install nvidia-nvshmem-cu13, or set NVSHMEM_HOME")
+    version = nvshmem_version(folder)
+    if host is not None and version != host:
+        raise MachineError(
+            f"NVSHMEM's device library in {folder} is of version {version} and the host library that nvshmem4py loads"
+            f" of {host}: set NVSHMEM_HOME to that one's, or unset it and pip install nvidia-nvshmem-cu13=={host}"
+        )
+    return folder
+
+
 def _package_folders(name: str) -> list[Path]:
     """Where NVIDIA's Python packages of this name put their files; nowhere without them."""
     try:
@@ -190,9 +217,22 @@ def _package_folders(name: str) -> list[Path]:
 
 
 def nvshmem_version(folder: Path) -> str:
-    """Version in NVSHMEM's headers, for example 3.4.5."""
-    text = (folder / "include" / "non_abi" / "nvshmem_version.h").read_text()
-    return ".".join(re.findall(r"define NVSHMEM_VENDOR_(?:MAJOR|MINOR|PATCH)_VERSION (\d+)", text))
+    """Version in NVSHMEM's headers, for example 3.4.5.
+
+    Raises:
+        MachineError: the folder does not say it.
+    """
+    header = folder / "include" / "non_abi" / "nvshmem_version.h"
+    try:
+        text = header.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise MachineError(
+            f"{header}: cannot be read: {error.strerror}; set NVSHMEM_HOME to a whole NVSHMEM, or unset it"
+        ) from None
+    found = re.findall(r"define NVSHMEM_VENDOR_(?:MAJOR|MINOR|PATCH)_VERSION (\d+)", text)
+    if len(found) != len(("major", "minor", "patch")):
+        raise MachineError(f"{header}: says no version of NVSHMEM; set NVSHMEM_HOME to another NVSHMEM, or unset it")
+    return ".".join(found)
 
 
 def _key(source: Path, nvcc: str, flags: list[str], nvshmem: bool) -> str:

@@ -23,6 +23,7 @@ from mgg.model.arcwise import Attention
 from mgg.model.module import Held
 from mgg.model.propagate import Propagation
 from mgg.model.relational import Relational
+from mgg.train.technique import widths
 
 FLOAT, DOUBLE, INDEX, BF16 = 4, 8, 8, 2
 #: Bytes a trainable number: itself, two moments, two decays, the best and a checkpoint's copies (16), gradients (16).
@@ -98,11 +99,11 @@ def need(
     listed = _bytes_of_an_arc(chain) * arcs + FLOAT * _exchanged(layout, chain) if chain.fetched else 0
     if dtype == "bf16":
         listed += BF16 * chain.fetched * (rows + product.halo)  # until they are widened
-    plan, width, plans = technique(name), chain.width, 0
+    plan, width, kept, plans = technique(name), chain.width, len(set(widths(chain))), 0
     # Nobody asks for the gradient by the input: the first module multiplies by the transpose only if others follow.
     returns = any(module.width for module in list(chain.leaves())[1:])
     for direction in ("forward", "transpose") if width else ():
-        found = plan.need(Case(layout, direction, width, parse_options(name, options), dtype))
+        found = plan.need(Case(layout, direction, width, parse_options(name, options), dtype, kept))
         # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
         sums = DOUBLE * rows * width if layout.size > 1 and (direction == "forward" or returns) else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums

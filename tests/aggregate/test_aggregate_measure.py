@@ -3,8 +3,8 @@ import pytest
 from support.graphs import make_layout, random_csr
 
 from mgg import layout
-from mgg.aggregate import oracle
-from mgg.aggregate.measure import measure
+from mgg.aggregate import oracle, parse_options, technique
+from mgg.aggregate.measure import Protocol, measure, sweep
 from mgg.backend import simulated
 from mgg.errors import CheckError
 from mgg.kernel import cpu
@@ -36,6 +36,32 @@ def test_records_say_what_was_measured(folder):
 
 def test_unchecked_records_say_so(folder):
     assert all(record.error is None and record.tolerance is None for record in run(folder, check=False)[0])
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_gpu_memory_that_runs_out_costs_one_width(tmp_path, monkeypatch, built):
+    """CuPy's error is a MemoryError; while a plan is built, or in a product."""
+    full = type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})
+
+    def short(of):
+        def made(*arguments):
+            if (arguments[0].max_dim if built else arguments[4].shape[1]) == 16:
+                raise full("512 bytes")
+            return of(*arguments)
+
+        return made
+
+    plan = technique("local")
+    place, name = (plan, "_build") if built else (cpu, "spmm_rows")
+    monkeypatch.setattr(place, name, short(getattr(place, name)))
+    part = layout.load(make_layout(tmp_path, random_csr(200, 2_000), 1), 0)
+    chosen = [(each, parse_options(each, {})) for each in ("local", "zero_copy")]
+    protocol = Protocol("forward", 0, 1, True)
+    [(records, refused)] = simulated.run(1, lambda world: sweep(world, part, chosen, dims=[3, 16], protocol=protocol))
+    able = [("local", 3), ("zero_copy", 3)] + ([("zero_copy", 16)] if built else [])
+    assert [(record.technique, record.dim) for record in records] == able
+    assert str(refused[0]).startswith("local, D = 16: not enough GPU memory: 512 bytes")
+    assert all(error.exit_code == 3 for error in refused)
 
 
 def test_a_wrong_result_is_not_timed(folder, monkeypatch):

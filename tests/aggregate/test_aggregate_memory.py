@@ -1,5 +1,6 @@
 """What a technique takes is predicted; PEs with too little memory, or with different layouts, are told at once."""
 
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ from support.strict import StrictArray, StrictOperators, StrictWorld, empty
 
 from mgg import layout
 from mgg.aggregate import memory, parse_options, prepare, technique, techniques
+from mgg.aggregate.measure import measure
 from mgg.backend import simulated
 from mgg.errors import InputError, MachineError
 
@@ -59,6 +61,11 @@ class CountingWorld(StrictWorld):
         self.held += array.local.nbytes
         return array
 
+    def managed(self, elements):
+        array = super().managed(elements)
+        self.held += (self.size - 1) * array.local.nbytes  # all of it may come to this GPU
+        return array
+
 
 def counted(world, folder, name, options, direction, dim):
     """Bytes that a plan and a product of it took on this PE, and the prediction."""
@@ -89,6 +96,57 @@ def test_predictions_are_what_is_allocated(tmp_path, name, options, pes, weighte
         found = simulated.run(pes, lambda world: counted(world, folder, name, options, direction, dim))  # noqa: B023
         for held, predicted in found:
             assert abs(predicted - held) <= 0.2 * held, (direction, dim, predicted, held)
+
+
+class PeakWorld(StrictWorld):
+    """Knows how many bytes of its uploads were alive at a time."""
+
+    def __init__(self, world):
+        super().__init__(world)
+        self.alive = self.peak = 0
+
+    def upload(self, array):
+        made = super().upload(array)
+        self._change(made.nbytes)
+        weakref.finalize(made, self._change, -made.nbytes)
+        return made
+
+    def _change(self, size):
+        self.alive += size
+        self.peak = max(self.peak, self.alive)
+
+
+def test_a_sweep_of_widths_takes_what_its_widest_takes(tmp_path):
+    part = layout.load(make_layout(tmp_path, random_csr(3_000, 60_000), 1), 0)
+
+    def peak(world, dims):
+        counting = PeakWorld(world)
+        measure(
+            counting, part, "zero_copy", dims=dims, direction="forward", options={}, warmup=0, iterations=1, check=True
+        )
+        return counting.peak
+
+    alone, swept = (simulated.run(1, lambda world: peak(world, dims))[0] for dims in ([64], [16, 32, 64]))  # noqa: B023
+    assert swept == alone
+
+
+def test_widths_that_take_turns_are_counted(tmp_path):
+    """As in training, which has several of each plan."""
+    part = layout.load(make_layout(tmp_path, random_csr(3_000, 60_000), 1), 0)
+
+    def held(world):
+        counting = PeakWorld(world)
+        plan = prepare("zero_copy", counting, part, "forward", 64)
+        found = []
+        for dim in (64, 16, 32, 64, 16):
+            plan(dim)
+            found.append(counting.alive)
+        return found
+
+    found = simulated.run(1, held)[0]
+    options = parse_options("zero_copy", {})
+    needs = [technique("zero_copy").need(memory.Case(part, "forward", 64, options, "fp32", n)).arcs for n in (1, 2, 3)]
+    assert np.diff(found).tolist() == [*np.diff(needs), 0, 0] and needs[1] > needs[0]
 
 
 def test_cuts_of_rows_are_predicted():

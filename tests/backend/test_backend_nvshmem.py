@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -368,4 +369,77 @@ def test_without_cupy_the_error_says_what_to_install():
         "from mgg.backend import launch\nfrom mgg.errors import MachineError\n"
         "try:\n    launch('nvshmem', lambda: 1, print)\nexcept MachineError as error:\n    print(error)\n"
     )
-    assert "pip install mgg[gpu]" in mpiexec(1, ["-c", code]).stdout
+    assert "pip install 'mgg[gpu]'" in mpiexec(1, ["-c", code]).stdout
+
+
+def aggregated(folder, technique, *program, **environment):
+    """What two ranks of ``mgg aggregate`` end with, and what they say."""
+    arguments = ["aggregate", str(folder), "--technique", technique, "--dim", "4", "--backend", "nvshmem"]
+    out = folder.parent / "records.jsonl"
+    ended = watched(2, [*program, "-m", "mgg.cli", *arguments, "--out", str(out)], **environment)
+    assert not out.exists()
+    return ended.code, ended.output
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
+@pytest.mark.parametrize("technique", ["mgg", "mgg_uvm"])
+def test_without_cupy_a_job_says_so_once(tmp_path, technique):
+    folder = make_layout(tmp_path, awkward_graphs()["directed"], 2)
+    said = "mgg: CuPy is not installed: pip install 'mgg[gpu]', or take --backend mpi\n"
+    assert aggregated(folder, technique) == (3, said)
+
+
+def other_nvshmem(home):
+    """One of another version than the stand-in of nvshmem4py."""
+    shutil.copytree(SUPPORT / "fake_gpu" / "nvshmem" / "include", home / "include")
+    header = home / "include" / "non_abi" / "nvshmem_version.h"
+    header.write_text(
+        header.read_text().replace("MINOR_VERSION 4", "MINOR_VERSION 5").replace("PATCH_VERSION 5", "PATCH_VERSION 19")
+    )
+
+
+@pytest.mark.parametrize(
+    ("technique", "environment", "said"),
+    [
+        ("halo", {"FAKE_NVCC": "0"}, "nvcc is missing: pip install"),
+        (
+            "direct",
+            {"FAKE_NVSHMEM_HOME": "{home}"},
+            "direct, D = 4: {home}/include/non_abi/nvshmem_version.h: cannot be",
+        ),
+        (
+            "direct",
+            {"FAKE_NVSHMEM_HOME": "{home}/other"},
+            "direct, D = 4: NVSHMEM's device library in {home}/other is of version 3.5.19 and the host library that"
+            " nvshmem4py loads of 3.4.5: set NVSHMEM_HOME",
+        ),
+    ],
+)
+def test_what_compiling_lacks_is_said_once(tmp_path, technique, environment, said):
+    """Before anything is allocated or uploaded; each PE would come to its first kernel alone."""
+    folder = make_layout(tmp_path, awkward_graphs()["directed"], 2)
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "nvshmem.h").touch()
+    other_nvshmem(tmp_path / "other")
+    environment = {name: value.format(home=tmp_path) for name, value in environment.items()}
+    code, output = aggregated(folder, technique, FAKE, **environment)
+    assert code == 3 and output.startswith(f"mgg: {said.format(home=tmp_path)}") and output.count("\n") == 1, output
+
+
+def test_doctor_names_an_nvshmem_of_another_version(tmp_path):
+    other_nvshmem(tmp_path)
+    for home, said in (("", "3.4.5"), (tmp_path, "unusable: NVSHMEM's device library in")):
+        environment = {"FAKE_NVSHMEM_HOME": str(home)} if home else {}
+        done = mpiexec(1, [FAKE, "-m", "mgg.cli", "doctor", "--json"], **environment)
+        told = json.loads(done.stdout)["NVSHMEM for kernels"]
+        assert said in told and told.startswith("unusable") == bool(home), told
+
+
+def test_what_one_rank_alone_lacks_names_it():
+    code = (
+        "from mpi4py import MPI\nimport mgg.backend as b\nfrom mgg.errors import MachineError\n"
+        "b.not_installed = lambda module: 'no CuPy' if MPI.COMM_WORLD.rank == 1 else None\n"
+        "try:\n    b.launch('nvshmem', lambda: 2, print)\n"
+        "except MachineError as error:\n    print(f'{error.everywhere} {error};', flush=True)\n"
+    )
+    assert mpiexec(2, ["-c", code]).stdout.count("True PE 1: no CuPy;") == 2

@@ -1,4 +1,12 @@
+import json
+from pathlib import Path
+
+import pytest
+from support.ranks import mpiexec
+
 from mgg.backend import probe
+
+FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
 
 MATRIX = (
     "\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\x1b[0m\n"
@@ -24,12 +32,59 @@ def test_the_report_says_what_gpus_need():
     assert report["backend nvshmem"].startswith(("missing: ", "works: "))
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        (
+            {"FAKE_GPUS": "2"},
+            {
+                "backend nvshmem": "works: NVSHMEM 3.4.5, NVSHMEM_DISABLE_NVLS=1 NCCL_NVLS_ENABLE=0 ",
+                "NCCL": "works: NCCL 2.",
+                "GPUs": "2, driver: CUDA 13.0; CuPy uses 13.0",
+                "GPU 0": "Fake H200, 128 GiB, sm_90, addresses GPU 1",
+                "GPU 1": "Fake H200, 128 GiB, sm_90, addresses GPU 0",
+            },
+        ),
+        ({"FAKE_GPUS": "3"}, {"GPU 1": "Fake H200, 128 GiB, sm_90, addresses GPU 0, 2"}),
+        ({"FAKE_GPUS": "2", "FAKE_P2P": "0"}, {"GPU 1": "Fake H200, 128 GiB, sm_90, addresses no other GPU"}),
+        (
+            {"FAKE_NCCL": "0"},
+            {"NCCL": "NCCL is missing: pip install nvidia-nccl-cu13; ring and the broadcasts need it"},
+        ),
+        ({"FAKE_GPUS": "0"}, {"backend nvshmem": "missing: no GPU to use (cudaErrorNoDevice", "GPUs": "none to use"}),
+    ],
+)
+def test_doctor_lists_gpus_and_what_they_can(environment, said):
+    done = mpiexec(1, [FAKE, "-m", "mgg.cli", "doctor", "--json"], **environment)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {name: report[name][: len(start)] for name, start in said.items()} == said
+    gpus = int(environment.get("FAKE_GPUS", "4"))
+    assert [name for name in report if name.startswith("GPU ")] == [f"GPU {number}" for number in range(gpus)]
+
+
 def test_the_kernel_cache_and_its_cubins_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert probe.report()["kernel cache"] == f"{tmp_path}/mgg/kernels, 0 cubins"
     (tmp_path / "mgg" / "kernels").mkdir(parents=True)
     (tmp_path / "mgg" / "kernels" / "rows-sm_90-0.cubin").touch()
     assert probe.report()["kernel cache"].endswith(", 1 cubins")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [(None, "cannot be read: No such file or directory; set NVSHMEM_HOME"), ("", "says no version of NVSHMEM")],
+)
+def test_an_nvshmem_that_is_not_whole_is_unusable(tmp_path, monkeypatch, version, said):
+    monkeypatch.setenv("NVSHMEM_HOME", str(tmp_path))
+    header = tmp_path / "include" / "non_abi" / "nvshmem_version.h"
+    header.parent.mkdir(parents=True)
+    (tmp_path / "include" / "nvshmem.h").touch()
+    if version is not None:
+        header.write_text(version)
+    told = probe.report()["NVSHMEM for kernels"]
+    assert told.startswith(f"unusable: {header}: ") and said in told and "NVSHMEM_HOME" in told
 
 
 def test_what_kernels_with_nvshmem_need_is_named(tmp_path, monkeypatch):

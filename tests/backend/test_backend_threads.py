@@ -204,7 +204,7 @@ def test_products_and_bytes_of_every_variant(tmp_path):
     [
         ("world.symmetric(1000)", {"FAKE_FREE": "7000"}, "PEs 0, 1: a symmetric array needs 4000 more bytes"),
         ("world.symmetric(10 + world.rank)", {}, "the PEs ask for symmetric arrays of 40 to 44 bytes"),
-        ("world.managed(1000)", {"FAKE_FREE": "7000"}, "8000 bytes of unified memory are needed and a GPU has 7000"),
+        ("world.managed(1000)", {"FAKE_FREE": "7000"}, "PE 0: 8000 bytes of unified memory are needed"),
         ("world.host_symmetric(1000)", {"FAKE_LOCKABLE": "100"}, "8000 bytes of host memory cannot be page-locked"),
         ("world.host_symmetric(2**44)", {}, "not enough memory: 140737488355328 bytes of host memory are needed and"),
         ("pass", {"FAKE_P2P": "0"}, "GPU 0 cannot address GPU 1: P2P is off"),
@@ -301,6 +301,21 @@ def test_what_unified_memory_cannot_hold_is_left_out_or_one_line(folder, tmp_pat
     assert alone.returncode == 3 and alone.stderr.count("mgg: ") == 1 and not out.exists()
     said = f" needs {needs['mgg_uvm'][0]} bytes of GPU memory, {between['FAKE_FREE']} are free"
     assert "PEs 0, 1: " in alone.stderr and said in alone.stderr
+
+
+def test_unified_memory_of_all_pes_fits_a_gpu_beside_what_its_pe_has(folder, tmp_path):
+    """All pages may come to one GPU, which has its layout and result already."""
+    part = layout.load(folder, 0)
+    need = memory.need(technique("mgg_uvm"), part, "forward", 64, parse_options("mgg_uvm", {}))
+    rows = int(np.diff(part.bounds).max())
+    assert need.columns + need.guests == 4 * 64 * (2 * rows + part.rows)
+    out, free = tmp_path / "out.jsonl", need.total - need.guests // 2
+    assert free > 4 * 64 * 2 * rows, "unified memory alone would fit"
+    done = aggregate(folder, out, 0, "--technique", "mgg_uvm", "--dim", "64", FAKE_FREE=str(free))
+    assert done.returncode == 3 and f"needs {need.total} bytes of GPU memory, {free} are free" in done.stderr
+    assert not out.exists()
+    done = aggregate(folder, out, 0, "--technique", "mgg_uvm", "--dim", "64", FAKE_FREE=str(2 * need.total))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.mpi

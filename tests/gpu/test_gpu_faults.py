@@ -8,6 +8,7 @@ import pytest
 from support.gpus import GPUS, memory
 from support.graphs import make_layout, random_csr
 from support.ranks import Ended, mpiexec, watched
+from support.train_graphs import layouts_below
 
 from mgg.config import MAX_DIM
 
@@ -117,7 +118,9 @@ def test_a_pe_that_stays_away_from_a_product_in_workgroups_is_named(tmp_path, te
 
 
 @pytest.mark.gpu(2)
-@pytest.mark.parametrize("technique", ["mgg", "broadcast", "halo", "cola"])
+@pytest.mark.parametrize(
+    "technique", ["mgg", "direct", "ring", "broadcast", "broadcast_pipelined", "halo", "cola", "zero_copy"]
+)
 def test_a_killed_rank_ends_the_job(tmp_path, technique):
     folder = make_layout(tmp_path, random_csr(20_000, 400_000), 2)
     killed = tmp_path / "killed"
@@ -130,9 +133,48 @@ def test_a_killed_rank_ends_the_job(tmp_path, technique):
         f"            open({str(killed)!r}, 'w').close()\n"
         "            os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    ended = run(2, code)
+    assert_gone(run(2, code), killed)
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from mgg.backend import job_rank
+from mgg.cli import main
+from mgg.train import Trainer
+
+_, killed, *words = sys.argv
+sys.argv = ["mgg", *words]
+plain = Trainer.epoch
+
+
+def epoch(trainer, number):
+    if number == 50 and job_rank() == 1:
+        pathlib.Path(killed).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(trainer, number)
+
+
+Trainer.epoch = epoch
+main()
+"""
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.parametrize("technique", ["halo", "mgg"])
+def test_a_killed_rank_ends_a_training(tmp_path, technique):
+    folder = layouts_below(lambda name: tmp_path / name)("planted", 2)
+    program, killed, out = tmp_path / "program.py", tmp_path / "killed", tmp_path / "run"
+    program.write_text(KILLED)
+    options = ["--model", "gcn", "--technique", technique, "--epochs", "100000", "--backend", "nvshmem"]
+    assert_gone(watched(2, [str(program), str(killed), "train", str(folder), *options, "--out", str(out)]), killed)
+    assert not out.exists()
+
+
+def assert_gone(ended: Ended, killed: Path) -> None:
+    """The job ends within 30 s of the moment at which a rank wrote ``killed``, and no rank of it stays."""
     assert killed.exists() and ended.code != 0, ended.output
     assert time.time() - killed.stat().st_mtime < 30, ended.output
+    tmp_path = killed.parent
     deadline = time.monotonic() + 5
     while running(str(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -83,7 +83,7 @@ def test_kernels_that_call_nvshmem_are_clean(tmp_path, tool, pes):
 
 @pytest.mark.gpu(2)
 @pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("technique", ["halo", "cola"])
+@pytest.mark.parametrize("technique", ["halo", "cola", "mgg"])
 def test_kernels_that_read_the_memory_of_a_peer_are_clean(tmp_path, technique, tool):
     """Ours alone here, too; two graphs are enough: weights, and rows that are cut."""
     # Of halo what pulls and what sums.

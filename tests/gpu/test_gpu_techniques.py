@@ -60,7 +60,7 @@ def check_products(tmp_path: Path, backend: str, pes: int, ranks: int, graphs: I
         assert not wrong_bytes(simulated_bytes(folder, pes, wanted), found), name
 
 
-@pytest.mark.parametrize("pes", [1, 2, 3, 4])
+@pytest.mark.parametrize("pes", [1, 2, 3, 4, 8])
 def test_products_and_bytes(tmp_path, pes):
     check_products(tmp_path, "nvshmem", pes, pes, GRAPHS)
 

@@ -130,6 +130,9 @@ def test_missing_tools_are_named(source, monkeypatch):
     monkeypatch.setattr(build, "nvshmem_folder", lambda: None)
     with pytest.raises(MachineError, match=r"NVSHMEM.*pip install"):
         build.cubin(source, "sm_90", {}, nvshmem=True)
+    monkeypatch.setattr(build, "nvshmem_folder", lambda: source.parent)
+    with pytest.raises(MachineError, match=r"nvshmem_version\.h: cannot be read: .* set NVSHMEM_HOME"):
+        build.cubin(source, "sm_90", {}, nvshmem=True)
 
 
 @needs_nvcc
@@ -178,10 +181,11 @@ def test_every_kernel_compiles(name, monkeypatch):
 
 
 @needs_nvcc
+@pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("name", ["rows", "gather", "halo", "pull"])
-def test_kernels_for_bf16_compile(name, monkeypatch):
+def test_kernels_for_bf16_compile(name, bits, monkeypatch):
     """With 16 bytes a load, eight elements, too."""
-    chosen = build.build_of(name, 32, bf16=True)
+    chosen = build.build_of(name, bits, bf16=True)
     assert chosen in build.all_builds()
     assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4, 8))
 
@@ -207,11 +211,18 @@ def test_the_kernels_of_attention_compile(bits, monkeypatch):
 @needs_nvcc
 @needs_nvshmem
 @pytest.mark.slow
+@pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("primitive", ["warp", "thread", "block"])
-def test_the_primitives_of_nvshmem_compile(primitive, monkeypatch):
-    chosen = build.build_of("mgg", 32, primitive)
-    assert chosen in build.all_builds()
-    assert_compiles(chosen, monkeypatch)
+def test_the_primitives_of_nvshmem_compile(primitive, bits, monkeypatch):
+    assert_compiles(build.build_of("mgg", bits, primitive), monkeypatch)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_every_primitive_is_compiled_beforehand_where_nvshmem_is(bits, monkeypatch):
+    wanted = [build.build_of("mgg", bits, primitive) for primitive in build.PRIMITIVES]
+    for folder, able in ((Path("nvshmem"), wanted), (None, wanted[:1])):
+        monkeypatch.setattr(build, "nvshmem_folder", lambda folder=folder: folder)
+        assert [one for one in wanted if one in build.all_builds()] == able
 
 
 def assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4)):

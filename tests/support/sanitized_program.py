@@ -36,9 +36,13 @@ from support.spmm_program import VARIANTS, inputs, products, variant
 DIMS = (1, 41, 64, 130)
 WITH_NVSHMEM = [label for label, (_, options, _) in VARIANTS.items() if options.get("primitive", "direct") != "direct"]
 
-#: Technique -> how two ranks run it: in one workgroup, where kernels read the other's memory and halo's wait for each
-#: other's flags, and in two, between which rows are put.
-WITH_PEERS = {"halo": ["halo", "halo:1", "halo:2-bf16"], "cola": ["cola", "cola:1"]}
+#: Technique -> how two ranks run it: where kernels read the other's memory and halo's wait for each other's flags, and,
+#: of those with workgroups, in two, between which rows are put.
+WITH_PEERS = {
+    "halo": ["halo", "halo:1", "halo:2-bf16"],
+    "cola": ["cola", "cola:1"],
+    "mgg": ["mgg", "mgg:synchronous", "mgg:whole-rows"],
+}
 
 
 def noted(built: set[str]) -> Callable[..., Path]:

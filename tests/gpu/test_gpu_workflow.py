@@ -1,0 +1,17 @@
+"""``snakemake --profile profiles/local`` on a host with GPUs: a real graph, from retrieve to report."""
+
+import os
+
+import pytest
+from support.gpu_workflow import assert_takes_gpus
+from support.workflow import Folder
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif("MGG_DATA_DIR" not in os.environ, reason="MGG_DATA_DIR is not set: no real data here"),
+]
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+def test_the_workflow_takes_the_gpus(tmp_path, pes):
+    assert_takes_gpus(Folder(tmp_path), "cora", pes)

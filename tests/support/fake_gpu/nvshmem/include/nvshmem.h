@@ -1,0 +1,1 @@
+// Where this is, mgg looks for NVSHMEM's headers and device library.

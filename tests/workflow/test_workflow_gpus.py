@@ -1,0 +1,26 @@
+"""The workflow takes the GPUs of a host without being told to: on stand-ins for them."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from support.gpu_workflow import assert_takes_gpus
+from support.ranks import changed_environment
+from support.workflow import Folder
+
+FAKE = Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py"
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host"),
+]
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+def test_the_workflow_takes_the_gpus(folder: Folder, pes: int):
+    folder.program("nvidia-smi", "#!/bin/sh\n")
+    folder.program("mgg", f'#!/bin/sh\nexec "{sys.executable}" "{FAKE}" -m mgg.cli "$@"\n')
+    tests = changed_environment({})["PYTHONPATH"]
+    assert_takes_gpus(folder, "digits", pes, "Fake H200", PYTHONPATH=tests, FAKE_GPUS="2")
