@@ -7,7 +7,8 @@ import numpy as np
 
 from mgg.kernel.cola import ColumnSchedule
 from mgg.kernel.compile import build_of
-from mgg.kernel.cuda import CudaOperators, Launch, _bits, _name, _pointer, _stride, _tiles, _vector
+from mgg.kernel.cuda import CudaOperators, _bits, _name, _pointer, _stride, _tiles, _vector
+from mgg.kernel.fork import Launch
 
 #: Warps a block: MGG_COLA_WARPS in kernels/aggregate/cola.cu.
 WARPS = 4

@@ -46,6 +46,8 @@ _OTHERS, _SUMS = 1024 + 128, 2
 class HaloKernel:
     """One product, ready to be launched.
 
+    A process has one under way at a time: sums of another, on another stream, could hold places that this pull needs.
+
     Args:
         operators: of this PE's GPU.
         schedule: the order of the work.

@@ -15,6 +15,7 @@ from mgg import layout
 from mgg.aggregate import techniques
 from mgg.backend import World, launch
 from mgg.errors import StoppedError
+from mgg.record import read_run
 from mgg.train import Result, loss_and_gradients, train
 from support.ranks import mpiexec
 
@@ -94,6 +95,21 @@ def on_ranks(
     found = np.load(out)
     split = [(*key.split("/", 1), found[key]) for key in found.files]
     return [{name: array for number, name, array in split if number == str(call)} for call in range(len(calls))]
+
+
+def tables(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]], bytes]:
+    """What of a run's folder must not depend on stopping: all but measured times."""
+    record, epochs = read_run(out)
+    return (
+        record.model_dump(exclude={"median", "q1", "q3", "used"}),
+        [epoch.model_dump(exclude={"seconds"}) for epoch in epochs],
+        (out / "weights.safetensors").read_bytes(),
+    )
+
+
+def checkpoint_files(out: Path) -> list[Path]:
+    """The checkpoints beside a run's folder, the oldest first."""
+    return sorted(out.with_name(f"{out.name}.checkpoint").glob("*"))
 
 
 class Stop(threading.Event):

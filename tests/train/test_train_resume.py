@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,10 +15,9 @@ import pytest
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 from support import train_program
-from support.graphs import make_layout, planted, random_csr
+from support.graphs import make_layout, planted
 from support.ranks import changed_environment
-from support.train_graphs import node_data
-from support.train_program import SMALL, Stop, graphs_for, result_arrays, run
+from support.train_program import SMALL, Stop, checkpoint_files, graphs_for, result_arrays, run, tables
 
 from mgg import layout
 from mgg.backend import launch
@@ -46,20 +44,6 @@ def stop_at(epoch, folder, pes, **options):
 
     with pytest.raises(StoppedError, match=f"stopped after epoch {epoch} of 12: .*--resume"):
         launch("simulated", lambda: pes, program)
-
-
-def tables(out):
-    """What of a run's folder must not depend on stopping: all but measured times."""
-    record, epochs = read_run(out)
-    return (
-        record.model_dump(exclude={"median", "q1", "q3", "used"}),
-        [epoch.model_dump(exclude={"seconds"}) for epoch in epochs],
-        (out / "weights.safetensors").read_bytes(),
-    )
-
-
-def checkpoint_files(out):
-    return sorted(out.with_name(f"{out.name}.checkpoint").glob("*"))
 
 
 @pytest.mark.parametrize(("passed", "epoch", "due"), [(5, 2, False), (7.5, 2, True), (0, 11, True)])
@@ -413,79 +397,6 @@ def test_weights_are_those_of_the_best_epoch(layouts, tmp_path):
     found = launch("simulated", lambda: 1, scores)[0]
     assert found.test == result.record.test_accuracy
     assert found.validation == max(epoch.validation_accuracy for epoch in result.epochs)
-
-
-def test_a_divergence_keeps_the_last_good_checkpoint(layouts, tmp_path, monkeypatch):
-    """The weights get a number that is none after epoch 7: no checkpoint has it, and the layer is named."""
-    out, step = tmp_path / "run", Trainer.step
-
-    def broken(trainer, epoch):
-        loss = step(trainer, epoch)
-        if epoch == 7:
-            trainer.weights["layer1.weight"][0, 0] = np.nan
-        return loss
-
-    monkeypatch.setattr(Trainer, "step", broken)
-    message = (
-        r"^epoch 7: the loss of the validation split is nan, first in layer layer1 \(Linear\): lower the setting"
-        r" learning_rate; the last good checkpoint is .*/run.checkpoint/epoch-000006.safetensors$"
-    )
-    with pytest.raises(InputError, match=message):
-        run("simulated", layouts("planted", 2), 2, model="gcn", out=out, checkpoint_every=ALWAYS, **BASE)
-    assert [path.name for path in checkpoint_files(out)] == ["epoch-000005.safetensors", "epoch-000006.safetensors"]
-    assert all(np.isfinite(array).all() for array in load_file(checkpoint_files(out)[-1]).values())
-    monkeypatch.setattr(Trainer, "step", step)
-    run("simulated", layouts("planted", 2), 2, model="gcn", out=out, resume=True, **BASE)
-    run("simulated", layouts("planted", 2), 2, model="gcn", out=tmp_path / "whole", **BASE)
-    assert tables(out) == tables(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("model", ["gcn", "appnp"])
-def test_gradients_whose_squares_float32_does_not_hold(model, layouts, tmp_path):
-    """Features as large as these would leave infinite moments in a checkpoint that looks good."""
-    features = np.full((60, 5), 1e21, np.float32)
-    folder = make_layout(tmp_path, random_csr(60, 200), 1, **{**node_data(), "features": features})
-    options = {**BASE, "settings": {"hidden": 8, "dropout": 0.0}, "checkpoint_every": ALWAYS}
-    message = r"^epoch 1: (the gradient of \S+ is as large as 1?\de\+\d+|the training loss is \S+).*: no step was taken"
-    with pytest.raises(InputError, match=message), warnings.catch_warnings(action="error"):
-        run("simulated", folder, 1, model=model, out=tmp_path / "run", **options)
-    assert not checkpoint_files(tmp_path / "run")
-
-
-@pytest.mark.parametrize("epoch", [7, 12])
-def test_a_divergence_is_seen_without_validation_nodes(epoch, layouts, tmp_path, monkeypatch):
-    """In the last epoch, too, whose weights nobody trains with any more."""
-    step = Trainer.step
-
-    def broken(trainer, number):
-        loss = step(trainer, number)
-        if number == epoch:
-            trainer.weights["layer1.weight"][0, 0, 0] = np.nan
-        return loss
-
-    monkeypatch.setattr(Trainer, "step", broken)
-    with pytest.raises(
-        InputError, match=rf"^epoch {epoch}: the loss of the train split is nan, first in layer layer1 "
-    ):
-        run("simulated", layouts("featureless", 2), 2, model="rgcn", out=tmp_path / "run", **BASE)
-    assert not (tmp_path / "run").exists()
-
-
-def test_gradients_that_are_not_finite_leave_the_weights_alone(layouts):
-    def program(world):
-        trainer = Trainer(
-            world, layout.load(layouts("planted", 1), 0), model="gcn", technique="halo", options={},
-            settings=settings_of("gcn", {"hidden": 8}), seed=0,
-        )  # fmt: skip
-        before, plain = trainer.save(), trainer._loss_and_gradients
-        trainer._loss_and_gradients = lambda epoch: (1.0, np.full_like(plain(epoch)[1], np.inf))
-        with pytest.raises(InputError, match=r"^epoch 4: the gradient of layer0\.weight is not finite"):
-            trainer.step(4)
-        for group, arrays in trainer.save().items():
-            for name, array in arrays.items():
-                np.testing.assert_array_equal(array, before[group][name])
-
-    launch("simulated", lambda: 1, program)
 
 
 def test_weights_of_a_checkpoint_go_to_another_number_of_pes(layouts, tmp_path):

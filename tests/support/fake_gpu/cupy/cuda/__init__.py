@@ -84,9 +84,6 @@ class Stream:
         if device.capturing() != event.captured:
             raise CUDARuntimeError("cudaErrorStreamCaptureIsolation")
 
-    def is_capturing(self):
-        return device.capturing()
-
     def begin_capture(self):
         if self is _default:
             raise RuntimeError("cannot capture on the default (legacy) stream")
@@ -108,8 +105,8 @@ class Graph:
     def __init__(self, actions):
         self._actions = actions
 
-    def launch(self, stream=None):
-        assert not device.capturing() and stream in (None, get_current_stream())
+    def launch(self):
+        assert not device.capturing()
         launches.append(len(self._actions))
         for action in self._actions:
             action()
