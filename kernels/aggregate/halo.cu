@@ -28,10 +28,10 @@ struct Deal {
 struct Arrivals {
     const int *arrived;        // by chunk: warps that are done with it, over all products
     int warps;                 // that pull; 0: all of the halo is there
-    const volatile unsigned *product;  // number of this one, which the pull beside it has told before this began
+    const unsigned *product;   // number of this one, which the pull beside it has told before this began
 
     // What a counter stands at once its chunk is there; it wraps around.
-    __device__ int after() const { return static_cast<int>(*product * warps); }
+    __device__ int after() const { return static_cast<int>(get_number(product) * warps); }
 };
 
 // The sums of a block of tasks, once what they need has arrived.

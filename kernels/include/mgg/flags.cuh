@@ -39,6 +39,17 @@ __device__ __forceinline__ void wait_counts(const int *counters, int count, int 
     asm volatile("fence.acq_rel.gpu;" ::: "memory");  // by every lane that has read
 }
 
+// A number for another launch of this GPU that runs meanwhile, and what was written before it.
+__device__ __forceinline__ void set_number(unsigned *number, unsigned value) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(number), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ unsigned get_number(const unsigned *number) {
+    unsigned found;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(found) : "l"(number) : "memory");
+    return found;
+}
+
 // Add to a counter of this GPU, after the writes that this thread has seen and before what it does next; the value
 // before.
 __device__ __forceinline__ int add_acq_rel(int *counter, int count) {

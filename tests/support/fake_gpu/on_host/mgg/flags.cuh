@@ -20,6 +20,8 @@ inline int add_acq_rel(int *counter, int count) {
     if (host_raised) host_raised(counter, *counter);
     return *counter - count;
 }
+inline void set_number(unsigned *number, unsigned value) { *number = value; }
+inline unsigned get_number(const unsigned *number) { return *number; }
 inline void add_release(int *counter, int count) { add_acq_rel(counter, count); }
 
 template <int BYTES, int WORDS>
