@@ -1,4 +1,4 @@
-"""Launches kernels/model/attention.cu: softmax over the arcs of each row, weighted sums and their gradients.
+"""Launches kernels/model/attention.cu and signed_rows.cu: softmax over each row's arcs, weighted sums, inner products.
 
 Arcs come as lists, ``ptr`` int64 [n + 1] and ``ends`` int32 or int64 [arcs], by target or by source; matrices are
 contiguous float32. A list must not change: how it is cut is kept with its ``ptr``. Nothing here waits for the GPU,
@@ -18,6 +18,10 @@ from mgg.kernel.cuda_schedule import DeviceSchedule
 
 #: Threads a block.
 THREADS = 256
+#: Threads a block of kernels/model/signed_rows.cu.
+ROWS_THREADS = 384
+#: Arcs a row from which it pays to copy rows to where they can be loaded 16 bytes at once.
+COPIED = 8
 #: Numbers of a mean row up to which 8 lanes take a row: 32 would mostly be idle.
 SHORT = 16
 #: Most lanes that take the columns of a product: more would only add what they found more often.
@@ -158,7 +162,11 @@ class AttentionKernels:
         """``out[row]`` = sum over the row's arcs of ``weights[arc, head]`` times ``x[end]``, float32 [rows, H * F]."""
         out = cp.empty((len(ptr) - 1, x.shape[1]), np.float32)
         if weights.shape[1] == 1:
-            self._operators.spmm_rows(ptr, ends, weights.reshape(-1), x, out, False)
+            x = _aligned(x, len(ends))
+            into = out if int(_stride(x)) == x.shape[1] else _padded(out)
+            self._operators.spmm_rows(ptr, ends, weights.reshape(-1), x, into, False)
+            if into is not out:
+                out[...] = into
         else:
             self._sums("attention_sums", ptr, ends, weights, x, [out])
         return out
@@ -169,8 +177,32 @@ class AttentionKernels:
         """``sums`` with weights that count without their sign, and the part of it that arcs with a minus make."""
         shape = len(ptr) - 1, x.shape[1]
         out, low = cp.empty(shape, np.float32), cp.empty(shape, np.float32)
-        self._sums("attention_signed_sums", ptr, ends, weights, x, [out, low])
+        if weights.shape[1] == 1:
+            self._signed_rows(ptr, ends, weights, _aligned(x, len(ends)), [out, low])
+        else:
+            self._sums("attention_signed_sums", ptr, ends, weights, x, [out, low])
         return out, low
+
+    def _signed_rows(
+        self, ptr: cp.ndarray, ends: cp.ndarray, weights: cp.ndarray, x: cp.ndarray, outs: list[cp.ndarray]
+    ) -> None:
+        """For one head, in the way of ``spmm_rows``."""
+        columns = x.shape[1]
+        if not outs[0].size:
+            return
+        tuning, schedule = self._operators.schedule(ptr, columns)
+        partials, vector = [_partial(schedule, columns) for _ in outs], _vector(x)
+        for lanes, first, tiles in _tiles(columns, vector, tuning.tile):
+            kernel = self._operators.kernel(build_of("signed_rows", _bits(ends)), f"signed_rows_{lanes}_{vector}")
+            kernel(
+                (len(schedule.blocks) - 1, tiles), (ROWS_THREADS,),
+                (
+                    schedule.tasks, schedule.blocks, schedule.begin, schedule.target, ends, weights, x, _stride(x),
+                    *outs, _stride(outs[0]), *partials, _stride(partials[0]), np.int32(first), np.int32(columns),
+                ),
+            )  # fmt: skip
+        for partial, out in zip(partials, outs, strict=True):
+            self._combine(schedule, partial, out)
 
     def _sums(
         self, name: str, ptr: cp.ndarray, ends: cp.ndarray, weights: cp.ndarray, x: cp.ndarray, outs: list[cp.ndarray]
@@ -264,6 +296,20 @@ def _vector_of_heads(columns: int, *matrices: cp.ndarray) -> int:
 
 def _arc_lanes(columns: int, vector: int) -> int:
     return min(ARC_LANES, 1 << (-(-columns // vector) - 1).bit_length())
+
+
+def _padded(x: cp.ndarray) -> cp.ndarray:
+    """Rows of the shape of ``x`` that begin at multiples of 16 bytes, uninitialized."""
+    return cp.empty((len(x), -(-x.shape[1] // 4) * 4), np.float32)[:, : x.shape[1]]
+
+
+def _aligned(x: cp.ndarray, arcs: int) -> cp.ndarray:
+    """``x`` for ``arcs`` loads of its rows: a copy with rows at multiples of 16 bytes, where that pays."""
+    if x.shape[1] % 4 == 0 or arcs < COPIED * len(x):
+        return x
+    copy = _padded(x)
+    copy[...] = x
+    return copy
 
 
 def _check_contiguous(*matrices: cp.ndarray) -> None:
