@@ -23,7 +23,7 @@ ROWS_THREADS = 384
 #: Arcs a row from which it pays to copy rows to where they can be loaded 16 bytes at once.
 COPIED = 8
 #: Numbers of a mean row up to which 8 lanes take a row: 32 would mostly be idle.
-SHORT = 16
+SHORT = 64
 #: Most lanes that take the columns of a product: more would only add what they found more often.
 ARC_LANES = 8
 

@@ -38,8 +38,8 @@ class Attention(Module):
         self.fetched = heads * columns
 
     def memory(self, columns: int) -> Held:
-        """Rows and halo with their scores, and both sums; while it works, an arc's shares."""
-        return Held(columns, 3 * columns + 7 * self.heads, 3 * columns, columns + self.heads, self.heads)
+        """Rows and halo with their scores, and both sums; while it works, aligned rows and an arc's shares."""
+        return Held(columns, 3 * columns + 7 * self.heads, 4 * columns, columns + self.heads, self.heads)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """The new rows, of the shape of the input."""
