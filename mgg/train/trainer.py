@@ -21,6 +21,7 @@ from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import RATES, Adam
 from mgg.model.schedule import learning_rate
 from mgg.train import memory
+from mgg.train.divergence import blamed
 from mgg.train.metrics import targets_of
 from mgg.train.phases import PHASES, count_products, phased_world
 from mgg.train.targets import Scores
@@ -252,7 +253,8 @@ class Trainer:
         """One training step, the ``epoch``-th (from 1); returns the mean training loss before it.
 
         Raises:
-            DivergedError: loss or gradients are not finite (names the layer); the weights stay as they were.
+            DivergedError: loss or gradients are beyond ``LARGEST`` or not finite (names the layer); the weights stay as
+                they were.
         """
         loss, gradients = self._loss_and_gradients(epoch)
         self._check(loss, gradients, epoch)
@@ -269,7 +271,7 @@ class Trainer:
         for name, size in sizes.items():
             if not size <= LARGEST:
                 how = f"as large as {size:.0e}" if math.isfinite(size) else "not finite"
-                raise self._diverged(f"epoch {epoch}: the gradient of {name} is {how}", epoch)
+                raise self._diverged(f"epoch {epoch}: the gradient of {name} is {how}", epoch, named=True)
 
     def evaluate(self, epoch: int = 0) -> Scores:
         """Score the weights without dropout (collective); ``epoch`` is for messages.
@@ -374,23 +376,19 @@ class Trainer:
         for each in self._submissions or ():
             each.release()
 
-    def _diverged(self, what: str, epoch: int | None) -> DivergedError:
-        """The error, with the first layer whose output is not finite in the pass of ``epoch`` (collective)."""
+    def _diverged(self, what: str, epoch: int | None, *, named: bool = False) -> DivergedError:
+        """The error, with the layer that is at fault in the pass of ``epoch`` (collective).
+
+        Args:
+            what: is wrong.
+            epoch: whose dropout there was; None: an evaluation.
+            named: where no output is beyond ``LARGEST``, ``what`` names the layer.
+        """
         self._release()
         draws = None if epoch is None else self._world.upload(np.array([float(epoch)]))
-        run, x = self._pass(self.weights, dict(self.state), draws), self._x
-        layer = self._chain.parameters[0].name.rpartition(".")[0]
-        where = ""
-        for module in self._chain.leaves():
-            if module.parameters:
-                layer = module.parameters[0].name.rpartition(".")[0]
-            with np.errstate(over="ignore", invalid="ignore"):
-                x = module.forward(x, run)
-            # Sparse features are the input, whose values are finite.
-            sums = np.zeros(1) if hasattr(x, "toarray") else self._world.download(run.arrays.column_sums(x))
-            if self._world.all_reduce(np.array([np.count_nonzero(~np.isfinite(sums))]))[0]:
-                where = f", first in layer {layer} ({type(module).__name__})"
-                break
+        run = self._pass(self.weights, dict(self.state), draws)
+        layer, beyond = blamed(self._world, self._chain, self._x, run)
+        where = f", {'first' if beyond else 'largest'} in {layer}" if beyond or not named else ""
         advice = "lower the setting learning_rate"
         if epoch == 1:
             advice = "no step was taken yet, so the features are too large, or the weights that it starts from"

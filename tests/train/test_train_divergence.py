@@ -1,4 +1,4 @@
-"""Numbers that are not finite end a run: the epoch and the layer are named, and the last good checkpoint is kept."""
+"""Numbers too large or not finite end a run: epoch and layer are named, and the last good checkpoint is kept."""
 
 import warnings
 
@@ -50,10 +50,51 @@ def test_gradients_whose_squares_float32_does_not_hold(model, layouts, tmp_path)
     features = np.full((60, 5), 1e21, np.float32)
     folder = make_layout(tmp_path, random_csr(60, 200), 1, **{**node_data(), "features": features})
     options = {**BASE, "settings": {"hidden": 8, "dropout": 0.0}, "checkpoint_every": ALWAYS}
-    message = r"^epoch 1: (the gradient of \S+ is as large as 1?\de\+\d+|the training loss is \S+).*: no step was taken"
+    message = (
+        r"^epoch 1: (the gradient of \S+ is as large as 1?\de\+\d+|the training loss is \S+), first in layer layer0"
+        r" \(\w+\): no step was taken"
+    )
     with pytest.raises(InputError, match=message), warnings.catch_warnings(action="error"):
         run("simulated", folder, 1, model=model, out=tmp_path / "run", **options)
     assert not checkpoint_files(tmp_path / "run")
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+def test_steps_that_are_too_long_name_the_first_layer_beyond_the_bound(pes, layouts, tmp_path):
+    """Nobody breaks anything here: the numbers stop a training before they are infinite."""
+    settings = {"learning_rate": 3.0, "normalization": "none", "layers": 8}
+    message = r"^epoch \d: the training loss is \d\S+e\+\d+, first in layer layer\d\.mlp\d \(\w+\): lower"
+    with pytest.raises(InputError, match=message):
+        run(
+            "simulated",
+            layouts("planted", pes),
+            pes,
+            model="gin",
+            out=tmp_path / "run",
+            **BASE | {"settings": settings},
+        )
+
+
+@pytest.mark.parametrize(
+    ("bias", "where"),
+    [
+        # A loss may be twice as large as what it is made of.
+        (8e17, r"largest in layer layer1 \(Bias\)"),
+        (2e18, r"first in layer layer1 \(Bias\)"),
+    ],
+)
+def test_a_loss_beyond_the_bound_names_a_layer(bias, where, layouts):
+    def program(world):
+        trainer = Trainer(
+            world, layout.load(layouts("planted", 2), world.rank), model="gcn", technique="halo", options={},
+            settings=settings_of("gcn", {"hidden": 8}), seed=0,
+        )  # fmt: skip
+        trainer.weights["layer1.bias"][...] = -bias
+        trainer.weights["layer1.bias"][0] = bias
+        with pytest.raises(InputError, match=rf"^epoch 4: the training loss is \S+e\+18, {where}: lower"):
+            trainer.step(4)
+
+    launch("simulated", lambda: 2, program)
 
 
 @pytest.mark.parametrize("epoch", [7, 12])
