@@ -32,8 +32,11 @@ def blamed(world: World, chain: Chain, x: Features, run: Pass) -> tuple[str, boo
     worst = -1.0, ""
     for module in chain.leaves():
         layer = _layer(module) or layer
+        before = x
         with np.errstate(over="ignore", invalid="ignore"):
             x = module.forward(x, run)
+        if x is before and not module.parameters:  # dropout that leaves all as it is makes nothing
+            continue
         size = float(np.max(world.gather(_largest(world, x))))
         name = f"layer {layer} ({type(module).__name__})"
         if not size <= LARGEST:

@@ -1,7 +1,4 @@
-"""The run's folder, progress, and input that cannot be trained on."""
-
-import io
-import sys
+"""The run's folder, and input that cannot be trained on."""
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,7 +9,6 @@ from support.train_program import run
 
 from mgg.errors import InputError
 from mgg.record import read_run
-from mgg.train.progress import reporting
 
 OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 3}
 
@@ -153,31 +149,6 @@ def test_a_loss_that_is_not_finite_names_its_epoch(layouts, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_progress_off_a_terminal_is_a_line_every_tenth(layouts, capsys):
-    run("simulated", layouts("planted", 2), 2, **{**OPTIONS, "epochs": 20}, progress=True)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 10
-    assert lines[0].startswith("gcn on test: epoch 2/20  loss ")
-
-
 def test_no_progress_unless_asked_for(layouts, capfd):
     run("simulated", layouts("planted", 1), 1, **OPTIONS)
     assert capfd.readouterr() == ("", "")
-
-
-def test_progress_on_a_terminal_is_a_bar(layouts, monkeypatch):
-    epochs = run("simulated", layouts("planted", 1), 1, **OPTIONS)[0].epochs
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "150")
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with reporting("gcn on test", 3, 0, shown=True) as report:
-        for epoch in epochs:
-            report(epoch)
-    shown = sys.stderr.getvalue()
-    assert "3/3" in shown
-    assert f"loss {epochs[-1].loss:.4f}" in shown
