@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +34,19 @@ def evaluate(run: str | Path) -> dict[str, Any]:
         ``validation`` and ``test``, None where a split has none.
 
     Raises:
-        InputError: the folder is no run or its predictions cannot be read.
+        InputError: the folder is no run, its predictions cannot be read, or it is not of the data set of OGB's that it
+            is called.
         MachineError: the data set is OGB's and the package ogb is not installed.
     """
     record, _ = read_run(Path(run))
     predicted, label, split = _predictions(Path(run) / PREDICTIONS_FILE)
     known = label >= 0 if label.ndim == 1 else (label <= 1).any(axis=1)
-    judge = _ogb(record.dataset) if record.dataset.startswith(OGB) else None
+    judge = _Ogb(run, record.dataset) if record.dataset.startswith(OGB) else None
     scores: dict[str, Any] = {}
     for name in ("train", "validation", "test"):
         mine = (split == SPLITS[name]) & known
         scores[name] = _score(judge, record.metric, label[mine], predicted[mine]) if mine.any() else None
-    metric = judge.eval_metric if judge else {"accuracy": "acc"}.get(record.metric, record.metric)
+    metric = judge.metric if judge else {"accuracy": "acc"}.get(record.metric, record.metric)
     return {
         "dataset": record.dataset,
         "judge": "ogb" if judge else "mgg",
@@ -52,15 +56,14 @@ def evaluate(run: str | Path) -> dict[str, Any]:
     }
 
 
-def _score(judge: Any, metric: str, label: np.ndarray, predicted: np.ndarray) -> float | None:
+def _score(judge: _Ogb | None, metric: str, label: np.ndarray, predicted: np.ndarray) -> float | None:
     if judge is not None:
         if label.ndim == 1:
             label, predicted = label.reshape(-1, 1), predicted.reshape(-1, 1)
         else:
             # OGB's word for unknown.
             label = np.where(label <= 1, label, np.nan)
-        found = judge.eval({"y_true": label, "y_pred": predicted})
-        return float(found[judge.eval_metric])
+        return judge(label, predicted)
     if label.ndim == 1:
         return float(np.mean(label == predicted))
     if metric == "micro_f1":
@@ -73,15 +76,37 @@ def _score(judge: Any, metric: str, label: np.ndarray, predicted: np.ndarray) ->
     return float(np.mean(areas)) if areas else None
 
 
-def _ogb(dataset: str) -> Any:
-    """OGB's Evaluator of a data set, and what it is called there."""
-    try:
-        from ogb.nodeproppred import Evaluator
-    except ImportError as error:
-        raise MachineError(
-            f"{dataset}: OGB's Evaluator is not installed ({error}); install it with: pip install 'mgg[ogb]'"
-        ) from None
-    return Evaluator(dataset)
+class _Ogb:
+    """OGB's Evaluator of a data set."""
+
+    def __init__(self, run: str | Path, dataset: str) -> None:
+        try:
+            from ogb.nodeproppred import Evaluator
+        except ImportError as error:
+            raise MachineError(
+                f"{dataset}: OGB's Evaluator is not installed ({error}); install it with: pip install 'mgg[ogb]'"
+            ) from None
+        self._run, self._dataset = run, dataset
+        self._evaluator = self._asked(lambda: Evaluator(dataset))
+        self.metric: str = self._evaluator.eval_metric
+
+    def __call__(self, label: np.ndarray, predicted: np.ndarray) -> float:
+        """The metric of [nodes, tasks] each, unknown labels NaN."""
+        found = self._asked(lambda: self._evaluator.eval({"y_true": label, "y_pred": predicted}))
+        return float(found[self.metric])
+
+    def _asked(self, question: Callable[[], Any]) -> Any:
+        """The answer; what the Evaluator refuses is a graph that has a name of OGB's and is another one."""
+        try:
+            # It prints the names that it does not know.
+            with redirect_stdout(StringIO()):
+                return question()
+        except (RuntimeError, ValueError) as error:
+            refusal = str(error).partition("\n")[0].rstrip(".")
+            raise InputError(
+                f"{self._run}: OGB's Evaluator refuses the predictions ({refusal}): is the graph OGB's {self._dataset}?"
+                f" Otherwise give it a name that does not begin with {OGB}, and train again"
+            ) from None
 
 
 def _predictions(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

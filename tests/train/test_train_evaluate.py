@@ -1,6 +1,7 @@
 """Scores of a finished run, ours and OGB's."""
 
 import importlib.util
+import re
 import sys
 import types
 
@@ -117,6 +118,46 @@ def test_without_ogb_the_message_says_how_to_get_it(ogb_run, monkeypatch):
     monkeypatch.setitem(sys.modules, "ogb.nodeproppred", None)
     with pytest.raises(MachineError, match=r"pip install 'mgg\[ogb\]'"):
         evaluate(ogb_run)
+
+
+class Refusing:
+    """What OGB's Evaluator does with names and shapes that are not its data sets'."""
+
+    eval_metric = "acc"
+
+    def __init__(self, name):
+        if name == "ogbn-foo":
+            print(name)
+            raise ValueError(f"Invalid dataset name {name}.\nAvailable datasets are as follows:\nogbn-arxiv")
+
+    def eval(self, given):
+        raise RuntimeError("Number of tasks for ogbn-proteins should be 112 but 1 given")
+
+
+REFUSED = {"ogbn-foo": "Invalid dataset name ogbn-foo", "ogbn-proteins": "Number of tasks .* should be 112 but 1 given"}
+
+
+def refused(finished, folder, name, capsys):
+    """One line, and nothing else: standard output belongs to the scores."""
+    with pytest.raises(InputError) as error:
+        evaluate(renamed(finished[0], folder, name))
+    told = (
+        rf"{folder}: OGB's Evaluator refuses the predictions \({REFUSED[name]}\): is the graph OGB's {name}\? .* again"
+    )
+    assert re.fullmatch(told, str(error.value))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_graph_that_only_has_a_name_of_ogb(name, finished, tmp_path, monkeypatch, capsys):
+    stand_in(monkeypatch, Refusing)
+    refused(finished, tmp_path / "run", name, capsys)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="the package ogb (extra: ogb) is not installed")
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_real_evaluator_refuses_it_likewise(name, finished, tmp_path, capsys):
+    refused(finished, tmp_path / "run", name, capsys)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="the package ogb (extra: ogb) is not installed")
