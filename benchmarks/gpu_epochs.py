@@ -30,6 +30,7 @@ from mgg import layout
 from mgg.aggregate import techniques
 from mgg.backend import World, job_size, nvshmem, together
 from mgg.layout import PeLayout
+from mgg.model import fetches, settings_of
 from mgg.train import Result, train
 
 #: Epochs of a run that are not timed: the first, the one that is captured, and what the clocks take to rise.
@@ -93,7 +94,10 @@ def case(world: World, part: PeLayout, model: str, technique: str, epochs: int, 
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--datasets", default="cora,citeseer,pubmed", show_default=True, help="separated by commas")
 @click.option("--models", default="gcn,gat,sage,gin,appnp,sgc", show_default=True, help="likewise")
-@click.option("--technique", help="aggregation technique; default: local on one PE, halo on several")
+@click.option(
+    "--technique",
+    help="aggregation technique; default: local on one PE, halo on several and for models that fetch rows themselves",
+)
 @click.option("--epochs", default=400, show_default=True, type=click.IntRange(SKIPPED + 2), help="of a run")
 @click.option("--rounds", default=2, show_default=True, help="runs of each way")
 @click.option("--debug", is_flag=True, help="say why an epoch is no CUDA graph, where it is none")
@@ -104,7 +108,6 @@ def main(out: Path, datasets: str, models: str, technique: str | None, epochs: i
         logging.getLogger("mgg.backend.graphs").setLevel(logging.DEBUG)
     out.mkdir(parents=True, exist_ok=True)
     pes = job_size() or 1
-    named = technique or ("local" if pes == 1 else "halo")
 
     def folder(world: World, dataset: str) -> Path:
         path = out / f"{dataset}-{pes}"
@@ -116,6 +119,7 @@ def main(out: Path, datasets: str, models: str, technique: str | None, epochs: i
         for dataset in datasets.split(","):
             part = layout.load(folder(world, dataset), world.rank)
             for model in models.split(","):
+                named = technique or ("local" if pes == 1 and not fetches(model, settings_of(model)) else "halo")
                 found = case(world, part, model, named, epochs, rounds)
                 failed += bool(found["differing_epochs"])
                 lines.append(

@@ -27,7 +27,7 @@ from gpu_train import HIDDEN, PATIENCE, STEPS, TOLERANCE, WARMUP, WIDTHS, with_n
 from mgg.backend import World, job_size, nvshmem
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout
-from mgg.model import settings_of
+from mgg.model import fetches, settings_of
 from mgg.train import Trainer
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -42,8 +42,8 @@ GIB = 2**30
 class Bench:
     """A run of one PE."""
 
-    def __init__(self, world: World, out: Path, technique: str) -> None:
-        self.world, self.technique, self.failed = world, technique, 0
+    def __init__(self, world: World, out: Path, technique: str | None) -> None:
+        self.world, self.asked, self.failed = world, technique, 0
         self.rows: list[dict[str, Any]] = []
         path = out / f"gpu_models-p{world.size}.jsonl"
         self.file = path.open("w", encoding="utf-8") if world.rank == 0 else None
@@ -53,13 +53,18 @@ class Bench:
             click.echo(text)
             sys.stdout.flush()
 
+    def technique(self, model: str) -> str:
+        """That which was asked for, else the cheapest that the model takes."""
+        alone = self.world.size == 1 and not fetches(model, settings_of(model, SETTINGS[model]))
+        return self.asked or ("local" if alone else "halo")
+
     def ours(self, name: str, model: str, part: PeLayout) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Our step, and the weights that it began with."""
         cp.get_default_memory_pool().free_all_blocks()
         free = cp.cuda.runtime.memGetInfo()[0]
         settings = settings_of(model, SETTINGS[model])
         trainer = Trainer(
-            self.world, part, model=model, technique=self.technique, options={}, settings=settings, seed=0
+            self.world, part, model=model, technique=self.technique(model), options={}, settings=settings, seed=0
         )  # fmt: skip
         weights = {key: self.world.download(value).copy() for key, value in trainer.weights.items()}
         losses, times = [], []
@@ -127,7 +132,7 @@ class Bench:
         if done is None:
             return
         ours, weights = done
-        row = {"graph": name, "model": model, "pes": self.world.size, "technique": self.technique, "ours": ours}
+        row = {"graph": name, "model": model, "pes": self.world.size, "technique": self.technique(model), "ours": ours}
         if with_pyg:
             row["pyg"] = theirs = self.attempt(
                 f"{name}, {model} in PyTorch Geometric", lambda: self.theirs(model, csr, part, weights)
@@ -167,7 +172,10 @@ def line_of(row: dict[str, Any]) -> str:
 @click.option("--graphs", default=",".join(WIDTHS), show_default=True, help="separated by commas")
 @click.option("--models", default=",".join(SETTINGS), show_default=True, help="separated by commas")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
-@click.option("--technique", help="aggregation technique; default: local on one PE, halo on several")
+@click.option(
+    "--technique",
+    help="aggregation technique; default: local on one PE, halo on several and for models that fetch rows themselves",
+)
 @click.option("--pyg/--no-pyg", "with_pyg", default=True, show_default=True, help="time PyTorch Geometric, on one PE")
 def main(out: Path, graphs: str, models: str, scale: float, technique: str | None, with_pyg: bool) -> None:
     """Check and time, and print a table."""
@@ -176,8 +184,8 @@ def main(out: Path, graphs: str, models: str, scale: float, technique: str | Non
 
     def program(world: World) -> int:
         started = time.perf_counter()
-        bench = Bench(world, out, technique or ("local" if world.size == 1 else "halo"))
-        bench.say(f"{world.gpu}, {world.size} PE, CuPy {cp.__version__}, technique {bench.technique}, scale {scale}")
+        bench = Bench(world, out, technique)
+        bench.say(f"{world.gpu}, {world.size} PE, CuPy {cp.__version__}, scale {scale}")
         for name in graphs.split(","):
             csr = generated(name, scale)
             part = with_node_data(world, csr, name)

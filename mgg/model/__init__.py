@@ -29,6 +29,7 @@ __all__ = [
     "Sizes",
     "build",
     "check_technique",
+    "fetches",
     "models",
     "settings_of",
 ]
@@ -73,13 +74,18 @@ def build(
     return chain
 
 
-def check_technique(model: str, module: Module, technique: str, pes: int) -> None:
-    """Refuse a technique that a model does not use.
+def fetches(model: str, settings: ModelSettings) -> bool:
+    """Whether the model fetches rows itself, as technique halo does; sizes of the graph do not matter."""
+    return build(model, settings, features=1, classes=1, nodes=1, relations=1).fetched > 0
+
+
+def check_technique(model: str, settings: ModelSettings, technique: str) -> None:
+    """Refuse a technique that a model does not use, on one PE as on several: a record names what has run.
 
     Raises:
-        InputError: the model fetches rows itself, as technique halo does, and there are several PEs and another one.
+        InputError: the model fetches rows itself, and the technique is not halo.
     """
-    if module.fetched and pes > 1 and technique != "halo":
+    if technique != "halo" and fetches(model, settings):
         raise InputError(
             f"model {model} fetches each needed row once: use --technique halo, technique {technique} cannot do that"
         )

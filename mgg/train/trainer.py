@@ -86,7 +86,7 @@ class Trainer:
         facts = layout.manifest
         sizes = facts.features, self._targets.columns, facts.nodes, facts.relations
         self._chain = together(world, lambda: build(model, settings, *sizes))
-        together(world, lambda: check_technique(model, self._chain, technique, world.size))
+        together(world, lambda: check_technique(model, settings, technique))
         values, as_sparse, self.settings = self._decide(layout, settings)
         row_normalize = bool(self.settings.row_normalize)
         given = memory.Input(values if as_sparse else layout.rows * facts.features, as_sparse, row_normalize)

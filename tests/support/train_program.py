@@ -22,7 +22,7 @@ from support.ranks import mpiexec
 #: Settings that make every model small.
 SMALL: dict[str, dict[str, Any]] = {"sgc": {}}
 SMALL |= {model: {"hidden": 16} for model in ("appnp", "gat", "gcn", "gin", "rgcn", "sage")}
-#: Models that fetch rows themselves on several PEs.
+#: Models that fetch rows themselves.
 FETCHING = ("appnp", "gat", "rgcn")
 
 
@@ -33,7 +33,7 @@ def graphs_for(model: str) -> tuple[str, ...]:
 
 def able(model: str, technique: str, pes: int) -> bool:
     """Whether ``model`` of ``SMALL`` trains with ``technique`` on so many PEs."""
-    return pes == 1 or not (techniques()[technique].single_pe or (model in FETCHING and technique != "halo"))
+    return technique == "halo" or not (model in FETCHING or (pes > 1 and techniques()[technique].single_pe))
 
 
 def layouts(backend: str, folder: str | Path, pes: int) -> Callable[[int], layout.PeLayout]:
