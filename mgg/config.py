@@ -8,9 +8,18 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from mgg.errors import InputError
 
@@ -40,6 +49,18 @@ class Section(BaseModel):
     """A group of fields; a field that it does not name is an error."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class Assigned(BaseModel):
+    """Values by name that ``--set`` or the config assigns; the text ``none`` is null where a value may be null."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _null(cls, value: Any, info: ValidationInfo) -> Any:
+        nullable = type(None) in get_args(cls.model_fields[str(info.field_name)].annotation)
+        return None if nullable and str(value).lower() == "none" else value
 
 
 class DatasetConfig(Section):
@@ -127,7 +148,7 @@ class AggregateConfig(Section):
     warmup: int = Field(5, ge=0, description="products before the timed ones")
     iterations: int = Field(20, ge=1, description="timed products")
     check: bool = Field(True, description="compare every result with a float64 product before it is timed")
-    options: dict[Name, dict[Name, Scalar]] = Field(
+    options: dict[Name, dict[Name, Scalar | None]] = Field(
         default_factory=dict, description="per technique: its options, for example {mgg: {ps: 32}}"
     )
     variants: dict[Name, Annotated[list[dict[Name, Choice]], Field(min_length=1)]] = Field(
@@ -172,7 +193,7 @@ class TrainConfig(Section):
         description="seconds without progress after which a PE is named and the run ends; ten times an epoch where that"
         " is longer",
     )
-    settings: dict[Name, dict[Name, Scalar]] = Field(
+    settings: dict[Name, dict[Name, Scalar | None]] = Field(
         default_factory=dict,
         description="per model: settings that replace the published ones, for example {gcn: {hidden: 32}}",
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from mgg.config import Assigned
 
 
-class TechniqueOptions(BaseModel):
+class TechniqueOptions(Assigned):
     """Options of a technique; each has a default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

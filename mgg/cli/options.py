@@ -69,7 +69,7 @@ def show(values: dict[str, Any], as_json: bool) -> None:
 
 
 def assignments_of(pairs: Iterable[str]) -> dict[str, Any]:
-    """``key=value`` pairs; values are read as YAML scalars (true, 3, 0.5, 5e-4, text)."""
+    """``key=value`` pairs; values are read as YAML scalars (true, 3, 0.5, 5e-4, null, text)."""
     values = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -79,8 +79,8 @@ def assignments_of(pairs: Iterable[str]) -> dict[str, Any]:
             value = config.with_exponents(yaml.safe_load(text))
         except yaml.YAMLError:
             value = text
-        if not isinstance(value, (bool, int, float, str)):
-            raise InputError(f"--set {pair}: the value must be a number, true, false or text")
+        if not text.strip() or not isinstance(value, (bool, int, float, str, type(None))):
+            raise InputError(f"--set {pair}: the value must be a number, true, false, none or text")
         values[key] = value
     return values
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from mgg.config import Assigned
 
 #: Which epoch counts: the one with the best validation score, the one with the least validation loss, or the last.
 Selection = Literal["validation", "validation_loss", "last"]
@@ -21,10 +23,8 @@ class Sizes:
     relations: int = 0
 
 
-class ModelSettings(BaseModel):
+class ModelSettings(Assigned):
     """Hyperparameters of one model, the published values as defaults; a name that it does not know is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     learning_rate: float = Field(0.01, gt=0, le=10, description="largest step size of the optimizer")
     row_normalize: bool | None = Field(False, description="scale every node's features to an absolute sum of 1")

@@ -55,6 +55,11 @@ def test_a_wrong_field_is_named_in_one_line(values: dict, message: str):
     assert "\n" not in str(error.value)
 
 
+def test_a_setting_may_be_null():
+    values = yaml.safe_load("train: {settings: {gcn: {patience: null}}}")
+    assert config.validate(values).train.settings["gcn"] == {"patience": None}
+
+
 def test_numbers_with_exponents_are_numbers():
     """YAML 1.1 takes 5e-4 for text."""
     values = yaml.safe_load("train: {settings: {gcn: {weight_decay: 5e-4, learning_rate: 1E3, optimizer: e5}}}")

@@ -53,6 +53,13 @@ def test_published_gin():
     assert chain.width == 64
 
 
+def test_none_is_null_where_a_setting_may_be_null():
+    values = settings_of("gcn", {"patience": "none", "row_normalize": "none", "class_weights": "none"})
+    assert (values.patience, values.row_normalize, values.class_weights) == (None, None, "none")
+    with pytest.raises(InputError, match="hidden: input should be a valid integer, found 'none'"):
+        settings_of("gcn", {"hidden": "none"})
+
+
 @pytest.mark.parametrize(
     ("model", "values", "message"),
     [
