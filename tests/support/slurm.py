@@ -11,8 +11,11 @@ Jobs of an earlier run are the lines of ``calls/NAME.left``: one goes at every l
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from collections.abc import Mapping
 
+from support import stand_in_snakemake
 from support.workflow import Folder
 
 COMMANDS = ("sbatch", "squeue", "sacct", "sacctmgr", "scontrol", "sinfo", "scancel", "sshare")
@@ -162,6 +165,20 @@ class StandIns:
         """That of a login node of a cluster."""
         found = self.folder.environment()
         return found | {"PATH": f"{self.programs}:{found['PATH']}"}
+
+    def run(
+        self,
+        *arguments: str,
+        profile: str = "slurm-cpu",
+        overlay: str = "tiny.yaml",
+        status: str | None = "squeue",
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run snakemake to its end, without its pauses; it asks ``status`` how jobs are, for None what it likes."""
+        asked = ("--slurm-status-command", status) if status else ()
+        command = self.folder.command(*arguments, *asked, profile=profile, overlay=overlay)
+        python, _, _, *rest = command
+        return self.folder.run_command([python, stand_in_snakemake.__file__, *rest], self.environment() | (env or {}))
 
     def submitted(self) -> dict[tuple[str, tuple[str, ...]], tuple[list[str], str]]:
         """Arguments of sbatch and the job's script, by the rule and the values of its wildcards."""

@@ -67,10 +67,14 @@ class Folder:
 
     def run(self, *arguments: str, env: dict[str, str] | None = None, **options: str | Sequence[str] | None):
         """Run snakemake to its end; output and errors come together."""
+        return self.run_command(self.command(*arguments, **options), env or self.environment())
+
+    def run_command(self, command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """Run a command here to its end; output and errors come together."""
         return subprocess.run(
-            self.command(*arguments, **options),
+            command,
             cwd=self.path,
-            env=env or self.environment(),
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

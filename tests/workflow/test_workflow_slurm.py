@@ -52,8 +52,7 @@ class Submitted:
         stand_ins = StandIns(folder)
         for name in config["graph"]["datasets"]:
             (folder.results / "retrieve" / name).mkdir(parents=True)
-        quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
-        run = folder.run(*arguments, *quick, profile=profile, env=stand_ins.environment())
+        run = stand_ins.run(*arguments, profile=profile)
         assert run.returncode == 0, run.stdout
         self.output = run.stdout
         self.jobs = stand_ins.submitted()
@@ -178,8 +177,7 @@ def test_ranks_with_gpus_are_spread_evenly_or_refused_at_once(
     )
     stand_ins = StandIns(folder)
     (folder.results / "retrieve/digits").mkdir(parents=True)
-    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
-    run = folder.run("--until", "aggregate", *quick, profile=profile, env=stand_ins.environment())
+    run = stand_ins.run("--until", "aggregate", profile=profile)
     assert run.returncode == code, run.stdout
     assert bool(stand_ins.memory()) == (code == 0)
     assert run.stdout.count("error: aggregate: 9 PEs do not divide evenly over the 2 nodes that") == (code == 2)
@@ -240,14 +238,7 @@ def failing(path: Path, *arguments: str, programs: dict[str, str] | None = None,
     stand_ins = StandIns(folder)
     for name, script in (programs or {}).items():
         (stand_ins.programs / name).write_text(f"#!/bin/sh\n{script}\n")
-    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
-    program = [str(ROOT / "tests/slurm/quick_snakemake.py")]
-    command = folder.command("--until", "generate", *arguments, *quick, profile="slurm-cpu")
-    command[1:3] = program
-    run = subprocess.run(
-        command, cwd=path, env=stand_ins.environment() | environment, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=folder.limit, check=False,
-    )  # fmt: skip
+    run = stand_ins.run("--until", "generate", *arguments, env=environment)
     assert run.returncode == 1, run.stdout
     return stand_ins, run.stdout
 
@@ -432,8 +423,7 @@ def test_jobs_of_a_killed_run_are_ended_before_others_start(tmp_path: Path):
     assert run.stdout.index("cancelled: 701, 702") < run.stdout.index("localrule generate:")
     assert [file.name for file in stand_ins.calls.glob("*.cancelled")] == ["dead-1.cancelled"]
     assert (stand_ins.calls / "dead-1.left").read_text() == ""
-    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
-    run = folder.run("--until", "generate", "--forceall", *quick, profile="slurm-cpu", env=stand_ins.environment())
+    run = stand_ins.run("--until", "generate", "--forceall")
     assert run.returncode == 0 and "SLURM run ID" in run.stdout, run.stdout
     assert (folder.results / ".lock").read_text() == ""
 
@@ -490,7 +480,7 @@ def test_a_slurm_that_forgets_its_jobs_is_refused(tmp_path: Path):
     folder = Folder(tmp_path)
     stand_ins = StandIns(folder)
     (stand_ins.programs / "sacct").write_text("#!/bin/sh\nexit 1\n")
-    run = folder.run("--until", "generate", profile="slurm-cpu", env=stand_ins.environment() | {"STAND_IN_AGE": "30"})
+    run = stand_ins.run("--until", "generate", status=None, env={"STAND_IN_AGE": "30"})
     assert run.returncode == 3, run.stdout
     assert "because sacct does not: exit code 1\n" in run.stdout
     assert "Slurm forgets jobs 30 s after their end (MinJobAge)" in run.stdout
@@ -505,5 +495,6 @@ def test_squeue_is_asked_where_sacct_does_not_answer(tmp_path: Path, sacct: str,
     # Before a job is submitted the lock's owner is known; nothing more is needed here.
     (stand_ins.programs / "sbatch").write_text("#!/bin/sh\necho no >&2; exit 1\n")
     (stand_ins.programs / "sacct").write_text(f"#!/bin/sh\n{sacct}\n")
-    run = folder.run("--until", "generate", "--retries", "0", profile="slurm-cpu", env=stand_ins.environment())
+    run = stand_ins.run("--until", "generate", "--retries", "0", status=None)
+    assert run.returncode == 1, run.stdout
     assert ("squeue tells how jobs are, because sacct does not: disabled\n" in run.stdout) == asked
