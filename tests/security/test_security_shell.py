@@ -17,7 +17,7 @@ from mgg import config
 from mgg.aggregate import machines, parse_options, techniques
 from mgg.config import validate
 from mgg.errors import InputError
-from mgg.graph.external import parse_size
+from mgg.graph.budget import parse_size
 from mgg.model import models, settings_of
 
 ODD = 'it\'s a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *'

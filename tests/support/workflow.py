@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import yaml
 
@@ -31,6 +32,13 @@ class Folder:
         self.results = path / "results"
         shutil.copytree(ROOT / "config", path / "config")
         self.overlay(TINY)
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """One that is there already."""
+        there = cls.__new__(cls)
+        there.path, there.results = path, path / "results"
+        return there
 
     @property
     def programs(self) -> Path:
