@@ -1,10 +1,10 @@
 """The parts of GAT's work arc by arc on one GPU: python benchmarks/gpu_attention.py OUT [--scale 0.1].
 
-One head over hidden columns (16) and over classes, on the benchmark graphs with a loop at every row: softmax forward,
-weighted sums both ways, and gradients. Times are medians of 20 launches after 5, by CUDA events, beside two bounds: the
-bytes that must come from or go to memory once (each input and output) at the rate of a large copy, measured first, and
-those that arcs gather from rows, which caches serve. Some rows of every result are compared with the host's loops
-before. OUT gets gpu_attention.jsonl.
+One head over hidden columns (16) and over classes, on the benchmark graphs with a loop at every row: softmax, weighted
+sums both ways, and inner products of rows, from which gradients by the scores follow. Times are medians of 20 launches
+after 5, by CUDA events, beside two bounds: the bytes that must come or go once (each input and output) at
+the rate of a large copy, measured first, and those that arcs gather from rows, which caches serve. Some rows of every
+result are compared with the host's loops before. OUT gets gpu_attention.jsonl.
 """
 
 from __future__ import annotations
@@ -68,8 +68,13 @@ class Parts:
             cp.asarray(rng.normal(0, 1, shape).astype(np.float32))
             for shape in ((rows, columns), (rows, columns), (1, columns), (rows, 1), (rows, 1))
         )
+        self.means = cp.asarray(rng.normal(0, 1, (rows, 1)).astype(np.float32))
         self.scores = arrays.arc_scores(arcs.by_target, self.to_target, self.to_source, SLOPE)
-        self.shares = [arrays.arc_shares(side, self.scores, None) for side in (arcs.by_target, arcs.by_source)]
+        self.shares = arrays.arc_shares(arcs.by_target, self.scores, None)
+        self.signed = [
+            arrays.arc_signed_shares(side, self.scores, None, *more)[0]
+            for side, more in ((arcs.by_target, ()), (arcs.by_source, (self.means,)))
+        ]
         self.rows, self.count = rows, len(arcs.by_target.ends)
 
     def check(self) -> float:
@@ -78,44 +83,57 @@ class Parts:
         rows = np.unique(np.append(np.random.default_rng(1).integers(0, self.rows, SAMPLE), np.argsort(lengths)[-5:]))
         arcs, everyone = some_rows(self.arcs.by_target, rows), cp.asnumpy(self.x)
         scores = host.arc_scores(arcs, cp.asnumpy(self.to_target)[rows], cp.asnumpy(self.to_source), SLOPE)
-        sums = host.arc_aggregate(arcs, host.arc_shares(arcs, scores, None), everyone)
-        found = [arrays.arc_aggregate(self.arcs.by_target, self.shares[0], self.x)]
-        found.append(arrays.arc_score_gradients(self.arcs, self.scores, self.gradient, self.x, None)[0])
-        lists = ArcLists(arcs, arcs)
-        expected = [sums, host.arc_score_gradients(lists, scores, cp.asnumpy(self.gradient)[rows], everyone, None)[0]]
+        shares, low_shares = host.arc_signed_shares(arcs, scores, None)
+        expected = [host.arc_aggregate(arcs, np.abs(shares), everyone), low_shares]
+        expected += host.arc_signed_aggregate(arcs, shares, everyone)
+        found = [arrays.arc_aggregate(self.arcs.by_target, self.shares, self.x)]
+        found.append(arrays.arc_signed_shares(self.arcs.by_target, self.scores, None)[1])
+        found += arrays.arc_signed_aggregate(self.arcs.by_target, self.signed[0], self.x)
         pairs = zip(found, expected, strict=True)
         return max(float(np.abs(cp.asnumpy(one)[rows] - other).max() / np.abs(other).max()) for one, other in pairs)
 
     def measured(self, rate: float) -> list[dict[str, Any]]:
         """Milliseconds of every part, and of its bytes at ``rate``; and of what it gathers."""
-        arrays, arcs, lists = self.arrays, self.arcs, (self.arcs.by_target, self.arcs.by_source)
-        index, n, count = arcs.by_target.ends.itemsize, self.rows, self.count
+        arrays, (target, source) = self.arrays, (self.arcs.by_target, self.arcs.by_source)
+        index, n, count = target.ends.itemsize, self.rows, self.count
         listed, row = index * count + POINTER * n, FLOAT * self.columns
-        kernels = arrays._attention
-        by_target, by_source = (
-            lambda side=side, own=own, others=others: kernels.gradients(
-                side.ptr, side.ends, side.turned, self.scores.states, self.to_source, SLOPE, None, own, others
-            )
-            for side, own, others in ((lists[0], self.gradient, self.x), (lists[1], self.x, self.gradient))
-        )
-        shares = [lambda side=side: arrays.arc_shares(side, self.scores, None) for side in lists]
-        sums = [
-            lambda side=side, share=share, x=x: arrays.arc_aggregate(side, share, x)
-            for side, share, x in zip(lists, self.shares, (self.x, self.gradient), strict=True)
-        ]
+
+        def sums(side: ArcList, shares: Any, x: Any) -> Callable[[], Any]:
+            return lambda: arrays.arc_signed_aggregate(side, shares, x)
+
         parts: list[tuple[str, Callable[[], Any], int, int]] = [
             ("products of heads", lambda: arrays.head_products(self.x, self.vectors), n * (row + FLOAT), 0),
+            ("products of rows", lambda: arrays.inner_products(self.x, self.gradient, 1), n * (2 * row + FLOAT), 0),
             (
                 "softmax: states of rows",
-                lambda: arrays.arc_scores(arcs.by_target, self.to_target, self.to_source, SLOPE),
+                lambda: arrays.arc_scores(target, self.to_target, self.to_source, SLOPE),
                 listed + n * (2 * FLOAT + STATE), FLOAT * count,
             ),
-            ("softmax: shares", shares[0], listed + FLOAT * count + n * (FLOAT + STATE), FLOAT * count),
-            ("sums (aggregate)", sums[0], listed + FLOAT * count + 2 * n * row, row * count),
-            ("softmax: shares by source", shares[1], listed + FLOAT * count + n * (FLOAT + STATE), STATE * count),
-            ("sums by source (aggregate back)", sums[1], listed + FLOAT * count + 2 * n * row, row * count),
-            ("gradients by target", by_target, listed + n * (2 * row + 2 * FLOAT + STATE), (row + FLOAT) * count),
-            ("gradients by source", by_source, listed + n * (2 * row + 2 * FLOAT + STATE), (row + STATE) * count),
+            (
+                "evaluation: shares", lambda: arrays.arc_shares(target, self.scores, None),
+                listed + FLOAT * count + n * (FLOAT + STATE), FLOAT * count,
+            ),
+            (
+                "evaluation: sums", lambda: arrays.arc_aggregate(target, self.shares, self.x),
+                listed + FLOAT * count + 2 * n * row, row * count,
+            ),
+            (
+                "shares with signs", lambda: arrays.arc_signed_shares(target, self.scores, None),
+                listed + FLOAT * count + n * (2 * FLOAT + STATE), FLOAT * count,
+            ),
+            (
+                "both sums", sums(target, self.signed[0], self.x),
+                listed + FLOAT * count + 3 * n * row, row * count,
+            ),
+            (
+                "shares with signs by source",
+                lambda: arrays.arc_signed_shares(source, self.scores, None, self.means),
+                listed + FLOAT * count + n * (2 * FLOAT + STATE), STATE * count,
+            ),
+            (
+                "both sums by source", sums(source, self.signed[1], self.gradient),
+                listed + FLOAT * count + 3 * n * row, row * count,
+            ),
         ]  # fmt: skip
         return [
             {

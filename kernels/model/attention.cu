@@ -7,6 +7,15 @@
 // a share is made again wherever it is needed, in the lists by target as in those by source. The host cuts both lists
 // into pieces, rows or parts of long ones (mgg/kernel/schedule.py); 8 or 32 lanes take a piece, and what the pieces of a
 // long row found is put together in their order by a second launch.
+//
+// Gradients by the scores take no pass over arcs of their own. With inner(v, u) = <gradient_v, x_u>, and kept = 0 or
+// 1 / (1 - rate) by dropout, an arc's score has the gradient
+//
+//     share (kept inner - mean_v) LeakyReLU',    mean_v = sum over u of share kept inner,
+//
+// in which LeakyReLU' is 1 or, for a negative score, slope. Inner products are linear: what is added up over the arcs of
+// a row or of a source follows from that row's weighted sum and from the part of it that arcs with a negative score make.
+// So training gathers as often as the weighted sums alone do, and shares carry the sign of their score.
 #include "mgg/random.cuh"
 #include "mgg/warp.cuh"
 
@@ -98,6 +107,11 @@ struct Place {
         }
         return found;
     }
+    __device__ __forceinline__ float reduce(float found) const {
+#pragma unroll
+        for (int offset = GROUP / 2; offset >= HEADS; offset /= 2) found += __shfl_xor_sync(kAll, found, offset);
+        return found;
+    }
 };
 
 constexpr int kInFlight = 4;  // arcs under way a lane
@@ -165,26 +179,18 @@ __device__ __forceinline__ void attention_states_combine(
     states[at] = state_of(to_target[at], found);
 }
 
-// shares[k] of every arc, after dropout. BACK: the lists are by source, and the ends are targets.
-template <int GROUP, int HEADS, bool BACK>
+// shares[k] of every arc, after dropout.
+template <int GROUP, int HEADS>
 __device__ __forceinline__ void attention_shares(
     const Lists &lists, int heads, const State *__restrict__ states, const float *__restrict__ to_source, float slope,
     const Dropout &dropout, float *__restrict__ shares
 ) {
     const Place<GROUP, HEADS> place(lists.pieces, heads);
     if (!place.active) return;
-    const long long row = lists.row(place.item), mine = row * heads + place.head, last = lists.begin[place.item + 1];
-    State state = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    float source = 0.0f;
-    if constexpr (BACK)
-        source = to_source[mine];
-    else
-        state = states[mine];
-    unsigned long long key = 0, drawn = 0;
-    if (dropout.active()) {
-        key = dropout.key();
-        if constexpr (!BACK) drawn = dropout.state(key, row);
-    }
+    const long long row = lists.row(place.item), last = lists.begin[place.item + 1];
+    const State state = states[row * heads + place.head];
+    unsigned long long drawn = 0;
+    if (dropout.active()) drawn = dropout.state(dropout.key(), row);
     for (long long k = lists.begin[place.item] + place.arc; k < last; k += place.ARCS * kInFlight) {
         Index end[kInFlight];
 #pragma unroll
@@ -193,18 +199,74 @@ __device__ __forceinline__ void attention_shares(
         for (int u = 0; u < kInFlight; ++u) {
             if (end[u] < 0) continue;
             const long long theirs = static_cast<long long>(end[u]) * heads + place.head;
-            if constexpr (BACK)
-                state = __ldg(states + theirs);
-            else
-                source = __ldg(to_source + theirs);
-            float share = share_of(state, source, slope);
-            if (dropout.active()) {
-                if constexpr (BACK) drawn = dropout.state(key, end[u]);
-                share *= dropout.factor(drawn, BACK ? row : static_cast<long long>(end[u]), heads, place.head);
-            }
+            float share = share_of(state, __ldg(to_source + theirs), slope);
+            if (dropout.active()) share *= dropout.factor(drawn, end[u], heads, place.head);
             shares[(k + u * place.ARCS) * heads + place.head] = share;
         }
     }
+}
+
+// For training: -share where the score is negative; and of every row a sum over its arcs of shares before dropout, in
+// sums[row] or, for parts of long rows, partial[slot]: of those with a negative score, or, with BACK, where the lists are
+// by source and the ends are targets, of share * mean_v * LeakyReLU'.
+template <int GROUP, int HEADS, bool BACK>
+__device__ __forceinline__ void attention_signed_shares(
+    const Lists &lists, int heads, const State *__restrict__ states, const float *__restrict__ to_source, float slope,
+    const Dropout &dropout, float *__restrict__ shares, float *__restrict__ sums, float *__restrict__ partial,
+    int partial_stride
+) {
+    const Place<GROUP, HEADS> place(lists.pieces, heads);
+    float sum = 0.0f;
+    long long row = 0;
+    if (place.active) {
+        row = lists.row(place.item);
+        const long long mine = row * heads + place.head, last = lists.begin[place.item + 1];
+        State state = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        float source = 0.0f;
+        if constexpr (BACK)
+            source = to_source[mine];
+        else
+            state = states[mine];
+        unsigned long long key = 0, drawn = 0;
+        if (dropout.active()) {
+            key = dropout.key();
+            if constexpr (!BACK) drawn = dropout.state(key, row);
+        }
+        for (long long k = lists.begin[place.item] + place.arc; k < last; k += place.ARCS * kInFlight) {
+            Index end[kInFlight];
+#pragma unroll
+            for (int u = 0; u < kInFlight; ++u)
+                end[u] = k + u * place.ARCS < last ? lists.ends[k + u * place.ARCS] : -1;
+#pragma unroll
+            for (int u = 0; u < kInFlight; ++u) {
+                if (end[u] < 0) continue;
+                const long long theirs = static_cast<long long>(end[u]) * heads + place.head;
+                if constexpr (BACK)
+                    state = __ldg(states + theirs);
+                else
+                    source = __ldg(to_source + theirs);
+                float share = share_of(state, source, slope);
+                const bool negative = !(state.x + source > 0.0f);
+                if constexpr (BACK)
+                    sum += share * state.w * (negative ? slope : 1.0f);
+                else if (negative)
+                    sum += share;
+                if (dropout.active()) {
+                    if constexpr (BACK) drawn = dropout.state(key, end[u]);
+                    share *= dropout.factor(drawn, BACK ? row : static_cast<long long>(end[u]), heads, place.head);
+                }
+                shares[(k + u * place.ARCS) * heads + place.head] = negative ? -share : share;
+            }
+        }
+    }
+    __syncwarp();
+    sum = place.reduce(sum);
+    if (!place.writes()) return;
+    const int to = lists.target[place.item];
+    if (to < 0)
+        partial[static_cast<long long>(~to) * partial_stride + place.head] = sum;
+    else
+        sums[row * heads + place.head] = sum;
 }
 
 // out[k] of every arc = values[k] after dropout, for numbers of arcs that are no shares.
@@ -224,144 +286,14 @@ __device__ __forceinline__ void attention_dropout(
     }
 }
 
-// Gradients by the two parts of the scores, from `gradient` [targets] by the weighted sums of x [sources] (rows of
-// heads x columns). With inner(v, u) = <gradient_v, x_u>, and kept = 0 or 1 / (1 - rate) by dropout,
-//
-//     by_arc = share (kept inner - mean_v) LeakyReLU',    mean_v = sum over u of share kept inner,
-//
-// and the sum of by_arc over the arcs of a source is what its part gets. Over a row the share (kept inner - mean) add up to
-// 0, so the row's part gets (slope - 1) times those of the arcs with a negative score: one pass finds the mean, too.
-// A warp a piece, LANES lanes an arc, a head a blockIdx.y.
-template <int LANES, int VEC, bool BACK>
-__device__ __forceinline__ void attention_gradients(
-    const Lists &lists, int heads, int columns, State *__restrict__ states, const float *__restrict__ to_source, float slope,
-    const Dropout &dropout, const float *__restrict__ own, const float *__restrict__ others, float *__restrict__ out,
-    float4 *__restrict__ partial
-) {
-    constexpr int ARCS = 32 / LANES;
-    const int piece = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, head = blockIdx.y, lane = threadIdx.x % 32;
-    if (piece >= lists.pieces) return;  // a whole warp
-    const int to = lists.target[piece], arc = lane / LANES;
-    const long long row = lists.row(piece), mine = row * heads + head, last = lists.begin[piece + 1];
-    State state = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    float source = 0.0f;
-    if constexpr (BACK)
-        source = to_source[mine];
-    else
-        state = states[mine];
-    unsigned long long key = 0, drawn = 0;
-    if (dropout.active()) {
-        key = dropout.key();
-        if constexpr (!BACK) drawn = dropout.state(key, row);
-    }
-    float mean = 0.0f, low = 0.0f, low_shares = 0.0f, total = 0.0f;
-    for (long long first = lists.begin[piece]; first < last; first += ARCS * kInFlight) {
-        long long end[kInFlight];
-        float inner[kInFlight];
-#pragma unroll
-        for (int u = 0; u < kInFlight; ++u) {
-            const long long k = first + u * ARCS + arc;
-            end[u] = k < last ? static_cast<long long>(lists.ends[k]) : -1;
-            inner[u] = 0.0f;
-        }
-        for (int column = lane % LANES * VEC; column < columns; column += LANES * VEC) {
-            const Pack<VEC> x = load<VEC>(own + mine * columns + column);
-            Raw<VEC> raw[kInFlight];
-#pragma unroll
-            for (int u = 0; u < kInFlight; ++u)
-                raw[u] = load_if<VEC>(end[u] >= 0, others + (end[u] * heads + head) * columns + column);
-#pragma unroll
-            for (int u = 0; u < kInFlight; ++u) {
-                const Pack<VEC> y = unpack<VEC>(raw[u]);
-#pragma unroll
-                for (int i = 0; i < VEC; ++i) inner[u] += x.v[i] * y.v[i];
-            }
-        }
-#pragma unroll
-        for (int offset = LANES / 2; offset > 0; offset /= 2)
-#pragma unroll
-            for (int u = 0; u < kInFlight; ++u) inner[u] += __shfl_xor_sync(kAll, inner[u], offset);
-#pragma unroll
-        for (int u = 0; u < kInFlight; ++u) {
-            if (end[u] < 0) continue;
-            const long long theirs = end[u] * heads + head;
-            if constexpr (BACK)
-                state = __ldg(states + theirs);
-            else
-                source = __ldg(to_source + theirs);
-            const float share = share_of(state, source, slope);
-            const bool negative = !(state.x + source > 0.0f);
-            if (dropout.active()) {
-                if constexpr (BACK) drawn = dropout.state(key, end[u]);
-                inner[u] *= dropout.factor(drawn, BACK ? row : end[u], heads, head);
-            }
-            if constexpr (BACK) {
-                total += share * (inner[u] - state.w) * (negative ? slope : 1.0f);
-            } else {
-                mean += share * inner[u];
-                if (negative) low += share * inner[u], low_shares += share;
-            }
-        }
-    }
-    __syncwarp();
-#pragma unroll
-    for (int offset = 16; offset >= LANES; offset /= 2) {
-        if constexpr (BACK) {
-            total += __shfl_xor_sync(kAll, total, offset);
-        } else {
-            mean += __shfl_xor_sync(kAll, mean, offset);
-            low += __shfl_xor_sync(kAll, low, offset);
-            low_shares += __shfl_xor_sync(kAll, low_shares, offset);
-        }
-    }
-    if (lane != 0) return;
-    if (to < 0) {
-        partial[static_cast<long long>(~to) * heads + head] = make_float4(mean, low, low_shares, total);
-    } else if constexpr (BACK) {
-        out[mine] = total;
-    } else {
-        states[mine].w = mean;
-        out[mine] = (1.0f - slope) * (mean * low_shares - low);
-    }
-}
-
-// The same for rows that were cut, from what the pieces first[i] .. first[i + 1] found; a warp a row and head.
-template <bool BACK>
-__device__ __forceinline__ void attention_gradients_combine(
-    const int *__restrict__ rows, const int *__restrict__ first, int row_count, int heads, float slope,
-    const float4 *__restrict__ partial, State *__restrict__ states, float *__restrict__ out
-) {
-    const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, head = blockIdx.y, lane = threadIdx.x % 32;
-    if (i >= row_count) return;  // a whole warp
-    double mean = 0.0, low = 0.0, low_shares = 0.0, total = 0.0;
-    for (int slot = first[i] + lane; slot < first[i + 1]; slot += 32) {
-        const float4 part = partial[static_cast<long long>(slot) * heads + head];
-        mean += part.x, low += part.y, low_shares += part.z, total += part.w;
-    }
-    __syncwarp();
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
-        mean += __shfl_xor_sync(kAll, mean, offset);
-        low += __shfl_xor_sync(kAll, low, offset);
-        low_shares += __shfl_xor_sync(kAll, low_shares, offset);
-        total += __shfl_xor_sync(kAll, total, offset);
-    }
-    if (lane != 0) return;
-    const long long at = static_cast<long long>(rows[i]) * heads + head;
-    if constexpr (BACK) {
-        out[at] = static_cast<float>(total);
-    } else {
-        states[at].w = static_cast<float>(mean);
-        out[at] = static_cast<float>((1.0 - static_cast<double>(slope)) * (mean * low_shares - low));
-    }
-}
-
 // c[row] = sum over the row's arcs of weights[arc, head of the column] * b[end], in tiles of LANES * VEC columns; rows that
 // were cut leave sums for spmm_rows_combine (kernels/aggregate/rows.cu). VEC divides the columns of a head. A warp a piece.
-template <int LANES, int VEC>
+// SIGNED: weights count without their sign, and `low` is the same over the arcs whose sign is minus.
+template <int LANES, int VEC, bool SIGNED>
 __device__ __forceinline__ void attention_sums(
     const Lists &lists, int heads, const float *__restrict__ weights, const float *__restrict__ b, int b_stride,
-    float *__restrict__ c, int c_stride, float *__restrict__ partial, int partial_stride, int first_column, int columns
+    float *__restrict__ c, float *__restrict__ low, int c_stride, float *__restrict__ partial,
+    float *__restrict__ low_partial, int partial_stride, int first_column, int columns
 ) {
     constexpr int GROUPS = 32 / LANES, UNROLL = 8;
     const Tile<LANES, VEC> tile(first_column, blockIdx.y, columns);
@@ -369,7 +301,7 @@ __device__ __forceinline__ void attention_sums(
     if (piece >= lists.pieces) return;  // a whole warp
     const int to = lists.target[piece], head = tile.active() ? tile.column / (columns / heads) : 0;
     const long long last = lists.begin[piece + 1];
-    Pack<VEC> sum = zero<VEC>();
+    Pack<VEC> sum = zero<VEC>(), low_sum = zero<VEC>();
     for (long long first = lists.begin[piece] + tile.group; first < last; first += GROUPS * UNROLL) {
         Index end[UNROLL];
         float weight[UNROLL];
@@ -385,27 +317,37 @@ __device__ __forceinline__ void attention_sums(
             raw[u] = load_if<VEC>(end[u] >= 0 && tile.active(), at(b, end[u], b_stride, tile.column));
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
-            Pack<VEC> x = unpack<VEC>(raw[u]);
-            scale(x, weight[u]);
-            add(sum, x);
+            const Pack<VEC> x = unpack<VEC>(raw[u]);
+            const float all = SIGNED ? fabsf(weight[u]) : weight[u], part = weight[u] < 0.0f ? all : 0.0f;
+#pragma unroll
+            for (int i = 0; i < VEC; ++i) {
+                sum.v[i] += all * x.v[i];
+                if constexpr (SIGNED) low_sum.v[i] += part * x.v[i];
+            }
         }
     }
     __syncwarp();
     reduce_groups<LANES>(sum);
+    if constexpr (SIGNED) reduce_groups<LANES>(low_sum);
     if (!tile.writes()) return;
-    store(to < 0 ? at(partial, ~to, partial_stride, tile.column) : at(c, to, c_stride, tile.column), sum, tile.count);
+    auto keep = [&](float *whole, float *parts, const Pack<VEC> &found) {
+        store(to < 0 ? at(parts, ~to, partial_stride, tile.column) : at(whole, to, c_stride, tile.column), found, tile.count);
+    };
+    keep(c, partial, sum);
+    if constexpr (SIGNED) keep(low, low_partial, low_sum);
 }
 
-// products[row, head] = <x[row, head], vectors[head]>; LANES lanes a product.
+// products[i] = <x[i], vectors[i % period]> of i = row * heads + head: the period is that of heads, or `count` where every
+// row has vectors of its own. LANES lanes a product.
 template <int LANES, int VEC>
 __device__ __forceinline__ void attention_products(
-    const float *__restrict__ x, const float *__restrict__ vectors, long long count, int heads, int columns,
+    const float *__restrict__ x, const float *__restrict__ vectors, long long count, long long period, int columns,
     float *__restrict__ products
 ) {
     const long long i = static_cast<long long>(blockIdx.x) * (blockDim.x / LANES) + threadIdx.x / LANES;
     float sum = 0.0f;
     if (i < count) {
-        const float *vector = vectors + i % heads * columns;
+        const float *vector = vectors + i % period * columns;
         for (int column = threadIdx.x % LANES * VEC; column < columns; column += LANES * VEC) {
             const Pack<VEC> a = load<VEC>(x + i * columns + column), b = load<VEC>(vector + column);
 #pragma unroll
@@ -441,13 +383,23 @@ __device__ __forceinline__ void attention_products(
     ) {                                                                                                         \
         mgg::attention_states_combine<lanes>(rows, first, row_count, heads, to_target, partial, states);        \
     }
-#define MGG_SHARES(group, lanes, name, back)                                                                    \
-    MGG_KERNEL name##_##group##_##lanes(                                                                        \
+#define MGG_SHARES(group, lanes)                                                                                \
+    MGG_KERNEL attention_shares_##group##_##lanes(                                                              \
         MGG_LISTS, int heads, const float4 *states, const float *to_source, float slope, MGG_DROPOUT, float *shares \
     ) {                                                                                                         \
-        mgg::attention_shares<group, lanes, back>(                                                              \
+        mgg::attention_shares<group, lanes>(                                                                    \
             {begin, target, slot_rows, ends, pieces}, heads, states, to_source, slope,                          \
             {ids, epoch, base, streams, place, rate, kept}, shares                                              \
+        );                                                                                                      \
+    }
+#define MGG_SIGNED_SHARES(group, lanes, name, back)                                                             \
+    MGG_KERNEL name##_##group##_##lanes(                                                                        \
+        MGG_LISTS, int heads, const float4 *states, const float *to_source, float slope, MGG_DROPOUT,           \
+        float *shares, float *sums, float *partial, int partial_stride                                          \
+    ) {                                                                                                         \
+        mgg::attention_signed_shares<group, lanes, back>(                                                       \
+            {begin, target, slot_rows, ends, pieces}, heads, states, to_source, slope,                          \
+            {ids, epoch, base, streams, place, rate, kept}, shares, sums, partial, partial_stride               \
         );                                                                                                      \
     }
 #define MGG_DROPPED(group, lanes)                                                                               \
@@ -462,8 +414,9 @@ __device__ __forceinline__ void attention_products(
 #define MGG_BY_HEADS(group, lanes)                                   \
     MGG_STATES(group, lanes)                                         \
     MGG_DROPPED(group, lanes)                                        \
-    MGG_SHARES(group, lanes, attention_shares, false)                \
-    MGG_SHARES(group, lanes, attention_shares_back, true)
+    MGG_SHARES(group, lanes)                                         \
+    MGG_SIGNED_SHARES(group, lanes, attention_signed_shares, false)  \
+    MGG_SIGNED_SHARES(group, lanes, attention_signed_shares_back, true)
 MGG_BY_HEADS(8, 1)
 MGG_BY_HEADS(8, 2)
 MGG_BY_HEADS(8, 4)
@@ -481,49 +434,28 @@ MGG_STATES_COMBINE(8)
 MGG_STATES_COMBINE(16)
 MGG_STATES_COMBINE(32)
 
-#define MGG_GRADIENTS(lanes, vec, name, back)                                                                   \
-    MGG_KERNEL name##_##lanes##_##vec(                                                                          \
-        MGG_LISTS, int heads, int columns, float4 *states, const float *to_source, float slope, MGG_DROPOUT,    \
-        const float *own, const float *others, float *out, float4 *partial                                      \
-    ) {                                                                                                         \
-        mgg::attention_gradients<lanes, vec, back>(                                                             \
-            {begin, target, slot_rows, ends, pieces}, heads, columns, states, to_source, slope,                 \
-            {ids, epoch, base, streams, place, rate, kept}, own, others, out, partial                           \
-        );                                                                                                      \
-    }
 #define MGG_PRODUCTS(lanes, vec)                                                                                \
     MGG_KERNEL attention_products_##lanes##_##vec(                                                              \
-        const float *x, const float *vectors, long long count, int heads, int columns, float *products          \
+        const float *x, const float *vectors, long long count, long long period, int columns, float *products   \
     ) {                                                                                                         \
-        mgg::attention_products<lanes, vec>(x, vectors, count, heads, columns, products);                       \
+        mgg::attention_products<lanes, vec>(x, vectors, count, period, columns, products);                       \
     }
-#define MGG_BY_COLUMNS(lanes, vec)                                   \
-    MGG_GRADIENTS(lanes, vec, attention_gradients, false)            \
-    MGG_GRADIENTS(lanes, vec, attention_gradients_back, true)        \
-    MGG_PRODUCTS(lanes, vec)
-#define MGG_UP_TO_EIGHT(vec) MGG_BY_COLUMNS(1, vec) MGG_BY_COLUMNS(2, vec) MGG_BY_COLUMNS(4, vec) MGG_BY_COLUMNS(8, vec)
+#define MGG_UP_TO_EIGHT(vec) MGG_PRODUCTS(1, vec) MGG_PRODUCTS(2, vec) MGG_PRODUCTS(4, vec) MGG_PRODUCTS(8, vec)
 MGG_UP_TO_EIGHT(1)
 MGG_UP_TO_EIGHT(2)
 MGG_UP_TO_EIGHT(4)
 
-#define MGG_GRADIENTS_COMBINE(name, back)                                                                       \
-    MGG_KERNEL name(                                                                                            \
-        const int *rows, const int *first, int row_count, int heads, float slope, const float4 *partial,        \
-        float4 *states, float *out                                                                              \
+#define MGG_SUMS(lanes, vec, name, by_sign)                                                                     \
+    MGG_KERNEL name##_##lanes##_##vec(                                                                          \
+        MGG_LISTS, int heads, const float *weights, const float *b, int b_stride, float *c, float *low,         \
+        int c_stride, float *partial, float *low_partial, int partial_stride, int first_column, int columns     \
     ) {                                                                                                         \
-        mgg::attention_gradients_combine<back>(rows, first, row_count, heads, slope, partial, states, out);     \
-    }
-MGG_GRADIENTS_COMBINE(attention_gradients_combine, false)
-MGG_GRADIENTS_COMBINE(attention_gradients_back_combine, true)
-
-#define MGG_SUMS(lanes, vec)                                                                                    \
-    MGG_KERNEL attention_sums_##lanes##_##vec(                                                                  \
-        MGG_LISTS, int heads, const float *weights, const float *b, int b_stride, float *c, int c_stride,       \
-        float *partial, int partial_stride, int first_column, int columns                                       \
-    ) {                                                                                                         \
-        mgg::attention_sums<lanes, vec>(                                                                        \
-            {begin, target, slot_rows, ends, pieces}, heads, weights, b, b_stride, c, c_stride, partial,        \
-            partial_stride, first_column, columns                                                               \
+        mgg::attention_sums<lanes, vec, by_sign>(                                                               \
+            {begin, target, slot_rows, ends, pieces}, heads, weights, b, b_stride, c, low, c_stride, partial,   \
+            low_partial, partial_stride, first_column, columns                                                  \
         );                                                                                                      \
     }
-MGG_SHAPES(MGG_SUMS)
+#define MGG_INSTANCE(lanes, vec)                           \
+    MGG_SUMS(lanes, vec, attention_sums, false)            \
+    MGG_SUMS(lanes, vec, attention_signed_sums, true)
+MGG_SHAPES(MGG_INSTANCE)

@@ -34,51 +34,56 @@ def states(ptr, ends, to_target, to_source, slope, out):  # type: ignore[no-unty
 
 
 @numba.njit(cache=True, nogil=True)
-def shares(ptr, ends, turned, states, to_target, to_source, slope, out):  # type: ignore[no-untyped-def]
-    """``out`` [arcs, H]: the softmax of the scores; ``turned``: arcs are listed by source, and end at targets."""
+def shares(ptr, ends, states, to_target, to_source, slope, out):  # type: ignore[no-untyped-def]
+    """``out`` [arcs, H]: the softmax of the scores."""
     for row in range(ptr.size - 1):
         for k in range(ptr[row], ptr[row + 1]):
-            target, source = (ends[k], row) if turned else (row, ends[k])
             for head in range(out.shape[1]):
-                score = _score(to_target[target, head], to_source[source, head], slope)
-                out[k, head] = np.exp(score - states[target, head, 0]) * states[target, head, 1]
+                score = _score(to_target[row, head], to_source[ends[k], head], slope)
+                out[k, head] = np.exp(score - states[row, head, 0]) * states[row, head, 1]
 
 
 @numba.njit(cache=True, nogil=True)
-def score_gradients(  # type: ignore[no-untyped-def]
-    ptr, ends, states, to_target, to_source, slope, factors, gradient, x, by_target, by_source
-):
-    """Gradients by both parts of the scores, from that by the weighted sums of ``x``.
+def signed_shares(ptr, ends, states, to_target, to_source, slope, out, sums):  # type: ignore[no-untyped-def]
+    """``shares`` with the sign of the score, and ``sums`` [rows, H] of those with a minus."""
+    total = np.empty(out.shape[1])
+    for row in range(ptr.size - 1):
+        total[:] = 0
+        for k in range(ptr[row], ptr[row + 1]):
+            for head in range(out.shape[1]):
+                score = _score(to_target[row, head], to_source[ends[k], head], slope)
+                share = np.exp(score - states[row, head, 0]) * states[row, head, 1]
+                if score > 0:
+                    out[k, head] = share
+                else:
+                    out[k, head] = -share
+                    total[head] += share
+        sums[row] = total
 
-    ``factors`` [arcs, H] is what dropout multiplied the shares by, or has no rows. ``by_source`` is float64 and gets
-    the sums added.
+
+@numba.njit(cache=True, nogil=True)
+def signed_shares_back(  # type: ignore[no-untyped-def]
+    ptr, ends, states, to_target, to_source, slope, means, out, sums
+):
+    """The same of arcs that are listed by source, and end at targets: ``sums`` [sources, H] of each share times the
+    derivative of LeakyReLU times the target's entry of ``means`` [targets, H].
     """
-    heads = by_target.shape[1]
-    columns = x.shape[1] // heads
-    longest = 0
+    total = np.empty(out.shape[1])
     for row in range(ptr.size - 1):
-        longest = max(longest, ptr[row + 1] - ptr[row])
-    by_share, share = np.empty(longest), np.empty(longest)
-    for row in range(ptr.size - 1):
-        first = ptr[row]
-        for head in range(heads):
-            mean = 0.0
-            for k in range(first, ptr[row + 1]):
-                source, inner = ends[k], 0.0
-                for d in range(head * columns, (head + 1) * columns):
-                    inner += np.float64(gradient[row, d]) * x[source, d]
-                score = _score(to_target[row, head], to_source[source, head], slope)
-                share[k - first] = np.exp(score - states[row, head, 0]) * states[row, head, 1]
-                by_share[k - first] = inner * factors[k, head] if factors.size else inner
-                mean += share[k - first] * by_share[k - first]
-            total = 0.0
-            for k in range(first, ptr[row + 1]):
-                found = share[k - first] * (by_share[k - first] - mean)
-                if not np.float64(to_target[row, head]) + to_source[ends[k], head] > 0:
-                    found *= slope
-                total += found
-                by_source[ends[k], head] += found
-            by_target[row, head] = total
+        total[:] = 0
+        for k in range(ptr[row], ptr[row + 1]):
+            target = ends[k]
+            for head in range(out.shape[1]):
+                score = _score(to_target[target, head], to_source[row, head], slope)
+                share = np.exp(score - states[target, head, 0]) * states[target, head, 1]
+                mean = np.float64(means[target, head])
+                if score > 0:
+                    out[k, head] = share
+                    total[head] += share * mean
+                else:
+                    out[k, head] = -share
+                    total[head] += share * slope * mean
+        sums[row] = total
 
 
 @numba.njit(cache=True, nogil=True)
@@ -96,3 +101,26 @@ def aggregate(ptr, ends, weights, x, out):  # type: ignore[no-untyped-def]
                 for d in range(head * columns, (head + 1) * columns):
                     total[d] += weight * x[end, d]
         out[row] = total
+
+
+@numba.njit(cache=True, nogil=True)
+def signed_aggregate(ptr, ends, weights, x, out, low):  # type: ignore[no-untyped-def]
+    """``aggregate`` with weights that count without their sign, and ``low``, the part that arcs with a minus make."""
+    total, negative = np.empty(out.shape[1]), np.empty(out.shape[1])
+    heads = weights.shape[1]
+    columns = out.shape[1] // heads
+    for row in range(ptr.size - 1):
+        total[:] = 0
+        negative[:] = 0
+        for k in range(ptr[row], ptr[row + 1]):
+            end = ends[k]
+            for head in range(heads):
+                weight = np.float64(weights[k, head])
+                if weight < 0:
+                    for d in range(head * columns, (head + 1) * columns):
+                        negative[d] -= weight * x[end, d]
+                else:
+                    for d in range(head * columns, (head + 1) * columns):
+                        total[d] += weight * x[end, d]
+        low[row] = negative
+        out[row] = total + negative

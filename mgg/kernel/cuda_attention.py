@@ -1,4 +1,4 @@
-"""Launches kernels/model/attention.cu: softmax over the arcs of each row, weighted sums and their gradients.
+"""Launches kernels/model/attention.cu and signed_rows.cu: softmax over each row's arcs, weighted sums, inner products.
 
 Arcs come as lists, ``ptr`` int64 [n + 1] and ``ends`` int32 or int64 [arcs], by target or by source; matrices are
 contiguous float32. A list must not change: how it is cut is kept with its ``ptr``. Nothing here waits for the GPU,
@@ -18,9 +18,13 @@ from mgg.kernel.cuda_schedule import DeviceSchedule
 
 #: Threads a block.
 THREADS = 256
+#: Threads a block of kernels/model/signed_rows.cu.
+ROWS_THREADS = 384
+#: Arcs a row from which it pays to copy rows to where they can be loaded 16 bytes at once.
+COPIED = 8
 #: Numbers of a mean row up to which 8 lanes take a row: 32 would mostly be idle.
-SHORT = 16
-#: Most lanes that take the columns of an arc: more would only add what they found more often.
+SHORT = 64
+#: Most lanes that take the columns of a product: more would only add what they found more often.
 ARC_LANES = 8
 
 
@@ -94,21 +98,53 @@ class AttentionKernels:
         return states
 
     def shares(
-        self, ptr: cp.ndarray, ends: cp.ndarray, turned: bool, states: cp.ndarray, to_source: cp.ndarray, slope: float,
+        self, ptr: cp.ndarray, ends: cp.ndarray, states: cp.ndarray, to_source: cp.ndarray, slope: float,
         masks: Masks | None,
     ) -> cp.ndarray:  # fmt: skip
-        """The softmax of every arc after dropout, float32 [arcs, H]; ``turned``: the list is by source."""
+        """The softmax of every arc after dropout, float32 [arcs, H]; the list is by target."""
         heads = to_source.shape[1]
         shares = cp.empty((len(ends), heads), np.float32)
         if shares.size:
             schedule, lists = self._lists(ptr, ends)
             group, lanes = _lanes(schedule, heads)
             self._launch(
-                ends, f"attention_shares{_BACK[turned]}_{group}_{lanes}",
-                _grid(lists[-1], THREADS // group, heads, lanes),
+                ends, f"attention_shares_{group}_{lanes}", _grid(lists[-1], THREADS // group, heads, lanes),
                 (*lists, np.int32(heads), states, to_source, np.float32(slope), *_arguments(masks), shares),
             )  # fmt: skip
         return shares
+
+    def signed_shares(
+        self, ptr: cp.ndarray, ends: cp.ndarray, turned: bool, states: cp.ndarray, to_source: cp.ndarray, slope: float,
+        masks: Masks | None,
+    ) -> tuple[cp.ndarray, cp.ndarray]:  # fmt: skip
+        """The same with the sign of each arc's score, and of every row and head a sum over its arcs before dropout.
+
+        Args:
+            ptr, ends, turned: arcs by target, or by source.
+            states: with the means of the gradients where the list is by source.
+            to_source, slope, masks: as for ``shares``.
+
+        Returns:
+            float32 [arcs, H], and [rows, H]: by target, of the shares whose score is negative; by source, of all
+            shares times LeakyReLU' of the score times the mean of the target's gradients.
+        """
+        heads = to_source.shape[1]
+        shares, sums = (cp.empty((count, heads), np.float32) for count in (len(ends), len(ptr) - 1))
+        if not sums.size:
+            return shares, sums
+        schedule, lists = self._lists(ptr, ends)
+        group, lanes = _lanes(schedule, heads)
+        partial = _partial(schedule, heads)
+        self._launch(
+            ends, f"attention_signed_shares{_BACK[turned]}_{group}_{lanes}",
+            _grid(lists[-1], THREADS // group, heads, lanes),
+            (
+                *lists, np.int32(heads), states, to_source, np.float32(slope), *_arguments(masks), shares, sums,
+                partial, _stride(partial),
+            ),
+        )  # fmt: skip
+        self._combine(schedule, partial, sums)
+        return shares, sums
 
     def dropout(self, ptr: cp.ndarray, ends: cp.ndarray, turned: bool, values: cp.ndarray, masks: Masks) -> cp.ndarray:
         """``values`` [arcs, H] after dropout, a new array."""
@@ -122,86 +158,102 @@ class AttentionKernels:
             )  # fmt: skip
         return out
 
-    def gradients(
-        self, ptr: cp.ndarray, ends: cp.ndarray, turned: bool, states: cp.ndarray, to_source: cp.ndarray, slope: float,
-        masks: Masks | None, own: cp.ndarray, others: cp.ndarray,
-    ) -> cp.ndarray:  # fmt: skip
-        """Gradient by the part of the scores that belongs to the rows of the list, float32 [rows, H].
-
-        By target comes first: it leaves in ``states`` what by source takes.
-
-        Args:
-            ptr, ends, turned: arcs by target, or by source.
-            states, to_source, slope, masks: of the shares.
-            own, others: [*, H * F] by the rows of the list and by its ends: the gradient by the sums, and what was
-                summed; the other way round where the list is by source.
-        """
-        rows, heads = len(ptr) - 1, to_source.shape[1]
-        columns, out = own.shape[1] // heads, cp.empty((rows, heads), np.float32)
-        if not out.size:
-            return out
-        _check_contiguous(own, others)
-        schedule, lists = self._lists(ptr, ends)
-        partial = cp.empty((schedule.slots, heads, 4), np.float32)
-        vector = _vector_of_heads(columns, own, others)
-        name = f"attention_gradients{_BACK[turned]}"
-        self._launch(
-            ends, f"{name}_{_arc_lanes(columns, vector)}_{vector}", _grid(lists[-1], THREADS // 32, heads, 1),
-            (
-                *lists, np.int32(heads), np.int32(columns), states, to_source, np.float32(slope), *_arguments(masks),
-                own, others, out, partial,
-            ),
-        )  # fmt: skip
-        split = len(schedule.split_rows)
-        if split:
-            self._launch(
-                ends, f"{name}_combine", _grid(split, THREADS // 32, heads, 1),
-                (
-                    schedule.split_rows, schedule.split_first, np.int32(split), np.int32(heads), np.float32(slope),
-                    partial, states, out,
-                ),
-            )  # fmt: skip
-        return out
-
     def sums(self, ptr: cp.ndarray, ends: cp.ndarray, weights: cp.ndarray, x: cp.ndarray) -> cp.ndarray:
         """``out[row]`` = sum over the row's arcs of ``weights[arc, head]`` times ``x[end]``, float32 [rows, H * F]."""
-        heads, columns = weights.shape[1], x.shape[1]
-        out = cp.empty((len(ptr) - 1, columns), np.float32)
-        if not out.size:
-            return out
-        if heads == 1:
-            self._operators.spmm_rows(ptr, ends, weights.reshape(-1), x, out, False)
-            return out
-        schedule, lists = self._lists(ptr, ends)
-        partial = cp.empty((schedule.slots, -(-columns // 8) * 8), np.float32)
-        vector = _vector_of_heads(columns // heads, x, out)
-        for lanes, first, tiles in _tiles(columns, vector):
-            self._launch(
-                ends, f"attention_sums_{lanes}_{vector}", (-(-int(lists[-1]) // (THREADS // 32)), tiles),
+        out = cp.empty((len(ptr) - 1, x.shape[1]), np.float32)
+        if weights.shape[1] == 1:
+            x = _aligned(x, len(ends))
+            into = out if int(_stride(x)) == x.shape[1] else _padded(out)
+            self._operators.spmm_rows(ptr, ends, weights.reshape(-1), x, into, False)
+            if into is not out:
+                out[...] = into
+        else:
+            self._sums("attention_sums", ptr, ends, weights, x, [out])
+        return out
+
+    def signed_sums(
+        self, ptr: cp.ndarray, ends: cp.ndarray, weights: cp.ndarray, x: cp.ndarray
+    ) -> tuple[cp.ndarray, cp.ndarray]:
+        """``sums`` with weights that count without their sign, and the part of it that arcs with a minus make."""
+        shape = len(ptr) - 1, x.shape[1]
+        out, low = cp.empty(shape, np.float32), cp.empty(shape, np.float32)
+        if weights.shape[1] == 1:
+            self._signed_rows(ptr, ends, weights, _aligned(x, len(ends)), [out, low])
+        else:
+            self._sums("attention_signed_sums", ptr, ends, weights, x, [out, low])
+        return out, low
+
+    def _signed_rows(
+        self, ptr: cp.ndarray, ends: cp.ndarray, weights: cp.ndarray, x: cp.ndarray, outs: list[cp.ndarray]
+    ) -> None:
+        """For one head, in the way of ``spmm_rows``."""
+        columns = x.shape[1]
+        if not outs[0].size:
+            return
+        tuning, schedule = self._operators.schedule(ptr, columns)
+        partials, vector = [_partial(schedule, columns) for _ in outs], _vector(x)
+        for lanes, first, tiles in _tiles(columns, vector, tuning.tile):
+            kernel = self._operators.kernel(build_of("signed_rows", _bits(ends)), f"signed_rows_{lanes}_{vector}")
+            kernel(
+                (len(schedule.blocks) - 1, tiles), (ROWS_THREADS,),
                 (
-                    *lists, np.int32(heads), weights, x, _stride(x), out, _stride(out), partial, _stride(partial),
-                    np.int32(first), np.int32(columns),
+                    schedule.tasks, schedule.blocks, schedule.begin, schedule.target, ends, weights, x, _stride(x),
+                    *outs, _stride(outs[0]), *partials, _stride(partials[0]), np.int32(first), np.int32(columns),
                 ),
             )  # fmt: skip
+        for partial, out in zip(partials, outs, strict=True):
+            self._combine(schedule, partial, out)
+
+    def _sums(
+        self, name: str, ptr: cp.ndarray, ends: cp.ndarray, weights: cp.ndarray, x: cp.ndarray, outs: list[cp.ndarray]
+    ) -> None:
+        """One array or two of the same shape, from one pass over the arcs."""
+        heads, columns = weights.shape[1], x.shape[1]
+        if not outs[0].size:
+            return
+        schedule, lists = self._lists(ptr, ends)
+        partials = [_partial(schedule, columns) for _ in outs]
+        found, parts = ((*arrays, _NULL)[:2] for arrays in (outs, partials))
+        vector = _vector_of_heads(columns // heads, x, *outs)
+        for lanes, first, tiles in _tiles(columns, vector):
+            self._launch(
+                ends, f"{name}_{lanes}_{vector}", (-(-int(lists[-1]) // (THREADS // 32)), tiles),
+                (
+                    *lists, np.int32(heads), weights, x, _stride(x), *found, _stride(outs[0]), *parts,
+                    _stride(partials[0]), np.int32(first), np.int32(columns),
+                ),
+            )  # fmt: skip
+        for partial, out in zip(partials, outs, strict=True):
+            self._combine(schedule, partial, out)
+
+    def _combine(self, schedule: DeviceSchedule, partial: cp.ndarray, out: cp.ndarray) -> None:
+        """The rows of ``out`` that were cut, from their parts."""
         if len(schedule.split_rows):
             kernel, grid, block, arguments = self._operators.combining(
                 schedule.split_rows, schedule.split_first, partial, out, False
             )
             kernel(grid, block, arguments)
-        return out
 
-    def products(self, x: cp.ndarray, vectors: cp.ndarray) -> cp.ndarray:
-        """Inner products of each row's columns of a head with the head's vector [H, F], float32 [rows, H]."""
-        heads, columns = vectors.shape
+    def products(self, x: cp.ndarray, vectors: cp.ndarray, heads: int) -> cp.ndarray:
+        """Inner products of each row's columns of a head with a vector, float32 [rows, H].
+
+        Args:
+            x: [rows, H * F].
+            vectors: [H, F], the heads', or [rows, H * F], the rows' own.
+            heads: H.
+        """
         products = cp.empty((len(x), heads), np.float32)
         if products.size:
             _check_contiguous(x, vectors)
+            columns = x.shape[1] // heads
             vector = _vector_of_heads(columns, x, vectors)
             lanes = _arc_lanes(columns, vector)
             kernel = self._operators.kernel(build_of("attention", 32), f"attention_products_{lanes}_{vector}")
             kernel(
                 (-(-products.size // (THREADS // lanes)),), (THREADS,),
-                (x, vectors, np.int64(products.size), np.int32(heads), np.int32(columns), products),
+                (
+                    x, vectors, np.int64(products.size), np.int64(vectors.size // columns), np.int32(columns), products,
+                ),
             )  # fmt: skip
         return products
 
@@ -228,6 +280,11 @@ def _lanes(schedule: DeviceSchedule, heads: int) -> tuple[int, int]:
     return (8 if lanes <= 8 and schedule.mean_row * lanes <= SHORT else 32), lanes
 
 
+def _partial(schedule: DeviceSchedule, columns: int) -> cp.ndarray:
+    """Room for what the parts of long rows find."""
+    return cp.empty((schedule.slots, -(-columns // 8) * 8), np.float32)
+
+
 def _grid(items: int, a_block: int, heads: int, a_tile: int) -> tuple[int, int]:
     return -(-int(items) // a_block), -(-heads // a_tile)
 
@@ -239,6 +296,20 @@ def _vector_of_heads(columns: int, *matrices: cp.ndarray) -> int:
 
 def _arc_lanes(columns: int, vector: int) -> int:
     return min(ARC_LANES, 1 << (-(-columns // vector) - 1).bit_length())
+
+
+def _padded(x: cp.ndarray) -> cp.ndarray:
+    """Rows of the shape of ``x`` that begin at multiples of 16 bytes, uninitialized."""
+    return cp.empty((len(x), -(-x.shape[1] // 4) * 4), np.float32)[:, : x.shape[1]]
+
+
+def _aligned(x: cp.ndarray, arcs: int) -> cp.ndarray:
+    """``x`` for ``arcs`` loads of its rows: a copy with rows at multiples of 16 bytes, where that pays."""
+    if x.shape[1] % 4 == 0 or arcs < COPIED * len(x):
+        return x
+    copy = _padded(x)
+    copy[...] = x
+    return copy
 
 
 def _check_contiguous(*matrices: cp.ndarray) -> None:

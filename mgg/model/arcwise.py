@@ -38,8 +38,8 @@ class Attention(Module):
         self.fetched = heads * columns
 
     def memory(self, columns: int) -> Held:
-        """Rows and halo with their scores; while it works, an arc's shares."""
-        return Held(columns, columns + 6 * self.heads, 2 * columns, columns + self.heads, self.heads)
+        """Rows and halo with their scores, and both sums; while it works, aligned rows and an arc's shares."""
+        return Held(columns, 3 * columns + 7 * self.heads, 4 * columns, columns + self.heads, self.heads)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """The new rows, of the shape of the input."""
@@ -48,22 +48,30 @@ class Attention(Module):
         to_target = arrays.head_products(everyone[:rows], run.weights[self.target])
         to_source = arrays.head_products(everyone, run.weights[self.source])
         scores = arrays.arc_scores(arcs.by_target, to_target, to_source, self.SLOPE)
-        if run.training:
-            self._kept = everyone, scores
-        shares = arrays.arc_shares(arcs.by_target, scores, self._dropout(run))
-        return arrays.arc_aggregate(arcs.by_target, shares, everyone)
+        if not run.training:
+            return arrays.arc_aggregate(arcs.by_target, arrays.arc_shares(arcs.by_target, scores, None), everyone)
+        shares, low_shares = arrays.arc_signed_shares(arcs.by_target, scores, self._dropout(run))
+        sums, low = arrays.arc_signed_aggregate(arcs.by_target, shares, everyone)
+        self._kept = everyone, scores, low_shares, sums.copy(), low  # who gets the sums may change them
+        return sums
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """By the rows through the sum and through both scores; what halo rows get goes back to their owners.
 
-        Shares are worked out again: kept, they would be most of what training takes of a GPU's memory.
+        The gradient by an arc's share is an inner product of two rows, and no arc has it worked out: what scores need
+        is sums of them, with weight 1 or SLOPE by the sign of the score, and inner products are linear (``by_target``
+        and ``by_source`` below; kernels/model/attention.cu has the formula). Shares are worked out again: kept, they
+        would be most of what training takes of a GPU's memory.
         """
-        arrays, arcs, rows = run.arrays, run.graph.arcs(weighted=False), len(gradient)
-        everyone, scores = self._kept
+        arrays, arcs, rows, less = run.arrays, run.graph.arcs(weighted=False), len(gradient), 1 - self.SLOPE
+        everyone, scores, low_shares, sums, low = self._kept
         del self._kept
-        dropout = self._dropout(run)
-        by_row = arrays.arc_aggregate(arcs.by_source, arrays.arc_shares(arcs.by_source, scores, dropout), gradient)
-        by_target, by_source = arrays.arc_score_gradients(arcs, scores, gradient, everyone, dropout)
+        means, low = (arrays.inner_products(gradient, each, self.heads) for each in (sums, low))
+        by_target = arrays.combined(arrays.times(low_shares, means), less, low, -less)
+        shares, by_means = arrays.arc_signed_shares(arcs.by_source, scores, self._dropout(run), means)
+        by_row, low = arrays.arc_signed_aggregate(arcs.by_source, shares, gradient)
+        whole, low = (arrays.inner_products(everyone, each, self.heads) for each in (by_row, low))
+        by_source = arrays.combined(arrays.combined(whole, 1, low, -less), 1, by_means, -1)
         for name, x, by_score, by_x in (
             (self.target, everyone[:rows], by_target, by_row[:rows]),
             (self.source, everyone, by_source, by_row),

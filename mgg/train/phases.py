@@ -21,9 +21,11 @@ _TEAM = ("broadcast", "all_gather", "reduce_scatter")
 _WORLD = (
     "broadcast", "get_rows", "put_rows", "wait_signal", "shift", "barrier", "all_reduce", "gather", "exchange"
 )  # fmt: skip
-_BY_WEIGHTS = ("product", "transposed_product", "head_products", "head_products_backward")
+_BY_WEIGHTS = ("product", "transposed_product", "head_products", "head_products_backward", "inner_products")
 #: What models do arc by arc is their aggregation, and so is the halo that they fetch for it.
-_BY_ARC = ("arc_scores", "arc_shares", "arc_score_gradients", "arc_dropout", "arc_aggregate")
+_BY_ARC = (
+    "arc_scores", "arc_shares", "arc_signed_shares", "arc_dropout", "arc_aggregate", "arc_signed_aggregate"
+)  # fmt: skip
 _OF_HALO = ("fetch", "give_back")
 _THROUGH_HOSTS = ("all_reduce", "gather", "exchange")
 

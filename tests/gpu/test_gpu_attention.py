@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support import gpus
+from support.attended import NAMES, attended
 from support.graphs import awkward_graphs, products, random_csr
 
 from mgg.graph.csr import Csr, from_arcs
@@ -43,22 +44,6 @@ def lists_of(csr: Csr, arrays) -> ArcLists:
     return arcs_with_loops(product, NoHalo(), ids, None, arrays)
 
 
-def everything(arrays, arcs: ArcLists, given: list, dropout: ArcDropout | None) -> dict:
-    """What attention computes of an input, a gradient and both parts of the scores."""
-    x, gradient, to_target, to_source = given
-    scores = arrays.arc_scores(arcs.by_target, to_target, to_source, 0.2)
-    shares = [arrays.arc_shares(side, scores, dropout) for side in (arcs.by_target, arcs.by_source)]
-    by_target, by_source = arrays.arc_score_gradients(arcs, scores, gradient, x, dropout)
-    return {
-        "shares by target": shares[0],
-        "shares by source": shares[1],
-        "sums": arrays.arc_aggregate(arcs.by_target, shares[0], x),
-        "gradient by what is summed": arrays.arc_aggregate(arcs.by_source, shares[1], gradient),
-        "gradient by the target's part": by_target,
-        "gradient by the source's part": by_source,
-    }
-
-
 @pytest.mark.parametrize("ids", [np.int32, np.int64])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", GRAPHS)
@@ -67,20 +52,18 @@ def test_attention(arrays, name, shape, ids):
     host, mine = HostArrays(), lists_of(csr, HostArrays())
     theirs = lists_of(csr, arrays)
     theirs = ArcLists(*(replace(side, ends=side.ends.astype(ids)) for side in (theirs.by_target, theirs.by_source)))
-    given = [rng.normal(0, 1, (csr.rows, heads * width)).astype(np.float32) for width in (columns, columns, 1, 1)]
+    given = [rng.normal(0, 1, (csr.rows, heads * width)).astype(np.float32) for width in (1, 1, columns, 1)]
     device = [cp.asarray(array) for array in given]
     for rate in (0.0, 0.6):
         epochs = (np.array([5.0]), cp.asarray(np.array([5.0])))
         draws = [ArcDropout(random.Draws(11, epoch, 2), rate) if rate else None for epoch in epochs]
-        expected = everything(host, mine, given, draws[0])
-        found, again = (everything(arrays, theirs, device, draws[1]) for _ in range(2))
-        for what, array in expected.items():
-            one, other = cp.asnumpy(found[what]), cp.asnumpy(again[what])
-            error = np.abs(one - array).max(initial=0) / max(1.0, np.abs(array).max(initial=0))
+        expected = attended(host, mine, given, draws[0])
+        found, again = ([cp.asnumpy(array) for array in attended(arrays, theirs, device, draws[1])] for _ in range(2))
+        for what, one, other, right in zip(NAMES, found, again, expected, strict=True):
+            error = np.abs(one - right).max(initial=0) / max(1.0, np.abs(right).max(initial=0))
             assert error <= TOLERANCE, f"{what}: {error:.2g}"
             assert np.array_equal(one, other), what
-        masked = [cp.asnumpy(found["shares by target"]) == 0, expected["shares by target"] == 0]
-        assert np.array_equal(*masked)
+        assert np.array_equal(found[0] == 0, expected[0] == 0)  # the same arcs are dropped
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -197,14 +197,8 @@ def test_the_kernels_of_attention_compile(bits, monkeypatch):
     chosen = build.build_of("attention", bits)
     assert chosen in build.all_builds()
     code = build.cubin(chosen.path, "sm_90", chosen.defines).read_bytes()
-    for kernel in (
-        "states_8_1",
-        "states_combine_32",
-        "shares_back_32_16",
-        "gradients_8_4",
-        "gradients_back_1_1",
-        "sums_4_2",
-    ):
+    names = "states_8_1", "states_combine_32", "shares_32_16", "signed_shares_8_4", "signed_shares_back_32_32"
+    for kernel in (*names, "sums_4_2", "signed_sums_32_1", "products_8_4"):
         assert f"attention_{kernel}".encode() in code
 
 
@@ -237,7 +231,7 @@ def assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4)):
 
 #: What each kernel says to the launch before or after it, and what it has done by then.
 DEPENDENTS = {
-    "pull": ("launch_dependents", r"st\.volatile\.global.*(membar|fence).*bar\.sync"),
+    "pull": ("launch_dependents", r"st\.release\.gpu\.global\.u32.*bar\.sync"),
     "halo": ("wait", r"st\.global"),
 }
 

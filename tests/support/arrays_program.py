@@ -16,6 +16,7 @@ from mgg.model.arrays import HostArrays, arrays_of
 from mgg.model.arrays.scores import ArcDropout
 from mgg.model.features import on_device, prepare_features
 from mgg.model.halo import NoHalo
+from support.attended import NAMES, attended
 from support.graphs import products
 
 #: Rows and columns; the first are more than a piece of the product of many rows, with a rest.
@@ -78,6 +79,7 @@ class Comparison:
         self.run("add_and_scale", x, y, scale)
         self.run("add_multiple", x, self.normal(1), y)
         self.run("combined", x, 0.25, y, -1.5)
+        self.run("times", x, y, exact=True)
         y_unit, norms = (self.world.download(part) for part in self.run("normalize_rows", x, 1e-12))
         self.run("normalize_rows_backward", y, y_unit, norms)
         normal, inverse, _ = (self.world.download(part) for part in self.run("layer_norm", x, row[0], row[1], 1e-5))
@@ -171,36 +173,26 @@ class Comparison:
             self.attention(mine, theirs, x, heads)
 
     def attention(self, mine: ArcLists, theirs: ArcLists, x: np.ndarray, heads: int) -> None:
-        """Softmax, sums and gradients, with and without dropout, each the same bits again."""
-        target, source, what = self.normal(self.rows, heads), self.normal(self.rows, heads), f"{x.shape}, {heads} heads"
-        scores = self.host.arc_scores(mine.by_target, target, source, 0.2)
-        uploaded = [self.world.upload(part) for part in (target, source, x + 1, x)]
+        """Softmax and sums of both passes, with and without dropout, each the same bits again."""
+        target, source, means = (self.normal(self.rows, heads) for _ in range(3))
+        given = [target, source, x, means]
+        uploaded = [self.world.upload(part) for part in given]
         seed, epoch, place, rate = 2**40, 3, 77, 0.6
         for dropout in (None, ArcDropout(random.Draws(seed, epoch, place), rate)):
             drawn = None if dropout is None else ArcDropout(self.draws(seed, epoch, place), rate)
-
-            def found(side: str, drawn: ArcDropout | None = drawn) -> list[np.ndarray]:
-                device, lists = self.device, getattr(theirs, side)
-                made = device.arc_scores(theirs.by_target, *uploaded[:2], 0.2)
-                shares = device.arc_shares(lists, made, drawn)
-                parts = [shares, device.arc_aggregate(lists, shares, uploaded[3])]
-                parts += device.arc_score_gradients(theirs, made, *uploaded[2:], drawn)
-                return [self.world.download(part) for part in parts]
-
-            for side in SIDES:
-                lists = getattr(mine, side)
-                shares = self.host.arc_shares(lists, scores, dropout)
-                expected = [shares, self.host.arc_aggregate(lists, shares, x)]
-                expected += self.host.arc_score_gradients(mine, scores, x + 1, x, dropout)
-                parts = found(side)
-                for name, one, other in zip(("shares", "sums", "target", "source"), parts, expected, strict=True):
-                    # Gradients are differences, and 0 where a row has one arc.
-                    close(one, other, f"{name} {side} of {what}, {dropout}", 1.0)
-                assert all(np.array_equal(one, other) for one, other in zip(parts, found(side), strict=True))
-                if dropout is not None:
-                    values = self.normal(*shares.shape)
+            expected = attended(self.host, mine, given, dropout)
+            parts, again = (
+                [self.world.download(part) for part in attended(self.device, theirs, uploaded, drawn)] for _ in range(2)
+            )
+            for name, one, other in zip(NAMES, parts, expected, strict=True):
+                close(one, other, f"{name} of {x.shape}, {heads} heads, {dropout}", 1.0)
+            assert all(np.array_equal(one, other) for one, other in zip(parts, again, strict=True))
+            if dropout is not None:
+                for side in SIDES:
+                    values = self.normal(len(getattr(mine, side).ends), heads)
                     dropped = self.device.arc_dropout(getattr(theirs, side), self.world.upload(values), drawn)
-                    assert np.array_equal(self.world.download(dropped), self.host.arc_dropout(lists, values, dropout))
+                    expected_values = self.host.arc_dropout(getattr(mine, side), values, dropout)
+                    assert np.array_equal(self.world.download(dropped), expected_values)
 
     def draws(self, seed: int, epoch: int, place: int) -> random.Draws:
         """With the epoch on the device."""

@@ -87,12 +87,13 @@ def attention(operators: cuda.CudaOperators, ptr: Any, ends: Any, source_ptr: An
         x, part = cp.ones((rows, heads * columns), np.float32), cp.ones((rows, heads), np.float32)
         states = kernels.states(ptr, ends, part, part, 0.2)
         for some in (None, masks):
+            kernels.sums(ptr, ends, kernels.shares(ptr, ends, states, part, 0.2, some), x)
             for lists, turned in (((ptr, ends), False), ((source_ptr, targets), True)):
-                shares = kernels.shares(*lists, turned, states, part, 0.2, some)
-                kernels.gradients(*lists, turned, states, part, 0.2, some, x, x)
+                shares, _ = kernels.signed_shares(*lists, turned, states, part, 0.2, some)
                 kernels.dropout(*lists, turned, shares, masks)
-                kernels.sums(*lists, shares, x)
-        kernels.products(x, x[:1].reshape(heads, columns))
+                kernels.signed_sums(*lists, shares, x)
+        kernels.products(x, x[:1].reshape(heads, columns), heads)
+        kernels.products(x, x, heads)
 
 
 def fetching_from_itself(part: PeLayout) -> PeLayout:

@@ -34,8 +34,9 @@ struct Cut {
 };
 
 // Sum the pieces of tasks first .. last of this block's `warps` warps, and give each sum, complete in every lane of its
-// column, to `keep(goal, sum)`. `upcoming` is the block's, set to first + warps before.
-template <int LANES, int VEC, bool WEIGHTED, typename Keep>
+// column, to `keep(goal, sum)`. `upcoming` is the block's, set to first + warps before. Sum: a Pack, or what else has
+// add_window and reduce_groups, and is zero when it is made of nothing.
+template <int LANES, int VEC, bool WEIGHTED, typename Sum = Pack<VEC>, typename Keep>
 __device__ __forceinline__ void work_off(
     const Pieces &work, int first, int last, int warp, int *upcoming, const Element *__restrict__ b, int b_stride,
     const Tile<LANES, VEC> &tile, Keep keep
@@ -80,7 +81,7 @@ __device__ __forceinline__ void work_off(
         int piece = 0, position = 0, end = __shfl_sync(kAll, stop, 0), n = min(Arcs::SIZE, end);
         Arcs arcs, next;
         arcs.read(work.indices, work.weights, start, n, lane);
-        Pack<VEC> sum = zero<VEC>();
+        Sum sum = {};
         while (true) {
             // The next window is read before this one's rows of B are waited for.
             int next_position = position + Arcs::SIZE, next_end = end;
@@ -96,7 +97,7 @@ __device__ __forceinline__ void work_off(
                 reduce_groups<LANES>(sum);
                 keep(to, sum);
                 if (done) break;
-                sum = zero<VEC>();
+                sum = {};
                 ++piece;
             }
             position = next_position, end = next_end, n = next_n, arcs = next;

@@ -1,6 +1,7 @@
 // What a warp does together: it sums rows of B, LANES lanes a row, so 32 / LANES arcs at once.
 #pragma once
 
+#include "mgg/stream.cuh"
 #include "mgg/vector.cuh"
 
 #ifndef MGG_INDEX_BITS
@@ -54,28 +55,37 @@ struct Window {
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) {
             const bool mine = i * 32 + lane < n;
-            index[i] = mine ? stream(indices + first + i * 32 + lane) : 0;
-            if constexpr (WEIGHTED) weight[i] = mine ? stream(weights + first + i * 32 + lane) : 0.0f;
+            index[i] = mine ? load_once(indices + first + i * 32 + lane) : 0;
+            if constexpr (WEIGHTED) weight[i] = mine ? load_once(weights + first + i * 32 + lane) : 0.0f;
         }
     }
-
-  private:
-    static __device__ __forceinline__ int stream(const int *p) {
-        int x;
-        asm volatile("ld.global.nc.L1::no_allocate.s32 %0, [%1];" : "=r"(x) : "l"(p));
-        return x;
-    }
-    static __device__ __forceinline__ long long stream(const long long *p) {
-        long long x;
-        asm volatile("ld.global.nc.L1::no_allocate.s64 %0, [%1];" : "=l"(x) : "l"(p));
-        return x;
-    }
-    static __device__ __forceinline__ float stream(const float *p) {
-        float x;
-        asm volatile("ld.global.nc.L1::no_allocate.f32 %0, [%1];" : "=f"(x) : "l"(p));
-        return x;
-    }
 };
+
+// Loads in flight a lane, of the arcs of a window.
+template <int LANES, bool WEIGHTED>
+constexpr int kUnroll = LANES * Window<LANES, WEIGHTED>::SIZE / 32 < MGG_UNROLL
+    ? LANES * Window<LANES, WEIGHTED>::SIZE / 32
+    : MGG_UNROLL;
+
+// This lane's part of the rows of B that a step from arc `base` of the window on takes, as they are in memory.
+template <int LANES, int VEC, bool WEIGHTED, int UNROLL>
+__device__ __forceinline__ void load_rows(
+    Raw<VEC> (&raw)[UNROLL], const Window<LANES, WEIGHTED> &window, int base, int n, const Element *b, int stride,
+    const Tile<LANES, VEC> &tile
+) {
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const int first = base + u * (32 / LANES);
+        const Index row = __shfl_sync(kAll, window.index[first / 32], first % 32 + tile.group);
+        raw[u] = load_if<VEC>(first + tile.group < n && tile.active(), at(b, row, stride, tile.column));
+    }
+}
+
+// The weight of this lane's arc of a step, `first` being the step's first in the window.
+template <int LANES, int VEC>
+__device__ __forceinline__ float weight_of(const Window<LANES, true> &window, int first, const Tile<LANES, VEC> &tile) {
+    return __shfl_sync(kAll, window.weight[first / 32], first % 32 + tile.group);
+}
 
 // sum += the rows of B of the window's first n arcs that are this lane's group's. MGG_UNROLL loads are in flight a
 // lane; their sum is a tree, so that the rounding error of a piece of 512 arcs stays near that of 64 additions.
@@ -83,24 +93,15 @@ template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void add_window(
     Pack<VEC> &sum, const Window<LANES, WEIGHTED> &window, int n, const Element *b, int stride, const Tile<LANES, VEC> &tile
 ) {
-    constexpr int GROUPS = 32 / LANES, SIZE = Window<LANES, WEIGHTED>::SIZE;
-    constexpr int UNROLL = SIZE / GROUPS < MGG_UNROLL ? SIZE / GROUPS : MGG_UNROLL;
+    constexpr int GROUPS = 32 / LANES, UNROLL = kUnroll<LANES, WEIGHTED>;
 #pragma unroll
-    for (int base = 0; base < SIZE; base += GROUPS * UNROLL) {
+    for (int base = 0; base < Window<LANES, WEIGHTED>::SIZE; base += GROUPS * UNROLL) {
         if (base >= n) break;  // the same for all lanes
         Raw<VEC> raw[UNROLL];
-#pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
-            const int first = base + u * GROUPS;
-            const Index row = __shfl_sync(kAll, window.index[first / 32], first % 32 + tile.group);
-            raw[u] = load_if<VEC>(first + tile.group < n && tile.active(), at(b, row, stride, tile.column));
-        }
+        load_rows(raw, window, base, n, b, stride, tile);
         auto weighted = [&](int u) {
             Pack<VEC> x = unpack<VEC>(raw[u]);
-            if constexpr (WEIGHTED) {
-                const int first = base + u * GROUPS;
-                scale(x, __shfl_sync(kAll, window.weight[first / 32], first % 32 + tile.group));
-            }
+            if constexpr (WEIGHTED) scale(x, weight_of(window, base + u * GROUPS, tile));
             return x;
         };
         if constexpr (sizeof(Element) == 2) {  // their numbers take twice the registers once they are floats

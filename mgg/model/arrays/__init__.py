@@ -17,7 +17,7 @@ from mgg.model.arrays.host import LARGEST, HostArrays
 from mgg.model.arrays.scores import ArcDropout, Scores
 
 if TYPE_CHECKING:
-    from mgg.model.arcs import ArcList, ArcLists
+    from mgg.model.arcs import ArcList
 
 __all__ = ["LARGEST", "Arrays", "HostArrays", "arrays_of"]
 
@@ -92,6 +92,9 @@ class Arrays(Protocol):
     def combined(self, x: Array, a: float, y: Array, b: float) -> Array:
         """a X + b Y, in place of ``x``."""
 
+    def times(self, x: Array, y: Array) -> Array:
+        """X * Y entry by entry, in place of ``x``."""
+
     def elu(self, x: Array) -> Array:
         """X where X > 0, else exp(X) - 1; may change ``x``."""
 
@@ -118,6 +121,9 @@ class Arrays(Protocol):
     def head_products_backward(self, x: Array, vectors: Array, gradient: Array, by_x: Array) -> Array:
         """Gradient of ``head_products`` by the vectors, float64 [H, F]; that by ``x`` is added to ``by_x``."""
 
+    def inner_products(self, x: Array, y: Array, heads: int) -> Array:
+        """Inner products of the rows of X and Y [rows, H * F], head by head, [rows, H]."""
+
     def arc_scores(self, arcs: ArcList, to_target: Array, to_source: Array, slope: float) -> Scores:
         """Scores LeakyReLU(``to_target`` + ``to_source``) at the arcs' ends, ready for their softmax row by row.
 
@@ -131,20 +137,23 @@ class Arrays(Protocol):
     def arc_shares(self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None) -> Array:
         """Softmax of the scores over the arcs of each target, head by head and after dropout, [arcs, H].
 
-        ``arcs`` are those of ``arc_scores`` or the same by source.
+        ``arcs`` are those of ``arc_scores``.
         """
 
-    def arc_score_gradients(
-        self, arcs: ArcLists, scores: Scores, gradient: Array, x: Array, dropout: ArcDropout | None
+    def arc_signed_shares(
+        self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None, means: Array | None = None
     ) -> tuple[Array, Array]:
-        """Gradients by ``to_target`` and ``to_source`` of ``arc_aggregate`` of X weighted with ``arc_shares``.
+        """``arc_shares`` for training: with the sign of each arc's score, and a sum over the arcs of each row.
 
         Args:
-            arcs: by both ends.
+            arcs: those of ``arc_scores``, or the same by source with ``means``.
             scores: what ``arc_scores`` returned; its states may change.
-            gradient: by the sums, [rows, H * F].
-            x: what was summed, [rows + halo, H * F].
-            dropout: as it was.
+            dropout: of the shares; the sums are of shares before it.
+            means: [rows, H], of every target the mean of its arcs' gradients, weighted with their shares.
+
+        Returns:
+            [arcs, H], and [rows, H], by target: the shares of arcs with a negative score; by source: all shares, times
+            the derivative of the LeakyReLU at the score, times the mean of the target.
         """
 
     def arc_dropout(self, arcs: ArcList, values: Array, dropout: ArcDropout) -> Array:
@@ -162,6 +171,11 @@ class Arrays(Protocol):
 
         Returns:
             [nodes, H * F].
+        """
+
+    def arc_signed_aggregate(self, arcs: ArcList, shares: Array, x: Array) -> tuple[Array, Array]:
+        """``arc_aggregate`` with ``shares`` of ``arc_signed_shares``, whose sign does not count, and the part of it
+        that arcs with a negative score make; both [nodes, H * F].
         """
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:

@@ -19,7 +19,7 @@ from mgg.backend.api import Array, World
 from mgg.kernel import cublas, random
 from mgg.kernel.cuda_attention import AttentionKernels, Masks
 from mgg.kernel.random import STREAMS, Draws
-from mgg.model.arcs import ArcList, ArcLists
+from mgg.model.arcs import ArcList
 from mgg.model.arrays import cuda_kernels as kernels
 from mgg.model.arrays.host import LARGEST
 from mgg.model.arrays.scores import ArcDropout, Scores
@@ -163,6 +163,10 @@ class CudaArrays:
         """a X + b Y."""
         return kernels.combined(x, y, a, b, out=x)
 
+    def times(self, x: Array, y: Array) -> Array:
+        """X * Y."""
+        return kernels.times(x, y, out=x)
+
     def elu(self, x: Array) -> Array:
         """X or exp(X) - 1, in place."""
         return kernels.elu(x, out=x)
@@ -185,7 +189,7 @@ class CudaArrays:
 
     def head_products(self, x: Array, vectors: Array) -> Array:
         """The inner products."""
-        return self._attention.products(x, vectors)
+        return self._attention.products(x, vectors, len(vectors))
 
     def head_products_backward(self, x: Array, vectors: Array, gradient: Array, by_x: Array) -> Array:
         """G^T X by head."""
@@ -200,24 +204,25 @@ class CudaArrays:
         states = self._attention.states(arcs.ptr, arcs.ends, to_target, to_source, slope)
         return Scores(to_target, to_source, slope, states)
 
+    def inner_products(self, x: Array, y: Array, heads: int) -> Array:
+        """Row by row and head by head."""
+        return self._attention.products(x, y, heads)
+
     def arc_shares(self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None) -> Array:
         """The softmax."""
         return self._attention.shares(
-            arcs.ptr, arcs.ends, arcs.turned, scores.states, scores.to_source, scores.slope, _masks(arcs, dropout)
+            arcs.ptr, arcs.ends, scores.states, scores.to_source, scores.slope, _masks(arcs, dropout)
         )
 
-    def arc_score_gradients(
-        self, arcs: ArcLists, scores: Scores, gradient: Array, x: Array, dropout: ArcDropout | None
+    def arc_signed_shares(
+        self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None, means: Array | None = None
     ) -> tuple[Array, Array]:
-        """Both gradients, each over the arcs by its end."""
-
-        def by(arcs: ArcList, own: Array, others: Array) -> Array:
-            return self._attention.gradients(
-                arcs.ptr, arcs.ends, arcs.turned, scores.states, scores.to_source, scores.slope, _masks(arcs, dropout),
-                own, others,
-            )  # fmt: skip
-
-        return by(arcs.by_target, gradient, x), by(arcs.by_source, x, gradient)
+        """With the means where the kernels look for them, beside what else they keep of each target."""
+        if means is not None:
+            scores.states[:, :, 3] = means
+        return self._attention.signed_shares(
+            arcs.ptr, arcs.ends, arcs.turned, scores.states, scores.to_source, scores.slope, _masks(arcs, dropout)
+        )
 
     def arc_dropout(self, arcs: ArcList, values: Array, dropout: ArcDropout) -> Array:
         """Masked values."""
@@ -228,6 +233,10 @@ class CudaArrays:
     def arc_aggregate(self, arcs: ArcList, weights: Array, x: Array) -> Array:
         """The sums."""
         return self._attention.sums(arcs.ptr, arcs.ends, weights, x)
+
+    def arc_signed_aggregate(self, arcs: ArcList, shares: Array, x: Array) -> tuple[Array, Array]:
+        """Both sums in one pass."""
+        return self._attention.signed_sums(arcs.ptr, arcs.ends, shares, x)
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
         """Rows of norm 1, and the norms."""

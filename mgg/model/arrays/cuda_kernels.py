@@ -80,6 +80,7 @@ add_multiple = _ByFours("mgg_add_multiple", "x y", "raw float32 epsilon", "x + (
 elu = _ByFours("mgg_elu", "x", "", "x > 0.0f ? x : expm1f(x)")
 elu_backward = _ByFours("mgg_elu_backward", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : y + 1.0f)")
 combined = _ByFours("mgg_combined", "x y", "float32 a, float32 b", "a * x + b * y")
+times = _ByFours("mgg_times", "x y", "", "x * y")
 add_bias = _ByFours("mgg_add_bias", "x", "raw float32 bias", "x + bias[column]")
 relu = _ByFours("mgg_relu", "x", "", "x <= 0.0f ? 0.0f : x")
 where_positive = _ByFours("mgg_where_positive", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : 0.0f)")

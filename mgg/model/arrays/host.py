@@ -22,7 +22,7 @@ from mgg.model.loss import (
 )
 
 if TYPE_CHECKING:
-    from mgg.model.arcs import ArcList, ArcLists
+    from mgg.model.arcs import ArcList
 
 #: Losses and gradients beyond it end a training: float32 must hold a gradient's square.
 LARGEST = 1e18
@@ -131,6 +131,11 @@ class HostArrays:
         x += b * y
         return x
 
+    def times(self, x: Array, y: Array) -> Array:
+        """X * Y."""
+        x *= y
+        return x
+
     def elu(self, x: Array) -> Array:
         """X or exp(X) - 1."""
         return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
@@ -157,6 +162,11 @@ class HostArrays:
         by_x += (gradient[:, :, None] * vectors).reshape(by_x.shape)
         return np.einsum("nhf,nh->hf", x.reshape(shape), gradient, dtype=np.float64)
 
+    def inner_products(self, x: Array, y: Array, heads: int) -> Array:
+        """Row by row and head by head."""
+        shape = (len(x), heads, x.shape[1] // heads)
+        return np.einsum("nhf,nhf->nh", x.reshape(shape), y.reshape(shape))
+
     def arc_scores(self, arcs: ArcList, to_target: Array, to_source: Array, slope: float) -> Scores:
         """The highest score of each row, and 1 over the sum of the exponentials."""
         states = np.empty((*to_target.shape, 2), to_target.dtype)
@@ -167,25 +177,24 @@ class HostArrays:
         """The softmax."""
         shares = np.empty((len(arcs.ends), scores.to_target.shape[1]), scores.to_target.dtype)
         ends = scores.to_target, scores.to_source
-        kernel.shares(arcs.ptr, arcs.ends, arcs.turned, scores.states, *ends, scores.slope, shares)
+        kernel.shares(arcs.ptr, arcs.ends, scores.states, *ends, scores.slope, shares)
         if dropout is not None:
             shares *= _factors(arcs, dropout, shares.shape[1], shares.dtype)
         return shares
 
-    def arc_score_gradients(
-        self, arcs: ArcLists, scores: Scores, gradient: Array, x: Array, dropout: ArcDropout | None
+    def arc_signed_shares(
+        self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None, means: Array | None = None
     ) -> tuple[Array, Array]:
-        """Both gradients."""
+        """Both in one pass."""
         to_target, to_source, slope, states = scores
-        by_target, by_source = np.empty_like(to_target), np.zeros(to_source.shape)
-        factors = np.empty((0, to_target.shape[1]), to_target.dtype)
+        shares, sums = (np.empty((n, to_target.shape[1]), to_target.dtype) for n in (len(arcs.ends), len(arcs.ptr) - 1))
+        if means is None:
+            kernel.signed_shares(arcs.ptr, arcs.ends, states, to_target, to_source, slope, shares, sums)
+        else:
+            kernel.signed_shares_back(arcs.ptr, arcs.ends, states, to_target, to_source, slope, means, shares, sums)
         if dropout is not None:
-            factors = _factors(arcs.by_target, dropout, to_target.shape[1], to_target.dtype)
-        kernel.score_gradients(
-            arcs.by_target.ptr, arcs.by_target.ends, states, to_target, to_source, slope, factors, gradient, x,
-            by_target, by_source,
-        )  # fmt: skip
-        return by_target, by_source.astype(to_source.dtype)
+            shares *= _factors(arcs, dropout, shares.shape[1], shares.dtype)
+        return shares, sums
 
     def arc_dropout(self, arcs: ArcList, values: Array, dropout: ArcDropout) -> Array:
         """Masked values."""
@@ -196,6 +205,12 @@ class HostArrays:
         out = np.empty((len(arcs.ptr) - 1, x.shape[1]), x.dtype)
         kernel.aggregate(arcs.ptr, arcs.ends, weights, x, out)
         return out
+
+    def arc_signed_aggregate(self, arcs: ArcList, shares: Array, x: Array) -> tuple[Array, Array]:
+        """Both sums in one pass."""
+        out, low = (np.empty((len(arcs.ptr) - 1, x.shape[1]), x.dtype) for _ in range(2))
+        kernel.signed_aggregate(arcs.ptr, arcs.ends, shares, x, out, low)
+        return out, low
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
         """Rows of norm 1, and the norms."""

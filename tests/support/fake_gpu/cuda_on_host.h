@@ -1,5 +1,5 @@
-// As much of CUDA C++ as kernels/model, gather.cu and pull.cu need, for the host: every thread of a warp is a context of its own, and shuffles
-// are where they meet. A lane that leaves, or shuffles elsewhere than the others, ends the program with a message.
+// As much of CUDA C++ as kernels/model, gather.cu and pull.cu need, for the host: every thread of a warp is a context of
+// its own, and shuffles are where they meet; the warps of a block come one after another. A lane that leaves, or shuffles elsewhere than the others, ends the program with a message.
 #pragma once
 #include <setjmp.h>
 #include <ucontext.h>
@@ -41,6 +41,7 @@ T __ldg(const T *p) {
     if (reinterpret_cast<size_t>(p) % sizeof(T)) fprintf(stderr, "a load is not aligned\n"), abort();
     return *p;
 }
+inline int atomicAdd(int *p, int value) { return std::exchange(*p, *p + value); }
 template <typename T>
 T __ldcg(const T *p) { return __ldg(p); }
 template <typename T>

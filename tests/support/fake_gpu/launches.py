@@ -60,7 +60,8 @@ def _launch(name, launch, wanted, grid, block, given):
     for number, (one, size) in enumerate(zip(given, wanted, strict=True)):
         argument = one
         if isinstance(one, StrictArray):
-            assert one.flags.c_contiguous, f"{name}, argument {number}"
+            padded = one.ndim == 2 and one.strides[1] == one.itemsize
+            assert one.flags.c_contiguous or padded, f"{name}, argument {number}"
             argument = np.uint64(unwrap(one).ctypes.data if one.size else 0)
         kind = -argument.itemsize if argument.dtype.kind == "f" else argument.itemsize
         assert kind == size, f"{name}, argument {number}: {argument.dtype}"
@@ -75,15 +76,22 @@ def _launch(name, launch, wanted, grid, block, given):
 @cache
 def _compiled(source, defines):
     """The library of a source, with a way to launch each of its kernels."""
-    path, include = next(source_folder().glob(f"*/{source}.cu")), source_folder() / "include"
+    path, folders = (
+        next(source_folder().glob(f"*/{source}.cu")),
+        [_HEADER.parent / "on_host", source_folder() / "include"],
+    )
+    includes = [f"-I{folder}" for folder in folders]
     macros = "".join(f"#define {name} {value}\n" for name, value in defines)
     plain = subprocess.run(
-        ["g++", "-E", "-P", "-x", "c++", "-std=c++17", f"-I{include}", "-"],
+        ["g++", "-E", "-P", "-x", "c++", "-std=c++17", *includes, "-"],
         input=f'{macros}#include "{_HEADER}"\n#include "{path}"\n', text=True, check=True, capture_output=True,
     ).stdout  # fmt: skip
     names = re.findall(r'extern "C"\s+void\s+(\w+)\(', plain[plain.index("namespace mgg") :])
     wrappers = "".join(f"HOST_KERNEL({name})\n" for name in names)
-    texts = [each.read_text(encoding="utf-8") for each in [_HEADER, path, *sorted(include.rglob("*.cuh"))]]
+    texts = [
+        each.read_text(encoding="utf-8")
+        for each in [_HEADER, path, *sorted(each for folder in folders for each in folder.rglob("*.cuh"))]
+    ]
     inlined = f'{macros}#include "{_HEADER}"\n#include "{path}"\n{wrappers}'
     digest = "".join(f"// {line}\n" for text in texts for line in text.splitlines())
-    return ctypes.CDLL(str(_library(inlined + digest, f"-I{include}")))
+    return ctypes.CDLL(str(_library(inlined + digest, *includes)))
