@@ -25,14 +25,15 @@ import pyarrow as pa
 from mgg.aggregate import parse_options
 from mgg.backend.api import DEFAULT_TIMEOUT, World, job_fields, together
 from mgg.errors import InputError, StoppedError
+from mgg.files import check_output
 from mgg.layout import PeLayout
 from mgg.model import Array, settings_of
 from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run
 from mgg.train.board import Board
-from mgg.train.checkpoint import Checkpoint, Checkpoints, History, folder_of, kept_technique, read_weights
+from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_technique, read_weights
 from mgg.train.identity import Identity, device_of, difference, identity_of
 from mgg.train.memory import ShortError
-from mgg.train.output import check_output, write_run
+from mgg.train.output import KIND, write_run
 from mgg.train.predictions import collect
 from mgg.train.progress import reporting
 from mgg.train.targets import Scores
@@ -128,6 +129,7 @@ def train(
     world.watch(stall_after)
     try:
         resolved = together(world, lambda: settings_of(model, settings))
+        together(world, lambda: _check_output(out.absolute(), resume) if out and world.rank == 0 else None)
         # Measured anew, auto might pick another one than the run that it goes on from.
         kept = together(world, lambda: kept_technique(out.absolute()) if resume and out and world.rank == 0 else None)
         candidates = resolved_technique(
@@ -159,6 +161,13 @@ def train(
         return run.finish(layout, predictions)
     finally:
         world.watch(None)
+
+
+def _check_output(out: Path, resume: bool) -> None:
+    """Raise InputError, before anything is computed, when the run ``out`` or its checkpoints cannot be written."""
+    if not (resume and (out / RUN_FILE).is_file()):  # a finished run stays as it is
+        check_output(out, KIND)
+        check_folder(out)
 
 
 def _fitting(
@@ -246,7 +255,6 @@ class _Run:
         out = self.asked.out
         if out is None or self.checkpoints is None:
             return None
-        check_output(out)
         if not resume:
             self.checkpoints.start_anew()
             return None

@@ -196,6 +196,10 @@ MISTAKES = {
     ),
     "below a file": (
         ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--out", "{made}/raw/source.yaml/x"],
+        "source.yaml: is not a folder",
+    ),
+    "records where nobody can write": (
+        ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--out", "/proc/self/x"],
         "cannot be written",
     ),
     "an option of a technique without options": (
