@@ -223,6 +223,9 @@ class TrainRecord(Common):
     metric: Literal["accuracy", "micro_f1", "roc_auc"] = Field(
         "accuracy", description="what the fields called accuracy hold: accuracy, micro_f1 or roc_auc, each 0..1"
     )
+    weights: str | None = Field(
+        None, description="sha256 of names and values of the weights that it started from; None: random ones"
+    )
 
 
 class PredictionRecord(Frozen):

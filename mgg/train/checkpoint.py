@@ -179,6 +179,13 @@ class Checkpoints:
             raise InputError(f"{torn}: torn or altered, and no whole checkpoint beside it: remove {self.folder}")
         return None
 
+    def begun(self) -> bool:
+        """Whether the newest checkpoint that is whole is of this run."""
+        for path in self._newest_first():
+            with suppress(*_TORN):
+                return difference(_read(path)[0].identity, self._identity) is None
+        return False
+
     def clear(self) -> None:
         """Remove the checkpoints, and their folder unless it holds anything else."""
         self.wait()

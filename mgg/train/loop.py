@@ -31,6 +31,7 @@ from mgg.model import Array, settings_of
 from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run
 from mgg.train.board import Board
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_technique, read_weights
+from mgg.train.digest import digest
 from mgg.train.identity import Identity, device_of, difference, identity_of
 from mgg.train.memory import ShortError
 from mgg.train.output import KIND, write_run
@@ -106,7 +107,8 @@ def train(
         checkpoint_every: seconds of work that a fault may cost: checkpoints are written in time into the folder
             ``out``.checkpoint, which goes when the run is done.
         resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; a finished run is
-            returned as it is. Without it earlier checkpoints go once there is one of this run.
+            returned as it is. ``weights`` are those that it started from. Without ``resume`` earlier
+            checkpoints go once there is one of this run.
         stall_after: seconds after which a PE that neither works nor waits for others ends the run; so does, from the
             second epoch on, one that works as long without coming further, or ten times the last epoch where that is
             longer.
@@ -129,7 +131,8 @@ def train(
     world.watch(stall_after)
     try:
         resolved = together(world, lambda: settings_of(model, settings))
-        together(world, lambda: _check_output(out.absolute(), resume) if out and world.rank == 0 else None)
+        together(world, lambda: _check_output(out.absolute(), weights, resume) if out and world.rank == 0 else None)
+        start = together(world, lambda: read_weights(weights, model) if weights else None)
         # Measured anew, auto might pick another one than the run that it goes on from.
         kept = together(world, lambda: kept_technique(out.absolute()) if resume and out and world.rank == 0 else None)
         candidates = resolved_technique(
@@ -146,7 +149,7 @@ def train(
             model=model, dataset=manifest.name, graph_hash=manifest.graph_hash, pes=world.size, scheme=manifest.scheme,
             layout=manifest.digest(), device=device_of(world.gpu), technique=technique, options=chosen, seed=seed,
             settings=trainer.settings.model_dump(), dtype=dtype, metric=trainer.metric,
-            epochs=epochs if resolved.schedule == "cosine" else None,
+            epochs=epochs if resolved.schedule == "cosine" else None, weights=start and digest("", start),
         )  # fmt: skip
         asked = _Asked(epochs, out and out.absolute(), checkpoint_every, stall_after, weights, tensorboard)
         run = _Run(world, trainer, identity, asked)
@@ -154,7 +157,7 @@ def train(
         if resume and (done := run.finished()):
             trainer.close()
             return done
-        run.start(resume)
+        run.start(resume, start)
         run.train(stop or threading.Event(), progress)
         predictions = run.predict(layout)
         trainer.close()
@@ -163,8 +166,13 @@ def train(
         world.watch(None)
 
 
-def _check_output(out: Path, resume: bool) -> None:
+def _check_output(out: Path, weights: Path | None, resume: bool) -> None:
     """Raise InputError, before anything is computed, when the run ``out`` or its checkpoints cannot be written."""
+    if weights and folder_of(out).resolve() in (weights.resolve(), *weights.resolve().parents):
+        raise InputError(
+            f"{weights}: this run's checkpoints take the place of these weights, and it could not go on from them"
+            " without: move them, or choose another output folder"
+        )
     if not (resume and (out / RUN_FILE).is_file()):  # a finished run stays as it is
         check_output(out, KIND)
         check_folder(out)
@@ -206,16 +214,16 @@ class _Run:
             self._best, self._kept = self.trainer.kept(), False
         return self._best
 
-    def start(self, resume: bool) -> None:
-        """Take the state of the newest checkpoint, or start from given or random weights (collective)."""
+    def start(self, resume: bool, weights: dict[str, Array] | None) -> None:
+        """Take the state of the newest checkpoint, or start from ``weights`` or random ones (collective)."""
         checkpoint = self.world.gather(together(self.world, lambda: self._open(resume)))[0]
         if checkpoint is not None:
             # Copies: PEs that are threads must not share what each of them changes.
             self.history = checkpoint.history.model_copy(deep=True)
             self.trainer.restore({"state": {}} | checkpoint.groups)
             self._best = {name: array.copy() for name, array in checkpoint.groups["best"].items()}
-        else:
-            together(self.world, self._take_weights)
+        elif weights is not None:
+            together(self.world, lambda: self._take(weights))
 
     def finished(self) -> Result | None:
         """This run, if it is in the output folder, whole (collective)."""
@@ -226,30 +234,35 @@ class _Run:
         if out is None or self.checkpoints is None or not (out / RUN_FILE).is_file():
             return None
         record, epochs = read_run(out)
-        instead = "take another output folder, or leave --resume out to replace it"
-        if differs := difference(identity_of(record), self.identity):
-            raise InputError(f"{out}: is a finished run {differs}: {instead}")
-        if record.epochs > self.asked.epochs:
-            raise self._too_far(out, record.epochs, instead)
-        patience = self.trainer.settings.patience
-        early = patience is not None and record.epochs - record.best_epoch >= patience
-        if record.epochs < self.asked.epochs and not early:
-            raise InputError(
-                f"{out}: is a finished run of {record.epochs} epochs, whose checkpoints are gone: take another output"
-                f" folder, with --weights {out} to start from its weights"
-            )
+        if refusal := self._other(out, record):
+            if not self.checkpoints.begun():
+                raise refusal
+            _check_output(out, None, resume=False)
+            return None  # this run has begun, to take its place
         _log.warning("%s: this run is finished, nothing was trained", out)
         return Result(record, epochs, read_weights(out, record.model))
 
-    def _take_weights(self) -> None:
-        path = self.asked.weights
-        if path is None:
-            return
-        arrays = read_weights(path, self.identity.model)
+    def _other(self, out: Path, record: TrainRecord) -> InputError | None:
+        """What to say where the finished run in ``out`` is not what was asked for."""
+        instead = "take another output folder, or leave --resume out to replace it"
+        if differs := difference(identity_of(record), self.identity):
+            return InputError(f"{out}: is a finished run {differs}: {instead}")
+        if record.epochs > self.asked.epochs:
+            return self._too_far(out, record.epochs, instead)
+        patience = self.trainer.settings.patience
+        early = patience is not None and record.epochs - record.best_epoch >= patience
+        if record.epochs == self.asked.epochs or early:
+            return None
+        return InputError(
+            f"{out}: is a finished run of {record.epochs} epochs, whose checkpoints are gone: take another output"
+            f" folder, with --weights {out} to start from its weights"
+        )
+
+    def _take(self, weights: dict[str, Array]) -> None:
         try:
-            self.trainer.start_from(arrays)
+            self.trainer.start_from(weights)
         except InputError as error:
-            raise InputError(f"{path}: {error}") from None
+            raise InputError(f"{self.asked.weights}: {error}") from None
 
     def _open(self, resume: bool) -> Checkpoint | None:
         out = self.asked.out
@@ -424,4 +437,5 @@ class _Run:
             bytes_wire=history.bytes_wire,
             chosen=self.chosen,
             metric=identity.metric,
+            weights=identity.weights,
         )
