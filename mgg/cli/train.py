@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mgg import config
-from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, common, show, split_assignments
+from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, SECONDS, common, show, split_assignments
 
 _TRAIN = config.TrainConfig()
 
@@ -36,13 +36,13 @@ _TRAIN = config.TrainConfig()
     help="setting of the model (docs/models.md, docs/training.md), or option of the technique: TECHNIQUE.KEY=VALUE",
 )  # fmt: skip
 @click.option(
-    "--checkpoint-every", type=click.FloatRange(0, min_open=True), default=_TRAIN.checkpoint_every, show_default=True,
+    "--checkpoint-every", type=SECONDS, default=_TRAIN.checkpoint_every, show_default=True,
     metavar="SECONDS", help="write checkpoints so often that a fault costs no more work than this",
 )  # fmt: skip
 @click.option("--resume", is_flag=True, help="go on from the newest checkpoint, if there is one")
 @click.option("--weights", type=FOLDER, help="start from these: a run, its weights.safetensors, or a checkpoint")
 @click.option(
-    "--stall-after", type=click.FloatRange(0, min_open=True), default=_TRAIN.stall_after, show_default=True,
+    "--stall-after", type=SECONDS, default=_TRAIN.stall_after, show_default=True,
     metavar="SECONDS", help="name a PE that neither works nor waits for others for so long, and end",
 )  # fmt: skip
 @click.option("--phases", is_flag=True, help="record how long aggregations, dense products and communication take")
