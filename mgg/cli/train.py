@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from mgg import config
+from mgg.cli import stop
 from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, SECONDS, common, show, split_assignments
 
 _TRAIN = config.TrainConfig()
@@ -57,36 +58,35 @@ def train(
     """Train a model on the whole graph of LAYOUT; more than one PE: mpiexec -n P mgg train ..."""
     from mgg.backend import World, launch, together
     from mgg.layout import load, read_manifest
-    from mgg.train import Result, stop_signals
+    from mgg.train import Result
     from mgg.train import train as run
 
     settings, options = split_assignments(assignments, [technique])
-    with stop_signals() as stop:
 
-        def program(world: World) -> Result:
-            return run(
-                world,
-                together(world, lambda: load(layout, world.rank)),
-                model=model,
-                technique=technique,
-                options=options[technique],
-                epochs=epochs,
-                seed=seed,
-                settings=settings,
-                out=out,
-                dtype=dtype,
-                metric=metric,
-                weights=weights,
-                checkpoint_every=checkpoint_every,
-                resume=resume,
-                stall_after=stall_after,
-                phases=phases,
-                progress=True,
-                tensorboard=tensorboard,
-                stop=stop,
-            )
+    def program(world: World) -> Result:
+        return run(
+            world,
+            together(world, lambda: load(layout, world.rank)),
+            model=model,
+            technique=technique,
+            options=options[technique],
+            epochs=epochs,
+            seed=seed,
+            settings=settings,
+            out=out,
+            dtype=dtype,
+            metric=metric,
+            weights=weights,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            stall_after=stall_after,
+            phases=phases,
+            progress=True,
+            tensorboard=tensorboard,
+            stop=stop.asked,
+        )
 
-        record = launch(backend, lambda: read_manifest(layout).pes, program)[0].record
+    record = launch(backend, lambda: read_manifest(layout).pes, program)[0].record
     fields = (
         "model",
         "technique",

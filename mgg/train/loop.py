@@ -115,7 +115,7 @@ def train(
         phases: record how long aggregations, products and communication take.
         progress: report epochs on standard error (rank 0).
         tensorboard: folder of TensorBoard event files (rank 0); None: none.
-        stop: once set on any PE, all PEs stop after the epoch.
+        stop: once set on any PE, all PEs stop after the epoch, or before the first one.
         repeat: see ``Trainer``.
 
     Returns:
@@ -125,11 +125,13 @@ def train(
         InputError: unknown name, setting or option, a graph without what training needs, a checkpoint or weights of
             another run, an output that cannot be written, or numbers that are not finite (names epoch and layer).
         MachineError: too little memory (names the PE).
-        StoppedError: ``stop`` was set; a checkpoint was written if there is an ``out``.
+        StoppedError: ``stop`` was set; after an epoch a checkpoint was written if there is an ``out``.
         PeError: a PE makes no progress (names it, its epoch and its phase).
     """
+    stop = stop or threading.Event()
     world.watch(stall_after)
     try:
+        _stop_before(world, stop)
         resolved = together(world, lambda: settings_of(model, settings))
         together(world, lambda: _check_output(out.absolute(), weights, resume) if out and world.rank == 0 else None)
         start = together(world, lambda: read_weights(weights, model) if weights else None)
@@ -158,12 +160,19 @@ def train(
             trainer.close()
             return done
         run.start(resume, start)
-        run.train(stop or threading.Event(), progress)
+        _stop_before(world, stop)
+        run.train(stop, progress)
         predictions = run.predict(layout)
         trainer.close()
         return run.finish(layout, predictions)
     finally:
         world.watch(None)
+
+
+def _stop_before(world: World, stop: threading.Event) -> None:
+    """Raise StoppedError if any PE was asked to stop before there is anything to keep (collective)."""
+    if any(world.gather(stop.is_set())):
+        raise StoppedError("stopped before the first epoch of this run: run the same command again").on_every_pe()
 
 
 def _check_output(out: Path, weights: Path | None, resume: bool) -> None:

@@ -295,7 +295,7 @@ def test_what_is_no_size(text):
 PEAK = """
 import sys
 from pathlib import Path
-from mgg.cli import cli
+from mgg.cli.group import cli
 cli.main(sys.argv[1:], standalone_mode=False)
 print(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line))
 """

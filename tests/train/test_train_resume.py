@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -24,8 +23,7 @@ from mgg.backend import launch
 from mgg.backend.simulated import SimulatedWorld
 from mgg.errors import InputError, MachineError, StoppedError
 from mgg.model import models, settings_of
-from mgg.record import read_run
-from mgg.train import Trainer, checkpoint, stop_signals, train
+from mgg.train import Trainer, checkpoint, train
 from mgg.train.checkpoint import KEPT, Checkpoint, Checkpoints, History
 from mgg.train.digest import digest
 from mgg.train.identity import Identity
@@ -296,20 +294,8 @@ def test_a_finished_run_can_train_longer(layouts, tmp_path):
 
 
 def test_stopping_without_an_output(layouts):
-    stop = threading.Event()
-    stop.set()
     with pytest.raises(StoppedError, match="stopped after epoch 1 of 12: no output"):
-        run("simulated", layouts("planted", 1), 1, model="gcn", stop=stop, **BASE)
-
-
-def test_stop_signals_set_the_event_and_are_put_back():
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        with stop_signals() as asked:
-            assert not asked.is_set()
-            os.kill(os.getpid(), number)
-            assert asked.wait(5)
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)) == before
+        run("simulated", layouts("planted", 1), 1, model="gcn", stop=Stop(1), **BASE)
 
 
 def test_a_killed_run_resumes(layouts, tmp_path):
@@ -349,35 +335,6 @@ def test_a_killed_run_resumes(layouts, tmp_path):
     run("simulated", folder, 2, out=tmp_path / "whole", **options)
     assert tables(out) == tables(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "whole"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_stops_the_command_after_a_checkpoint(number, layouts, tmp_path):
-    out = tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "mgg.cli",
-        "train",
-        str(layouts("planted", 1)),
-        "--model",
-        "gcn",
-        "--out",
-        str(out),
-    ]
-    command += ["--epochs", "300", "--checkpoint-every", str(ALWAYS), "--resume"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and not checkpoint_files(out):
-            time.sleep(0.002)
-        process.send_signal(number)
-        errors = process.communicate(timeout=60)[1]
-    assert process.returncode == 5, errors
-    stopped = int(errors.split("stopped after epoch ")[1].split()[0])
-    assert checkpoint_files(out)[-1].name == f"epoch-{stopped:06d}.safetensors"
-    assert not out.exists()
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert len(read_run(out)[1]) == 300
 
 
 def test_weights_are_those_of_the_best_epoch(layouts, tmp_path):
