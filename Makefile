@@ -92,9 +92,9 @@ clean:
 distclean: clean
 	rm -rf $(VENV) $(VENV).lock $(VENV).uv $(VENV).audit
 
-# Continuous integration leaves no test out: some need PyTorch, OGB or tensorboardX.
+# Continuous integration leaves no test out: some need PyTorch, OGB or tensorboardX. It begins with the kernels, and installs once.
 dev-environment: EXTRAS := dev $(if $(CI),torch ogb tensorboard)
-kernels-environment: EXTRAS := kernels
+kernels-environment: EXTRAS := kernels $(if $(CI),dev torch ogb tensorboard)
 gpu-environment: EXTRAS := dev gpu $(if $(CI),torch)
 gpu-environment: gpu
 

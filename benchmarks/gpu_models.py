@@ -4,7 +4,8 @@ Two layers of 16 columns, no dropout, random features and labels of the real gra
 and Adam. On one GPU the same formula runs in PyTorch Geometric on ``edge_index``, from the same weights, after the
 losses of both first steps have been compared (relative tolerance 1e-4). Times are medians of 20 steps after 5, of the
 slowest PE, by CUDA events. Memory is what a GPU has less of free after the steps than before (ours: all that was taken)
-and the most that torch had allocated at a time (PyTorch Geometric). OUT gets gpu_models-pP.jsonl.
+and the most that torch had allocated at a time (PyTorch Geometric). One more step notes how long each operation of ours
+takes. OUT gets gpu_models-pP.jsonl.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import click
 import cupy as cp
 import numpy as np
 from gpu_graphs import generated
-from gpu_train import HIDDEN, PATIENCE, STEPS, TOLERANCE, WARMUP, WIDTHS, with_node_data
+from gpu_train import HIDDEN, PATIENCE, STEPS, TOLERANCE, WARMUP, WIDTHS, Traced, with_node_data
 
 from mgg.backend import World, job_size, nvshmem
 from mgg.graph.csr import Csr
@@ -71,9 +72,15 @@ class Bench:
             times.append(1e3 * max(self.world.gather(clock.stop())))
         taken = max(self.world.gather(free - cp.cuda.runtime.memGetInfo()[0]))
         predicted = max(self.world.gather(trainer.need.total))
+        trainer._graph.arrays = traced = Traced(trainer._graph.arrays)
+        trainer.step(1 + WARMUP + STEPS)
+        operations = traced.milliseconds()
         trainer.close()
         cp.get_default_memory_pool().free_all_blocks()
-        found = {"step": float(np.median(times[WARMUP:])), "bytes": taken, "predicted": predicted, "losses": losses}
+        found = {
+            "step": float(np.median(times[WARMUP:])), "bytes": taken, "predicted": predicted, "losses": losses,
+            "operations": operations,
+        }  # fmt: skip
         return found, weights
 
     def theirs(self, model: str, csr: Csr, part: PeLayout, weights: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from mgg.aggregate import machines
 from mgg.aggregate.auto import Forecast
 from mgg.aggregate.costs import Split
 from mgg.errors import InputError, MggError
-from mgg.graph.external import parse_size
+from mgg.graph.budget import parse_size
 from mgg.graph.generate import generate
 from mgg.graph.store import Graph
 from mgg.layout import LayoutManifest, PeLayout

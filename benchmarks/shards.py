@@ -223,7 +223,7 @@ PARTS = {"binary": (binary, 200_000_000), "matrix-market": (matrix_market, 50_00
 @click.option("--scratch", type=click.Path(path_type=Path), help="folder for the generated files")
 def main(out: Path, parts: str, scale: float, memory: str, workers: int, repeat: int, scratch: Path | None) -> None:
     """Measure each part and print a table."""
-    from mgg.graph.external import parse_size
+    from mgg.graph.budget import parse_size
 
     out.mkdir(parents=True, exist_ok=True)
     for part in parts.split(","):

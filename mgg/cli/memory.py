@@ -30,7 +30,8 @@ def reads(command: F) -> F:
 
 def memory_of(budget: str, workers: int | None) -> Any:
     """The memory and threads that the options give; raises InputError for what is no size."""
-    from mgg.graph.external import Memory, parse_size
+    from mgg.graph.budget import parse_size
+    from mgg.graph.external import Memory
     from mgg.graph.external.memory import usable_cores
 
     return Memory(parse_size(budget), workers or usable_cores())

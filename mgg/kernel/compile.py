@@ -247,11 +247,12 @@ def _key(source: Path, nvcc: str, flags: list[str], nvshmem: bool) -> str:
 
 def _compile(nvcc: str, source: Path, path: Path, flags: list[str], libraries: list[str]) -> None:
     """Write ``path``, whole or not at all."""
-    part, unlinked = path.with_suffix(f".{os.getpid()}.part"), path.with_suffix(f".{os.getpid()}.o")
+    part, unlinked = path.with_suffix(f".{os.getpid()}.part"), path.with_suffix(f".{os.getpid()}.unlinked.cubin")
     try:
         if libraries:
             arch = next(flag for flag in flags if flag.startswith("-arch="))
-            _run(source, [nvcc, *flags, "-rdc=true", "-dc", str(source), "-o", str(unlinked)])
+            # Not -dc, which compiles NVSHMEM's headers once more, for the host.
+            _run(source, [nvcc, *flags, "-rdc=true", "-cubin", str(source), "-o", str(unlinked)])
             _run(source, [nvcc, arch, "-dlink", "-cubin", str(unlinked), *libraries, "-o", str(part)])
         else:
             _run(source, [nvcc, *flags, "-cubin", str(source), "-o", str(part)])
@@ -289,7 +290,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     started = time.perf_counter()
     try:
-        jobs = [(build, arch) for arch in options.arch for build in all_builds()]
+        # What takes longest comes first, so that no compiler is left alone with it.
+        builds = sorted(all_builds(), key=lambda build: not build.nvshmem)
+        jobs = [(build, arch) for build in builds for arch in options.arch]
         with ThreadPoolExecutor(options.workers) as pool:
             for path in pool.map(lambda job: _cubin_of(*job), jobs):
                 print(path)

@@ -10,7 +10,19 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from mgg.record import METRIC_NAMES
-from mgg.report import choice, figures, findings, foreseen, jobs, knobs, papers, phases, predictions, quality
+from mgg.report import (
+    choice,
+    figures,
+    findings,
+    foreseen,
+    foreseen_parts,
+    jobs,
+    knobs,
+    papers,
+    phases,
+    predictions,
+    quality,
+)
 from mgg.report.columns import ABOUT, TABLES
 from mgg.report.experiments import stand_in
 from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
@@ -46,7 +58,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
     sections = {
         "aggregate": _sections(tables, styles),
         "train": _training(tables),
-        "papers": [*papers.sections(everything, experiments), *foreseen.sections(tables, ahead), *told],
+        "papers": [*papers.sections(everything, experiments), *foreseen_parts.sections(tables, ahead), *told],
         "jobs": jobs.section(tables),
     }
     html = environment.get_template("page.html.j2").render(

@@ -4,16 +4,19 @@ from pathlib import Path
 
 import pytest
 from support.faults import FaultFolder
+from support.shared import made_once
 from support.workflow import Folder
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """A working folder in which the whole workflow has run, undisturbed."""
-    made = FaultFolder(tmp_path_factory.mktemp("undisturbed"))
-    run = made.run()
-    assert run.returncode == 0, run.stdout
-    return made
+
+    def make(path: Path) -> None:
+        run = FaultFolder(path).run()
+        assert run.returncode == 0, run.stdout
+
+    return FaultFolder.at(made_once(tmp_path_factory, "undisturbed", make))
 
 
 @pytest.fixture

@@ -69,17 +69,17 @@ def test_too_small_a_heap_names_its_variable():
 def test_too_many_columns_are_refused_with_bytes(tmp_path, pes):
     nodes = memory() * pes // (4 * MAX_DIM) + 10_000
     folder = make_layout(tmp_path, random_csr(nodes, 1_000), pes)
-    line = assert_ends(aggregate(pes, folder, "--dim", str(MAX_DIM)), "^mgg: .*bytes", 3)
+    line = assert_ends(aggregate(pes, folder, "--dim", str(MAX_DIM)), "mgg: mgg, D = .*bytes", 3)
     assert max(int(number) for number in re.findall(r"\d+", line)) >= 4 * MAX_DIM * (nodes // pes)
 
 
 @pytest.mark.gpu(2)
 def test_a_layout_for_another_number_of_pes_is_refused(tmp_path):
     folder = make_layout(tmp_path, random_csr(100, 1_000), 2)
-    assert_ends(aggregate(1, folder), "^mgg: ", 2)
+    assert_ends(aggregate(1, folder), "mgg: ", 2)
     folder = make_layout(tmp_path, random_csr(100, 1_000), 3)
     ended = aggregate(2, folder)
-    assert_ends(ended, "^mgg: ", 2)
+    assert_ends(ended, "mgg: ", 2)
     assert ended.output.count("mgg: ") == 1
 
 

@@ -17,7 +17,7 @@ from mgg.errors import InputError, MachineError
 from mgg.graph import build as stage
 from mgg.graph import shards
 from mgg.graph.csr import Csr, from_arcs
-from mgg.graph.external import Memory, gather, parse_size, scatter, scattering, shard, sharding, spool
+from mgg.graph.external import Memory, gather, scatter, scattering, shard, sharding, spool
 from mgg.graph.external.memory import resident
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph
 from mgg.graph.store import Graph, write_graph
@@ -278,17 +278,6 @@ def test_a_budget_that_cannot_hold_a_row_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(Memory, "free", lambda self, least: 100 * 2**20)
     with pytest.raises(MachineError, match=r"row 0 has 3145727 arcs, which need .* at once: raise --memory by"):
         shard(scattered, tmp_path / "out", budget(2))
-
-
-@pytest.mark.parametrize(("text", "size"), [("1GiB", 2**30), ("800MB", 800_000_000), ("4096", 4096), ("1.5 KiB", 1536)])
-def test_sizes(text, size):
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "lots", "-1GiB", "1 parsec", "nan"])
-def test_what_is_no_size(text):
-    with pytest.raises(InputError, match="not an amount of memory"):
-        parse_size(text)
 
 
 #: Runs the command line and prints the largest amount of memory that the process ever held, in KiB.

@@ -17,7 +17,7 @@ from mgg import config
 from mgg.aggregate import machines, parse_options, techniques
 from mgg.config import validate
 from mgg.errors import InputError
-from mgg.graph.external import parse_size
+from mgg.graph.budget import parse_size
 from mgg.model import models, settings_of
 
 ODD = 'it\'s a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *'
@@ -232,12 +232,7 @@ def test_a_clusters_script_takes_odd_names_as_they_are(tmp_path: Path):
     folder = Folder(tmp_path / odd)
     file = folder.overlay(TINY | {"results": odd}, f"{odd}.yaml")
     stand_ins = StandIns(folder)
-    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
-    folder.run(
-        "--until", "generate", *quick, "--config", title,
-        profile="slurm-cpu", overlay=file.name,
-        env=stand_ins.environment() | {"STAND_IN_CODE": "2"},
-    )  # fmt: skip
+    stand_ins.run("--until", "generate", "--config", title, overlay=file.name, env={"STAND_IN_CODE": "2"})
     [(arguments, script)] = stand_ins.submitted().values()
     assert arguments[arguments.index("-D") + 1] == str(folder.path)
     words = subprocess.run(
@@ -254,7 +249,7 @@ def test_a_clusters_script_takes_odd_names_as_they_are(tmp_path: Path):
 def test_names_that_would_break_a_clusters_script_are_refused(folder: Folder, results: str):
     folder.overlay(TINY | {"results": results})
     stand_ins = StandIns(folder)
-    run = folder.run(profile="slurm-cpu", env=stand_ins.environment())
+    run = stand_ins.run()
     assert run.returncode == 2, run.stdout
     assert f"error: results: {results!r}: on a cluster this cannot have single quotes" in run.stdout
     assert not stand_ins.submitted()

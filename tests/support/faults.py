@@ -88,8 +88,7 @@ class FaultFolder(Folder):
     def before(cls, stage: str, finished: Folder, path: Path) -> FaultFolder:
         """A copy of a finished folder as it was before ``stage``."""
         shutil.copytree(finished.path, path, symlinks=True)
-        made = cls.__new__(cls)
-        made.path, made.results = path, path / "results"
+        made = cls.at(path)
         made.forget(stage)
         return made
 

@@ -4,15 +4,19 @@ The stand-in for sbatch writes down how it was called and makes what the job wou
 the job's command ends with that code instead, and Slurm's log says so as the Snakemake inside a job does; of several
 codes each job takes the next, later ones the last. The rule's log then says ``$STAND_IN_LOG``, and Slurm's also says
 ``$STAND_IN_SLURM_LOG``: of several lines each job takes one in the same way. The job's state is ``$STAND_IN_STATE``
-(FAILED). Jobs of more than ``$STAND_IN_MB`` are refused. Slurm remembers ended jobs for ``$STAND_IN_AGE`` seconds.
+(FAILED). ``$STAND_IN_CASES`` is an object of JSON with such variables for the jobs of single data sets. Jobs of more
+than ``$STAND_IN_MB`` are refused. Slurm remembers ended jobs for ``$STAND_IN_AGE`` seconds.
 Jobs of an earlier run are the lines of ``calls/NAME.left``: one goes at every look of squeue after scancel.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from collections.abc import Mapping
 
+from support import stand_in_snakemake
 from support.workflow import Folder
 
 COMMANDS = ("sbatch", "squeue", "sacct", "sacctmgr", "scontrol", "sinfo", "scancel", "sshare")
@@ -86,14 +90,20 @@ _STAND_IN = """\
 #!{python}
 import json, os, re, sys
 from pathlib import Path
-failing = os.environ.get("STAND_IN_CODE")
 calls = Path({calls!r})
+cases = json.loads(os.environ.get("STAND_IN_CASES", "{{}}"))
 name = Path(sys.argv[0]).name
 options = dict(word.split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
 
+def given(variable, job, default=None):
+    return cases.get(job[1].get("dataset"), os.environ).get(variable, default)
+
 def said(variable):
-    lines = os.environ.get(variable, "").splitlines() or [""]
-    return lines[min(number - 1000, len(lines) - 1)] + "\\n"
+    lines = given(variable, job, "").splitlines() or [""]
+    return lines[min(turn, len(lines) - 1)] + "\\n"
+
+def submitted():
+    return {{file.stem: json.loads(file.read_text()) for file in calls.glob("*.json")}}
 
 left = calls / (options.get("--name", "") + ".left")
 if name == "scancel" and "--name" in options:
@@ -105,38 +115,42 @@ if name == "squeue" and options.get("--format") == "%i":
         left.write_text("\\n".join(jobs))
     print("\\n".join(jobs))
 elif name == "squeue":
-    state = os.environ.get("STAND_IN_STATE", "FAILED") if failing else "COMPLETED"
-    print("\\n".join(f"{{file.stem}}|{{state}}" for file in calls.glob("*.json")))
+    for number, job in submitted().items():
+        state = given("STAND_IN_STATE", job, "FAILED") if given("STAND_IN_CODE", job) else "COMPLETED"
+        print(f"{{number}}|{{state}}")
 if name == "scontrol":
     print("MinJobAge =", os.environ.get("STAND_IN_AGE", "3600"), "sec")
 if name == "sbatch" and int(sys.argv[sys.argv.index("--mem") + 1]) > int(os.environ.get("STAND_IN_MB", 10**9)):
     sys.exit("sbatch: error: Memory specification can not be satisfied")
 if name == "sbatch":
     script = sys.stdin.read()
-    rule, _, given = re.search(r"--target-jobs '?([^' ]+)", script)[1].partition(":")
-    wildcards = dict(pair.split("=") for pair in given.split(",") if pair)
+    rule, _, pairs = re.search(r"--target-jobs '?([^' ]+)", script)[1].partition(":")
+    wildcards = dict(pair.split("=") for pair in pairs.split(",") if pair)
     output = {outputs!r}[rule].format(**wildcards)
     name = output.removeprefix("results/").rstrip("/").removesuffix(".jsonl")
     benchmark = Path("results/benchmarks", name + ".jsonl")
+    job, before = [rule, wildcards, sys.argv[1:], script], submitted()
+    failing, turn = given("STAND_IN_CODE", job), sum(each[:2] == job[:2] for each in before.values())
     for path in (Path(output), benchmark) if not failing else ():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(exist_ok=True) if path == Path(output) and output.endswith("/") else path.touch()
-    number = 1000 + len(list(calls.glob("*.json")))
+    number, part = 1000 + len(before), calls / f"{{os.getpid()}}.part"
+    part.write_text(json.dumps(job))
     while True:
         try:
-            with (calls / f"{{number}}.json").open("x") as file:
-                json.dump([rule, wildcards, sys.argv[1:], script], file)
+            os.link(part, calls / f"{{number}}.json")  # at once whole, for a squeue that reads it now
             break
         except FileExistsError:
             number += 1
+    part.unlink()
     if failing:
         codes = failing.split()
-        failing = codes[min(number - 1000, len(codes) - 1)]
+        failing = codes[min(turn, len(codes) - 1)]
         log = Path(sys.argv[sys.argv.index("--output") + 1].replace("%j", str(number)))
         log.parent.mkdir(parents=True, exist_ok=True)
         told = f"Command 'mgg' returned non-zero exit status {{failing}}.\\nat least one job failed\\n"
         log.write_text(told + said("STAND_IN_SLURM_LOG"))
-        if "STAND_IN_LOG" in os.environ:
+        if given("STAND_IN_LOG", job) is not None:
             log = Path("results/logs", name + ".log")
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(said("STAND_IN_LOG"))
@@ -163,19 +177,41 @@ class StandIns:
         found = self.folder.environment()
         return found | {"PATH": f"{self.programs}:{found['PATH']}"}
 
+    def run(
+        self,
+        *arguments: str,
+        profile: str = "slurm-cpu",
+        overlay: str = "tiny.yaml",
+        status: str | None = "squeue",
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run snakemake to its end, without its pauses; it asks ``status`` how jobs are, for None what it likes."""
+        asked = ("--slurm-status-command", status) if status else ()
+        command = self.folder.command(*arguments, *asked, profile=profile, overlay=overlay)
+        python, _, _, *rest = command
+        return self.folder.run_command([python, stand_in_snakemake.__file__, *rest], self.environment() | (env or {}))
+
     def submitted(self) -> dict[tuple[str, tuple[str, ...]], tuple[list[str], str]]:
         """Arguments of sbatch and the job's script, by the rule and the values of its wildcards."""
         read = [json.loads(file.read_text()) for file in sorted(self.calls.glob("*.json"))]
         return {(rule, tuple(wildcards.values())): (arguments, script) for rule, wildcards, arguments, script in read}
 
-    def amounts(self, option: str) -> list[int]:
-        """What the jobs asked for by an option of sbatch, one after the other."""
-        read = [json.loads(file.read_text())[2] for file in sorted(self.calls.glob("*.json"))]
-        return [int(arguments[arguments.index(option) + 1]) for arguments in read]
+    def numbered(self, dataset: str | None = None) -> dict[int, list[str]]:
+        """Arguments of sbatch by the number of the job; of one data set's jobs, where it is given."""
+        read = {int(file.stem): json.loads(file.read_text()) for file in sorted(self.calls.glob("*.json"))}
+        return {
+            number: words
+            for number, (_, wildcards, words, _) in read.items()
+            if dataset in (None, wildcards.get("dataset"))
+        }
 
-    def memory(self) -> list[int]:
-        """MB that the jobs asked for, one after the other."""
-        return self.amounts("--mem")
+    def amounts(self, option: str, dataset: str | None = None) -> list[int]:
+        """What these jobs asked for by an option of sbatch, one after the other."""
+        return [int(words[words.index(option) + 1]) for words in self.numbered(dataset).values()]
+
+    def memory(self, dataset: str | None = None) -> list[int]:
+        """MB that these jobs asked for, one after the other."""
+        return self.amounts("--mem", dataset)
 
 
 def asked(arguments: list[str]) -> str:

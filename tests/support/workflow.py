@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import yaml
 
@@ -31,6 +32,13 @@ class Folder:
         self.results = path / "results"
         shutil.copytree(ROOT / "config", path / "config")
         self.overlay(TINY)
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """One that is there already."""
+        there = cls.__new__(cls)
+        there.path, there.results = path, path / "results"
+        return there
 
     @property
     def programs(self) -> Path:
@@ -67,10 +75,14 @@ class Folder:
 
     def run(self, *arguments: str, env: dict[str, str] | None = None, **options: str | Sequence[str] | None):
         """Run snakemake to its end; output and errors come together."""
+        return self.run_command(self.command(*arguments, **options), env or self.environment())
+
+    def run_command(self, command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """Run a command here to its end; output and errors come together."""
         return subprocess.run(
-            self.command(*arguments, **options),
+            command,
             cwd=self.path,
-            env=env or self.environment(),
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,5 +1,6 @@
 """What the profiles ask of Slurm, for every rule: stand-ins for its commands write down how they were called."""
 
+import json
 import os
 import re
 import socket
@@ -52,8 +53,7 @@ class Submitted:
         stand_ins = StandIns(folder)
         for name in config["graph"]["datasets"]:
             (folder.results / "retrieve" / name).mkdir(parents=True)
-        quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
-        run = folder.run(*arguments, *quick, profile=profile, env=stand_ins.environment())
+        run = stand_ins.run(*arguments, profile=profile)
         assert run.returncode == 0, run.stdout
         self.output = run.stdout
         self.jobs = stand_ins.submitted()
@@ -178,8 +178,7 @@ def test_ranks_with_gpus_are_spread_evenly_or_refused_at_once(
     )
     stand_ins = StandIns(folder)
     (folder.results / "retrieve/digits").mkdir(parents=True)
-    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
-    run = folder.run("--until", "aggregate", *quick, profile=profile, env=stand_ins.environment())
+    run = stand_ins.run("--until", "aggregate", profile=profile)
     assert run.returncode == code, run.stdout
     assert bool(stand_ins.memory()) == (code == 0)
     assert run.stdout.count("error: aggregate: 9 PEs do not divide evenly over the 2 nodes that") == (code == 2)
@@ -240,73 +239,104 @@ def failing(path: Path, *arguments: str, programs: dict[str, str] | None = None,
     stand_ins = StandIns(folder)
     for name, script in (programs or {}).items():
         (stand_ins.programs / name).write_text(f"#!/bin/sh\n{script}\n")
-    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
-    program = [str(ROOT / "tests/slurm/quick_snakemake.py")]
-    command = folder.command("--until", "generate", *arguments, *quick, profile="slurm-cpu")
-    command[1:3] = program
-    run = subprocess.run(
-        command, cwd=path, env=stand_ins.environment() | environment, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=folder.limit, check=False,
-    )  # fmt: skip
+    run = stand_ins.run("--until", "generate", *arguments, env=environment)
     assert run.returncode == 1, run.stdout
     return stand_ins, run.stdout
 
 
-@pytest.mark.parametrize(
-    ("code", "memory"), [(2, [1500]), (4, [1500]), (3, [1500, 1500, 1500]), (6, [1500, 1500, 1500])]
-)
-def test_only_what_may_help_is_tried_again(tmp_path: Path, code: int, memory: list[int]):
+class SideBySide:
+    """A run of jobs that fail in one way each: what stand-ins are told, by the name of the job's data set.
+
+    What follows from a failure is a job's own: others beside it change nothing.
+    """
+
+    def __init__(self, path: Path, cases: dict[str, dict[str, str]], *arguments: str):
+        folder = Folder(path)
+        datasets = {name: {"generator": "planted", "scale": 0.05} for name in cases}
+        folder.overlay(TINY | {"graph": {"datasets": datasets}, "train": {"models": []}})
+        self.stand_ins = StandIns(folder)
+        run = self.stand_ins.run("--until", "generate", *arguments, env={"STAND_IN_CASES": json.dumps(cases)})
+        assert run.returncode == 1, run.stdout
+        self.said = run.stdout
+        summary = run.stdout[run.stdout.index("What failed:") :]
+        told = re.findall(r"(?m)^  generate \(made=graph, dataset=(\w+)\), (.*\n(?:    .*\n)*)", summary)
+        #: What the summary says of each.
+        self.told = dict(told)
+        assert self.told.keys() == cases.keys() and len(told) == len(cases), summary
+
+
+CODES = {2: 1, 4: 1, 3: 3, 6: 3}
+
+
+@pytest.fixture(scope="module")
+def codes(tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
+    return SideBySide(tmp_path_factory.mktemp("codes"), {f"code{code}": {"STAND_IN_CODE": str(code)} for code in CODES})
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_only_what_may_help_is_tried_again(codes: SideBySide, code: int):
     """`retries: 2` of the profile, but not after mistakes of the user's and wrong results."""
-    stand_ins, said = failing(tmp_path, STAND_IN_CODE=str(code))
-    assert stand_ins.memory() == memory, said
-    assert "Trying to restart job" in said or len(memory) == 1
+    assert codes.stand_ins.memory(f"code{code}") == [1500] * CODES[code], codes.said
 
 
 LACKS_P2P = "mgg: GPU 0 cannot address GPU 1: P2P is off"
+#: What a log says, and what a job asks for then.
+LOGS = [
+    ("STAND_IN_LOG", f"mgg: {memory_error('Unable to allocate 2 GiB')}", [1500, 3000, 6000]),
+    ("STAND_IN_LOG", f"mgg: PE 1: {memory_error('')}\n{LACKS_P2P}", [1500, 3000, 3000]),
+    ("STAND_IN_LOG", LACKS_P2P, [1500, 1500, 1500]),
+    ("STAND_IN_LOG", "mgg: not enough GPU memory: Out of memory allocating 512 bytes", [1500, 1500, 1500]),
+    ("STAND_IN_LOG", "srun: error: gpu07: tasks 0,2-3: Out Of Memory", [1500, 3000, 6000]),
+    ("STAND_IN_LOG", "srun: error: gpu07: task 0: Exited with exit code 3", [1500, 1500, 1500]),
+    ("STAND_IN_LOG", "read oom_kill events: Out Of Memory", [1500, 1500, 1500]),
+    (
+        "STAND_IN_SLURM_LOG",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.",
+        [1500, 3000, 6000],
+    ),
+    ("STAND_IN_SLURM_LOG", "slurmstepd-n1: error: Detected 2 oom-kill event(s) in step 7.0", [1500, 3000, 6000]),
+]
 
 
-@pytest.mark.parametrize(
-    ("log", "told", "memory"),
-    [
-        ("STAND_IN_LOG", f"mgg: {memory_error('Unable to allocate 2 GiB')}", [1500, 3000, 6000]),
-        ("STAND_IN_LOG", f"mgg: PE 1: {memory_error('')}\n{LACKS_P2P}", [1500, 3000, 3000]),
-        ("STAND_IN_LOG", LACKS_P2P, [1500, 1500, 1500]),
-        ("STAND_IN_LOG", "mgg: not enough GPU memory: Out of memory allocating 512 bytes", [1500, 1500, 1500]),
-        ("STAND_IN_LOG", "srun: error: gpu07: tasks 0,2-3: Out Of Memory", [1500, 3000, 6000]),
-        ("STAND_IN_LOG", "srun: error: gpu07: task 0: Exited with exit code 3", [1500, 1500, 1500]),
-        ("STAND_IN_LOG", "read oom_kill events: Out Of Memory", [1500, 1500, 1500]),
-        (
-            "STAND_IN_SLURM_LOG",
-            "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.",
-            [1500, 3000, 6000],
-        ),
-        ("STAND_IN_SLURM_LOG", "slurmstepd-n1: error: Detected 2 oom-kill event(s) in step 7.0", [1500, 3000, 6000]),
-    ],
-)
-def test_memory_doubles_where_a_log_says_that_it_lacked(tmp_path: Path, log: str, told: str, memory: list[int]):
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
+    cases = {f"log{case}": {"STAND_IN_CODE": "3", log: told} for case, (log, told, _) in enumerate(LOGS)}
+    return SideBySide(tmp_path_factory.mktemp("logs"), cases)
+
+
+@pytest.mark.parametrize("case", range(len(LOGS)))
+def test_memory_doubles_where_a_log_says_that_it_lacked(logs: SideBySide, case: int):
     """Ranks are a step: where Slurm ends one of them for its memory, the job's state may be FAILED.
 
     An attempt counts as what it said itself: the next one writes the rule's log anew.
     """
-    stand_ins, said = failing(tmp_path, **{"STAND_IN_CODE": "3", log: told})
-    assert stand_ins.memory() == memory, said
-    advice = "give it more memory: mem_mb of rule generate in the profile"
-    assert (f"Next: {advice}" in said) == (memory[2] == 4 * memory[0])
+    *_, memory = LOGS[case]
+    assert logs.stand_ins.memory(f"log{case}") == memory, logs.said
+    advice = "Next: give it more memory: mem_mb of rule generate in the profile"
+    assert (advice in logs.told[f"log{case}"]) == (memory[2] == 4 * memory[0])
 
 
-@pytest.mark.parametrize(
-    ("codes", "state", "minutes"),
-    [
-        ("5 5 5 6", "FAILED", [11, 22, 44, 88, 88, 88]),
-        ("5 5 5 2", "FAILED", [11, 22, 44, 88]),
-        ("5", "CANCELLED", [11, 11, 11]),
-        ("5 5 5 6", "PREEMPTED", [11, 11, 11, 11, 11, 11]),
-    ],
-)
-def test_a_training_may_stop_on_time_as_often_as_it_must(tmp_path: Path, codes: str, state: str, minutes: list[int]):
+#: Exit codes of a training's attempts and the state of its jobs, and the minutes that they ask for.
+STOPS = [
+    ("5 5 5 6", "FAILED", [11, 22, 44, 88, 88, 88]),
+    ("5 5 5 2", "FAILED", [11, 22, 44, 88]),
+    ("5", "CANCELLED", [11, 11, 11]),
+    ("5 5 5 6", "PREEMPTED", [11, 11, 11, 11, 11, 11]),
+]
+
+
+@pytest.fixture(scope="module")
+def stops(tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
+    cases = {
+        f"stop{case}": {"STAND_IN_CODE": codes, "STAND_IN_STATE": state} for case, (codes, state, _) in enumerate(STOPS)
+    }
+    return SideBySide(tmp_path_factory.mktemp("stops"), cases)
+
+
+@pytest.mark.parametrize("case", range(len(STOPS)))
+def test_a_training_may_stop_on_time_as_often_as_it_must(stops: SideBySide, case: int):
     """`retries: 2` counts the attempts that failed, and those cancelled by somebody; a preempted one lacked no time."""
-    stand_ins, said = failing(tmp_path, STAND_IN_CODE=codes, STAND_IN_STATE=state)
-    assert stand_ins.amounts("-t") == minutes, said
+    assert stops.stand_ins.amounts("-t", f"stop{case}") == STOPS[case][2], stops.said
 
 
 def test_a_training_that_stops_before_its_first_epoch_has_failed(tmp_path: Path):
@@ -372,39 +402,47 @@ def test_a_job_that_was_never_submitted(tmp_path: Path, error: str, state: str, 
 
 AGAIN = "run the same command again"
 KEPT = f"{AGAIN}; what is finished is kept"
-ENDED = "somebody or Slurm itself ended it (`sacct -j 1000` or `scontrol show job 1000` says who and why)"
+ENDED = "somebody or Slurm itself ended it (`sacct -j {0}` or `scontrol show job {0}` says who and why)"
 LACKING = "get what the log names, or a node that has it (partition, gpu_model of rule generate in the profile)"
 MORE_TIME = "give it more time: runtime (minutes) of rule generate in the profile"
 DIED = f"a process died or stalled: {AGAIN}; a training goes on from its checkpoint"
+#: States of Slurm's jobs, exit codes and what the summary tells to try, with the number of the job.
+ADVICE = [
+    ("TIMEOUT", 1, MORE_TIME),
+    ("DEADLINE", 1, MORE_TIME),
+    ("OUT_OF_MEMORY", 137, "give it more memory: mem_mb of rule generate in the profile"),
+    ("CANCELLED", 6, f"{ENDED}; {KEPT}"),
+    ("PREEMPTED", 1, f"Slurm gave its nodes to other jobs: {AGAIN}, or take a partition that nobody preempts"),
+    ("NODE_FAIL", 6, f"its node went down (`sinfo -R` says why): {AGAIN}"),
+    ("BOOT_FAIL", 1, f"its node did not start (`sinfo -R` says why): {AGAIN}"),
+    ("TIMEOUT", 5, f"it was told to stop and has a checkpoint: {AGAIN}"),
+    ("FAILED", 2, f"correct what the log says, then {KEPT}"),
+    ("FAILED", 3, f"{LACKING}, then {KEPT}"),
+    ("FAILED", 6, DIED),
+    ("FAILED", 137, DIED),
+]
 
 
-@pytest.mark.parametrize(
-    ("state", "code", "advice"),
-    [
-        ("TIMEOUT", 1, MORE_TIME),
-        ("DEADLINE", 1, MORE_TIME),
-        ("OUT_OF_MEMORY", 137, "give it more memory: mem_mb of rule generate in the profile"),
-        ("CANCELLED", 6, f"{ENDED}; {KEPT}"),
-        (
-            "PREEMPTED",
-            1,
-            f"Slurm gave its nodes to other jobs: {AGAIN}, or take a partition that nobody preempts",
-        ),
-        ("NODE_FAIL", 6, f"its node went down (`sinfo -R` says why): {AGAIN}"),
-        ("BOOT_FAIL", 1, f"its node did not start (`sinfo -R` says why): {AGAIN}"),
-        ("TIMEOUT", 5, f"it was told to stop and has a checkpoint: {AGAIN}"),
-        ("FAILED", 2, f"correct what the log says, then {KEPT}"),
-        ("FAILED", 3, f"{LACKING}, then {KEPT}"),
-        ("FAILED", 6, DIED),
-        ("FAILED", 137, DIED),
-    ],
-)
-def test_what_to_try_next(tmp_path: Path, state: str, code: int, advice: str):
+@pytest.fixture(scope="module")
+def advised(tmp_path_factory: pytest.TempPathFactory) -> list[SideBySide]:
+    """As many at a time as the summary shows."""
+    cases = {
+        f"case{case}": {"STAND_IN_STATE": state, "STAND_IN_CODE": str(code)}
+        for case, (state, code, _) in enumerate(ADVICE)
+    }
+    parts = [dict(list(cases.items())[begin : begin + 10]) for begin in (0, 10)]
+    return [SideBySide(tmp_path_factory.mktemp("advised"), part, "--retries", "0") for part in parts]
+
+
+@pytest.mark.parametrize("case", range(len(ADVICE)))
+def test_what_to_try_next(advised: list[SideBySide], case: int):
     """By Slurm's state, and by the exit code of mgg where that says more."""
-    _, said = failing(tmp_path, "--retries", "0", STAND_IN_STATE=state, STAND_IN_CODE=str(code))
-    summary = said[said.index("What failed:") :]
-    assert f"  generate (made=graph, dataset=planted), Slurm job 1000, {state}\n" in summary
-    assert [line for line in summary.splitlines() if "Next: " in line] == [f"    Next: {advice}"]
+    state, _, advice = ADVICE[case]
+    run, name = advised[case // 10], f"case{case}"
+    [number] = run.stand_ins.numbered(name)
+    told = run.told[name]
+    assert told.startswith(f"Slurm job {number}, {state}\n")
+    assert [line for line in told.splitlines() if "Next: " in line] == [f"    Next: {advice.format(number)}"]
 
 
 def test_a_job_that_grows_until_it_is_refused(tmp_path: Path):
@@ -440,8 +478,7 @@ def test_jobs_of_a_killed_run_are_ended_before_others_start(tmp_path: Path):
     assert run.stdout.index("cancelled: 701, 702") < run.stdout.index("localrule generate:")
     assert [file.name for file in stand_ins.calls.glob("*.cancelled")] == ["dead-1.cancelled"]
     assert (stand_ins.calls / "dead-1.left").read_text() == ""
-    quick = ("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1")
-    run = folder.run("--until", "generate", "--forceall", *quick, profile="slurm-cpu", env=stand_ins.environment())
+    run = stand_ins.run("--until", "generate", "--forceall")
     assert run.returncode == 0 and "SLURM run ID" in run.stdout, run.stdout
     assert (folder.results / ".lock").read_text() == ""
 
@@ -498,7 +535,7 @@ def test_a_slurm_that_forgets_its_jobs_is_refused(tmp_path: Path):
     folder = Folder(tmp_path)
     stand_ins = StandIns(folder)
     (stand_ins.programs / "sacct").write_text("#!/bin/sh\nexit 1\n")
-    run = folder.run("--until", "generate", profile="slurm-cpu", env=stand_ins.environment() | {"STAND_IN_AGE": "30"})
+    run = stand_ins.run("--until", "generate", status=None, env={"STAND_IN_AGE": "30"})
     assert run.returncode == 3, run.stdout
     assert "because sacct does not: exit code 1\n" in run.stdout
     assert "Slurm forgets jobs 30 s after their end (MinJobAge)" in run.stdout
@@ -513,5 +550,6 @@ def test_squeue_is_asked_where_sacct_does_not_answer(tmp_path: Path, sacct: str,
     # Before a job is submitted the lock's owner is known; nothing more is needed here.
     (stand_ins.programs / "sbatch").write_text("#!/bin/sh\necho no >&2; exit 1\n")
     (stand_ins.programs / "sacct").write_text(f"#!/bin/sh\n{sacct}\n")
-    run = folder.run("--until", "generate", "--retries", "0", profile="slurm-cpu", env=stand_ins.environment())
+    run = stand_ins.run("--until", "generate", "--retries", "0", status=None)
+    assert run.returncode == 1, run.stdout
     assert ("squeue tells how jobs are, because sacct does not: disabled\n" in run.stdout) == asked

@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.slurm import StandIns
-from support.workflow import ROOT, TINY, Folder
-
-QUICK = ("--until", "generate", "--slurm-init-seconds-before-status-checks", "1")
-SQUEUE = ("--slurm-status-command", "squeue")
+from support.workflow import TINY, Folder
 
 
 class Cluster:
@@ -27,13 +24,8 @@ class Cluster:
             program.write_text(f'#!/bin/sh\ncd {self.calls}\n{script}\ncd ..; exec {real} "$@"\n')
             program.chmod(0o755)
 
-    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = self.folder.command(*QUICK, *arguments, profile="slurm-cpu")
-        command[1:3] = [str(ROOT / "tests/slurm/quick_snakemake.py")]
-        return subprocess.run(
-            command, cwd=self.folder.path, env=self.stand_ins.environment() | environment, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=self.folder.limit, check=False,
-        )  # fmt: skip
+    def run(self, *arguments: str, status: str = "squeue", **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.stand_ins.run("--until", "generate", *arguments, status=status, env=environment)
 
 
 #: Like sacct: every job is in that state.
@@ -44,7 +36,7 @@ ALL_ARE = 'for file in *.json; do [ -e $file ] && echo "${{file%.json}}|{}"; don
 def test_a_job_that_somebody_cancelled_has_ended_for_sacct_too(tmp_path: Path, state: str):
     """It says who; the plugin knows CANCELLED alone, and waits for anything else."""
     cluster = Cluster(tmp_path, sacct=ALL_ARE.format(state))
-    run = cluster.run("--slurm-status-command", "sacct", STAND_IN_CODE="1")
+    run = cluster.run(status="sacct", STAND_IN_CODE="1")
     assert run.returncode == 1 and re.search(r"Slurm job \d+, CANCELLED\n", run.stdout), run.stdout
     assert len(cluster.stand_ins.memory()) == 3
 
@@ -53,7 +45,7 @@ def test_jobs_are_not_forgotten_while_slurm_does_not_answer(tmp_path: Path):
     """More questions than the plugin asks at a time."""
     silent = "case $* in *%T*) echo >> asked; [ $(wc -l < asked) -le 7 ] && exit 1;; esac"
     cluster = Cluster(tmp_path, squeue=silent)
-    run = cluster.run(*SQUEUE)
+    run = cluster.run()
     assert run.returncode == 0, run.stdout
     assert run.stdout.count("Slurm does not say how its jobs are; asking again") == 1
     assert len(cluster.stand_ins.memory()) == 1
@@ -65,7 +57,7 @@ def test_a_job_that_waits_for_ever_is_named(tmp_path: Path, reason: str, warned:
         "case $* in *%T*) echo >> asked; [ $(wc -l < asked) -le 3 ] && echo '1000|PENDING' && exit 0;;"
         f" *%r*) echo '1000|{reason}'; exit 0;; esac"
     )
-    run = Cluster(tmp_path, squeue=waits).run(*SQUEUE)
+    run = Cluster(tmp_path, squeue=waits).run()
     assert run.returncode == 0, run.stdout
     assert run.stdout.count(f"Slurm job 1000 waits, perhaps for ever: {reason};") == warned
 
@@ -74,7 +66,7 @@ def test_a_run_cancels_the_jobs_that_it_would_leave(tmp_path: Path):
     """Ctrl-C comes while others are being submitted."""
     left = "case $* in *--format=%i\\ *) [ -e *.cancelled ] || echo 77; exit 0;; esac"
     cluster = Cluster(tmp_path, squeue=left)
-    run = cluster.run(*SQUEUE)
+    run = cluster.run()
     assert run.returncode == 0 and "cancelled Slurm jobs that this run would leave: 77\n" in run.stdout, run.stdout
     assert len(list(cluster.calls.glob("*.cancelled"))) == 1
     assert (cluster.folder.results / ".lock").read_text() == ""
@@ -89,7 +81,7 @@ def test_a_job_that_slurm_took_without_an_answer_is_not_doubled(tmp_path: Path):
     )
     queue = "case $* in *%k*) echo '56|rule_other'; [ -e ended ] || cat twin; exit 0;; esac"
     cluster = Cluster(tmp_path, sbatch=took, squeue=queue, scancel='[ "$*" = 55 ] && touch ended')
-    run = cluster.run(*SQUEUE)
+    run = cluster.run()
     assert run.returncode == 0 and "without an answer to sbatch: cancelling 55\n" in run.stdout, run.stdout
     assert (cluster.calls / "twin").read_text().startswith("55|rule_generate_wildcards_")
     assert len(cluster.stand_ins.memory()) == 1
@@ -101,14 +93,14 @@ def test_a_job_that_slurm_took_without_an_answer_is_not_doubled(tmp_path: Path):
 ])  # fmt: skip
 def test_squeue_that_forgets_is_not_asked_even_where_it_is_wanted(tmp_path: Path, sacct: str, said: str, code: int):
     cluster = Cluster(tmp_path, sacct=sacct, sbatch="echo no >&2; exit 1")
-    run = cluster.run(*SQUEUE, "--retries", "0", STAND_IN_AGE="130")
+    run = cluster.run("--retries", "0", STAND_IN_AGE="130")
     assert run.returncode == code and said in run.stdout, run.stdout
 
 
 def test_what_the_submitting_job_holds_does_not_reach_the_jobs(tmp_path: Path):
     """Somebody starts the workflow within an allocation of GPUs."""
     cluster = Cluster(tmp_path, sbatch="env > environment; exit 1")
-    cluster.run(*SQUEUE, "--retries", "0", MGG_SLURM_GPUS_ON_NODE="2")
+    cluster.run("--retries", "0", MGG_SLURM_GPUS_ON_NODE="2")
     assert "MGG_SLURM" not in (cluster.calls / "environment").read_text()
 
 

@@ -15,8 +15,8 @@ from snakemake.utils import validate
 import mgg.config
 from mgg.errors import InputError
 from mgg.files import keep_others_out
+from mgg.graph.budget import parse_size
 from mgg.graph.datasets import catalog, find
-from mgg.graph.external import parse_size
 from mgg.graph.sources import generators
 
 

@@ -6,8 +6,8 @@ memory: where they are cut follows from the rows alone (docs/format.md).
 """
 
 from mgg.graph.external.gathering import gather
-from mgg.graph.external.memory import Memory, parse_size
+from mgg.graph.external.memory import Memory
 from mgg.graph.external.scattering import scatter
 from mgg.graph.external.sharding import shard
 
-__all__ = ["Memory", "gather", "parse_size", "scatter", "shard"]
+__all__ = ["Memory", "gather", "scatter", "shard"]

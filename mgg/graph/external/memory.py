@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
-from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from mgg.errors import InputError
 
@@ -44,14 +43,6 @@ def resident() -> int:
     """Bytes of memory that this process holds now."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGESIZE")
-
-
-def parse_size(text: str) -> int:
-    """Bytes of ``1GiB``, ``800MB`` or ``1073741824``; InputError for anything else."""
-    try:
-        return int(TypeAdapter(ByteSize).validate_python(text[:40]))
-    except (ValidationError, OverflowError):
-        raise InputError(f"{text[:40]!r} is not an amount of memory; write for example 1GiB or 800MB") from None
 
 
 def usable_cores() -> int:

@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <utility>
-#include <vector>
 
 #define __device__
 #define __global__
@@ -54,51 +54,62 @@ constexpr int kLanes = 32;
 constexpr size_t kStack = 64 << 10;
 
 struct Lane {
-    ucontext_t begin;
     jmp_buf here;
-    bool started, done;
+    bool started = false, done;
     int line;            // of the shuffle that it waits at
     unsigned long meetings;
     unsigned long long value[2];
-    char stack[kStack];
 };
 
-inline thread_local std::vector<Lane> lanes;
-inline thread_local int lane;
-inline thread_local jmp_buf launcher;
-inline thread_local Indices thread, block, block_size, grid_size;
-inline thread_local void (*body)(void *);
-inline thread_local void *argument;
-inline thread_local unsigned first_thread;
+// What a thread of the host launches, of which one pointer is looked up: looking up each is what takes longest.
+struct Warp {
+    Lane lanes[kLanes];
+    jmp_buf launcher;
+    int lane;
+    Indices thread, block, block_size, grid_size;
+    void (*body)(void *);
+    void *argument;
+    unsigned first_thread;
+    char stacks[kLanes][kStack];
+};
+static thread_local Warp *warp = nullptr;
 
+// What a lane does of one warp after the other: contexts are made once.
 inline void run() {
-    body(argument);
-    lanes[lane].done = true;
-    _longjmp(launcher, 1);
+    while (true) {
+        warp->body(warp->argument);
+        Lane &mine = warp->lanes[warp->lane];
+        mine.done = true;
+        if (!_setjmp(mine.here)) _longjmp(warp->launcher, 1);
+    }
 }
 
 // The next lane goes on until it meets the others or ends. Locals that outlive the jumps are none.
 __attribute__((noinline)) inline void go_on(int which) {
-    if (_setjmp(launcher)) return;
-    lane = which;
-    thread = {first_thread + which, 0, 0};
-    Lane &mine = lanes[which];
+    Warp &all = *warp;
+    if (_setjmp(all.launcher)) return;
+    all.lane = which;
+    all.thread = {all.first_thread + which, 0, 0};
+    Lane &mine = all.lanes[which];
     if (mine.started) _longjmp(mine.here, 1);
     mine.started = true;
-    getcontext(&mine.begin);
-    mine.begin.uc_stack.ss_sp = mine.stack;
-    mine.begin.uc_stack.ss_size = kStack;
-    mine.begin.uc_link = nullptr;
-    makecontext(&mine.begin, run, 0);
-    setcontext(&mine.begin);
+    ucontext_t begin;
+    getcontext(&begin);
+    begin.uc_stack.ss_sp = all.stacks[which];
+    begin.uc_stack.ss_size = kStack;
+    begin.uc_link = nullptr;
+    makecontext(&begin, run, 0);
+    setcontext(&begin);
 }
 
 inline void run_warp() {
-    for (Lane &each : lanes) each.started = each.done = false, each.meetings = 0;
+    Lane *lanes = warp->lanes;
+    for (int which = 0; which < kLanes; ++which) lanes[which].done = false, lanes[which].meetings = 0;
     while (true) {
         for (int which = 0; which < kLanes; ++which)
             if (!lanes[which].done) go_on(which);
-        for (const Lane &each : lanes) {
+        for (int which = 0; which < kLanes; ++which) {
+            const Lane &each = lanes[which];
             const bool elsewhere = each.line != lanes[0].line || each.meetings != lanes[0].meetings;
             if (each.done != lanes[0].done || (!each.done && elsewhere))
                 fprintf(stderr, "the lanes of a warp do not meet at one place\n"), abort();
@@ -109,15 +120,16 @@ inline void run_warp() {
 
 // Wait here for the other lanes of the warp.
 __attribute__((noinline)) inline void meet(int line) {
-    Lane &mine = lanes[lane];
+    Warp &all = *warp;
+    Lane &mine = all.lanes[all.lane];
     mine.line = line, ++mine.meetings;
-    if (!_setjmp(mine.here)) _longjmp(launcher, 1);
+    if (!_setjmp(mine.here)) _longjmp(all.launcher, 1);
 }
 
 template <typename T>
 __attribute__((noinline)) T from_lane(T value, int other, int line) {
     static_assert(sizeof(T) <= 8);
-    Lane &mine = lanes[lane];
+    Lane *lanes = warp->lanes, &mine = lanes[warp->lane];
     const int turn = mine.meetings % 2;  // a lane that is ahead writes the other one
     memcpy(&mine.value[turn], &value, sizeof value);
     meet(line);
@@ -135,17 +147,18 @@ struct Kernel {
     static void launch(void (*kernel)(Arguments...), void **given, const unsigned *grid, unsigned threads) {
         struct Call { void (*kernel)(Arguments...); void **given; } made{kernel, given};
         if (threads % kLanes) fprintf(stderr, "a block has parts of a warp\n"), abort();
-        lanes.resize(kLanes);
-        body = [](void *call) {
+        static thread_local std::unique_ptr<Warp> owned;
+        if (!warp) owned.reset(warp = new Warp);
+        warp->body = [](void *call) {
             auto *one = static_cast<Call *>(call);
             Kernel::call(one->kernel, one->given, std::index_sequence_for<Arguments...>());
         };
-        argument = &made;
-        grid_size = {grid[0], grid[1], 1}, block_size = {threads, 1, 1};
+        warp->argument = &made;
+        warp->grid_size = {grid[0], grid[1], 1}, warp->block_size = {threads, 1, 1};
         for (unsigned y = 0; y < grid[1]; ++y)
             for (unsigned x = 0; x < grid[0]; ++x)
-                for (first_thread = 0; first_thread < threads; first_thread += kLanes) {
-                    block = {x, y, 0};
+                for (unsigned first = 0; first < threads; first += kLanes) {
+                    warp->block = {x, y, 0}, warp->first_thread = first;
                     run_warp();
                 }
     }
@@ -161,12 +174,12 @@ Kernel<Arguments...> kernel_of(void (*)(Arguments...));
 
 }  // namespace host
 
-#define threadIdx host::thread
-#define blockIdx host::block
-#define blockDim host::block_size
-#define gridDim host::grid_size
+#define threadIdx host::warp->thread
+#define blockIdx host::warp->block
+#define blockDim host::warp->block_size
+#define gridDim host::warp->grid_size
 
-#define __shfl_xor_sync(mask, value, offset) host::from_lane(value, host::lane ^ (offset), __LINE__)
+#define __shfl_xor_sync(mask, value, offset) host::from_lane(value, host::warp->lane ^ (offset), __LINE__)
 #define __shfl_sync(mask, value, other) host::from_lane(value, other, __LINE__)
 #define __syncwarp() host::meet(__LINE__)
 #define __threadfence() ((void)0)

@@ -4,11 +4,11 @@ What CuPy refuses is refused here: host arrays, other types than the kernel name
 """
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import subprocess
 import tempfile
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,28 +135,19 @@ class ElementwiseKernel:
 
 
 def _library(source, *flags):
-    """Compiled once a source; other processes and threads may do the same at the same time."""
+    """Compiled once a source; ranks and threads that want the same at the same time wait for the first."""
     _FOLDER.mkdir(exist_ok=True)
     library = _FOLDER / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
-    if not library.exists():
-        made = library.with_suffix(f".{os.getpid()}-{threading.get_native_id()}")
-        # No fused multiply-add and no shortcuts: results are those of the operations as they are written.
-        command = [
-            "g++",
-            "-x",
-            "c++",
-            "-std=c++17",
-            "-O1",
-            "-ffp-contract=off",
-            "-shared",
-            "-fPIC",
-            *flags,
-            "-o",
-            str(made),
-            "-",
-        ]
-        subprocess.run(command, input=source, text=True, check=True)
-        made.replace(library)
+    if library.exists():
+        return library
+    with library.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            made = library.with_suffix(".part")
+            # No fused multiply-add and no shortcuts: results are those of the operations as they are written.
+            command = ["g++", "-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", *flags]
+            subprocess.run([*command, "-o", str(made), "-"], input=source, text=True, check=True)
+            made.replace(library)
     return library
 
 
