@@ -27,7 +27,7 @@ from mgg.backend.api import DEFAULT_TIMEOUT, World, job_fields, together
 from mgg.errors import InputError, StoppedError
 from mgg.files import check_output
 from mgg.layout import PeLayout
-from mgg.model import Array, settings_of
+from mgg.model import Array, ModelSettings, settings_of
 from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run
 from mgg.train.board import Board
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_technique, read_weights
@@ -132,7 +132,7 @@ def train(
     world.watch(stall_after)
     try:
         _stop_before(world, stop)
-        resolved = together(world, lambda: settings_of(model, settings))
+        resolved = together(world, lambda: _settings(model, settings, epochs))
         together(world, lambda: _check_output(out.absolute(), weights, resume) if out and world.rank == 0 else None)
         start = together(world, lambda: read_weights(weights, model) if weights else None)
         # Measured anew, auto might pick another one than the run that it goes on from.
@@ -167,6 +167,17 @@ def train(
         return run.finish(layout, predictions)
     finally:
         world.watch(None)
+
+
+def _settings(model: str, given: dict[str, Any] | None, epochs: int) -> ModelSettings:
+    """The model's settings; raises InputError where ``epochs`` are too few for them."""
+    settings = settings_of(model, given)
+    if settings.warmup > epochs:
+        raise InputError(
+            f"setting warmup: the step size grows for {settings.warmup} epochs, more than the {epochs} asked for, and"
+            " would never be learning_rate: lower it, or ask for more epochs"
+        )
+    return settings
 
 
 def _stop_before(world: World, stop: threading.Event) -> None:
