@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -76,14 +77,14 @@ def refuse_foreign(path: Path, kind: Kind) -> None:
 
 
 def check_output(path: str | Path, kind: Kind) -> None:
-    """Raise InputError, before hours of work, where :func:`replace_folder` would; makes the folder around ``path``."""
+    """Raise, before hours of work, what :func:`replace_folder` would; makes the folder around ``path``."""
     path = Path(path).resolve()
     refuse_foreign(path, kind)
     check_writable(path)
 
 
 def check_writable(path: Path) -> None:
-    """Make the folder that ``path`` goes into; raise InputError when nothing can be written there."""
+    """Make the folder that ``path`` goes into; raise InputError, or MachineError, when nothing can be written there."""
     probe = _sibling(path, "part")
     with _refused(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,14 +94,15 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def _refused(path: Path) -> Iterator[None]:
-    """An OSError in the block is an InputError: ``path`` cannot be made."""
+    """An OSError in the block means that ``path`` cannot be made: an InputError, unless the disk is full or fails."""
     try:
         yield
     except OSError as error:
         for folder in path.parents:
             if folder.exists() and not folder.is_dir():
                 raise InputError(f"{folder}: is not a folder, so {path} cannot be written") from None
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+        failed = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+        raise (MachineError if failed else InputError)(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def write_file(path: Path, data: bytes | memoryview) -> None:
