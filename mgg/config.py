@@ -27,6 +27,8 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.', '-'")]
 Pes = Annotated[int, Field(ge=1, le=4096, description="processing elements (one GPU or one CPU rank each)")]
 MAX_DIM = 65536
+#: Three years: as good as never, and operating systems can wait for it.
+MAX_SECONDS = 1e8
 Dim = Annotated[int, Field(ge=1, le=MAX_DIM, description="embedding columns")]
 
 
@@ -185,11 +187,12 @@ class TrainConfig(Section):
         "fp32", description="type of embeddings and halos; sums and weights are fp32; halo and local take bf16"
     )
     checkpoint_every: float = Field(
-        60, gt=0, description="seconds of work that a fault may cost: checkpoints are written in time"
+        60, gt=0, le=MAX_SECONDS, description="seconds of work that a fault may cost: checkpoints are written in time"
     )
     stall_after: float = Field(
         45,
         gt=0,
+        le=MAX_SECONDS,
         description="seconds without progress after which a PE is named and the run ends; ten times an epoch where that"
         " is longer",
     )

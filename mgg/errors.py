@@ -50,7 +50,7 @@ class CheckError(MggError):
 
 
 class StoppedError(MggError):
-    """Stopped on request after a checkpoint was written: run the same command again with ``--resume``."""
+    """Stopped on request, with a checkpoint if there was an epoch: run the same command again with ``--resume``."""
 
     exit_code = 5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -51,13 +52,11 @@ def replace_folder(path: str | Path, kind: Kind) -> Iterator[Path]:
     """
     path = Path(path).resolve()
     refuse_foreign(path, kind)
-    try:
+    part = _sibling(path, "part")
+    with _refused(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path)
-        part = _sibling(path, "part")
         part.mkdir()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
     try:
         yield part
         _sync_all(part)
@@ -75,6 +74,35 @@ def refuse_foreign(path: Path, kind: Kind) -> None:
             raise InputError(f"{path}: exists and is not an output of this command; choose another folder")
     elif path.exists() or path.is_symlink():
         raise InputError(f"{path}: exists and is not a folder; choose another name")
+
+
+def check_output(path: str | Path, kind: Kind) -> None:
+    """Raise, before hours of work, what :func:`replace_folder` would; makes the folder around ``path``."""
+    path = Path(path).resolve()
+    refuse_foreign(path, kind)
+    check_writable(path)
+
+
+def check_writable(path: Path) -> None:
+    """Make the folder that ``path`` goes into; raise InputError, or MachineError, when nothing can be written there."""
+    probe = _sibling(path, "part")
+    with _refused(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+
+
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    """An OSError in the block means that ``path`` cannot be made: an InputError, unless the disk is full or fails."""
+    try:
+        yield
+    except OSError as error:
+        for folder in path.parents:
+            if folder.exists() and not folder.is_dir():
+                raise InputError(f"{folder}: is not a folder, so {path} cannot be written") from None
+        failed = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+        raise (MachineError if failed else InputError)(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def write_file(path: Path, data: bytes | memoryview) -> None:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mgg.errors import InputError
-from mgg.files import write_text
+from mgg.files import check_writable, write_text
 
 PARTITION_FILE = "partition.json"
 RUN_FILE = "run.json"
@@ -223,6 +223,9 @@ class TrainRecord(Common):
     metric: Literal["accuracy", "micro_f1", "roc_auc"] = Field(
         "accuracy", description="what the fields called accuracy hold: accuracy, micro_f1 or roc_auc, each 0..1"
     )
+    weights: str | None = Field(
+        None, description="sha256 of names and values of the weights that it started from; None: random ones"
+    )
 
 
 class PredictionRecord(Frozen):
@@ -324,10 +327,7 @@ def check_lines_output(path: Path, model: type[BaseModel] = AggregateRecord) -> 
         except InputError:
             kind = "timing records" if model is AggregateRecord else "predictions"
             raise InputError(f"{path}: exists and holds no {kind}; choose another name") from None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+    check_writable(path)
 
 
 def read_lines(path: str | Path, model: type[R]) -> list[R]:

@@ -117,7 +117,7 @@ __device__ __forceinline__ unsigned begin_product(const Pull &pull, const Peers 
     const unsigned epoch = *static_cast<volatile unsigned *>(products) + 1;
     if (threadIdx.x == 0) {
         first = static_cast<unsigned>(add_acq_rel(pull.arrived + pull.chunks() + 1, 1)) == (epoch - 1) * gridDim.x;
-        // The sums start without a wait that would show them what this launch has written: they acquire what is released.
+        // The sums start without a wait that would show them what this launch has written: the number is there before.
         if (first) set_number(products + 1, epoch);
     }
     __syncthreads();

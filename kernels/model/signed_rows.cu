@@ -5,7 +5,7 @@
 
 namespace mgg {
 
-// As in kernels/aggregate/rows.cu: 80 registers a lane.
+// As in kernels/aggregate/rows.cu, two blocks a multiprocessor: 80 registers a lane, where the widest spill 44 bytes.
 constexpr int kThreads = 384;
 
 template <int VEC>

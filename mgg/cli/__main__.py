@@ -1,6 +1,6 @@
 """``python -m mgg.cli``."""
 
-from mgg.cli.group import main
+from mgg.cli import main
 
 if __name__ == "__main__":
     main()

@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 
 from mgg.cli.memory import facts
-from mgg.cli.options import FOLDER, common, show
+from mgg.cli.options import FOLDER, Number, common, show
 
 
 @click.command()
 @click.argument("generator")
 @click.option("--out", type=FOLDER, required=True, help="graph folder")
 @click.option("--name", help="what the graph is called  [default: as the generator]")
-@click.option("--scale", type=float, help="size as a share of the full graph  [default: 1]")
+@click.option("--scale", type=Number(0, 1e6, min_open=True), help="size as a share of the full graph  [default: 1]")
 @click.option("--seed", type=int, help="seed of the random draws")
 @click.option("--shuffle", is_flag=True, help="permute the node ids")
 @click.option("--features", type=click.IntRange(1, 65536), help="columns of random features, to time training")

@@ -51,8 +51,8 @@ for _command in (
     cli.add_command(_command)
 
 
-def main() -> None:
-    """Run the command line; errors are one line and an exit code (README.md, Exit codes)."""
+def run() -> None:
+    """Run the command that ``sys.argv`` names, and end the process."""
     keep_others_out()
     try:
         cli.main(standalone_mode=False, prog_name="mgg")

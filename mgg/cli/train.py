@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from mgg import config
-from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, common, show, split_assignments
+from mgg.cli import stop
+from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, SECONDS, common, show, split_assignments
 
 _TRAIN = config.TrainConfig()
 
@@ -36,13 +37,13 @@ _TRAIN = config.TrainConfig()
     help="setting of the model (docs/models.md, docs/training.md), or option of the technique: TECHNIQUE.KEY=VALUE",
 )  # fmt: skip
 @click.option(
-    "--checkpoint-every", type=click.FloatRange(0, min_open=True), default=_TRAIN.checkpoint_every, show_default=True,
+    "--checkpoint-every", type=SECONDS, default=_TRAIN.checkpoint_every, show_default=True,
     metavar="SECONDS", help="write checkpoints so often that a fault costs no more work than this",
 )  # fmt: skip
 @click.option("--resume", is_flag=True, help="go on from the newest checkpoint, if there is one")
 @click.option("--weights", type=FOLDER, help="start from these: a run, its weights.safetensors, or a checkpoint")
 @click.option(
-    "--stall-after", type=click.FloatRange(0, min_open=True), default=_TRAIN.stall_after, show_default=True,
+    "--stall-after", type=SECONDS, default=_TRAIN.stall_after, show_default=True,
     metavar="SECONDS", help="name a PE that neither works nor waits for others for so long, and end",
 )  # fmt: skip
 @click.option("--phases", is_flag=True, help="record how long aggregations, dense products and communication take")
@@ -57,36 +58,35 @@ def train(
     """Train a model on the whole graph of LAYOUT; more than one PE: mpiexec -n P mgg train ..."""
     from mgg.backend import World, launch, together
     from mgg.layout import load, read_manifest
-    from mgg.train import Result, stop_signals
+    from mgg.train import Result
     from mgg.train import train as run
 
     settings, options = split_assignments(assignments, [technique])
-    with stop_signals() as stop:
 
-        def program(world: World) -> Result:
-            return run(
-                world,
-                together(world, lambda: load(layout, world.rank)),
-                model=model,
-                technique=technique,
-                options=options[technique],
-                epochs=epochs,
-                seed=seed,
-                settings=settings,
-                out=out,
-                dtype=dtype,
-                metric=metric,
-                weights=weights,
-                checkpoint_every=checkpoint_every,
-                resume=resume,
-                stall_after=stall_after,
-                phases=phases,
-                progress=True,
-                tensorboard=tensorboard,
-                stop=stop,
-            )
+    def program(world: World) -> Result:
+        return run(
+            world,
+            together(world, lambda: load(layout, world.rank)),
+            model=model,
+            technique=technique,
+            options=options[technique],
+            epochs=epochs,
+            seed=seed,
+            settings=settings,
+            out=out,
+            dtype=dtype,
+            metric=metric,
+            weights=weights,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            stall_after=stall_after,
+            phases=phases,
+            progress=True,
+            tensorboard=tensorboard,
+            stop=stop.asked,
+        )
 
-        record = launch(backend, lambda: read_manifest(layout).pes, program)[0].record
+    record = launch(backend, lambda: read_manifest(layout).pes, program)[0].record
     fields = (
         "model",
         "technique",

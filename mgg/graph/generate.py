@@ -11,7 +11,7 @@ import numpy as np
 
 from mgg.config import NAME, nearest
 from mgg.errors import InputError, memory_error
-from mgg.files import refuse_foreign
+from mgg.files import check_output
 from mgg.graph.check import split_vector
 from mgg.graph.datasets import catalog
 from mgg.graph.manifest import KIND, Manifest
@@ -59,7 +59,7 @@ def generate(
         raise InputError(f"{name}: features and classes are given together or not at all")
     if features and known[generator].labels:
         raise InputError(f"{name}: has features and classes of its own")
-    refuse_foreign(Path(out), KIND)
+    check_output(out, KIND)
     source = {"generator": generator, "scale": scale, "seed": seed, "shuffle": shuffle}
     try:
         data = known[generator].make(scale, seed, shuffle)

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from mgg.errors import InputError, MachineError
-from mgg.files import Kind, refuse_foreign, replace_folder, write_file
+from mgg.files import Kind, check_output, replace_folder, write_file
 from mgg.graph.archive import unpack_hashed
 from mgg.graph.datasets import Dataset, RawFile, find
 
@@ -37,7 +37,7 @@ def retrieve(name: str, out: str | Path, *, cache: Path | None = None) -> None:
     """
     dataset = find(name)
     kind = _kind(Path(out), dataset)
-    refuse_foreign(Path(out), kind)
+    check_output(out, kind)
     found = [_origin(name, dataset, file, raw, cache) for file, raw in dataset.files.items()]
     hashes: dict[str, str] = {}
     with replace_folder(out, kind) as folder:

@@ -18,8 +18,6 @@ from mgg.kernel.cuda_schedule import DeviceSchedule
 
 #: Threads a block.
 THREADS = 256
-#: Threads a block of kernels/model/signed_rows.cu.
-ROWS_THREADS = 384
 #: Arcs a row from which rows are copied to where they can be loaded 16 bytes at once: copies move a row two to four
 #: times, and such loads take a third less (measured at 46 and 459 arcs a row).
 COPIED = 16
@@ -196,7 +194,7 @@ class AttentionKernels:
         for lanes, first, tiles in _tiles(columns, vector, tuning.tile):
             kernel = self._operators.kernel(build_of("signed_rows", _bits(ends)), f"signed_rows_{lanes}_{vector}")
             kernel(
-                (len(schedule.blocks) - 1, tiles), (ROWS_THREADS,),
+                (len(schedule.blocks) - 1, tiles), (kernel.max_threads_per_block,),
                 (
                     schedule.tasks, schedule.blocks, schedule.begin, schedule.target, ends, weights, x, _stride(x),
                     *outs, _stride(outs[0]), *partials, _stride(partials[0]), np.int32(first), np.int32(columns),
@@ -306,7 +304,7 @@ def _padded(x: cp.ndarray) -> cp.ndarray:
 
 def _aligned(x: cp.ndarray, arcs: int) -> cp.ndarray:
     """``x`` for ``arcs`` loads of its rows: a copy with rows at multiples of 16 bytes, where that pays."""
-    if x.shape[1] % 4 == 0 or arcs < COPIED * len(x):
+    if x.shape[1] % 4 == 0 or x.shape[1] < 3 or arcs < COPIED * len(x):  # one or two are one load as they are
         return x
     copy = _padded(x)
     copy[...] = x

@@ -39,7 +39,7 @@ class Attention(Module):
 
     def memory(self, columns: int) -> Held:
         """Rows and halo with their scores, and both sums; while it works, aligned rows and an arc's shares."""
-        return Held(columns, 3 * columns + 7 * self.heads, 4 * columns, columns + self.heads, self.heads)
+        return Held(columns, 3 * columns + 7 * self.heads, 4 * columns, 2 * columns + self.heads, self.heads)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """The new rows, of the shape of the input."""

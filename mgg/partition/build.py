@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.files import Kind, replace_folder, write_file
+from mgg.files import Kind, check_output, replace_folder, write_file
 from mgg.graph.store import Graph
 from mgg.partition.quality import measure
 from mgg.partition.schemes import scheme as find_scheme
@@ -30,6 +30,7 @@ def build(
     """
     split = find_scheme(scheme)
     graph = Graph.open(graph_path)
+    check_output(out, KIND)
     made = split(graph, pes)
     order = None if made.order is None else _npy(made.order)
     record = PartitionRecord(

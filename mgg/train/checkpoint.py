@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
-import shutil
 import time
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -41,6 +41,8 @@ LONGEST_PAUSE, PAUSE_SHARE = 10.0, 0.25
 #: What reading a file raises that is no checkpoint, or not all of one.
 _TORN = (OSError, SafetensorError, ValidationError, ValueError, KeyError)
 _NAME = re.compile(r"epoch-(\d+)\.safetensors")
+#: What is written into a folder of checkpoints, and what NFS makes of removed files that somebody has open.
+_OWN, _REMOVED = re.compile(r"epoch-\d+\.(safetensors|part)"), re.compile(r"\.nfs.*")
 _log = logging.getLogger(__name__)
 
 
@@ -177,12 +179,21 @@ class Checkpoints:
             raise InputError(f"{torn}: torn or altered, and no whole checkpoint beside it: remove {self.folder}")
         return None
 
-    def clear(self) -> bool:
-        """Remove the folder; returns whether there was one."""
+    def begun(self) -> bool:
+        """Whether the newest checkpoint that is whole is of this run."""
+        for path in self._newest_first():
+            with suppress(*_TORN):
+                return difference(_read(path)[0].identity, self._identity) is None
+        return False
+
+    def clear(self) -> None:
+        """Remove the checkpoints, and their folder unless it holds anything else."""
         self.wait()
-        existed = self.folder.is_dir()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        return existed
+        with suppress(OSError):
+            for path in self.folder.iterdir():
+                if _OWN.fullmatch(path.name) and not path.is_dir():
+                    path.unlink()
+            self.folder.rmdir()
 
     def _newest_first(self) -> list[Path]:
         return _newest_first(self.folder)
@@ -210,6 +221,21 @@ def _newest_first(folder: Path) -> list[Path]:
 def folder_of(out: Path) -> Path:
     """The checkpoint folder of the run ``out``."""
     return out.with_name(f"{out.name}.checkpoint")
+
+
+def check_folder(out: Path) -> None:
+    """Raise InputError, before hours of work, when the run ``out`` cannot have its checkpoints beside it."""
+    folder = folder_of(out)
+    instead = "the checkpoints of this run go there: move it away, or choose another output folder"
+    if not folder.is_dir():
+        if folder.exists() or folder.is_symlink():
+            raise InputError(f"{folder}: exists and is not a folder; {instead}")
+        return
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() or not (_OWN.fullmatch(path.name) or _REMOVED.fullmatch(path.name)):
+            raise InputError(f"{path}: is no checkpoint, but {instead}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: cannot be written, but {instead}")
 
 
 def kept_technique(out: Path) -> str | None:

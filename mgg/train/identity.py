@@ -11,12 +11,12 @@ from mgg.record import Frozen, TrainRecord
 
 Device = Literal["CPUs", "GPUs"]
 #: Fields that are called otherwise in messages; and what an entry of such fields is called.
-_CALLED = {"scheme": "partition scheme"}
+_CALLED = {"scheme": "partition scheme", "weights": "starting weights"}
 _KEYED = {"options": "option", "settings": "setting"}
 
 
 class Identity(Frozen):
-    """What must agree. Fields that are None were not noted, by an MGG before this one."""
+    """What must agree. Fields that are None were not noted, by an MGG before this one; all but ``weights``."""
 
     model: str
     dataset: str
@@ -32,6 +32,7 @@ class Identity(Frozen):
     dtype: str = "fp32"
     metric: str = "accuracy"
     epochs: int | None = Field(None, description="in all, where the step sizes depend on that")
+    weights: str | None = Field(None, description="digest of those it started from; None: random ones")
 
 
 def identity_of(record: TrainRecord) -> Identity:
@@ -50,7 +51,7 @@ def difference(theirs: Identity, mine: Identity) -> str | None:
     """How a run of identity ``theirs`` differs from this one, to go after "a run"; None: in nothing that was noted."""
     for name, value in mine.model_dump().items():
         found = getattr(theirs, name)
-        unknown = found is None and Identity.model_fields[name].default is None
+        unknown = found is None and Identity.model_fields[name].default is None and name != "weights"
         if found == value or unknown:
             continue
         if name not in _KEYED:

@@ -25,14 +25,16 @@ import pyarrow as pa
 from mgg.aggregate import parse_options
 from mgg.backend.api import DEFAULT_TIMEOUT, World, job_fields, together
 from mgg.errors import InputError, StoppedError
+from mgg.files import check_output
 from mgg.layout import PeLayout
-from mgg.model import Array, settings_of
+from mgg.model import Array, ModelSettings, settings_of
 from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run
 from mgg.train.board import Board
-from mgg.train.checkpoint import Checkpoint, Checkpoints, History, folder_of, kept_technique, read_weights
+from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_technique, read_weights
+from mgg.train.digest import digest
 from mgg.train.identity import Identity, device_of, difference, identity_of
 from mgg.train.memory import ShortError
-from mgg.train.output import check_output, write_run
+from mgg.train.output import KIND, write_run
 from mgg.train.predictions import collect
 from mgg.train.progress import reporting
 from mgg.train.targets import Scores
@@ -105,14 +107,15 @@ def train(
         checkpoint_every: seconds of work that a fault may cost: checkpoints are written in time into the folder
             ``out``.checkpoint, which goes when the run is done.
         resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; a finished run is
-            returned as it is. Without it earlier checkpoints go once there is one of this run.
+            returned as it is. ``weights`` are those that it started from. Without ``resume`` earlier
+            checkpoints go once there is one of this run.
         stall_after: seconds after which a PE that neither works nor waits for others ends the run; so does, from the
             second epoch on, one that works as long without coming further, or ten times the last epoch where that is
             longer.
         phases: record how long aggregations, products and communication take.
         progress: report epochs on standard error (rank 0).
         tensorboard: folder of TensorBoard event files (rank 0); None: none.
-        stop: once set on any PE, all PEs stop after the epoch.
+        stop: once set on any PE, all PEs stop after the epoch, or before the first one.
         repeat: see ``Trainer``.
 
     Returns:
@@ -122,12 +125,16 @@ def train(
         InputError: unknown name, setting or option, a graph without what training needs, a checkpoint or weights of
             another run, an output that cannot be written, or numbers that are not finite (names epoch and layer).
         MachineError: too little memory (names the PE).
-        StoppedError: ``stop`` was set; a checkpoint was written if there is an ``out``.
+        StoppedError: ``stop`` was set; after an epoch a checkpoint was written if there is an ``out``.
         PeError: a PE makes no progress (names it, its epoch and its phase).
     """
+    stop = stop or threading.Event()
     world.watch(stall_after)
     try:
-        resolved = together(world, lambda: settings_of(model, settings))
+        _stop_before(world, stop)
+        resolved = together(world, lambda: _settings(model, settings, epochs))
+        together(world, lambda: _check_output(out.absolute(), weights, resume) if out and world.rank == 0 else None)
+        start = together(world, lambda: read_weights(weights, model) if weights else None)
         # Measured anew, auto might pick another one than the run that it goes on from.
         kept = together(world, lambda: kept_technique(out.absolute()) if resume and out and world.rank == 0 else None)
         candidates = resolved_technique(
@@ -144,7 +151,7 @@ def train(
             model=model, dataset=manifest.name, graph_hash=manifest.graph_hash, pes=world.size, scheme=manifest.scheme,
             layout=manifest.digest(), device=device_of(world.gpu), technique=technique, options=chosen, seed=seed,
             settings=trainer.settings.model_dump(), dtype=dtype, metric=trainer.metric,
-            epochs=epochs if resolved.schedule == "cosine" else None,
+            epochs=epochs if resolved.schedule == "cosine" else None, weights=start and digest("", start),
         )  # fmt: skip
         asked = _Asked(epochs, out and out.absolute(), checkpoint_every, stall_after, weights, tensorboard)
         run = _Run(world, trainer, identity, asked)
@@ -152,13 +159,43 @@ def train(
         if resume and (done := run.finished()):
             trainer.close()
             return done
-        run.start(resume)
-        run.train(stop or threading.Event(), progress)
+        run.start(resume, start)
+        _stop_before(world, stop)
+        run.train(stop, progress)
         predictions = run.predict(layout)
         trainer.close()
         return run.finish(layout, predictions)
     finally:
         world.watch(None)
+
+
+def _settings(model: str, given: dict[str, Any] | None, epochs: int) -> ModelSettings:
+    """The model's settings; raises InputError where ``epochs`` are too few for them."""
+    settings = settings_of(model, given)
+    if settings.warmup > epochs:
+        raise InputError(
+            f"setting warmup: the step size grows for {settings.warmup} epochs, more than the {epochs} asked for, and"
+            " would never be learning_rate: lower it, or ask for more epochs"
+        )
+    return settings
+
+
+def _stop_before(world: World, stop: threading.Event) -> None:
+    """Raise StoppedError if any PE was asked to stop before there is anything to keep (collective)."""
+    if any(world.gather(stop.is_set())):
+        raise StoppedError("stopped before the first epoch of this run: run the same command again").on_every_pe()
+
+
+def _check_output(out: Path, weights: Path | None, resume: bool) -> None:
+    """Raise InputError, before anything is computed, when the run ``out`` or its checkpoints cannot be written."""
+    if weights and folder_of(out).resolve() in (weights.resolve(), *weights.resolve().parents):
+        raise InputError(
+            f"{weights}: this run's checkpoints take the place of these weights, and it could not go on from them"
+            " without: move them, or choose another output folder"
+        )
+    if not (resume and (out / RUN_FILE).is_file()):  # a finished run stays as it is
+        check_output(out, KIND)
+        check_folder(out)
 
 
 def _fitting(
@@ -197,16 +234,16 @@ class _Run:
             self._best, self._kept = self.trainer.kept(), False
         return self._best
 
-    def start(self, resume: bool) -> None:
-        """Take the state of the newest checkpoint, or start from given or random weights (collective)."""
+    def start(self, resume: bool, weights: dict[str, Array] | None) -> None:
+        """Take the state of the newest checkpoint, or start from ``weights`` or random ones (collective)."""
         checkpoint = self.world.gather(together(self.world, lambda: self._open(resume)))[0]
         if checkpoint is not None:
             # Copies: PEs that are threads must not share what each of them changes.
             self.history = checkpoint.history.model_copy(deep=True)
             self.trainer.restore({"state": {}} | checkpoint.groups)
             self._best = {name: array.copy() for name, array in checkpoint.groups["best"].items()}
-        else:
-            together(self.world, self._take_weights)
+        elif weights is not None:
+            together(self.world, lambda: self._take(weights))
 
     def finished(self) -> Result | None:
         """This run, if it is in the output folder, whole (collective)."""
@@ -217,36 +254,40 @@ class _Run:
         if out is None or self.checkpoints is None or not (out / RUN_FILE).is_file():
             return None
         record, epochs = read_run(out)
-        instead = "take another output folder, or leave --resume out to replace it"
-        if differs := difference(identity_of(record), self.identity):
-            raise InputError(f"{out}: is a finished run {differs}: {instead}")
-        if record.epochs > self.asked.epochs:
-            raise self._too_far(out, record.epochs, instead)
-        patience = self.trainer.settings.patience
-        early = patience is not None and record.epochs - record.best_epoch >= patience
-        if record.epochs < self.asked.epochs and not early:
-            raise InputError(
-                f"{out}: is a finished run of {record.epochs} epochs, whose checkpoints are gone: take another output"
-                f" folder, with --weights {out} to start from its weights"
-            )
+        if refusal := self._other(out, record):
+            if not self.checkpoints.begun():
+                raise refusal
+            _check_output(out, None, resume=False)
+            return None  # this run has begun, to take its place
         _log.warning("%s: this run is finished, nothing was trained", out)
         return Result(record, epochs, read_weights(out, record.model))
 
-    def _take_weights(self) -> None:
-        path = self.asked.weights
-        if path is None:
-            return
-        arrays = read_weights(path, self.identity.model)
+    def _other(self, out: Path, record: TrainRecord) -> InputError | None:
+        """What to say where the finished run in ``out`` is not what was asked for."""
+        instead = "take another output folder, or leave --resume out to replace it"
+        if differs := difference(identity_of(record), self.identity):
+            return InputError(f"{out}: is a finished run {differs}: {instead}")
+        if record.epochs > self.asked.epochs:
+            return self._too_far(out, record.epochs, instead)
+        patience = self.trainer.settings.patience
+        early = patience is not None and record.epochs - record.best_epoch >= patience
+        if record.epochs == self.asked.epochs or early:
+            return None
+        return InputError(
+            f"{out}: is a finished run of {record.epochs} epochs, whose checkpoints are gone: take another output"
+            f" folder, with --weights {out} to start from its weights"
+        )
+
+    def _take(self, weights: dict[str, Array]) -> None:
         try:
-            self.trainer.start_from(arrays)
+            self.trainer.start_from(weights)
         except InputError as error:
-            raise InputError(f"{path}: {error}") from None
+            raise InputError(f"{self.asked.weights}: {error}") from None
 
     def _open(self, resume: bool) -> Checkpoint | None:
         out = self.asked.out
         if out is None or self.checkpoints is None:
             return None
-        check_output(out)
         if not resume:
             self.checkpoints.start_anew()
             return None
@@ -416,4 +457,5 @@ class _Run:
             bytes_wire=history.bytes_wire,
             chosen=self.chosen,
             metric=identity.metric,
+            weights=identity.weights,
         )

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from safetensors.numpy import save
 
-from mgg.errors import InputError
-from mgg.files import Kind, refuse_foreign, replace_folder, write_file
+from mgg.files import Kind, replace_folder, write_file
 from mgg.model import Array
 from mgg.record import METRICS_FILE, METRICS_TABLE, RUN_FILE, EpochRecord, TrainRecord
 from mgg.train.digest import digest
@@ -23,15 +22,6 @@ from mgg.train.digest import digest
 WEIGHTS_FILE = "weights.safetensors"
 PREDICTIONS_FILE = "predictions.parquet"
 KIND = Kind(RUN_FILE, (METRICS_FILE, METRICS_TABLE, WEIGHTS_FILE, PREDICTIONS_FILE))
-
-
-def check_output(out: Path) -> None:
-    """Raise InputError, before hours of work, when a run cannot be written to ``out``."""
-    refuse_foreign(out, KIND)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written: {error.strerror}") from None
 
 
 def write_run(

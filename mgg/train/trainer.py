@@ -420,6 +420,8 @@ def _check_settings(model: str, settings: ModelSettings) -> None:
         )
     if settings.optimizer == "adamw" and "weight_decay" not in type(settings).model_fields:
         raise InputError(f"setting optimizer: model {model} has no weight decay, so adamw is adam: set it to adam")
+    if settings.optimizer == "adamw" and not getattr(settings, "weight_decay", 0.0):
+        raise InputError("setting optimizer: weight_decay is 0, so adamw is adam: set it to adam, or weight_decay")
 
 
 def loss_and_gradients(

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from mgg.backend import slurm, slurm_job
-from mgg.cli import cli
+from mgg.cli.group import cli
 from mgg.errors import InputError, MachineError
 
 

@@ -196,6 +196,10 @@ MISTAKES = {
     ),
     "below a file": (
         ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--out", "{made}/raw/source.yaml/x"],
+        "source.yaml: is not a folder",
+    ),
+    "records where nobody can write": (
+        ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--out", "/proc/self/x"],
         "cannot be written",
     ),
     "an option of a technique without options": (
@@ -244,6 +248,17 @@ MISTAKES = {
         ["train", "{made}/layout2", "--model", "gcn", "--metric", "roc_auc", "--out", "x"], "take accuracy",
     ),
     "no such metric": (["train", "{made}/layout2", "--model", "gcn", "--metric", "acuracy", "--out", "x"], "accuracy"),
+    **{
+        f"{option} {value}": (
+            ["train", "{made}/layout2", "--model", "gcn", option, value, "--out", "x"], f"Invalid value for '{option}'",
+        )
+        for option in ("--stall-after", "--checkpoint-every")
+        for value in ("nan", "inf", "1e300", "0")
+    },
+    **{
+        f"scale {value}": (["generate", "planted", "--scale", value, "--out", "x"], "Invalid value for '--scale'")
+        for value in ("nan", "inf", "1e300", "0")
+    },
     "no such schedule": (
         ["train", "{made}/layout2", "--model", "gcn", "--set", "schedule=cosin", "--out", "x"], "schedule",
     ),

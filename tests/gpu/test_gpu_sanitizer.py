@@ -48,13 +48,14 @@ def watcher(tool: str, *options: str) -> list[str]:
 
 
 def layouts(folder: Path, pes: int = 2) -> list[str]:
-    """Layouts of small graphs: weights, empty rows, no arcs, rows long enough to be cut."""
+    """Layouts of small graphs: weights, empty rows, no arcs, rows long enough to be cut, many arcs a row."""
     hub, all_nodes, none = np.full(3_000, 7), np.arange(3_000), np.array([], np.int64)
     graphs = [
         random_csr(200, 1_500, weighted=True),
         from_arcs(np.array([7, 7, 90]), np.array([90, 3, 90]), n=100),
         from_arcs(none, none, n=9),
         from_arcs(np.concatenate((hub, all_nodes)), np.concatenate((all_nodes, hub)), n=3_000),
+        random_csr(100, 3_000),  # arcs enough for rows to be copied to where 16 bytes can be loaded at once
     ]
     return [str(make_layout(folder / str(number), csr, pes)) for number, csr in enumerate(graphs)]
 

@@ -284,7 +284,7 @@ def test_a_budget_that_cannot_hold_a_row_says_so(tmp_path, monkeypatch):
 PEAK = """
 import sys
 from pathlib import Path
-from mgg.cli import cli
+from mgg.cli.group import cli
 cli.main(sys.argv[1:], standalone_mode=False)
 print(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line))
 """

@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ import pytest
 from graph_helpers import arrays, files_of
 
 from mgg.errors import InputError, MachineError
-from mgg.files import remove_leftovers, replace_folder, write_file
+from mgg.files import Kind, check_output, remove_leftovers, replace_folder, write_file
 from mgg.graph.manifest import KIND
 from mgg.graph.store import Graph, write_graph
 
@@ -59,6 +60,18 @@ def test_foreign_folders_and_files_are_never_replaced(tmp_path):
     with pytest.raises(InputError, match="cannot be written"):
         write_graph(tmp_path / "file" / "graph", **arrays())
     assert files_of(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.ENOSPC, MachineError), (errno.EDQUOT, MachineError), (errno.EROFS, InputError)]
+)
+def test_a_full_disk_is_no_mistake_of_the_user(number, kind, tmp_path, monkeypatch):
+    def refuse(path, *given, **options):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(kind, match=rf"^{tmp_path}/x: cannot be written: {os.strerror(number)}$"):
+        check_output(tmp_path / "x", Kind("marker"))
 
 
 KILLED = """

@@ -231,7 +231,7 @@ def assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4)):
 
 #: What each kernel says to the launch before or after it, and what it has done by then.
 DEPENDENTS = {
-    "pull": ("launch_dependents", r"st\.release\.gpu\.global\.u32.*bar\.sync"),
+    "pull": ("launch_dependents", r"st\.release\.gpu\.global\.u32.*(membar|fence).*bar\.sync"),
     "halo": ("wait", r"st\.global"),
 }
 

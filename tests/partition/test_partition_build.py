@@ -1,4 +1,5 @@
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -40,6 +41,13 @@ def test_unknown_scheme_names_the_nearest(graph, tmp_path):
     with pytest.raises(InputError, match="edge_balanced"):
         partition.build(graph, tmp_path / "p", pes=3, scheme="edge_balance", workgroup=2, dim=8)
     assert not (tmp_path / "p").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_first(graph, monkeypatch):
+    module = sys.modules["mgg.partition.build"]  # the package's attribute is its function
+    monkeypatch.setattr(module, "measure", lambda *given, **options: pytest.fail("it has cut the graph"))
+    with pytest.raises(InputError, match=r"^/proc/.*/p: cannot be written"):
+        partition.build(graph, "/proc/self/p", pes=3, scheme="equal_nodes", workgroup=2, dim=8)
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,8 @@ class Comparison:
         close(self.world.download(theirs), by_x, "head_products_backward, in place")
         if self.rows <= 3_000:
             self.arcs(wide, heads)
-            if self.rows == 40:  # tiles of heads, and every number of lanes a head
+            if self.rows == 40:  # tiles of columns, tiles of heads, and every number of lanes a head
+                self.arcs(self.normal(self.rows, 300), 1)
                 many = (5, 11, 33)[heads - 1]
                 self.arcs(self.normal(self.rows, 4 * many), many)
 

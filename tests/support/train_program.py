@@ -113,11 +113,11 @@ def checkpoint_files(out: Path) -> list[Path]:
 
 
 class Stop(threading.Event):
-    """Asks to stop when it is looked at for the ``epoch``-th time."""
+    """Asks to stop in the ``epoch``-th epoch: after two looks before the first one, and one after each."""
 
     def __init__(self, epoch: int):
         super().__init__()
-        self.left = epoch
+        self.left = 2 + epoch
 
     def is_set(self) -> bool:
         self.left -= 1

@@ -18,6 +18,7 @@ MINE = Identity(
         ({"scheme": "equal_nodes"}, "with partition scheme equal_nodes, this run has partition scheme metis"),
         ({"layout": "c" * 64}, "with layout cccccccccccc, this run has layout bbbbbbbbbbbb"),
         ({"device": "GPUs"}, "with device GPUs, this run has device CPUs"),
+        ({"weights": "d" * 64}, "with starting weights dddddddddddd, this run has starting weights none"),
         ({"scheme": None, "layout": None, "device": None}, None),
         ({"options": {"ps": 32, "wpb": 2}}, "whose option ps is 32, this run has 16"),
         (

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -24,8 +23,7 @@ from mgg.backend import launch
 from mgg.backend.simulated import SimulatedWorld
 from mgg.errors import InputError, MachineError, StoppedError
 from mgg.model import models, settings_of
-from mgg.record import read_run
-from mgg.train import Trainer, checkpoint, stop_signals, train
+from mgg.train import Trainer, checkpoint, train
 from mgg.train.checkpoint import KEPT, Checkpoint, Checkpoints, History
 from mgg.train.digest import digest
 from mgg.train.identity import Identity
@@ -296,20 +294,8 @@ def test_a_finished_run_can_train_longer(layouts, tmp_path):
 
 
 def test_stopping_without_an_output(layouts):
-    stop = threading.Event()
-    stop.set()
     with pytest.raises(StoppedError, match="stopped after epoch 1 of 12: no output"):
-        run("simulated", layouts("planted", 1), 1, model="gcn", stop=stop, **BASE)
-
-
-def test_stop_signals_set_the_event_and_are_put_back():
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        with stop_signals() as asked:
-            assert not asked.is_set()
-            os.kill(os.getpid(), number)
-            assert asked.wait(5)
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)) == before
+        run("simulated", layouts("planted", 1), 1, model="gcn", stop=Stop(1), **BASE)
 
 
 def test_a_killed_run_resumes(layouts, tmp_path):
@@ -351,35 +337,6 @@ def test_a_killed_run_resumes(layouts, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "whole"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_stops_the_command_after_a_checkpoint(number, layouts, tmp_path):
-    out = tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "mgg.cli",
-        "train",
-        str(layouts("planted", 1)),
-        "--model",
-        "gcn",
-        "--out",
-        str(out),
-    ]
-    command += ["--epochs", "300", "--checkpoint-every", str(ALWAYS), "--resume"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and not checkpoint_files(out):
-            time.sleep(0.002)
-        process.send_signal(number)
-        errors = process.communicate(timeout=60)[1]
-    assert process.returncode == 5, errors
-    stopped = int(errors.split("stopped after epoch ")[1].split()[0])
-    assert checkpoint_files(out)[-1].name == f"epoch-{stopped:06d}.safetensors"
-    assert not out.exists()
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert len(read_run(out)[1]) == 300
-
-
 def test_weights_are_those_of_the_best_epoch(layouts, tmp_path):
     folder = layouts("planted", 1)
     result = run("simulated", folder, 1, model="gin", out=tmp_path / "run", **BASE)[0]
@@ -409,18 +366,77 @@ def test_weights_of_a_checkpoint_go_to_another_number_of_pes(layouts, tmp_path):
     assert found.epochs[0].loss < 0.8 * fresh.epochs[0].loss
 
 
-def test_a_run_may_start_from_the_checkpoints_in_its_place(layouts, tmp_path):
-    """They are read before they go, and stay until there is one of the new run."""
-    out = tmp_path / "run"
-    stop_at(9, layouts("planted", 1), 1, model="gcn", out=out, **BASE)
-    folder = out.with_name("run.checkpoint")
-    with pytest.raises(InputError, match="weights of model gcn, this run has model gin"):
-        run("simulated", layouts("planted", 1), 1, model="gin", weights=folder, out=out, **BASE)
-    assert [path.name for path in checkpoint_files(out)] == ["epoch-000009.safetensors"]
-    options = {**BASE, "model": "gcn", "epochs": 1}
-    found = run("simulated", layouts("planted", 1), 1, weights=folder, out=out, **options)[0]
-    assert found.epochs[0].loss < 0.9 * run("simulated", layouts("planted", 1), 1, **options)[0].epochs[0].loss
-    assert not folder.exists()
+@pytest.mark.parametrize("name", ["run.checkpoint", "run.checkpoint/epoch-000009.safetensors"])
+def test_weights_that_its_own_checkpoints_would_replace_are_refused(name, layouts, tmp_path):
+    stop_at(9, layouts("planted", 1), 1, model="gcn", out=tmp_path / "run", **BASE)
+    options = {**BASE, "model": "gcn", "out": tmp_path / "run"}
+    with pytest.raises(InputError, match=rf"^{tmp_path}/{name}: this run's checkpoints take the place of these"):
+        run("simulated", layouts("planted", 1), 1, weights=tmp_path / name, **options)
+    assert [path.name for path in checkpoint_files(tmp_path / "run")] == ["epoch-000009.safetensors"]
+
+
+@pytest.fixture
+def weights(layouts, tmp_path):
+    """Two finished runs to start from, and their digests as messages have them."""
+    records = [
+        run("simulated", layouts("planted", 1), 1, model="gcn", out=tmp_path / name, **{**BASE, "seed": seed})[0].record
+        for name, seed in (("first", 7), ("second", 8))
+    ]
+    assert [record.weights for record in records] == [None, None]
+    return {None: "none"} | {
+        name: digest("", load_file(tmp_path / name / "weights.safetensors"))[:12] for name in ("first", "second")
+    }
+
+
+def started(weights, tmp_path):
+    return {**BASE, "model": "gcn", "out": tmp_path / "run", "weights": weights and tmp_path / weights}
+
+
+@pytest.mark.parametrize(
+    ("before", "now"), [(None, "first"), ("first", None), ("first", "second"), ("first", "first"), (None, None)]
+)
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_run_goes_on_from_its_own_start_alone(before, now, finished, weights, layouts, tmp_path):
+    """Wherever the weights lie: what counts is what is in them."""
+    folder, options = layouts("planted", 2), started(before, tmp_path)
+    if finished:
+        run("simulated", folder, 2, **options)
+    else:
+        stop_at(5, folder, 2, **options)
+    (tmp_path / "first").rename(tmp_path / "moved")
+    (tmp_path / "first").symlink_to("moved/weights.safetensors")
+    again = {**started(now, tmp_path), "resume": True}
+    if before == now:
+        record = run("simulated", folder, 2, **again)[0].record
+        assert (record.weights or "none")[:12] == weights[now]
+        return
+    message = f"run with starting weights {weights[before]}, this run has starting weights {weights[now]}: "
+    with pytest.raises(InputError, match=message):
+        run("simulated", folder, 2, **again)
+
+
+def test_a_resumed_start_is_bitwise_the_one_that_never_stopped(weights, layouts, tmp_path):
+    folder, options = layouts("planted", 2), started("first", tmp_path)
+    stop_at(5, folder, 2, **options)
+    run("simulated", folder, 2, resume=True, **options)
+    run("simulated", folder, 2, **{**options, "out": tmp_path / "whole"})
+    assert tables(tmp_path / "run") == tables(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("change", [{"seed": 3}, {"epochs": 15}, {"epochs": 6}])
+def test_a_run_that_takes_the_place_of_a_finished_one_goes_on(change, layouts, tmp_path):
+    """Stopped on its way it is not taken for the finished one; before its first checkpoint there is only that."""
+    folder, options = layouts("planted", 1), {**BASE, "model": "gcn", "out": tmp_path / "run"}
+    run("simulated", folder, 1, **options)
+    other = {**options, **change}
+    with pytest.raises(InputError, match=r"run: (is a finished run|has 12 epochs already)"):
+        run("simulated", folder, 1, resume=True, **other)
+    with pytest.raises(StoppedError):
+        run("simulated", folder, 1, stop=Stop(4), **other)
+    run("simulated", folder, 1, resume=True, **other)
+    run("simulated", folder, 1, **{**other, "out": tmp_path / "whole"})
+    assert tables(tmp_path / "run") == tables(tmp_path / "whole")
+    assert not checkpoint_files(tmp_path / "run")
 
 
 def test_a_finished_run_is_not_trained_again(layouts, tmp_path, caplog):

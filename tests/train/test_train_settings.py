@@ -123,6 +123,26 @@ def test_adamw_without_weight_decay_is_refused(layouts):
         run("simulated", layouts("planted", 1), 1, **{**OPTIONS, "model": "gin"}, settings={"optimizer": "adamw"})
 
 
+@pytest.mark.parametrize(("model", "settings"), [("sage", {}), ("gcn", {"weight_decay": 0.0})])
+def test_adamw_with_a_weight_decay_of_0_is_refused(model, settings, layouts):
+    with pytest.raises(InputError, match="setting optimizer: weight_decay is 0, so adamw is adam"):
+        run(
+            "simulated", layouts("planted", 1), 1, **{**OPTIONS, "model": model},
+            settings={**settings, "optimizer": "adamw"},
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(("warmup", "refused"), [(4, False), (5, True)])
+def test_a_warmup_longer_than_the_run_is_refused(warmup, refused, layouts):
+    """In its last epoch the step size is the full one."""
+    options = {**OPTIONS, "epochs": 4, "settings": {"warmup": warmup}}
+    if refused:
+        with pytest.raises(InputError, match="setting warmup: the step size grows for 5 epochs, more than the 4 asked"):
+            run("simulated", layouts("planted", 1), 1, **options)
+        return
+    assert len(run("simulated", layouts("planted", 1), 1, **options)[0].epochs) == 4
+
+
 @pytest.mark.parametrize("model", ["gcn", "gin"])
 def test_bf16_embeddings(model, layouts):
     options = {**OPTIONS, "model": model, "epochs": 30, "settings": {"hidden": 16}}

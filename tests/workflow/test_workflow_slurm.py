@@ -339,6 +339,14 @@ def test_a_training_may_stop_on_time_as_often_as_it_must(stops: SideBySide, case
     assert stops.stand_ins.amounts("-t", f"stop{case}") == STOPS[case][2], stops.said
 
 
+def test_a_training_that_stops_before_its_first_epoch_has_failed(tmp_path: Path):
+    """It has come no further, so that otherwise it might be started again for ever; more time may help it."""
+    said_so = "mgg: stopped before the first epoch of this run: run the same command again"
+    stand_ins, said = failing(tmp_path, STAND_IN_CODE="5", STAND_IN_STATE="FAILED", STAND_IN_LOG=said_so)
+    assert stand_ins.amounts("-t") == [11, 22, 44], said
+    assert "Next: it was told to stop before its first epoch; where its time was over, give it more time" in said
+
+
 def test_without_retries_a_training_that_stops_is_not_started_again(tmp_path: Path):
     stand_ins, said = failing(tmp_path, "--retries", "0", STAND_IN_CODE="5")
     assert len(stand_ins.memory()) == 1 and "told to stop and has a checkpoint: run the same command again" in said

@@ -51,7 +51,7 @@ class Failures(logging.Handler):
             self.wildcards[record.jobid] = dict(record.wildcards or {})
         elif event == LogEvent.JOB_ERROR:
             # Now: the next attempt writes the rule's log anew.
-            record.short_of_memory = short_of_memory(record)
+            record.short_of_memory, record.unbegun = short_of_memory(record), unbegun(record)
             self.failed.setdefault(record.jobid, []).append(record)
         elif event == LogEvent.JOB_FINISHED:
             self.failed.pop(record.job_id, None)
@@ -94,6 +94,8 @@ def advice(record):
     """What to try after a failed attempt."""
     state, code = slurm_state(record)[0], exit_code(record)
     if code == STOPPED:
+        if record.unbegun:
+            return f"it was told to stop before its first epoch; where its time was over, {NEXT['TIMEOUT']}"
         return "it was told to stop and has a checkpoint: run the same command again"
     if record.short_of_memory:
         return NEXT["OUT_OF_MEMORY"]

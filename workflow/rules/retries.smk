@@ -6,8 +6,10 @@ from snakemake.jobs import Job
 # Exit codes of mgg that a second attempt does not change: a mistake of the user's; a result that differs from its
 # reference, which trying again would hide.
 FINAL = (2, 4)
-# Of a training that was told to stop, as Slurm does when its time is almost over, and has written a checkpoint.
+# Of a training that was told to stop, as Slurm does when its time is almost over. It has written a checkpoint, unless it says
+# that there was nothing to keep.
 STOPPED = 5
+UNBEGUN = re.compile(rb"^mgg: stopped before the first epoch", re.MULTILINE)
 # States of Slurm's jobs that get twice as much the next time.
 LACKED = {"memory": ("OUT_OF_MEMORY",), "time": ("TIMEOUT", "DEADLINE")}
 # What logs say where memory ran out: mgg itself; srun and slurmstepd of ranks, whose job may just have FAILED. Exit code 3 of
@@ -48,6 +50,11 @@ def short_of_memory(record):
     return any(SHORT_OF_MEMORY.search(tail_of(log)) for log in logs)
 
 
+def unbegun(record):
+    """Whether the rule's own log of a failed job says that a training was stopped before it had anything to keep."""
+    return any(UNBEGUN.search(tail_of(log)) for log in (record.log or [])[:1])
+
+
 def lacked(what, rule, wildcards):
     """How many attempts of a job have ended so far for want of "memory" or "time"."""
 
@@ -56,14 +63,19 @@ def lacked(what, rule, wildcards):
             return True
         if what == "memory":
             return record.short_of_memory
-        return paused(record) and slurm_state(record)[0] != "PREEMPTED"
+        return stopped(record) and slurm_state(record)[0] != "PREEMPTED"
 
     return sum(map(did, FAILURES.attempts(rule, wildcards)))
 
 
-def paused(record):
-    """Whether an attempt was told to stop, by Slurm and not by somebody's scancel, and has kept what it had done."""
+def stopped(record):
+    """Whether an attempt was told to stop, by Slurm and not by somebody's scancel."""
     return exit_code(record) == STOPPED and slurm_state(record)[0] != "CANCELLED"
+
+
+def paused(record):
+    """Whether an attempt was told to stop by Slurm and has kept what it had done."""
+    return stopped(record) and not record.unbegun
 
 
 def attempts_left(job):

@@ -1,6 +1,6 @@
 // A launch that follows another one on its stream and need not wait for its end (programmatic dependent launch): it may
-// start as soon as every block of the first one has said so, and sees what that wrote only where it acquires what was
-// released. Before sm_90 there is no such thing, and launches take turns.
+// start as soon as every block of the first one has said so. Of what that wrote it sees what was there before a fence of
+// the block that let it start, and later what it waits for and acquires. Before sm_90 there is no such thing, and launches take turns.
 #pragma once
 
 namespace mgg {

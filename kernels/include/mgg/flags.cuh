@@ -39,9 +39,11 @@ __device__ __forceinline__ void wait_counts(const int *counters, int count, int 
     asm volatile("fence.acq_rel.gpu;" ::: "memory");  // by every lane that has read
 }
 
-// A number for another launch of this GPU that runs meanwhile, and what was written before it.
+// A number for another launch of this GPU that may start next. Who looks at it does not wait for it, so that it must be
+// there by then: the fence comes after it.
 __device__ __forceinline__ void set_number(unsigned *number, unsigned value) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(number), "r"(value) : "memory");
+    __threadfence();
 }
 
 __device__ __forceinline__ unsigned get_number(const unsigned *number) {

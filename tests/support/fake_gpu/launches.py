@@ -6,7 +6,7 @@ Arguments are held against the kernel's parameters, one by one: their number, th
 import ctypes
 import re
 import subprocess
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ class LaunchingOperators(StrictOperators):
     """The CPU's operators, and kernels that are launched by name."""
 
     def __init__(self):
-        self.processors = 132
+        self.processors = 1  # so that warps of small graphs, too, draw tasks when they have done their first
         self._schedules = DeviceSchedules(None, self.processors)
 
     def gather_rows(self, source, rows, out):
@@ -40,7 +40,10 @@ class LaunchingOperators(StrictOperators):
         library = _compiled(build.source, tuple(sorted(build.defines.items())))
         launch, sizes = getattr(library, f"host_{name}"), (ctypes.c_int * 64)()
         wanted = sizes[: getattr(library, f"host_sizes_{name}")(sizes)]
-        return lambda grid, block, given: _launch(name, launch, wanted, grid, block, given)
+        launched = partial(_launch, name, launch, wanted)
+        threads = re.search(r"kThreads = (\d+);", _source(build.source).read_text(encoding="utf-8"))
+        launched.max_threads_per_block = int(threads[1]) if threads else None
+        return launched
 
     def combining(self, split_rows, split_first, partial, c, accumulate):
         assert not accumulate
@@ -60,8 +63,10 @@ def _launch(name, launch, wanted, grid, block, given):
     for number, (one, size) in enumerate(zip(given, wanted, strict=True)):
         argument = one
         if isinstance(one, StrictArray):
-            padded = one.ndim == 2 and one.strides[1] == one.itemsize
-            assert one.flags.c_contiguous or padded, f"{name}, argument {number}"
+            # Rows are padded where the kernel is told how far they are from each other.
+            if not one.flags.c_contiguous:
+                stride = given[number + 1]
+                assert isinstance(stride, np.int32) and one.strides == (4 * stride, 4), f"{name}, argument {number}"
             argument = np.uint64(unwrap(one).ctypes.data if one.size else 0)
         kind = -argument.itemsize if argument.dtype.kind == "f" else argument.itemsize
         assert kind == size, f"{name}, argument {number}: {argument.dtype}"
@@ -73,11 +78,15 @@ def _launch(name, launch, wanted, grid, block, given):
     submit(lambda: launch(pointers, shape, ctypes.c_uint(block[0])) and held)
 
 
+def _source(name):
+    return next(source_folder().glob(f"*/{name}.cu"))
+
+
 @cache
 def _compiled(source, defines):
     """The library of a source, with a way to launch each of its kernels."""
     path, folders = (
-        next(source_folder().glob(f"*/{source}.cu")),
+        _source(source),
         [_HEADER.parent / "on_host", source_folder() / "include"],
     )
     includes = [f"-I{folder}" for folder in folders]

@@ -1,0 +1,75 @@
+"""SIGTERM and SIGUSR1 end ``mgg train`` with exit code 5 and one line, whenever they come and however often."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support.ranks import changed_environment, mpiexec
+from support.train_program import checkpoint_files
+
+from mgg.record import read_run
+
+#: ``mgg`` whose rank VICTIM gets SIGNAL when it begins to import MODULE.
+SIGNALLED = """
+import importlib.abc, os, signal, sys
+victim, number, module = int(sys.argv.pop(1)), int(sys.argv.pop(1)), sys.argv.pop(1)
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == module and int(os.environ.get("PMI_RANK", "0")) == victim:
+            os.kill(os.getpid(), number)
+sys.meta_path.insert(0, Finder())
+from mgg.cli import main
+main()
+"""
+BEFORE = "mgg: stopped before the first epoch of this run: run the same command again"
+
+
+def command(folder, out, *options):
+    return ["train", str(folder), "--model", "gcn", "--out", str(out), *options]
+
+
+@pytest.mark.parametrize("module", ["mgg.cli.group", "mgg.train", "mgg.train.phases"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_while_the_libraries_are_loaded(number, module, layouts, tmp_path):
+    start = [sys.executable, "-c", SIGNALLED, "0", str(int(number)), module]
+    done = subprocess.run(
+        [*start, *command(layouts("planted", 1), tmp_path / "run")],
+        check=False, capture_output=True, text=True, timeout=60, env=changed_environment({}),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.splitlines()) == (5, [BEFORE])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_signal_to_one_rank_while_the_libraries_are_loaded(victim, layouts, tmp_path):
+    arguments = [str(victim), str(int(signal.SIGTERM)), "mgg.cli.group"]
+    done = mpiexec(2, ["-c", SIGNALLED, *arguments, *command(layouts("planted", 2), tmp_path / "run")])
+    assert done.returncode == 5
+    assert [line for line in done.stderr.splitlines() if line.startswith("mgg: ")] == [BEFORE]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_signals_stop_the_command_after_a_checkpoint(number, layouts, tmp_path):
+    """They go on until the process is gone: while it writes the checkpoint, and while the interpreter ends."""
+    out = tmp_path / "run"
+    program = [sys.executable, "-m", "mgg.cli", *command(layouts("planted", 1), out, "--epochs", "300")]
+    program += ["--checkpoint-every", "1e-9", "--resume"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not checkpoint_files(out):
+            time.sleep(0.002)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            process.send_signal(number)
+            time.sleep(0.001)
+        errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 5, errors
+    stopped = int(errors.split("stopped after epoch ")[1].split()[0])
+    assert checkpoint_files(out)[-1].name == f"epoch-{stopped:06d}.safetensors"
+    assert not out.exists()
+    done = subprocess.run(program, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(read_run(out)[1]) == 300
