@@ -15,10 +15,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
-from support import stand_in_snakemake
 from support.workflow import Folder
 
+#: Snakemake without its pauses.
+STAND_IN = Path(__file__).with_name("stand_in_snakemake.py")
 COMMANDS = ("sbatch", "squeue", "sacct", "sacctmgr", "scontrol", "sinfo", "scancel", "sshare")
 #: Outputs of the rules that run on a cluster.
 OUTPUTS = {
@@ -189,7 +191,7 @@ class StandIns:
         asked = ("--slurm-status-command", status) if status else ()
         command = self.folder.command(*arguments, *asked, profile=profile, overlay=overlay)
         python, _, _, *rest = command
-        return self.folder.run_command([python, stand_in_snakemake.__file__, *rest], self.environment() | (env or {}))
+        return self.folder.run_command([python, str(STAND_IN), *rest], self.environment() | (env or {}))
 
     def submitted(self) -> dict[tuple[str, tuple[str, ...]], tuple[list[str], str]]:
         """Arguments of sbatch and the job's script, by the rule and the values of its wildcards."""

@@ -14,8 +14,8 @@ def _shortened(sleep):
     return lambda seconds, *rest: sleep(min(seconds, PAUSE), *rest)
 
 
-time.sleep, asyncio.sleep = _shortened(time.sleep), _shortened(asyncio.sleep)
 if __name__ == "__main__":
+    time.sleep, asyncio.sleep = _shortened(time.sleep), _shortened(asyncio.sleep)
     from snakemake.cli import main
 
     sys.exit(main())
