@@ -19,7 +19,7 @@ from mgg.kernel.cuda_schedule import DeviceSchedule
 #: Threads a block.
 THREADS = 256
 #: Arcs a row from which rows are copied to where they can be loaded 16 bytes at once: copies move a row two to four
-#: times. With them the sums took 21 and 28 % less at 46 and 459 arcs a row; fewer arcs were not measured.
+#: times. With them the sums took 21 and 28 % less at 46 and 459 arcs a row; fewer were not measured.
 COPIED = 16
 #: Numbers of a mean row up to which 8 lanes take a row: 32 would mostly be idle.
 SHORT = 64

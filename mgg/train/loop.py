@@ -123,7 +123,8 @@ def train(
 
     Raises:
         InputError: unknown name, setting or option, a graph without what training needs, a checkpoint or weights of
-            another run, an output that cannot be written, or numbers that are not finite or beyond 1e18 (names epoch and layer).
+            another run, an output that cannot be written, or numbers that are not finite or beyond 1e18 (names epoch
+                and layer).
         MachineError: too little memory (names the PE).
         StoppedError: ``stop`` was set; after an epoch a checkpoint was written if there is an ``out``.
         PeError: a PE makes no progress (names it, its epoch and its phase).
