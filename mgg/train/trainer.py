@@ -12,7 +12,7 @@ from mgg.aggregate.agreement import check_layouts
 from mgg.backend.api import Repeated, World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.model import Array, ModelSettings, Pass, build, check_technique, settings_of
+from mgg.model import Array, ModelSettings, Pass, build, settings_of
 from mgg.model.arrays import LARGEST
 from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
 from mgg.model.init import initial_weights
@@ -86,7 +86,6 @@ class Trainer:
         facts = layout.manifest
         sizes = facts.features, self._targets.columns, facts.nodes, facts.relations
         self._chain = together(world, lambda: build(model, settings, *sizes))
-        together(world, lambda: check_technique(model, settings, technique))
         values, as_sparse, self.settings = self._decide(layout, settings)
         row_normalize = bool(self.settings.row_normalize)
         given = memory.Input(values if as_sparse else layout.rows * facts.features, as_sparse, row_normalize)
