@@ -97,10 +97,12 @@ class GpuArrays(ABC):
         """Write rows of a PE beyond the reach of ``target``."""
 
     def all_reduce(self, values: Array) -> Array:
-        """Sum in rank order, on the hosts: the same bits as on CPU ranks (collective)."""
+        """Sum in rank order, where ``values`` are: the same bits as on CPU ranks (collective)."""
         self.recorder.refuse("an all-reduce")
-        if isinstance(values, np.ndarray):
-            return self._control.all_reduce(values)
+        return self._control.all_reduce(values) if isinstance(values, np.ndarray) else self._reduced(values)
+
+    def _reduced(self, values: Array) -> Array:
+        """``all_reduce`` of what is on the GPU; through the hosts, unless a backend has a better way."""
         return self.upload(self._control.all_reduce(self.download(values)))
 
     def gather(self, value: Any) -> list[Any]:

@@ -1,9 +1,9 @@
 """Backend ``nvshmem``: a GPU and an MPI rank a PE; symmetric memory of NVSHMEM, addressed directly over NVLink.
 
 Data moves on the PE's streams: gets and puts are loads and stores of peers' memory, where an array's reach includes the
-peer; beyond it, and so between hosts, puts are NVSHMEM's. Barriers and signals are NVSHMEM's, broadcasts, shifts and
-the collectives of teams NCCL's (nccl.py), all ordered by the streams. MPI starts the PEs and carries control data
-alone.
+peer; beyond it, and so between hosts, puts are NVSHMEM's. Barriers and signals are NVSHMEM's, broadcasts, shifts,
+all-reduces and the collectives of teams NCCL's (nccl.py), all ordered by the streams. MPI starts the PEs and carries
+control data: what is in host memory.
 
 Nothing waits for ever. The host polls instead of blocking in CUDA, and gives up with a PeError. A thread watches the
 stream meanwhile and ends the job if the host is blocked after all (a full launch queue, a call that synchronizes).
@@ -272,6 +272,9 @@ class NvshmemWorld(GpuArrays):
         at_least = self._core.ComparisonType.CMP_GE
         self._core.signal_wait(self._slots[pe], self._awaited[pe], at_least, stream=cupy.cuda.get_current_stream())
         self._watch.mark(f"a signal from PE {pe}")
+
+    def _reduced(self, values: Array) -> Array:
+        return self._teams.everyone().all_reduce(values)
 
     def broadcast(self, values: Array, root: int) -> None:
         """Copy PE ``root``'s values everywhere: with NCCL, or through MPI where they are the hosts' (collective)."""

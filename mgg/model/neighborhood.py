@@ -88,7 +88,7 @@ class Neighborhood:
             degrees=_row_sums(layout.forward.local) + _row_sums(layout.forward.remote),
             plan=plans[0],
             transposed=plans[1],
-            # One PE's sum is the total: on a GPU the all-reduce would wait for it.
+            # One PE's sum is the total.
             total=world.all_reduce if several else lambda values: values,
             arrays=arrays,
             dtype=dtype,

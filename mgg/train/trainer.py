@@ -198,12 +198,12 @@ class Trainer:
     def _loss_and_gradients(self, epoch: int) -> tuple[float, np.ndarray]:
         """The gradients as one vector, in the order of the weights.
 
-        All sums over PEs go through one all-reduce in float64 on the hosts, which have to see the loss anyway: this is
-        where a step waits for the device, and the only place unless modules sum over PEs themselves.
+        All sums over PEs go through one all-reduce in float64. The hosts have to see the loss: this is where a step
+        waits for the device, and the only place.
         """
         mine = self._differentiate(epoch, self._world.upload(np.array([float(epoch)])))
         self._world.at(epoch, "all-reduce")
-        total = self._world.all_reduce(self._world.download(mine))
+        total = self._world.download(self._world.all_reduce(mine))
         return float(total[0]), total[1:]
 
     def _differentiate(self, epoch: int, draws: Array) -> Array:
@@ -279,7 +279,7 @@ class Trainer:
             DivergedError: the loss is not finite (names the layer).
         """
         mine, logits = self._measure(epoch)
-        return self._scores(self._world.all_reduce(self._world.download(mine)), logits, epoch)
+        return self._scores(self._world.download(self._world.all_reduce(mine)), logits, epoch)
 
     def _measure(self, epoch: int) -> tuple[Array, Array]:
         """What an evaluation sums up over this PE's nodes, and the logits, on the device; waits for nothing."""
