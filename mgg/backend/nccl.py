@@ -22,6 +22,8 @@ from mgg.backend.mpi import MpiWorld
 from mgg.errors import MachineError, PeError
 
 _INSTALL = "pip install nvidia-nccl-cu13"
+#: Bytes up to which an all-reduce gathers the values of all PEs.
+_GATHERED = 2**20
 
 
 class Watch(Protocol):
@@ -105,31 +107,39 @@ class NcclTeam:
             self._counters.add("reduce_scatter", values.nbytes - out.nbytes)
 
     def all_reduce(self, values: Array) -> Array:
-        """Sum in rank order, of any type: the same bits as on CPU ranks (collective).
-
-        Each PE sums a part of all PEs' values and tells the others: memory and bytes do not grow with the PEs.
-        """
+        """Sum in rank order, of any type: the same bits as on CPU ranks (collective)."""
         if self._communicator is None or not values.size:
             return values.copy()
-        size, nccl = len(self.pes), _library()
+        size = len(self.pes)
+        if size * values.nbytes <= _GATHERED:
+            copies = cupy.empty((size, values.size), values.dtype)
+            self._collect(values.reshape(-1), copies)
+            self._counters.add("all_reduce", (size - 1) * values.nbytes)
+            return _in_rank_order(copies).reshape(values.shape)
+        # Each PE sums a part and tells the others: memory and bytes do not grow with the PEs.
         parts = cupy.zeros((size, -(-values.size // size)), values.dtype)
         parts.reshape(-1)[: values.size] = values.reshape(-1)
         theirs, total = (cupy.empty(parts.shape, parts.dtype) for _ in range(2))
-        count, kind = parts[0].nbytes, nccl.NCCL_INT8  # NCCL moves them; it would sum in an order of its own
+        self._swap(parts, theirs)
+        self._collect(_in_rank_order(theirs), total)
+        self._counters.add("all_reduce", 2 * (parts.nbytes - parts[0].nbytes))
+        return total.reshape(-1)[: values.size].reshape(values.shape)
+
+    def _collect(self, values: Array, out: Array) -> None:
+        """The bytes of all, whatever their type."""
+        with self._operation("an all-reduce") as stream:
+            ends = int(values.data.ptr), int(out.data.ptr)
+            self._communicator.allGather(*ends, values.nbytes, _library().NCCL_INT8, stream)
+
+    def _swap(self, parts: Array, theirs: Array) -> None:
+        """Give each place its part; part p of ``theirs`` comes from place p."""
+        nccl, count = _library(), parts[0].nbytes
         with self._operation("an all-reduce") as stream:
             nccl.groupStart()
-            for place in range(size):
-                self._communicator.send(int(parts[place].data.ptr), count, kind, place, stream)
-                self._communicator.recv(int(theirs[place].data.ptr), count, kind, place, stream)
+            for place in range(len(self.pes)):
+                self._communicator.send(int(parts[place].data.ptr), count, nccl.NCCL_INT8, place, stream)
+                self._communicator.recv(int(theirs[place].data.ptr), count, nccl.NCCL_INT8, place, stream)
             nccl.groupEnd()
-        mine = theirs[0].astype(np.float64)
-        for place in range(1, size):
-            mine = mine + theirs[place]
-        mine = mine.astype(values.dtype)
-        with self._operation("an all-reduce") as stream:
-            self._communicator.allGather(int(mine.data.ptr), int(total.data.ptr), count, kind, stream)
-        self._counters.add("all_reduce", 2 * (parts.nbytes - count))
-        return total.reshape(-1)[: values.size].reshape(values.shape)
 
     @contextmanager
     def _operation(self, what: str) -> Iterator[int]:
@@ -207,6 +217,14 @@ class NcclTeams:
         for team in self._teams.values():
             team.close()
         self._teams.clear()
+
+
+def _in_rank_order(copies: Array) -> Array:
+    """The sum over the first axis, one after the other in float64; NCCL would sum in an order of its own."""
+    total = copies[0] if copies.dtype == np.float64 else copies[0].astype(np.float64)
+    for place in range(1, len(copies)):
+        total = total + copies[place]
+    return total if copies.dtype == np.float64 else total.astype(copies.dtype)
 
 
 def missing() -> str | None:
