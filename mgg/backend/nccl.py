@@ -18,6 +18,7 @@ import cupy
 import numpy as np
 
 from mgg.backend.api import Array, Counters, agreed_team, name_pes, together
+from mgg.backend.gpu import in_rank_order
 from mgg.backend.mpi import MpiWorld
 from mgg.errors import MachineError, PeError
 
@@ -115,13 +116,13 @@ class NcclTeam:
             copies = cupy.empty((size, values.size), values.dtype)
             self._collect(values.reshape(-1), copies)
             self._counters.add("all_reduce", (size - 1) * values.nbytes)
-            return _in_rank_order(copies).reshape(values.shape)
+            return in_rank_order(copies).reshape(values.shape)
         # Each PE sums a part and tells the others: memory and bytes do not grow with the PEs.
         parts = cupy.zeros((size, -(-values.size // size)), values.dtype)
         parts.reshape(-1)[: values.size] = values.reshape(-1)
         theirs, total = (cupy.empty(parts.shape, parts.dtype) for _ in range(2))
         self._swap(parts, theirs)
-        self._collect(_in_rank_order(theirs), total)
+        self._collect(in_rank_order(theirs), total)
         self._counters.add("all_reduce", 2 * (parts.nbytes - parts[0].nbytes))
         return total.reshape(-1)[: values.size].reshape(values.shape)
 
@@ -217,14 +218,6 @@ class NcclTeams:
         for team in self._teams.values():
             team.close()
         self._teams.clear()
-
-
-def _in_rank_order(copies: Array) -> Array:
-    """The sum over the first axis, one after the other in float64; NCCL would sum in an order of its own."""
-    total = copies[0] if copies.dtype == np.float64 else copies[0].astype(np.float64)
-    for place in range(1, len(copies)):
-        total = total + copies[place]
-    return total if copies.dtype == np.float64 else total.astype(copies.dtype)
 
 
 def missing() -> str | None:

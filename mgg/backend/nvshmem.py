@@ -95,6 +95,8 @@ class NvshmemWorld(GpuArrays):
         self._core = _start(control, self.device, self._watch)
         self.operators: Operators = _operators(self._core)
         self._arrays: dict[int, Array] = {}  # by address, in the order in which they were made
+        self._sums: SymmetricArray | None = None  # where all-reduces meet
+        self._turn = 0
         self._bytes = self._peak = 0  # of symmetric memory in use now, and at most so far
         self._regions: list[pinned.Region] = []
         self._teams = NcclTeams(control, self._watch, self._come)
@@ -274,7 +276,32 @@ class NvshmemWorld(GpuArrays):
         self._watch.mark(f"a signal from PE {pe}")
 
     def _reduced(self, values: Array) -> Array:
-        return self._teams.everyone().all_reduce(values)
+        """Every PE reads those of all where it addresses them, else by NCCL, whose buffers take memory of their own."""
+        if self.size == 1 or not values.size:
+            return values.copy()
+        if len(self._host) < self.size:
+            return self._teams.everyone().all_reduce(values)
+        copies = self._shared(values)
+        copies[self.rank][...] = values
+        self.barrier()
+        self.counters.add("all_reduce", (self.size - 1) * values.nbytes)
+        return gpu.in_rank_order(copies)
+
+    def _shared(self, values: Array) -> list[Array]:
+        """Room like ``values`` on every PE, in two places by turns (collective).
+
+        Whoever writes to one of them has got past the barrier of the sum before, so all have read what was there.
+        """
+        floats = -(-values.nbytes // (2 * _ITEM)) * 2  # no half of a double
+        if self._sums is None or self._sums.local.size < 2 * floats:
+            if self._sums is not None:
+                self.free(self._sums)
+            self._sums = self.symmetric(2 * floats)
+        half = self._sums.local.size // 2
+        self._turn = 1 - self._turn
+        first, last = self._turn * half, self._turn * half + floats
+        places = [self._sums.copy_of(pe)[first:last].view(values.dtype) for pe in range(self.size)]
+        return [place[: values.size].reshape(values.shape) for place in places]
 
     def broadcast(self, values: Array, root: int) -> None:
         """Copy PE ``root``'s values everywhere: with NCCL, or through MPI where they are the hosts' (collective)."""
