@@ -181,7 +181,7 @@ def test_rows_leave_a_host_from_symmetric_memory_alone():
         ({"FAKE_GPUS": "1"}, "2 PEs and 1 GPUs: a PE needs a GPU of its own"),
         ({"FAKE_PES_A_HOST": "1", "FAKE_HEAP": "3", "NVSHMEM_DISABLE_CUDA_VMM": "1"}, "heap is too small for 8 bytes"),
         ({"FAKE_P2P": "0"}, "cannot address GPU"),
-        ({"FAKE_FREE": "3000000"}, "needs 4000000 more bytes of GPU memory on each PE and 3000000 are left"),
+        ({"FAKE_FREE": "3000000"}, "PE 1 needs 4000000 bytes of GPU memory and has 3000000 free: "),
         (
             {"FAKE_HEAP": "3000000", "NVSHMEM_DISABLE_CUDA_VMM": "1"},
             "set NVSHMEM_SYMMETRIC_SIZE to 4000016 or more (now the default)",

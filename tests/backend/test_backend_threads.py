@@ -202,7 +202,7 @@ def test_products_and_bytes_of_every_variant(tmp_path):
 @pytest.mark.parametrize(
     ("code", "environment", "said"),
     [
-        ("world.symmetric(1000)", {"FAKE_FREE": "7000"}, "PEs 0, 1: a symmetric array needs 4000 more bytes"),
+        ("world.symmetric(1000)", {"FAKE_FREE": "7000"}, "on each PE does not fit: PE 0 needs 4000 bytes"),
         ("world.symmetric(10 + world.rank)", {}, "the PEs ask for symmetric arrays of 40 to 44 bytes"),
         ("world.managed(1000)", {"FAKE_FREE": "7000"}, "PE 0: 8000 bytes of unified memory are needed"),
         ("world.host_symmetric(1000)", {"FAKE_LOCKABLE": "100"}, "8000 bytes of host memory cannot be page-locked"),
@@ -215,6 +215,15 @@ def test_what_is_missing_is_one_line(code, environment, said):
     # The two PEs share GPU 0, but where GPUs have to address each other.
     done = threads(2, code, None if "P2P" in said or "no GPU" in said else [0], **environment)
     assert "Error True " in done.stdout and said in done.stdout, done.stdout + done.stderr
+
+
+def test_each_pe_whose_gpu_is_full_is_said_with_its_own_numbers():
+    """GPUs that three PEs, two and one share."""
+    done = threads(6, "world.symmetric(2_000)", [0, 0, 0, 1, 1, 2], FAKE_FREE="12000")
+    said = "Error True a symmetric array of 8000 bytes on each PE does not fit: "
+    said += "".join(f"PE {pe} needs 8000 bytes of GPU memory and has 4000 free, " for pe in range(3))
+    said += "PE 3 needs 8000 bytes of GPU memory and has 6000 free, and 1 more PE: use more PEs or fewer columns;"
+    assert said in done.stdout, done.stdout + done.stderr
 
 
 def test_a_pe_that_stays_away_is_named():
@@ -299,8 +308,8 @@ def test_what_unified_memory_cannot_hold_is_left_out_or_one_line(folder, tmp_pat
     out.unlink()
     alone = aggregate(folder, out, 2, "--technique", "mgg_uvm", "--dim", "3", **between)
     assert alone.returncode == 3 and alone.stderr.count("mgg: ") == 1 and not out.exists()
-    said = f" needs {needs['mgg_uvm'][0]} bytes of GPU memory, {between['FAKE_FREE']} are free"
-    assert "PEs 0, 1: " in alone.stderr and said in alone.stderr
+    for pe, needed in enumerate(needs["mgg_uvm"]):
+        assert f"PE {pe} needs {needed} bytes of GPU memory and has {between['FAKE_FREE']} free" in alone.stderr
 
 
 def test_unified_memory_of_all_pes_fits_a_gpu_beside_what_its_pe_has(folder, tmp_path):
@@ -312,7 +321,7 @@ def test_unified_memory_of_all_pes_fits_a_gpu_beside_what_its_pe_has(folder, tmp
     out, free = tmp_path / "out.jsonl", need.total - need.guests // 2
     assert free > 4 * 64 * 2 * rows, "unified memory alone would fit"
     done = aggregate(folder, out, 0, "--technique", "mgg_uvm", "--dim", "64", FAKE_FREE=str(free))
-    assert done.returncode == 3 and f"needs {need.total} bytes of GPU memory, {free} are free" in done.stderr
+    assert done.returncode == 3 and f"needs {need.total} bytes of GPU memory and has {free} free" in done.stderr
     assert not out.exists()
     done = aggregate(folder, out, 0, "--technique", "mgg_uvm", "--dim", "64", FAKE_FREE=str(2 * need.total))
     assert done.returncode == 0, done.stderr
