@@ -11,6 +11,8 @@ from synthetic_records import GPUS, MACHINE, USUAL, timed, train
 import mgg.report
 from mgg.errors import InputError
 from mgg.report.experiments import EXPERIMENTS
+from mgg.report.experiments import cola as cola_paper
+from mgg.report.experiments import mgg as mgg_paper
 from mgg.report.knobs import Knobs, search
 
 
@@ -137,10 +139,29 @@ def test_a_mean_that_few_comparisons_bear_out_is_mixed(report):
 def test_the_page_says_what_generated_graphs_stand_for(report):
     records = [timed(1.0, dataset="reddit-like"), timed(2.0, dataset="reddit-like", options={"interleave": False})]
     _, page = report(records, "mgg_fig10b")
-    told = "Generated graphs stand for the paper's: reddit-like (2,708 nodes, 10,556 arcs) for Reddit (232,965, "
-    assert told in html.unescape(page)
+    told = "Generated graphs stand for the paper's: reddit-like (2,708 nodes, 10,556 arcs) for Reddit (232,965 nodes, "
+    assert told + "114,615,892 arcs)." in html.unescape(page)
     assert "Options of mgg: neighbor_partition=True, primitive=direct, ps=16, wpb=4." not in page
     assert "Options of mgg: dist=16, neighbor_partition=True, primitive=direct, ps=16, wpb=4." in page
+
+
+def test_numbers_of_arcs_are_the_papers_or_both_directions_of_its_edges(report):
+    table1 = {  # of MGG: nodes and "#Edge"
+        "reddit-like": (232_965, 114_615_892),
+        "products-like": (2_449_029, 61_859_140),
+        "orkut-like": (3_072_441, 117_185_083),
+        "web-like": (4_203_323, 202_623_226),
+    }
+    assert {name: (real.nodes, real.edges or real.arcs) for name, real in mgg_paper.STAND_INS.items()} == table1
+    both = mgg_paper.STAND_INS.keys() & cola_paper.STAND_INS.keys()
+    assert len(both) == 2 and all(mgg_paper.STAND_INS[name] == cola_paper.STAND_INS[name] for name in both)
+    for real in (*mgg_paper.STAND_INS.values(), *cola_paper.STAND_INS.values()):
+        assert real.edges in (0, real.arcs / 2), real.name
+    records = [timed(time, technique, dataset="orkut-like") for time, technique in ((1.0, "mgg"), (4.0, "zero_copy"))]
+    _, page = report(records, "mgg_fig7")
+    said = "234,370,166 arcs, both directions of 117,185,083 edges"
+    assert f"for com-Orkut (3,072,441 nodes, {said})." in html.unescape(page)
+    assert f"<small>3,072,441 nodes, {said}</small>" in page
 
 
 def test_cases_are_told_apart_by_the_options_that_differ(report):

@@ -8,11 +8,24 @@ from typing import Any, Literal, NamedTuple
 
 
 class StandIn(NamedTuple):
-    """The paper's graph that a generated one stands for: its name, nodes and arcs."""
+    """The paper's graph that a generated one stands for.
+
+    Attributes:
+        name: what papers call it.
+        nodes: how many it has.
+        arcs: both directions of an undirected edge, as our graphs have them.
+        edges: what a paper prints that counts each undirected edge once; 0: none does.
+    """
 
     name: str
     nodes: int
     arcs: int
+    edges: int = 0
+
+    @property
+    def counted(self) -> str:
+        """Its arcs in words, with the number of edges where a paper prints that."""
+        return f"{self.arcs:,} arcs" + (f", both directions of {self.edges:,} edges" if self.edges else "")
 
 
 @dataclass(frozen=True)

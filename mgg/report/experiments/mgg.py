@@ -16,11 +16,11 @@ def _mgg(name: str, **options: Any) -> Side:
     return Side(name, "mgg", options)
 
 
-#: MGG (OSDI'23), table 1.
+#: MGG (OSDI'23), table 1, which counts each undirected edge of two of them once.
 STAND_INS = {
     "reddit-like": StandIn("Reddit", 232_965, 114_615_892),
-    "products-like": StandIn("ogbn-products", 2_449_029, 123_718_280),
-    "orkut-like": StandIn("com-Orkut", 3_072_441, 234_370_166),
+    "products-like": StandIn("ogbn-products", 2_449_029, 123_718_280, 61_859_140),
+    "orkut-like": StandIn("com-Orkut", 3_072_441, 234_370_166, 117_185_083),
     "web-like": StandIn("enwiki-2013", 4_203_323, 202_623_226),
 }
 
