@@ -75,6 +75,25 @@ def test_a_changed_header_is_noticed(source, tmp_path, monkeypatch):
     assert build._key(source, "nvcc", [], False) != before
 
 
+def test_another_nvshmem_is_noticed_where_it_is_linked(source, tmp_path, monkeypatch):
+    """In the same folder, as after an update of the package."""
+    header = tmp_path / "nvshmem" / "include" / "non_abi" / "nvshmem_version.h"
+    header.parent.mkdir(parents=True)
+    monkeypatch.setattr(build, "find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr(build, "nvcc_version", lambda _: "release 13")
+    monkeypatch.setattr(build, "nvshmem_folder", lambda: tmp_path / "nvshmem")
+    monkeypatch.setattr(build, "_compile", lambda nvcc, source, path, *others: path.touch())
+
+    def cubins(*version):
+        names = zip(("MAJOR", "MINOR", "PATCH"), version, strict=True)
+        header.write_text("".join(f"#define NVSHMEM_VENDOR_{name}_VERSION {number}\n" for name, number in names))
+        return [build.cubin(source, "sm_90", {}, nvshmem) for nvshmem in (False, True)]
+
+    (plain, linked), (plain_later, linked_later) = cubins(3, 4, 5), cubins(3, 4, 6)
+    assert plain == plain_later and len({plain, linked, linked_later}) == 3
+    assert cubins(3, 4, 5) == [plain, linked]
+
+
 def compile_once(path):
     made = []
     run = build._run
