@@ -187,16 +187,19 @@ def test_products_and_bytes(tmp_path, pes):
             assert not wrong_bytes(simulated_bytes(folders[number], pes), found), name
 
 
-def test_products_and_bytes_of_every_variant(tmp_path):
-    folder = make_layout(tmp_path, GRAPHS["weighted"], 4)
-    done = fake(str(SUPPORT / "spmm_program.py"), "threads:4", str(tmp_path), "--variants", str(folder))
+@pytest.mark.parametrize("pes", [1, 4])
+def test_products_and_bytes_of_every_variant(tmp_path, pes):
+    """On one PE of those in bf16, which the others run on several; each is run with one number of PEs at least."""
+    folder, bf16 = make_layout(tmp_path, GRAPHS["weighted"], pes), {"local:bf16", "halo:bf16", "halo:1-bf16"}
+    done = fake(str(SUPPORT / "spmm_program.py"), f"threads:{pes}", str(tmp_path), "--variants", str(folder))
     assert done.returncode == 0, done.stderr
-    parts = [dict(np.load(tmp_path / f"0-{pe}.npz")) for pe in range(4)]
+    parts = [dict(np.load(tmp_path / f"0-{pe}.npz")) for pe in range(pes)]
     labels = {key.split(" ")[0] for key in parts[0]}
-    assert labels >= {label for label, (_, options, _) in VARIANTS.items() if "primitive" not in options}
+    every = {label for label, (_, options, _) in VARIANTS.items() if "primitive" not in options}
+    assert labels >= (bf16 if pes == 1 else every - {"local:bf16"})
     assert worst(GRAPHS["weighted"], parts) <= (1e-6,) and worst(GRAPHS["weighted"], parts, "bf16") <= (1e-5,)
-    found = [json.loads((tmp_path / f"0-{pe}.json").read_text()) for pe in range(4)]
-    assert not wrong_bytes(simulated_bytes(folder, 4, labels), found)
+    found = [json.loads((tmp_path / f"0-{pe}.json").read_text()) for pe in range(pes)]
+    assert not wrong_bytes(simulated_bytes(folder, pes, labels), found)
 
 
 @pytest.mark.parametrize(
