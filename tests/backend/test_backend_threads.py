@@ -229,6 +229,33 @@ def test_each_pe_whose_gpu_is_full_is_said_with_its_own_numbers():
     assert said in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(("has", "told"), [(10_000, True), (100_000, False)])
+def test_too_little_shared_memory_is_said_on_pes_without_arcs_too(has, told):
+    """PE 0 has arcs, PE 1 rows alone, PE 2 not even these, and so no padding that tells how its rows are aligned."""
+    code = f"""
+from types import SimpleNamespace
+from mgg.errors import InputError
+from mgg.kernel.cuda import CudaOperators
+from mgg.layout.neighbors import NeighborPartitions
+launched = []
+operators = SimpleNamespace(_shared_memory={has}, kernel=lambda *_: lambda *_, **__: launched.append(1))
+count = 3 if world.rank == 0 else 0
+parts = NeighborPartitions(*(world.upload(np.arange(count)) for _ in range(3)))
+own = world.xp.empty((4, 44), np.float32)[:, :41]
+rows = world.xp.empty((0 if world.rank == 2 else 4, 44), np.float32)[:, :41]
+ids, peers = world.upload(np.zeros(count, np.int32)), world.upload(np.zeros(3, np.uint64))
+try:
+    CudaOperators.mgg(operators, parts, ids, None, parts, peers, None, own, peers, rows, ps=32, dist=16, wpb=4)
+except InputError as error:
+    return error.everywhere, str(error)
+return len(launched)
+"""
+    done = threads(3, code)
+    said = "MGG's kernel: ps = 32, wpb = 4, D = 41 take 18432 bytes of shared memory a block (equation 1), this GPU has"
+    expected = [(True, f"{said} 10000: lower wpb")] * 3 if told else [1, 0, 0]
+    assert done.stdout.strip() == str(expected), done.stdout + done.stderr
+
+
 def test_a_pe_that_stays_away_is_named():
     done = threads(3, "time.sleep(3 * (world.rank == 1))\nworld.barrier()")
     assert "PeError False PE 1 did not reach a barrier within 1 s;" in done.stdout
