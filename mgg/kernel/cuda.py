@@ -248,7 +248,7 @@ class CudaOperators:
         warps = -(-max(locals_, remotes) // dist) if interleave else -(-locals_ // dist) + -(-remotes // dist)
         if not columns:
             return
-        # By what all PEs have alike, and on those without arcs, too: no PE goes on to a barrier that others never reach.
+        # By what all PEs have alike, also on those without arcs: none goes on to a barrier that others never reach.
         vector, needed = _vector(own, out) if out.size else _vector(own), []
         for lanes, first, tiles in _tiles(columns, vector, narrowest=4):
             width = lanes * vector * 4

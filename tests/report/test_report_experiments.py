@@ -169,6 +169,7 @@ def test_cases_are_told_apart_by_the_options_that_differ(report):
     _, page = report([timed(1.0 + n, options=each) for n, each in enumerate(options)], "mgg_fig6")
     page = page.replace("\N{NO-BREAK SPACE}", " ")
     section = page[page.index("<h2>Asynchronous") : page.index("<h2>What ran where")]
+    assert "only primitive direct works on while rows are on their way over NVLink" in section
     assert "4 PEs, D = 16, direct" in section and "4 PEs, D = 16, warp" in section
 
 
