@@ -26,8 +26,8 @@ class PipelineOptions(TechniqueOptions):
     interleave: bool = Field(True, description="mix local and remote partitions (figure 10b)")
     asynchronous: bool = Field(
         True,
-        description="fetch remote rows while the local partition is summed (figure 6); over NVLink with primitive direct"
-        " alone, and CPU ranks fetch first",
+        description="fetch remote rows while the local partition is summed (figure 6); over NVLink that is so with"
+        " primitive direct alone, and CPU ranks fetch first",
     )
 
     def schedule(self, primitive: str = "direct") -> Schedule:

@@ -32,9 +32,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         f"{_OSDI}, section 5.1, figure 6 (a scheme; the paper does not measure it alone)",
         _DGX,
         "A warp that asks for remote rows and works on its local partition until they arrive takes less time than one "
-        "that waits for them; the paper gives no number. Here only primitive direct works on while rows are on their way "
-        "over NVLink: NVSHMEM's get of memory that the GPU can address is a copy by the calling threads, done when it "
-        "returns (read in the header of NVSHMEM 3.4.5, not profiled).",
+        "that waits for them; the paper gives no number. Here only primitive direct works on while rows are on their "
+        "way over NVLink: NVSHMEM's get of memory that the GPU can address is a copy by the calling threads, done when "
+        "it returns (read in the header of NVSHMEM 3.4.5, not profiled).",
         (
             Versus(
                 _mgg("asynchronous", asynchronous=True),
