@@ -11,7 +11,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from mgg.backend.api import Array, Clock, Counters, SymmetricArray, Timeline, Work, World, name_pes
+from mgg.backend.api import Array, Clock, Counters, SymmetricArray, Timeline, Work, World, name_short
 from mgg.backend.graphs import Memory, Recorder, Repeated
 from mgg.backend.streams import SideStream
 from mgg.errors import InputError, MachineError
@@ -211,12 +211,9 @@ def check_symmetric(control: World, size: int, needed: int, free: int) -> None:
         raise InputError(
             f"the PEs ask for symmetric arrays of {min(sizes)} to {max(sizes)} bytes: they have different layouts"
         ).on_every_pe()
-    short = [pe for pe, (_, more, left) in enumerate(everywhere) if more > left]
-    if short:
-        _, more, left = everywhere[short[0]]
+    if short := name_short([(more, left) for _, more, left in everywhere]):
         raise MachineError(
-            f"{name_pes(short)}: a symmetric array needs {more} more bytes of GPU memory on each PE and {left}"
-            " are left: use more PEs or fewer columns"
+            f"a symmetric array of {size} bytes on each PE does not fit: {short}: use more PEs or fewer columns"
         ).on_every_pe()
 
 

@@ -54,6 +54,9 @@ SETTINGS = {
 ONE_HOST_SETTINGS = {"NVSHMEM_REMOTE_TRANSPORT": "none"}
 
 _ITEM = 4  # bytes of a float32
+_MIB = 2**20
+#: MiB of the symmetric heap that our advice leaves NVSHMEM, which takes some of it and says nowhere how much.
+_OWN = 16
 _LEAST = 60.0  # seconds that NVSHMEM has to start, map memory or end, however short other waits are to be
 
 
@@ -213,9 +216,11 @@ class NvshmemWorld(GpuArrays):
 
     def _too_small(self, nbytes: int) -> MachineError:
         variable = heap_variable()
+        advised = (-(-(self._bytes + nbytes) // _MIB) + _OWN) * _MIB
         return MachineError(
             f"PE {self.rank}: the symmetric heap is too small for {nbytes} bytes beside the {self._bytes} in use:"
-            f" set {variable} to {self._bytes + nbytes} or more (now {os.environ.get(variable, 'the default')})"
+            f" set {variable} to {advised} or more, {_OWN} MiB of it for NVSHMEM itself"
+            f" (now {os.environ.get(variable, 'the default')})"
         )
 
     def _peer(self, base: Array, pe: int) -> Array:

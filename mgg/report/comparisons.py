@@ -140,7 +140,7 @@ def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> R
 
 def _verdict(versus: Versus, subject: Row, rival: Row, ratio: float, claim: float | None) -> str:
     expected = versus.expects_slower(claim)
-    if expected is None or (versus.alike_on_cpus and subject["device"] != "GPUs"):
+    if expected is None or (versus.untold_on_cpus and subject["device"] != "GPUs"):
         return ""
     if versus.subject.column == "median" and subject["q1"] <= rival["q3"] and rival["q1"] <= subject["q3"]:
         return CLOSE

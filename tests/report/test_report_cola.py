@@ -7,7 +7,7 @@ import math
 import re
 
 import pytest
-from synthetic_records import MACHINE, split, timed, train
+from synthetic_records import GPUS, MACHINE, split, timed, train
 
 from mgg.report.experiments import EXPERIMENTS, claimed_as, cola, stand_in
 
@@ -82,6 +82,15 @@ def test_methods_beside_each_other(report):
     assert "“MGG” took 10.0 times as long as “CoLa” (one comparison): the paper's direction (in the paper 6.69)" in (
         html.unescape(page)
     )
+
+
+def test_products_and_epochs_have_a_line_each(report):
+    options = {"technique": "cola", "options": FULL, "backend": "nvshmem", "machine": GPUS, "pes": 4}
+    slow = {"technique": "halo", "options": {}, "median": 0.036, "q1": 0.035, "q3": 0.037}
+    runs = [train(**options), train(**(options | slow))]
+    _, page = report([timed(1.0, "cola"), timed(4.0, "halo")], "cola_table6", runs=runs)
+    text = section(page, "cola_table6")
+    assert "halo (ours) / CoLa, products|4.00|" in text and "halo (ours) / CoLa, epochs|3.00|" in text, text
 
 
 def test_a_method_of_other_pes_has_no_number_of_the_paper(report):
