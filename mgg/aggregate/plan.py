@@ -82,6 +82,11 @@ class Plan(ABC):
         return Need(base.layout, base.columns, 0, case.local_cut())
 
     @classmethod
+    def told(cls, case: Case) -> object:
+        """What the other PEs have to know of this one for ``need``: each finds it in ``case.told``."""
+        return None
+
+    @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
         """Seconds of a product by the cost model (docs/costs.md); None where the model says nothing of the technique.
 

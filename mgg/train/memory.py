@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from mgg.aggregate import parse_options, technique
+from mgg.aggregate.memory import informed
 from mgg.aggregate.needs import Case
 from mgg.backend.api import World, name_pes
 from mgg.backend.host_memory import available
@@ -85,7 +86,8 @@ def need(
     given: Input,
     targets: int,
 ) -> Need:
-    """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns."""
+    """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns
+    (collective)."""
     rows, gpu = layout.rows, bool(world.gpu)
     numbers = sum(_product(parameter.shape) for parameter in chain.parameters)
     if given.sparse:
@@ -103,7 +105,8 @@ def need(
     # Nobody asks for the gradient by the input: the first module multiplies by the transpose only if others follow.
     returns = any(module.width for module in list(chain.leaves())[1:])
     for direction in ("forward", "transpose") if width else ():
-        found = plan.need(Case(layout, direction, width, parse_options(name, options), dtype, kept))
+        case = Case(layout, direction, width, parse_options(name, options), dtype, kept)
+        found = plan.need(informed(world, plan, case))
         # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
         sums = DOUBLE * rows * width if layout.size > 1 and (direction == "forward" or returns) else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
