@@ -14,6 +14,7 @@ from mgg.aggregate.auto import AUTO, Forecast, forecast
 from mgg.aggregate.muted import MutedWorld
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
+from mgg.aggregate.workgroups import WorkgroupOptions, members_of
 from mgg.backend import World, job_fields
 from mgg.backend.api import told_of_gpu_memory
 from mgg.errors import CheckError, InputError, MachineError, MggError
@@ -300,6 +301,7 @@ def _record(
         v_cg=v_cg,
         v_fr=v_fr,
         v_fc=v_fc,
+        workgroup=members_of(plan.options, layout) if isinstance(plan.options, WorkgroupOptions) else None,
         error=error,
         tolerance=None if error is None else oracle.TOLERANCE[plan.dtype],
     )

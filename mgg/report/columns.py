@@ -160,6 +160,7 @@ TABLES: dict[str, list[Column]] = {
         Column("check", "text", "", "passed, failed, or not checked"),
         Column("chosen", "yes/no", "", "technique auto picked it"),
         Column("predicted", "number", "seconds", "what the cost model said before; empty: it was not asked"),
+        Column("workgroup", "integer", "", "PEs of a workgroup; empty: the technique has none, or it was not noted"),
     ],
     "fastest": [
         *_SETTING,
@@ -219,6 +220,7 @@ TABLES: dict[str, list[Column]] = {
         Column("ratio", "number", "", "the rival's time over the subject's"),
         Column("paper", "number", "", "the same in the paper, often an average over other graphs; empty: no number"),
         Column("verdict", "text", "", "whether the slower one is the paper's, or it is too close to call; empty: none"),
+        Column("alike", "text", "", "why both sides do the same here: CPU cores or one workgroup; empty: they do not"),
         _OVERSUBSCRIBED,
     ],
     "knobs": [

@@ -34,6 +34,12 @@ def test_records_say_what_was_measured(folder):
     assert second.bytes_wire * 3 == first.bytes_wire * 16
 
 
+def test_records_name_the_workgroup(folder):
+    """The partition's is 8, more than there are PEs."""
+    asked = (("halo", {}), ("halo", {"workgroup": 1}), ("mgg", {}))
+    assert [run(folder, name, dims=[3], options=options)[0][0].workgroup for name, options in asked] == [3, 1, None]
+
+
 def test_unchecked_records_say_so(folder):
     assert all(record.error is None and record.tolerance is None for record in run(folder, check=False)[0])
 

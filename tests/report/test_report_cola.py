@@ -106,6 +106,47 @@ def test_the_steps_of_cola_differ_in_their_options_alone(report):
     assert round(float(rows[1]["paper"]), 2) == 96.20  # 236.66 / 2.46
 
 
+def steps_of_cola(workgroup=2, **changes):
+    """All steps, in half the time of those without the last one, and so on; then MGG's kernel."""
+    off = [{}, {"pipelined": False}, {"coalesced": False, "pipelined": False}, {"fusion": False}]
+    options = [FULL | each | {"workgroup": workgroup} for each in off]
+    records = [timed(0.001 * 2**n, "cola", options=each, **changes) for n, each in enumerate(options)]
+    return [*records, timed(0.016, **changes)]
+
+
+def verdicts(rows):
+    return {row["rival"]: (row["verdict"], row["alike"]) for row in rows}
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_one_workgroup_has_no_steps(report, noted):
+    """Whether the workgroup was asked for, or is the partition's, which the record notes."""
+    records = steps_of_cola(workgroup=None if noted else 4, dataset="pokec-like")
+    records = [r.model_copy(update={"workgroup": 4}) if noted and r.technique == "cola" else r for r in records]
+    rows, page = report(records, "cola_table8")
+    none = ("", "one workgroup")
+    assert verdicts(rows) == {"basic": ("the paper's direction", ""), "RF": none, "RF+CF": none, "RF+CF+RC": none}
+    said = "4 PEs were one workgroup, where the steps change nothing and are not judged: partition.pes must be larger"
+    assert page.count(said) == 2  # at the head and in the section
+    assert "“RF+CF” took" not in page and "RF+CF / RF+CF+RC+PP" not in section(page, "cola_table8")
+    assert "“basic” took 16.0 times" in page
+
+
+def test_steps_alone_in_one_workgroup(report):
+    rows, page = report(steps_of_cola(workgroup=4, dataset="pokec-like")[:-1], "cola_table8")
+    assert {row["alike"] for row in rows} == {"one workgroup"} and "4 PEs were one workgroup" in page
+    assert "pokec-like|" in section(page, "cola_table8")
+
+
+def test_cpu_ranks_hide_nothing_by_the_last_step(report):
+    went = ("the paper's direction", "")
+    rows, page = report(steps_of_cola(dataset="pokec-like", **CPUS), "cola_table8")
+    assert verdicts(rows) == {"basic": went, "RF": went, "RF+CF": went, "RF+CF+RC": ("", "CPU cores")}
+    assert "(one comparison): noise, since CPU cores run the same code for both." in page
+    rows, page = report(steps_of_cola(dataset="pokec-like"), "cola_table8")
+    assert set(verdicts(rows).values()) == {went} and "one workgroup" not in section(page, "cola_table8")
+
+
 def ordered(time, technique, ending, **changes):
     return timed(
         time, technique, dataset=f"pokec-like-{ending}", graph_hash=f"{ending:0<64}".encode().hex()[:64], **changes

@@ -51,6 +51,7 @@ class Versus:
         claimed: what the numbers are: an ``average`` over the paper's graphs, of one ``graph`` each, one of a
             ``table`` of such, a lower ``bound``.
         alike_on_cpus: CPU cores run the same code for both sides, so nothing is learned there.
+        alike_in_one_workgroup: both sides do the same where all PEs are one workgroup.
     """
 
     subject: Side
@@ -59,6 +60,7 @@ class Versus:
     slower: bool | None = None
     claimed: Literal["average", "graph", "table", "bound"] = "average"
     alike_on_cpus: bool = False
+    alike_in_one_workgroup: bool = False
 
     def claim(self, *keys: str) -> float | None:
         """The paper's number for the first of ``keys`` that it has one for."""
