@@ -48,7 +48,7 @@ class Link(Fixed):
         latency: seconds of a request.
         bandwidth: bytes a second and PE, all PEs at once.
         message: seconds of a row beyond its bytes.
-        source: ``measured``, or where the values come from.
+        source: ``measured``, ``given``, or where else the values come from.
     """
 
     latency: float = Field(ge=0, allow_inf_nan=False)
@@ -141,8 +141,9 @@ def measure(world: World) -> Links:
     if world.size > 1:
         links["broadcast"] = probe.blocks(world.broadcast, most)
         links["shift"] = probe.blocks(probe.shift, most)
+    taken = links[rows].model_copy(update={"source": f"taken from {rows}, not measured"})
     for name in (network, "broadcast", "shift"):
-        links.setdefault(name, GIVEN.get(name, links[rows]))
+        links.setdefault(name, GIVEN.get(name, taken))
     if gpu:
         links["pcie"] = GIVEN["pcie"]
     made = Links(links=links, rows=rows, network=network, barrier=probe.barrier())

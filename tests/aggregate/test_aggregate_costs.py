@@ -207,6 +207,17 @@ def probed(action):
     return simulated.run(2, program)
 
 
+@pytest.mark.parametrize(("pes", "rows"), [(1, "cache"), (2, "shared_memory")])
+def test_links_that_one_host_does_not_have_are_not_called_measured(monkeypatch, pes, rows):
+    monkeypatch.setattr(links, "CPU_BYTES", 2**16)
+    found = simulated.run(pes, links.measure)[0]
+    sources = {name: link.source for name, link in found.links.items()}
+    taken = {"mpi"} | ({"broadcast", "shift"} if pes == 1 else set())
+    assert {name for name, source in sources.items() if source == f"taken from {rows}, not measured"} == taken
+    assert all(sources[name] == "measured" for name in sources.keys() - taken)
+    assert found["mpi"].bandwidth == found[rows].bandwidth
+
+
 def test_rows_that_other_work_disturbs_are_probed_again():
     """Narrow rows that waited for it take as long as wide ones, on one PE; the other goes along."""
     link = Link(latency=2e-6, bandwidth=5e9, message=3e-9)
