@@ -185,6 +185,15 @@ class AggregateRecord(Common):
     workgroup: int | None = Field(
         None, description="PEs of a workgroup; None: the technique has no workgroups, or it was not noted"
     )
+    bytes_between: int | None = Field(
+        None,
+        description="of bytes_wire what crossed between workgroups; None: there is one, single rows are fetched from"
+        " others, or it was not noted",
+    )
+    vi_cola: int | None = Field(
+        None,
+        description="CoLa 4.2, bytes: each row once a workgroup that needs it; None: there is one, or it was not noted",
+    )
     chosen: bool = Field(False, description="technique auto picked it")
     predicted: float | None = Field(
         None, gt=0, description="seconds that the cost model said before it was measured; None if it was not asked"

@@ -118,6 +118,7 @@ class Cola(Plan):
         assert isinstance(options, ColaOptions)
         self._coalesced, self._pipelined = options.coalesced, options.pipelined
         self._groups = Workgroups(world, self.host, fused_members(options, self.layout))
+        self.puts_between = self._coalesced and self._groups.count > 1
         self._own = [uploaded_csr(world, self.host.local), *map(self._own_part, range(1, self._groups.count))]
         self._make_room()
         columns = transposed(self.host.remote).csr

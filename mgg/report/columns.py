@@ -161,6 +161,15 @@ TABLES: dict[str, list[Column]] = {
         Column("chosen", "yes/no", "", "technique auto picked it"),
         Column("predicted", "number", "seconds", "what the cost model said before; empty: it was not asked"),
         Column("workgroup", "integer", "", "PEs of a workgroup; empty: the technique has none, or it was not noted"),
+        Column(
+            "bytes_between",
+            "integer",
+            "bytes",
+            "of bytes_wire what crossed between workgroups; empty: one workgroup, not told apart, or not noted",
+        ),
+        Column(
+            "vi_cola", "integer", "bytes", "CoLa 4.2: each row once a workgroup that needs it; empty: one, or not noted"
+        ),
     ],
     "fastest": [
         *_SETTING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mgg.report import hidden, knob_parts, methods, pairs, sweeps, volumes
+from mgg.report import between, hidden, knob_parts, methods, pairs, sweeps, volumes
 from mgg.report.comparisons import CLOSE, DISAGREES, of
 from mgg.report.experiments import Experiment, experiment
 from mgg.report.findings import Finding
@@ -62,6 +62,8 @@ def _parts(tables: dict[str, Rows], name: str, shown: Experiment) -> list[Part]:
         parts += hidden.parts(tables)
     if rows := _rows(tables, name):
         parts.append((methods if shown.together else pairs).part(tables, name, shown, rows))
+    if shown.between and (counted := between.part(tables, shown.between)):
+        parts.append(counted)
     return parts
 
 

@@ -147,6 +147,27 @@ def test_cpu_ranks_hide_nothing_by_the_last_step(report):
     assert set(verdicts(rows).values()) == {went} and "one workgroup" not in section(page, "cola_table8")
 
 
+def test_bytes_between_workgroups_stand_beside_vi_cola(report):
+    """Of the steps that put rows; they move the same, so that they are one line."""
+    records = steps_of_cola(dataset="pokec-like")
+    crossed = {"workgroup": 2, "bytes_wire": 5_000_000, "bytes_between": 2_000_000, "vi_cola": 2_000_000}
+    records = [r.model_copy(update=crossed) if r.options.get("coalesced") else r for r in records]
+    rows, page = report(records, "cola_table8", table="aggregate")
+    assert {row["bytes_between"] for row in rows if row["technique"] == "mgg"} == {""}
+    assert "Between workgroups cola moved VI_CoLa in 3 of 3 cases." in page
+    text = section(page, "cola_table8")
+    assert "4 PEs in workgroups of 2, D = 16, forward, fp32" in text
+    assert text.count("pokec-like|5.00|2.00|2.00") == 1
+    more = records[0].model_copy(update={"bytes_between": 3_000_000, "dim": 32})
+    assert "moved VI_CoLa in 3 of 4 cases." in report([*records, more], "cola_table8")[1]
+
+
+def test_without_bytes_between_workgroups_there_is_no_table_of_them(report):
+    _, page = report(steps_of_cola(dataset="pokec-like"), "cola_table8")
+    assert "etween workgroups" not in section(page, "cola_table8").split("CoLa, step by step", 1)[1].split("Here", 1)[1]
+    assert "Between workgroups" not in page
+
+
 def ordered(time, technique, ending, **changes):
     return timed(
         time, technique, dataset=f"pokec-like-{ending}", graph_hash=f"{ending:0<64}".encode().hex()[:64], **changes

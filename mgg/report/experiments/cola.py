@@ -199,6 +199,7 @@ EXPERIMENTS = {
         "badly; where workgroups are GPUs of one host, no link between them is slow, and the steps have less to save.",
         _table8(),
         together=True,
+        between="cola",
     ),
     "cola_table10": Experiment(
         "Reordering the graph by communities",

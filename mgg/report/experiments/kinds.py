@@ -131,6 +131,7 @@ class Experiment:
         volumes: volumes of partitions.
         knobs: it shows ps, dist and wpb swept.
         hidden: it shows whether communication is hidden.
+        between: the technique whose bytes between workgroups it shows.
         departs: why GPUs can go another way than the paper, from measurements of ours; shown where they do.
     """
 
@@ -144,4 +145,5 @@ class Experiment:
     volumes: Volumes | None = None
     knobs: bool = False
     hidden: bool = False
+    between: str = ""
     departs: str = ""
