@@ -30,7 +30,6 @@ from mgg import layout
 from mgg.aggregate import techniques
 from mgg.backend import World, job_size, nvshmem, together
 from mgg.layout import PeLayout
-from mgg.model import fetches, settings_of
 from mgg.train import Result, train
 
 #: Epochs of a run that are not timed: the first, the one that is captured, and what the clocks take to rise.
@@ -96,7 +95,7 @@ def case(world: World, part: PeLayout, model: str, technique: str, epochs: int, 
 @click.option("--models", default="gcn,gat,sage,gin,appnp,sgc", show_default=True, help="likewise")
 @click.option(
     "--technique",
-    help="aggregation technique; default: local on one PE, halo on several and for models that fetch rows themselves",
+    help="aggregation technique; default: local on one PE, halo on several",
 )
 @click.option("--epochs", default=400, show_default=True, type=click.IntRange(SKIPPED + 2), help="of a run")
 @click.option("--rounds", default=2, show_default=True, help="runs of each way")
@@ -119,7 +118,7 @@ def main(out: Path, datasets: str, models: str, technique: str | None, epochs: i
         for dataset in datasets.split(","):
             part = layout.load(folder(world, dataset), world.rank)
             for model in models.split(","):
-                named = technique or ("local" if pes == 1 and not fetches(model, settings_of(model)) else "halo")
+                named = technique or ("local" if pes == 1 else "halo")
                 found = case(world, part, model, named, epochs, rounds)
                 failed += bool(found["differing_epochs"])
                 lines.append(

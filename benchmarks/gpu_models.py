@@ -28,7 +28,7 @@ from gpu_train import HIDDEN, PATIENCE, STEPS, TOLERANCE, WARMUP, WIDTHS, Traced
 from mgg.backend import World, job_size, nvshmem
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout
-from mgg.model import fetches, settings_of
+from mgg.model import settings_of
 from mgg.train import Trainer
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -44,7 +44,8 @@ class Bench:
     """A run of one PE."""
 
     def __init__(self, world: World, out: Path, technique: str | None) -> None:
-        self.world, self.asked, self.failed = world, technique, 0
+        self.world, self.failed = world, 0
+        self.technique = technique or ("local" if world.size == 1 else "halo")
         self.rows: list[dict[str, Any]] = []
         path = out / f"gpu_models-p{world.size}.jsonl"
         self.file = path.open("w", encoding="utf-8") if world.rank == 0 else None
@@ -54,18 +55,13 @@ class Bench:
             click.echo(text)
             sys.stdout.flush()
 
-    def technique(self, model: str) -> str:
-        """That which was asked for, else the cheapest that the model takes."""
-        alone = self.world.size == 1 and not fetches(model, settings_of(model, SETTINGS[model]))
-        return self.asked or ("local" if alone else "halo")
-
     def ours(self, name: str, model: str, part: PeLayout) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Our step, and the weights that it began with."""
         cp.get_default_memory_pool().free_all_blocks()
         free = cp.cuda.runtime.memGetInfo()[0]
         settings = settings_of(model, SETTINGS[model])
         trainer = Trainer(
-            self.world, part, model=model, technique=self.technique(model), options={}, settings=settings, seed=0
+            self.world, part, model=model, technique=self.technique, options={}, settings=settings, seed=0
         )  # fmt: skip
         weights = {key: self.world.download(value).copy() for key, value in trainer.weights.items()}
         losses, times = [], []
@@ -139,7 +135,7 @@ class Bench:
         if done is None:
             return
         ours, weights = done
-        row = {"graph": name, "model": model, "pes": self.world.size, "technique": self.technique(model), "ours": ours}
+        row = {"graph": name, "model": model, "pes": self.world.size, "technique": self.technique, "ours": ours}
         if with_pyg:
             row["pyg"] = theirs = self.attempt(
                 f"{name}, {model} in PyTorch Geometric", lambda: self.theirs(model, csr, part, weights)
@@ -181,7 +177,7 @@ def line_of(row: dict[str, Any]) -> str:
 @click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
 @click.option(
     "--technique",
-    help="aggregation technique; default: local on one PE, halo on several and for models that fetch rows themselves",
+    help="aggregation technique; default: local on one PE, halo on several",
 )
 @click.option("--pyg/--no-pyg", "with_pyg", default=True, show_default=True, help="time PyTorch Geometric, on one PE")
 def main(out: Path, graphs: str, models: str, scale: float, technique: str | None, with_pyg: bool) -> None:

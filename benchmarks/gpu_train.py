@@ -116,10 +116,10 @@ class Traced:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         operation = getattr(self._arrays, name)
 
-        def timed(*args: Any) -> Any:
+        def timed(*args: Any, **named: Any) -> Any:
             start, stop = cp.cuda.Event(), cp.cuda.Event()
             start.record(cp.cuda.get_current_stream())
-            result = operation(*args)
+            result = operation(*args, **named)
             stop.record(cp.cuda.get_current_stream())
             self._spans.append((name, start, stop))
             return result

@@ -22,7 +22,7 @@ from mgg.config import explain, nearest
 from mgg.errors import InputError
 from mgg.layout import PeLayout
 
-__all__ = ["Plan", "TechniqueOptions", "parse_options", "prepare", "technique", "techniques"]
+__all__ = ["Plan", "TechniqueOptions", "accepted", "parse_options", "prepare", "technique", "techniques"]
 
 
 @cache
@@ -53,6 +53,19 @@ def parse_options(name: str, values: Mapping[str, Any]) -> TechniqueOptions:
         raise InputError(f"technique {name}: option {explain(error, options)}") from None
 
 
+def accepted(
+    name: str, world: World, layout: PeLayout, options: Mapping[str, Any] | None = None, dtype: str = "fp32"
+) -> TechniqueOptions:
+    """The options of technique ``name``, which can run on these PEs (collective); raises InputError as ``prepare``."""
+    check_layouts(world, layout)
+    if technique(name).single_pe and world.size > 1:
+        raise InputError(f"technique {name}: runs on one PE, the job has {world.size}").on_every_pe()
+    if dtype not in technique(name).dtypes:
+        able = ", ".join(other for other, plan in techniques().items() if dtype in plan.dtypes)
+        raise InputError(f"technique {name}: takes no {dtype} embeddings; those that do: {able}").on_every_pe()
+    return parse_options(name, options or {})
+
+
 def prepare(
     name: str, world: World, layout: PeLayout, direction: str, max_dim: int,
     options: Mapping[str, Any] | None = None, dtype: str = "fp32",
@@ -73,12 +86,6 @@ def prepare(
             several, or PEs with different layouts.
         MachineError: a GPU has too little memory left.
     """
-    check_layouts(world, layout)
-    if technique(name).single_pe and world.size > 1:
-        raise InputError(f"technique {name}: runs on one PE, the job has {world.size}").on_every_pe()
-    if dtype not in technique(name).dtypes:
-        able = ", ".join(other for other, plan in techniques().items() if dtype in plan.dtypes)
-        raise InputError(f"technique {name}: takes no {dtype} embeddings; those that do: {able}").on_every_pe()
-    parsed = parse_options(name, options or {})
+    parsed = accepted(name, world, layout, options, dtype)
     memory.check(world, technique(name), layout, direction, max_dim, parsed, dtype)
     return technique(name)(world, layout, direction, max_dim, parsed, dtype)

@@ -45,7 +45,8 @@ class Broadcast(Plan):
         base, groups = case.base(), case.size // copies
         height = case.heights.reshape(groups, copies).max(axis=1)
         mine = int(height[case.rank // copies])
-        columns = base.columns + case.matrix(2 * copies * mine + copies * height.max() + mine)
+        results = max(mine, case.rows)  # padded rows of the product, where they are not those of the input
+        columns = base.columns + case.matrix(copies * (mine + results + height.max()) + results)
         # Of the arcs of its group's rows, a PE takes those of every copies-th super-block: a share as of its own.
         first, place = divmod(case.rank, copies)
         first, blocks = first * copies, groups // copies
@@ -53,8 +54,8 @@ class Broadcast(Plan):
         by_owner[case.rank] = case.product.local.arcs
         own = by_owner.reshape(groups, copies).sum(axis=1)
         arcs = int(sum(case.counts.arcs[first : first + copies]) * own[place::copies].sum() / max(own.sum(), 1))
-        made = blocks * case.pointers(copies * mine) + case.arc * arcs
-        pieces = blocks * copies * mine + arcs // LARGEST_TASK
+        made = blocks * case.pointers(copies * results) + case.arc * arcs
+        pieces = blocks * copies * results + arcs // LARGEST_TASK
         return Need(0, columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
 
     @classmethod

@@ -22,7 +22,7 @@ FLOAT, INDEX = 4, 4
 
 
 class Rate(Fixed):
-    """Seconds of an operator, a sum over what it touches; all coefficients are at least 0.
+    """Seconds of an operator: of a call, and of what it touches; all coefficients are at least 0.
 
     Attributes:
         call: of a call.
@@ -30,6 +30,8 @@ class Rate(Fixed):
         arc_byte: of a byte of a gathered row.
         row: of a row of the result.
         row_byte: of a byte of it.
+        power: how far the work on arcs and rows covers the transfer of their bytes: the p of the p-norm of both. 1 adds
+            them up, as a core does one after the other; large powers leave the longer of them.
     """
 
     call: float = 0.0
@@ -37,13 +39,15 @@ class Rate(Fixed):
     arc_byte: float = 0.0
     row: float = 0.0
     row_byte: float = 0.0
+    power: float = 1.0
 
     def seconds(self, arcs: Any, rows: Any, gathered: float, written: float, calls: Any = 1) -> Any:
         """Seconds for rows of ``gathered`` bytes an arc, ``written`` bytes a row; numbers or arrays."""
-        return sum(
-            coefficient * term
-            for coefficient, term in zip(self.values(), terms(arcs, rows, gathered, written, calls), strict=True)
-        )
+        touched = arcs * self.arc + rows * self.row
+        moved = arcs * gathered * self.arc_byte + rows * written * self.row_byte
+        if self.power == 1:
+            return calls * self.call + touched + moved
+        return calls * self.call + (touched**self.power + moved**self.power) ** (1 / self.power)
 
     def values(self) -> tuple[float, ...]:
         """The coefficients in the order of ``terms``."""
@@ -51,14 +55,15 @@ class Rate(Fixed):
 
     def scaled(self, factor: float) -> Rate:
         """An operator that takes ``factor`` times as long, but for the call."""
-        return Rate(call=self.call, **{name: factor * getattr(self, name) for name in RATE_TERMS[1:]})
+        longer = {name: factor * getattr(self, name) for name in RATE_TERMS[1:]}
+        return Rate(call=self.call, power=self.power, **longer)
 
 
 RATE_TERMS = ("call", "arc", "arc_byte", "row", "row_byte")
 
 
 def terms(arcs: Any, rows: Any, gathered: float, written: float, calls: Any = 1) -> tuple[Any, ...]:
-    """What the coefficients of a ``Rate`` multiply."""
+    """What the coefficients of a ``Rate`` multiply, where they add up."""
     return calls, arcs, arcs * gathered, rows, rows * written
 
 

@@ -6,7 +6,7 @@ from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.backend import World
-from mgg.backend.api import name_pes
+from mgg.backend.api import name_short
 from mgg.errors import MachineError
 from mgg.layout import PeLayout
 
@@ -34,11 +34,8 @@ def check(
     case = informed(world, plan, Case(layout, direction, dim, options, dtype))
     free = world.free_memory()
     mine = None if free is None else (plan.need(case).total, free)
-    everywhere = world.gather(mine)
-    short = [pe for pe, both in enumerate(everywhere) if both is not None and both[0] > both[1]]
-    if short:
-        needed, left = everywhere[short[0]]
+    if short := name_short(world.gather(mine)):
         raise MachineError(
-            f"{name_pes(short)}: technique {plan.name} at D = {dim} needs {needed} bytes of GPU memory, {left} are"
-            " free: use more PEs, fewer columns or another technique"
+            f"technique {plan.name} at D = {dim} does not fit: {short}: use more PEs, fewer columns or another"
+            " technique"
         ).on_every_pe()

@@ -25,7 +25,9 @@ class PipelineOptions(TechniqueOptions):
     neighbor_partition: bool = Field(True, description="cut rows into partitions of ps arcs (figure 10a)")
     interleave: bool = Field(True, description="mix local and remote partitions (figure 10b)")
     asynchronous: bool = Field(
-        True, description="fetch remote rows while the local partition is summed (figure 6); CPU ranks fetch first"
+        True,
+        description="fetch remote rows while the local partition is summed (figure 6); over NVLink that is so with"
+        " primitive direct alone, and CPU ranks fetch first",
     )
 
     def schedule(self, primitive: str = "direct") -> Schedule:

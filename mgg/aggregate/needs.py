@@ -71,7 +71,7 @@ class Case:
         self._element = np.dtype(ELEMENTS[dtype]).itemsize
         self.product: Product = layout.product(direction)
         self.counts = layout.manifest.direction(direction)
-        self.rows, self.size, self.rank = layout.rows, layout.size, layout.rank
+        self.rows, self.size, self.rank = self.product.rows, layout.size, layout.rank
         self.heights = np.diff(layout.bounds)
         weights = self.product.local.weights
         self.arc = self.product.local.indices.dtype.itemsize + (0 if weights is None else FLOAT)

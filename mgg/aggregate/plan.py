@@ -139,7 +139,7 @@ class Plan(ABC):
         """
         source = self._input_view(dim)
         if out is None:
-            out = self.world.xp.empty((self.layout.rows, dim), np.float32)
+            out = self.world.xp.empty((self.host.rows, dim), np.float32)
         if self.reads_inputs and not self.meets:
             self.world.barrier()
         self._aggregate(source, out)
@@ -171,8 +171,8 @@ class Plan(ABC):
     def accumulator(self, dim: int) -> Array:
         """An uninitialized accumulator [rows, dim], the same memory every time."""
         if self._sums is None:
-            self._sums = self.world.operators.accumulator(self.layout.rows, self.max_dim)
-        return self._sums.reshape(-1)[: self.layout.rows * dim].reshape(self.layout.rows, dim)
+            self._sums = self.world.operators.accumulator(self.host.rows, self.max_dim)
+        return self._sums.reshape(-1)[: self.host.rows * dim].reshape(self.host.rows, dim)
 
     def sums(self, out: Array) -> Array:
         """Where the partial sums of ``out`` are added up: in ``out`` itself unless accumulators are more precise."""

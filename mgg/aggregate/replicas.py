@@ -28,12 +28,14 @@ class Replicas:
 
     def __init__(self, plan: Plan, copies: int):
         world = plan.world
-        self._world, self._rows, self._copies = world, plan.layout.rows, copies
+        self._world, self._rows, self._copies = world, plan.host.rows, copies
         self._group, place = divmod(world.rank, copies)
         groups = world.size // copies
         rows = np.diff(plan.layout.bounds).reshape(groups, copies)
         self._height = [int(most) for most in rows.max(axis=1)]  # padded rows of a group's PEs
         self._mates = world.team([self._group * copies + mate for mate in range(copies)])
+        results = world.gather(plan.host.rows)
+        self._results = max(results[mate] for mate in self._mates.pes)  # padded rows of their products
         self._column = world.team([group * copies + place for group in range(groups)])
         self._roots = {block: block * copies + place for block in range(place, groups, copies)}
         self._parts = {block: uploaded_csr(world, csr) for block, csr in self._collect(plan).items()}
@@ -44,11 +46,11 @@ class Replicas:
         empty = world.xp.empty
         self._gathered = empty(self._copies * height * max_dim, np.float32)
         self._stage = empty(self._copies * max(self._height) * max_dim, np.float32)
-        self._sums = world.operators.accumulator(self._copies * height, max_dim).reshape(-1)
+        self._sums = world.operators.accumulator(self._copies * self._results, max_dim).reshape(-1)
         # What accumulators of float32 hold is sent as it is.
         same = self._sums.dtype == np.float32
-        self._partial = self._sums if same else empty(self._copies * height * max_dim, np.float32)
-        self._reduced = empty(height * max_dim, np.float32)
+        self._partial = self._sums if same else empty(self._copies * self._results * max_dim, np.float32)
+        self._reduced = empty(self._results * max_dim, np.float32)
 
     def _collect(self, plan: Plan) -> dict[int, Csr]:
         """The arcs that this PE multiplies, by super-block: all rows of its group (collective)."""
@@ -63,25 +65,26 @@ class Replicas:
                 for block in blocks
             }
         received = self._world.exchange(values)
-        height = self._height[self._group]
-        return {block: stacked([received[mate][block] for mate in self._mates.pes], height) for block in self._roots}
+        return {
+            block: stacked([received[mate][block] for mate in self._mates.pes], self._results) for block in self._roots
+        }
 
     def aggregate(self, source: SymmetricArray, out: Array) -> None:
         """Compute ``out`` [rows, D] from the inputs of all PEs."""
-        copies, dim, height = self._copies, out.shape[1], self._height[self._group]
+        copies, dim, results = self._copies, out.shape[1], self._results
         operators, rank = self._world.operators, self._world.rank
-        mine = _shaped(self._gathered, copies, height, dim)
-        self._mates.all_gather(source.local[:height], mine)
-        sums = _shaped(self._sums, copies * height, dim)
+        mine = _shaped(self._gathered, copies, self._height[self._group], dim)
+        self._mates.all_gather(source.local[: self._height[self._group]], mine)
+        sums = _shaped(self._sums, copies * results, dim)
         for number, (block, root) in enumerate(self._roots.items()):
             rows = mine if root == rank else _shaped(self._stage, copies, self._height[block], dim)
             self._column.broadcast(rows, root)
             csr = self._parts[block]
             # The first product sets every row, those of the padding to zero.
             operators.spmm_rows(csr.indptr, csr.indices, csr.weights, rows.reshape(-1, dim), sums, number > 0)
-        partial, reduced = _shaped(self._partial, copies * height, dim), _shaped(self._reduced, height, dim)
+        partial, reduced = _shaped(self._partial, copies * results, dim), _shaped(self._reduced, results, dim)
         operators.finish(sums, partial)
-        self._mates.reduce_scatter(partial.reshape(copies, height, dim), reduced)
+        self._mates.reduce_scatter(partial.reshape(copies, results, dim), reduced)
         out[...] = reduced[: self._rows]
 
 

@@ -465,12 +465,27 @@ class World(Protocol):
 
 
 T = TypeVar("T")
+#: PEs that ``name_short`` gives the numbers of: more of them are no line that one reads.
+MOST_NAMED = 4
 
 
 def name_pes(pes: list[int], where: Mapping[int, str] = MappingProxyType({})) -> str:
     """``PE 3``, ``PEs 1, 2`` or, where it is known what they do, ``PE 3 (epoch 12, forward)``, for messages."""
     named = [f"{pe} ({where[pe]})" if where.get(pe) else str(pe) for pe in pes]
     return f"PE {named[0]}" if len(pes) == 1 else f"PEs {', '.join(named)}"
+
+
+def name_short(everywhere: Sequence[tuple[int, int] | None]) -> str:
+    """The PEs that need more bytes of GPU memory than they have free, with both; the worst of many. Empty: none is.
+
+    Args:
+        everywhere: what each PE needs and has free; None: it has no limit.
+    """
+    short = [(pe, *both) for pe, both in enumerate(everywhere) if both is not None and both[0] > both[1]]
+    worst = sorted(sorted(short, key=lambda each: each[2] - each[1])[:MOST_NAMED])
+    named = [f"PE {pe} needs {needed} bytes of GPU memory and has {free} free" for pe, needed, free in worst]
+    more = len(short) - len(worst)
+    return ", ".join(named) + (f", and {more} more PE{'s' if more > 1 else ''}" if more else "")
 
 
 def place_of(epoch: int, phase: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from mgg.backend.api import Array, Clock, Counters, SymmetricArray, Timeline, Work, World, name_pes
+from mgg.backend.api import Array, Clock, Counters, SymmetricArray, Timeline, Work, World, name_short
 from mgg.backend.graphs import Memory, Recorder, Repeated
 from mgg.backend.streams import SideStream
 from mgg.errors import InputError, MachineError
@@ -97,10 +97,12 @@ class GpuArrays(ABC):
         """Write rows of a PE beyond the reach of ``target``."""
 
     def all_reduce(self, values: Array) -> Array:
-        """Sum in rank order, on the hosts: the same bits as on CPU ranks (collective)."""
+        """Sum in rank order, where ``values`` are: the same bits as on CPU ranks (collective)."""
         self.recorder.refuse("an all-reduce")
-        if isinstance(values, np.ndarray):
-            return self._control.all_reduce(values)
+        return self._control.all_reduce(values) if isinstance(values, np.ndarray) else self._reduced(values)
+
+    def _reduced(self, values: Array) -> Array:
+        """``all_reduce`` of what is on the GPU; through the hosts, unless a backend has a better way."""
         return self.upload(self._control.all_reduce(self.download(values)))
 
     def gather(self, value: Any) -> list[Any]:
@@ -182,6 +184,14 @@ class _EventTimeline:
         self._marks.append((self._stack[-1], event))
 
 
+def in_rank_order(copies: Sequence[Array]) -> Array:
+    """The sum of the PEs' ``copies``, one after the other in float64, as ``api.in_rank_order``."""
+    total = copies[0].astype(np.float64)
+    for place in range(1, len(copies)):
+        total = total + copies[place]
+    return total if copies[0].dtype == np.float64 else total.astype(copies[0].dtype)
+
+
 def check_symmetric(control: World, size: int, needed: int, free: int) -> None:
     """Say, before a symmetric array is allocated, that it does not fit (collective).
 
@@ -201,12 +211,9 @@ def check_symmetric(control: World, size: int, needed: int, free: int) -> None:
         raise InputError(
             f"the PEs ask for symmetric arrays of {min(sizes)} to {max(sizes)} bytes: they have different layouts"
         ).on_every_pe()
-    short = [pe for pe, (_, more, left) in enumerate(everywhere) if more > left]
-    if short:
-        _, more, left = everywhere[short[0]]
+    if short := name_short([(more, left) for _, more, left in everywhere]):
         raise MachineError(
-            f"{name_pes(short)}: a symmetric array needs {more} more bytes of GPU memory on each PE and {left}"
-            " are left: use more PEs or fewer columns"
+            f"a symmetric array of {size} bytes on each PE does not fit: {short}: use more PEs or fewer columns"
         ).on_every_pe()
 
 

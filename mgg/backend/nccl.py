@@ -18,10 +18,13 @@ import cupy
 import numpy as np
 
 from mgg.backend.api import Array, Counters, agreed_team, name_pes, together
+from mgg.backend.gpu import in_rank_order
 from mgg.backend.mpi import MpiWorld
 from mgg.errors import MachineError, PeError
 
 _INSTALL = "pip install nvidia-nccl-cu13"
+#: Bytes up to which an all-reduce gathers the values of all PEs.
+_GATHERED = 2**20
 
 
 class Watch(Protocol):
@@ -103,6 +106,41 @@ class NcclTeam:
                     _address(values), to, out.size, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, stream
                 )
             self._counters.add("reduce_scatter", values.nbytes - out.nbytes)
+
+    def all_reduce(self, values: Array) -> Array:
+        """Sum in rank order, of any type: the same bits as on CPU ranks (collective)."""
+        if self._communicator is None or not values.size:
+            return values.copy()
+        size = len(self.pes)
+        if size * values.nbytes <= _GATHERED:
+            copies = cupy.empty((size, values.size), values.dtype)
+            self._collect(values.reshape(-1), copies)
+            self._counters.add("all_reduce", (size - 1) * values.nbytes)
+            return in_rank_order(copies).reshape(values.shape)
+        # Each PE sums a part and tells the others: memory and bytes do not grow with the PEs.
+        parts = cupy.zeros((size, -(-values.size // size)), values.dtype)
+        parts.reshape(-1)[: values.size] = values.reshape(-1)
+        theirs, total = (cupy.empty(parts.shape, parts.dtype) for _ in range(2))
+        self._swap(parts, theirs)
+        self._collect(in_rank_order(theirs), total)
+        self._counters.add("all_reduce", 2 * (parts.nbytes - parts[0].nbytes))
+        return total.reshape(-1)[: values.size].reshape(values.shape)
+
+    def _collect(self, values: Array, out: Array) -> None:
+        """The bytes of all, whatever their type."""
+        with self._operation("an all-reduce") as stream:
+            ends = int(values.data.ptr), int(out.data.ptr)
+            self._communicator.allGather(*ends, values.nbytes, _library().NCCL_INT8, stream)
+
+    def _swap(self, parts: Array, theirs: Array) -> None:
+        """Give each place its part; part p of ``theirs`` comes from place p."""
+        nccl, count = _library(), parts[0].nbytes
+        with self._operation("an all-reduce") as stream:
+            nccl.groupStart()
+            for place in range(len(self.pes)):
+                self._communicator.send(int(parts[place].data.ptr), count, nccl.NCCL_INT8, place, stream)
+                self._communicator.recv(int(theirs[place].data.ptr), count, nccl.NCCL_INT8, place, stream)
+            nccl.groupEnd()
 
     @contextmanager
     def _operation(self, what: str) -> Iterator[int]:

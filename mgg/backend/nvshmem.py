@@ -1,9 +1,9 @@
 """Backend ``nvshmem``: a GPU and an MPI rank a PE; symmetric memory of NVSHMEM, addressed directly over NVLink.
 
 Data moves on the PE's streams: gets and puts are loads and stores of peers' memory, where an array's reach includes the
-peer; beyond it, and so between hosts, puts are NVSHMEM's. Barriers and signals are NVSHMEM's, broadcasts, shifts and
-the collectives of teams NCCL's (nccl.py), all ordered by the streams. MPI starts the PEs and carries control data
-alone.
+peer; beyond it, and so between hosts, puts are NVSHMEM's. Barriers and signals are NVSHMEM's, broadcasts, shifts,
+all-reduces and the collectives of teams NCCL's (nccl.py), all ordered by the streams. MPI starts the PEs and carries
+control data: what is in host memory.
 
 Nothing waits for ever. The host polls instead of blocking in CUDA, and gives up with a PeError. A thread watches the
 stream meanwhile and ends the job if the host is blocked after all (a full launch queue, a call that synchronizes).
@@ -54,6 +54,9 @@ SETTINGS = {
 ONE_HOST_SETTINGS = {"NVSHMEM_REMOTE_TRANSPORT": "none"}
 
 _ITEM = 4  # bytes of a float32
+_MIB = 2**20
+#: MiB of the symmetric heap that our advice leaves NVSHMEM, which takes some of it and says nowhere how much.
+_OWN = 16
 _LEAST = 60.0  # seconds that NVSHMEM has to start, map memory or end, however short other waits are to be
 
 
@@ -95,6 +98,8 @@ class NvshmemWorld(GpuArrays):
         self._core = _start(control, self.device, self._watch)
         self.operators: Operators = _operators(self._core)
         self._arrays: dict[int, Array] = {}  # by address, in the order in which they were made
+        self._sums: SymmetricArray | None = None  # where all-reduces meet
+        self._turn = 0
         self._bytes = self._peak = 0  # of symmetric memory in use now, and at most so far
         self._regions: list[pinned.Region] = []
         self._teams = NcclTeams(control, self._watch, self._come)
@@ -211,9 +216,11 @@ class NvshmemWorld(GpuArrays):
 
     def _too_small(self, nbytes: int) -> MachineError:
         variable = heap_variable()
+        advised = (-(-(self._bytes + nbytes) // _MIB) + _OWN) * _MIB
         return MachineError(
             f"PE {self.rank}: the symmetric heap is too small for {nbytes} bytes beside the {self._bytes} in use:"
-            f" set {variable} to {self._bytes + nbytes} or more (now {os.environ.get(variable, 'the default')})"
+            f" set {variable} to {advised} or more, {_OWN} MiB of it for NVSHMEM itself"
+            f" (now {os.environ.get(variable, 'the default')})"
         )
 
     def _peer(self, base: Array, pe: int) -> Array:
@@ -272,6 +279,34 @@ class NvshmemWorld(GpuArrays):
         at_least = self._core.ComparisonType.CMP_GE
         self._core.signal_wait(self._slots[pe], self._awaited[pe], at_least, stream=cupy.cuda.get_current_stream())
         self._watch.mark(f"a signal from PE {pe}")
+
+    def _reduced(self, values: Array) -> Array:
+        """Every PE reads those of all where it addresses them, else by NCCL, whose buffers take memory of their own."""
+        if self.size == 1 or not values.size:
+            return values.copy()
+        if len(self._host) < self.size:
+            return self._teams.everyone().all_reduce(values)
+        copies = self._shared(values)
+        copies[self.rank][...] = values
+        self.barrier()
+        self.counters.add("all_reduce", (self.size - 1) * values.nbytes)
+        return gpu.in_rank_order(copies)
+
+    def _shared(self, values: Array) -> list[Array]:
+        """Room like ``values`` on every PE, in two places by turns (collective).
+
+        Whoever writes to one of them has got past the barrier of the sum before, so all have read what was there.
+        """
+        floats = -(-values.nbytes // (2 * _ITEM)) * 2  # no half of a double
+        if self._sums is None or self._sums.local.size < 2 * floats:
+            if self._sums is not None:
+                self.free(self._sums)
+            self._sums = self.symmetric(2 * floats)
+        half = self._sums.local.size // 2
+        self._turn = 1 - self._turn
+        first, last = self._turn * half, self._turn * half + floats
+        places = [self._sums.copy_of(pe)[first:last].view(values.dtype) for pe in range(self.size)]
+        return [place[: values.size].reshape(values.shape) for place in places]
 
     def broadcast(self, values: Array, root: int) -> None:
         """Copy PE ``root``'s values everywhere: with NCCL, or through MPI where they are the hosts' (collective)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import re
@@ -69,11 +70,25 @@ def _gpus() -> dict[str, str]:
     try:
         gpu = importlib.import_module("mgg.backend.gpu")
         lines = gpu.describe()
-    except (ImportError, RuntimeError):
+    except ImportError as error:
+        here = _of_the_driver()
+        lack = f": the driver has {here}, and CuPy is missing ({' '.join(str(error).split())}); pip install 'mgg[gpu]'"
+        return {"GPUs": f"none to use{lack if here else ''}"}
+    except RuntimeError:
         return {"GPUs": "none to use"}
     links = _links()
     found = {f"GPU {number}": line + links.get(number, "") for number, line in enumerate(lines)}
     return {"GPUs": f"{len(lines)}, driver: {gpu.driver()}"} | found
+
+
+def _of_the_driver() -> int:
+    """GPUs that the NVIDIA driver lets this process have, asked without CuPy."""
+    count = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    return 0 if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) else count.value
 
 
 def _links() -> dict[int, str]:

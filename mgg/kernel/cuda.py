@@ -246,19 +246,24 @@ class CudaOperators:
         out.fill(0)
         columns, locals_, remotes = out.shape[1], len(local.rows), len(remote.rows)
         warps = -(-max(locals_, remotes) // dist) if interleave else -(-locals_ // dist) + -(-remotes // dist)
-        if not warps or not columns:
+        if not columns:
             return
-        weights = remote_weights if local_weights is None else local_weights
-        build, vector = build_of("mgg", _bits(indices), primitive), _vector(own, out)
+        # By what all PEs have alike, also on those without arcs: none goes on to a barrier that others never reach.
+        vector, needed = _vector(own, out) if out.size else _vector(own), []
         for lanes, first, tiles in _tiles(columns, vector, narrowest=4):
             width = lanes * vector * 4
             stage = min(ps or 32, 32, batch or 32, max(1, _STAGE_BYTES // width))
-            shared = wpb * (2 + stage) * width
-            if shared > self._shared_memory:
-                raise InputError(
-                    f"MGG's kernel: ps = {ps}, wpb = {wpb}, D = {columns} take {shared} bytes of shared memory a block"
-                    f" (equation 1), this GPU has {self._shared_memory}: lower wpb"
-                ).on_every_pe()
+            needed.append((lanes, first, tiles, stage, wpb * (2 + stage) * width))
+        if (most := max(each[-1] for each in needed)) > self._shared_memory:
+            raise InputError(
+                f"MGG's kernel: ps = {ps}, wpb = {wpb}, D = {columns} take {most} bytes of shared memory a block"
+                f" (equation 1), this GPU has {self._shared_memory}: lower wpb"
+            ).on_every_pe()
+        if not warps:
+            return
+        weights = remote_weights if local_weights is None else local_weights
+        build = build_of("mgg", _bits(indices), primitive)
+        for lanes, first, tiles, stage, shared in needed:
             kernel = self.kernel(build, _name("mgg", lanes, vector, weights))
             if shared > 48 * 1024:
                 kernel.max_dynamic_shared_size_bytes = shared

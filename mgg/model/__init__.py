@@ -28,8 +28,6 @@ __all__ = [
     "Pass",
     "Sizes",
     "build",
-    "check_technique",
-    "fetches",
     "models",
     "settings_of",
 ]
@@ -72,23 +70,6 @@ def build(
         raise InputError(f"model {model}: the graph has no node features to train on")
     chain: Chain = file.build(settings, Sizes(features, classes, nodes, relations))
     return chain
-
-
-def fetches(model: str, settings: ModelSettings) -> bool:
-    """Whether the model fetches rows itself, as technique halo does; sizes of the graph do not matter."""
-    return build(model, settings, features=1, classes=1, nodes=1, relations=1).fetched > 0
-
-
-def check_technique(model: str, settings: ModelSettings, technique: str) -> None:
-    """Refuse a technique that a model does not use, on one PE as on several: a record names what has run.
-
-    Raises:
-        InputError: the model fetches rows itself, and the technique is not halo.
-    """
-    if technique != "halo" and fetches(model, settings):
-        raise InputError(
-            f"model {model} fetches each needed row once: use --technique halo, technique {technique} cannot do that"
-        )
 
 
 def _file(model: str) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mgg.backend.api import Array, SymmetricArray, World
 from mgg.kernel.bf16 import ELEMENTS
-from mgg.layout import PeLayout
+from mgg.layout import PeLayout, Product
 
 
 class Halo(Protocol):
@@ -132,8 +132,7 @@ class FetchedHalo:
 
     def host(self, values: np.ndarray) -> np.ndarray:
         """See ``Halo``."""
-        received = self._world.exchange([values[self._product.sends_to(pe)] for pe in range(self._world.size)])
-        return np.concatenate([values, *received])
+        return host_halo(self._world, self._product, values)
 
     def close(self) -> None:
         """Free the symmetric array (collective)."""
@@ -145,6 +144,12 @@ class FetchedHalo:
         if key not in self._views:
             self._views[key] = self._shared.view(self._height, columns, element)
         return self._views[key]
+
+
+def host_halo(world: World, product: Product, values: np.ndarray) -> np.ndarray:
+    """``values``, an entry a row in host memory, and behind them those of the halo of ``product`` (collective)."""
+    received = world.exchange([values[product.sends_to(pe)] for pe in range(world.size)])
+    return np.concatenate([values, *received])
 
 
 def widened(world: World, bits: Array) -> Array:

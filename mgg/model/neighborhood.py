@@ -16,6 +16,7 @@ from mgg.layout import PeLayout, Product
 from mgg.model.arcs import ArcLists, arcs_with_loops
 from mgg.model.arrays import Arrays, HostArrays, arrays_of
 from mgg.model.halo import FetchedHalo, Halo, NoHalo
+from mgg.model.product_halo import ProductHalo, takes_product
 from mgg.model.relations import Relation, relations_of
 
 
@@ -76,7 +77,7 @@ class Neighborhood:
             InputError: what ``aggregate.prepare`` refuses.
             MachineError: a GPU has too little memory left.
         """
-        several = world.size > 1
+        several, arrays = world.size > 1, arrays_of(world)
         plans = [
             aggregate.prepare(technique, world, layout, direction, width, options, dtype) if width else None
             for direction in ("forward", "transpose")
@@ -87,15 +88,15 @@ class Neighborhood:
             degrees=_row_sums(layout.forward.local) + _row_sums(layout.forward.remote),
             plan=plans[0],
             transposed=plans[1],
-            # One PE's sum is the total: on a GPU the all-reduce would wait for it.
+            # One PE's sum is the total.
             total=world.all_reduce if several else lambda values: values,
-            arrays=arrays_of(world),
+            arrays=arrays,
             dtype=dtype,
             product=layout.forward,
             ids=layout.source_ids,
             numbers=layout.node_ids if layout.graph_nodes is None else np.asarray(layout.graph_nodes, np.int64),
             arc_types=layout.manifest.relations,
-            halo=FetchedHalo(world, layout, fetched, dtype) if fetched and several else NoHalo(world, dtype),
+            halo=_halo(world, layout, technique, options, fetched, dtype, arrays) if fetched else NoHalo(world, dtype),
         )
 
     @cached_property
@@ -138,6 +139,18 @@ class Neighborhood:
         for plan in (self.plan, self.transposed):
             if plan is not None:
                 plan.close()
+
+
+def _halo(
+    world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, dtype: str, arrays: Arrays
+) -> Halo:
+    """What brings up to ``width`` columns of other PEs' rows by ``technique`` (collective)."""
+    parsed = aggregate.accepted(technique, world, layout, options, dtype)
+    if not any(layout.manifest.forward.halo_rows):
+        return NoHalo(world, dtype)
+    if takes_product(technique, parsed, layout):
+        return ProductHalo(world, layout, technique, options, width, dtype, arrays)
+    return FetchedHalo(world, layout, width, dtype)
 
 
 def _row_sums(csr: Csr) -> np.ndarray:

@@ -229,7 +229,7 @@ TABLES: dict[str, list[Column]] = {
         Column("ratio", "number", "", "the rival's time over the subject's"),
         Column("paper", "number", "", "the same in the paper, often an average over other graphs; empty: no number"),
         Column("verdict", "text", "", "whether the slower one is the paper's, or it is too close to call; empty: none"),
-        Column("alike", "text", "", "why both sides do the same here: CPU cores or one workgroup; empty: they do not"),
+        Column("untold", "text", "", "why nothing is learned here: CPU cores or one workgroup; empty: something is"),
         _OVERSUBSCRIBED,
     ],
     "knobs": [

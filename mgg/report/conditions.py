@@ -34,7 +34,7 @@ def stand_ins(graphs: Rows, rows: Rows) -> list[str]:
         real = stand_in(row["dataset"]) if (row["dataset"], row["graph_hash"]) in shown else None
         if real:
             mine = f"{row['nodes']:,} nodes, {row['arcs']:,} arcs"
-            told.append(f"{row['dataset']} ({mine}) for {real.name} ({real.nodes:,}, {real.arcs:,})")
+            told.append(f"{row['dataset']} ({mine}) for {real.name} ({real.nodes:,} nodes, {real.counted})")
     if len(told) > MOST:
         return [f"{len(told)} generated graphs stand for the paper's; table “Graphs” says which for which."]
     return [f"Generated graphs stand for the paper's: {listing(told)}."] if told else []

@@ -13,7 +13,7 @@ from mgg.report.experiments import Experiment, Versus
 from mgg.report.numbers import ABSENT, Unit, count, number, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part
 from mgg.report.tables import Row, Rows, graph_names, group
-from mgg.report.verdicts import paper_mean, table, telling, untold
+from mgg.report.verdicts import left_out, paper_mean, table, telling
 
 #: What the comparisons of one block of a table share; the graph is a line of the block.
 _BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "dim")
@@ -24,7 +24,7 @@ def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> P
     blocks = [(_heading(found[0]), found) for found in _blocks(rows)]
     names = graph_names(tables["graphs"])
     grids = [_times(shown.versus, rows, blocks, names) if _one_subject(shown) else _means(shown, blocks)]
-    said = " ".join([*untold(rows), *remarks(tables["graphs"], rows)])
+    said = " ".join([*left_out(rows), *remarks(tables["graphs"], rows)])
     if not telling(rows):
         return Part("Here", said, grids)
     svg = bars.paired(

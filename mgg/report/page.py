@@ -188,7 +188,7 @@ def _graphs(tables: dict[str, Rows]) -> Grid:
         columns.append("stands for")
         for (_, cells), row in zip(lines, tables["graphs"], strict=True):
             real = stand_in(row["dataset"])
-            cells.append(Cell(real.name, f"{real.nodes:,} nodes, {real.arcs:,} arcs") if real else Cell(ABSENT))
+            cells.append(Cell(real.name, f"{real.nodes:,} nodes, {real.counted}") if real else Cell(ABSENT))
         note = "A graph that stands for another one is generated; nothing measured on it is a number of the other."
     return Grid("Graphs", "graph", columns, [("", lines)], note)
 

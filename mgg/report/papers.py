@@ -10,7 +10,7 @@ from mgg.report.experiments import Experiment, experiment
 from mgg.report.findings import Finding
 from mgg.report.parts import Part, Section
 from mgg.report.tables import Rows
-from mgg.report.verdicts import telling, untold, verdict
+from mgg.report.verdicts import left_out, telling, verdict
 
 _NOTHING = (
     "The records of this report hold nothing to compare here: one side or both were not measured, or not together."
@@ -80,7 +80,7 @@ def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:
     rows = _rows(tables, name)
     told = methods.told(shown) if shown.together else shown.versus
     sentences = [verdict(versus, found) for versus in told if (found := telling(of(versus, rows)))]
-    return " ".join([*sentences, *untold(rows)])
+    return " ".join([*sentences, *left_out(rows)])
 
 
 def _rows(tables: dict[str, Rows], name: str) -> Rows:

@@ -10,7 +10,7 @@ from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, geom
 from mgg.report.experiments import Versus
 from mgg.report.numbers import ABSENT, listing, number
 from mgg.report.parts import Cell, Grid
-from mgg.report.tables import Rows, group
+from mgg.report.tables import Row, Rows, group
 
 EVEN = 1.03  # a mean ratio within 3 % of 1 says nothing
 MIXED = "mixed"  # the mean goes one way, most of the comparisons do not
@@ -31,14 +31,14 @@ class Outcome(NamedTuple):
         mean: geometric mean of their ratios.
         paper: that of the paper's numbers for them; None: it has none.
         verdict: in words; empty: the paper says nothing about them.
-        noise: both sides are one code here.
+        untold: why CPU cores say nothing about them; empty: these are GPUs, or CPU cores do.
     """
 
     rows: Rows
     mean: float
     paper: float | None
     verdict: str
-    noise: bool
+    untold: str
 
     @property
     def found(self) -> Counter[str]:
@@ -48,12 +48,12 @@ class Outcome(NamedTuple):
 
 def telling(rows: Rows) -> Rows:
     """The rows of table figures whose sides did not do the same for want of a second workgroup."""
-    return [row for row in rows if row["alike"] != ONE_WORKGROUP]
+    return [row for row in rows if row["untold"] != ONE_WORKGROUP]
 
 
-def untold(rows: Rows) -> list[str]:
+def left_out(rows: Rows) -> list[str]:
     """A sentence on the others of ``rows``."""
-    others = sorted({row["pes"] for row in rows if row["alike"] == ONE_WORKGROUP})
+    others = sorted({row["pes"] for row in rows if row["untold"] == ONE_WORKGROUP})
     if not others:
         return []
     return [
@@ -63,17 +63,21 @@ def untold(rows: Rows) -> list[str]:
 
 
 def outcomes(versus: Versus, rows: Rows) -> list[Outcome]:
-    """One for each of the paper's numbers, or for each direction that the numbers of a table give, and device."""
+    """One for each of the paper's numbers, or for each direction that the numbers of a table give, and device.
+
+    Products and epochs of a training are never averaged, though the paper may have one number for both.
+    """
     known = [
         {
             **row,
             "claim": row["paper"] or 0.0,
             "gpus": row["device"] == "GPUs",
+            "trained": bool(row["model"]),
             "way": str(versus.expects_slower(row["paper"])),
         }
         for row in telling(rows)
     ]
-    claims = group(known, "way" if versus.claimed == "table" else "claim", "gpus")
+    claims = group(known, "way" if versus.claimed == "table" else "claim", "gpus", "trained")
     return [_outcome(versus, found) for found in claims.values()]
 
 
@@ -82,9 +86,10 @@ def verdict(versus: Versus, rows: Rows) -> str:
     found = outcomes(versus, rows)
     devices = {each.rows[0]["gpus"] for each in found}
     several = len({(each.rows[0]["claim"], each.rows[0]["way"])[versus.claimed == "table"] for each in found}) > 1
+    both = _both([each.rows[0] for each in found])
     sentences = []
     for each in found:
-        sentence = _sentence(versus, each, several)
+        sentence = _sentence(versus, each, several, both)
         where = "On GPUs, " if each.rows[0]["gpus"] else "On CPU cores, "
         sentences.append(where + sentence if len(devices) > 1 else sentence)
     return " ".join(sentences)
@@ -93,11 +98,12 @@ def verdict(versus: Versus, rows: Rows) -> str:
 def table(told: Sequence[Versus], rows: Rows) -> Grid:
     """The outcomes as a table, a line each."""
     lines = []
-    mixed = len({row["device"] == "GPUs" for row in rows}) > 1
+    mixed, both = len({row["device"] == "GPUs" for row in rows}) > 1, _both(rows)
     for versus in told:
         for each in outcomes(versus, of(versus, rows)):
             name = f"{versus.rival.name} / {versus.subject.name}"
             name += f", {each.rows[0]['device']}" if mixed else ""
+            name += f", {_kind(each.rows[0])}" if both else ""
             found = each.found
             agree = f"{found[AGREES]} of {len(each.rows)}" if each.verdict else ABSENT
             close = str(found[CLOSE]) if each.verdict else ABSENT
@@ -114,31 +120,41 @@ def paper_mean(rows: Rows) -> float | None:
     return (told[0] if len(set(told)) == 1 else geometric_mean(told)) if told else None
 
 
+def _both(rows: Rows) -> bool:
+    """Whether there are products and epochs among them."""
+    return len({bool(row["model"]) for row in rows}) > 1
+
+
+def _kind(row: Row) -> str:
+    return "epochs" if row["model"] else "products"
+
+
 def _outcome(versus: Versus, rows: Rows) -> Outcome:
     mean, paper = mean_ratio(rows), paper_mean(rows)
     expected = versus.expects_slower(paper)
-    noise = all(row["alike"] for row in rows)
-    if noise or expected is None:
-        return Outcome(rows, mean, paper, "", noise)
+    untold = versus.untold_on_cpus if all(row["device"] != "GPUs" for row in rows) else ""
+    if untold or expected is None:
+        return Outcome(rows, mean, paper, "", untold)
     found = Counter(row["verdict"] for row in rows)
     verdict = AGREES if (mean > 1) == expected else DISAGREES
     if 2 * found[CLOSE] > len(rows) or 1 / EVEN < mean < EVEN:
         verdict = CLOSE
     elif 2 * found[verdict] < len(rows):
         verdict = MIXED
-    return Outcome(rows, mean, paper, verdict, noise)
+    return Outcome(rows, mean, paper, verdict, untold)
 
 
-def _sentence(versus: Versus, outcome: Outcome, several: bool) -> str:
+def _sentence(versus: Versus, outcome: Outcome, several: bool, both: bool) -> str:
     rows, found = outcome.rows, outcome.found
     over = f"the geometric mean of {len(rows)} comparisons" if len(rows) > 1 else "one comparison"
+    over += f" of {_kind(rows[0])}" if both else ""
     text = f"“{versus.rival.name}” took {number(outcome.mean)} times as long as “{versus.subject.name}” ({over})"
     if several:
         by_graph = versus.claimed in ("graph", "table")
         cases = [row["dataset"] if by_graph else row["model"] or f"D = {row['dim']}" for row in rows]
         text = f"{listing(sorted(set(cases)))}: {text}"
-    if outcome.noise:
-        return f"{text}: noise, since CPU cores run the same code for both."
+    if outcome.untold:
+        return f"{text}: {outcome.untold}."
     if not outcome.verdict:
         return f"{text}."
     text += f": {outcome.verdict}" + (f" ({CLAIMED[versus.claimed]} {outcome.paper:.3g})" if outcome.paper else "")

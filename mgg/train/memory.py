@@ -12,16 +12,18 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from mgg.aggregate import parse_options, technique
+from mgg.aggregate import TechniqueOptions, parse_options, technique
 from mgg.aggregate.memory import informed
 from mgg.aggregate.needs import Case
 from mgg.backend.api import World, name_pes
 from mgg.backend.host_memory import available
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 from mgg.layout import PeLayout
+from mgg.layout.selection import returning, selection
 from mgg.model import Chain
 from mgg.model.arcwise import Attention
 from mgg.model.module import Held
+from mgg.model.product_halo import takes_product
 from mgg.model.propagate import Propagation
 from mgg.model.relational import Relational
 from mgg.train.technique import widths
@@ -98,7 +100,13 @@ def need(
     product, held = layout.forward, _held(chain, layout.manifest.features, given.sparse, layout.size)
     arcs = product.local.arcs + product.remote.arcs + rows  # with their loops
     activations = FLOAT * (rows * held.kept + product.halo * held.halo + arcs * held.arc)
-    listed = _bytes_of_an_arc(chain) * arcs + FLOAT * _exchanged(layout, chain) if chain.fetched else 0
+    listed = _bytes_of_an_arc(chain) * arcs if chain.fetched else 0
+    if chain.fetched and any(layout.manifest.forward.halo_rows):
+        parsed = parse_options(name, options)
+        by_product = takes_product(name, parsed, layout)
+        listed += (
+            _brought(world, layout, chain, name, parsed, dtype) if by_product else FLOAT * _exchanged(layout, chain)
+        )
     if dtype == "bf16":
         listed += BF16 * chain.fetched * (rows + product.halo)  # until they are widened
     plan, width, kept, plans = technique(name), chain.width, len(set(widths(chain))), 0
@@ -123,11 +131,20 @@ def _bytes_of_an_arc(chain: Chain) -> int:
 
 def _exchanged(layout: PeLayout, chain: Chain) -> int:
     """Numbers that fetching a halo and giving its gradients back takes room for; the input has no gradients."""
-    if layout.size == 1:
-        return 0
     tallest = max(int(np.diff(layout.bounds).max()), *layout.manifest.forward.halo_rows)
     returned = max((module.fetched for module in list(chain.leaves())[1:]), default=0)
     return tallest * chain.fetched + len(layout.forward.send_rows) * returned
+
+
+def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: TechniqueOptions, dtype: str) -> int:
+    """Bytes of the products that bring a halo and its gradients back; what they bring is an activation (collective)."""
+    back, bytes_ = returning(layout, world.gather(layout.forward.send_ptr)), 0
+    for part, element in ((selection(layout), dtype), (back, "fp32")):
+        case = Case(part, "forward", chain.fetched, options, element)
+        found = technique(name).need(informed(world, technique(name), case))
+        result = chain.fetched * part.forward.rows
+        bytes_ += (found.total if world.gpu else found.columns + DOUBLE * result) - FLOAT * result
+    return bytes_
 
 
 def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:

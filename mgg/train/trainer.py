@@ -12,7 +12,7 @@ from mgg.aggregate.agreement import check_layouts
 from mgg.backend.api import Repeated, World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.model import Array, ModelSettings, Pass, build, check_technique, settings_of
+from mgg.model import Array, ModelSettings, Pass, build, settings_of
 from mgg.model.arrays import LARGEST
 from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
 from mgg.model.init import initial_weights
@@ -86,7 +86,6 @@ class Trainer:
         facts = layout.manifest
         sizes = facts.features, self._targets.columns, facts.nodes, facts.relations
         self._chain = together(world, lambda: build(model, settings, *sizes))
-        together(world, lambda: check_technique(model, settings, technique))
         values, as_sparse, self.settings = self._decide(layout, settings)
         row_normalize = bool(self.settings.row_normalize)
         given = memory.Input(values if as_sparse else layout.rows * facts.features, as_sparse, row_normalize)
@@ -199,12 +198,12 @@ class Trainer:
     def _loss_and_gradients(self, epoch: int) -> tuple[float, np.ndarray]:
         """The gradients as one vector, in the order of the weights.
 
-        All sums over PEs go through one all-reduce in float64 on the hosts, which have to see the loss anyway: this is
-        where a step waits for the device, and the only place unless modules sum over PEs themselves.
+        All sums over PEs go through one all-reduce in float64. The hosts have to see the loss: this is where a step
+        waits for the device, and the only place.
         """
         mine = self._differentiate(epoch, self._world.upload(np.array([float(epoch)])))
         self._world.at(epoch, "all-reduce")
-        total = self._world.all_reduce(self._world.download(mine))
+        total = self._world.download(self._world.all_reduce(mine))
         return float(total[0]), total[1:]
 
     def _differentiate(self, epoch: int, draws: Array) -> Array:
@@ -280,7 +279,7 @@ class Trainer:
             DivergedError: the loss is not finite (names the layer).
         """
         mine, logits = self._measure(epoch)
-        return self._scores(self._world.all_reduce(self._world.download(mine)), logits, epoch)
+        return self._scores(self._world.download(self._world.all_reduce(mine)), logits, epoch)
 
     def _measure(self, epoch: int) -> tuple[Array, Array]:
         """What an evaluation sums up over this PE's nodes, and the logits, on the device; waits for nothing."""

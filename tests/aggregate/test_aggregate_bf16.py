@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout, random_csr
+from support.products import worst
+from support.spmm_program import VARIANTS, products, widths
 from support.strict import StrictWorld
 
 from mgg import layout
@@ -63,3 +65,20 @@ def test_techniques_without_it_say_so(tmp_path):
             prepare("mgg", world, layout.load(folder, 0), "forward", 4, dtype="bf16")
 
     simulated.run(1, program)
+
+
+@pytest.mark.parametrize("pes", [1, 3, 4])
+def test_the_variants_of_the_gpu_tests_have_each_of_them(tmp_path, pes):
+    """In one workgroup of any number of PEs, too; arrays that are no NumPy arrays stand for a GPU's."""
+    wanted = {"halo:bf16", "halo:1-bf16", *(["local:bf16"] if pes == 1 else []), *(["halo:2-bf16"] if pes == 4 else [])}
+    csr, labels = random_csr(300, 4_000, weighted=True), [label for label in VARIANTS if label.endswith("bf16")]
+    folder = make_layout(tmp_path, csr, pes)
+    parts = simulated.run(pes, lambda world: products(StrictWorld(world), folder, [41, 128], only=labels))
+    assert {key.split(" ")[0] for key in parts[0]} == wanted
+    assert worst(csr, parts, "bf16") <= (1e-5,)
+
+
+def test_variants_with_a_primitive_take_several_tiles_of_columns():
+    """Of at most 128, on GPUs."""
+    labels = [label for label, (_, options, _) in VARIANTS.items() if options.get("primitive", "direct") != "direct"]
+    assert len(labels) >= 3 and all(max(widths(label)) > 2 * 128 for label in labels)

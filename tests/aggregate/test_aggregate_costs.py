@@ -309,6 +309,15 @@ def test_a_gpus_links_keep_what_the_rates_were_fitted_with(monkeypatch):
     assert here.barrier == H200.links.barrier
 
 
+def test_work_and_bytes_add_up_or_cover_each_other():
+    """Arcs and rows take 0.5 s, their bytes 1.2 s, two calls 0.2 s."""
+    rate = {"call": 0.1, "arc": 0.01, "arc_byte": 0.001, "row": 0.02, "row_byte": 0.01}
+    both = [Rate(**rate, power=power).seconds(10, 20, 40, 4, calls=2) for power in (1, 2, 100)]
+    assert both == pytest.approx([0.2 + 0.5 + 1.2, 0.2 + 1.3, 0.2 + 1.2])
+    longer = Rate(**rate, power=2).scaled(3)
+    assert longer.seconds(10, 20, 40, 4, calls=2) == pytest.approx(0.2 + 3 * 1.3)
+
+
 def test_errors_are_ratios():
     off = relative_errors([2.0, 1.0], [1.0, 2.0])
     assert off == pytest.approx({"mean": 1.0, "largest": 1.0, "bias": 0.0})

@@ -39,13 +39,13 @@ def test_no_constant_ends_at_its_upper_bound(measured):
         assert value == 0 or math.log(value / start) < fit.MOST - 0.1, (name, value)
 
 
-@pytest.mark.parametrize(("without", "mean", "largest"), [("", 1.01, 1.05), ("halo", 1.02, 1.11)])
+@pytest.mark.parametrize(("without", "mean", "largest"), [("", 1.01, 1.02), ("halo", 1.04, 1.22)])
 def test_picks_are_near_the_fastest_of_what_was_measured(measured, without, mean, largest):
     samples, splits = measured
     picks = [fit.picked(here, splits, H200, without) for here in fit.comparisons(samples).values()]
     ratios = [pick[1] for pick in picks if pick]
-    assert len(ratios) == 15
-    assert max(ratios) <= largest and math.prod(ratios) ** (1 / 15) <= mean
+    assert len(ratios) == 24
+    assert max(ratios) <= largest and math.prod(ratios) ** (1 / 24) <= mean
 
 
 def test_what_was_measured_twice_is_there_once_and_every_product_has_its_split(measured):

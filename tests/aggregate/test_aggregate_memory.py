@@ -229,8 +229,38 @@ def test_too_little_memory_is_said_on_every_pe(tmp_path):
 
     said = simulated.run(3, act)
     assert said == [said[0]] * 3
-    assert said[0].startswith("PE 1: technique halo at D = 1024 needs ") and ", 54321 are free: use" in said[0]
+    assert said[0].startswith("technique halo at D = 1024 does not fit: PE 1 needs ")
+    assert said[0].count("PE 1 ") == said[0].count(" needs ") == 1 and " and has 54321 free: use more PEs" in said[0]
     simulated.run(3, lambda world: prepare("halo", CountingWorld(world, 10**7), part(world), "forward", 1024))
+
+
+@pytest.mark.parametrize(
+    ("left", "named", "end"),
+    [
+        ({1: 54_321, 4: 1_000}, [1, 4], ": use more PEs"),
+        ({pe: 3_000 * pe for pe in range(5)}, [0, 1, 2, 3], ", and 1 more PE: use more PEs"),
+        ({0: 5_000, 1: 10**6, 2: 10, 3: 20, 4: 30, 5: 999_999}, [0, 2, 3, 4], ", and 2 more PEs: use more PEs"),
+    ],
+)
+def test_each_pe_that_is_short_is_said_with_its_own_numbers(tmp_path, left, named, end):
+    """Of many those that lack the most; each PE needs something else."""
+    graph = random_csr(200, 2_000)
+    folder, options = make_layout(tmp_path, graph, 6), parse_options("halo", {})
+    needs = [
+        memory.need(technique("halo"), layout.load(folder, pe), "forward", 16_384, options).total for pe in range(6)
+    ]
+    assert len(set(needs)) == 6 and min(needs) > 10**6
+
+    def act(world):
+        counting = CountingWorld(world, left.get(world.rank, max(needs)))
+        with pytest.raises(MachineError) as caught:
+            prepare("halo", counting, layout.load(folder, world.rank), "forward", 16_384)
+        return str(caught.value)
+
+    numbers = ", ".join(f"PE {pe} needs {needs[pe]} bytes of GPU memory and has {left[pe]} free" for pe in named)
+    said = simulated.run(6, act)
+    assert said == [said[0]] * 6 and "\n" not in said[0]
+    assert said[0].startswith(f"technique halo at D = 16384 does not fit: {numbers}{end}"), said[0]
 
 
 class HeldWorld(StrictWorld):

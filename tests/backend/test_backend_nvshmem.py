@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -181,14 +182,14 @@ def test_rows_leave_a_host_from_symmetric_memory_alone():
         ({"FAKE_GPUS": "1"}, "2 PEs and 1 GPUs: a PE needs a GPU of its own"),
         ({"FAKE_PES_A_HOST": "1", "FAKE_HEAP": "3", "NVSHMEM_DISABLE_CUDA_VMM": "1"}, "heap is too small for 8 bytes"),
         ({"FAKE_P2P": "0"}, "cannot address GPU"),
-        ({"FAKE_FREE": "3000000"}, "needs 4000000 more bytes of GPU memory on each PE and 3000000 are left"),
+        ({"FAKE_FREE": "3000000"}, "PE 1 needs 4000000 bytes of GPU memory and has 3000000 free: "),
         (
             {"FAKE_HEAP": "3000000", "NVSHMEM_DISABLE_CUDA_VMM": "1"},
-            "set NVSHMEM_SYMMETRIC_SIZE to 4000016 or more (now the default)",
+            "set NVSHMEM_SYMMETRIC_SIZE to 20971520 or more, 16 MiB of it for NVSHMEM itself (now the default)",
         ),
         (
             {"NVSHMEM_MAX_MEMORY_PER_GPU": "3M"},
-            "set NVSHMEM_MAX_MEMORY_PER_GPU to 4000016 or more (now 3M)",
+            "set NVSHMEM_MAX_MEMORY_PER_GPU to 20971520 or more, 16 MiB of it for NVSHMEM itself (now 3M)",
         ),
     ],
 )
@@ -206,7 +207,19 @@ def test_a_heap_that_is_smaller_on_one_pe_is_one_line_on_every_pe():
     )
     done = mpiexec(2, [FAKE, "-c", smaller + program_of("world.symmetric(1_000_000)", 2)])
     said = "MachineError True PE 1: the symmetric heap is too small for 4000000 bytes beside the 16 in use:"
-    assert done.stdout.count(f"{said} set NVSHMEM_MAX_MEMORY_PER_GPU to 4000016 or more (now 3M)") == 2, done.stdout
+    advice = "set NVSHMEM_MAX_MEMORY_PER_GPU to 20971520 or more, 16 MiB of it for NVSHMEM itself (now 3M)"
+    assert done.stdout.count(f"{said} {advice}") == 2, done.stdout
+
+
+@pytest.mark.parametrize("variable", ["NVSHMEM_MAX_MEMORY_PER_GPU", "NVSHMEM_SYMMETRIC_SIZE"])
+def test_a_heap_as_large_as_advised_is_large_enough_and_more_than_the_arrays_take(variable):
+    fixed = {"NVSHMEM_DISABLE_CUDA_VMM": "1"} if variable == "NVSHMEM_SYMMETRIC_SIZE" else {}
+    small = {"FAKE_HEAP": "3000000"} if fixed else {variable: "3M"}
+    said = fails("world.symmetric(1_000_000)", 1, **fixed, **small).stdout
+    advised = int(re.search(rf"set {variable} to (\d+) or more", said)[1])
+    assert advised % 2**20 == 0 and advised >= 4_000_000 + 16 * 2**20
+    large = {"FAKE_HEAP": str(advised)} if fixed else {variable: str(advised)}
+    assert fails("world.symmetric(1_000_000)", 1, **fixed, **large).stdout == ""
 
 
 def test_other_ranks_than_pes_and_other_sizes_are_refused():

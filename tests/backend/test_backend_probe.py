@@ -1,5 +1,8 @@
+import ctypes
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.ranks import mpiexec
@@ -30,6 +33,38 @@ def test_the_report_says_what_gpus_need():
     assert {"backend nvshmem", "NCCL", "GPUs", "nvcc", "kernel cache"} <= report.keys()
     assert "missing" in report["NCCL"] or report["NCCL"].startswith("works: NCCL 2.")
     assert report["backend nvshmem"].startswith(("missing: ", "works: "))
+
+
+@pytest.mark.parametrize(
+    ("init", "count", "said"),
+    [
+        (
+            0,
+            2,
+            "none to use: the driver has 2, and CuPy is missing (import of cupy halted; None in sys.modules); pip"
+            " install 'mgg[gpu]'",
+        ),
+        (0, 0, "none to use"),
+        (100, 2, "none to use"),
+        (None, 2, "none to use"),
+    ],
+)
+def test_gpus_that_cupy_is_missing_for_are_counted(monkeypatch, init, count, said):
+    """By the driver, where there is one."""
+
+    def device_count(pointer):
+        pointer._obj.value = count
+        return 0
+
+    def library(name):
+        if init is None or name != "libcuda.so.1":
+            raise OSError(name)
+        return SimpleNamespace(cuInit=lambda flags: init, cuDeviceGetCount=device_count)
+
+    monkeypatch.setattr(ctypes, "CDLL", library)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.delitem(sys.modules, "mgg.backend.gpu", raising=False)
+    assert probe._gpus() == {"GPUs": said}
 
 
 @pytest.mark.mpi

@@ -187,22 +187,25 @@ def test_products_and_bytes(tmp_path, pes):
             assert not wrong_bytes(simulated_bytes(folders[number], pes), found), name
 
 
-def test_products_and_bytes_of_every_variant(tmp_path):
-    folder = make_layout(tmp_path, GRAPHS["weighted"], 4)
-    done = fake(str(SUPPORT / "spmm_program.py"), "threads:4", str(tmp_path), "--variants", str(folder))
+@pytest.mark.parametrize("pes", [1, 4])
+def test_products_and_bytes_of_every_variant(tmp_path, pes):
+    """On one PE of those in bf16, which the others run on several; each is run with one number of PEs at least."""
+    folder, bf16 = make_layout(tmp_path, GRAPHS["weighted"], pes), {"local:bf16", "halo:bf16", "halo:1-bf16"}
+    done = fake(str(SUPPORT / "spmm_program.py"), f"threads:{pes}", str(tmp_path), "--variants", str(folder))
     assert done.returncode == 0, done.stderr
-    parts = [dict(np.load(tmp_path / f"0-{pe}.npz")) for pe in range(4)]
+    parts = [dict(np.load(tmp_path / f"0-{pe}.npz")) for pe in range(pes)]
     labels = {key.split(" ")[0] for key in parts[0]}
-    assert labels >= {label for label, (_, options, _) in VARIANTS.items() if "primitive" not in options}
+    every = {label for label, (_, options, _) in VARIANTS.items() if "primitive" not in options}
+    assert labels >= (bf16 if pes == 1 else every - {"local:bf16"})
     assert worst(GRAPHS["weighted"], parts) <= (1e-6,) and worst(GRAPHS["weighted"], parts, "bf16") <= (1e-5,)
-    found = [json.loads((tmp_path / f"0-{pe}.json").read_text()) for pe in range(4)]
-    assert not wrong_bytes(simulated_bytes(folder, 4, labels), found)
+    found = [json.loads((tmp_path / f"0-{pe}.json").read_text()) for pe in range(pes)]
+    assert not wrong_bytes(simulated_bytes(folder, pes, labels), found)
 
 
 @pytest.mark.parametrize(
     ("code", "environment", "said"),
     [
-        ("world.symmetric(1000)", {"FAKE_FREE": "7000"}, "PEs 0, 1: a symmetric array needs 4000 more bytes"),
+        ("world.symmetric(1000)", {"FAKE_FREE": "7000"}, "on each PE does not fit: PE 0 needs 4000 bytes"),
         ("world.symmetric(10 + world.rank)", {}, "the PEs ask for symmetric arrays of 40 to 44 bytes"),
         ("world.managed(1000)", {"FAKE_FREE": "7000"}, "PE 0: 8000 bytes of unified memory are needed"),
         ("world.host_symmetric(1000)", {"FAKE_LOCKABLE": "100"}, "8000 bytes of host memory cannot be page-locked"),
@@ -215,6 +218,42 @@ def test_what_is_missing_is_one_line(code, environment, said):
     # The two PEs share GPU 0, but where GPUs have to address each other.
     done = threads(2, code, None if "P2P" in said or "no GPU" in said else [0], **environment)
     assert "Error True " in done.stdout and said in done.stdout, done.stdout + done.stderr
+
+
+def test_each_pe_whose_gpu_is_full_is_said_with_its_own_numbers():
+    """GPUs that three PEs, two and one share."""
+    done = threads(6, "world.symmetric(2_000)", [0, 0, 0, 1, 1, 2], FAKE_FREE="12000")
+    said = "Error True a symmetric array of 8000 bytes on each PE does not fit: "
+    said += "".join(f"PE {pe} needs 8000 bytes of GPU memory and has 4000 free, " for pe in range(3))
+    said += "PE 3 needs 8000 bytes of GPU memory and has 6000 free, and 1 more PE: use more PEs or fewer columns;"
+    assert said in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("has", "told"), [(10_000, True), (100_000, False)])
+def test_too_little_shared_memory_is_said_on_pes_without_arcs_too(has, told):
+    """PE 0 has arcs, PE 1 rows alone, PE 2 not even these, and so no padding that tells how its rows are aligned."""
+    code = f"""
+from types import SimpleNamespace
+from mgg.errors import InputError
+from mgg.kernel.cuda import CudaOperators
+from mgg.layout.neighbors import NeighborPartitions
+launched = []
+operators = SimpleNamespace(_shared_memory={has}, kernel=lambda *_: lambda *_, **__: launched.append(1))
+count = 3 if world.rank == 0 else 0
+parts = NeighborPartitions(*(world.upload(np.arange(count)) for _ in range(3)))
+own = world.xp.empty((4, 44), np.float32)[:, :41]
+rows = world.xp.empty((0 if world.rank == 2 else 4, 44), np.float32)[:, :41]
+ids, peers = world.upload(np.zeros(count, np.int32)), world.upload(np.zeros(3, np.uint64))
+try:
+    CudaOperators.mgg(operators, parts, ids, None, parts, peers, None, own, peers, rows, ps=32, dist=16, wpb=4)
+except InputError as error:
+    return error.everywhere, str(error)
+return len(launched)
+"""
+    done = threads(3, code)
+    said = "MGG's kernel: ps = 32, wpb = 4, D = 41 take 18432 bytes of shared memory a block (equation 1), this GPU has"
+    expected = [(True, f"{said} 10000: lower wpb")] * 3 if told else [1, 0, 0]
+    assert done.stdout.strip() == str(expected), done.stdout + done.stderr
 
 
 def test_a_pe_that_stays_away_is_named():
@@ -299,8 +338,8 @@ def test_what_unified_memory_cannot_hold_is_left_out_or_one_line(folder, tmp_pat
     out.unlink()
     alone = aggregate(folder, out, 2, "--technique", "mgg_uvm", "--dim", "3", **between)
     assert alone.returncode == 3 and alone.stderr.count("mgg: ") == 1 and not out.exists()
-    said = f" needs {needs['mgg_uvm'][0]} bytes of GPU memory, {between['FAKE_FREE']} are free"
-    assert "PEs 0, 1: " in alone.stderr and said in alone.stderr
+    for pe, needed in enumerate(needs["mgg_uvm"]):
+        assert f"PE {pe} needs {needed} bytes of GPU memory and has {between['FAKE_FREE']} free" in alone.stderr
 
 
 def test_unified_memory_of_all_pes_fits_a_gpu_beside_what_its_pe_has(folder, tmp_path):
@@ -312,7 +351,7 @@ def test_unified_memory_of_all_pes_fits_a_gpu_beside_what_its_pe_has(folder, tmp
     out, free = tmp_path / "out.jsonl", need.total - need.guests // 2
     assert free > 4 * 64 * 2 * rows, "unified memory alone would fit"
     done = aggregate(folder, out, 0, "--technique", "mgg_uvm", "--dim", "64", FAKE_FREE=str(free))
-    assert done.returncode == 3 and f"needs {need.total} bytes of GPU memory, {free} are free" in done.stderr
+    assert done.returncode == 3 and f"needs {need.total} bytes of GPU memory and has {free} free" in done.stderr
     assert not out.exists()
     done = aggregate(folder, out, 0, "--technique", "mgg_uvm", "--dim", "64", FAKE_FREE=str(2 * need.total))
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import os
 import subprocess
 from types import SimpleNamespace
 
@@ -43,10 +44,16 @@ def test_no_driver_is_one_line(tool, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("error: no GPU here: no NVIDIA driver")
 
 
-def test_nothing_is_installed_without_a_gpu(tmp_path):
-    folder = tmp_path / "venv"
+@pytest.mark.parametrize("code", [0, 3])
+def test_nothing_is_installed_without_a_gpu(tmp_path, code):
+    """Make's Python is a stand-in that writes down what it is to run; of an installation it makes no more than that."""
+    folder, python, ran = tmp_path / "venv", tmp_path / "python", tmp_path / "ran"
+    python.write_text(f'#!/bin/sh\necho "$*" >> {ran}\ncase $1 in tools/gpus.py) exit {code} ;; esac\nexit 1\n')
+    python.chmod(0o755)
     done = subprocess.run(
-        ["make", "-C", str(ROOT), "test-gpu", f"VENV={folder}", "PYTHON=false"],
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        ["make", "-C", str(ROOT), "test-gpu", f"VENV={folder}", f"PYTHON={python}"],
+        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=os.environ | {"CI": ""},
     )  # fmt: skip
-    assert done.returncode and not folder.exists() and "Installing" not in done.stdout
+    installs = [f"tools/venv.py {folder} dev gpu"]
+    assert ran.read_text().splitlines() == ["tools/gpus.py", *(installs if code == 0 else [])]
+    assert done.returncode and not folder.exists()

@@ -55,7 +55,8 @@ def test_more_ranks_than_gpus_are_refused():
 
 
 def test_too_large_an_array_is_refused_before_it_is_allocated():
-    assert_ends(run(1, "world.symmetric(2**40)"), r"MachineError PE 0: a symmetric array needs \d+ more bytes", 3)
+    said = r"MachineError a symmetric array of \d+ bytes on each PE does not fit: PE 0 needs \d+ bytes of GPU memory"
+    assert_ends(run(1, "world.symmetric(2**40)"), said, 3)
 
 
 def test_too_small_a_heap_names_its_variable():

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.graphs import awkward_graphs, matrix, random_csr, relative_error
+from support.graphs import awkward_graphs, matrix, relative_error
 
 from mgg.backend.stalls import ticks_of
 from mgg.errors import MachineError
 from mgg.graph.csr import Csr
 from mgg.kernel import compile as build
 from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK, SMALLEST_TASK, remote_sources, row_schedule
-from mgg.layout.split import transposed
 
 KERNEL = '#include "mgg/vector.cuh"\nextern "C" __global__ void k(float *p) { *p = VALUE; }\n'
 
@@ -73,6 +72,25 @@ def test_a_changed_header_is_noticed(source, tmp_path, monkeypatch):
     header = copy / "include" / "mgg" / "vector.cuh"
     header.write_text(header.read_text() + "\n")
     assert build._key(source, "nvcc", [], False) != before
+
+
+def test_another_nvshmem_is_noticed_where_it_is_linked(source, tmp_path, monkeypatch):
+    """In the same folder, as after an update of the package."""
+    header = tmp_path / "nvshmem" / "include" / "non_abi" / "nvshmem_version.h"
+    header.parent.mkdir(parents=True)
+    monkeypatch.setattr(build, "find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr(build, "nvcc_version", lambda _: "release 13")
+    monkeypatch.setattr(build, "nvshmem_folder", lambda: tmp_path / "nvshmem")
+    monkeypatch.setattr(build, "_compile", lambda nvcc, source, path, *others: path.touch())
+
+    def cubins(*version):
+        names = zip(("MAJOR", "MINOR", "PATCH"), version, strict=True)
+        header.write_text("".join(f"#define NVSHMEM_VENDOR_{name}_VERSION {number}\n" for name, number in names))
+        return [build.cubin(source, "sm_90", {}, nvshmem) for nvshmem in (False, True)]
+
+    (plain, linked), (plain_later, linked_later) = cubins(3, 4, 5), cubins(3, 4, 6)
+    assert plain == plain_later and len({plain, linked, linked_later}) == 3
+    assert cubins(3, 4, 5) == [plain, linked]
 
 
 def compile_once(path):
@@ -269,39 +287,6 @@ def reference(schedule, indices, weights, b, rows):
     return c
 
 
-def windows(schedule, task, size):
-    """The arcs that a warp of kernels/aggregate/rows.cu reads for each piece of a task, in its own steps."""
-    piece0, count = (int(number) for number in schedule.tasks[task])
-    start = int(schedule.begin[piece0])
-    stop = [int(schedule.begin[piece0 + min(lane, count - 1) + 1]) - start for lane in range(32)]
-    piece, position, end, n = 0, 0, stop[0], min(size, stop[0])
-    arcs = []
-    while True:
-        next_position, next_end = position + size, end
-        ends = next_position >= end
-        if ends:
-            next_position, next_end = end, stop[(piece + 1) & 31]
-        done = ends and piece + 1 == count
-        next_n = 0 if done else min(size, next_end - next_position)
-        arcs += range(start + position, start + position + n)
-        if ends:
-            yield piece0 + piece, arcs
-            if done:
-                return
-            arcs, piece = [], piece + 1
-        position, end, n = next_position, next_end, next_n
-
-
-@pytest.mark.parametrize("size", [32, 64])
-def test_a_warp_reads_every_arc_of_its_pieces(size):
-    lengths = np.random.default_rng(0).choice([0, 1, 5, 31, 32, 33, 63, 64, 65, 129, 700], 400)
-    schedule = row_schedule(np.concatenate([[7], 7 + np.cumsum(lengths)]), 512)
-    pieces = [pair for task in range(len(schedule.tasks)) for pair in windows(schedule, task, size)]
-    assert [piece for piece, _ in pieces] == list(range(len(schedule.target)))
-    for piece, arcs in pieces:
-        assert arcs == list(range(schedule.begin[piece], schedule.begin[piece + 1]))
-
-
 @pytest.mark.parametrize("empty", [True, False])
 @pytest.mark.parametrize("task", [None, 32, 64, 512])
 @pytest.mark.parametrize("name", awkward_graphs())
@@ -320,58 +305,6 @@ def test_the_schedule_covers_every_row_once(name, task, empty):
     written = sorted(covered)
     assert np.allclose(found[written], (csr.to_scipy(np.float64) @ b)[written], rtol=1e-12)
     assert np.isnan(np.delete(found, written, axis=0)).all()
-
-
-def worked_off(tasks, first, last, warps, ahead, rng):
-    """What the warps of a block of kernels/aggregate/rows.cu take, in its own steps: (task, first piece, pieces)."""
-    upcoming, taken = first + warps, []
-
-    def draw():
-        nonlocal upcoming
-        upcoming += 1
-        return upcoming - 1
-
-    def warp(task):
-        pieces = after = ready = None
-        next_task = last
-        if task < last:
-            pieces = tasks[task]
-            if ahead:
-                next_task = draw()
-                after = tasks[next_task] if next_task < last else None
-                ready = pieces
-        while task < last:
-            yield
-            cut, count, later_task = ready, pieces[1], last
-            if ahead:
-                pieces = after
-                if next_task < last:
-                    ready = pieces
-                    later_task = draw()
-                    after = tasks[later_task] if later_task < last else after
-            else:
-                cut = pieces
-                next_task = draw()
-                pieces = tasks[next_task] if next_task < last else pieces
-            taken.append((task, cut[0], count))
-            task, next_task = next_task, later_task
-
-    running = [warp(first + i) for i in range(warps)]
-    while running:
-        one = running[rng.integers(len(running))]
-        try:
-            next(one)
-        except StopIteration:
-            running.remove(one)
-    return taken
-
-
-@pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize("count", [1, 11, 12, 13, 24, 100])
-def test_warps_of_a_block_take_every_task_once(count, ahead):
-    tasks = [(10 * task, task % 32 + 1) for task in range(5 + count)]
-    taken = worked_off(tasks, 5, 5 + count, 12, ahead, np.random.default_rng(count))
-    assert sorted(taken) == [(task, *tasks[task]) for task in range(5, 5 + count)]
 
 
 def repeated_csr(lengths, columns=500, seed=5):
@@ -437,29 +370,3 @@ def test_remote_sources():
     sources = remote_sources(np.array([4, 0, 2], np.int32), halo_ptr, halo_rows)
     assert sources.dtype == np.uint64
     assert [(int(s) >> 48, int(s) & (2**48 - 1)) for s in sources] == [(2, 70_000), (0, 4), (2, 0)]
-
-
-def column_of(pointer, arc):
-    """The search of kernels/aggregate/columns.cu, lane by lane."""
-    low, high = 0, len(pointer) - 1
-    while high - low > 1:
-        step = (high - low + 31) // 32
-        probes = low + (np.arange(32) + 1) * step
-        passed = sum(p < high and pointer[p] <= arc for p in probes)
-        low, high = low + passed * step, min(high, low + (passed + 1) * step)
-    return low
-
-
-def test_the_search_for_a_column():
-    columns = transposed(random_csr(3_000, 4_000)).csr
-    for arc in range(0, columns.arcs, 37):
-        assert column_of(columns.indptr, arc) == np.searchsorted(columns.indptr, arc, side="right") - 1
-
-
-@pytest.mark.parametrize("local, remote, dist", [(1000, 37, 16), (5, 900, 3), (0, 40, 7), (40, 0, 16), (33, 32, 32)])
-def test_interleaved_warps_own_every_partition_once(local, remote, dist):
-    """The division of kernels/aggregate/mgg.cu: no warp gets more than ``dist`` of a kind."""
-    warps = -(-max(local, remote) // dist)
-    for count in (local, remote):
-        cuts = [w * count // warps for w in range(warps + 1)]
-        assert cuts[0] == 0 and cuts[-1] == count and max(np.diff(cuts)) <= dist

@@ -1,16 +1,11 @@
 """The halo is pulled row by row, and told of chunk by chunk: kernels/aggregate/pull.cu, compiled for the host."""
 
 import ctypes
-import re
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.on_host import build, launch
 
-from mgg.kernel.compile import source_folder
-
-HERE = Path(__file__).parents[1] / "support" / "fake_gpu"
 THREADS = 64
 TYPES = {"fp32": np.float32, "bf16": np.uint16}
 #: Columns, elements from row to row, elements a load, lanes a row.
@@ -23,18 +18,8 @@ SHAPES = {
 @pytest.fixture(scope="module", params=TYPES)
 def built(request, tmp_path_factory):
     """The type of embeddings and the library of kernels for it."""
-    define = "#define MGG_BF16 1\n" if request.param == "bf16" else ""
-    text = f'{define}#include "{HERE / "cuda_on_host.h"}"\n#include "{source_folder() / "aggregate" / "pull.cu"}"\n'
-    flags = ["-std=c++17", "-O1", f"-I{HERE / 'on_host'}", f"-I{source_folder() / 'include'}"]
-    plain = subprocess.run(
-        ["g++", "-E", "-P", "-x", "c++", *flags, "-"], input=text, text=True, check=True, capture_output=True
-    ).stdout
-    names = re.findall(r'extern "C"\s+void\s+(halo_\w+)\(', plain)
-    text += "".join(f"HOST_KERNEL({name})\n" for name in names)
-    path = tmp_path_factory.mktemp("pull") / "pull.so"
-    command = ["g++", "-x", "c++", *flags, "-shared", "-fPIC", "-o", str(path), "-"]
-    subprocess.run(command, input=text, text=True, check=True)
-    library = ctypes.CDLL(str(path))
+    define = "#define MGG_BF16 1" if request.param == "bf16" else ""
+    library = build(tmp_path_factory.mktemp("pull"), "pull", define)
     library.host_copied.restype = ctypes.c_long
     return request.param, library
 
@@ -46,16 +31,6 @@ def forgetful(built):
     built[1].host_copied()
     built[1].host_tell(None)
     built[1].host_tell_start(None)
-
-
-def launch(library, name, blocks, threads, *arguments):
-    """Launch a kernel with arrays and numbers, checking the size of each."""
-    sizes = (ctypes.c_int * 64)()
-    wanted = sizes[: getattr(library, f"host_sizes_{name}")(sizes)]
-    given = [np.array([each.ctypes.data], np.uint64) if each.ndim else each.reshape(1) for each in arguments]
-    assert [each.itemsize for each in given] == wanted
-    pointers = (ctypes.c_void_p * len(given))(*(each.ctypes.data for each in given))
-    getattr(library, f"host_{name}")(pointers, (ctypes.c_uint * 2)(blocks, 1), ctypes.c_uint(threads))
 
 
 class Job:
@@ -83,7 +58,7 @@ class Job:
 
     def pull(self, library, name, blocks, columns):
         launch(
-            library, name, blocks, THREADS, self.sources, np.int32(self.halo), np.int32(self.chunk), self.arrived,
+            library, name, (blocks, 1), THREADS, self.sources, np.int32(self.halo), np.int32(self.chunk), self.arrived,
             self.rows_of, self.flags_of, np.int32(self.rank), np.int32(self.size), self.numbers,
             self.matrices[self.rank], np.int32(self.matrices[self.rank].shape[1]), np.int64(self.first),
             np.int32(columns),

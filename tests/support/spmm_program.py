@@ -21,6 +21,8 @@ DIMS = (1, 3, 16, 41, 64, 100, 128, 602)
 #: Widths of the variants, and of graphs with more than WIDE_NODES nodes.
 FEW_DIMS = (1, 41, 128)
 WIDE_NODES = 15_000
+#: Of the variants with a primitive of NVSHMEM, too: two tiles of columns side by side, and a launch for the rest.
+MANY_TILES = 300
 #: Widths of the variants with bf16: rows aligned to 2, 4, 8 and 16 bytes.
 BF16_DIMS = (41, 130, 100, 128)
 
@@ -33,8 +35,8 @@ class Variant(NamedTuple):
     dtype: str = "fp32"
 
 
-#: Every ablation and primitive of ``mgg``, and the ends of the ranges of its knobs; workgroups, and bf16 between them;
-#: every step of ``cola``.
+#: Every ablation and primitive of ``mgg``, and the ends of the ranges of its knobs; bf16; workgroups, and bf16 between
+#: them; every step of ``cola``.
 VARIANTS: dict[str, Variant] = {
     "mgg:warp": Variant("mgg", {"primitive": "warp"}),
     "mgg:thread": Variant("mgg", {"primitive": "thread"}),
@@ -53,6 +55,8 @@ VARIANTS: dict[str, Variant] = {
     "broadcast:2": Variant("broadcast", {"replication": 2}),
     "halo:1": Variant("halo", {"workgroup": 1}),
     "halo:2": Variant("halo", {"workgroup": 2}),
+    "local:bf16": Variant("local", {}, "bf16"),
+    "halo:bf16": Variant("halo", {}, "bf16"),
     "halo:1-bf16": Variant("halo", {"workgroup": 1}, "bf16"),
     "halo:2-bf16": Variant("halo", {"workgroup": 2}, "bf16"),
     "cola:1": Variant("cola", {"workgroup": 1}),
@@ -61,6 +65,14 @@ VARIANTS: dict[str, Variant] = {
     "cola:unfused": Variant("cola", {"workgroup": 2, "fusion": False}),
     "cola:waiting": Variant("cola", {"workgroup": 2, "pipelined": False}),
 }
+
+
+def widths(label: str) -> tuple[int, ...]:
+    """Of the products of a variant."""
+    _, options, dtype = VARIANTS[label]
+    if dtype == "bf16":
+        return BF16_DIMS
+    return FEW_DIMS if options.get("primitive", "direct") == "direct" else (*FEW_DIMS, MANY_TILES)
 
 
 def variant(label: str) -> Variant:
@@ -124,8 +136,8 @@ def all_products(world: World, folder: Path, variants: bool, moved: dict[str, in
     """The products of all techniques, and of all variants where they are asked for."""
     wide = layout.load(folder, world.rank).nodes <= WIDE_NODES
     found = products(world, folder, DIMS if wide else FEW_DIMS, moved=moved)
-    for label, (_, _, dtype) in VARIANTS.items() if variants else ():
-        found |= products(world, folder, FEW_DIMS if dtype == "fp32" else BF16_DIMS, only=[label], moved=moved)
+    for label in VARIANTS if variants else ():
+        found |= products(world, folder, widths(label), only=[label], moved=moved)
     return found
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from mgg.backend.api import HostClock, SymmetricArray
 from mgg.kernel import cpu
 from mgg.kernel.bf16 import from_bf16
+from mgg.model.arrays import HostArrays
 from support import device
 from support.device import submit
 
@@ -181,6 +182,14 @@ class StrictOperators:
     def finish(self, acc: Any, c: Any) -> None:
         if acc is not c:
             _submit(cpu.finish, acc, c)
+
+
+class StrictArrays:
+    """Of the table of operations on device arrays what halos need."""
+
+    def combined(self, x: Any, a: float, y: Any, b: float) -> Any:
+        _submit(lambda first, other: HostArrays().combined(first, a, other, b), x, y)
+        return x
 
 
 def _submit(function: Any, *arrays: Any, **options: Any) -> None:

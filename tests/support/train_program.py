@@ -31,9 +31,9 @@ def graphs_for(model: str) -> tuple[str, ...]:
     return ("typed", "featureless") if model == "rgcn" else ("planted", "directed")
 
 
-def able(model: str, technique: str, pes: int) -> bool:
-    """Whether ``model`` of ``SMALL`` trains with ``technique`` on so many PEs."""
-    return technique == "halo" or not (model in FETCHING or (pes > 1 and techniques()[technique].single_pe))
+def able(technique: str, pes: int) -> bool:
+    """Whether a model trains with ``technique`` on so many PEs."""
+    return pes == 1 or not techniques()[technique].single_pe
 
 
 def layouts(backend: str, folder: str | Path, pes: int) -> Callable[[int], layout.PeLayout]:

@@ -183,8 +183,11 @@ def _reduce(world: World) -> None:
         expected = every[0].astype(np.float64)
         for values in every[1:]:  # in this order: other sums have other bits
             expected += values
-        assert np.array_equal(world.all_reduce(every[world.rank]), expected.astype(dtype))
-    assert world.all_reduce(np.zeros((0, 3))).shape == (0, 3)
+        mine = every[world.rank]
+        for total in (world.all_reduce(mine), world.download(world.all_reduce(world.upload(mine)))):
+            assert np.array_equal(total, expected.astype(dtype))
+    for nothing in (np.zeros((0, 3)), world.upload(np.zeros((0, 3)))):
+        assert world.all_reduce(nothing).shape == (0, 3)
     assert world.gather({"rank": world.rank}) == [{"rank": rank} for rank in range(world.size)]
 
 

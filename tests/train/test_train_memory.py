@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from support.graphs import make_layout, random_csr, typed_csr
-from support.train_program import run
+from support.train_program import FETCHING, run
 
 from mgg import layout
 from mgg.backend import launch
@@ -30,33 +30,42 @@ def folder_of(tmp_path, columns, density, pes=1, types=0):
     return make_layout(tmp_path, csr, pes, **data)
 
 
-@pytest.mark.parametrize("pes", [1, 2])
+#: Model, columns of features, how many of them are not 0, settings.
+CASES = [
+    ("gcn", 100, 1, {"hidden": 64}),
+    ("gcn", 30, 1, {"hidden": 64, "dropout": 0.0}),
+    ("gcn", 200, 0.05, {"hidden": 64}),
+    ("gin", 100, 1, {"hidden": 64, "layers": 3}),
+    ("gin", 16, 1, {"hidden": 64, "layers": 2}),
+    ("sage", 100, 1, {"hidden": 64}),
+    ("gat", 100, 1, {"hidden": 16, "heads": 4}),
+    ("appnp", 100, 1, {"hidden": 64}),
+    ("sgc", 100, 1, {}),
+    ("rgcn", 50, 1, {}),
+    ("rgcn", 50, 0.05, {}),
+    ("rgcn", 50, 1, {"bases": 4}),
+    ("rgcn", 400, 1, {"hidden": 4}),
+    ("rgcn", 16, 1, {"hidden": 128}),
+    ("rgcn", 0, 1, {"bases": 4}),
+]
+
+
+def one_each(models):
+    """The last case of each of ``models``."""
+    return [[case for case in CASES if case[0] == model][-1] for model in models]
+
+
 @pytest.mark.parametrize(
-    ("model", "columns", "density", "settings"),
-    [
-        ("gcn", 100, 1, {"hidden": 64}),
-        ("gcn", 30, 1, {"hidden": 64, "dropout": 0.0}),
-        ("gcn", 200, 0.05, {"hidden": 64}),
-        ("gin", 100, 1, {"hidden": 64, "layers": 3}),
-        ("gin", 16, 1, {"hidden": 64, "layers": 2}),
-        ("sage", 100, 1, {"hidden": 64}),
-        ("gat", 100, 1, {"hidden": 16, "heads": 4}),
-        ("appnp", 100, 1, {"hidden": 64}),
-        ("sgc", 100, 1, {}),
-        ("rgcn", 50, 1, {}),
-        ("rgcn", 50, 0.05, {}),
-        ("rgcn", 50, 1, {"bases": 4}),
-        ("rgcn", 400, 1, {"hidden": 4}),
-        ("rgcn", 16, 1, {"hidden": 128}),
-        ("rgcn", 0, 1, {"bases": 4}),
-    ],
+    ("pes", "technique", "model", "columns", "density", "settings"),
+    [(pes, "halo", *case) for pes in (1, 2) for case in CASES]
+    + [(2, technique, *case) for technique in ("mgg", "ring") for case in one_each(FETCHING)],
 )
-def test_the_prediction_is_near_the_peak(model, columns, density, settings, pes, tmp_path):
+def test_the_prediction_is_near_the_peak(pes, technique, model, columns, density, settings, tmp_path):
     folder = folder_of(tmp_path, columns, density, pes, types=20 * (model == "rgcn"))
 
     def epochs(world):
         trainer = Trainer(
-            world, layout.load(folder, world.rank), model=model, technique="halo", options={},
+            world, layout.load(folder, world.rank), model=model, technique=technique, options={},
             settings=settings_of(model, settings), seed=0,
         )  # fmt: skip
         for epoch in (1, 2):

@@ -22,7 +22,7 @@ def test_loss_and_gradients(pes, layouts, tmp_path):
         }
         for model in models()
         for technique in techniques()
-        if train_program.able(model, technique, pes)
+        if train_program.able(technique, pes)
     ]
     graphs = [each.pop("graph") for each in options]
     calls = [{"folder": str(layouts(graph, pes)), **each} for graph, each in zip(graphs, options, strict=True)]

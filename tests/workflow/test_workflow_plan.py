@@ -161,10 +161,6 @@ def test_all_files_of_rules_name_their_functions_apart():
             {"train": {"settings": {"gcn": {"hiden": 4}}}},
             "setting of model gcn: hiden: unknown field; did you mean hidden?",
         ),
-        (
-            {"train": {"models": ["gcn", "gat"], "techniques": ["auto", "halo", "mgg"]}},
-            "train.techniques: model gat fetches each needed row once: use --technique halo, technique mgg cannot do",
-        ),
         ({"train": {"pes": [3]}}, "train.pes: 3 is not in partition.pes"),
     ],
 )

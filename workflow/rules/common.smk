@@ -40,7 +40,7 @@ def check_names(settings):
     Imported here is what takes seconds: a cluster's job runs in two Snakemakes of its own, which check nothing.
     """
     from mgg.aggregate import machines, parse_options, technique, variants
-    from mgg.model import check_technique, settings_of
+    from mgg.model import settings_of
     from mgg.partition.schemes import scheme
     from mgg.report.foreseen import check_figure
 
@@ -70,11 +70,7 @@ def check_names(settings):
             check_figure(name)
     for name in [*settings.train.models, *settings.train.settings]:
         with field("train.settings" if name in settings.train.settings else "train.models"):
-            chosen = settings_of(name, settings.train.settings.get(name))
-        for each in settings.train.techniques:
-            if each != "auto" and name in settings.train.models:
-                with field("train.techniques"):
-                    check_technique(name, chosen, each)
+            settings_of(name, settings.train.settings.get(name))
 
 
 def check_dataset(name, dataset):

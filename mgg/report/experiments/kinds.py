@@ -8,11 +8,24 @@ from typing import Any, Literal, NamedTuple
 
 
 class StandIn(NamedTuple):
-    """The paper's graph that a generated one stands for: its name, nodes and arcs."""
+    """The paper's graph that a generated one stands for.
+
+    Attributes:
+        name: what papers call it.
+        nodes: how many it has.
+        arcs: both directions of an undirected edge, as our graphs have them.
+        edges: what a paper prints that counts each undirected edge once; 0: none does.
+    """
 
     name: str
     nodes: int
     arcs: int
+    edges: int = 0
+
+    @property
+    def counted(self) -> str:
+        """Its arcs in words, with the number of edges where a paper prints that."""
+        return f"{self.arcs:,} arcs" + (f", both directions of {self.edges:,} edges" if self.edges else "")
 
 
 @dataclass(frozen=True)
@@ -39,6 +52,12 @@ def at(dataset: str, pes: int) -> str:
     return f"{dataset} on {pes}"
 
 
+#: Why CPU cores can tell nothing about a comparison.
+SAME_CODE = "noise, since CPU cores run the same code for both"
+SAME_MEMORY = "no verdict, since on CPU cores both read host memory and no bus lies between"
+SENT_AT_ONCE = "noise, since CPU ranks send at once what they would send beside other work"
+
+
 @dataclass(frozen=True)
 class Versus:
     """A comparison: the paper's own (``subject``) against what it is compared with (``rival``).
@@ -50,8 +69,8 @@ class Versus:
         slower: where the paper gives no number: whether it calls the rival slower; None: it says nothing about it.
         claimed: what the numbers are: an ``average`` over the paper's graphs, of one ``graph`` each, one of a
             ``table`` of such, a lower ``bound``.
-        alike_on_cpus: CPU cores run the same code for both sides, so nothing is learned there.
         alike_in_one_workgroup: both sides do the same where all PEs are one workgroup.
+        untold_on_cpus: why nothing is learned on CPU cores, as the page says it; empty: they may go the paper's way.
     """
 
     subject: Side
@@ -59,8 +78,8 @@ class Versus:
     claims: Mapping[str, float] = field(default_factory=dict)
     slower: bool | None = None
     claimed: Literal["average", "graph", "table", "bound"] = "average"
-    alike_on_cpus: bool = False
     alike_in_one_workgroup: bool = False
+    untold_on_cpus: str = ""
 
     def claim(self, *keys: str) -> float | None:
         """The paper's number for the first of ``keys`` that it has one for."""

@@ -1,5 +1,6 @@
-// As much of CUDA C++ as kernels/model, gather.cu and pull.cu need, for the host: every thread of a warp is a context of
-// its own, and shuffles are where they meet; the warps of a block come one after another. A lane that leaves, or shuffles elsewhere than the others, ends the program with a message.
+// As much of CUDA C++ as kernels/model, gather.cu, rows.cu, columns.cu, mgg.cu and pull.cu need, for the host: every thread
+// of a warp is a context of its own, and shuffles are where they meet; the warps of a block come one after another. A lane
+// that leaves, or shuffles elsewhere than the others, ends the program with a message.
 #pragma once
 #include <setjmp.h>
 #include <ucontext.h>
@@ -17,6 +18,8 @@
 #define __forceinline__ inline
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
 
 using std::max;
 using std::min;
@@ -41,7 +44,9 @@ T __ldg(const T *p) {
     if (reinterpret_cast<size_t>(p) % sizeof(T)) fprintf(stderr, "a load is not aligned\n"), abort();
     return *p;
 }
-inline int atomicAdd(int *p, int value) { return std::exchange(*p, *p + value); }
+template <typename T>
+T atomicAdd(T *p, T value) { return std::exchange(*p, *p + value); }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 template <typename T>
 T __ldcg(const T *p) { return __ldg(p); }
 template <typename T>
@@ -138,6 +143,13 @@ __attribute__((noinline)) T from_lane(T value, int other, int line) {
     return found;
 }
 
+// Bit i: whether lane i says so.
+inline unsigned ballot(bool mine, int line) {
+    unsigned found = 0;
+    for (int other = 0; other < kLanes; ++other) found |= unsigned(from_lane(int(mine), other, line)) << other;
+    return found;
+}
+
 template <typename... Arguments>
 struct Kernel {
     template <size_t... I>
@@ -181,9 +193,12 @@ Kernel<Arguments...> kernel_of(void (*)(Arguments...));
 
 #define __shfl_xor_sync(mask, value, offset) host::from_lane(value, host::warp->lane ^ (offset), __LINE__)
 #define __shfl_sync(mask, value, other) host::from_lane(value, other, __LINE__)
+#define __ballot_sync(mask, mine) host::ballot(mine, __LINE__)
 #define __syncwarp() host::meet(__LINE__)
 #define __threadfence() ((void)0)
 #define __syncthreads() host::meet(__LINE__)  // for what one warp does before the others
+// For what the source has and no kernel that is built for the host calls.
+#define __syncthreads_or(mine) (fprintf(stderr, "a block meets as a whole\n"), abort(), 0)
 
 // extern "C" functions with which the kernel is launched from addresses of its arguments.
 #define HOST_KERNEL(name)                                                                          \

@@ -1,4 +1,4 @@
-"""NCCL over MPI: communicators, and float32 in memory that is given by its address."""
+"""NCCL over MPI: communicators, and float32 or bytes in memory that is given by its address."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ from mpi4py import MPI
 from . import get_current_stream, state, until
 
 available = os.environ.get("FAKE_NCCL", "1") != "0"
-NCCL_FLOAT32, NCCL_SUM = "float32", "sum"
+NCCL_FLOAT32, NCCL_INT8, NCCL_SUM = ctypes.c_float, ctypes.c_int8, "sum"
 live = []  # communicators that are not destroyed
 _KEY, _MEMBERS, _DATA = 101, 102, 103
 _state = SimpleNamespace(group=None, made=0)  # requests of the group that is open; keys that this rank has made
@@ -45,8 +45,8 @@ def _members(size, key, place):
     return members
 
 
-def _at(pointer, count):
-    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(pointer)) if count else np.empty(0, np.float32)
+def _at(pointer, count, kind=NCCL_FLOAT32):
+    return np.ctypeslib.as_array((kind * count).from_address(pointer)) if count else np.empty(0, kind)
 
 
 def groupStart():  # noqa: N802
@@ -69,7 +69,7 @@ class NcclCommunicator:
 
     def _submit(self, begin, kind, stream):
         """Run one operation, unless the stream stands still."""
-        assert kind == NCCL_FLOAT32 and stream == get_current_stream().ptr
+        assert kind in (NCCL_FLOAT32, NCCL_INT8) and stream == get_current_stream().ptr
         if not state.stuck:
             request = begin()
             until(request.Test) if _state.group is None else _state.group.append(request)
@@ -81,15 +81,15 @@ class NcclCommunicator:
 
     def send(self, source, count, kind, peer, stream):
         assert _state.group is not None
-        self._submit(lambda: self._comm.Isend(_at(source, count), peer, _DATA), kind, stream)
+        self._submit(lambda: self._comm.Isend(_at(source, count, kind), peer, _DATA), kind, stream)
 
     def recv(self, target, count, kind, peer, stream):
         assert _state.group is not None
-        self._submit(lambda: self._comm.Irecv(_at(target, count), peer, _DATA), kind, stream)
+        self._submit(lambda: self._comm.Irecv(_at(target, count, kind), peer, _DATA), kind, stream)
 
     def allGather(self, source, target, count, kind, stream):  # noqa: N802
-        to = _at(target, count * self._comm.size)
-        self._submit(lambda: self._comm.Iallgather(_at(source, count), to), kind, stream)
+        to = _at(target, count * self._comm.size, kind)
+        self._submit(lambda: self._comm.Iallgather(_at(source, count, kind), to), kind, stream)
 
     def reduceScatter(self, source, target, count, kind, operation, stream):  # noqa: N802
         assert operation == NCCL_SUM

@@ -22,6 +22,12 @@ void copy_once(unsigned (&shared)[WORDS], const void *global) {
     open_group[threadIdx.x].push_back({shared, global, BYTES});
     bytes_asked += BYTES;
 }
+template <int VEC>
+void copy_async(float *shared, const float *global) {
+    if (reinterpret_cast<size_t>(global) % (4 * VEC)) fprintf(stderr, "a copy is not aligned\n"), abort();
+    open_group[threadIdx.x].push_back({shared, global, 4 * VEC});
+    bytes_asked += 4 * VEC;
+}
 inline void commit_copies() {
     under_way[threadIdx.x].push_back(std::move(open_group[threadIdx.x]));
     open_group[threadIdx.x].clear();
@@ -30,6 +36,10 @@ template <int LATER>
 void wait_groups() {
     for (auto &groups = under_way[threadIdx.x]; groups.size() > LATER; groups.pop_front())
         for (const Copy &copy : groups.front()) memcpy(copy.to, copy.from, copy.bytes);
+}
+inline void wait_copies() {
+    commit_copies();
+    wait_groups<0>();
 }
 
 }  // namespace mgg

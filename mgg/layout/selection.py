@@ -1,0 +1,73 @@
+"""A PE's halo as products: with the matrix that selects its rows, and with that matrix's transpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mgg.graph.csr import Csr
+from mgg.layout.parts import PeLayout, Product
+from mgg.layout.store import Direction
+
+
+def selection(layout: PeLayout) -> PeLayout:
+    """S, which selects the halo of the forward product: row h of S X is X's row that halo row h is a copy of.
+
+    S is no square: PEs own the rows of X as before, and PE p's rows of S X are its halo. The layout has no transposed
+    product of its own; ``returning`` makes it.
+    """
+    own = layout.forward
+    ends = np.arange(own.halo + 1, dtype=np.int64)
+    matrix = Product(
+        local=Csr(np.zeros(own.halo + 1, np.int64), own.local.indices[:0], None, layout.rows),
+        remote=Csr(ends, ends[:-1].astype(own.remote.indices.dtype), None, own.halo),
+        halo_ptr=own.halo_ptr,
+        halo_rows=own.halo_rows,
+        send_ptr=own.send_ptr,
+        send_rows=own.send_rows,
+        send_first=own.send_first,
+    )
+    copies = layout.manifest.forward.halo_rows
+    return _alone(layout, matrix, layout.manifest.bounds, copies)
+
+
+def returning(layout: PeLayout, sent: Sequence[np.ndarray]) -> PeLayout:
+    """The transpose of ``selection``: row r of S^T G is the sum of G's rows whose halo row is a copy of row r.
+
+    PEs own the rows of G, which are their halos; PE p's rows of S^T G are its nodes.
+
+    Args:
+        layout: of a PE.
+        sent: ``send_ptr`` of the forward product of every PE.
+    """
+    own, rows = layout.forward, layout.rows
+    # The copies of this PE's rows, in the order of the PEs that have them, are what this product fetches.
+    counts = np.diff(own.send_ptr)
+    places = np.arange(len(own.send_rows)) - np.repeat(own.send_ptr[:-1] - own.send_first, counts)
+    order = np.argsort(own.send_rows, kind="stable")
+    ends = np.concatenate(([0], np.cumsum(np.bincount(own.send_rows, minlength=rows)))).astype(np.int64)
+    matrix = Product(
+        local=Csr(np.zeros(rows + 1, np.int64), own.local.indices[:0], None, own.halo),
+        remote=Csr(ends, order.astype(own.remote.indices.dtype), None, len(order)),
+        halo_ptr=own.send_ptr,
+        halo_rows=places.astype(own.halo_rows.dtype),
+        send_ptr=own.halo_ptr,
+        send_rows=np.arange(own.halo).astype(own.send_rows.dtype),
+        send_first=np.array([ptr[layout.rank] for ptr in sent], np.int64),
+    )
+    bounds = np.concatenate(([0], np.cumsum(layout.manifest.forward.halo_rows))).tolist()
+    return _alone(layout, matrix, bounds, [int(ptr[-1]) for ptr in sent])
+
+
+def _alone(layout: PeLayout, matrix: Product, bounds: list[int], copies: list[int]) -> PeLayout:
+    """A layout with nothing but ``matrix``, whose arcs, ``copies`` a PE, are all remote, each with its own column."""
+    counts = Direction(arcs=copies, remote_arcs=copies, halo_rows=copies)
+    manifest = layout.manifest.model_copy(
+        update={
+            "nodes": bounds[-1], "arcs": sum(copies), "bounds": bounds, "forward": counts, "transpose": counts,
+            "symmetric": False, "weighted": False, "features": 0, "classes": 0, "tasks": 0, "relations": 0,
+            "splits": False, "ids": False, "permuted": False,
+        }
+    )  # fmt: skip
+    return PeLayout(manifest, layout.rank, matrix, matrix, None, None, None)
