@@ -257,7 +257,7 @@ def need(part: PeLayout) -> memory.Need:
     facts = part.manifest.model_copy(update={"features": FEATURES, "classes": CLASSES})
     chain = build_model(MODEL, settings_of(MODEL, {"hidden": HIDDEN}), FEATURES, CLASSES, facts.nodes)
     dense = memory.Input(part.rows * FEATURES, sparse=False, copied=False)
-    gpu: Any = SimpleNamespace(gpu="any")
+    gpu: Any = SimpleNamespace(gpu="any", gather=lambda mine: None)  # no other PE is there to ask
     return memory.need(gpu, replace(part, manifest=facts), chain, "halo", {}, "fp32", dense, targets=0)
 
 

@@ -182,6 +182,18 @@ class AggregateRecord(Common):
     v_fc: int = Field(description="CoLa eq. 7, bytes: each needed remote row once a PE")
     error: float | None = Field(description="max |C - C*| / (|A| |B|) against float64, None if unchecked")
     tolerance: float | None = Field(description="the largest error allowed")
+    workgroup: int | None = Field(
+        None, description="PEs of a workgroup; None: the technique has no workgroups, or it was not noted"
+    )
+    bytes_between: int | None = Field(
+        None,
+        description="of bytes_wire what crossed between workgroups; None: there is one, single rows are fetched from"
+        " others, or it was not noted",
+    )
+    vi_cola: int | None = Field(
+        None,
+        description="CoLa 4.2, bytes: each row once a workgroup that needs it; None: there is one, or it was not noted",
+    )
     chosen: bool = Field(False, description="technique auto picked it")
     predicted: float | None = Field(
         None, gt=0, description="seconds that the cost model said before it was measured; None if it was not asked"

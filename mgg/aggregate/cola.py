@@ -9,6 +9,7 @@ from pydantic import Field
 
 from mgg.aggregate.costs import Cost, Machine, Workload, finished, meetings, network_blocks, slowest
 from mgg.aggregate.fetched_columns import BUFFER_BYTES, FetchedColumns
+from mgg.aggregate.group_needs import Told, room, told
 from mgg.aggregate.held import held_by_mates
 from mgg.aggregate.needs import POINTER, TASK, Case, Need
 from mgg.aggregate.options import TechniqueOptions
@@ -16,7 +17,7 @@ from mgg.aggregate.outbox import Outbox
 from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
 from mgg.aggregate.pulled_columns import PulledColumns
-from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, mates_of, members_of
+from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, makes_groups, mates_of, members_of
 from mgg.backend.api import Array, SymmetricArray, Work
 from mgg.graph.csr import Csr
 from mgg.kernel.cola import HUB_ARCS
@@ -61,15 +62,19 @@ class Cola(Plan):
         tasks = TASK * (product.remote.arcs // LARGEST_TASK + halo // PIECES_PER_TASK)
         members = fused_members(case.options, case.layout)
         groups = case.size // members
-        if groups > 1 and case.size % members == 0:
-            # What a workgroup needs of a PE is known to all of it alone: at most what this PE needs, for each of them.
-            needed = np.minimum(np.diff(product.halo_ptr) * members, case.heights)
+        if makes_groups(case.size, members):
             buffers = min(2, groups - 1) + int(case.options.coalesced)
-            columns += buffers * case.matrix(needed[case.rank % members :: members].max())
+            columns += buffers * case.matrix(room(case, members).message)
             received = np.diff(product.halo_ptr)[case.rank % members :: members].sum()  # none of them are its own
             arcs += (groups - 1) * case.pointers(case.rows) - 2 * POINTER * int(received)
         layout = case.pointers(case.rows) + case.arc * product.local.arcs
         return Need(layout, columns, arcs, case.local_cut() + tasks)
+
+    @classmethod
+    def told(cls, case: Case) -> Told | None:
+        """With several workgroups, what of symmetric memory the PE needs."""
+        members = fused_members(case.options, case.layout)
+        return told(case, members) if makes_groups(case.size, members) else None
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
@@ -113,6 +118,7 @@ class Cola(Plan):
         assert isinstance(options, ColaOptions)
         self._coalesced, self._pipelined = options.coalesced, options.pipelined
         self._groups = Workgroups(world, self.host, fused_members(options, self.layout))
+        self.puts_between = self._coalesced and self._groups.count > 1
         self._own = [uploaded_csr(world, self.host.local), *map(self._own_part, range(1, self._groups.count))]
         self._make_room()
         columns = transposed(self.host.remote).csr

@@ -8,6 +8,7 @@ import numpy as np
 
 from mgg.aggregate.costs import Cost, Machine, Workload, fetched_rows, finished, meetings, network_blocks, slowest
 from mgg.aggregate.fetched import FetchedHalo
+from mgg.aggregate.group_needs import Told, room, told
 from mgg.aggregate.mailbox import Mailbox
 from mgg.aggregate.near_far import Part, far_part, near_part
 from mgg.aggregate.needs import POINTER, Case, Need
@@ -15,7 +16,7 @@ from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.outbox import Outbox
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.pulled import PulledHalo
-from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, mates_of, members_of
+from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, makes_groups, mates_of, members_of
 from mgg.backend.api import Array, SymmetricArray, Work
 from mgg.layout import PeLayout
 
@@ -39,11 +40,17 @@ class Halo(Plan):
             return super().need(case)
         product, members = case.product, members_of(case.options, case.layout)
         arcs = case.arc * (product.local.arcs + product.remote.arcs) + POINTER * product.halo
-        if case.size % members == 0 and members < case.size:
+        if makes_groups(case.size, members):
             return _need_of_workgroups(case, arcs, mates_of(case.rank, members))
         columns = case.embeddings(case.heights.max() + max(case.counts.halo_rows)) + case.matrix(case.rows)
         lengths = [np.diff(csr.indptr) for csr in (product.local, product.remote)]
         return Need(0, columns, arcs, case.cut(lengths[0]) + case.cut(lengths[1][lengths[1] > 0]))
+
+    @classmethod
+    def told(cls, case: Case) -> Told | None:
+        """With several workgroups, what of symmetric memory the PE needs."""
+        members = members_of(case.options, case.layout)
+        return told(case, members) if makes_groups(case.size, members) else None
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
@@ -82,7 +89,7 @@ class Halo(Plan):
         self._near = self._work(near_part(self.host, mates), self._input, self._max_rows, accumulate=False)
         self._groups: Workgroups | None = None
         if self._members < self.world.size:
-            self._groups = Workgroups(self.world, self.host, self._members)
+            self._groups, self.puts_between = Workgroups(self.world, self.host, self._members), True
             self._build_far(self._groups)
 
     def _build_far(self, groups: Workgroups) -> None:
@@ -183,22 +190,12 @@ def _launches(work: Workload, machine: Machine) -> Cost:
 
 def _need_of_workgroups(case: Case, arcs: int, mates: range) -> Need:
     """GPU memory with several workgroups: the near part's matrix, mailbox, one message, the order of both parts."""
-    product, members, size = case.product, len(mates), case.size
-    counts, owners = np.diff(product.halo_ptr), np.arange(size)
+    product, most, owners = case.product, room(case, len(mates)), np.arange(case.size)
     near = (owners >= mates.start) & (owners < mates.stop)
-    counterparts = ~near & (owners % members == case.rank % members)
-    # What mates need of a counterpart this PE does not know: at most as much as it does itself, each.
-    arriving = np.minimum(counts * members, case.heights)[counterparts].sum()
-    messages = [
-        len(np.unique(product.send_rows[product.send_ptr[first] : product.send_ptr[first + members]]))
-        for first in range(0, size, members)
-        if first != mates.start
-    ]
-    matrix = case.heights.max() + counts[near].sum()
-    mailbox = arriving + counts[~near & ~counterparts].sum()
-    columns = case.embeddings(matrix + mailbox + max(messages)) + case.matrix(case.rows)
-    lists = product.send_rows.dtype.itemsize * sum(messages)
-    is_near = np.repeat(near, counts)[product.remote.indices]
+    held = case.heights.max() + most.near + most.mailbox + most.far + most.message
+    columns = case.embeddings(held) + case.matrix(case.rows)
+    lists = product.send_rows.dtype.itemsize * sum(told(case, len(mates)).messages)
+    is_near = np.repeat(near, np.diff(product.halo_ptr))[product.remote.indices]
     rows = np.repeat(np.arange(case.rows), np.diff(product.remote.indptr))
     lengths = [np.diff(product.local.indptr)]
     lengths += [np.bincount(rows[kept], minlength=case.rows) for kept in (is_near, ~is_near)]

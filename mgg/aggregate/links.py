@@ -11,7 +11,7 @@ is how products use the links.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,16 @@ from mgg.errors import InputError
 
 #: Bytes of what is moved for a bandwidth: beyond the caches, and small enough for a fraction of a second.
 GPU_BYTES, CPU_BYTES = 256 * 2**20, 16 * 2**20
+#: Classes of a PE's memory, of GPUs and of hosts.
+MEMORY = ("hbm", "ram")
+MEASURED = "measured"
 #: Columns at which rows are gathered: of rows of 64, 256 and 512 bytes.
 WIDTHS = (16, 64, 128)
 #: Timings of each probe. Of what a PE does alone the smallest counts, as whatever else the machine does can only add to
 #: it; of what waits for other PEs the median, as waits are part of it.
 REPEATS = 9
+#: Times that a probe is repeated whose bandwidth cannot be, as other work on the machine disturbed it.
+ROUNDS = 4
 
 
 class Fixed(BaseModel):
@@ -43,13 +48,13 @@ class Link(Fixed):
         latency: seconds of a request.
         bandwidth: bytes a second and PE, all PEs at once.
         message: seconds of a row beyond its bytes.
-        source: ``measured``, or where the values come from.
+        source: ``measured``, ``given``, or where else the values come from.
     """
 
     latency: float = Field(ge=0, allow_inf_nan=False)
     bandwidth: float = Field(gt=0, allow_inf_nan=False)
     message: float = Field(0.0, ge=0, allow_inf_nan=False)
-    source: str = "measured"
+    source: str = MEASURED
 
     def seconds(self, rows: Any, width: float, calls: Any = 1) -> Any:
         """Seconds for ``rows`` of ``width`` bytes in ``calls`` requests; numbers or arrays."""
@@ -78,6 +83,11 @@ class Links(Fixed):
 
     def __getitem__(self, name: str) -> Link:
         return self.links[name]
+
+    def beyond(self) -> list[str]:
+        """The classes measured to be faster than the memory that they end in, which none is."""
+        memory = next((self.links[name].bandwidth for name in MEMORY if name in self.links), np.inf)
+        return [name for name, link in self.links.items() if link.source == MEASURED and link.bandwidth > memory]
 
     def changed(self, given: Mapping[str, LinkConfig], network: str | None = None) -> Links:
         """The same with the classes in ``given`` replaced, field by field, and another class between workgroups.
@@ -116,21 +126,24 @@ def measure(world: World) -> Links:
     """
     gpu = bool(world.gpu)
     probe = _Probe(world, GPU_BYTES if gpu else CPU_BYTES)
-    memory, cache = ("hbm", "cache") if gpu else ("ram", "cache")
-    links = {memory: probe.copy(), cache: probe.rows(world.rank)}
+    memory, cache = MEMORY[0 if gpu else 1], "cache"
+    links = {memory: probe.copy()}
+    most = links[memory].bandwidth  # what arrives is written there
+    links[cache] = probe.rows(world.rank, most)
     rows, network = cache, "infiniband-ndr" if gpu else "mpi"
     near, far = _partners(world, probe)
     if far is not None and not gpu:  # a GPU fetches nothing from another host
         rows = "mpi"
-        links[rows] = probe.rows(far)
+        links[rows] = probe.rows(far, most)
     if near is not None:
         rows = "nvlink" if gpu else "shared_memory"
-        links[rows] = probe.rows(near)
+        links[rows] = probe.rows(near, most)
     if world.size > 1:
-        links["broadcast"] = probe.blocks(world.broadcast)
-        links["shift"] = probe.blocks(probe.shift)
+        links["broadcast"] = probe.blocks(world.broadcast, most)
+        links["shift"] = probe.blocks(probe.shift, most)
+    taken = links[rows].model_copy(update={"source": f"taken from {rows}, not measured"})
     for name in (network, "broadcast", "shift"):
-        links.setdefault(name, GIVEN.get(name, links[rows]))
+        links.setdefault(name, GIVEN.get(name, taken))
     if gpu:
         links["pcie"] = GIVEN["pcie"]
     made = Links(links=links, rows=rows, network=network, barrier=probe.barrier())
@@ -201,11 +214,23 @@ class _Probe:
         def move(count: int) -> None:
             out[:count] = source[:count]
 
-        small, large = self.least(lambda: move(few)), self.least(lambda: move(self._elements))
-        return Link(latency=small, bandwidth=8 * self._elements / max(large - small, 1e-9))
+        return self._by_size(lambda: (self.least(lambda: move(few)), self.least(lambda: move(self._elements))),
+                             8 * self._elements, np.inf)  # fmt: skip
 
-    def rows(self, pe: int) -> Link:
-        """Random rows of ``pe``, at several widths: latency, message and bandwidth."""
+    def rows(self, pe: int, most: float) -> Link:
+        """Random rows of ``pe``, at several widths: latency, message and a bandwidth of ``most`` bytes a second."""
+        slowest, seconds = 1 / most, np.inf
+        for _ in range(ROUNDS):
+            terms, again = self._times_of_rows(pe)
+            seconds = np.minimum(seconds, again)
+            latency, message, inverse = fit(terms, seconds, (0.0, 0.0, slowest))
+            # At its limit wider rows took no more time than memory does, or less.
+            if all(self._world.gather(inverse > slowest)):
+                break
+        return Link(latency=latency, message=message, bandwidth=min(most, 1 / inverse))
+
+    def _times_of_rows(self, pe: int) -> tuple[np.ndarray, np.ndarray]:
+        """What the terms of a link are multiplied by [samples, 3], and the seconds [samples]."""
         world, generator = self._world, np.random.default_rng(world_seed(self._world))
         terms, seconds = [], []
         for dim in WIDTHS:
@@ -215,19 +240,31 @@ class _Probe:
                 chosen = world.upload(generator.integers(0, height, count).astype(np.int32))
                 seconds.append(self.least(lambda: world.get_rows(view, pe, chosen, out[:count])))  # noqa: B023
                 terms.append([1.0, float(count), float(4 * dim * count)])
-        latency, message, inverse = fit(np.array(terms), np.array(seconds))
-        return Link(latency=latency, message=message, bandwidth=1 / max(inverse, 1e-15))
+        return np.array(terms), np.array(seconds)
 
-    def blocks(self, move: Callable[[Any, int], object]) -> Link:
-        """Blocks by a collective, one for each PE in turn: latency and bandwidth."""
+    def blocks(self, move: Callable[[Any, int], object], most: float) -> Link:
+        """Blocks by a collective, one for each PE in turn: latency and a bandwidth of ``most`` bytes a second."""
         world, few, many = self._world, 256, self._elements // 4
 
         def turns(count: int) -> None:
             for root in range(world.size):
                 move(self._out[:count], root)
 
-        small, large = (self.typical(lambda: turns(count)) / world.size for count in (few, many))  # noqa: B023
-        return Link(latency=small, bandwidth=4 * (many - few) / max(large - small, 1e-9))
+        def timed() -> tuple[float, float]:
+            small, large = (self.typical(lambda: turns(count)) / world.size for count in (few, many))  # noqa: B023
+            return small, large
+
+        return self._by_size(timed, 4 * (many - few), most)
+
+    def _by_size(self, timed: Callable[[], tuple[float, float]], size: int, most: float) -> Link:
+        """What a few bytes take, and ``size`` bytes more; where the two say nothing, what these take (collective)."""
+        small = large = np.inf
+        for _ in range(ROUNDS):
+            small, large = map(min, (small, large), timed())
+            told = 2 * small < large and size <= most * (large - small)
+            if all(self._world.gather(told)):
+                break
+        return Link(latency=small, bandwidth=min(most, size / (large - small if told else large)))
 
     def shift(self, values: Any, _: int) -> None:
         """Send ``values`` to the next PE."""
@@ -246,9 +283,11 @@ def world_seed(world: World) -> int:
     return 2026 + world.rank
 
 
-def fit(terms: np.ndarray, seconds: np.ndarray) -> list[float]:
-    """Coefficients >= 0 of ``terms`` [samples, k] whose sums are nearest to ``seconds`` [samples], as ratios."""
+def fit(terms: np.ndarray, seconds: np.ndarray, least: Sequence[float] | None = None) -> list[float]:
+    """Coefficients >= ``least``, or 0, of ``terms`` [samples, k] whose sums are nearest to ``seconds`` [samples], as
+    ratios."""
     from scipy.optimize import nnls  # takes half a second, in every rank of every job
 
-    found, _ = nnls(terms / seconds[:, None], np.ones(len(seconds)))
-    return [float(value) for value in found]
+    base = np.zeros(terms.shape[1]) if least is None else np.array(least)
+    found, _ = nnls(terms / seconds[:, None], 1 - terms @ base / seconds)
+    return [float(value) for value in found + base]

@@ -126,12 +126,18 @@ def find(name: str) -> Machine:
 
 def of_world(world: World, refresh: bool = False) -> Machine:
     """The machine of this job, the same on every PE (collective): out of the cache, else measured and kept there."""
+    return found_or_measured(world, refresh)[0]
+
+
+def found_or_measured(world: World, refresh: bool) -> tuple[Machine, Path | None]:
+    """``of_world``, and where it was found; None: it was measured (collective)."""
     path = cache_file(world)
     found = None if refresh else world.gather(together(world, lambda: _cached(path) if world.rank == 0 else None))[0]
-    if found is None:
-        found = measure(world)
-        together(world, lambda: _keep(path, found) if world.rank == 0 else None)
-    return found
+    if found is not None:
+        return found, path
+    made = measure(world)
+    together(world, lambda: _keep(path, made) if world.rank == 0 else None)
+    return made, None
 
 
 def measure(world: World) -> Machine:
@@ -172,14 +178,17 @@ def cache_file(world: World) -> Path:
 
 
 def _cached(path: Path) -> Machine | None:
-    """What is kept; a file that an older version wrote, or a damaged one, is as good as none."""
+    """What is kept; a file of an older version, a damaged one or one with values that cannot be is as good as none."""
     if not path.is_file():
         return None
     try:
-        return _read(path)
+        found = _read(path)
+        if wrong := found.links.beyond():
+            raise InputError(f"{path}: {', '.join(wrong)}: faster than memory{_REMEDY}")
     except InputError as error:
         _log.warning("%s; measuring anew", str(error).removesuffix(_REMEDY))
         return None
+    return found
 
 
 def _read(path: Path) -> Machine:

@@ -11,9 +11,11 @@ import numpy as np
 from mgg.aggregate import memory, oracle, parse_options, prepare
 from mgg.aggregate import technique as technique_of
 from mgg.aggregate.auto import AUTO, Forecast, forecast
+from mgg.aggregate.group_needs import told
 from mgg.aggregate.muted import MutedWorld
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
+from mgg.aggregate.workgroups import WorkgroupOptions, makes_groups, members_of
 from mgg.backend import World, job_fields
 from mgg.backend.api import told_of_gpu_memory
 from mgg.errors import CheckError, InputError, MachineError, MggError
@@ -192,9 +194,12 @@ def _products(
             with told_of_gpu_memory(world):
                 plan.write(dim, world.upload(oracle.embeddings(layout.node_ids, dim)))
                 error = _checked(world, layout, plan, dim, protocol) if protocol.check else None
+                put = world.counters.bytes.get("put", 0)
                 seconds, moved = timed(world, plan, dim, protocol)
+                put = (world.counters.bytes.get("put", 0) - put) // (protocol.warmup + protocol.iterations)
                 parts = parts_alone(world, plan, dim, protocol) if protocol.breakdown and any(moved) else {}
-            yield _record(world, layout, plan, dim, error, seconds, moved, parts, protocol)
+            record = _record(world, layout, plan, dim, error, seconds, moved, parts, protocol)
+            yield record.model_copy(update=_between(world, layout, plan, dim, put, protocol))
             plan.forget(dim)
     except MggError as error:
         # Closing is collective: an error of one PE alone ends the job instead.
@@ -261,6 +266,21 @@ def _without_transfers(world: World, plan: Plan, dim: int, protocol: Protocol) -
     finally:
         plan.world = world
     return float(np.median(seconds)) if not any(moved) else None
+
+
+def _between(
+    world: World, layout: PeLayout, plan: Plan, dim: int, put: int, protocol: Protocol
+) -> dict[str, int | None]:
+    """The fields of a record on workgroups, out of the bytes that this PE ``put`` in a product (collective)."""
+    if not isinstance(plan.options, WorkgroupOptions):
+        return {}
+    members = members_of(plan.options, layout)
+    if not makes_groups(layout.size, members):
+        return {"workgroup": members}
+    case = memory.Case(layout, protocol.direction, dim, plan.options, plan.dtype)
+    everywhere = world.gather((put, case.embeddings(sum(told(case, members).messages))))
+    sent, needed = (sum(column) for column in zip(*everywhere, strict=True))
+    return {"workgroup": members, "bytes_between": sent if plan.puts_between else None, "vi_cola": needed}
 
 
 def _record(

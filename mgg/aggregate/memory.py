@@ -14,8 +14,14 @@ from mgg.layout import PeLayout
 def need(
     plan: type[Plan], layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str = "fp32"
 ) -> Need:
-    """What a plan and its product of ``dim`` columns take on the PE of ``layout``."""
+    """What a plan and its product of ``dim`` columns take on the PE of ``layout``; at most, as no other PE is asked."""
     return plan.need(Case(layout, direction, dim, options, dtype))
+
+
+def informed(world: World, plan: type[Plan], case: Case) -> Case:
+    """``case`` with what the other PEs tell of themselves (collective)."""
+    case.told = world.gather(plan.told(case))
+    return case
 
 
 def check(
@@ -25,8 +31,9 @@ def check(
     """Raise MachineError on every PE where one GPU has too little memory left (collective); CPUs are not asked."""
     if not world.gpu:
         return
+    case = informed(world, plan, Case(layout, direction, dim, options, dtype))
     free = world.free_memory()
-    mine = None if free is None else (need(plan, layout, direction, dim, options, dtype).total, free)
+    mine = None if free is None else (plan.need(case).total, free)
     if short := name_short(world.gather(mine)):
         raise MachineError(
             f"technique {plan.name} at D = {dim} does not fit: {short}: use more PEs, fewer columns or another"

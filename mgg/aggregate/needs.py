@@ -5,7 +5,9 @@ Predictions are meant to be within a fifth of the peak: kernels, contexts and th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -55,6 +57,9 @@ class Case:
         options: of the technique.
         dtype: type of the embeddings.
         widths: how many widths the plan keeps at a time, ``dim`` the widest of them.
+
+    Attributes:
+        told: what every PE said of itself (``Plan.told``); None: nobody was asked.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class Case:
         widths: int = 1,
     ):  # fmt: skip
         self.layout, self.dim, self.options, self.widths = layout, dim, options, widths
+        self.told: Sequence[Any] | None = None
         self._element = np.dtype(ELEMENTS[dtype]).itemsize
         self.product: Product = layout.product(direction)
         self.counts = layout.manifest.direction(direction)

@@ -36,6 +36,7 @@ class Plan(ABC):
         rough: on GPUs ``cost`` leaves out what uneven rows take, so that ``auto`` does not trust it.
         host: the product's arrays as the layout has them; plans are worked out from these.
         meets: the technique itself waits for other PEs' rows and until they have read this PE's.
+        puts_between: with several workgroups, what its PEs put is what crosses between these.
     """
 
     name: ClassVar[str]
@@ -61,7 +62,7 @@ class Plan(ABC):
         self._check_reach()
         self._sums: Array | None = None
         self._views: dict[tuple[int, int], SymmetricArray] = {}
-        self.meets = False
+        self.meets = self.puts_between = False
         # Every PE allocates as many rows as the largest one, because symmetric arrays have one size.
         self._max_rows = int(np.diff(layout.bounds).max())
         self._input = self._allocate_input(self._floats(self._max_rows * max_dim))
@@ -80,6 +81,11 @@ class Plan(ABC):
         """GPU memory of a plan and its product on one PE; by default, of one row-wise product of the local arcs."""
         base = case.base()
         return Need(base.layout, base.columns, 0, case.local_cut())
+
+    @classmethod
+    def told(cls, case: Case) -> object:
+        """What the other PEs have to know of this one for ``need``: each finds it in ``case.told``."""
+        return None
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:

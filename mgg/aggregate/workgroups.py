@@ -40,6 +40,11 @@ def mates_of(rank: int, members: int) -> range:
     return range(first, first + members)
 
 
+def makes_groups(size: int, members: int) -> bool:
+    """Whether ``size`` PEs make several workgroups of ``members``."""
+    return members < size and size % members == 0
+
+
 def check_members(technique: str, members: int, size: int) -> None:
     """Raise InputError on every PE where ``size`` PEs make no workgroups of ``members``."""
     if size % members:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,18 @@ def available(named: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys
     # psutil asks the kernel about the host alone.
     left = [_left(group, version) for group, version in _groups(named, groups)]
     return min([int(psutil.virtual_memory().available), *(each for each in left if each is not None)])
+
+
+def mappable(size: int) -> bool:
+    """Whether the limits of this process (``ulimit -v``) let it map ``size`` bytes more."""
+    if not size:
+        return True
+    try:
+        # Memory that is only read is not reserved, so that limits of the host as a whole do not count.
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ).close()
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def _groups(named: Path, groups: Path) -> Iterator[tuple[Path, _Version]]:

@@ -32,11 +32,12 @@ from mgg.backend.api import (
     together,
 )
 from mgg.backend.arrivals import Arrivals
+from mgg.backend.host_memory import mappable
 from mgg.backend.rollcall import RollCall
 from mgg.backend.segments import unlink_mapped
 from mgg.backend.stalls import LAST_WORD, unmoved
 from mgg.backend.watch import OWN_WORD, Watch
-from mgg.errors import InputError, MachineError, PeError
+from mgg.errors import InputError, MachineError, PeError, memory_error
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
 
@@ -95,8 +96,10 @@ class MpiWorld(HostArrays):
 
     def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
         """Allocate zeros on every PE (collective); beyond ``reach`` and this host go one-sided operations."""
-        together(self, lambda: self._check_shared_memory(elements * _ITEM))
-        window = MPI.Win.Allocate_shared(elements * _ITEM, _ITEM, comm=self._host)
+        size = elements * _ITEM
+        together(self, lambda: self._check_room(size))
+        with self._told_of_memory(size):
+            window = MPI.Win.Allocate_shared(size, _ITEM, comm=self._host)
         window.Lock_all()
         ranks = MPI.Group.Translate_ranks(self._host.group, None, self.comm.group)
         peers = {
@@ -107,13 +110,34 @@ class MpiWorld(HostArrays):
         remote = None
         if any(self.gather(len(peers) < self.size)):
             # Counts in bytes: rows of bfloat16 need not begin at a whole float.
-            remote = MPI.Win.Create(window.Shared_query(self._host.rank)[0], 1, comm=self.comm)
+            with self._told_of_memory(size):
+                remote = MPI.Win.Create(window.Shared_query(self._host.rank)[0], 1, comm=self.comm)
             remote.Lock_all()
         array = SymmetricArray(self.rank, peers, _Windows(window, remote))
         array.local[:] = 0
         self._windows.append(array.handle)
         self.barrier()
         return array
+
+    def _check_room(self, size: int) -> None:
+        """Refuse what this rank cannot map: MPI's own errors may come on it alone, while others wait."""
+        self._check_shared_memory(size)
+        if not mappable(size * self._host.Get_size()):
+            raise memory_error(f"PE {self.rank}: {self._lacks(size)}")
+
+    @contextmanager
+    def _told_of_memory(self, size: int) -> Iterator[None]:
+        """What MPI says all the same; as it may be this rank's alone, it ends the job."""
+        try:
+            yield
+        except MPI.Exception as error:
+            told = error.Get_error_string().split(":")[-1].strip()
+            raise memory_error(f"{self._lacks(size)} (MPI: {told})") from None
+
+    def _lacks(self, size: int) -> str:
+        ranks = self._host.Get_size()
+        each = f"{size} bytes for each of the {ranks} ranks of its host" if ranks > 1 else f"{size} bytes"
+        return f"{each} cannot be mapped: raise the limit (ulimit -v, or the job's), use more PEs or fewer columns"
 
     def _check_shared_memory(self, size: int) -> None:
         """Windows of ranks that share memory live in /dev/shm; writing past its end kills the process."""

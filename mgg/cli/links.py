@@ -22,16 +22,19 @@ _AGGREGATE = config.AggregateConfig()
 @common
 def links(pes: int | None, backend: str, refresh: bool, out: Path | None, as_json: bool, debug: bool) -> None:
     """Measure what the links and operators of this job take, and keep it for technique auto; mpiexec -n P mgg links."""
-    from mgg.aggregate.machines import of_world
+    from mgg.aggregate.machines import found_or_measured
     from mgg.backend import job_size, launch
     from mgg.files import write_text
 
-    machine = launch(backend, lambda: pes or job_size() or 1, lambda world: of_world(world, refresh))[0]
+    found = launch(backend, lambda: pes or job_size() or 1, lambda world: found_or_measured(world, refresh))
+    machine, kept = found[0]
     if out is not None and speaks():
         write_text(out, machine.model_dump_json(indent=1) + "\n")
     if as_json:
         show(machine.model_dump(), True)
         return
+    if kept is not None:
+        show({"kept": f"measured before, in {kept}; --refresh measures anew"}, False)
     for name, link in machine.links.links.items():
         each = f", {link.message * 1e9:.3g} ns a row" if link.message else ""
         show(

@@ -160,6 +160,16 @@ TABLES: dict[str, list[Column]] = {
         Column("check", "text", "", "passed, failed, or not checked"),
         Column("chosen", "yes/no", "", "technique auto picked it"),
         Column("predicted", "number", "seconds", "what the cost model said before; empty: it was not asked"),
+        Column("workgroup", "integer", "", "PEs of a workgroup; empty: the technique has none, or it was not noted"),
+        Column(
+            "bytes_between",
+            "integer",
+            "bytes",
+            "of bytes_wire what crossed between workgroups; empty: one workgroup, not told apart, or not noted",
+        ),
+        Column(
+            "vi_cola", "integer", "bytes", "CoLa 4.2: each row once a workgroup that needs it; empty: one, or not noted"
+        ),
     ],
     "fastest": [
         *_SETTING,
@@ -219,6 +229,7 @@ TABLES: dict[str, list[Column]] = {
         Column("ratio", "number", "", "the rival's time over the subject's"),
         Column("paper", "number", "", "the same in the paper, often an average over other graphs; empty: no number"),
         Column("verdict", "text", "", "whether the slower one is the paper's, or it is too close to call; empty: none"),
+        Column("untold", "text", "", "why nothing is learned here: CPU cores or one workgroup; empty: something is"),
         _OVERSUBSCRIBED,
     ],
     "knobs": [

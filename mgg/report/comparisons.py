@@ -13,6 +13,8 @@ from mgg.report.numbers import count
 from mgg.report.tables import SETTING, Row, Rows, group, sound
 
 AGREES, DISAGREES, CLOSE = "the paper's direction", "not the paper's direction", "too close to call"
+#: Where a comparison says nothing.
+CPUS, ONE_WORKGROUP = "CPU cores", "one workgroup"
 #: The smallest ratio that a mean takes: transfers may be too short to be seen at all.
 LEAST = 0.01
 #: Columns that two training runs share to be compared.
@@ -122,6 +124,14 @@ def _others(row: Row, ignored: Iterable[str]) -> str:
     return canonical({key: value for key, value in json.loads(row["options"]).items() if key not in ignored})
 
 
+def _untold(versus: Versus, subject: Row) -> str:
+    """Where nothing is learned of this comparison; empty: it is."""
+    members = subject.get("workgroup") or json.loads(subject["options"]).get("workgroup")
+    if versus.alike_in_one_workgroup and members and members >= subject["pes"]:
+        return ONE_WORKGROUP
+    return CPUS if versus.untold_on_cpus and subject["device"] != "GPUs" else ""
+
+
 def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> Row:
     mine, other = subject[versus.subject.column], rival[versus.rival.column]
     ratio = other / max(mine, 1e-9)  # what is left of a product without transfers may be too short for the clock
@@ -134,13 +144,14 @@ def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> R
         "ratio": ratio,
         "paper": claim,
         "verdict": _verdict(versus, subject, rival, ratio, claim),
+        "untold": _untold(versus, subject),
         "oversubscribed": subject["oversubscribed"],
     }
 
 
 def _verdict(versus: Versus, subject: Row, rival: Row, ratio: float, claim: float | None) -> str:
     expected = versus.expects_slower(claim)
-    if expected is None or (versus.untold_on_cpus and subject["device"] != "GPUs"):
+    if expected is None or _untold(versus, subject):
         return ""
     if versus.subject.column == "median" and subject["q1"] <= rival["q3"] and rival["q1"] <= subject["q3"]:
         return CLOSE

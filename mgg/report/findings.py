@@ -7,6 +7,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from mgg.record import METRIC_NAMES
+from mgg.report import between
 from mgg.report.numbers import count, listing, number, percent, quantity
 from mgg.report.tables import Row, Rows, graph_names, group, shared
 
@@ -181,6 +182,8 @@ def _bytes(aggregate: Rows) -> list[tuple[str, str]]:
     text = f"Counted where they cross PEs: {'; '.join(parts)}."
     if ratios:
         text += f" V_CG is {_range(ratios)} times V_FC here."
+    if told := between.outcome(rows):
+        text += f" {told}"
     return [("Bytes on the wire", text)]
 
 

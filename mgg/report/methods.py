@@ -13,7 +13,7 @@ from mgg.report.experiments import Experiment, Versus
 from mgg.report.numbers import ABSENT, Unit, count, number, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part
 from mgg.report.tables import Row, Rows, graph_names, group
-from mgg.report.verdicts import paper_mean, table
+from mgg.report.verdicts import left_out, paper_mean, table, telling
 
 #: What the comparisons of one block of a table share; the graph is a line of the block.
 _BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "dim")
@@ -23,18 +23,18 @@ def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> P
     """The comparisons of the figure ``name`` that ``rows``, not empty, of table figures hold."""
     blocks = [(_heading(found[0]), found) for found in _blocks(rows)]
     names = graph_names(tables["graphs"])
-    if _one_subject(shown):
-        grids = [table(told(shown), rows), _times(shown.versus, rows, blocks, names)]
-    else:
-        grids = [table(told(shown), rows), _means(shown, blocks)]
+    grids = [_times(shown.versus, rows, blocks, names) if _one_subject(shown) else _means(shown, blocks)]
+    said = " ".join([*left_out(rows), *remarks(tables["graphs"], rows)])
+    if not telling(rows):
+        return Part("Here", said, grids)
     svg = bars.paired(
-        {heading: _bars(told(shown), found) for heading, found in blocks},
+        {heading: _bars(told(shown), telling(found)) for heading, found in blocks if telling(found)},
         f"time over that of {told(shown)[0].subject.name}" if _one_subject(shown) else "shuffled / reordered, time",
         f"{name}m",
         quotients=True,
     )
     caption = "Geometric means over the graphs; hatched: the paper's for the same cases."
-    return Part("Here", " ".join(remarks(tables["graphs"], rows)), grids, [Drawing(Markup(svg), caption)])
+    return Part("Here", said, [table(told(shown), rows), *grids], [Drawing(Markup(svg), caption)])
 
 
 def told(shown: Experiment) -> list[Versus]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mgg.report import hidden, knob_parts, methods, pairs, sweeps, volumes
+from mgg.report import between, hidden, knob_parts, methods, pairs, sweeps, volumes
 from mgg.report.comparisons import CLOSE, DISAGREES, of
 from mgg.report.experiments import Experiment, experiment
 from mgg.report.findings import Finding
 from mgg.report.parts import Part, Section
 from mgg.report.tables import Rows
-from mgg.report.verdicts import verdict
+from mgg.report.verdicts import left_out, telling, verdict
 
 _NOTHING = (
     "The records of this report hold nothing to compare here: one side or both were not measured, or not together."
@@ -62,6 +62,8 @@ def _parts(tables: dict[str, Rows], name: str, shown: Experiment) -> list[Part]:
         parts += hidden.parts(tables)
     if rows := _rows(tables, name):
         parts.append((methods if shown.together else pairs).part(tables, name, shown, rows))
+    if shown.between and (counted := between.part(tables, shown.between)):
+        parts.append(counted)
     return parts
 
 
@@ -77,7 +79,8 @@ def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:
         return hidden.outcome(tables["aggregate"])
     rows = _rows(tables, name)
     told = methods.told(shown) if shown.together else shown.versus
-    return " ".join(verdict(versus, found) for versus in told if (found := of(versus, rows)))
+    sentences = [verdict(versus, found) for versus in told if (found := telling(of(versus, rows)))]
+    return " ".join([*sentences, *left_out(rows)])
 
 
 def _rows(tables: dict[str, Rows], name: str) -> Rows:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, geometric_mean, mean_ratio, of
+from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, geometric_mean, mean_ratio, of
 from mgg.report.experiments import Versus
 from mgg.report.numbers import ABSENT, listing, number
 from mgg.report.parts import Cell, Grid
@@ -46,6 +46,22 @@ class Outcome(NamedTuple):
         return Counter(row["verdict"] for row in self.rows)
 
 
+def telling(rows: Rows) -> Rows:
+    """The rows of table figures whose sides did not do the same for want of a second workgroup."""
+    return [row for row in rows if row["untold"] != ONE_WORKGROUP]
+
+
+def left_out(rows: Rows) -> list[str]:
+    """A sentence on the others of ``rows``."""
+    others = sorted({row["pes"] for row in rows if row["untold"] == ONE_WORKGROUP})
+    if not others:
+        return []
+    return [
+        f"{listing([str(pes) for pes in others])} PEs were one workgroup, where the steps change nothing and are not "
+        "judged: partition.pes must be larger than the workgroup."
+    ]
+
+
 def outcomes(versus: Versus, rows: Rows) -> list[Outcome]:
     """One for each of the paper's numbers, or for each direction that the numbers of a table give, and device.
 
@@ -59,7 +75,7 @@ def outcomes(versus: Versus, rows: Rows) -> list[Outcome]:
             "trained": bool(row["model"]),
             "way": str(versus.expects_slower(row["paper"])),
         }
-        for row in rows
+        for row in telling(rows)
     ]
     claims = group(known, "way" if versus.claimed == "table" else "claim", "gpus", "trained")
     return [_outcome(versus, found) for found in claims.values()]

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from mgg.aggregate import TechniqueOptions, parse_options, technique
+from mgg.aggregate.memory import informed
 from mgg.aggregate.needs import Case
 from mgg.backend.api import World, name_pes
 from mgg.backend.host_memory import available
@@ -87,7 +88,8 @@ def need(
     given: Input,
     targets: int,
 ) -> Need:
-    """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns."""
+    """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns
+    (collective)."""
     rows, gpu = layout.rows, bool(world.gpu)
     numbers = sum(_product(parameter.shape) for parameter in chain.parameters)
     if given.sparse:
@@ -111,7 +113,8 @@ def need(
     # Nobody asks for the gradient by the input: the first module multiplies by the transpose only if others follow.
     returns = any(module.width for module in list(chain.leaves())[1:])
     for direction in ("forward", "transpose") if width else ():
-        found = plan.need(Case(layout, direction, width, parse_options(name, options), dtype, kept))
+        case = Case(layout, direction, width, parse_options(name, options), dtype, kept)
+        found = plan.need(informed(world, plan, case))
         # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
         sums = DOUBLE * rows * width if layout.size > 1 and (direction == "forward" or returns) else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
@@ -137,7 +140,8 @@ def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: T
     """Bytes of the products that bring a halo and its gradients back; what they bring is an activation (collective)."""
     back, bytes_ = returning(layout, world.gather(layout.forward.send_ptr)), 0
     for part, element in ((selection(layout), dtype), (back, "fp32")):
-        found = technique(name).need(Case(part, "forward", chain.fetched, options, element))
+        case = Case(part, "forward", chain.fetched, options, element)
+        found = technique(name).need(informed(world, technique(name), case))
         result = chain.fetched * part.forward.rows
         bytes_ += (found.total if world.gpu else found.columns + DOUBLE * result) - FLOAT * result
     return bytes_

@@ -103,6 +103,16 @@ def test_links_are_measured_once_and_anew_when_asked(caplog):
     assert simulated.run(2, of_world)[0] == found and kept.read_text() != "{}"
 
 
+def test_links_that_cannot_be_are_not_kept(caplog):
+    found = simulated.run(2, of_world)[0]
+    assert not found.links.beyond()
+    kept, row = simulated.run(2, cache_file)[0], found.links["shared_memory"].model_copy(update={"bandwidth": 1e15})
+    links = found.links.model_copy(update={"links": found.links.links | {"shared_memory": row}})
+    kept.write_text(found.model_copy(update={"links": links}).model_dump_json())
+    assert simulated.run(2, of_world)[0].links["shared_memory"].bandwidth < 1e15
+    assert "shared_memory: faster than memory; measuring anew" in caplog.records[0].message
+
+
 def test_other_numbers_of_pes_have_links_of_their_own():
     assert simulated.run(1, cache_file)[0] != simulated.run(2, cache_file)[0]
 

@@ -10,7 +10,7 @@ import pytest
 from support.graphs import make_layout, random_csr
 
 from mgg import layout
-from mgg.aggregate import technique, techniques
+from mgg.aggregate import links, technique, techniques
 from mgg.aggregate.auto import Forecast, split_of
 from mgg.aggregate.costs import Rate, Split, Workload, relative_errors, slowest
 from mgg.aggregate.links import Link, Links, fit
@@ -188,10 +188,90 @@ def test_links_are_told_apart_by_their_times():
     assert (latency, message, 1 / inverse) == pytest.approx((2e-6, 3e-9, 5e9))
 
 
+ROWS = np.array([[1.0, rows, rows * width] for width in (64.0, 256.0, 512.0) for rows in (1, 5_000, 40_000)])
+
+
+def times_of(link):
+    return np.array([link.seconds(rows, total / rows) for _, rows, total in ROWS])
+
+
+def probed(action):
+    """What each of two PEs finds by ``action`` with a probe."""
+
+    def program(world):
+        probe = links._Probe(world, 2**12)
+        found = action(world, probe)
+        probe.close()
+        return found
+
+    return simulated.run(2, program)
+
+
+@pytest.mark.parametrize(("pes", "rows"), [(1, "cache"), (2, "shared_memory")])
+def test_links_that_one_host_does_not_have_are_not_called_measured(monkeypatch, pes, rows):
+    monkeypatch.setattr(links, "CPU_BYTES", 2**16)
+    found = simulated.run(pes, links.measure)[0]
+    sources = {name: link.source for name, link in found.links.items()}
+    taken = {"mpi"} | ({"broadcast", "shift"} if pes == 1 else set())
+    assert {name for name, source in sources.items() if source == f"taken from {rows}, not measured"} == taken
+    assert all(sources[name] == "measured" for name in sources.keys() - taken)
+    assert found["mpi"].bandwidth == found[rows].bandwidth
+
+
+def test_rows_that_other_work_disturbs_are_probed_again():
+    """Narrow rows that waited for it take as long as wide ones, on one PE; the other goes along."""
+    link = Link(latency=2e-6, bandwidth=5e9, message=3e-9)
+    disturbed = np.maximum(times_of(link), 1e-7 * ROWS[:, 1])
+
+    def action(world, probe):
+        rounds = [disturbed if world.rank else times_of(link), times_of(link)]
+        probe._times_of_rows = lambda pe: (ROWS, rounds.pop(0))
+        return probe.rows(1 - world.rank, most=8e9), rounds
+
+    for found, left in probed(action):
+        assert not left
+        assert (found.latency, found.message, found.bandwidth) == pytest.approx((2e-6, 3e-9, 5e9))
+
+
+def test_no_link_is_faster_than_memory():
+    """Rows whose width costs nothing, or that get faster with it: what they take is kept, as far as it can be."""
+    flat, falling = 1e-7 * ROWS[:, 1], ROWS[:, 1] * 1.05e-7 - 2e-11 * ROWS[:, 2]
+
+    def action(world, probe):
+        found = []
+        for times in (flat, falling):
+            probe._times_of_rows = lambda pe, times=times: (ROWS, times)
+            found.append((probe.rows(1, most=8e9), times))
+        return found
+
+    for link, times in probed(action)[0]:
+        assert link.bandwidth == pytest.approx(8e9) and link.bandwidth <= 8e9 and link.message > 0
+        large = ROWS[:, 1] == 40_000
+        assert times_of(link)[large] == pytest.approx(times[large], rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "bandwidth"),
+    [
+        ([(1e-5, 1.01e-3)], 1e9),
+        ([(2e-3, 1.5e-3), (1e-5, 1.01e-3)], 1e9),
+        ([(1e-3, 1e-3)] * 4, 1e9),  # what all bytes take
+        ([(0.9e-3, 0.8e-3)] * 3 + [(1.4e-3, 1.5e-3)], 1.25e9),
+        ([(1e-6, 1.1e-5)] * 4, 8e9),
+    ],
+)
+def test_blocks_that_other_work_disturbs_are_probed_again(rounds, bandwidth):
+    def action(world, probe):
+        left = list(rounds)
+        return probe._by_size(lambda: left.pop(0), 10**6, 8e9).bandwidth, left
+
+    assert probed(action) == [(pytest.approx(bandwidth), [])] * 2
+
+
 def test_links_can_be_replaced():
-    links = H200.links.changed({"nvlink": LinkConfig(bandwidth=1e9)}, "infiniband-hdr")
-    assert links["nvlink"].bandwidth == 1e9 and links["nvlink"].latency == H200.links["nvlink"].latency
-    assert links.network == "infiniband-hdr" and links["nvlink"].source == "given"
+    found = H200.links.changed({"nvlink": LinkConfig(bandwidth=1e9)}, "infiniband-hdr")
+    assert found["nvlink"].bandwidth == 1e9 and found["nvlink"].latency == H200.links["nvlink"].latency
+    assert found.network == "infiniband-hdr" and found["nvlink"].source == "given"
     with pytest.raises(InputError, match="link qpi: this machine has none, so latency and bandwidth"):
         H200.links.changed({"qpi": LinkConfig(bandwidth=1e9)})
     few = Links(links={"ram": Link(latency=0, bandwidth=1)}, rows="ram", network="ram", barrier=0)

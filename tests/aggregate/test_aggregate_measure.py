@@ -34,6 +34,43 @@ def test_records_say_what_was_measured(folder):
     assert second.bytes_wire * 3 == first.bytes_wire * 16
 
 
+def test_records_name_the_workgroup(folder):
+    """The partition's is 8, more than there are PEs."""
+    asked = (("halo", {}), ("halo", {"workgroup": 1}), ("mgg", {}))
+    assert [run(folder, name, dims=[3], options=options)[0][0].workgroup for name, options in asked] == [3, 1, None]
+
+
+@pytest.mark.parametrize("direction", ["forward", "transpose"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_records_tell_what_crossed_between_workgroups(tmp_path, direction, dtype):
+    """Each row once a workgroup that needs it; other options of cola fetch single rows."""
+    csr = random_csr(200, 2_000, weighted=True)
+    folder, pes, dim = make_layout(tmp_path, csr, 4), 4, 6
+    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
+    ends = [rows, csr.indices] if direction == "forward" else [csr.indices, rows]
+    target, source = (np.minimum(each // 50, 3) // 2 for each in ends)
+    crossing = target != source
+    fused = len(np.unique(np.stack([target, ends[1]])[:, crossing], axis=1).T) * dim * (2 if dtype == "bf16" else 4)
+
+    def told(name, **options):
+        record = simulated.run(
+            pes,
+            lambda world: measure(
+                world, layout.load(folder, world.rank), name, dims=[dim], direction=direction, dtype=dtype,
+                options=options, warmup=1, iterations=3, check=False,
+            ),
+        )[0][0]  # fmt: skip
+        assert record.bytes_between is None or 0 < record.bytes_between <= record.bytes_wire
+        return record.workgroup, record.bytes_between, record.vi_cola
+
+    assert told("halo", workgroup=2) == (2, fused, fused)
+    assert told("halo", workgroup=4) == (4, None, None)
+    if dtype == "fp32":
+        assert told("cola", workgroup=2) == (2, fused, fused)
+        assert told("cola", workgroup=2, coalesced=False) == told("cola", workgroup=2, fusion=False) == (2, None, fused)
+        assert told("mgg") == (None, None, None)
+
+
 def test_unchecked_records_say_so(folder):
     assert all(record.error is None and record.tolerance is None for record in run(folder, check=False)[0])
 

@@ -13,6 +13,7 @@ from mgg.aggregate import memory, parse_options, prepare, technique, techniques
 from mgg.aggregate.measure import measure
 from mgg.backend import simulated
 from mgg.errors import InputError, MachineError
+from mgg.graph.csr import from_arcs
 
 
 class CountingOperators(StrictOperators):
@@ -68,7 +69,7 @@ class CountingWorld(StrictWorld):
 
 
 def counted(world, folder, name, options, direction, dim):
-    """Bytes that a plan and a product of it took on this PE, and the prediction."""
+    """Bytes that a plan and a product of it took on this PE, and the prediction of a PE that asks no other."""
     counting, part = CountingWorld(world), layout.load(folder, world.rank)
     plan = prepare(name, counting, part, direction, dim, options)
     plan(dim)
@@ -96,6 +97,60 @@ def test_predictions_are_what_is_allocated(tmp_path, name, options, pes, weighte
         found = simulated.run(pes, lambda world: counted(world, folder, name, options, direction, dim))  # noqa: B023
         for held, predicted in found:
             assert abs(predicted - held) <= 0.2 * held, (direction, dim, predicted, held)
+
+
+def uneven_csr(kind):
+    """``rows``: one PE of 4 has nearly all arcs. ``columns``: one owns nearly all that is needed. ``sparse``: uniform,
+    and no PE needs most of another's rows."""
+    rng, nodes, arcs = np.random.default_rng(0), 4_000, 62_000
+    anywhere = rng.integers(0, nodes, arcs)
+    if kind == "sparse":
+        return from_arcs(anywhere[:nodes], rng.integers(0, nodes, nodes), n=nodes)
+    if kind == "columns":
+        return from_arcs(anywhere, np.minimum((rng.pareto(1, arcs) * 20).astype(int), nodes - 1), n=nodes)
+    return from_arcs(np.where(np.arange(arcs) < 60_000, anywhere // 4, anywhere), rng.integers(0, nodes, arcs), n=nodes)
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns", "sparse"])
+@pytest.mark.parametrize(
+    ("name", "options", "pes"),
+    [
+        ("halo", {"workgroup": 1}, 4),
+        ("halo", {"workgroup": 2}, 4),
+        ("halo", {"workgroup": 2}, 8),
+        ("cola", {"workgroup": 1}, 4),
+        ("cola", {"workgroup": 4}, 8),
+        ("cola", {"workgroup": 2, "fusion": False}, 4),
+    ],
+)
+def test_symmetric_memory_of_uneven_graphs_is_predicted(tmp_path, name, options, pes, kind):
+    """It is as large as the fullest PE's. PEs that ask each other know it; one that does not never says too little."""
+    folder = make_layout(tmp_path, uneven_csr(kind), pes)
+
+    def program(world, direction):
+        part, plan, parsed = layout.load(folder, world.rank), technique(name), parse_options(name, options)
+        told = plan.need(memory.informed(world, plan, memory.Case(part, direction, 64, parsed, "fp32")))
+        return *counted(world, folder, name, options, direction, 64), told.total - told.schedules
+
+    for direction in ("forward", "transpose"):
+        for held, alone, told in simulated.run(pes, lambda world: program(world, direction)):  # noqa: B023
+            assert abs(told - held) <= 0.05 * held, (direction, told, held)
+            assert 0.95 * held <= alone <= 2 * held, (direction, alone, held)
+
+
+def test_pes_ask_each_other_before_they_refuse(tmp_path):
+    """One that asks no other would refuse what fits."""
+    folder, options = make_layout(tmp_path, uneven_csr("sparse"), 8), {"workgroup": 2}
+
+    def program(world):
+        held, alone = counted(world, folder, "halo", options, "forward", 64)
+        free = (5 * held + alone) // 6
+        prepare("halo", CountingWorld(world, free), layout.load(folder, world.rank), "forward", 64, options)
+        with pytest.raises(MachineError, match="technique halo"):
+            prepare("halo", CountingWorld(world, held // 2), layout.load(folder, world.rank), "forward", 64, options)
+        return held < free < alone
+
+    assert all(simulated.run(8, program))
 
 
 class PeakWorld(StrictWorld):

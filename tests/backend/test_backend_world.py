@@ -186,6 +186,41 @@ def test_too_little_shared_memory_is_said_before_it_kills():
     assert done.stdout.count("True /dev/shm has 40960 bytes left and the ranks of a host need 800000:") == 2
 
 
+#: One rank may map two windows of 400 MB, its own and another's, and the other one may not.
+LIMITED = (
+    "import mmap, resource\nfrom mgg.backend import launch, mpi\nfrom mgg.errors import MachineError\n"
+    "def program(world):\n"
+    "    if world.rank == 1:\n"
+    "        held = int(open('/proc/self/statm').read().split()[0]) * mmap.PAGESIZE\n"
+    "        resource.setrlimit(resource.RLIMIT_AS, (held + 500_000_000,) * 2)\n"
+    "    try:\n        world.symmetric(100_000_000)\n"
+    "    except MachineError as error:\n"
+    "        print(f'{world.rank} {error.everywhere} {error.exit_code} {error};', flush=True)\n"
+    "        if not error.everywhere:\n            mpi.abort(error.exit_code)\n"
+)
+
+
+@pytest.mark.mpi
+def test_a_window_that_cannot_be_mapped_is_said_on_every_pe():
+    done = mpiexec(2, ["-c", f"{LIMITED}launch('mpi', lambda: 2, program)\n"], timeout=60)
+    assert done.returncode == 0, done.stderr
+    said = (
+        "True 3 not enough memory: PE 1: 400000000 bytes for each of the 2 ranks of its host cannot be mapped: raise"
+        " the limit (ulimit -v, or the job's), use more PEs or fewer columns;"
+    )
+    assert sorted(done.stdout.splitlines()) == [f"{rank} {said}" for rank in range(2)]
+
+
+@pytest.mark.mpi
+def test_a_window_that_mpi_refuses_ends_the_job():
+    """What MPI needs beyond the window is not known before."""
+    code = f"{LIMITED}mpi.mappable = lambda size: True\nlaunch('mpi', lambda: 2, program)\n"
+    done = mpiexec(2, ["-c", code], timeout=60)
+    assert done.returncode == 3, done.stderr
+    assert "1 False 3 not enough memory: 400000000 bytes for each of the 2 ranks of its host cannot be" in done.stdout
+    assert "fewer columns (MPI: " in done.stdout
+
+
 @pytest.mark.mpi
 def test_an_error_of_one_pe_is_raised_on_all():
     code = (

@@ -369,7 +369,11 @@ def test_what_threads_refuse_does_not_lose_what_ranks_measured(made, tmp_path, t
 def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
     text = mgg("links", "--pes", 2, "--backend", "simulated", "--out", "here.json", cwd=tmp_path, XDG_CACHE_HOME=".")
     assert "shared_memory: " in text.stdout and "GB/s" in text.stdout
-    assert len(files(tmp_path / "mgg" / "links")) == 1
+    assert len(files(tmp_path / "mgg" / "links")) == 1 and "kept: " not in text.stdout
+    again = mgg("links", "--pes", 2, "--backend", "simulated", cwd=tmp_path, XDG_CACHE_HOME=".").stdout
+    said, values = again.split("\n", 1)
+    assert values == text.stdout and said.startswith("kept: measured before, in mgg/links/")
+    assert said.endswith(".json; --refresh measures anew")
     told = mgg(
         "predict", made / "layout2", made / "part2", "--machine", "here.json", "--technique", "halo,mgg_uvm",
         "--dim", "4,16", "--link", "shared_memory.bandwidth=1e9", "--out", "p.jsonl", "--json", cwd=tmp_path,

@@ -115,6 +115,68 @@ def test_the_steps_of_cola_differ_in_their_options_alone(report):
     assert round(float(rows[1]["paper"]), 2) == 96.20  # 236.66 / 2.46
 
 
+def steps_of_cola(workgroup=2, **changes):
+    """All steps, in half the time of those without the last one, and so on; then MGG's kernel."""
+    off = [{}, {"pipelined": False}, {"coalesced": False, "pipelined": False}, {"fusion": False}]
+    options = [FULL | each | {"workgroup": workgroup} for each in off]
+    records = [timed(0.001 * 2**n, "cola", options=each, **changes) for n, each in enumerate(options)]
+    return [*records, timed(0.016, **changes)]
+
+
+def verdicts(rows):
+    return {row["rival"]: (row["verdict"], row["untold"]) for row in rows}
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_one_workgroup_has_no_steps(report, noted):
+    """Whether the workgroup was asked for, or is the partition's, which the record notes."""
+    records = steps_of_cola(workgroup=None if noted else 4, dataset="pokec-like")
+    records = [r.model_copy(update={"workgroup": 4}) if noted and r.technique == "cola" else r for r in records]
+    rows, page = report(records, "cola_table8")
+    none = ("", "one workgroup")
+    assert verdicts(rows) == {"basic": ("the paper's direction", ""), "RF": none, "RF+CF": none, "RF+CF+RC": none}
+    said = "4 PEs were one workgroup, where the steps change nothing and are not judged: partition.pes must be larger"
+    assert page.count(said) == 2  # at the head and in the section
+    assert "“RF+CF” took" not in page and "RF+CF / RF+CF+RC+PP" not in section(page, "cola_table8")
+    assert "“basic” took 16.0 times" in page
+
+
+def test_steps_alone_in_one_workgroup(report):
+    rows, page = report(steps_of_cola(workgroup=4, dataset="pokec-like")[:-1], "cola_table8")
+    assert {row["untold"] for row in rows} == {"one workgroup"} and "4 PEs were one workgroup" in page
+    assert "pokec-like|" in section(page, "cola_table8")
+
+
+def test_cpu_ranks_hide_nothing_by_the_last_step(report):
+    went = ("the paper's direction", "")
+    rows, page = report(steps_of_cola(dataset="pokec-like", **CPUS), "cola_table8")
+    assert verdicts(rows) == {"basic": went, "RF": went, "RF+CF": went, "RF+CF+RC": ("", "CPU cores")}
+    assert "(one comparison): noise, since CPU ranks send at once what they would send beside other work." in page
+    rows, page = report(steps_of_cola(dataset="pokec-like"), "cola_table8")
+    assert set(verdicts(rows).values()) == {went} and "one workgroup" not in section(page, "cola_table8")
+
+
+def test_bytes_between_workgroups_stand_beside_vi_cola(report):
+    """Of the steps that put rows; they move the same, so that they are one line."""
+    records = steps_of_cola(dataset="pokec-like")
+    crossed = {"workgroup": 2, "bytes_wire": 5_000_000, "bytes_between": 2_000_000, "vi_cola": 2_000_000}
+    records = [r.model_copy(update=crossed) if r.options.get("coalesced") else r for r in records]
+    rows, page = report(records, "cola_table8", table="aggregate")
+    assert {row["bytes_between"] for row in rows if row["technique"] == "mgg"} == {""}
+    assert "Between workgroups cola moved VI_CoLa in 3 of 3 cases." in page
+    text = section(page, "cola_table8")
+    assert "4 PEs in workgroups of 2, D = 16, forward, fp32" in text
+    assert text.count("pokec-like|5.00|2.00|2.00") == 1
+    more = records[0].model_copy(update={"bytes_between": 3_000_000, "dim": 32})
+    assert "moved VI_CoLa in 3 of 4 cases." in report([*records, more], "cola_table8")[1]
+
+
+def test_without_bytes_between_workgroups_there_is_no_table_of_them(report):
+    _, page = report(steps_of_cola(dataset="pokec-like"), "cola_table8")
+    assert "etween workgroups" not in section(page, "cola_table8").split("CoLa, step by step", 1)[1].split("Here", 1)[1]
+    assert "Between workgroups" not in page
+
+
 def ordered(time, technique, ending, **changes):
     return timed(
         time, technique, dataset=f"pokec-like-{ending}", graph_hash=f"{ending:0<64}".encode().hex()[:64], **changes

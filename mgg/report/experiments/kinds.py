@@ -55,6 +55,7 @@ def at(dataset: str, pes: int) -> str:
 #: Why CPU cores can tell nothing about a comparison.
 SAME_CODE = "noise, since CPU cores run the same code for both"
 SAME_MEMORY = "no verdict, since on CPU cores both read host memory and no bus lies between"
+SENT_AT_ONCE = "noise, since CPU ranks send at once what they would send beside other work"
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Versus:
         slower: where the paper gives no number: whether it calls the rival slower; None: it says nothing about it.
         claimed: what the numbers are: an ``average`` over the paper's graphs, of one ``graph`` each, one of a
             ``table`` of such, a lower ``bound``.
+        alike_in_one_workgroup: both sides do the same where all PEs are one workgroup.
         untold_on_cpus: why nothing is learned on CPU cores, as the page says it; empty: they may go the paper's way.
     """
 
@@ -76,6 +78,7 @@ class Versus:
     claims: Mapping[str, float] = field(default_factory=dict)
     slower: bool | None = None
     claimed: Literal["average", "graph", "table", "bound"] = "average"
+    alike_in_one_workgroup: bool = False
     untold_on_cpus: str = ""
 
     def claim(self, *keys: str) -> float | None:
@@ -147,6 +150,7 @@ class Experiment:
         volumes: volumes of partitions.
         knobs: it shows ps, dist and wpb swept.
         hidden: it shows whether communication is hidden.
+        between: the technique whose bytes between workgroups it shows.
         departs: why GPUs can go another way than the paper, from measurements of ours; shown where they do.
     """
 
@@ -160,4 +164,5 @@ class Experiment:
     volumes: Volumes | None = None
     knobs: bool = False
     hidden: bool = False
+    between: str = ""
     departs: str = ""
