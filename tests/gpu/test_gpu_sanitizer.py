@@ -70,7 +70,8 @@ def assert_clean(done: subprocess.CompletedProcess, times: int = 1) -> None:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_kernels_are_clean(tmp_path, tool):
-    assert_clean(mpiexec(1, [PROGRAM, "threads", *layouts(tmp_path)], under=watcher(tool)))
+    done = mpiexec(1, [PROGRAM, "threads", *layouts(tmp_path)], under=watcher(tool), timeout=540)  # racecheck: minutes
+    assert_clean(done)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
