@@ -63,7 +63,9 @@ def accepted(
     if dtype not in technique(name).dtypes:
         able = ", ".join(other for other, plan in techniques().items() if dtype in plan.dtypes)
         raise InputError(f"technique {name}: takes no {dtype} embeddings; those that do: {able}").on_every_pe()
-    return parse_options(name, options or {})
+    parsed = parse_options(name, options or {})
+    technique(name).check(world, layout, parsed)
+    return parsed
 
 
 def prepare(

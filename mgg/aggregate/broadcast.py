@@ -10,9 +10,11 @@ from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.replicas import Replicas
 from mgg.aggregate.stages import Stages, staged_need
+from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.errors import InputError
 from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
+from mgg.layout import PeLayout
 
 
 class BroadcastOptions(TechniqueOptions):
@@ -66,9 +68,11 @@ class Broadcast(Plan):
             return None
         return slowest(stages(work, machine), all_blocks(work, machine), meetings(work.split, machine, 1))
 
-    def _check(self) -> None:
-        assert isinstance(self.options, BroadcastOptions)
-        copies, size = self.options.replication, self.world.size
+    @classmethod
+    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
+        """The square of c divides P."""
+        assert isinstance(options, BroadcastOptions)
+        copies, size = options.replication, world.size
         if size % copies**2:
             raise InputError(
                 f"technique broadcast: option replication: the square of {copies} must divide the number of PEs, {size}"

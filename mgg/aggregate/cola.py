@@ -18,6 +18,7 @@ from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
 from mgg.aggregate.pulled_columns import PulledColumns
 from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, makes_groups, mates_of, members_of
+from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, Work
 from mgg.graph.csr import Csr
 from mgg.kernel.cola import HUB_ARCS
@@ -110,8 +111,10 @@ class Cola(Plan):
         assert isinstance(options, ColaOptions)
         return mates_of(layout.rank, fused_members(options, layout)) if options.coalesced else range(layout.size)
 
-    def _check(self) -> None:
-        check_members(self.name, members_of(self.options, self.layout), self.world.size)
+    @classmethod
+    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
+        """The PEs make whole workgroups."""
+        check_members(cls.name, members_of(options, layout), world.size)
 
     def _build(self) -> None:
         world, options = self.world, self.options

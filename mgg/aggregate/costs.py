@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from mgg.aggregate.links import Fixed, Links
 from mgg.aggregate.options import TechniqueOptions
@@ -34,12 +35,12 @@ class Rate(Fixed):
             them up, as a core does one after the other; large powers leave the longer of them.
     """
 
-    call: float = 0.0
-    arc: float = 0.0
-    arc_byte: float = 0.0
-    row: float = 0.0
-    row_byte: float = 0.0
-    power: float = 1.0
+    call: float = Field(0.0, ge=0, allow_inf_nan=False)
+    arc: float = Field(0.0, ge=0, allow_inf_nan=False)
+    arc_byte: float = Field(0.0, ge=0, allow_inf_nan=False)
+    row: float = Field(0.0, ge=0, allow_inf_nan=False)
+    row_byte: float = Field(0.0, ge=0, allow_inf_nan=False)
+    power: float = Field(1.0, ge=1, allow_inf_nan=False)
 
     def seconds(self, arcs: Any, rows: Any, gathered: float, written: float, calls: Any = 1) -> Any:
         """Seconds for rows of ``gathered`` bytes an arc, ``written`` bytes a row; numbers or arrays."""

@@ -17,6 +17,7 @@ from mgg.aggregate.outbox import Outbox
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.pulled import PulledHalo
 from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, makes_groups, mates_of, members_of
+from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, Work
 from mgg.layout import PeLayout
 
@@ -78,11 +79,13 @@ class Halo(Plan):
         """The workgroup."""
         return mates_of(layout.rank, members_of(options, layout))
 
-    def _check(self) -> None:
-        self._members = members_of(self.options, self.layout)
-        check_members(self.name, self._members, self.world.size)
+    @classmethod
+    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
+        """The PEs make whole workgroups."""
+        check_members(cls.name, members_of(options, layout), world.size)
 
     def _build(self) -> None:
+        self._members = members_of(self.options, self.layout)
         pulls = self._pulls = bool(self.world.gpu) and self.world.size > 1
         self.meets = pulls and self.world.shmem
         mates = mates_of(self.world.rank, self._members)

@@ -13,8 +13,10 @@ from mgg.aggregate.needs import PARTITION, POINTER, Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.schedule import Schedule
+from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.errors import InputError
+from mgg.layout import PeLayout
 
 
 class Partitioned(Plan):
@@ -22,14 +24,16 @@ class Partitioned(Plan):
 
     deterministic = False  # on GPUs its float atomics make the last bits vary
 
-    def _check(self) -> None:
-        primitive = self.schedule(self.options, self.world.shmem).primitive
-        if primitive != "direct" and self.world.gpu and not self.world.shmem:
+    @classmethod
+    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
+        """NVSHMEM is there for a primitive of its own."""
+        primitive = cls.schedule(options, world.shmem).primitive
+        if primitive != "direct" and world.gpu and not world.shmem:
             raise InputError(
-                f"technique {self.name}: option primitive: {primitive} needs --backend nvshmem"
+                f"technique {cls.name}: option primitive: {primitive} needs --backend nvshmem"
             ).on_every_pe()
         if primitive != "direct":
-            self.world.check_shmem()
+            world.check_shmem()
 
     def _build(self) -> None:
         schedule = self.schedule(self.options, self.world.shmem)

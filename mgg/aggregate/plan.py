@@ -58,7 +58,6 @@ class Plan(ABC):
         self.layout = layout
         self.max_dim = max_dim
         self.options = options
-        self._check()
         self._check_reach()
         self._sums: Array | None = None
         self._views: dict[tuple[int, int], SymmetricArray] = {}
@@ -217,8 +216,10 @@ class Plan(ABC):
                 " take halo or cola with workgroup=G, where G divides the PEs of every host"
             ).on_every_pe()
 
-    def _check(self) -> None:  # noqa: B027
-        """Refuse what the technique cannot run, on every PE alike, before anything is allocated."""
+    @classmethod
+    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
+        """Refuse what the technique cannot run, on every PE alike (collective); raises InputError, MachineError."""
+        return None
 
     def _build(self) -> None:  # noqa: B027
         """Make what products need beside the input (collective); arrays in ``_symmetric`` are freed with the plan."""

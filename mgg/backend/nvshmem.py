@@ -1,9 +1,9 @@
 """Backend ``nvshmem``: a GPU and an MPI rank a PE; symmetric memory of NVSHMEM, addressed directly over NVLink.
 
 Data moves on the PE's streams: gets and puts are loads and stores of peers' memory, where an array's reach includes the
-peer; beyond it, and so between hosts, puts are NVSHMEM's. Barriers and signals are NVSHMEM's, broadcasts, shifts,
-all-reduces and the collectives of teams NCCL's (nccl.py), all ordered by the streams. MPI starts the PEs and carries
-control data: what is in host memory.
+peer; beyond it, and so between hosts, puts are NVSHMEM's. Barriers and signals are NVSHMEM's, broadcasts, shifts and
+the collectives of teams NCCL's (nccl.py); all-reduces meet in symmetric memory, between hosts by NCCL. All of these are
+ordered by the streams. MPI starts the PEs and carries control data: what is in host memory.
 
 Nothing waits for ever. The host polls instead of blocking in CUDA, and gives up with a PeError. A thread watches the
 stream meanwhile and ends the job if the host is blocked after all (a full launch queue, a call that synchronizes).

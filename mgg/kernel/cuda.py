@@ -249,6 +249,7 @@ class CudaOperators:
         if not columns:
             return
         # By what all PEs have alike, also on those without arcs: none goes on to a barrier that others never reach.
+        # (Rows of an output that begin within a larger array are as aligned as its width makes them on every PE.)
         vector, needed = _vector(own, out) if out.size else _vector(own), []
         for lanes, first, tiles in _tiles(columns, vector, narrowest=4):
             width = lanes * vector * 4

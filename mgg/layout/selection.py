@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mgg.graph.csr import Csr
+from mgg.graph.csr import Csr, index_dtype
 from mgg.layout.parts import PeLayout, Product
 from mgg.layout.store import Direction
 
@@ -43,13 +43,13 @@ def returning(layout: PeLayout, sent: Sequence[np.ndarray]) -> PeLayout:
     """
     own, rows = layout.forward, layout.rows
     # The copies of this PE's rows, in the order of the PEs that have them, are what this product fetches.
-    counts = np.diff(own.send_ptr)
+    counts, dtype = np.diff(own.send_ptr), np.promote_types(own.remote.indices.dtype, index_dtype(len(own.send_rows)))
     places = np.arange(len(own.send_rows)) - np.repeat(own.send_ptr[:-1] - own.send_first, counts)
     order = np.argsort(own.send_rows, kind="stable")
     ends = np.concatenate(([0], np.cumsum(np.bincount(own.send_rows, minlength=rows)))).astype(np.int64)
     matrix = Product(
-        local=Csr(np.zeros(rows + 1, np.int64), own.local.indices[:0], None, own.halo),
-        remote=Csr(ends, order.astype(own.remote.indices.dtype), None, len(order)),
+        local=Csr(np.zeros(rows + 1, np.int64), np.zeros(0, dtype), None, own.halo),
+        remote=Csr(ends, order.astype(dtype), None, len(order)),
         halo_ptr=own.send_ptr,
         halo_rows=places.astype(own.halo_rows.dtype),
         send_ptr=own.halo_ptr,

@@ -49,7 +49,7 @@ class Halo(Protocol):
 
 
 class NoHalo:
-    """The halo of the only PE: no rows."""
+    """The halo of PEs without remote arcs, of the only one for example: no rows."""
 
     def __init__(self, world: World | None = None, dtype: str = "fp32") -> None:
         """``world`` rounds for ``dtype`` bf16."""

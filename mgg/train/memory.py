@@ -31,6 +31,8 @@ from mgg.train.technique import widths
 FLOAT, DOUBLE, INDEX, BF16 = 4, 8, 8, 2
 #: Bytes a trainable number: itself, two moments, two decays, the best and a checkpoint's copies (16), gradients (16).
 PARAMETER = 52
+#: And where GPUs sum its gradient: two places in symmetric memory, and two sums.
+SUMMED = 32
 #: Bytes a number that a pass makes of parameters: itself, its gradient, and that in float32.
 DERIVED = 16
 #: Bytes an arc of the lists that models which work arc by arc make: its ends, both ways round, and its number while
@@ -101,24 +103,24 @@ def need(
     arcs = product.local.arcs + product.remote.arcs + rows  # with their loops
     activations = FLOAT * (rows * held.kept + product.halo * held.halo + arcs * held.arc)
     listed = _bytes_of_an_arc(chain) * arcs if chain.fetched else 0
-    if chain.fetched and any(layout.manifest.forward.halo_rows):
-        parsed = parse_options(name, options)
-        by_product = takes_product(name, parsed, layout)
-        listed += (
-            _brought(world, layout, chain, name, parsed, dtype) if by_product else FLOAT * _exchanged(layout, chain)
-        )
-    if dtype == "bf16":
+    brings, parsed = chain.fetched and any(layout.manifest.forward.halo_rows), parse_options(name, options)
+    if brings and takes_product(name, parsed, layout):
+        listed += _brought(world, layout, chain, name, parsed, dtype)
+    elif brings:
+        listed += FLOAT * _exchanged(layout, chain)
+    if dtype == "bf16" and not (brings and takes_product(name, parsed, layout)):
         listed += BF16 * chain.fetched * (rows + product.halo)  # until they are widened
     plan, width, kept, plans = technique(name), chain.width, len(set(widths(chain))), 0
     # Nobody asks for the gradient by the input: the first module multiplies by the transpose only if others follow.
     returns = any(module.width for module in list(chain.leaves())[1:])
     for direction in ("forward", "transpose") if width else ():
-        case = Case(layout, direction, width, parse_options(name, options), dtype, kept)
+        case = Case(layout, direction, width, parsed, dtype, kept)
         found = plan.need(informed(world, plan, case))
         # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
         sums = DOUBLE * rows * width if layout.size > 1 and (direction == "forward" or returns) else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
-    return Need(features, PARAMETER * numbers + DERIVED * chain.derived, activations, plans, listed, targets)
+    parameter = PARAMETER + (SUMMED if gpu and layout.size > 1 else 0)
+    return Need(features, parameter * numbers + DERIVED * chain.derived, activations, plans, listed, targets)
 
 
 def _bytes_of_an_arc(chain: Chain) -> int:
@@ -139,8 +141,9 @@ def _exchanged(layout: PeLayout, chain: Chain) -> int:
 def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: TechniqueOptions, dtype: str) -> int:
     """Bytes of the products that bring a halo and its gradients back; what they bring is an activation (collective)."""
     back, bytes_ = returning(layout, world.gather(layout.forward.send_ptr)), 0
+    kept = len({module.fetched for module in chain.leaves()} - {0})
     for part, element in ((selection(layout), dtype), (back, "fp32")):
-        case = Case(part, "forward", chain.fetched, options, element)
+        case = Case(part, "forward", chain.fetched, options, element, kept)
         found = technique(name).need(informed(world, technique(name), case))
         result = chain.fetched * part.forward.rows
         bytes_ += (found.total if world.gpu else found.columns + DOUBLE * result) - FLOAT * result

@@ -3,8 +3,8 @@
 Wrappers around a training's world, plans and operations count; a training that is not asked to has none and pays
 nothing. On CPUs ``communication`` is every call that fetches from other PEs or waits for them, also inside an
 aggregation. On GPUs aggregations overlap their transfers with arithmetic: there ``aggregate`` has both, also of the
-halo that models fetch for what they do arc by arc, and ``communication`` is what goes through the hosts; ``mgg
-aggregate --breakdown`` tells the two apart.
+halo that models fetch for what they do arc by arc, and ``communication`` is sums over all PEs and what goes through the
+hosts; ``mgg aggregate --breakdown`` tells the two apart.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BY_ARC = (
     "arc_scores", "arc_shares", "arc_signed_shares", "arc_dropout", "arc_aggregate", "arc_signed_aggregate"
 )  # fmt: skip
 _OF_HALO = ("fetch", "give_back")
-_THROUGH_HOSTS = ("all_reduce", "gather", "exchange")
+_BETWEEN_GPUS = ("all_reduce", "gather", "exchange")
 
 
 class _Wrapped:
@@ -77,7 +77,7 @@ def counted(function: Callable[..., Any], timeline: Timeline, phase: str) -> Cal
 def phased_world(world: World, timeline: Timeline) -> Any:
     """``world`` with its communication counted."""
     if world.gpu:
-        return _Wrapped(world, timeline, "communication", _THROUGH_HOSTS)
+        return _Wrapped(world, timeline, "communication", _BETWEEN_GPUS)
     return _PhasedWorld(world, timeline, "communication", _WORLD)
 
 

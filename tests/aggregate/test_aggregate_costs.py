@@ -318,6 +318,12 @@ def test_work_and_bytes_add_up_or_cover_each_other():
     assert longer.seconds(10, 20, 40, 4, calls=2) == pytest.approx(0.2 + 3 * 1.3)
 
 
+@pytest.mark.parametrize("wrong", [{"power": 0}, {"power": float("inf")}, {"arc": -1e-12}, {"call": float("nan")}])
+def test_rates_of_a_file_are_in_their_limits(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Rate(**wrong)
+
+
 def test_errors_are_ratios():
     off = relative_errors([2.0, 1.0], [1.0, 2.0])
     assert off == pytest.approx({"mean": 1.0, "largest": 1.0, "bias": 0.0})

@@ -70,6 +70,8 @@ def test_models_that_fetch_rows_take_options_of_techniques(technique, chosen, mo
         ({"technique": "mgg", "dtype": "bf16"}, "technique mgg: takes no bf16 embeddings"),
         ({"technique": "mgg", "options": {"ps": 0}}, "technique mgg: option ps"),
         ({"technique": "hallo"}, "technique 'hallo': unknown"),
+        ({"technique": "halo", "options": {"workgroup": 16}}, "option workgroup: 16 must divide the number of PEs"),
+        ({"technique": "broadcast", "options": {"replication": 2}}, "option replication: the square of 2 must divide"),
     ],
 )
 def test_models_that_fetch_rows_refuse_what_techniques_refuse(wrong, message, model, pes, layouts):
