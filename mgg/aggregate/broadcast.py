@@ -47,11 +47,12 @@ class Broadcast(Plan):
         base, groups = case.base(), case.size // copies
         height = case.heights.reshape(groups, copies).max(axis=1)
         mine = int(height[case.rank // copies])
-        results = max(mine, case.rows)  # padded rows of the product, where they are not those of the input
-        columns = base.columns + case.matrix(copies * (mine + results + height.max()) + results)
-        # Of the arcs of its group's rows, a PE takes those of every copies-th super-block: a share as of its own.
         first, place = divmod(case.rank, copies)
         first, blocks = first * copies, groups // copies
+        # Padded rows of the product, which are not always those of the input.
+        results = max(mine, case.rows) if case.told is None else max(case.told[first : first + copies])
+        columns = base.columns + case.matrix(copies * (mine + results + height.max()) + results)
+        # Of the arcs of its group's rows, a PE takes those of every copies-th super-block: a share as of its own.
         by_owner = case.remote_by_owner()
         by_owner[case.rank] = case.product.local.arcs
         own = by_owner.reshape(groups, copies).sum(axis=1)
@@ -59,6 +60,11 @@ class Broadcast(Plan):
         made = blocks * case.pointers(copies * results) + case.arc * arcs
         pieces = blocks * copies * results + arcs // LARGEST_TASK
         return Need(0, columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
+
+    @classmethod
+    def told(cls, case: Case) -> int:
+        """The rows of its product."""
+        return case.rows
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:

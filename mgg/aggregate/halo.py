@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -84,8 +85,11 @@ class Halo(Plan):
         """The PEs make whole workgroups."""
         check_members(cls.name, members_of(options, layout), world.size)
 
+    @cached_property
+    def _members(self) -> int:
+        return members_of(self.options, self.layout)
+
     def _build(self) -> None:
-        self._members = members_of(self.options, self.layout)
         pulls = self._pulls = bool(self.world.gpu) and self.world.size > 1
         self.meets = pulls and self.world.shmem
         mates = mates_of(self.world.rank, self._members)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout, random_csr
 from support.products import worst
-from support.spmm_program import VARIANTS, products, widths
+from support.spmm_program import VARIANTS, products
 from support.strict import StrictWorld
 
 from mgg import layout
@@ -76,9 +76,3 @@ def test_the_variants_of_the_gpu_tests_have_each_of_them(tmp_path, pes):
     parts = simulated.run(pes, lambda world: products(StrictWorld(world), folder, [41, 128], only=labels))
     assert {key.split(" ")[0] for key in parts[0]} == wanted
     assert worst(csr, parts, "bf16") <= (1e-5,)
-
-
-def test_variants_with_a_primitive_take_several_tiles_of_columns():
-    """Of at most 128, on GPUs."""
-    labels = [label for label, (_, options, _) in VARIANTS.items() if options.get("primitive", "direct") != "direct"]
-    assert len(labels) >= 3 and all(max(widths(label)) > 2 * 128 for label in labels)

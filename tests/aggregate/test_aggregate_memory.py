@@ -14,6 +14,7 @@ from mgg.aggregate.measure import measure
 from mgg.backend import simulated
 from mgg.errors import InputError, MachineError
 from mgg.graph.csr import from_arcs
+from mgg.layout.selection import selection
 
 
 class CountingOperators(StrictOperators):
@@ -136,6 +137,20 @@ def test_symmetric_memory_of_uneven_graphs_is_predicted(tmp_path, name, options,
         for held, alone, told in simulated.run(pes, lambda world: program(world, direction)):  # noqa: B023
             assert abs(told - held) <= 0.05 * held, (direction, told, held)
             assert 0.95 * held <= alone <= 2 * held, (direction, alone, held)
+
+
+def test_a_replicated_product_is_padded_to_the_largest_of_its_group(tmp_path):
+    """The products that bring halos have as many rows as these: many on PE 0, few on its mate."""
+    folder, plan = make_layout(tmp_path, uneven_csr("rows"), 4, scheme="equal_nodes"), technique("broadcast")
+    parsed = parse_options("broadcast", {"replication": 2})
+
+    def program(world):
+        part = selection(layout.load(folder, world.rank))
+        case = memory.informed(world, plan, memory.Case(part, "forward", 64, parsed, "fp32"))
+        return part.forward.rows, plan.need(case).columns
+
+    (most, _), (few, columns), *_ = simulated.run(4, program)
+    assert most > 2 * few and columns >= 4 * 64 * (2 + 1) * most
 
 
 def test_pes_ask_each_other_before_they_refuse(tmp_path):

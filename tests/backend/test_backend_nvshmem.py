@@ -42,6 +42,38 @@ def test_the_world_keeps_its_promises(pes):
     assert "MPI4Py" not in done.stderr
 
 
+SUMS = """
+import time
+import numpy as np
+from mgg.backend import gpu, nvshmem
+
+summed = gpu.in_rank_order
+
+def program(world):
+    def late(copies):
+        time.sleep(0.2 * (world.rank == 1))
+        return summed(copies)
+
+    gpu.in_rank_order = late
+    given = [np.full(5, world.rank + 10.0 ** turn) for turn in range(4)]
+    given += [np.full((3, 1), world.rank, np.float32), np.array([world.rank], np.int64)]
+    sums = [world.all_reduce(world.upload(array)) for array in given]
+    found = [world.download(array) for array in sums]
+    right = [array.dtype == mine.dtype and array.shape == mine.shape for array, mine in zip(found, given)]
+    print(all(right), [float(array.max()) for array in found], [float(array.min()) for array in found], flush=True)
+
+nvshmem.run(lambda: 3, program)
+"""
+
+
+def test_sums_that_follow_each_other_meet_in_turns():
+    """Rank 1 reads late, when the others have given their part of the next sum."""
+    done = mpiexec(3, [FAKE, "-c", SUMS])
+    assert done.returncode == 0, done.stderr
+    sums = [6.0, 33.0, 303.0, 3003.0, 3.0, 3.0]
+    assert done.stdout.count(f"True {sums} {sums}\n") == 3, done.stdout
+
+
 def test_auto_takes_the_gpus():
     code = "from mgg.backend import launch\nprint(launch('auto', lambda: 2, lambda world: world.name)[0], flush=True)"
     assert mpiexec(2, [FAKE, "-c", code]).stdout.count("nvshmem") == 2
