@@ -70,7 +70,7 @@ START: Constants = {
     "call": 2e-5, "arc": 1e-12, "arc_byte": 1e-13, "row": 1e-11, "row_byte": 1e-12, "latency": 1e-5, "bandwidth": PEER,
     "exposed": 0.2, "staged": 0.5,
 }  # fmt: skip
-#: Of the rates: of 1, 1.5, 2, 2.5, 3 and 4 the one whose predictions err least, and by whose picks least is lost.
+#: Of the rates: of 1, 1.5, 2, 2.5, 3 and 4 the least by whose picks no more than 2 % was lost (docs/results/costs.md).
 POWER = 2.5
 #: Powers of e that a constant may be below and above its start: what the samples do not need ends near 0.
 LEAST, MOST = 30, 15

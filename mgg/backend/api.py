@@ -499,7 +499,7 @@ def in_rank_order(copies: Iterable[np.ndarray]) -> np.ndarray:
     total = first.astype(np.float64)
     for copy in others:
         total += copy
-    return total.astype(first.dtype, copy=False)
+    return total if first.dtype == np.float64 else total.astype(first.dtype)
 
 
 def agreed_team(teams: Sequence[tuple[int, ...]], rank: int) -> tuple[int, ...]:

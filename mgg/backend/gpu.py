@@ -184,14 +184,6 @@ class _EventTimeline:
         self._marks.append((self._stack[-1], event))
 
 
-def in_rank_order(copies: Sequence[Array]) -> Array:
-    """The sum of the PEs' ``copies``, one after the other in float64, as ``api.in_rank_order``."""
-    total = copies[0].astype(np.float64)
-    for place in range(1, len(copies)):
-        total = total + copies[place]
-    return total if copies[0].dtype == np.float64 else total.astype(copies[0].dtype)
-
-
 def check_symmetric(control: World, size: int, needed: int, free: int) -> None:
     """Say, before a symmetric array is allocated, that it does not fit (collective).
 

@@ -17,8 +17,7 @@ from typing import Any, Protocol
 import cupy
 import numpy as np
 
-from mgg.backend.api import Array, Counters, agreed_team, name_pes, together
-from mgg.backend.gpu import in_rank_order
+from mgg.backend.api import Array, Counters, agreed_team, in_rank_order, name_pes, together
 from mgg.backend.mpi import MpiWorld
 from mgg.errors import MachineError, PeError
 
@@ -116,13 +115,13 @@ class NcclTeam:
             copies = cupy.empty((size, values.size), values.dtype)
             self._collect(values.reshape(-1), copies)
             self._counters.add("all_reduce", (size - 1) * values.nbytes)
-            return in_rank_order(copies).reshape(values.shape)
+            return in_rank_order([copies[place] for place in range(size)]).reshape(values.shape)
         # Each PE sums a part and tells the others: memory and bytes do not grow with the PEs.
         parts = cupy.zeros((size, -(-values.size // size)), values.dtype)
         parts.reshape(-1)[: values.size] = values.reshape(-1)
         theirs, total = (cupy.empty(parts.shape, parts.dtype) for _ in range(2))
         self._swap(parts, theirs)
-        self._collect(in_rank_order(theirs), total)
+        self._collect(in_rank_order([theirs[place] for place in range(size)]), total)
         self._counters.add("all_reduce", 2 * (parts.nbytes - parts[0].nbytes))
         return total.reshape(-1)[: values.size].reshape(values.shape)
 

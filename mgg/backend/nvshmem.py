@@ -30,7 +30,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mgg.backend import gpu, pinned
-from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, together
+from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, in_rank_order, together
 from mgg.backend.arrivals import Arrivals
 from mgg.backend.gpu import GpuArrays
 from mgg.backend.mpi import MpiWorld, check_size
@@ -290,7 +290,7 @@ class NvshmemWorld(GpuArrays):
         copies[self.rank][...] = values
         self.barrier()
         self.counters.add("all_reduce", (self.size - 1) * values.nbytes)
-        return gpu.in_rank_order(copies)
+        return in_rank_order(copies)
 
     def _shared(self, values: Array) -> list[Array]:
         """Room like ``values`` on every PE, in two places by turns (collective).

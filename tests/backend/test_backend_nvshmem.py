@@ -45,16 +45,16 @@ def test_the_world_keeps_its_promises(pes):
 SUMS = """
 import time
 import numpy as np
-from mgg.backend import gpu, nvshmem
+from mgg.backend import nvshmem
 
-summed = gpu.in_rank_order
+summed = nvshmem.in_rank_order
 
 def program(world):
     def late(copies):
         time.sleep(0.2 * (world.rank == 1))
         return summed(copies)
 
-    gpu.in_rank_order = late
+    nvshmem.in_rank_order = late
     given = [np.full(5, world.rank + 10.0 ** turn) for turn in range(4)]
     given += [np.full((3, 1), world.rank, np.float32), np.array([world.rank], np.int64)]
     sums = [world.all_reduce(world.upload(array)) for array in given]

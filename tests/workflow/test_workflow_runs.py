@@ -28,7 +28,7 @@ runpy.run_module("snakemake", run_name="__main__", alter_sys=True)
 
 def _started(folder: Folder, run: subprocess.Popen, words: str) -> None:
     """Wait until the run that ``folder.start`` started has printed ``words``."""
-    for _ in range(2400):  # two minutes: a machine may be busy
+    for _ in range(600):
         if words in (folder.path / "run.log").read_text():
             return
         assert run.poll() is None, (folder.path / "run.log").read_text()
