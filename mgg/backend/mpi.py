@@ -511,7 +511,8 @@ def check_size(ranks: int, pes: int) -> None:
 
 def end(line: str) -> None:
     """Say ``line`` on standard error and end every rank of the job as a PeError does."""
-    print(f"mgg: {line}", file=sys.stderr, flush=True)
+    # The end of the line in the same write: without a buffer print makes two, and other ranks write between them.
+    print(f"mgg: {line}\n", end="", file=sys.stderr, flush=True)
     abort(PeError.exit_code)
 
 

@@ -167,6 +167,6 @@ class StreamWatch:
             except cupy.cuda.runtime.CUDARuntimeError:
                 return  # a kernel failed: the host gets the same error from its next call
             if stuck is not None:
-                # Not sys.stderr: what NVSHMEM says there as it starts is swallowed.
-                print(f"mgg: {stuck}", file=sys.__stderr__, flush=True)
+                # Not sys.stderr: what NVSHMEM says there as it starts is swallowed. In one write, as others may speak.
+                print(f"mgg: {stuck}\n", end="", file=sys.__stderr__, flush=True)
                 abort(PeError.exit_code)

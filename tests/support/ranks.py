@@ -105,6 +105,10 @@ def _command(ranks: int, arguments: list[str], under: Sequence[str] = ()) -> lis
 
 
 def changed_environment(changes: dict[str, str]) -> dict[str, str]:
-    """This process's environment for another that imports from ``tests``, with ``changes``."""
+    """This process's environment for another that imports from ``tests``, with ``changes``.
+
+    Without PYTHONUNBUFFERED: a line would be written in pieces, between which those of other ranks come.
+    """
     paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)} | changes
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return kept | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)} | changes

@@ -1,10 +1,10 @@
 """Launch every kernel on small graphs, for compute-sanitizer: ``python sanitized_program.py BACKEND LAYOUT...``.
 
-BACKEND ``threads`` has two PEs on one GPU run all techniques, then calls the operators that no technique of theirs
-needs; ``nvshmem`` has MPI ranks run the kernels that call NVSHMEM, one rank alone with half of its rows fetched from
-itself; ``nvshmem:TECHNIQUE`` has two of them run a technique whose kernel reads the other's memory. Arrays have memory
-of their own instead of pieces of CuPy's pool, so that what is read or written beside them is noticed. The layouts are
-for two PEs, those of one rank alone for one.
+BACKEND ``threads`` has two PEs on one GPU run all techniques, in turns, then calls the operators that no technique of
+theirs needs; ``nvshmem`` has MPI ranks run the kernels that call NVSHMEM, one rank alone with half of its rows fetched
+from itself; ``nvshmem:TECHNIQUE`` has two of them run a technique whose kernel reads the other's memory. Arrays have
+memory of their own instead of pieces of CuPy's pool, so that what is read or written beside them is noticed. The
+layouts are for two PEs, those of one rank alone for one.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from mgg.layout import PeLayout, Product
 from mgg.layout.neighbors import neighbor_partitions
 from mgg.layout.split import transposed
 from support.spmm_program import VARIANTS, inputs, products, variant
+from support.turns import Turns
 
 #: Every number of floats a load, and narrow, full and several tiles of columns.
 DIMS = (1, 41, 64, 130)
@@ -159,7 +160,14 @@ def main(backend: str, folders: list[Path]) -> None:
     else:
         from mgg.backend.threads import run
 
-        run(2, program, devices=[0])
+        # Of what two threads launch at once racecheck loses some ("failure to track a kernel launch") or never ends.
+        turns = Turns(lambda: cp.cuda.Device().synchronize())
+
+        def in_turns(world: World) -> None:
+            with turns:
+                program(world)
+
+        run(2, in_turns, devices=[0])
         for folder in folders:
             operators_alone(layout.load(folder, 0).product("forward").local)
         wanted = {path.stem for path in build.source_folder().glob("*/*.cu")}
