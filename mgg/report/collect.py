@@ -168,11 +168,17 @@ def _aggregate_key(record: AggregateRecord) -> Key:
 
 
 def _train_key(record: TrainRecord) -> Key:
-    settings = canonical(record.settings | {"epochs": record.epochs})
     chosen = "picked by auto" if record.chosen else "named"
-    run = (f"model {record.model}", settings, f"seed {record.seed}", record.metric, chosen)
+    scheme = f"partition scheme {record.scheme or 'not noted'}"
+    run = (f"model {record.model}", canonical(_given(record)), f"seed {record.seed}", record.metric, scheme, chosen)
     what = (f"{record.backend}, {record.dtype}", *run)
     return (f"graph {record.dataset}", record.graph_hash[:12], *what, *_common_key(record))
+
+
+def _given(record: TrainRecord) -> dict[str, Any]:
+    """What a run was given beside its seed: runs of a model that differ here are different ones."""
+    started = "random" if record.weights is None else record.weights[:12]
+    return record.settings | {"epochs": record.asked_epochs or record.epochs, "weights": started}
 
 
 def _partition_key(record: PartitionRecord) -> Key:
@@ -204,10 +210,10 @@ def _name(
         if isinstance(record, AggregateRecord):
             techniques.add((*where, record.scheme, record.direction, record.dim), record.technique, record.options)
         else:
-            settings = record.settings | {"epochs": record.epochs}
-            how = (record.technique, canonical(record.options))
-            techniques.add((*where, record.model, canonical(settings), record.seed), record.technique, record.options)
-            models.add((*where, *how, record.seed), record.model, settings)
+            settings, how = _given(record), (record.technique, canonical(record.options))
+            split = (record.scheme, record.seed)
+            techniques.add((*where, record.model, canonical(settings), *split), record.technique, record.options)
+            models.add((*where, *how, *split), record.model, settings)
     timings = [Timing(r, machines[environment(r)], techniques.label(r.technique, r.options)) for r in records]
     named = [
         Run(
@@ -215,7 +221,7 @@ def _name(
             epochs,
             machines[environment(run)],
             f"{'auto: ' if run.chosen else ''}{techniques.label(run.technique, run.options)}",
-            models.label(run.model, run.settings | {"epochs": run.epochs}),
+            models.label(run.model, _given(run)),
         )
         for run, epochs in runs
     ]

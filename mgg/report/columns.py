@@ -33,6 +33,7 @@ _GRAPH = [
 _BACKEND = Column("backend", "text", "", "what carried the PEs: simulated (threads), mpi (processes), nvshmem (GPUs)")
 _DEVICE = Column("device", "text", "", "what computed: GPUs, CPU ranks (mpi) or CPU threads (simulated)")
 _SCHEME = Column("scheme", "text", "", "partition scheme")
+_RUN_SCHEME = Column("scheme", "text", "", "partition scheme; empty: not noted")
 _DIRECTION = Column("direction", "text", "", "forward: A B; transpose: A^T B")
 _DTYPE = Column("dtype", "text", "", "type of the embeddings")
 _DIM = Column("dim", "integer", "columns", "D, embedding columns")
@@ -277,7 +278,9 @@ TABLES: dict[str, list[Column]] = {
         _BACKEND,
         _DTYPE,
         *_MODEL,
+        Column("weights", "text", "", "sha256 of the weights that it started from; empty: random ones"),
         *_TECHNIQUE,
+        _RUN_SCHEME,
         _PES,
         Column("seed", "integer", "", "seed of weights and dropout"),
         Column("epochs", "integer", "", "epochs trained"),
@@ -306,6 +309,7 @@ TABLES: dict[str, list[Column]] = {
         _DTYPE,
         Column("model_label", "text", "", "model as the page calls it"),
         _LABEL,
+        _RUN_SCHEME,
         _PES,
         _METRIC,
         Column("seeds", "integer", "", "runs that differ in the seed alone"),

@@ -18,7 +18,10 @@ CPUS, ONE_WORKGROUP = "CPU cores", "one workgroup"
 #: The smallest ratio that a mean takes: transfers may be too short to be seen at all.
 LEAST = 0.01
 #: Columns that two training runs share to be compared.
-_RUN = ("machine", "dataset", "graph_hash", "device", "dtype", "model", "settings", "pes", "seed", "epochs")
+_RUN = (
+    "machine", "dataset", "graph_hash", "device", "dtype", "scheme", "model", "settings", "weights", "pes", "seed",
+    "epochs",
+)  # fmt: skip
 
 
 def compare(names: Sequence[str], aggregate: Rows, training: Rows) -> Rows:
@@ -84,8 +87,8 @@ def _runs(versus: Versus, training: Rows) -> Iterable[Row]:
     for found in group(training, *_RUN).values():
         for subject, rival in _pairs(versus, found):
             claim = versus.claim(claimed_as(subject["dataset"]), subject["model"])
-            kept = ("machine", "dataset", "graph_hash", "device", "dtype", "model", "pes")
-            what = {column: subject[column] for column in kept} | {"scheme": "", "direction": "", "dim": None}
+            kept = ("machine", "dataset", "graph_hash", "device", "scheme", "dtype", "model", "pes")
+            what = {column: subject[column] for column in kept} | {"direction": "", "dim": None}
             yield what | _outcome(versus, subject, rival, claim)
 
 

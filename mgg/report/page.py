@@ -27,7 +27,7 @@ from mgg.report.columns import ABOUT, TABLES
 from mgg.report.experiments import stand_in
 from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part, Section
-from mgg.report.tables import SETTING, Row, Rows, graph_names, group, shared
+from mgg.report.tables import NOT_NOTED, SETTING, Row, Rows, graph_names, group, shared, varied
 
 
 class Page(NamedTuple):
@@ -406,12 +406,12 @@ def _accuracy_grid(rows: Rows, name: str) -> Grid:
     unit = time_unit([row["epoch"] for row in rows])
     volume = bytes_unit([row["bytes_wire"] for row in rows])
     columns[-2:] = [f"time an epoch ({unit.name})", f"bytes an epoch ({volume.name})"]
-    several = len(group(rows, "machine", "device", "dtype")) > 1
+    varying = varied(rows, "machine", "device", "dtype", "scheme")
     groups = []
     for (model,), found in group(rows, "model_label").items():
         lines = []
         for row in found:
-            where = f" ({row['machine']}, {row['device']}, {row['dtype']})" if several else ""
+            where = f" ({', '.join(row[column] or NOT_NOTED for column in varying)})" if varying else ""
             spread = f" ± {100 * row['test_deviation']:.1f}" if row["test_deviation"] is not None else ""
             cells = [
                 str(row["pes"]) + (f" (more than {shared([row])})" if shared([row]) else ""),
@@ -431,10 +431,10 @@ def _accuracy_grid(rows: Rows, name: str) -> Grid:
 
 def _curve_runs(runs: Rows) -> dict[str, Rows]:
     """Runs by curve: one for each technique and number of PEs; where that is too many, one for each technique."""
-    varying = [column for column in ("device", "dtype", "machine") if len({run[column] for run in runs}) > 1]
+    varying = varied(runs, "device", "dtype", "machine", "scheme")
     fine: dict[str, Rows] = {}
     for (label, pes, *rest), found in group(runs, "label", "pes", *varying).items():
-        fine[", ".join([label, count(pes, "PE"), *rest])] = found
+        fine[", ".join([label, count(pes, "PE"), *(what or NOT_NOTED for what in rest)])] = found
     if len(fine) <= 6:
         return fine
     return {f"{label}, all numbers of PEs": found for (label,), found in group(runs, "label").items()}

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from mgg.report.numbers import count, percent, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part
 from mgg.report.svg import INK, SERIES, draw
-from mgg.report.tables import PHASES, Row, Rows, group
+from mgg.report.tables import NOT_NOTED, PHASES, Row, Rows, group, varied
 
 _HATCHES = ["", "////", "....", "xx"]
 _LONGEST = 34  # characters of a bar's name
@@ -49,16 +49,14 @@ def part(runs: Rows, key: str, name: str) -> Part | None:
 
 
 def _groups(runs: Rows) -> Rows:
-    """A row for each model, technique and number of PEs: median over the runs of each phase."""
+    """A row for each model, technique, number of PEs and circumstances: median over the runs of each phase."""
     rows: Rows = []
     counted = [run for run in runs if run["aggregate"] is not None]
-    for (model, label, pes, device, dtype), found in group(
-        counted, "model_label", "label", "pes", "device", "dtype"
-    ).items():
+    varying = varied(counted, "dtype", "device", "scheme")
+    for (model, label, pes, *rest), found in group(counted, "model_label", "label", "pes", *varying).items():
         row: Row = {phase: statistics.median(run[phase] for run in found) for phase in PHASES}
-        where = f", {dtype}" if len({run["dtype"] for run in counted}) > 1 else ""
-        where += f", {device}" if len({run["device"] for run in counted}) > 1 else ""
-        rows.append(row | {"name": f"{model}, {label}, {count(pes, 'PE')}{where}", "whole": sum(row.values())})
+        name = ", ".join([model, label, count(pes, "PE"), *(what or NOT_NOTED for what in rest)])
+        rows.append(row | {"name": name, "whole": sum(row.values())})
     return rows
 
 

@@ -20,6 +20,8 @@ Rows = list[Row]
 #: Columns that say under which conditions products were timed: only rows that share them are compared.
 SETTING = ("machine", "dataset", "graph_hash", "device", "scheme", "direction", "dtype")
 COMPARISON = (*SETTING, "dim", "pes")
+#: What the page says for a scheme that a record does not name.
+NOT_NOTED = "scheme not noted"
 #: Parts of an epoch's time.
 PHASES = ("aggregate", "dense", "communication", "other")
 
@@ -55,6 +57,11 @@ def group(rows: Iterable[Row], *columns: str) -> dict[tuple[Any, ...], Rows]:
     for row in rows:
         found[tuple(row[column] for column in columns)].append(row)
     return {key: found[key] for key in sorted(found)}
+
+
+def varied(rows: Rows, *columns: str) -> list[str]:
+    """Those of ``columns`` of which ``rows`` have several values."""
+    return [column for column in columns if len({row[column] for row in rows}) > 1]
 
 
 def graph_names(graphs: Rows) -> dict[tuple[str, str], str]:
@@ -312,6 +319,8 @@ def _training(number: int, run: Run) -> Row:
         "model_label": run.model_label,
         "label": run.label,
         "settings": canonical(record.settings),
+        "weights": record.weights or "",
+        "scheme": record.scheme or "",
         **{phase: _median(getattr(epoch, phase) for epoch in run.epochs) for phase in PHASES},
         "options": canonical(record.options),
         "oversubscribed": _oversubscribed(record),
@@ -329,7 +338,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _accuracy(training: Rows) -> Rows:
-    columns = ("machine", "dataset", "graph_hash", "device", "dtype", "model_label", "label", "pes", "metric")
+    columns = ("machine", "dataset", "graph_hash", "device", "dtype", "model_label", "label", "scheme", "pes", "metric")
     rows = []
     for key, found in group(training, *columns).items():
         test = _values(found, "test_accuracy")

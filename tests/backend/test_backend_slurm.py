@@ -2,12 +2,11 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
-from mgg.backend import slurm, slurm_job, two_ranks
+from mgg.backend import slurm, slurm_job
 from mgg.cli.group import cli
 from mgg.errors import InputError, MachineError
 
@@ -192,13 +191,3 @@ def test_what_ranks_say_is_told_apart_on_one_line():
         said(node="a", seen=True).strip() + said(node="b", seen=True).strip() + "\n{ not ours }\n" + said(size=2, sum=1)
     )
     assert slurm.parse_ranks(text) == ({"a": True, "b": True}, [(2, 1)])
-
-
-def test_a_line_of_a_rank_is_written_at_once(monkeypatch):
-    """So that the other rank's cannot come between it and its end."""
-
-    written: list[str] = []
-    stream = SimpleNamespace(write=written.append, flush=lambda: None)
-    monkeypatch.setattr("sys.stdout", stream)
-    two_ranks._say({"rank": 1})
-    assert [text for text in written if text] == ['{"rank": 1}\n']

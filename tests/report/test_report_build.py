@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from synthetic_records import aggregate, split, sweep, train, write_all, write_run, write_split
 
@@ -152,6 +153,26 @@ def test_two_results_of_one_run_name_both_folders(tmp_path):
     folders = [write_run(tmp_path / name, train(loss=loss)) for name, loss in (("r1", 0.5), ("r2", 0.6))]
     with pytest.raises(InputError, match=r"r1 and .*r2: hold two different results"):
         mgg.report.build(folders, tmp_path / "out", "t")
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "told"),
+    [
+        ("weights", (None, "a" * 64, "b" * 64), ["weights=random", "weights=aaaaaaaaaaaa", "weights=bbbbbbbbbbbb"]),
+        ("asked_epochs", (200, 400), ["epochs=200", "epochs=400"]),
+        ("scheme", (None, "metis", "range"), ["scheme not noted", "metis", "range"]),
+    ],
+)
+def test_runs_that_were_given_something_else_are_others(tmp_path, field, values, told):
+    """They started from other weights, were to go on for longer, or their graph was split otherwise."""
+    records = [train(loss=number, **{field: value}) for number, value in enumerate(values)]
+    folders = [write_run(tmp_path / str(number), record) for number, record in enumerate(records)]
+    mgg.report.build(folders, tmp_path / "out", "t")
+    lines = pq.read_table(tmp_path / "out" / "accuracy.parquet").to_pylist()
+    assert [line["seeds"] for line in lines] == [1] * len(values)
+    assert len({(line["model_label"], line["scheme"]) for line in lines}) == len(values)
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert all(text in page for text in told)
 
 
 def test_two_results_of_one_partition_name_both_folders(tmp_path):
