@@ -83,6 +83,19 @@ def check_output(path: str | Path, kind: Kind) -> None:
     check_writable(path)
 
 
+def cache_folder(name: str = "") -> Path:
+    """What may be made again is kept there, for all jobs of a user: $XDG_CACHE_HOME/mgg, or ~/.cache/mgg."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "mgg" / name
+
+
+def check_file_output(path: Path, what: str) -> None:
+    """Raise, before anything is computed, when the file ``path`` cannot be written, into which ``what`` are to go."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; {what} are written to a file")
+    check_writable(path)
+
+
 def check_writable(path: Path) -> None:
     """Make the folder that ``path`` goes into; raise InputError, or MachineError, when nothing can be written there."""
     probe = _sibling(path, "part")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mgg.aggregate.links import Fixed, Links
 from mgg.aggregate.options import TechniqueOptions
@@ -68,6 +68,11 @@ def terms(arcs: Any, rows: Any, gathered: float, written: float, calls: Any = 1)
     return calls, arcs, arcs * gathered, rows, rows * written
 
 
+#: Operators that techniques' costs ask for, of all machines, of GPUs and of CPUs; classes of links for blocks.
+_RATES, _OF_GPUS, _OF_CPUS = ("rows", "partitions", "columns"), ("pulled", "blocking"), ("finish",)
+BLOCKS = ("broadcast", "shift")
+
+
 class Machine(Fixed):
     """What products run on.
 
@@ -76,7 +81,8 @@ class Machine(Fixed):
         gpu: PEs are GPUs.
         links: what joins them.
         rates: seconds of the operators: ``rows`` (row-wise product), ``partitions`` (neighbor partitions with atomics),
-            ``columns`` (column-wise product), ``pulled`` (rows and halo in one pass), ``finish`` (rounding the sums).
+            ``columns`` (column-wise product); of CPUs ``finish`` (rounding the sums); of GPUs ``pulled`` (rows and halo in
+            one pass) and ``blocking`` (of technique ``direct`` what a warp waits for each remote row).
         exposed: share of the shorter of transfer and arithmetic that a pipeline does not hide.
         staged: the same of a pipeline of stages.
         whole: host memory of all PEs is one piece, so that a product reads it in place.
@@ -89,6 +95,16 @@ class Machine(Fixed):
     exposed: float = 1.0
     staged: float = 1.0
     whole: bool = False
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        """Nothing that a technique's cost asks for is missing."""
+        needed = _RATES + (_OF_GPUS if self.gpu else _OF_CPUS)
+        if missing := [name for name in needed if name not in self.rates]:
+            raise ValueError(f"rates: {', '.join(missing)} missing")
+        if missing := sorted({self.links.rows, self.links.network, *BLOCKS} - set(self.links.links)):
+            raise ValueError(f"links: {', '.join(missing)} missing")
+        return self
 
 
 @dataclass(frozen=True)

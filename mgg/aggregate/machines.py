@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,20 +12,19 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from mgg.aggregate import links
-from mgg.aggregate.costs import Machine, Rate
+from mgg.aggregate.costs import BLOCKS, Machine, Rate
 from mgg.aggregate.links import GIVEN, Link, Links
 from mgg.aggregate.rates import measure_rates
 from mgg.backend import World, job_machine
 from mgg.backend.api import together
 from mgg.config import explain, nearest
 from mgg.errors import InputError, MachineError
-from mgg.files import write_text
+from mgg.files import cache_folder, write_text
 
 _log = logging.getLogger(__name__)
 _REMEDY = ": run mgg links --refresh"
 _FITTED = "fitted by benchmarks/fit_costs.py to products on up to four H200 (docs/results/costs.md)"
 _BASELINE = "measured on H200, docs/results/gpu.md"
-_BLOCKS = ("broadcast", "shift")
 _COLA = "CoLa (ICS'25), section 1 and table 4"
 
 #: Of kernels whose warps cover the bytes of one with the work on another's arcs (benchmarks/fit_costs.py).
@@ -65,7 +63,7 @@ def _of_paper(name: str, hbm: float, more: dict[str, Link], rows: str, network: 
 
     Blocks move at the share of the rows' bandwidth that they reach on H200.
     """
-    share = {block: H200.links[block].bandwidth / H200.links["nvlink"].bandwidth for block in _BLOCKS}
+    share = {block: H200.links[block].bandwidth / H200.links["nvlink"].bandwidth for block in BLOCKS}
     blocks = {
         block: Link(
             latency=H200.links[block].latency,
@@ -163,18 +161,19 @@ def _as_fitted(here: Links) -> Links:
         changed[name] = found.model_copy(
             update={
                 "latency": fitted.latency,
-                "bandwidth": min(found.bandwidth, most) if name in _BLOCKS else found.bandwidth,
+                "bandwidth": min(found.bandwidth, most) if name in BLOCKS else found.bandwidth,
             }
         )
     return here.model_copy(update={"links": here.links | changed, "barrier": H200.links.barrier})
 
 
 def cache_file(world: World) -> Path:
-    """Where this machine is kept (collective): a file for each machine, backend and number of PEs."""
+    """Where this machine is kept (collective): a file for each machine, backend and number of PEs, and for each fit."""
     facts = job_machine(world).model_dump() | {"backend": world.name, "pes": world.size}
+    if world.gpu:  # what is kept holds constants of the fit, which those of another release are not
+        facts["fit"] = H200.model_dump()
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "mgg" / "links" / f"{digest}.json"
+    return cache_folder("links") / f"{digest}.json"
 
 
 def _cached(path: Path) -> Machine | None:

@@ -19,7 +19,7 @@ REPEATS = 12
 
 
 def measure_rates(world: World) -> dict[str, Rate]:
-    """The rates of ``rows``, ``partitions``, ``columns`` and ``finish`` (collective), the slowest PE's."""
+    """The rates of ``rows``, ``partitions``, ``columns`` and ``finish`` (collective), each term the slowest PE's."""
     room = _Room(world)
     found = [
         (name, *probe(room, indptr, indices, dim))
@@ -31,9 +31,10 @@ def measure_rates(world: World) -> dict[str, Rate]:
     for name in _PROBES:
         chosen = [place for place, (each, _, _) in enumerate(found) if each == name]
         samples = np.array([found[place][2] for place in chosen])
-        mine[name] = Rate(**dict(zip(RATE_TERMS, fit(samples, taken[chosen]), strict=True)))
+        mine[name] = fit(samples, taken[chosen])
     every = world.gather(mine)
-    return {name: max((each[name] for each in every), key=lambda rate: sum(rate.values())) for name in mine}
+    slowest = {name: np.max([each[name] for each in every], axis=0) for name in mine}
+    return {name: Rate(**dict(zip(RATE_TERMS, map(float, each), strict=True))) for name, each in slowest.items()}
 
 
 def _rounds(world: World, actions: list[Callable[[], object]]) -> list[float]:

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
 
-import yaml
-
 from mgg.aggregate import parse_options
 from mgg.aggregate.options import TechniqueOptions
+from mgg.config import scalar
 from mgg.errors import InputError
 
 Grid = Mapping[str, Any]
@@ -49,7 +48,7 @@ def parse(text: str) -> tuple[str, Grid]:
             raise InputError(f"--variant {text}: expected TECHNIQUE:KEY=VALUE[,VALUE...][:KEY=...], found {pair!r}")
         if key in grid:
             raise InputError(f"--variant {text}: option {key} stands twice; name all of its values once: {key}=A,B")
-        grid[key] = [yaml.safe_load(value) for value in values.split(",")]
+        grid[key] = [scalar(value) for value in values.split(",")]
     return technique, grid
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from mgg.errors import InputError, MachineError
-from mgg.files import Kind, check_output, replace_folder, write_file
+from mgg.files import Kind, cache_folder, check_output, replace_folder, write_file
 from mgg.graph.archive import unpack_hashed
 from mgg.graph.datasets import Dataset, RawFile, find
 
@@ -86,7 +86,7 @@ def _origin(
     assert raw.url is not None  # what is in no package has one
     if raw.url.startswith("file://"):
         return {file: (Path(unquote(urlsplit(raw.url).path)), raw)}
-    path = (cache or _default_cache()) / name / file
+    path = (cache or cache_folder()) / name / file
     from mgg.graph.download import (
         fetch,
     )  # what it needs of HTTP and displays takes 20 MB: only where there is a download
@@ -106,11 +106,6 @@ def _mirrors(dataset: Dataset) -> list[Path]:
     if not Path(mirror).is_dir():
         raise InputError(f"{MIRROR_VARIABLE}={mirror}: no such folder; correct or unset it")
     return [Path(mirror) / dataset.mirror, Path(mirror)] if dataset.mirror else [Path(mirror)]
-
-
-def _default_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "mgg"
 
 
 def _place(path: Path, file: str, raw: RawFile, folder: Path) -> dict[str, str]:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from mgg import files
 from mgg.errors import MachineError, MggError
 from mgg.files import write_file
 
@@ -149,8 +150,7 @@ def _waits() -> Iterator[None]:
 
 def cache_folder() -> Path:
     """Where cubins are kept."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "mgg" / "kernels"
+    return files.cache_folder("kernels")
 
 
 def find_nvcc() -> str:

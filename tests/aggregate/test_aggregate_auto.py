@@ -1,7 +1,10 @@
 """Technique auto: every PE picks the same, before anything of a plan is there; measured once, marked in the record."""
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from support.graphs import make_layout, random_csr
 from support.ranks import mpiexec
@@ -115,6 +118,23 @@ def test_links_that_cannot_be_are_not_kept(caplog):
 
 def test_other_numbers_of_pes_have_links_of_their_own():
     assert simulated.run(1, cache_file)[0] != simulated.run(2, cache_file)[0]
+
+
+def test_links_of_gpus_rest_on_the_fit_of_this_release(monkeypatch):
+    """What is kept of them holds constants of it."""
+    monkeypatch.setattr(machines, "job_machine", lambda world: SimpleNamespace(model_dump=dict))
+    gpus = SimpleNamespace(gpu="NVIDIA X", name="nvshmem", size=2)
+    kept = cache_file(gpus)
+    monkeypatch.setattr(machines, "H200", H200.model_copy(update={"exposed": 0.5}))
+    assert cache_file(gpus) != kept
+
+
+def test_each_term_of_a_rate_is_the_slowest_pes(monkeypatch):
+    """One PE's calls take longer, the other's arcs."""
+    terms = {"PE 0": (1.0e-5, 5e-9, 0, 0, 0), "PE 1": (1.1e-5, 1e-9, 0, 0, 0)}
+    monkeypatch.setattr(rates, "fit", lambda samples, taken: np.array(terms[threading.current_thread().name]))
+    for found in simulated.run(2, rates.measure_rates):
+        assert {(rate.call, rate.arc) for rate in found.values()} == {(1.1e-5, 5e-9)}
 
 
 def test_no_technique_is_one_line_on_every_pe(folder, monkeypatch):

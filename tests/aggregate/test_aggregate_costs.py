@@ -293,6 +293,23 @@ def test_machines_are_found_by_name_or_file(tmp_path):
         find(str(path))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda values: values["rates"].pop("blocking"), "rates: blocking missing"),
+        (lambda values: values["links"].update(rows="qpi"), "links: qpi missing"),
+        (lambda values: values["links"]["links"].pop("shift"), "links: shift missing"),
+    ],
+)
+def test_a_machine_that_lacks_something_is_refused(tmp_path, change, message):
+    values = H200.model_dump()
+    change(values)
+    path = tmp_path / "here.json"
+    path.write_text(json.dumps(values))
+    with pytest.raises(InputError, match=f"here.json: .*{message}.*run mgg links"):
+        find(str(path))
+
+
 def test_a_gpus_links_keep_what_the_rates_were_fitted_with(monkeypatch):
     """A probe sees less than a product spends on launches, and the rates hold the barriers."""
     quick = Link(latency=1e-6, bandwidth=2 * H200.links["nvlink"].bandwidth)
