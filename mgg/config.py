@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
+import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -25,7 +26,8 @@ from mgg.errors import InputError
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.', '-'")]
-Pes = Annotated[int, Field(ge=1, le=4096, description="processing elements (one GPU or one CPU rank each)")]
+MAX_PES = 4096
+Pes = Annotated[int, Field(ge=1, le=MAX_PES, description="processing elements (one GPU or one CPU rank each)")]
 MAX_DIM = 65536
 #: Three years: as good as never, and operating systems can wait for it.
 MAX_SECONDS = 1e8
@@ -36,6 +38,14 @@ def with_exponents(value: Any) -> Any:
     """``value``, as a number if it is one like 5e-4, which YAML 1.1 takes for text."""
     is_one = isinstance(value, str) and re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", value)
     return float(value) if is_one else value
+
+
+def scalar(text: str) -> Any:
+    """The YAML scalar that ``text`` is (true, 3, 0.5, 5e-4, null); what is none is text."""
+    try:
+        return with_exponents(yaml.safe_load(text))
+    except yaml.YAMLError:
+        return text
 
 
 Scalar = Annotated[bool | int | float | str, BeforeValidator(with_exponents)]

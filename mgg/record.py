@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mgg.errors import InputError
-from mgg.files import check_writable, write_text
+from mgg.files import check_file_output, write_text
 
 PARTITION_FILE = "partition.json"
 RUN_FILE = "run.json"
@@ -331,15 +331,13 @@ def write_lines(path: str | Path, records: Iterable[BaseModel]) -> None:
 
 def check_lines_output(path: Path, model: type[BaseModel] = AggregateRecord) -> None:
     """Raise InputError, before anything is measured, when records cannot be written to ``path``."""
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; records are written to a file")
+    check_file_output(path, "records")
     if path.exists() and path.stat().st_size:
         try:
             read_lines(path, model)
         except InputError:
             kind = "timing records" if model is AggregateRecord else "predictions"
             raise InputError(f"{path}: exists and holds no {kind}; choose another name") from None
-    check_writable(path)
 
 
 def read_lines(path: str | Path, model: type[R]) -> list[R]:

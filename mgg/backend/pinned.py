@@ -95,17 +95,18 @@ def _make(size: int) -> Path:
     except OSError as error:
         raise MachineError(f"{SHARED_MEMORY}: PEs cannot share memory there: {error.strerror}") from None
     free = status.f_bavail * status.f_frsize
+    refused = ""
     try:
         if size <= free:
             os.posix_fallocate(handle, 0, size)
             return Path(name)
-    except OSError:
-        pass  # others have taken the space since
+    except OSError as error:  # others have taken the space since, or there is a quota
+        refused = f", which it refuses: {error.strerror or error}"
     finally:
         os.close(handle)
     Path(name).unlink()
     raise MachineError(
-        f"{SHARED_MEMORY} has {free} bytes left and the embeddings of all PEs need {size}: enlarge it"
+        f"{SHARED_MEMORY} has {free} bytes left and the embeddings of all PEs need {size}{refused}: enlarge it"
         " (docker run --shm-size, or mount -o remount,size=...), or use fewer columns"
     )
 

@@ -307,16 +307,21 @@ def run(size: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEO
         for thread in threads:
             thread.start()
         watch = _Watch(shared, threads)
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(_POLL)
-                if not shared.failed.is_set() and (found := watch.look()):
-                    failures.append(PeError(found))
-                    shared.fail()
-                if shared.failed.is_set():
-                    thread.join(_GRACE)  # one that never comes back is a daemon: it does not keep the process
-                    break
-        watch.close()
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(_POLL)
+                    if not shared.failed.is_set() and (found := watch.look()):
+                        failures.append(PeError(found))
+                        shared.fail()
+                    if shared.failed.is_set():
+                        thread.join(_GRACE)  # one that never comes back is a daemon: it does not keep the process
+                        break
+        except BaseException:  # Ctrl-C, say, after which the caller may go on
+            shared.fail()
+            raise
+        finally:
+            watch.close()
     if failures:
         raise failures[0]
     return results

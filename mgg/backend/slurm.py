@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import logging
 import math
 import re
 import secrets
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from mgg.errors import InputError, MachineError
+
+_log = logging.getLogger(__name__)
 
 #: Seconds that a question to Slurm may take, that the trials wait for nodes, that the ranks of each may take after
 #: that, and that what they have said may take to show up here.
@@ -290,7 +293,10 @@ def _run_job(request: list[str], command: list[str]) -> tuple[str, str]:
             first = first if state == "PENDING" else node
             time.sleep(1)
     finally:
-        subprocess.run(["scancel", job], capture_output=True, timeout=QUESTION, check=False)
+        try:
+            subprocess.run(["scancel", job], capture_output=True, timeout=QUESTION, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            _log.warning("job %s may be there still; scancel %s: %s", job, job, error)
 
 
 def _state_of(job: str, looks: int = 3) -> list[str] | None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mgg import config
 from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, common, show, speaks
 
+if TYPE_CHECKING:
+    from mgg.aggregate.costs import Machine
+
 _AGGREGATE = config.AggregateConfig()
 
 
 @click.command()
-@click.option("--pes", type=click.IntRange(1), help="number of PEs without a launcher  [default: 1]")
+@click.option("--pes", type=click.IntRange(1, config.MAX_PES), help="number of PEs without a launcher  [default: 1]")
 @click.option(
     "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
 )
@@ -23,10 +27,15 @@ _AGGREGATE = config.AggregateConfig()
 def links(pes: int | None, backend: str, refresh: bool, out: Path | None, as_json: bool, debug: bool) -> None:
     """Measure what the links and operators of this job take, and keep it for technique auto; mpiexec -n P mgg links."""
     from mgg.aggregate.machines import found_or_measured
-    from mgg.backend import job_size, launch
-    from mgg.files import write_text
+    from mgg.backend import World, job_size, launch, together
+    from mgg.files import check_file_output, write_text
 
-    found = launch(backend, lambda: pes or job_size() or 1, lambda world: found_or_measured(world, refresh))
+    def program(world: World) -> tuple[Machine, Path | None]:
+        if out is not None:
+            together(world, lambda: check_file_output(out, "links") if world.rank == 0 else None)
+        return found_or_measured(world, refresh)
+
+    found = launch(backend, lambda: pes or job_size() or 1, program)
     machine, kept = found[0]
     if out is not None and speaks():
         write_text(out, machine.model_dump_json(indent=1) + "\n")

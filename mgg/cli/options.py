@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
-import yaml
 
 from mgg import config
 from mgg.errors import InputError
@@ -39,9 +38,10 @@ class CommaList(click.ParamType):
 
     name = "list"
 
-    def __init__(self, item: type = str, choices: Sequence[str] = ()):
+    def __init__(self, item: type = str, choices: Sequence[str] = (), most: int = config.MAX_DIM):
         self.item = item
         self.choices = choices
+        self.most = most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
         """The values, each once."""
@@ -51,8 +51,8 @@ class CommaList(click.ParamType):
             items = [self.item(part.strip()) for part in str(value).split(",")]
         except ValueError:
             self.fail(f"{value!r} is not a comma-separated list of whole numbers", param, ctx)
-        if self.item is int and not 1 <= min(items) <= max(items) <= config.MAX_DIM:
-            self.fail(f"{value!r} holds a number that is not in 1..{config.MAX_DIM}", param, ctx)
+        if self.item is int and not 1 <= min(items) <= max(items) <= self.most:
+            self.fail(f"{value!r} holds a number that is not in 1..{self.most}", param, ctx)
         for each in items:
             if self.choices and each not in self.choices:
                 self.fail(f"{each!r} is not one of {', '.join(self.choices)}", param, ctx)
@@ -90,10 +90,7 @@ def assignments_of(pairs: Iterable[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not equals or not key:
             raise InputError(f"--set {pair}: expected key=value")
-        try:
-            value = config.with_exponents(yaml.safe_load(text))
-        except yaml.YAMLError:
-            value = text
+        value = config.scalar(text)
         if not text.strip() or not isinstance(value, (bool, int, float, str, type(None))):
             raise InputError(f"--set {pair}: the value must be a number, true, false, none or text")
         values[key] = value

@@ -12,7 +12,7 @@ from mgg.cli.options import FOLDER, common, show
 
 @click.command()
 @click.argument("graph", type=FOLDER)
-@click.option("--pes", type=click.IntRange(1, 4096), required=True, help="number of PEs")
+@click.option("--pes", type=click.IntRange(1, config.MAX_PES), required=True, help="number of PEs")
 @click.option("--scheme", default="edge_balanced", show_default=True, help="edge_balanced, equal_nodes or metis")
 @click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="PEs joined by fast links")
 @click.option(

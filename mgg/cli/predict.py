@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from mgg.cli.options import FOLDER, CommaList, assignments_of, common, show
 from mgg.errors import InputError
 
 _PREDICT = config.PredictConfig()
-_NUMBER = re.compile(r"[0-9.]+[eE][-+]?[0-9]+")  # 45e9 is text to YAML
 
 
 def _links(pairs: Iterable[str]) -> dict[str, Any]:
@@ -24,9 +22,7 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
         name, dot, field = key.partition(".")
         if not dot:
             raise InputError(f"--link {key}: expected CLASS.FIELD=NUMBER, for example infiniband-ndr.bandwidth=45e9")
-        values.setdefault(name, {})[field] = (
-            float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
-        )
+        values.setdefault(name, {})[field] = value
     return values
 
 
@@ -43,7 +39,7 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 @click.option("--machine", default=_PREDICT.machine, show_default=True, help="h200, a800, v100 or a file of mgg links")
 @click.option("--network", help="class of the link between workgroups  [default: the machine's]")
 @click.option("--link", "pairs", multiple=True, metavar="CLASS.FIELD=NUMBER", help="latency, bandwidth or message")
-@click.option("--pes", type=CommaList(int), default=None, help="of a GRAPH: numbers of PEs to split it for")
+@click.option("--pes", type=CommaList(int, most=config.MAX_PES), help="of a GRAPH: numbers of PEs to split it for")
 @click.option("--scheme", default="edge_balanced", show_default=True, help="of a GRAPH: partition scheme")
 @click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="of a GRAPH: PEs of a host")
 @click.option("--out", type=FOLDER, help="records, JSON lines, for mgg report")

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -191,3 +193,16 @@ def test_what_ranks_say_is_told_apart_on_one_line():
         said(node="a", seen=True).strip() + said(node="b", seen=True).strip() + "\n{ not ours }\n" + said(size=2, sum=1)
     )
     assert slurm.parse_ranks(text) == ({"a": True, "b": True}, [(2, 1)])
+
+
+def test_a_job_that_cannot_be_cancelled_hides_nothing(monkeypatch, caplog):
+    """Slurm is slow: what the job came to is told all the same, and that it may be there."""
+
+    def run(command, **options):
+        raise subprocess.TimeoutExpired(command, options["timeout"])
+
+    monkeypatch.setattr(slurm, "_run", lambda *command: SimpleNamespace(returncode=0, stdout="17\n", stderr=""))
+    monkeypatch.setattr(slurm, "_state_of", lambda job: None)
+    monkeypatch.setattr(slurm.subprocess, "run", run)
+    assert slurm._run_job([], ["true"]) == ("", "its node")
+    assert "job 17 may be there still" in caplog.text

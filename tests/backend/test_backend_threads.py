@@ -166,6 +166,7 @@ def test_host_memory_that_ranks_cannot_share_is_one_line_and_stays_with_nobody(h
     before = set(Path("/dev/shm").glob("mgg-*"))
     done = mpiexec(3, [FAKE, "-c", code])
     assert done.stdout.count(f"True 0 0 {said}") == 3, done.stdout + done.stderr
+    assert done.stdout.count("which it refuses: no: enlarge it") == 3 * ("fallocate" in harm)
     assert set(Path("/dev/shm").glob("mgg-*")) <= before
 
 

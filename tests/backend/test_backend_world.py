@@ -1,5 +1,6 @@
 """The same program on both backends: what World promises."""
 
+import _thread
 import re
 import subprocess
 import sys
@@ -100,6 +101,27 @@ def test_a_failing_pe_ends_those_that_wait_in_teams():
     with pytest.raises(InputError, match="broken"):
         simulated.run(3, fails)
     assert time.monotonic() - started < 10
+
+
+def test_an_interrupted_caller_leaves_no_pe_behind():
+    """Who catches it goes on, in a notebook, say."""
+    threads = []
+
+    def program(world):
+        threads.append(threading.current_thread())
+        world.watch(1.0)
+        world.barrier()
+        if world.rank == 0:
+            _thread.interrupt_main()
+        while True:
+            world.barrier()
+            time.sleep(0.01)
+
+    with pytest.raises(KeyboardInterrupt):
+        simulated.run(2, program)
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 @pytest.mark.parametrize("teams", [[[0], [0, 1], [2]], [[0, 1], [1, 0], [2]], [[1], [1], [2]]])

@@ -388,6 +388,11 @@ def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
     assert "Predicted, not measured" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
 
 
+def test_links_go_to_a_file(tmp_path):
+    said = mgg("links", "--backend", "simulated", "--out", ".", cwd=tmp_path, code=2, XDG_CACHE_HOME=".").stderr
+    assert ".: is a folder; links are written to a file" in said and not files(tmp_path)
+
+
 def test_predictions_are_a_line_each(made):
     told = mgg("predict", made / "graph", "--pes", "2,64", "--technique", "halo,cola", cwd=made).stdout.splitlines()
     assert [line.split("  ")[0] for line in told] == [
@@ -420,6 +425,8 @@ def test_auto_is_measured_beside_what_was_named(made, tmp_path):
     [
         (["--link", "nvlink=1"], "--link nvlink: expected CLASS.FIELD=NUMBER"),
         (["--link", "nvlnk.bandwidth=1e9"], "link class 'nvlnk' is unknown; did you mean nvlink?"),
+        (["--link", "nvlink.bandwidth=1.2.3e4"], "predict: links.nvlink.bandwidth: input should be a valid number"),
+        (["--pes", "2,5000"], "holds a number that is not in 1..4096"),
         (["--link", "nvlink.bandwidth=-1"], "predict: links.nvlink.bandwidth: input should be greater than 0"),
         (["--network", "ethernet"], "link class 'ethernet' is unknown"),
         (["--machine", "h300"], "machine 'h300': neither a file of mgg links nor known; did you mean h200"),
