@@ -81,8 +81,8 @@ class Machine(Fixed):
         gpu: PEs are GPUs.
         links: what joins them.
         rates: seconds of the operators: ``rows`` (row-wise product), ``partitions`` (neighbor partitions with atomics),
-            ``columns`` (column-wise product); of CPUs ``finish`` (rounding the sums); of GPUs ``pulled`` (rows and halo in
-            one pass) and ``blocking`` (of technique ``direct`` what a warp waits for each remote row).
+            ``columns`` (column-wise product); of CPUs ``finish`` (rounding the sums); of GPUs ``pulled`` (rows and halo
+            in one pass) and ``blocking`` (of technique ``direct`` what a warp waits for each remote row).
         exposed: share of the shorter of transfer and arithmetic that a pipeline does not hide.
         staged: the same of a pipeline of stages.
         whole: host memory of all PEs is one piece, so that a product reads it in place.
