@@ -196,6 +196,14 @@ class TrainConfig(Section):
     dtype: Literal["fp32", "bf16"] = Field(
         "fp32", description="type of embeddings and halos; sums and weights are fp32; halo and local take bf16"
     )
+    metric: Literal["auto", "accuracy", "micro_f1", "roc_auc"] = Field(
+        "auto",
+        description="what is scored and picks the best epoch: accuracy for classes; micro_f1 or roc_auc for several"
+        " yes-or-no labels a node; auto: accuracy, or for such labels micro_f1, for OGB's data sets roc_auc",
+    )
+    phases: bool = Field(
+        False, description="also record how long aggregations, dense products and communication take in each epoch"
+    )
     checkpoint_every: float = Field(
         60, gt=0, le=MAX_SECONDS, description="seconds of work that a fault may cost: checkpoints are written in time"
     )

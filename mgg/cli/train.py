@@ -25,7 +25,7 @@ _TRAIN = config.TrainConfig()
     help="type of embeddings and halos; sums and weights are fp32",
 )  # fmt: skip
 @click.option(
-    "--metric", default="auto", show_default=True,
+    "--metric", default=_TRAIN.metric, show_default=True,
     help="what is scored and picks the best epoch: accuracy; micro_f1 or roc_auc for several yes-or-no labels a node",
 )  # fmt: skip
 @click.option(

@@ -1,6 +1,7 @@
 """mgg/config.py and what is derived from it."""
 
 import runpy
+from typing import get_args
 
 import pytest
 import yaml
@@ -10,6 +11,8 @@ from support.workflow import ROOT
 
 from mgg import config
 from mgg.errors import InputError
+from mgg.record import TrainRecord
+from mgg.train.metrics import METRICS
 
 
 def test_the_schema_file_is_what_the_code_generates():
@@ -53,6 +56,12 @@ def test_a_wrong_field_is_named_in_one_line(values: dict, message: str):
         config.validate(values)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_the_metrics_are_those_that_training_knows():
+    metrics = config.TrainConfig.model_fields["metric"].annotation
+    assert set(get_args(metrics)) == {"auto", *METRICS}
+    assert set(get_args(TrainRecord.model_fields["metric"].annotation)) == set(METRICS)
 
 
 def test_a_setting_may_be_null():

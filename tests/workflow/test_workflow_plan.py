@@ -83,6 +83,23 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
 
 
 @pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({}, ""),
+        ({"phases": True}, " --phases"),
+        ({"metric": "micro_f1", "phases": True}, " --metric micro_f1 --phases"),
+    ],
+)
+def test_trainings_are_asked_for_their_phases_and_a_metric(folder: Folder, asked: dict, words: str):
+    """Nothing is said of defaults, so that the runs made before stay up to date; outputs keep their names."""
+    folder.overlay({"train": {"pes": [1], "settings": {"gcn": {"hidden": 4}}, **asked}}, "asked.yaml")
+    shown = folder.run("--dry-run", overlay=["tiny.yaml", "asked.yaml"]).stdout
+    (command,) = re.findall(r"mgg train .*", shown)
+    assert f"--seed 0 --set hidden=4{words} --dtype fp32 " in command
+    assert " --out results/train/planted/gcn-halo-p1-s0 " in command
+
+
+@pytest.mark.parametrize(
     ("dataset", "models", "warned"),
     [({"scale": 0.001}, ["gcn"], 1), ({"scale": 0.001}, [], 0), ({"features": 8, "classes": 2}, ["gcn"], 0)],
 )
@@ -157,6 +174,10 @@ def test_all_files_of_rules_name_their_functions_apart():
             "graph.datasets.reddit-like: features and classes are",
         ),
         ({"train": {"models": ["gnc"]}}, "model 'gnc' is unknown"),
+        (
+            {"train": {"metric": "f1"}},
+            "config: train.metric: input should be 'auto', 'accuracy', 'micro_f1' or 'roc_auc'",
+        ),
         (
             {"train": {"settings": {"gcn": {"hiden": 4}}}},
             "setting of model gcn: hiden: unknown field; did you mean hidden?",

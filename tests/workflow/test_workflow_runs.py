@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,6 +108,20 @@ def test_a_second_live_run_is_refused_and_named(folder: Folder):
     finally:
         first.kill()
         first.wait()
+
+
+def test_phases_and_a_metric_are_trained_for_and_shown(whole: Path, tmp_path: Path):
+    """The trainings alone are made again, under the same names."""
+    shutil.copytree(whole, tmp_path / "copy", symlinks=True)
+    folder = Folder.at(tmp_path / "copy")
+    out, before = folder.results / "train/planted/gcn-halo-p2-s0", _scores(folder.results)
+    assert read_run(out)[1][0].aggregate is None
+    folder.overlay({"train": {"phases": True, "metric": "accuracy"}}, "asked.yaml")
+    run = folder.run(overlay=["tiny.yaml", "asked.yaml"])
+    assert run.returncode == 0, run.stdout
+    assert job_counts(run.stdout) == {"train": 1, "report": 1, "default": 1, "total": 3}
+    assert all(epoch.aggregate > 0 for epoch in read_run(out)[1]) and _scores(folder.results) == before
+    assert "Time by phase" in (folder.results / "report/index.html").read_text()
 
 
 def _on_host(folder: Folder, host: str, *arguments: str) -> subprocess.Popen:

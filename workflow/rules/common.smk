@@ -226,6 +226,12 @@ def aggregate_options(section):
     return switches + assignments(options) + sweep
 
 
+def train_options(section, model):
+    """The options of mgg train that need not be there; those left out make no run stale that was made without them."""
+    metric = [] if section.metric == "auto" else ["--metric", section.metric]
+    return assignments(section.settings.get(model, {})) + metric + flags(phases=section.phases)
+
+
 def predict_options(section):
     """The options of mgg predict that need not be there."""
     fields = [

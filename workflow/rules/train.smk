@@ -37,7 +37,7 @@ rule train:
         dtype=SETTINGS.train.dtype,
         checkpoint_every=SETTINGS.train.checkpoint_every,
         stall_after=SETTINGS.train.stall_after,
-        settings=lambda wildcards: assignments(SETTINGS.train.settings.get(wildcards.model, {})),
+        settings=lambda wildcards: train_options(SETTINGS.train, wildcards.model),
     shell:
         "{params.launcher} mgg train {input:q} --model {wildcards.model:q} --technique {wildcards.technique:q}"
         " --backend {params.backend:q} --epochs {params.epochs:q} --seed {wildcards.seed:q} {params.settings:q}"
