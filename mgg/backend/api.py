@@ -446,7 +446,7 @@ class World(Protocol):
         """From now on give up waiting for other PEs after so long; every PE calls it."""
 
     def limit_work(self, seconds: float) -> None:
-        """From now on, as long as ``watch`` looks, end the job when a PE works for so long without coming further.
+        """From now on, until ``watch`` is called, end the job when a PE works for so long without coming further.
 
         Every PE calls it. A PE comes further when it says where it is (``at``) and when it meets others.
         """

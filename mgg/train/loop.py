@@ -7,7 +7,7 @@ last one, as published for R-GCN. Early stopping goes by the same. Test nodes ne
 
 The PEs are watched from the start: one that neither works nor waits for others is named, with its epoch and phase.
 How long others wait for one that works on has a limit of its own; that of the world holds until an epoch has shown how
-long epochs take.
+long epochs take, and a PE that is alone may work as long.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def train(
         resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; a finished run is
             returned as it is. ``weights`` are those that it started from. Without ``resume`` earlier
             checkpoints go once there is one of this run.
-        stall_after: seconds after which a PE that neither works nor waits for others ends the run; so does, from the
-            second epoch on, one that works as long without coming further, or ten times the last epoch where that is
-            longer.
+        stall_after: seconds after which a PE that neither works nor waits for others ends the run; so does one that
+            works as long without coming further, or ten times the last epoch where that is longer. In the first epoch
+            of this call and after the last one it may work for at least ``DEFAULT_TIMEOUT``.
         phases: record how long aggregations, products and communication take.
         progress: report epochs on standard error (rank 0).
         tensorboard: folder of TensorBoard event files (rank 0); None: none.
@@ -131,6 +131,7 @@ def train(
     """
     stop = stop or threading.Event()
     world.watch(stall_after)
+    world.limit_work(max(stall_after, DEFAULT_TIMEOUT))
     try:
         _stop_before(world, stop)
         resolved = together(world, lambda: _settings(model, settings, epochs))
@@ -320,6 +321,8 @@ class _Run:
         """What comes is rank 0's: others wait for its disk, and so does it."""
         self.world.limit_waits(DEFAULT_TIMEOUT)
         self.world.watch(DEFAULT_TIMEOUT)
+        # A prediction is a pass over the graph: slow ones are known by their epochs.
+        self.world.limit_work(max(DEFAULT_TIMEOUT, self._longest()))
 
     def _finished(self) -> bool:
         history, patience = self.history, self.trainer.settings.patience
@@ -344,10 +347,14 @@ class _Run:
         all_seconds, sent, stops, spent = zip(*self.world.gather(mine), strict=True)
         shares = {} if phases is None else {name: float(np.mean([each[name] for each in spent])) for name in phases}
         self._record(epoch, loss, scores, max(all_seconds), sum(sent), shares)
-        longest = max(self.asked.stall_after, STALL_EPOCHS * max(all_seconds))
-        self.world.limit_waits(longest)
-        self.world.limit_work(longest)
+        self.world.limit_waits(self._longest())
+        self.world.limit_work(self._longest())
         return any(stops)
+
+    def _longest(self) -> float:
+        """Seconds that a PE may work without coming further, and that others wait for it."""
+        epochs = self.history.epochs
+        return max(self.asked.stall_after, STALL_EPOCHS * epochs[-1].seconds if epochs else 0)
 
     def _record(
         self, epoch: int, loss: float, scores: Scores, seconds: float, bytes_wire: int, phases: dict[str, float]

@@ -15,7 +15,7 @@ from support.train_program import layouts as parts_of
 
 from mgg.backend import launch
 from mgg.errors import PeError
-from mgg.train import Trainer, train
+from mgg.train import Trainer, loop, train
 
 OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 10_000, "stall_after": 0.5}
 
@@ -94,11 +94,37 @@ def test_a_pe_that_computes_for_ever_is_named(pes, layouts, monkeypatch):
     ended.set()
 
 
+@pytest.mark.parametrize(
+    ("method", "stall_after", "limit", "place"),
+    [("step", 0.2, 1.0, "loading"), ("step", 1.5, 1.0, "loading"), ("predict", 0.2, 1.0, "epoch 1, prediction")],
+)
+def test_a_lone_pe_that_computes_for_ever_is_named_in_the_first_epoch_and_after_the_last(
+    method, stall_after, limit, place, layouts, tmp_path, monkeypatch
+):
+    """Where nothing is known of epochs, or disks may be slow, others would wait for the default limit; nobody waits."""
+    plain, ended = getattr(Trainer, method), threading.Event()
+    parts, end = parts_of("simulated", layouts("planted", 1), 1), time.monotonic() + 20
+
+    def spin(trainer, *arguments):
+        while not ended.is_set() and time.monotonic() < end:
+            pass
+        return plain(trainer, *arguments)
+
+    monkeypatch.setattr(Trainer, method, spin)
+    monkeypatch.setattr(loop, "DEFAULT_TIMEOUT", limit)
+    options = {**OPTIONS, "epochs": 1, "stall_after": stall_after, "out": tmp_path / "run"}
+    said = rf"^PE 0 \({place}\) has worked for {max(stall_after, limit):g} s without coming further$"
+    with pytest.raises(PeError, match=said):
+        launch("simulated", lambda: 1, lambda world: train(world, parts(world.rank), **options))
+    ended.set()
+
+
 STUCK = """
 import os, threading
 import numba, numpy as np
 from mgg.cli import main
-from mgg.train import Trainer
+from mgg.train import Trainer, loop
+loop.DEFAULT_TIMEOUT = float(os.environ.get("LONGEST", 600))
 def spin(flag):
     while flag[0] == 0:
         flag[1] += 1
@@ -127,6 +153,15 @@ def test_a_rank_that_is_stuck_says_so(ranks, victim, epoch, layouts, tmp_path):
     said = [line for line in done.stderr.splitlines() if line.startswith("mgg: ")]
     place = "loading" if epoch == 1 else f"epoch {epoch - 1}, evaluation"
     assert said == [f"mgg: PE {victim} ({place}) has not moved for 2 s: neither worked nor waited for others"]
+
+
+@pytest.mark.mpi
+def test_a_lone_rank_that_computes_for_ever_in_its_first_epoch_is_named(layouts, tmp_path):
+    arguments = ["train", str(layouts("planted", 1)), "--model", "gcn", "--stall-after", "1", "--backend", "mpi"]
+    known = {"VICTIM": "0", "EPOCH": "1", "HOW": "computing", "LONGEST": "3"}
+    done = mpiexec(1, ["-c", STUCK, *arguments, "--out", str(tmp_path / "run")], timeout=60, **known)
+    assert done.returncode == 6, done.stderr
+    assert "mgg: PE 0 (loading) has worked for 3 s without coming further" in done.stderr.splitlines()
 
 
 @pytest.mark.mpi
