@@ -1,6 +1,7 @@
 """Every technique on every backend, against a float64 product of the graph that no part of the layout has touched."""
 
 import gc
+import re
 import weakref
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from support.graphs import awkward_graphs, make_layout, matrix, random_csr
 from support.products import worst
 from support.ranks import mpiexec
 from support.spmm_program import DIMS, inputs, products
+from support.workflow import ROOT
 
 from mgg import layout
 from mgg.aggregate import prepare, techniques
@@ -42,6 +44,15 @@ CASES = {
 
 def test_these_are_all_the_techniques():
     assert list(techniques()) == TECHNIQUES
+
+
+@pytest.mark.parametrize("page", ["docs/techniques.md", "README.md"])
+def test_the_tables_of_techniques_have_all_of_them(page):
+    """The first table of values; its files are there."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    table = re.search(r"^\| value \|.*\n\| --- .*\n((?:\|.*\n)+)", text, re.MULTILINE)[1]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted([*TECHNIQUES, "auto"])
+    assert all((ROOT / file).is_file() for file in re.findall(r"`(mgg/\S+\.py)`", table))
 
 
 @pytest.fixture(scope="module")
