@@ -41,6 +41,12 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
+def test_the_table_of_kernels_has_every_source():
+    folder = build.source_folder()
+    found = re.findall(r"^\| `(\S+\.cu)`", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(found) == sorted(str(path.relative_to(folder)) for path in folder.rglob("*.cu"))
+
+
 @pytest.fixture
 def source(tmp_path):
     path = tmp_path / "k.cu"
