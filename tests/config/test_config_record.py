@@ -1,10 +1,14 @@
 """mgg/record.py: records survive the disk; a broken one is named by file, line and field."""
 
 import json
+import re
 
 import pytest
+from support.workflow import ROOT
 
 from mgg import record
+from mgg.aggregate.costs import Machine
+from mgg.aggregate.links import Links
 from mgg.errors import InputError, MachineError
 
 AGGREGATE = {
@@ -14,6 +18,22 @@ AGGREGATE = {
     "q3": 0.2, "bytes_wire": 128, "bytes_per_pe": [64, 64], "v_cg": 192, "v_fr": 128, "v_fc": 128, "error": 1e-8,
     "tolerance": 1e-6,
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("section", "models"),
+    [
+        ("Predictions", [record.PredictionRecord]),
+        ("Machines", [Machine, Links]),
+        ("Jobs", [record.JobRecord]),
+    ],
+)
+def test_the_page_of_formats_has_every_field(section, models):
+    text = (ROOT / "docs/format.md").read_text(encoding="utf-8")
+    tables = re.search(rf"^### {section}\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)[1]
+    stated = re.findall(r"^\| (`.*?`) \|", tables, re.MULTILINE)
+    fields = [name for cell in stated for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(fields) == sorted(name for model in models for name in model.model_fields)
 
 
 @pytest.fixture
