@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from support.ranks import mpiexec
+from support.workflow import ROOT
 
 from mgg import backend, record
 from mgg.cli import group, main
@@ -161,6 +163,27 @@ def test_memory_of_a_gpu_is_not_taken_for_the_hosts():
     of_gpu = type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})
     assert group._memory(of_gpu("512 bytes")).startswith("not enough GPU memory: 512 bytes")
     assert group._memory(MemoryError("512 bytes")) == f"{NOT_ENOUGH_MEMORY}: 512 bytes"
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (RuntimeError("odd"), 1, "mgg: internal error: RuntimeError: odd (--debug shows where)"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_an_error_of_ours_and_an_interruption_have_codes_of_their_own(raised, code, said, monkeypatch, capsys):
+    @click.command()
+    def broken():
+        raise raised
+
+    monkeypatch.setattr(group, "cli", broken)
+    monkeypatch.setattr(sys, "argv", ["mgg"])
+    monkeypatch.setattr(backend, "mpi_runs", lambda: False)
+    with pytest.raises(SystemExit) as ended:
+        group.run()
+    assert ended.value.code == code and capsys.readouterr().err.strip() == said
+    assert f"\n| {code} | " in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 MISTAKES = {
