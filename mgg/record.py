@@ -2,8 +2,8 @@
 
 A partition is a folder that holds ``partition.json`` (a ``PartitionRecord``). An aggregate job writes JSON lines, one
 ``AggregateRecord`` a line. A training run is a folder that holds ``run.json`` (a ``TrainRecord``) and
-``metrics.jsonl`` (an ``EpochRecord`` a line; ``metrics.parquet`` holds the same). The workflow writes a ``JobRecord`` a
-line of each of its jobs.
+``metrics.jsonl`` (an ``EpochRecord`` a line; ``metrics.parquet`` holds the same). ``mgg predict`` writes a
+``PredictionRecord`` a line, the workflow a ``JobRecord`` a line of each of its jobs.
 """
 
 from __future__ import annotations
