@@ -55,14 +55,15 @@ def _fill_at(key: np.uint64, rows: np.ndarray, columns: np.ndarray, out: np.ndar
 
 
 @numba.njit(cache=True, nogil=True)
-def _fill_arcs(key, ids, ptr, ends, turned, out):  # type: ignore[no-untyped-def]
-    width = np.uint64(out.shape[1])
+def _drop_arcs(key, ids, ptr, ends, turned, rate, factor, values):  # type: ignore[no-untyped-def]
+    width, dropped = np.uint64(values.shape[1]), np.float32(0)
     for row in range(ptr.size - 1):
         for k in range(ptr[row], ptr[row + 1]):
             target, source = (ends[k], row) if turned else (row, ends[k])
             state, first = _row_state(key, np.uint64(ids[target])), np.uint64(ids[source]) * width
-            for head in range(out.shape[1]):
-                out[k, head] = _at(state, first + np.uint64(head))
+            for head in range(values.shape[1]):
+                # A product also where it is dropped: what is not finite stays so, and zeros keep their sign.
+                values[k, head] *= factor if _at(state, first + np.uint64(head)) >= rate else dropped
 
 
 class Draws(NamedTuple):
@@ -147,22 +148,23 @@ def uniform_at(seed: int, stream: int, rows: np.ndarray, columns: np.ndarray) ->
     return out
 
 
-def uniform_arcs(
-    seed: int, stream: int, ids: np.ndarray, ptr: np.ndarray, ends: np.ndarray, columns: int, *, turned: bool
-) -> np.ndarray:
-    """Numbers of arcs, by the ids of both ends: the row is the target's id, the column the source's times H + head.
+def drop_arcs(
+    seed: int, stream: int, ids: np.ndarray, ptr: np.ndarray, ends: np.ndarray, values: np.ndarray, rate: float, *,
+    turned: bool,
+) -> None:  # fmt: skip
+    """Multiply what arcs have by 0, with probability ``rate``, or by 1 / (1 - rate), in place.
+
+    Numbers of arcs go by the ids of both ends: the row is the target's id, the column the source's times H + head.
+    Nothing of the size of ``values`` is made.
 
     Args:
         seed, stream: as in ``uniform``.
         ids: int64, ids of nodes.
         ptr: int64 [k + 1], where the arcs of each target begin.
         ends: integers [arcs], the source of each, a place in ``ids``.
-        columns: H, numbers per arc.
+        values: floats [arcs, H].
+        rate: the share that becomes 0.
         turned: ``ptr`` is by source, and ``ends`` are targets.
-
-    Returns:
-        float32 [arcs, H].
     """
-    out = np.empty((len(ends), columns), np.float32)
-    _fill_arcs(_key(seed, stream), ids, ptr, ends, turned, out)
-    return out
+    factor = values.dtype.type(1 / (1 - rate))
+    _drop_arcs(_key(seed, stream), ids, ptr, ends, turned, np.float32(rate), factor, values)

@@ -179,7 +179,7 @@ class HostArrays:
         ends = scores.to_target, scores.to_source
         kernel.shares(arcs.ptr, arcs.ends, scores.states, *ends, scores.slope, shares)
         if dropout is not None:
-            shares *= _factors(arcs, dropout, shares.shape[1], shares.dtype)
+            _drop(arcs, dropout, shares)
         return shares
 
     def arc_signed_shares(
@@ -193,12 +193,14 @@ class HostArrays:
         else:
             kernel.signed_shares_back(arcs.ptr, arcs.ends, states, to_target, to_source, slope, means, shares, sums)
         if dropout is not None:
-            shares *= _factors(arcs, dropout, shares.shape[1], shares.dtype)
+            _drop(arcs, dropout, shares)
         return shares, sums
 
     def arc_dropout(self, arcs: ArcList, values: Array, dropout: ArcDropout) -> Array:
         """Masked values."""
-        return values * _factors(arcs, dropout, values.shape[1], values.dtype)
+        left = values.copy()
+        _drop(arcs, dropout, left)
+        return left
 
     def arc_aggregate(self, arcs: ArcList, weights: Array, x: Array) -> Array:
         """The sums."""
@@ -341,9 +343,8 @@ def _row_statistics(x: Array) -> tuple[np.ndarray, np.ndarray]:
     return wide.mean(axis=1), wide.var(axis=1)
 
 
-def _factors(arcs: ArcList, dropout: ArcDropout, heads: int, dtype: Any) -> np.ndarray:
-    """What dropout multiplies each arc's numbers by, 0 or 1 / (1 - rate), [arcs, H]."""
+def _drop(arcs: ArcList, dropout: ArcDropout, values: np.ndarray) -> None:
+    """Multiply what each arc has [arcs, H] by 0 or 1 / (1 - rate), in place."""
     (draws, rate), ids = dropout, arcs.ids
     assert ids is not None
-    drawn = random.uniform_arcs(draws.seed, draws.stream, ids, arcs.ptr, arcs.ends, heads, turned=arcs.turned)
-    return np.multiply(drawn >= rate, 1 / (1 - rate), dtype=dtype)
+    random.drop_arcs(draws.seed, draws.stream, ids, arcs.ptr, arcs.ends, values, rate, turned=arcs.turned)
