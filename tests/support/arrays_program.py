@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,11 @@ from mgg.graph.csr import Csr, from_arcs
 from mgg.kernel import random
 from mgg.model.arcs import ArcList, ArcLists, arcs_with_loops
 from mgg.model.arrays import HostArrays, arrays_of
+from mgg.model.arrays.pieces import pieces_bytes
 from mgg.model.arrays.scores import ArcDropout
 from mgg.model.features import on_device, prepare_features
 from mgg.model.halo import NoHalo
+from support import device
 from support.attended import NAMES, attended
 from support.graphs import products
 
@@ -23,6 +26,8 @@ from support.graphs import products
 SHAPES = ((513, 16), (2_999, 7), (40, 130), (1, 1), (0, 5), (70_001, 3))
 TOLERANCE = 1e-5
 SIDES = ("by_target", "by_source")
+#: Bytes to whose multiples memory is rounded up.
+ROUNDED = 512
 EMPTY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32), None, 0)
 
 
@@ -250,10 +255,29 @@ class Comparison:
         )
         for mine, theirs in ((csr, device), dropped):
             assert np.array_equal(self.world.download(theirs.toarray()), mine.toarray())
+            assert taken(theirs.toarray) <= 4 * x.size + ROUNDED
             product = self.device.product(theirs, self.world.upload(weight))
             close(self.world.download(product), mine @ weight, "sparse product")
             product = self.device.transposed_product(theirs, self.world.upload(gradient))
             close(self.world.download(product), (mine.T @ gradient).astype(np.float64), "transposed sparse product")
+
+
+def wide_gradient(world: World) -> None:
+    """Of many columns X^T G is made in few pieces, and what they take is what is predicted."""
+    comparison, columns = Comparison(world, 2_601, 2_048), 2_048
+    x, gradient = comparison.normal(2_601, columns), comparison.normal(2_601, columns)
+    comparison.run("transposed_product", x, gradient)
+    given = world.upload(x), world.upload(gradient)
+    most = pieces_bytes(2_601, columns, columns) + 8 * columns**2
+    assert taken(lambda: comparison.device.transposed_product(*given)) <= most + 2 * ROUNDED
+
+
+def taken(work: Callable[[], Any]) -> int:
+    """Bytes of the stand-in's device that ``work`` asks for; 0 on GPUs."""
+    pool, sizes = device.Pool(), []
+    with device.using_allocator(lambda size: sizes.append(size) or pool.malloc(size)):
+        work()
+    return sum(sizes)
 
 
 def _moved(world: World, value: Any) -> Any:
@@ -275,6 +299,7 @@ def _flat(values: Any) -> list[Any]:
 def program(world: World) -> str:
     for rows, columns in SHAPES:
         Comparison(world, rows, columns).all()
+    wide_gradient(world)
     return "ok"
 
 

@@ -22,15 +22,13 @@ from mgg.kernel.random import STREAMS, Draws
 from mgg.model.arcs import ArcList
 from mgg.model.arrays import cuda_kernels as kernels
 from mgg.model.arrays.host import LARGEST
+from mgg.model.arrays.pieces import pieces_of
 from mgg.model.arrays.scores import ArcDropout, Scores
 from mgg.model.features import DeviceCsr
 
 if TYPE_CHECKING:
     from mgg.kernel.cuda import CudaOperators
 
-#: X^T G is computed in so many pieces at most, each of so many rows at least: a matrix of few entries that sums up
-#: millions of rows would otherwise be the work of a few multiprocessors.
-PIECES, PIECE_ROWS = 512, 256
 #: Threads that sum columns; enough to fill a GPU.
 SUM_THREADS = 1 << 18
 #: Entries up to which one launch sums columns.
@@ -90,7 +88,7 @@ class CudaArrays:
         rows, inputs, outputs = len(x), x.shape[1], gradient.shape[1]
         if not rows:
             return cupy.zeros((inputs, outputs), np.float64)
-        pieces = max(1, min(PIECES, rows // PIECE_ROWS))
+        pieces = pieces_of(rows, inputs, outputs)
         length = rows // pieces
         whole = pieces * length
         parts = cupy.empty((pieces + (whole < rows), inputs, outputs), np.float32)
