@@ -258,7 +258,7 @@ def need(part: PeLayout) -> memory.Need:
     chain = build_model(MODEL, settings_of(MODEL, {"hidden": HIDDEN}), FEATURES, CLASSES, facts.nodes)
     dense = memory.Input(part.rows * FEATURES, sparse=False, copied=False)
     gpu: Any = SimpleNamespace(gpu="any", gather=lambda mine: None)  # no other PE is there to ask
-    return memory.need(gpu, replace(part, manifest=facts), chain, "halo", {}, "fp32", dense, targets=0)
+    return memory.need(gpu, replace(part, manifest=facts), chain, "halo", {}, "fp32", dense, targets=0, losses=0)
 
 
 def read(path: Path) -> list[ScalingRecord]:

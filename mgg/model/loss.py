@@ -10,6 +10,11 @@ import numpy as np
 
 from mgg.backend.api import Array
 
+#: Bytes that the functions take beside their arguments, for each logit of the chosen rows; gradients take those of all
+#: rows (``GRADIENT``) as well. Softmax: float32 rows, their copies in float64 and what these are less the largest;
+#: then two float64 numbers. Tasks: four float64 numbers and the answer, with the gradient also what is read.
+CLASS_LOSS, CLASS_GRADIENT, TASK_LOSS, TASK_GRADIENT, DECISIONS, GRADIENT = 20, 16, 33, 38, 7, 4
+
 
 def cross_entropy(logits: Array, labels: Array, chosen: Array, weights: Array | None = None) -> float:
     """Sum over the ``chosen`` rows of -log softmax(logits)[label], in float64.

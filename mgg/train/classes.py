@@ -11,7 +11,8 @@ from mgg.errors import InputError
 from mgg.layout import PeLayout
 from mgg.model import ModelSettings
 from mgg.model.arrays import Arrays
-from mgg.train.targets import SPLITS, Scores, Targets, check_sizes
+from mgg.model.loss import CLASS_GRADIENT, CLASS_LOSS, GRADIENT
+from mgg.train.targets import LOGIT, SPLITS, SUM, Scores, Targets, check_sizes
 
 _log = logging.getLogger(__name__)
 #: Bytes of a row's number, and of its split's.
@@ -46,6 +47,16 @@ class ClassTargets(Targets):
         here = [int(each.sum()) for each in mine]
         numbers = _ROW * (here[0] + sum(here)) + _SPLIT * sum(here)
         self.memory = numbers + (labels.nbytes if world.gpu else 0)
+        self.passing = self._passing(bool(world.gpu), layout.rows, dict(zip(SPLITS, here, strict=True)))
+
+    def _passing(self, gpu: bool, rows: int, here: dict[str, int]) -> int:
+        """``passing``, of ``here`` nodes of each split: GPUs turn the logits into their gradient, row by row."""
+        logits = LOGIT * rows * self.columns
+        if gpu:
+            return logits + SUM * (rows + here["train"])
+        gradient = GRADIENT * rows + CLASS_GRADIENT * here["train"]
+        most = max(CLASS_LOSS * max(here["train"], here[self.judge]), gradient)
+        return logits + most * self.columns
 
     def place(self, world: World) -> None:
         """The labels, and the nodes of the splits."""

@@ -22,6 +22,8 @@ from mgg.layout import PeLayout
 from mgg.layout.selection import returning, selection
 from mgg.model import Chain
 from mgg.model.arcwise import Attention
+from mgg.model.arrays.pieces import pieces_bytes
+from mgg.model.layers import Dropout, Linear
 from mgg.model.module import Held
 from mgg.model.product_halo import takes_product
 from mgg.model.propagate import Propagation
@@ -35,10 +37,10 @@ PARAMETER = 52
 SUMMED = 32
 #: Bytes a number that a pass makes of parameters: itself, its gradient, and that in float32.
 DERIVED = 16
-#: Bytes an arc of the lists that models which work arc by arc make: its ends, both ways round, and its number while
-#: they are made; with weights, these as well.
-ARC, WEIGHTED_ARC = 20, 28
-#: The same of models that go type by type, whose lists have an entry for a row and a source of each type.
+#: Bytes an arc of the lists that models which work arc by arc go by: its ends, both ways round; with weights, these as
+#: well; and beside them while they are made.
+ARC, WEIGHTED_ARC, MAKING = 8, 16, 12
+#: All of it where models go type by type: their lists have an entry for a row and a source of each type.
 TYPED_ARC = 60
 #: Matrices as wide as the widest output that a backward pass holds at a time.
 PASSING = 3
@@ -89,9 +91,10 @@ def need(
     dtype: str,
     given: Input,
     targets: int,
+    losses: int,
 ) -> Need:
-    """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns
-    (collective)."""
+    """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns, and
+    ``losses`` while its loss is worked out (collective)."""
     rows, gpu = layout.rows, bool(world.gpu)
     numbers = sum(_product(parameter.shape) for parameter in chain.parameters)
     if given.sparse:
@@ -101,8 +104,9 @@ def need(
         features = FLOAT * given.entries if gpu or given.copied else 0
     product, held = layout.forward, _held(chain, layout.manifest.features, given.sparse, layout.size)
     arcs = product.local.arcs + product.remote.arcs + rows  # with their loops
-    activations = FLOAT * (rows * held.kept + product.halo * held.halo + arcs * held.arc)
-    listed = _bytes_of_an_arc(chain) * arcs if chain.fetched else 0
+    listed, making = (each * arcs for each in _bytes_of_an_arc(chain, gpu))
+    working = FLOAT * (rows * held.peak + arcs * held.arc) + (_pieces(chain, rows, given.sparse) if gpu else 0)
+    activations = FLOAT * (rows * held.kept + product.halo * held.halo) + max(working, losses, making)
     brings, parsed = chain.fetched and any(layout.manifest.forward.halo_rows), parse_options(name, options)
     if brings and takes_product(name, parsed, layout):
         listed += _brought(world, layout, chain, name, parsed, dtype)
@@ -123,12 +127,29 @@ def need(
     return Need(features, parameter * numbers + DERIVED * chain.derived, activations, plans, listed, targets)
 
 
-def _bytes_of_an_arc(chain: Chain) -> int:
-    """Of the lists that the modules of ``chain`` go by."""
+def _bytes_of_an_arc(chain: Chain, gpu: bool) -> tuple[int, int]:
+    """Of the lists that the modules of ``chain`` go by, and beside them for the time that they are made."""
     leaves = list(chain.leaves())
+    if not chain.fetched:
+        return 0, 0
     if any(isinstance(module, Relational) for module in leaves):
-        return TYPED_ARC
-    return ARC if any(isinstance(module, Attention) for module in leaves) else WEIGHTED_ARC
+        return TYPED_ARC, 0
+    kept = ARC if any(isinstance(module, Attention) for module in leaves) else WEIGHTED_ARC
+    # GPUs keep how lists are cut as well.
+    return (kept + MAKING, 0) if gpu else (kept, MAKING)
+
+
+def _pieces(chain: Chain, rows: int, sparse: bool) -> int:
+    """Bytes that the largest gradient by weights takes of a GPU before it is summed up."""
+    most = 0
+    for module in chain.leaves():
+        if isinstance(module, Dropout):
+            continue  # what is sparse stays so
+        for parameter in [] if sparse and isinstance(module, Linear) else module.parameters:
+            if len(parameter.shape) > 1:
+                most = max(most, pieces_bytes(rows, *parameter.shape[-2:]))
+        sparse = False
+    return most
 
 
 def _exchanged(layout: PeLayout, chain: Chain) -> int:
@@ -151,7 +172,7 @@ def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: T
 
 
 def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
-    """Floats of the activations: a row's with the most that one layer holds beside it, a halo row's, an arc's."""
+    """Floats of the activations: a row's, the most that one layer holds beside it, a halo row's, an arc's."""
     kept = peak = widest = halo = arc = 0
     for place, module in enumerate(chain.leaves()):
         held = module.memory(columns)
@@ -167,8 +188,7 @@ def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
             kept, peak = kept + held.kept + again, max(peak, held.peak)
             widest = max(widest, held.columns) if module.parameters or place else widest
         columns = held.columns
-    most = max(peak, PASSING * widest)
-    return Held(columns, kept + most, most, halo, arc)
+    return Held(columns, kept, max(peak, PASSING * widest), halo, arc)
 
 
 def check(world: World, mine: Need) -> None:

@@ -12,6 +12,8 @@ from mgg.errors import InputError
 from mgg.model.arrays import Arrays
 
 SPLITS = {"train": 1, "validation": 2, "test": 3}
+#: Bytes of a logit, and of a number of a sum on a GPU.
+LOGIT, SUM = 4, 8
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,14 @@ class Targets(ABC):
         columns: of the logits.
         counts: nodes of each split, or their known answers, of all PEs.
         memory: bytes that ``place`` takes of this PE's GPU, else of its host.
+        passing: bytes that a loss, its gradient or scores take there while they are worked out, logits included.
     """
 
     metric: str
     columns: int
     counts: dict[str, int]
     memory: int
+    passing: int
 
     @property
     def judge(self) -> str:

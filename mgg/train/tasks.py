@@ -11,10 +11,11 @@ from mgg.errors import InputError
 from mgg.layout import PeLayout
 from mgg.model import ModelSettings
 from mgg.model.arrays import Arrays
-from mgg.train.targets import SPLITS, Scores, Targets, check_sizes
+from mgg.model.loss import DECISIONS, GRADIENT, TASK_GRADIENT, TASK_LOSS
+from mgg.train.targets import LOGIT, SPLITS, SUM, Scores, Targets, check_sizes
 
-#: Bytes of a row's number.
-_ROW = 8
+#: Bytes of a row's number; and of a node while the nodes of a split are ranked by a task.
+_ROW, _RANKED = 8, 80
 
 
 class TaskTargets(Targets):
@@ -40,8 +41,34 @@ class TaskTargets(Targets):
         self.counts = dict(zip(SPLITS, self._answers.sum(axis=(1, 2)).tolist(), strict=True))
         together(world, lambda: self._check(layout.manifest.name, nodes, settings.selection))
         self._layout = layout
+        mine = dict(zip(SPLITS, here, strict=True))
         ranked = len(range(world.rank, self.columns, world.size)) * sum(nodes.values())
         self.memory = _ROW * sum(here) + (tasks.nbytes if world.gpu else ranked * (metric == "roc_auc"))
+        self.passing = self._passing(bool(world.gpu), len(tasks), mine)
+        if metric == "roc_auc" and not world.gpu:  # GPUs' logits are ranked on the host
+            self.passing = max(self.passing, self._ranking(world, len(tasks), mine, nodes))
+
+    def _passing(self, gpu: bool, rows: int, here: dict[str, int]) -> int:
+        """``passing`` without ranks, of ``here`` nodes of each split; GPUs keep a loss for each known task."""
+        trained, judged = here["train"], here[self.judge]
+        if gpu:
+            most = max(GRADIENT * rows + SUM * trained, SUM * judged)
+        else:
+            gradient = GRADIENT * rows + TASK_GRADIENT * trained
+            most = max(gradient, TASK_LOSS * max(trained, judged), DECISIONS * max(here.values()))
+        return (LOGIT * rows + most) * self.columns
+
+    def _ranking(self, world: World, rows: int, here: dict[str, int], nodes: dict[str, int]) -> int:
+        """``passing`` while the tasks of a split are ranked, of ``here`` and of all PEs' ``nodes`` of each split."""
+        own, most, before = len(range(world.rank, self.columns, world.size)), 0, 0
+        for split, count in here.items():
+            scores = LOGIT * nodes[split] * own
+            sent, got = LOGIT * count * (self.columns - own), LOGIT * (nodes[split] - count) * own
+            # PEs of one process hand over views; others write messages, put them together, and read what comes.
+            messages = 0 if world.name == "simulated" else 2 * (sent + got)
+            exchange = before + LOGIT * count * self.columns + max(messages, scores)
+            most, before = max(most, exchange, scores + _RANKED * nodes[split]), scores
+        return LOGIT * rows * self.columns + most
 
     def place(self, world: World) -> None:
         """The tasks, and the nodes of the splits."""

@@ -89,7 +89,8 @@ class Trainer:
         values, as_sparse, self.settings = self._decide(layout, settings)
         row_normalize = bool(self.settings.row_normalize)
         given = memory.Input(values if as_sparse else layout.rows * facts.features, as_sparse, row_normalize)
-        self.need = memory.need(world, layout, self._chain, technique, options, dtype, given, self._targets.memory)
+        learned = self._targets.memory, self._targets.passing
+        self.need = memory.need(world, layout, self._chain, technique, options, dtype, given, *learned)
         memory.check(world, self.need)
         self._targets.place(world)
         self._x: Any = None

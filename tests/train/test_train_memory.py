@@ -1,6 +1,7 @@
 """What a training takes is predicted from shapes, and refused in one line where it does not fit."""
 
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,21 +12,26 @@ from mgg import layout
 from mgg.backend import launch
 from mgg.backend.simulated import SimulatedWorld
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
-from mgg.model import settings_of
+from mgg.model import build, settings_of
+from mgg.model.arrays.pieces import pieces_bytes
 from mgg.train import Trainer, memory
 from mgg.train.metrics import targets_of
 
 NODES = 8000
 
 
-def folder_of(tmp_path, columns, density, pes=1, types=0):
+def node_data(columns, density=1, nodes=NODES):
     rng = np.random.default_rng(0)
-    features = rng.random((NODES, columns), np.float32) * (rng.random((NODES, columns)) < density)
-    data = {
+    features = rng.random((nodes, columns), np.float32) * (rng.random((nodes, columns)) < density)
+    return {
         **({"features": features.astype(np.float32)} if columns else {}),
-        "labels": rng.integers(0, 7, NODES).astype(np.int32),
-        "splits": np.tile(np.arange(4, dtype=np.uint8), NODES // 4),
+        "labels": rng.integers(0, 7, nodes).astype(np.int32),
+        "splits": np.tile(np.arange(4, dtype=np.uint8), nodes // 4),
     }
+
+
+def folder_of(tmp_path, columns, density, pes=1, types=0):
+    data = node_data(columns, density)
     csr = typed_csr(NODES, 5 * NODES, types) if types else random_csr(NODES, 5 * NODES)
     return make_layout(tmp_path, csr, pes, **data)
 
@@ -62,11 +68,58 @@ def one_each(models):
 )
 def test_the_prediction_is_near_the_peak(pes, technique, model, columns, density, settings, tmp_path):
     folder = folder_of(tmp_path, columns, density, pes, types=20 * (model == "rgcn"))
+    check_prediction(folder, pes, technique, model, settings)
+
+
+@pytest.mark.parametrize(("model", "settings"), [("gat", {}), ("gat", {"attention_dropout": 0.0}), ("appnp", {})])
+def test_the_prediction_is_near_the_peak_where_nodes_have_many_arcs(model, settings, tmp_path):
+    """Most is what arcs have: with dropout no more than without."""
+    nodes = 2000
+    folder = make_layout(tmp_path, random_csr(nodes, 180 * nodes), 1, **node_data(50, nodes=nodes))
+    check_prediction(folder, 1, "halo", model, settings)
+
+
+def answers(kind, columns, shares, nodes=4000):
+    """Nodes with ``columns`` tasks or classes, in splits of these ``shares``."""
+    rng = np.random.default_rng(0)
+    wide = {
+        "classes": {"labels": np.arange(nodes, dtype=np.int32) % columns},
+        "tasks": {"tasks": rng.integers(0, 2, (nodes, columns)).astype(np.uint8)},
+    }
+    splits = rng.permutation(np.repeat(np.arange(1, 4, dtype=np.uint8), (np.array(shares) * nodes).astype(int)))
+    return {"features": rng.random((nodes, 50), np.float32), "splits": splits, **wide[kind]}
+
+
+#: What is learned, its columns, how it is scored, shares of the splits.
+LEARNED_CASES = [
+    ("tasks", 121, "micro_f1", (0.8, 0.1, 0.1)),
+    ("tasks", 121, "micro_f1", (0.1, 0.8, 0.1)),
+    ("tasks", 121, "roc_auc", (0.8, 0.1, 0.1)),
+    ("tasks", 121, "roc_auc", (0.1, 0.1, 0.8)),
+    ("tasks", 1, "roc_auc", (0.8, 0.1, 0.1)),
+    ("classes", 100, "accuracy", (0.8, 0.1, 0.1)),
+    ("classes", 100, "accuracy", (0.1, 0.8, 0.1)),
+]
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+@pytest.mark.parametrize(("kind", "columns", "metric", "shares"), LEARNED_CASES)
+def test_the_prediction_is_near_the_peak_of_the_loss(kind, columns, metric, shares, pes, tmp_path):
+    data = answers(kind, columns, shares)
+    folder = make_layout(tmp_path, random_csr(4000, 20_000), pes, **data)
+    # Some classes have few nodes, and perhaps none to train on.
+    settings = {"hidden": 16, "untrained_classes": "count"}
+    # Two PEs take so much for a moment each, and not in the same one unless it happens.
+    check_prediction(folder, pes, "halo", "gcn", settings, metric, at_most=1.25 if pes == 1 else np.inf)
+
+
+def check_prediction(folder, pes, technique, model, settings, metric="auto", at_most=None):
+    """The predicted bytes over the peak, at most a quarter more; of several PEs a third."""
 
     def epochs(world):
         trainer = Trainer(
             world, layout.load(folder, world.rank), model=model, technique=technique, options={},
-            settings=settings_of(model, settings), seed=0,
+            settings=settings_of(model, settings), seed=0, metric=metric,
         )  # fmt: skip
         for epoch in (1, 2):
             trainer.step(epoch)
@@ -80,7 +133,7 @@ def test_the_prediction_is_near_the_peak(pes, technique, model, columns, density
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # The peaks of two PEs need not come at the same time.
-    assert 0.8 < predicted / peak < (1.25 if pes == 1 else 4 / 3)
+    assert 0.8 < predicted / peak < (at_most or (1.25 if pes == 1 else 4 / 3))
 
 
 @pytest.fixture
@@ -133,3 +186,17 @@ def test_too_little_memory_is_said_before_it_is_taken(pes, named, tmp_path, monk
     with pytest.raises(MachineError, match=message):
         run("simulated", folder_of(tmp_path, 30, 1, pes), pes, model="gcn", technique="halo", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("columns", "density", "widest"), [(2048, 1, (2048, 1024)), (2048, 0.01, (1024, 7))])
+def test_gradients_by_weights_are_counted_in_pieces_on_gpus(columns, density, widest, tmp_path, monkeypatch):
+    """Those by the weights of sparse features are computed at once."""
+    part = layout.load(folder_of(tmp_path, 0, 1), 0)
+    chain = build("gcn", settings_of("gcn", {"hidden": 1024}), columns, 7, NODES)
+    given = memory.Input(int(NODES * columns * density), density < 1, False)
+
+    def need(gpu):
+        world = SimpleNamespace(gpu=gpu, gather=lambda mine: [mine], name="any", size=1, rank=0)
+        return memory.need(world, part, chain, "halo", {}, "fp32", given, 0, 0).activations
+
+    assert need("any") - need("") == pieces_bytes(NODES, *widest) > 0
