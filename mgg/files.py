@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from itertools import takewhile
 from pathlib import Path
 
 from mgg.errors import InputError, MachineError
@@ -54,7 +55,7 @@ def replace_folder(path: str | Path, kind: Kind) -> Iterator[Path]:
     refuse_foreign(path, kind)
     part = _sibling(path, "part")
     with _refused(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         _sweep(path)
         part.mkdir()
     try:
@@ -100,7 +101,7 @@ def check_writable(path: Path) -> None:
     """Make the folder that ``path`` goes into; raise InputError, or MachineError, when nothing can be written there."""
     probe = _sibling(path, "part")
     with _refused(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         probe.touch()
         probe.unlink()
 
@@ -120,7 +121,7 @@ def _refused(path: Path) -> Iterator[None]:
 
 def write_file(path: Path, data: bytes | memoryview) -> None:
     """Write and fsync one file of a folder that is being made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with path.open("wb") as file:
         file.write(data)
         file.flush()
@@ -146,6 +147,15 @@ def write_text(path: str | Path, text: str) -> None:
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def make_folder(path: Path) -> None:
+    """Make ``path`` and the folders around it that are missing, and flush to the disk that they are there."""
+    missing = list(takewhile(lambda folder: not folder.exists(), (path, *path.parents)))
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        with suppress(PermissionError):  # around it is a folder that may be written but not read
+            sync(folder.parent)
 
 
 def sync(path: Path) -> None:

@@ -9,13 +9,28 @@ from pathlib import Path
 
 import pytest
 from graph_helpers import arrays, files_of
+from support.syncs import note_syncs
 
 from mgg.errors import InputError, MachineError
-from mgg.files import Kind, check_output, remove_leftovers, replace_folder, write_file
+from mgg.files import Kind, check_output, remove_leftovers, replace_folder, write_file, write_text
 from mgg.graph.manifest import KIND
 from mgg.graph.store import Graph, write_graph
 
 MARKER = KIND.marker
+
+
+def write_marked(path):
+    """A folder with its marker alone."""
+    with replace_folder(path, KIND) as folder:
+        write_file(folder / MARKER, b"x")
+
+
+@pytest.mark.parametrize("write", [lambda path: write_text(path, "x"), write_marked])
+def test_folders_that_it_makes_are_on_the_disk(write, tmp_path, monkeypatch):
+    synced = note_syncs(monkeypatch)
+    write(tmp_path / "a/b/c")
+    assert {str(tmp_path), f"{tmp_path}/a", f"{tmp_path}/a/b"} <= {*synced}
+    assert str(tmp_path.parent) not in synced
 
 
 def test_a_failure_leaves_the_old_folder(tmp_path):
