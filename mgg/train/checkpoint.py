@@ -1,7 +1,7 @@
-"""Checkpoints of a training run: ``RUN.checkpoint/epoch-NNNNNN.safetensors``, the newest two.
+"""Checkpoints of a training run: ``RUN.checkpoint/epoch-NNNNNN.safetensors``, the newest two whole ones.
 
 A file holds all that the next epoch depends on, so that a resumed run gives the same bits as one that never stopped:
-weights, running statistics, Adam's moments, the best weights so far, and as metadata the run's identity and its epochs.
+weights, running statistics, Adam's moments, the best weights so far, the epochs, and as metadata the run's identity.
 Random numbers have no state: they are computed from seed, epoch and node. Each file is written under a temporary name,
 flushed and renamed, and carries a hash of its content, so that a torn one is recognized. A thread writes it while the
 training goes on.
@@ -27,14 +27,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from mgg.errors import InputError, MachineError
-from mgg.files import sync
+from mgg.files import make_folder, sync
 from mgg.model import Array
 from mgg.record import EpochRecord, Frozen, read_run
+from mgg.train.columns import Columns, to_records
 from mgg.train.digest import digest
 from mgg.train.identity import Identity, difference
 from mgg.train.output import WEIGHTS_FILE
 
 KEPT = 2
+#: Of what a checkpoint holds; those before are read, too.
+VERSION: Literal[2] = 2
 #: Seconds that a training pauses for the checkpoint before, and most of that as a share of what makes a stall: others
 #: must not take rank 0 for stalled.
 LONGEST_PAUSE, PAUSE_SHARE = 10.0, 0.25
@@ -58,8 +61,9 @@ class History(BaseModel):
 
 
 class _Meta(Frozen):
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = VERSION
     identity: Identity
+    #: Its epochs are tensors; in version 1 they are here.
     history: History
 
 
@@ -88,6 +92,8 @@ class Checkpoints:
         self._saved = time.monotonic()
         self._seconds = 0.0  # that the last one took to be written
         self._anew = False  # those in the folder are of a run before this one
+        self._torn: list[Path] = []  # that ``load`` has skipped
+        self._columns = Columns()
 
     def start_anew(self) -> None:
         """Go on from none of those in the folder, which go once there is one of this run."""
@@ -102,7 +108,9 @@ class Checkpoints:
         return time.monotonic() - self._saved + epoch + self._seconds > every
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint in the background and remove all but the newest two; it must not change any more.
+        """Write a checkpoint in the background and remove all but the newest two whole ones.
+
+        It must not change any more, and its epochs begin with those of the one before.
 
         Where the disk is so slow that the one before is still being written, it is left out with a warning.
 
@@ -132,24 +140,27 @@ class Checkpoints:
 
     def _write(self, checkpoint: Checkpoint) -> Path:
         started = time.monotonic()
+        self._columns.extend(checkpoint.history.epochs[len(self._columns) :])
+        values, given = self._columns.arrays()
         tensors = {
             f"{group}/{name}": np.ascontiguousarray(array)
-            for group, arrays in checkpoint.groups.items()
+            for group, arrays in (checkpoint.groups | {"epochs": values, "given": given}).items()
             for name, array in arrays.items()
         }
-        meta = _Meta(identity=self._identity, history=checkpoint.history).model_dump_json()
+        meta = _Meta(identity=self._identity, history=checkpoint.history)
+        said = meta.model_dump_json(exclude={"history": {"epochs"}})
         path = self.folder / f"epoch-{len(checkpoint.history.epochs):06d}.safetensors"
         part = path.with_suffix(".part")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             # Neither this nor the hash copies the arrays: the thread shares its core with the training.
-            save_file(tensors, part, {"mgg": meta, "sha256": digest(meta, tensors)})
+            save_file(tensors, part, {"mgg": said, "sha256": digest(said, tensors)})
             sync(part)
             part.replace(path)
             sync(self.folder)
-            for old in set(self._newest_first()) - {path} if self._anew else self._newest_first()[KEPT:]:
+            for old in self._superseded(path):
                 old.unlink()
-            self._anew = False
+            self._anew, self._torn = False, []
         except (OSError, SafetensorError) as error:
             why = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise MachineError(f"{path}: cannot be written: {why}") from None
@@ -159,24 +170,35 @@ class Checkpoints:
         self._seconds = time.monotonic() - started
         return path
 
+    def _superseded(self, written: Path) -> list[Path]:
+        """What is there beside the newest whole ones, once ``written`` is there: torn ones take no place of theirs."""
+        found = self._newest_first()
+        whole = [path for path in found if path == written or path not in self._torn]
+        kept = [written] if self._anew else whole[:KEPT]
+        return [path for path in found if path not in kept]
+
     def load(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole, or None if there is none; a torn one is skipped with a warning.
+        """The newest checkpoint that is whole, or None if there is none.
+
+        A torn one is skipped with a warning, and goes once the next is written.
 
         Raises:
-            InputError: it belongs to another run (names what differs), or every checkpoint is torn.
+            InputError: it belongs to another run (names what differs) or a later MGG, or every checkpoint is torn.
         """
-        torn = None
         for path in self._newest_first():
             try:
-                meta, tensors = _read(path)
+                meta, groups = _read(path)
+                epochs = to_records(groups.pop("epochs", {}), groups.pop("given", {}))
             except _TORN as error:
-                torn = path
+                self._torn.append(path)
                 _log.warning("%s: torn or altered (%s), trying the one before", path, " ".join(str(error).split())[:80])
                 continue
             self._check(path, meta.identity)
-            return Checkpoint(meta.history, _grouped(tensors))
-        if torn:
-            raise InputError(f"{torn}: torn or altered, and no whole checkpoint beside it: remove {self.folder}")
+            return Checkpoint(meta.history.model_copy(update={"epochs": meta.history.epochs + epochs}), groups)
+        if self._torn:
+            raise InputError(
+                f"{self._torn[-1]}: torn or altered, and no whole checkpoint beside it: remove {self.folder}"
+            )
         return None
 
     def begun(self) -> bool:
@@ -187,8 +209,11 @@ class Checkpoints:
         return False
 
     def clear(self) -> None:
-        """Remove the checkpoints, and their folder unless it holds anything else."""
-        self.wait()
+        """Remove the checkpoints, and their folder unless it holds anything else: the run is whole without them."""
+        try:
+            self.wait()
+        except MachineError as error:
+            _log.warning("%s", error)
         with suppress(OSError):
             for path in self.folder.iterdir():
                 if _OWN.fullmatch(path.name) and not path.is_dir():
@@ -268,8 +293,7 @@ def read_weights(path: Path, model: str) -> dict[str, Array]:
         with safe_open(file, framework="numpy") as opened:
             facts = json.loads((opened.metadata() or {})["mgg"])
         if "identity" in facts:
-            _, tensors = _read(file)
-            groups = _grouped(tensors)
+            _, groups = _read(file)
             found = groups["weights"] | groups.get("state", {})
         else:
             found, said = load_file(file), facts.pop("sha256")
@@ -283,13 +307,20 @@ def read_weights(path: Path, model: str) -> dict[str, Array]:
     return found
 
 
-def _read(path: Path) -> tuple[_Meta, dict[str, Array]]:
+def _read(path: Path) -> tuple[_Meta, dict[str, dict[str, Array]]]:
+    """What a checkpoint says of itself, and its groups of arrays; raises ``_TORN``, or InputError for a later MGG's."""
     with safe_open(path, framework="numpy") as file:
         header = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     if header["sha256"] != digest(header["mgg"], tensors):
         raise ValueError("its content does not match its hash")
-    return _Meta.model_validate(json.loads(header["mgg"])), tensors
+    facts = json.loads(header["mgg"])
+    if facts["schema_version"] > VERSION:
+        raise InputError(
+            f"{path}: is of a later MGG (version {facts['schema_version']} of checkpoints, this one reads up to"
+            f" {VERSION}): run that one, or to start anew take another output folder or remove {path.parent}"
+        )
+    return _Meta.model_validate(facts), _grouped(tensors)
 
 
 def _grouped(tensors: dict[str, Array]) -> dict[str, dict[str, Array]]:
