@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +28,40 @@ TAGS = {
 }
 
 
+#: Seconds after which what was written is flushed to the disk, for TensorBoard to show; the first epoch is at once.
+FLUSH_EVERY = 120.0
+_log = logging.getLogger(__name__)
+
+
+def check_apart(folder: Path, *taken: Path) -> None:
+    """Raise InputError when event files in ``folder`` would come between what else is written.
+
+    Args:
+        folder: of the event files.
+        taken: folders that hold nothing but what they are for: the run's, the first, and its checkpoints'.
+    """
+    events = folder.resolve()
+    for other in taken:
+        whole = other.resolve()
+        if events == whole:
+            lies = "is"
+        elif whole in events.parents:
+            lies = "lies in"
+        elif events in whole.parents:
+            lies = "lies around"
+        else:
+            continue
+        raise InputError(
+            f"--tensorboard {folder}: {lies} {other}, which holds nothing but this run: choose a folder apart from it,"
+            f" such as {taken[0]}.tensorboard"
+        )
+
+
 class Board:
     """Writes scalars of each epoch to an event file; a context.
+
+    It writes in the calling thread: those of tensorboardX's own writers end at the first error of the disk, and who
+    writes then waits for ever. Such an error is a warning, and nothing is written any more: the training goes on.
 
     Args:
         folder: gets the file; earlier ones stay, and TensorBoard shows what it keeps of them as one curve with it.
@@ -39,29 +76,66 @@ class Board:
 
     def __init__(self, folder: Path | None, metric: str, done: int) -> None:
         self._tags = {field: tag.format(metric=metric) for field, tag in TAGS.items()}
-        self._writer: Any = None
+        self._folder, self._flushed = folder, -FLUSH_EVERY
+        self._file: Any = None
         if folder is None:
             return
         try:
-            from tensorboardX import SummaryWriter
+            from tensorboardX import RecordWriter
+            from tensorboardX.proto.event_pb2 import SessionLog
         except ImportError as error:
             raise MachineError(f"--tensorboard: {error}; install it with: pip install 'mgg[tensorboard]'") from None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._writer = SummaryWriter(str(folder), purge_step=done + 1)
+            # TensorBoard reads a folder's files by name.
+            self._file = RecordWriter(str(folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}"))
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+        self._add(file_version="brain.Event:2")
+        self._add(step=done + 1, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, record: EpochRecord) -> None:
         """Add an epoch."""
-        for field, tag in self._tags.items() if self._writer is not None else ():
-            value = getattr(record, field)
-            if value is not None:
-                self._writer.add_scalar(tag, value, record.epoch)
+        if self._file is None:
+            return
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        values = {tag: getattr(record, field) for field, tag in self._tags.items()}
+        scalars = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items() if value is not None]
+        self._add(step=record.epoch, summary=Summary(value=scalars))
+        if self._file is not None and time.monotonic() - self._flushed >= FLUSH_EVERY:
+            with self._going_on():
+                self._file.flush()
+            self._flushed = time.monotonic()
+
+    def _add(self, **event: Any) -> None:
+        """Write an event with these fields, if nothing failed before."""
+        if self._file is None:
+            return
+        from tensorboardX.proto.event_pb2 import Event
+
+        with self._going_on():
+            self._file.write(Event(wall_time=time.time(), **event).SerializeToString())
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """An OSError in the block is a warning, and the end of the file."""
+        try:
+            yield
+        except OSError as error:
+            _log.warning(
+                "%s: cannot be written (%s): the training goes on without TensorBoard's events",
+                self._folder, error.strerror or error,
+            )  # fmt: skip
+            file, self._file = self._file, None
+            with suppress(OSError):
+                file.close()
 
     def __enter__(self) -> Board:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        if self._file is not None:
+            with self._going_on():
+                self._file.flush()
+                self._file.close()

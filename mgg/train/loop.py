@@ -29,7 +29,7 @@ from mgg.files import check_output
 from mgg.layout import PeLayout
 from mgg.model import Array, ModelSettings, settings_of
 from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run
-from mgg.train.board import Board
+from mgg.train.board import Board, check_apart
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_technique, read_weights
 from mgg.train.digest import digest
 from mgg.train.identity import Identity, device_of, difference, identity_of
@@ -135,7 +135,9 @@ def train(
     try:
         _stop_before(world, stop)
         resolved = together(world, lambda: _settings(model, settings, epochs))
-        together(world, lambda: _check_output(out.absolute(), weights, resume) if out and world.rank == 0 else None)
+        if out:
+            writes = world.rank == 0
+            together(world, lambda: _check_output(out.absolute(), weights, tensorboard, resume) if writes else None)
         start = together(world, lambda: read_weights(weights, model) if weights else None)
         # Measured anew, auto might pick another one than the run that it goes on from.
         kept = together(world, lambda: kept_technique(out.absolute()) if resume and out and world.rank == 0 else None)
@@ -188,8 +190,10 @@ def _stop_before(world: World, stop: threading.Event) -> None:
         raise StoppedError("stopped before the first epoch of this run: run the same command again").on_every_pe()
 
 
-def _check_output(out: Path, weights: Path | None, resume: bool) -> None:
+def _check_output(out: Path, weights: Path | None, tensorboard: Path | None, resume: bool) -> None:
     """Raise InputError, before anything is computed, when the run ``out`` or its checkpoints cannot be written."""
+    if tensorboard:
+        check_apart(tensorboard, out, folder_of(out))
     if weights and folder_of(out).resolve() in (weights.resolve(), *weights.resolve().parents):
         raise InputError(
             f"{weights}: this run's checkpoints take the place of these weights, and it could not go on from them"
@@ -259,7 +263,7 @@ class _Run:
         if refusal := self._other(out, record):
             if not self.checkpoints.begun():
                 raise refusal
-            _check_output(out, None, resume=False)
+            _check_output(out, None, None, resume=False)
             return None  # this run has begun, to take its place
         _log.warning("%s: this run is finished, nothing was trained", out)
         return Result(record, epochs, read_weights(out, record.model))

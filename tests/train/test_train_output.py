@@ -1,5 +1,8 @@
 """What is in the way of a run or of its checkpoints is found before anything is computed, and stays as it is."""
 
+import re
+from pathlib import Path
+
 import pytest
 from support.train_program import run
 
@@ -37,6 +40,44 @@ def test_what_is_in_the_way_is_named_and_stays(name, message, resume, layouts, t
     with pytest.raises(InputError, match=f"^{tmp_path}/{message}"):
         run("simulated", layouts("planted", 1), 1, out=tmp_path / "run", resume=resume, **OPTIONS)
     assert mine.read_text() == "precious"
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize(
+    ("board", "lies"),
+    [
+        ("deep/run", "is {}/deep/run"),
+        ("deep/run/tb", "lies in {}/deep/run"),
+        ("deep/run.checkpoint", "is {}/deep/run.checkpoint"),
+        ("deep/run.checkpoint/tb", "lies in {}/deep/run.checkpoint"),
+        ("deep", "lies around {}/deep/run"),
+        (".", "lies around {}/deep/run"),
+        ("deep/link/tb", "lies in {}/deep/run"),
+        ("deep/other/../run/tb", "lies in {}/deep/run"),
+    ],
+)
+@pytest.mark.usefixtures("no_training")
+def test_event_files_never_come_into_a_run(board, lies, resume, layouts, tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep/link").symlink_to("run")
+    given = f"{tmp_path}/{board}"
+    message = (
+        f"--tensorboard {Path(given)}: {lies.format(tmp_path)}, which holds nothing but this run: choose a folder apart"
+        f" from it, such as {tmp_path}/deep/run.tensorboard"
+    )
+    options = {**OPTIONS, "out": tmp_path / "deep/run", "tensorboard": Path(given), "resume": resume}
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        run("simulated", layouts("planted", 2), 2, **options)
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["link"]
+
+
+@pytest.mark.parametrize("board", ["run.tensorboard", "tb/deep", "runs", "run.checkpoints"])
+def test_event_files_beside_a_run(board, layouts, tmp_path):
+    pytest.importorskip("tensorboardX")
+    options = {**OPTIONS, "out": tmp_path / "run", "tensorboard": tmp_path / board}
+    run("simulated", layouts("planted", 1), 1, **options)
+    assert (tmp_path / "run/run.json").is_file()
+    assert len(list((tmp_path / board).iterdir())) == 1
 
 
 @pytest.mark.parametrize("checkpoint_every", [1e-9, 60.0])
