@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_apart(folder: Path, *taken: Path) -> None:
-    """Raise InputError when event files in ``folder`` would come between what else is written.
+    """Raise InputError when event files in ``folder`` would come among what else is written.
 
     Args:
         folder: of the event files.
@@ -43,18 +43,12 @@ def check_apart(folder: Path, *taken: Path) -> None:
     events = folder.resolve()
     for other in taken:
         whole = other.resolve()
-        if events == whole:
-            lies = "is"
-        elif whole in events.parents:
-            lies = "lies in"
-        elif events in whole.parents:
-            lies = "lies around"
-        else:
-            continue
-        raise InputError(
-            f"--tensorboard {folder}: {lies} {other}, which holds nothing but this run: choose a folder apart from it,"
-            f" such as {taken[0]}.tensorboard"
-        )
+        if whole in (events, *events.parents):
+            lies = "is" if events == whole else "lies in"
+            raise InputError(
+                f"--tensorboard {folder}: {lies} {other}, which holds nothing but this run: choose a folder apart from"
+                f" it, such as {taken[0]}.tensorboard"
+            )
 
 
 class Board:

@@ -133,9 +133,16 @@ class Checkpoints:
         """
         return None if self._writing is None else self._writing.result()
 
+    def _wait_for_any(self) -> None:
+        """As ``wait``, where what the run came to is told whether the last one was written or not."""
+        try:
+            self.wait()
+        except MachineError as error:
+            _log.warning("%s", error)
+
     def newest(self) -> Path | None:
-        """The newest checkpoint of this run, once all are written."""
-        self.wait()
+        """The newest checkpoint of this run, once all are written; one that cannot be is a warning."""
+        self._wait_for_any()
         return None if self._anew else next(iter(self._newest_first()), None)
 
     def _write(self, checkpoint: Checkpoint) -> Path:
@@ -210,10 +217,7 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove the checkpoints, and their folder unless it holds anything else: the run is whole without them."""
-        try:
-            self.wait()
-        except MachineError as error:
-            _log.warning("%s", error)
+        self._wait_for_any()
         with suppress(OSError):
             for path in self.folder.iterdir():
                 if _OWN.fullmatch(path.name) and not path.is_dir():

@@ -244,8 +244,8 @@ class _Run:
         """Take the state of the newest checkpoint, or start from ``weights`` or random ones (collective)."""
         checkpoint = self.world.gather(together(self.world, lambda: self._open(resume)))[0]
         if checkpoint is not None:
-            # Copies: PEs that are threads must not share what each of them changes.
-            self.history = checkpoint.history.model_copy(deep=True)
+            # Copies: PEs that are threads must not share what each of them changes. Epochs are frozen.
+            self.history = checkpoint.history.model_copy(update={"epochs": [*checkpoint.history.epochs]})
             self.trainer.restore({"state": {}} | checkpoint.groups)
             self._best = {name: array.copy() for name, array in checkpoint.groups["best"].items()}
         elif weights is not None:

@@ -144,6 +144,17 @@ def test_a_whole_run_needs_no_checkpoint(layouts, tmp_path, monkeypatch, caplog)
     assert "epoch-000001.safetensors: cannot be written: I/O error: No space left on device" in said
 
 
+def test_the_newest_is_told_when_the_last_one_cannot_be_written(tmp_path, monkeypatch, caplog):
+    """So that a divergence is told, and not the full disk."""
+    checkpoints = Checkpoints(tmp_path / "run.checkpoint", IDENTITY, 45)
+    checkpoints.save(Checkpoint(History()))
+    checkpoints.wait()
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    checkpoints.save(Checkpoint(History()))
+    assert checkpoints.newest().name == "epoch-000000.safetensors"
+    assert "cannot be written: I/O error: No space left on device" in caplog.text
+
+
 def test_the_folder_of_a_first_checkpoint_is_on_the_disk(tmp_path, monkeypatch):
     """What is around it as well, where that was made; later ones need the folder alone."""
     synced = note_syncs(monkeypatch)
