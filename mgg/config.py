@@ -44,7 +44,7 @@ def scalar(text: str) -> Any:
     """The YAML scalar that ``text`` is (true, 3, 0.5, 5e-4, null); what is none is text."""
     try:
         return with_exponents(yaml.safe_load(text))
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):  # the second for 2024-13-45, which looks like a date
         return text
 
 

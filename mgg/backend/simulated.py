@@ -304,10 +304,10 @@ def run(size: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEO
 
     with threadpool_limits(THREADS_PER_PE):
         threads = [threading.Thread(target=pe, args=(rank,), name=f"PE {rank}", daemon=True) for rank in range(size)]
-        for thread in threads:
-            thread.start()
         watch = _Watch(shared, threads)
         try:
+            for thread in threads:
+                thread.start()
             for thread in threads:
                 while thread.is_alive():
                     thread.join(_POLL)

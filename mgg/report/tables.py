@@ -320,6 +320,7 @@ def _training(number: int, run: Run) -> Row:
         "label": run.label,
         "settings": canonical(record.settings),
         "weights": record.weights or "",
+        "asked_epochs": record.asked_epochs or record.epochs,
         "scheme": record.scheme or "",
         **{phase: _median(getattr(epoch, phase) for epoch in run.epochs) for phase in PHASES},
         "options": canonical(record.options),

@@ -6,6 +6,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,9 @@ def check_apart(folder: Path, *taken: Path) -> None:
 class Board:
     """Writes scalars of each epoch to an event file; a context.
 
-    It writes in the calling thread: those of tensorboardX's own writers end at the first error of the disk, and who
-    writes then waits for ever. Such an error is a warning, and nothing is written any more: the training goes on.
+    A thread writes, so that the training does not wait for a slow disk; it ends with the context. Those of tensorboardX
+    end at the first error of the disk, and who writes then waits for ever. Here such an error is a warning, and nothing
+    is written any more: the training goes on.
 
     Args:
         folder: gets the file; earlier ones stay, and TensorBoard shows what it keeps of them as one curve with it.
@@ -72,6 +74,8 @@ class Board:
         self._tags = {field: tag.format(metric=metric) for field, tag in TAGS.items()}
         self._folder, self._flushed = folder, -FLUSH_EVERY
         self._file: Any = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
+        self._last: Future[None] | None = None
         if folder is None:
             return
         try:
@@ -85,18 +89,20 @@ class Board:
             self._file = RecordWriter(str(folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}"))
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
-        self._add(file_version="brain.Event:2")
-        self._add(step=done + 1, session_log=SessionLog(status=SessionLog.START))
+        self._add(wall_time=time.time(), file_version="brain.Event:2")
+        self._add(wall_time=time.time(), step=done + 1, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, record: EpochRecord) -> None:
         """Add an epoch."""
-        if self._file is None:
-            return
+        if self._file is not None:
+            self._last = self._thread.submit(self._write, record, time.time())
+
+    def _write(self, record: EpochRecord, now: float) -> None:
         from tensorboardX.proto.summary_pb2 import Summary
 
         values = {tag: getattr(record, field) for field, tag in self._tags.items()}
         scalars = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items() if value is not None]
-        self._add(step=record.epoch, summary=Summary(value=scalars))
+        self._add(step=record.epoch, wall_time=now, summary=Summary(value=scalars))
         if self._file is not None and time.monotonic() - self._flushed >= FLUSH_EVERY:
             with self._going_on():
                 self._file.flush()
@@ -109,7 +115,7 @@ class Board:
         from tensorboardX.proto.event_pb2 import Event
 
         with self._going_on():
-            self._file.write(Event(wall_time=time.time(), **event).SerializeToString())
+            self._file.write(Event(**event).SerializeToString())
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
@@ -129,6 +135,9 @@ class Board:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+        if self._last is not None:
+            self._last.result()  # nothing but an error of the disk is to be expected
         if self._file is not None:
             with self._going_on():
                 self._file.flush()

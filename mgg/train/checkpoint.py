@@ -92,7 +92,7 @@ class Checkpoints:
         self._saved = time.monotonic()
         self._seconds = 0.0  # that the last one took to be written
         self._anew = False  # those in the folder are of a run before this one
-        self._torn: list[Path] = []  # that ``load`` has skipped
+        self._skipped: dict[Path, bool] = {}  # by ``load``: whether it is torn, or could not be read
         self._columns = Columns()
 
     def start_anew(self) -> None:
@@ -143,7 +143,8 @@ class Checkpoints:
     def newest(self) -> Path | None:
         """The newest checkpoint of this run, once all are written; one that cannot be is a warning."""
         self._wait_for_any()
-        return None if self._anew else next(iter(self._newest_first()), None)
+        read = (path for path in self._newest_first() if path not in self._skipped)
+        return None if self._anew else next(read, None)
 
     def _write(self, checkpoint: Checkpoint) -> Path:
         started = time.monotonic()
@@ -167,7 +168,7 @@ class Checkpoints:
             sync(self.folder)
             for old in self._superseded(path):
                 old.unlink()
-            self._anew, self._torn = False, []
+            self._anew, self._skipped = False, {}
         except (OSError, SafetensorError) as error:
             why = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise MachineError(f"{path}: cannot be written: {why}") from None
@@ -180,32 +181,31 @@ class Checkpoints:
     def _superseded(self, written: Path) -> list[Path]:
         """What is there beside the newest whole ones, once ``written`` is there: torn ones take no place of theirs."""
         found = self._newest_first()
-        whole = [path for path in found if path == written or path not in self._torn]
+        whole = [path for path in found if path == written or not self._skipped.get(path)]
         kept = [written] if self._anew else whole[:KEPT]
         return [path for path in found if path not in kept]
 
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None if there is none.
 
-        A torn one is skipped with a warning, and goes once the next is written.
+        A torn one is skipped with a warning, and goes once the next is written; one that cannot be read stays.
 
         Raises:
-            InputError: it belongs to another run (names what differs) or a later MGG, or every checkpoint is torn.
+            InputError: it belongs to another run (names what differs) or a later MGG, or no checkpoint is whole.
         """
         for path in self._newest_first():
             try:
                 meta, groups = _read(path)
                 epochs = to_records(groups.pop("epochs", {}), groups.pop("given", {}))
             except _TORN as error:
-                self._torn.append(path)
+                self._skipped[path] = _readable(path)
                 _log.warning("%s: torn or altered (%s), trying the one before", path, " ".join(str(error).split())[:80])
                 continue
             self._check(path, meta.identity)
             return Checkpoint(meta.history.model_copy(update={"epochs": meta.history.epochs + epochs}), groups)
-        if self._torn:
-            raise InputError(
-                f"{self._torn[-1]}: torn or altered, and no whole checkpoint beside it: remove {self.folder}"
-            )
+        if self._skipped:
+            last = [*self._skipped][-1]
+            raise InputError(f"{last}: torn or altered, and no whole checkpoint beside it: remove {self.folder}")
         return None
 
     def begun(self) -> bool:
@@ -325,6 +325,17 @@ def _read(path: Path) -> tuple[_Meta, dict[str, dict[str, Array]]]:
             f" {VERSION}): run that one, or to start anew take another output folder or remove {path.parent}"
         )
     return _Meta.model_validate(facts), _grouped(tensors)
+
+
+def _readable(path: Path) -> bool:
+    """Whether the disk gives what a file holds, torn or not: to safetensors an empty one is an error of the disk."""
+    try:
+        with path.open("rb") as file:
+            while file.read(1 << 20):
+                pass
+    except OSError:
+        return False
+    return True
 
 
 def _grouped(tensors: dict[str, Array]) -> dict[str, dict[str, Array]]:

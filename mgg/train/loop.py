@@ -7,7 +7,7 @@ last one, as published for R-GCN. Early stopping goes by the same. Test nodes ne
 
 The PEs are watched from the start: one that neither works nor waits for others is named, with its epoch and phase.
 How long others wait for one that works on has a limit of its own; that of the world holds until an epoch has shown how
-long epochs take, and a PE that is alone may work as long.
+long epochs take, and a PE that is alone may work for ``DEFAULT_TIMEOUT``; a resumed run knows its epochs.
 """
 
 from __future__ import annotations
@@ -248,6 +248,7 @@ class _Run:
             self.history = checkpoint.history.model_copy(update={"epochs": [*checkpoint.history.epochs]})
             self.trainer.restore({"state": {}} | checkpoint.groups)
             self._best = {name: array.copy() for name, array in checkpoint.groups["best"].items()}
+            self._allow_a_pass()
         elif weights is not None:
             together(self.world, lambda: self._take(weights))
 
@@ -319,14 +320,18 @@ class _Run:
                 board.write(self.history.epochs[-1])
                 if not self._finished() and (stopping or self._checkpoint_is_due()):
                     self._save(stopping)
-        self._wait_for_disks()
+            self._wait_for_disks()
 
     def _wait_for_disks(self) -> None:
         """What comes is rank 0's: others wait for its disk, and so does it."""
-        self.world.limit_waits(DEFAULT_TIMEOUT)
         self.world.watch(DEFAULT_TIMEOUT)
-        # A prediction is a pass over the graph: slow ones are known by their epochs.
-        self.world.limit_work(max(DEFAULT_TIMEOUT, self._longest()))
+        self._allow_a_pass()
+
+    def _allow_a_pass(self) -> None:
+        """For a pass over the graph that is no epoch, or one that compiles, too; epochs say how slow it is."""
+        longest = max(DEFAULT_TIMEOUT, self._longest())
+        self.world.limit_waits(longest)
+        self.world.limit_work(longest)
 
     def _finished(self) -> bool:
         history, patience = self.history, self.trainer.settings.patience

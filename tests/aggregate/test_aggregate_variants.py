@@ -41,6 +41,7 @@ def test_without_grids_there_is_one_set():
         ("mgg:ps=1,:dist=2", "found 'ps=1,'"),
         ("mgg:ps=1:ps=2", "option ps stands twice"),
         ("mgg:ps=[", "ps"),
+        ("mgg:ps=2024-13-45", "ps"),
     ],
 )
 def test_a_wrong_variant_is_named(text, message):

@@ -47,6 +47,7 @@ RESTRICTED: dict[str, Callable[[str], dict]] = {
     "train.techniques": lambda odd: {"train": {"techniques": [odd]}},
     "train.backend": lambda odd: {"train": {"backend": odd}},
     "train.dtype": lambda odd: {"train": {"dtype": odd}},
+    "train.metric": lambda odd: {"train": {"metric": odd}},
     "train.settings:names": lambda odd: {"train": {"settings": {odd: {"hidden": 2}}}},
     "train.settings.*:names": lambda odd: {"train": {"settings": {"gcn": {odd: 2}}}},
     "predict.techniques": lambda odd: {"predict": {"techniques": [odd]}},

@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,10 @@ def test_the_first_epoch_shows_at_once(layouts, tmp_path):
     record = run("simulated", layouts("planted", 1), 1, **OPTIONS)[0].epochs[0]
     with Board(tmp_path / "board", "accuracy", 0) as board:
         board.write(record)
-        assert [event.step for event in events_in(tmp_path / "board")] == [0, 1, 1]
+        end = time.monotonic() + 20
+        while len(found := events_in(tmp_path / "board")) < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert [event.step for event in found] == [0, 1, 1]
 
 
 @pytest.mark.usefixtures("full_disk")
@@ -100,6 +104,18 @@ def test_a_disk_that_is_full_at_the_end_is_a_warning(tmp_path, caplog):
         pass
     assert [record.message.split(":")[0] for record in caplog.records] == [str(tmp_path)]
     assert threading.active_count() == threads
+
+
+@needs_tensorboardx
+def test_a_slow_disk_is_no_stall(layouts, tmp_path, monkeypatch):
+    """Nobody waits for it before all epochs are done."""
+    import tensorboardX
+
+    flush = tensorboardX.RecordWriter.flush
+    monkeypatch.setattr(tensorboardX.RecordWriter, "flush", lambda writer: (time.sleep(2), flush(writer)))
+    options = {**OPTIONS, "stall_after": 0.5, "tensorboard": tmp_path / "board"}
+    result = run("simulated", layouts("planted", 2), 2, **options)[0]
+    assert len(events_in(tmp_path / "board")) == 2 + len(result.epochs)
 
 
 @needs_tensorboardx

@@ -155,6 +155,22 @@ def test_the_newest_is_told_when_the_last_one_cannot_be_written(tmp_path, monkey
     assert "cannot be written: I/O error: No space left on device" in caplog.text
 
 
+def test_the_newest_is_not_a_torn_one(tmp_path):
+    """An empty one is torn; one that cannot be read does not go with it."""
+    checkpoints = Checkpoints(tmp_path / "run.checkpoint", IDENTITY, 45)
+    checkpoints.save(Checkpoint(History()))
+    checkpoints.wait()
+    torn, away = (tmp_path / f"run.checkpoint/epoch-00000{epoch}.safetensors" for epoch in (8, 9))
+    torn.touch()
+    away.mkdir()  # reading it is an OSError
+    later = Checkpoints(tmp_path / "run.checkpoint", IDENTITY, 45)
+    assert later.load() is not None
+    assert later.newest() == tmp_path / "run.checkpoint/epoch-000000.safetensors"
+    later.save(Checkpoint(History()))
+    later.wait()
+    assert not torn.exists() and away.exists()
+
+
 def test_the_folder_of_a_first_checkpoint_is_on_the_disk(tmp_path, monkeypatch):
     """What is around it as well, where that was made; later ones need the folder alone."""
     synced = note_syncs(monkeypatch)

@@ -14,7 +14,7 @@ from support.ranks import _command, changed_environment, mpiexec
 from support.train_program import layouts as parts_of
 
 from mgg.backend import launch
-from mgg.errors import PeError
+from mgg.errors import PeError, StoppedError
 from mgg.train import Trainer, loop, train
 
 OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 10_000, "stall_after": 0.5}
@@ -117,6 +117,28 @@ def test_a_lone_pe_that_computes_for_ever_is_named_in_the_first_epoch_and_after_
     with pytest.raises(PeError, match=said):
         launch("simulated", lambda: 1, lambda world: train(world, parts(world.rank), **options))
     ended.set()
+
+
+def test_a_resumed_run_knows_how_long_its_epochs_take(layouts, tmp_path, monkeypatch):
+    """Its first one may take ten times as long, too."""
+    plain, stop, seconds = Trainer.step, threading.Event(), iter((0.4, 1.5))
+    parts = parts_of("simulated", layouts("planted", 1), 1)
+
+    def step(trainer, epoch):
+        work(next(seconds))
+        stop.set()
+        return plain(trainer, epoch)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    options = {**OPTIONS, "epochs": 2, "stall_after": 0.2, "out": tmp_path / "run"}
+
+    def run(**more):
+        return launch("simulated", lambda: 1, lambda world: train(world, parts(world.rank), **options, **more))
+
+    with pytest.raises(StoppedError):
+        run(stop=stop)
+    monkeypatch.setattr(loop, "DEFAULT_TIMEOUT", 1.0)
+    assert len(run(resume=True)[0].epochs) == 2
 
 
 STUCK = """
