@@ -111,12 +111,6 @@ masked = ElementwiseKernel(
     "y = x * (mgg_uniform(state, (unsigned long long)column) >= rate ? kept : 0.0f)",
     "mgg_masked", preamble=random.cuda_source(),
 )  # fmt: skip
-#: A row a thread, so that entries of the same place add up.
-dense = ElementwiseKernel(
-    "raw int64 indptr, raw int32 indices, raw float32 values, int64 columns", "raw float32 x",
-    "for (long long k = indptr[i]; k < indptr[i + 1]; ++k) x[(long long)i * columns + indices[k]] += values[k]",
-    "mgg_dense",
-)  # fmt: skip
 sums = ElementwiseKernel(
     "raw T x, int64 entries, int64 threads", "float64 sum",
     "double total = 0; for (long long k = i; k < entries; k += threads) total += (double)x[k]; sum = total",

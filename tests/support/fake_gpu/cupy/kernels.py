@@ -182,6 +182,10 @@ def arange(stop, dtype):
     return made((stop,), dtype, lambda: np.arange(stop, dtype=dtype))
 
 
+def eye(rows, dtype):
+    return made((rows, rows), dtype, lambda: np.eye(rows, dtype=dtype))
+
+
 def argmax(array, axis):
     data = unwrap(array)
     return made((len(data),), np.int64, lambda: np.argmax(data, axis=axis))
