@@ -23,12 +23,17 @@ def main(file: str, text: str) -> None:
     # Slurm's own name of the node, which one machine with several slurmd needs.
     node = os.environ.get("SLURMD_NODENAME") or host
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("SLURM_STEP_GPUS", "")
-    print(json.dumps({"node": node, "host": host, "gpus": gpus, "seen": seen}), flush=True)
+    _say({"node": node, "host": host, "gpus": gpus, "seen": seen})
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
     summed = world.allreduce(world.rank + 1)
-    print(json.dumps({"rank": world.rank, "size": world.size, "sum": summed}), flush=True)
+    _say({"rank": world.rank, "size": world.size, "sum": summed})
+
+
+def _say(values: dict[str, object]) -> None:
+    # The end of the line in the same write: without a buffer print makes two, and the other rank's come between them.
+    print(json.dumps(values) + "\n", end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from mgg.layout.selection import returning, selection
 from mgg.model import Chain
 from mgg.model.arcwise import Attention
 from mgg.model.arrays.pieces import pieces_bytes
+from mgg.model.features import dense_bytes
 from mgg.model.layers import Dropout, Linear
 from mgg.model.module import Held
 from mgg.model.product_halo import takes_product
@@ -105,8 +106,11 @@ def need(
     product, held = layout.forward, _held(chain, layout.manifest.features, given.sparse, layout.size)
     arcs = product.local.arcs + product.remote.arcs + rows  # with their loops
     listed, making = (each * arcs for each in _bytes_of_an_arc(chain, gpu))
-    working = FLOAT * (rows * held.peak + arcs * held.arc) + (_pieces(chain, rows, given.sparse) if gpu else 0)
-    activations = FLOAT * (rows * held.kept + product.halo * held.halo) + max(working, losses, making)
+    working, dense = FLOAT * (rows * held.peak + arcs * held.arc), 0
+    if gpu:
+        working += _pieces(chain, rows, given.sparse)
+        dense = dense_bytes(rows, layout.manifest.features) if given.sparse and _makes_dense(chain) else 0
+    activations = FLOAT * (rows * held.kept + product.halo * held.halo) + max(working, losses, making, dense)
     brings, parsed = chain.fetched and any(layout.manifest.forward.halo_rows), parse_options(name, options)
     if brings and takes_product(name, parsed, layout):
         listed += _brought(world, layout, chain, name, parsed, dtype)
@@ -137,6 +141,11 @@ def _bytes_of_an_arc(chain: Chain, gpu: bool) -> tuple[int, int]:
     kept = ARC if any(isinstance(module, Attention) for module in leaves) else WEIGHTED_ARC
     # GPUs keep how lists are cut as well.
     return (kept + MAKING, 0) if gpu else (kept, MAKING)
+
+
+def _makes_dense(chain: Chain) -> bool:
+    """Whether the first module that sees the features, but for dropout, takes them as a dense array."""
+    return not isinstance(next(module for module in chain.leaves() if not isinstance(module, Dropout)), Linear)
 
 
 def _pieces(chain: Chain, rows: int, sparse: bool) -> int:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from mgg.backend import slurm, slurm_job
+from mgg.backend import slurm, slurm_job, two_ranks
 from mgg.cli.group import cli
 from mgg.errors import InputError, MachineError
 
@@ -206,3 +206,11 @@ def test_a_job_that_cannot_be_cancelled_hides_nothing(monkeypatch, caplog):
     monkeypatch.setattr(slurm.subprocess, "run", run)
     assert slurm._run_job([], ["true"]) == ("", "its node")
     assert "job 17 may be there still" in caplog.text
+
+
+def test_a_line_of_a_rank_is_written_at_once(monkeypatch):
+    """So that the other rank's cannot come between it and its end."""
+    written = []
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(write=written.append, flush=lambda: None))
+    two_ranks._say({"rank": 1})
+    assert [text for text in written if text] == ['{"rank": 1}\n']

@@ -16,9 +16,8 @@ from mgg.model.arcs import ArcList, ArcLists, arcs_with_loops
 from mgg.model.arrays import HostArrays, arrays_of
 from mgg.model.arrays.pieces import pieces_bytes
 from mgg.model.arrays.scores import ArcDropout
-from mgg.model.features import on_device, prepare_features
+from mgg.model.features import DENSE_COLUMNS, dense_bytes, on_device, prepare_features
 from mgg.model.halo import NoHalo
-from support import device
 from support.attended import NAMES, attended
 from support.graphs import products
 
@@ -268,13 +267,27 @@ def wide_gradient(world: World) -> None:
     comparison.run("transposed_product", x, gradient)
     given = world.upload(x), world.upload(gradient)
     most = pieces_bytes(2_601, columns, columns) + 8 * columns**2
-    assert taken(lambda: comparison.device.transposed_product(*given)) <= most + 2 * ROUNDED
+    assert 0 < taken(lambda: comparison.device.transposed_product(*given)) <= most + 2 * ROUNDED
+
+
+def wide_features(world: World) -> None:
+    """Sparse features of many columns become dense some columns at a time, and what that takes is what is predicted."""
+    comparison, columns = Comparison(world, 300, 1), 2 * DENSE_COLUMNS + 7
+    x = comparison.normal(300, columns) * (comparison.rng.random((300, columns)) < 0.05)
+    features = on_device(world, prepare_features(x, as_sparse=True, row_normalize=False), np.arange(300))
+    assert np.array_equal(world.download(features.toarray()), x)
+    identities = 4 * columns * (columns + 300)  # each of its parts is given back before the next
+    parts = -(-columns // DENSE_COLUMNS)
+    assert 0 < taken(features.toarray) <= x.nbytes + identities + (2 * parts + 1) * ROUNDED
+    assert identities <= parts * dense_bytes(300, columns)
 
 
 def taken(work: Callable[[], Any]) -> int:
-    """Bytes of the stand-in's device that ``work`` asks for; 0 on GPUs."""
-    pool, sizes = device.Pool(), []
-    with device.using_allocator(lambda size: sizes.append(size) or pool.malloc(size)):
+    """Bytes of the GPU's memory that ``work`` asks for."""
+    import cupy  # the stand-in's is found once its program has begun
+
+    pool, sizes = cupy.cuda.MemoryPool(), []
+    with cupy.cuda.using_allocator(lambda size: sizes.append(size) or pool.malloc(size)):
         work()
     return sum(sizes)
 
@@ -299,6 +312,7 @@ def program(world: World) -> str:
     for rows, columns in SHAPES:
         Comparison(world, rows, columns).all()
     wide_gradient(world)
+    wide_features(world)
     return "ok"
 
 

@@ -182,8 +182,8 @@ def arange(stop, dtype):
     return made((stop,), dtype, lambda: np.arange(stop, dtype=dtype))
 
 
-def eye(rows, dtype):
-    return made((rows, rows), dtype, lambda: np.eye(rows, dtype=dtype))
+def eye(rows, columns=None, k=0, dtype=float):
+    return made((rows, columns or rows), dtype, lambda: np.eye(rows, columns, k, dtype))
 
 
 def argmax(array, axis):
