@@ -9,6 +9,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from mgg.kernel import sums
 from mgg.kernel.bf16 import from_bf16, to_bf16
 
 _NONE = np.empty(0, np.float32)
@@ -22,58 +23,6 @@ def _gather_rows(source: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
             out[i, d] = source[row, d]
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
-def _add_arcs(start, stop, indices, weights, b, acc):  # type: ignore[no-untyped-def]
-    """``acc += sum of weights[k] * b[indices[k]]`` for k in start..stop; empty weights mean ones."""
-    if weights.size:
-        for k in range(start, stop):
-            row, weight = indices[k], np.float64(weights[k])
-            for d in range(acc.size):
-                acc[d] += weight * b[row, d]
-    else:
-        for k in range(start, stop):
-            row = indices[k]
-            for d in range(acc.size):
-                acc[d] += b[row, d]
-
-
-@numba.njit(cache=True, nogil=True)
-def _spmm_rows(indptr, indices, weights, b, c, accumulate):  # type: ignore[no-untyped-def]
-    acc = np.empty(c.shape[1], np.float64)
-    for r in range(indptr.size - 1):
-        if accumulate:
-            if indptr[r] == indptr[r + 1]:
-                continue
-            acc[:] = c[r]
-        else:
-            acc[:] = 0.0
-        _add_arcs(indptr[r], indptr[r + 1], indices, weights, b, acc)
-        for d in range(acc.size):
-            c[r, d] = acc[d]  # rounds, where c is float32
-
-
-@numba.njit(cache=True, nogil=True)
-def _spmm_partitions(rows, starts, stops, indices, weights, b, acc):  # type: ignore[no-untyped-def]
-    partial = np.empty(acc.shape[1], np.float64)
-    for i in range(rows.size):
-        partial[:] = 0.0
-        _add_arcs(starts[i], stops[i], indices, weights, b, partial)
-        row = rows[i]
-        for d in range(partial.size):
-            acc[row, d] += partial[d]
-
-
-@numba.njit(cache=True, nogil=True)
-def _spmm_columns(colptr, rows, weights, b, acc):  # type: ignore[no-untyped-def]
-    first = colptr[0]
-    for j in range(colptr.size - 1):
-        for k in range(colptr[j] - first, colptr[j + 1] - first):
-            row = rows[k]
-            weight = np.float64(weights[k]) if weights.size else 1.0
-            for d in range(acc.shape[1]):
-                acc[row, d] += weight * b[j, d]
-
-
 def gather_rows(source: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
     """Copy ``source[rows]`` into ``out`` [len(rows), columns] of its type; row ids of any integer type."""
     _gather_rows(source, rows, out)
@@ -84,7 +33,7 @@ def spmm_rows(
 ) -> None:
     """Row-wise SpMM (CoLa 2.1) into ``c`` [rows, D], float32 or an accumulator; ``b`` float32 or bfloat16 [*, D]."""
     b = from_bf16(b) if b.dtype == np.uint16 else b
-    _spmm_rows(indptr, indices, _NONE if weights is None else weights, b, c, accumulate)
+    sums.spmm_rows(indptr, indices, _NONE if weights is None else weights, b, c, accumulate)
 
 
 def accumulator(rows: int, columns: int) -> np.ndarray:
@@ -97,14 +46,14 @@ def spmm_partitions(
     weights: np.ndarray | None, b: np.ndarray, acc: np.ndarray,
 ) -> None:  # fmt: skip
     """Add each neighbor partition's partial sum (MGG 4.1) to ``acc`` float64 [*, D]; arcs ``starts[i]..stops[i]``."""
-    _spmm_partitions(rows, starts, stops, indices, _NONE if weights is None else weights, b, acc)
+    sums.spmm_partitions(rows, starts, stops, indices, _NONE if weights is None else weights, b, acc)
 
 
 def spmm_columns(
     colptr: np.ndarray, rows: np.ndarray, weights: np.ndarray | None, b: np.ndarray, acc: np.ndarray
 ) -> None:
     """Column-wise SpMM (CoLa algorithm 1) into ``acc`` float64; ``rows[0]`` is arc ``colptr[0]``."""
-    _spmm_columns(colptr, rows, _NONE if weights is None else weights, b, acc)
+    sums.spmm_columns(colptr, rows, _NONE if weights is None else weights, b, acc)
 
 
 def round_to_bf16(values: np.ndarray, out: np.ndarray) -> None:

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from mgg.backend.api import Array
 from mgg.kernel import arcs as kernel
-from mgg.kernel import random
+from mgg.kernel import random, sums
 from mgg.kernel.random import Draws
 from mgg.model.arrays.scores import ArcDropout, Scores
 from mgg.model.loss import (
@@ -205,13 +205,13 @@ class HostArrays:
     def arc_aggregate(self, arcs: ArcList, weights: Array, x: Array) -> Array:
         """The sums."""
         out = np.empty((len(arcs.ptr) - 1, x.shape[1]), x.dtype)
-        kernel.aggregate(arcs.ptr, arcs.ends, weights, x, out)
+        sums.aggregate(arcs.ptr, arcs.ends, weights, x, out)
         return out
 
     def arc_signed_aggregate(self, arcs: ArcList, shares: Array, x: Array) -> tuple[Array, Array]:
         """Both sums in one pass."""
         out, low = (np.empty((len(arcs.ptr) - 1, x.shape[1]), x.dtype) for _ in range(2))
-        kernel.signed_aggregate(arcs.ptr, arcs.ends, shares, x, out, low)
+        sums.signed_aggregate(arcs.ptr, arcs.ends, shares, x, out, low)
         return out, low
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
