@@ -23,7 +23,8 @@ import click
 import cupy as cp
 import numpy as np
 from gpu_graphs import generated
-from gpu_train import HIDDEN, PATIENCE, STEPS, TOLERANCE, WARMUP, WIDTHS, Traced, with_node_data
+from gpu_train import PATIENCE, STEPS, TOLERANCE, WARMUP, WIDTHS, Traced, with_node_data
+from step_models import HIDDEN, SETTINGS
 
 from mgg.backend import World, job_size, nvshmem
 from mgg.graph.csr import Csr
@@ -31,12 +32,6 @@ from mgg.layout import PeLayout
 from mgg.model import settings_of
 from mgg.train import Trainer
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "gcn": {"hidden": HIDDEN, "dropout": 0.0},
-    "gin": {"hidden": HIDDEN, "dropout": 0.0, "layers": 2},
-    "sage": {"hidden": HIDDEN, "dropout": 0.0},
-    "gat": {"hidden": HIDDEN, "heads": 1, "output_heads": 1, "dropout": 0.0, "attention_dropout": 0.0},
-}
 GIB = 2**30
 
 

@@ -1,4 +1,4 @@
-"""Models of gpu_models.py as a user of PyTorch Geometric writes them: the same formulas, on ``edge_index``."""
+"""Models of step_models.py as a user of PyTorch Geometric writes them: the same formulas, on ``edge_index``."""
 
 from __future__ import annotations
 
@@ -105,15 +105,17 @@ class Gat(torch.nn.Module):
 TWINS: dict[str, type[Any]] = {"gcn": Gcn, "gin": Gin, "sage": Sage, "gat": Gat}
 
 
-def twin_of(model: str, features: int, classes: int, hidden: int, weights: Mapping[str, Any]) -> torch.nn.Module:
-    """The twin of ``model`` on the GPU with our ``weights``, NumPy arrays by name."""
-    twin = TWINS[model](features, classes, hidden).cuda()
+def twin_of(
+    model: str, features: int, classes: int, hidden: int, weights: Mapping[str, Any], device: str = "cuda"
+) -> torch.nn.Module:
+    """The twin of ``model`` on ``device`` with our ``weights``, NumPy arrays by name."""
+    twin = TWINS[model](features, classes, hidden).to(device)
     theirs = twin.named()
     if set(theirs) != set(weights):
         raise ValueError(f"weights of {model} without a twin: {sorted(set(theirs) ^ set(weights))}")
     with torch.no_grad():
         for name, value in weights.items():
-            ours = torch.as_tensor(value, device="cuda")
+            ours = torch.as_tensor(value, device=device)
             # Linear of PyTorch multiplies by its weight's transpose.
             turned = ours.T if name.endswith(".weight") else ours
             theirs[name].copy_(turned.reshape(theirs[name].shape))
