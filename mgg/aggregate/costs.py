@@ -281,7 +281,8 @@ def fetched_rows(work: Workload, machine: Machine) -> np.ndarray:
 def network_blocks(work: Workload, machine: Machine, rows: Any, calls: int, latencies: int = 1) -> Any:
     """Seconds in which ``rows`` a PE cross between workgroups in ``calls`` messages; mates share the ports.
 
-    Messages that follow one another without waiting have one of ``latencies`` together (LogGP).
+    Of messages that follow one another without waiting the latency counts once (LogGP); ``latencies``: how often it
+    counts.
     """
     link = machine.links[machine.links.network]
     moved = crowd(work, machine) * np.asarray(rows) * work.moved / link.bandwidth
