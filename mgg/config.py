@@ -245,7 +245,12 @@ class PredictConfig(Section):
     techniques: list[Name] = Field(
         default_factory=lambda: ["mgg", "broadcast_pipelined", "cola", "halo"],
         min_length=1,
-        description="techniques to predict, at their default options",
+        description="techniques to predict",
+    )
+    variants: dict[Name, Annotated[list[dict[Name, Choice]], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="per technique: sets of options to predict, as aggregate.variants; none: its defaults, for example"
+        " {cola: [{}, {fusion: false}]}",
     )
     dims: list[Dim] = Field(default_factory=lambda: [64], min_length=1, description="embedding columns to predict for")
     dtype: Literal["fp32", "bf16"] = Field("fp32", description="type of the embeddings")

@@ -38,7 +38,7 @@ class Forecast:
 
     def costs(self, dim: int) -> dict[str, Cost]:
         """Every technique that can run here, at its defaults, and that the model knows."""
-        found = {name: self._cost(name, dim) for name in techniques()}
+        found = {name: self.cost(name, dim) for name in techniques()}
         return {name: cost for name, cost in found.items() if cost is not None}
 
     def ranking(self, dim: int) -> list[str]:
@@ -69,10 +69,11 @@ class Forecast:
 
     def seconds(self, name: str, dim: int, options: TechniqueOptions | None = None) -> float | None:
         """Predicted seconds of one technique with ``options``, its defaults without; None where the model has none."""
-        cost = self._cost(name, dim, options)
+        cost = self.cost(name, dim, options)
         return None if cost is None else cost.seconds
 
-    def _cost(self, name: str, dim: int, options: TechniqueOptions | None = None) -> Cost | None:
+    def cost(self, name: str, dim: int, options: TechniqueOptions | None = None) -> Cost | None:
+        """The cost of one technique with ``options``, its defaults without; None where it has none or cannot run."""
         if name in self.left_out or not runs(name, self.split.pes, self.machine.gpu, self.dtype):
             return None
         plan = technique(name)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from mgg.aggregate.costs import Cost, Machine, Workload, finished, meetings, network_blocks, slowest
+from mgg.aggregate.costs import Cost, Machine, Workload, finished, meetings, network_blocks, one_by_one, slowest
 from mgg.aggregate.fetched_columns import BUFFER_BYTES, FetchedColumns
 from mgg.aggregate.group_needs import Told, room, told
 from mgg.aggregate.held import held_by_mates
@@ -79,30 +79,34 @@ class Cola(Plan):
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """Row-wise on own columns, column-wise on fetched ones; what crosses between workgroups beside it (5.1)."""
+        """Row-wise on rows that this PE holds, column-wise on those of mates; beside it what crosses (5.1)."""
         options, split = work.options, work.split
         assert isinstance(options, ColaOptions)
         if options.workgroup not in (None, split.members) or split.pes % split.members:
             return None
-        rates, links, moved = machine.rates, machine.links, work.moved
-        # A launch a workgroup on GPUs; CPU ranks fetch from each owner, a batch at a time.
-        calls = split.groups if machine.gpu else split.pes - 1 + split.halo_rows * moved / BUFFER_BYTES
-        calls = np.where(split.pes > 1, calls, 0)
-        local = rates["rows"].seconds(split.local_arcs, split.rows, moved, work.summed, split.groups)
-        spread = rates["columns"].seconds(split.remote_arcs, split.halo_rows, work.summed, moved, calls)
-        fetched = links[links.rows].seconds(split.halo_rows, moved, calls)
-        if not options.fusion and split.groups > 1:
-            # Every PE asks for its own rows, one at a time.
-            far, outside = links[links.network], split.halo_rows * split.outside_share_of_rows
-            fetched = fetched + outside * (far.message + moved / far.bandwidth)
-        crossing = np.zeros(split.pes)
-        if options.fusion and split.groups > 1:
-            crossing = network_blocks(work, machine, split.fused_rows_a_pe, split.groups - 1)
+        rates, links, moved, summed = machine.rates, machine.links, work.moved, work.summed
+        mates = split.members if options.fusion else split.pes
+        phases = split.pes // mates
+        # What counterparts send arrives in this PE's memory and is multiplied there, by row.
+        own_rows, own_arcs = (split.received_rows, split.received_arcs) if phases > 1 else (0.0, 0.0)
+        halo, arcs = split.halo_rows - own_rows, split.remote_arcs - own_arcs
+        # A launch a phase on GPUs; CPU ranks fetch from each mate, a batch at a time.
+        calls = phases * (mates > 1) if machine.gpu else phases * (mates - 1) + halo * moved / BUFFER_BYTES
+        local = rates["rows"].seconds(split.local_arcs, split.rows, moved, summed)
+        touched = np.minimum((phases - 1) * split.rows, own_arcs)
+        own = rates["rows"].seconds(own_arcs, touched, moved, 2 * summed, phases - 1)
+        spread = rates["columns"].seconds(arcs, halo, summed, moved, calls)
+        if phases == 1:
+            fetched, crossing = one_by_one(work, machine, halo, split.outside_share_of_rows, calls), np.zeros(1)
+        else:
+            fetched = links[links.rows].seconds(halo, moved, calls)
+            # Each message waits for the phase before.
+            crossing = network_blocks(work, machine, split.fused_rows_a_pe, phases - 1, latencies=phases - 1)
             if not options.coalesced:
                 crossing = crossing + split.fused_rows_a_pe * links[links.network].message
-        fixed = meetings(split, machine, split.groups + 1)
+        fixed = meetings(split, machine, phases + 1)
         exposed = machine.staged if options.pipelined else 1.0
-        sums = local + spread + finished(work, machine)
+        sums = local + own + spread + finished(work, machine)
         return slowest(sums, fetched + crossing, fixed, exposed, beside=crossing)
 
     @classmethod

@@ -170,6 +170,16 @@ class Split:
         return self.outside_rows / max(1, int(self.halo_rows.sum()))
 
     @cached_property
+    def received_arcs(self) -> np.ndarray:
+        """Arcs to rows that the PE itself receives from its counterparts: one in G of those outside, float64 [P]."""
+        return self.remote_arcs * self.outside_share_of_arcs / self.members
+
+    @cached_property
+    def received_rows(self) -> np.ndarray:
+        """Halo rows of each PE that it receives itself, and need not fetch from a mate, float64 [P]."""
+        return self.halo_rows * self.outside_share_of_rows / self.members
+
+    @cached_property
     def fused_rows_a_pe(self) -> np.ndarray:
         """Rows that cross to the workgroup of each PE, dealt out to its PEs, float64 [P]."""
         groups = np.arange(self.pes) // self.members
@@ -259,34 +269,44 @@ def meetings(split: Split, machine: Machine, count: int = 2) -> float:
 def fetched_rows(work: Workload, machine: Machine) -> np.ndarray:
     """Seconds in which each CPU PE gets its halo, each row once: V_FC (eq. 7), VI_CoLa between workgroups (4.2)."""
     split, links = work.split, machine.links
-    # A request for each owner.
-    near = np.asarray(links[links.rows].seconds(split.halo_rows, work.moved, split.pes - 1))
+    # A request for each mate, and with several workgroups one more, for what that has received.
+    calls = (split.members - 1) * min(2, split.groups)
+    near = np.asarray(links[links.rows].seconds(split.halo_rows - split.received_rows, work.moved, calls))
     if split.groups == 1:
         return near
     # A row of another workgroup crosses once, in one message a pair of PEs (4.3); mates fetch it from who has it.
     return near + network_blocks(work, machine, split.fused_rows_a_pe, calls=split.groups - 1)
 
 
-def network_blocks(work: Workload, machine: Machine, rows: Any, calls: int) -> Any:
+def network_blocks(work: Workload, machine: Machine, rows: Any, calls: int, latencies: int = 1) -> Any:
     """Seconds in which ``rows`` a PE cross between workgroups in ``calls`` messages; mates share the ports.
 
-    Messages follow one another without waiting, so that the latency counts once (LogGP).
+    Of messages that follow one another without waiting the latency counts once (LogGP); ``latencies``: how often it
+    counts.
     """
     link = machine.links[machine.links.network]
-    crowd = max(1.0, work.split.members / machine.links.ports)
-    return link.latency + calls * link.message + crowd * np.asarray(rows) * work.moved / link.bandwidth
+    moved = crowd(work, machine) * np.asarray(rows) * work.moved / link.bandwidth
+    return latencies * link.latency + calls * link.message + moved
+
+
+def crowd(work: Workload, machine: Machine) -> float:
+    """PEs of a workgroup that share a port."""
+    return max(1.0, work.split.members / machine.links.ports)
 
 
 def fetched_arcs(work: Workload, machine: Machine, calls: Any = 1) -> np.ndarray:
-    """Seconds in which each PE gets a row for every remote arc: V_FR (eq. 6), a message a row between workgroups."""
-    split, links = work.split, machine.links
-    outside = split.remote_arcs * split.outside_share_of_arcs
-    near = links[links.rows].seconds(split.remote_arcs - outside, work.moved, calls)
-    if split.groups == 1:
-        return np.asarray(near)
-    crowd = max(1.0, split.members / links.ports)
+    """Seconds in which each PE gets a row for every remote arc: V_FR (eq. 6)."""
+    return one_by_one(work, machine, work.split.remote_arcs, work.split.outside_share_of_arcs, calls)
+
+
+def one_by_one(work: Workload, machine: Machine, rows: np.ndarray, outside_share: float, calls: Any) -> np.ndarray:
+    """Seconds in which each PE gets ``rows`` by requests of its own, a message a row between workgroups."""
+    links, outside = machine.links, rows * outside_share
+    near = np.asarray(links[links.rows].seconds(rows - outside, work.moved, calls))
+    if work.split.groups == 1:
+        return near
     far = links[links.network]
-    return np.asarray(near + far.latency + outside * (far.message + crowd * work.moved / far.bandwidth))
+    return near + far.latency + outside * (far.message + crowd(work, machine) * work.moved / far.bandwidth)
 
 
 def all_blocks(work: Workload, machine: Machine, by: str = "broadcast") -> float:

@@ -184,13 +184,13 @@ def _launches(work: Workload, machine: Machine) -> Cost:
     far_arcs = split.remote_arcs * split.outside_share_of_arcs
     far_rows = split.halo_rows * split.outside_share_of_rows
     near = rate.seconds(split.arcs - far_arcs, split.rows, moved, summed)
-    fetched, fixed = link.seconds(split.halo_rows - far_rows, moved), meetings(split, machine)
+    pulls = min(1, split.members - 1)  # a PE without mates has nobody to pull from
+    fetched, fixed = link.seconds(split.halo_rows - far_rows, moved, pulls), meetings(split, machine)
     if split.groups == 1:
         return slowest(near, fetched, fixed, machine.exposed)
     crossing = network_blocks(work, machine, split.fused_rows_a_pe, split.groups - 1)
     far = rate.seconds(far_arcs, np.minimum(split.rows, far_arcs), moved, 2 * summed)
-    # Of the far rows one in G is in the PE's own mailbox.
-    from_mates = link.seconds(far_rows * (1 - 1 / split.members), moved, min(1, split.members - 1))
+    from_mates = link.seconds(far_rows - split.received_rows, moved, pulls)
     first = slowest(near, fetched + crossing, fixed, machine.exposed)
     return first + slowest(far, from_mates, 0, machine.exposed)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from mgg import layout
-from mgg.aggregate import technique
 from mgg.aggregate.auto import Forecast, split_of
 from mgg.aggregate.costs import Machine, Split
+from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.variants import Grid, expand
 from mgg.backend import simulated
 from mgg.config import LinkConfig
 from mgg.errors import InputError
@@ -40,7 +41,8 @@ class Question:
     """What is predicted of each split.
 
     Attributes:
-        techniques, dims, dtype: at their defaults, widths, type of the embeddings.
+        techniques, dims, dtype: names, widths, type of the embeddings.
+        variants: by technique, grids of options; without any it is predicted at its defaults.
         pes, scheme, workgroup: how graphs are split; partitions and layouts are split already.
     """
 
@@ -50,10 +52,11 @@ class Question:
     pes: Sequence[int] = ()
     scheme: str = "edge_balanced"
     workgroup: int = 8
+    variants: Mapping[str, Sequence[Grid]] = field(default_factory=dict)
 
 
 def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list[PredictionRecord]:
-    """A record for each split, technique and width that the model knows, in that order.
+    """A record for each split, width, technique and set of its options that the model knows, in that order.
 
     Args:
         paths: folders of ``mgg graph``, ``mgg partition`` or ``mgg layout``.
@@ -61,15 +64,19 @@ def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list
         question: what is asked.
 
     Raises:
-        InputError: an unknown technique, a folder of another kind, a graph without numbers of PEs, numbers of PEs
-            without a graph, or nothing that the model knows.
+        InputError: an unknown technique or option, a folder of another kind, a graph without numbers of PEs, numbers
+            of PEs without a graph, or nothing that the model knows.
     """
-    for name in question.techniques:
-        technique(name)
+    chosen = [
+        (name, options) for name in question.techniques for options in expand(name, {}, question.variants.get(name, ()))
+    ]
     if question.pes and not any(_is_graph(path) for path in paths):
         raise InputError("--pes: partitions and layouts are split already; name a graph to split it for other numbers")
     found = [
-        record for path in paths for known in _known(path, question) for record in _records(known, machine, question)
+        record
+        for path in paths
+        for known in _known(path, question)
+        for record in _records(known, machine, question, chosen)
     ]
     if not found:
         raise InputError(
@@ -84,7 +91,9 @@ def changed(machine: Machine, links: Mapping[str, LinkConfig], network: str | No
     return machine.model_copy(update={"links": machine.links.changed(links, network)})
 
 
-def _records(known: Known, machine: Machine, question: Question) -> Iterator[PredictionRecord]:
+def _records(
+    known: Known, machine: Machine, question: Question, chosen: Sequence[tuple[str, TechniqueOptions]]
+) -> Iterator[PredictionRecord]:
     said = Forecast(machine, known.split, question.dtype)
     links = {
         name: link.model_dump(include={"latency", "bandwidth", "message"}) for name, link in machine.links.links.items()
@@ -92,16 +101,17 @@ def _records(known: Known, machine: Machine, question: Question) -> Iterator[Pre
     for dim in question.dims:
         costs = said.costs(dim)
         best = said.ranking(dim)[0] if costs else None
-        for name in question.techniques:
-            if name not in costs:
+        for name, options in chosen:
+            cost = said.cost(name, dim, options)
+            if cost is None:
                 continue
-            cost = costs[name]
+            given = options.model_dump(exclude_defaults=True)
             yield PredictionRecord(
                 dataset=known.dataset, graph_hash=known.graph_hash, nodes=known.nodes, arcs=known.arcs,
-                scheme=known.scheme, technique=name, pes=known.split.pes, workgroup=known.workgroup, dim=dim,
-                dtype=question.dtype, machine=machine.name, links=links, network=machine.links.network,
+                scheme=known.scheme, technique=name, options=given, pes=known.split.pes, workgroup=known.workgroup,
+                dim=dim, dtype=question.dtype, machine=machine.name, links=links, network=machine.links.network,
                 seconds=cost.seconds, arithmetic=cost.arithmetic, transfer=cost.transfer, fixed=cost.fixed,
-                hidden=cost.hidden, chosen=name == best,
+                hidden=cost.hidden, chosen=name == best and not given,
             )  # fmt: skip
 
 

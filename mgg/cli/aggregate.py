@@ -9,7 +9,17 @@ from typing import Any, get_args
 import click
 
 from mgg import config
-from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, CommaList, common, show, speaks, split_assignments
+from mgg.cli.options import (
+    BACKEND_HELP,
+    BACKENDS,
+    FOLDER,
+    CommaList,
+    common,
+    show,
+    speaks,
+    split_assignments,
+    split_variants,
+)
 from mgg.errors import InputError, MachineError, MggError
 
 _AGGREGATE = config.AggregateConfig()
@@ -18,20 +28,13 @@ _AUTO = "auto"
 
 def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterable[str]) -> list[tuple[str, Any]]:
     """What --technique, --set and --variant name: each technique with each of its sets of options."""
-    from mgg.aggregate.variants import expand, parse
+    from mgg.aggregate.variants import expand
 
     techniques = [name for name in techniques if name != _AUTO]
     if assignments and not techniques:
         raise InputError("--set: technique auto picks at default options; name the technique that has this option")
     plain, qualified = split_assignments(assignments, techniques)
-    grids: dict[str, list[Any]] = {name: [] for name in techniques}
-    for text in variants:
-        name, grid = parse(text)
-        if name not in grids:
-            raise InputError(
-                f"--variant {text}: technique {name!r} is not among those named; {config.nearest(name, grids)}"
-            )
-        grids[name].append(grid)
+    grids = split_variants(variants, techniques)
     return [(name, options) for name in techniques for options in expand(name, plain | qualified[name], grids[name])]
 
 

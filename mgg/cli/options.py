@@ -112,3 +112,18 @@ def split_assignments(pairs: Iterable[str], techniques: Iterable[str]) -> tuple[
                 f"--set {key}: technique {owner!r} is not among those named; {config.nearest(owner, qualified)}"
             )
     return plain, qualified
+
+
+def split_variants(texts: Iterable[str], techniques: Iterable[str]) -> dict[str, list[Any]]:
+    """By technique the grids of options that --variant gives it, written ``technique:key=value,value:key=value``."""
+    from mgg.aggregate.variants import parse
+
+    grids: dict[str, list[Any]] = {name: [] for name in techniques}
+    for text in texts:
+        name, grid = parse(text)
+        if name not in grids:
+            raise InputError(
+                f"--variant {text}: technique {name!r} is not among those named; {config.nearest(name, grids)}"
+            )
+        grids[name].append(grid)
+    return grids

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mgg import config
-from mgg.cli.options import FOLDER, CommaList, assignments_of, common, show
+from mgg.cli.options import FOLDER, CommaList, assignments_of, common, show, split_variants
 from mgg.errors import InputError
 
 _PREDICT = config.PredictConfig()
@@ -30,7 +30,12 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 @click.argument("paths", type=FOLDER, nargs=-1, required=True)
 @click.option(
     "--technique", "techniques", type=CommaList(), default=",".join(_PREDICT.techniques), show_default=True,
-    help="techniques, at their default options",
+    help="techniques",
+)  # fmt: skip
+@click.option(
+    "--variant", "variants", multiple=True, metavar="TECHNIQUE[:KEY=VALUE[,VALUE...]]...",
+    help="predict a technique with these options, instead of once at its defaults; lists stand for all combinations;"
+    " repeat for more, for example --variant cola --variant cola:fusion=false",
 )  # fmt: skip
 @click.option("--dim", "dims", type=CommaList(int), default="64", show_default=True, help="embedding columns")
 @click.option(
@@ -45,9 +50,9 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 @click.option("--out", type=FOLDER, help="records, JSON lines, for mgg report")
 @common
 def predict(
-    paths: tuple[Path, ...], techniques: list[str], dims: list[int], dtype: str, machine: str, network: str | None,
-    pairs: tuple[str, ...], pes: list[int] | None, scheme: str, workgroup: int, out: Path | None, as_json: bool,
-    debug: bool,
+    paths: tuple[Path, ...], techniques: list[str], variants: tuple[str, ...], dims: list[int], dtype: str,
+    machine: str, network: str | None, pairs: tuple[str, ...], pes: list[int] | None, scheme: str, workgroup: int,
+    out: Path | None, as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Predict products of PATHS (graphs, partitions, layouts) by the cost model, for any number of PEs."""
     from mgg.aggregate import machines
@@ -58,7 +63,7 @@ def predict(
     given = config.section(config.PredictConfig, {"links": _links(pairs), "network": network}, "predict")
     if out is not None:
         check_lines_output(out, PredictionRecord)
-    asked = Question(techniques, dims, dtype, pes or (), scheme, workgroup)
+    asked = Question(techniques, dims, dtype, pes or (), scheme, workgroup, split_variants(variants, techniques))
     records = run(paths, changed(machines.find(machine), given.links, given.network), asked)
     if out is not None:
         write_lines(out, records)
@@ -67,4 +72,6 @@ def predict(
         return
     for record in records:
         line = f"D={record.dim} P={record.pes}  {record.seconds * 1e3:.3f} ms predicted on {record.machine}"
-        show({f"{record.dataset} {record.technique}": line + ", the pick of auto" * record.chosen}, False)
+        options = ", ".join(f"{key}={value}" for key, value in record.options.items())
+        name = f"{record.technique} ({options})" if options else record.technique
+        show({f"{record.dataset} {name}": line + ", the pick of auto" * record.chosen}, False)

@@ -187,7 +187,8 @@ def _partition_key(record: PartitionRecord) -> Key:
 
 
 def _prediction_key(record: PredictionRecord) -> Key:
-    what = (f"prediction for {record.machine}, {record.dtype}", f"technique {record.technique}", f"P {record.pes}")
+    how = (f"technique {record.technique}", f"options {canonical(record.options)}")
+    what = (f"prediction for {record.machine}, {record.dtype}", *how, f"P {record.pes}")
     split = f"scheme {record.scheme}, workgroup {record.workgroup}, network {record.network}"
     links = canonical(record.links)
     return (f"graph {record.dataset}", record.graph_hash[:12], *what, f"D {record.dim}", split, links)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from statistics import geometric_mean
+
 from markupsafe import Markup
 
 from mgg.report import figures
+from mgg.report.collect import canonical
+from mgg.report.experiments.kinds import Side
 from mgg.report.foreseen import FORESEEN, Foreseen, Noted
 from mgg.report.numbers import ABSENT, count, number
 from mgg.report.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.predictions import CASE, links_text
-from mgg.report.tables import Rows, graph_names, group
+from mgg.report.tables import Row, Rows, graph_names, group
 
 
 def sections(tables: dict[str, Rows], chosen: Noted) -> list[Section]:
@@ -23,9 +27,11 @@ def _section(tables: dict[str, Rows], name: str, note: str) -> Section:
     rows = [
         row
         for row in tables["predictions"]
-        if row["technique"] in shown.methods.values() and row["pes"] in _pes(shown, row["dataset"])
+        if any(_is(row, side) for side in shown.methods) and row["pes"] in _pes(shown, row["dataset"])
     ]
-    parts = [
+    papers = [row for row in rows if shown.means and row["dataset"] in shown.printed]
+    parts = [_means(found, shown) for found in group(papers, *CASE[2:]).values()]
+    parts += [
         _part(found, shown, names[found[0]["dataset"], found[0]["graph_hash"]], f"{name}{number_}")
         for number_, found in enumerate(group(rows, *CASE).values(), 1)
     ]
@@ -40,21 +46,57 @@ def _section(tables: dict[str, Rows], name: str, note: str) -> Section:
     return Section(name, shown.title, intro, parts)
 
 
+def _is(row: Row, side: Side) -> bool:
+    """Whether a prediction is of the technique, and its options, that stand for a method of the paper."""
+    return bool(row["technique"] == side.technique and row["options"] == canonical(side.options))
+
+
 def _pes(shown: Foreseen, dataset: str) -> list[int]:
     """The numbers of PEs that the paper has; for a graph that it does not have, those of the others."""
     return list(shown.printed.get(dataset) or next(iter(shown.printed.values())))
 
 
+def _columns(shown: Foreseen) -> list[str]:
+    told = [[side.technique, *(f"{key}={value}" for key, value in side.options.items())] for side in shown.methods]
+    return [f"{side.name} ({', '.join(words)})" for side, words in zip(shown.methods, told, strict=True)]
+
+
+def _seconds(rows: Rows, shown: Foreseen) -> dict[tuple[str, int], float]:
+    """Predicted seconds of one graph, by the name of the method and PEs."""
+    return {(side.name, row["pes"]): row["seconds"] for side in shown.methods for row in rows if _is(row, side)}
+
+
+def _means(rows: Rows, shown: Foreseen) -> Part:
+    """Geometric means over the paper's graphs of what each method takes over the paper's own."""
+    graphs = [_seconds(found, shown) for found in group(rows, "dataset", "graph_hash").values()]
+    own, lines = shown.methods[-1].name, []
+    for pes, printed in shown.means.items():
+        cells = []
+        for side, theirs in zip(shown.methods, printed, strict=True):
+            ratios = [at[side.name, pes] / at[own, pes] for at in graphs if (side.name, pes) in at and (own, pes) in at]
+            mean = f"{number(geometric_mean(ratios))} x, {count(len(ratios), 'graph')}" if ratios else ABSENT
+            cells.append(Cell(mean, f"paper {number(theirs)} x"))
+        lines.append((count(pes, "PE"), cells))
+    first = rows[0]
+    grid = Grid(
+        f"D = {first['dim']}: predicted time over that of {own}, geometric means over the graphs",
+        "PEs",
+        _columns(shown),
+        [("predicted", lines)],
+        f"Large: predicted here; small: what the paper prints, over its {count(len(shown.printed), 'graph')}.",
+    )
+    return Part(f"Means over the graphs, predicted for {first['model_machine']}", links_text(first), [grid])
+
+
 def _part(rows: Rows, shown: Foreseen, name: str, key: str) -> Part:
     first = rows[0]
     printed = shown.printed.get(first["dataset"], {})
-    at = {(row["technique"], row["pes"]): row["seconds"] for row in rows}
-    own = list(shown.methods.values())[-1]
+    at, own = _seconds(rows, shown), shown.methods[-1].name
     lines = []
     for pes in sorted({row["pes"] for row in rows}):
         cells = []
-        for place, technique in enumerate(shown.methods.values()):
-            seconds, base = at.get((technique, pes)), at.get((own, pes))
+        for place, side in enumerate(shown.methods):
+            seconds, base = at.get((side.name, pes)), at.get((own, pes))
             over = f"{number(seconds / base)} x" if seconds and base else ABSENT
             theirs = printed.get(pes)
             said = (
@@ -67,16 +109,15 @@ def _part(rows: Rows, shown: Foreseen, name: str, key: str) -> Part:
     grid = Grid(
         f"{name}, D = {first['dim']}: predicted milliseconds, and times CoLa",
         "PEs",
-        [f"{method} ({technique})" for method, technique in shown.methods.items()],
+        _columns(shown),
         [("predicted", lines)],
         "Large: predicted here; small: what the paper measured on its graph and machine.",
     )
     drawings = []
     if shown.curves and len(lines) > 1:
         series = {
-            f"{method}, predicted": sorted((pes, seconds) for (each, pes), seconds in at.items() if each == technique)
-            for method, technique in shown.methods.items()
-            if any(each == technique for each, _ in at)
+            f"{method}, predicted": sorted((pes, seconds) for (each, pes), seconds in at.items() if each == method)
+            for method in dict.fromkeys(each for each, _ in at)
         }
         svg = figures.lines(series, "PEs (predicted)", key, f"{name}, predicted")
         drawings.append(Drawing(Markup(svg), f"{name}, D = {first['dim']}: predicted, not measured."))

@@ -35,8 +35,10 @@ def section(tables: dict[str, Rows]) -> Section | None:
 def _part(rows: Rows, name: str, key: str) -> Part:
     first = rows[0]
     series = {
-        f"{technique}, predicted": [(row["pes"], row["seconds"]) for row in sorted(found, key=lambda row: row["pes"])]
-        for (technique,), found in group(rows, "technique").items()
+        f"{label(found[0])}, predicted": [
+            (row["pes"], row["seconds"]) for row in sorted(found, key=lambda row: row["pes"])
+        ]
+        for found in group(rows, "technique", "options").values()
     }
     drawings = []
     if len({row["pes"] for row in rows}) > 1:
@@ -45,6 +47,12 @@ def _part(rows: Rows, name: str, key: str) -> Part:
         drawings.append(Drawing(Markup(svg), text))
     heading = f"{name}, predicted for {first['model_machine']}, D = {first['dim']}"
     return Part(heading, links_text(first), [grid(rows, name)], drawings)
+
+
+def label(row: Row) -> str:
+    """The technique of a prediction, and those of its options that are not at their defaults."""
+    options = ", ".join(f"{key}={value}" for key, value in json.loads(row["options"]).items())
+    return f"{row['technique']} ({options})" if options else str(row["technique"])
 
 
 def links_text(row: Row) -> str:
@@ -63,11 +71,11 @@ def links_text(row: Row) -> str:
 
 
 def grid(rows: Rows, name: str) -> Grid:
-    """Predicted times, a row a technique, a column a number of PEs."""
+    """Predicted times, a row a technique and set of its options, a column a number of PEs."""
     unit = time_unit([row["seconds"] for row in rows])
     pes = sorted({row["pes"] for row in rows})
     lines = []
-    for (technique,), found in group(rows, "technique").items():
+    for found in group(rows, "technique", "options").values():
         at = {row["pes"]: row for row in found}
         cells = [
             Cell(within(at[p]["seconds"], unit), f"transfer {within(at[p]['transfer'], unit)}", at[p]["chosen"])
@@ -75,7 +83,7 @@ def grid(rows: Rows, name: str) -> Grid:
             else Cell(ABSENT)
             for p in pes
         ]
-        lines.append((technique, cells))
+        lines.append((label(found[0]), cells))
     note = (
         "Below each time that of the transfers, some of which goes on beside arithmetic. Marked: what auto would pick."
     )

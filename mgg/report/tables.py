@@ -189,9 +189,14 @@ def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
 
 
 def _predictions(records: Iterable[PredictionRecord]) -> Rows:
-    names = {column.name for column in TABLES["predictions"]} - {"links"}
+    names = {column.name for column in TABLES["predictions"]}
     rows = [
-        record.model_dump(include=names) | {"model_machine": record.machine, "links": canonical(record.links)}
+        record.model_dump(include=names)
+        | {
+            "model_machine": record.machine,
+            "options": canonical(record.options),
+            "links": canonical(record.links),
+        }
         for record in records
     ]
     return _sorted(rows, "predictions")

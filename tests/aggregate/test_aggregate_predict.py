@@ -48,6 +48,28 @@ def test_graph_partition_and_layout_say_the_same(made):
     assert graph[0].network == "infiniband-ndr" and graph[0].workgroup == 8
 
 
+def test_variants_are_predicted_beside_each_other(made):
+    grids = {"cola": [{}, {"fusion": False}, {"pipelined": False, "coalesced": [True, False]}]}
+    found = predict([made / "partition-16"], H200, Question(("cola", "halo"), [32], variants=grids))
+    assert [(r.technique, r.options) for r in found] == [
+        ("cola", {}), ("cola", {"fusion": False}), ("cola", {"pipelined": False}),
+        ("cola", {"coalesced": False, "pipelined": False}), ("halo", {}),
+    ]  # fmt: skip
+    plain = predict([made / "partition-16"], H200, Question(("cola", "halo"), [32]))
+    assert [found[0], found[-1]] == plain
+    assert found[0].seconds < found[2].seconds < found[3].seconds < found[1].seconds
+    assert [r.chosen for r in found] == [False] * 4 + [True]
+
+
+def test_the_pick_of_auto_is_at_its_defaults(made):
+    """Auto picks among defaults, whatever its pick takes with other options."""
+    grids = {"halo": [{}, {"workgroup": 8}], "mgg": [{"ps": 16}]}
+    found = predict([made / "partition-16"], H200, Question(("halo", "mgg"), [32], variants=grids))
+    assert [(r.technique, r.options, r.chosen) for r in found] == [
+        ("halo", {}, True), ("halo", {"workgroup": 8}, False), ("mgg", {"ps": 16}, False),
+    ]  # fmt: skip
+
+
 def test_the_manifest_of_a_layout_is_read_once_for_all_pes(made, monkeypatch):
     read, real = [], hashed.load
     monkeypatch.setattr(hashed, "load", lambda path, *rest: read.append(path.name) or real(path, *rest))
@@ -74,6 +96,7 @@ def test_a_slower_network_takes_longer_between_workgroups_alone(made):
         ("partition-16", Question(("hallo",), [16]), "technique 'hallo': unknown; did you mean halo"),
         ("partition-16", Question(("mgg", "ring"), [16], "bf16"), "says nothing of mgg, ring with bf16 embeddings"),
         ("graph", Question(("halo",), [16], pes=[2], scheme="metric"), "metric"),
+        ("graph", Question(("cola",), [16], pes=[2], variants={"cola": [{"fusing": True}]}), "option fusing"),
     ],
 )
 def test_mistakes_are_one_line(made, name, question, message):

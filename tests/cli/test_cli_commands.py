@@ -238,6 +238,10 @@ MISTAKES = {
         ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--variant", "mgg:ps=2", "--out", "x"],
         "is not among those named",
     ),
+    "a variant of nothing predicted": (
+        ["predict", "{made}/graph", "--pes", "2", "--technique", "halo", "--variant", "cola:fusion=false"],
+        "--variant cola:fusion=false: technique 'cola' is not among those named",
+    ),
     "a variant out of range": (
         ["aggregate", "{made}/layout2", "--technique", "mgg", "--dim", "4", "--variant", "mgg:ps=64", "--out", "x"],
         "option ps",
@@ -422,6 +426,19 @@ def test_predictions_are_a_line_each(made):
         f"digits {name}: D=64 P={pes}" for pes in (2, 64) for name in ("halo", "cola")
     ]
     assert all(" ms predicted on h200" in line for line in told)
+
+
+def test_variants_are_predicted(made, tmp_path):
+    told = mgg(
+        "predict", made / "graph", "--pes", "16", "--technique", "halo,cola", "--variant", "cola",
+        "--variant", "cola:fusion=false:pipelined=true,false", "--out", "p.jsonl", cwd=tmp_path,
+    ).stdout.splitlines()  # fmt: skip
+    assert [line.split(": ")[0] for line in told] == [
+        "digits halo", "digits cola", "digits cola (fusion=False)", "digits cola (fusion=False, pipelined=False)",
+    ]  # fmt: skip
+    assert [each.options for each in record.read_lines(tmp_path / "p.jsonl", record.PredictionRecord)] == [
+        {}, {}, {"fusion": False}, {"fusion": False, "pipelined": False},
+    ]  # fmt: skip
 
 
 def test_auto_is_measured_beside_what_was_named(made, tmp_path):

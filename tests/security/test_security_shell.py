@@ -24,7 +24,7 @@ ODD = 'it\'s a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *'
 #: Fields whose text is free, by their path in the schema; all others have a pattern or a list of values.
 FREE = {
     "report.title", "report.notes.*", "aggregate.options.*.*", "aggregate.variants.*.*", "train.settings.*.*",
-    "predict.machine",
+    "predict.machine", "predict.variants.*.*",
 }  # fmt: skip
 #: All others, by their path: Name, Literal or a pattern in mgg/config.py restricts them. That of ``results`` refuses
 #: braces and a dash at the front alone, since a folder may have any name: runs with such names are below.
@@ -51,6 +51,8 @@ RESTRICTED: dict[str, Callable[[str], dict]] = {
     "train.settings:names": lambda odd: {"train": {"settings": {odd: {"hidden": 2}}}},
     "train.settings.*:names": lambda odd: {"train": {"settings": {"gcn": {odd: 2}}}},
     "predict.techniques": lambda odd: {"predict": {"techniques": [odd]}},
+    "predict.variants:names": lambda odd: {"predict": {"variants": {odd: [{}]}}},
+    "predict.variants.*:names": lambda odd: {"predict": {"variants": {"cola": [{odd: 2}]}}},
     "predict.dtype": lambda odd: {"predict": {"dtype": odd}},
     "predict.network": lambda odd: {"predict": {"network": odd}},
     "predict.links:names": lambda odd: {"predict": {"links": {odd: {"latency": 1}}}},

@@ -12,7 +12,7 @@ from support.workflow import ROOT, Folder, job_counts
 from mgg.aggregate import parse_options
 from mgg.aggregate.variants import expand
 from mgg.graph.sources import communities
-from mgg.record import AggregateRecord, PredictionRecord, read_lines, read_run
+from mgg.record import AggregateRecord, PredictionRecord, read_lines, read_partition, read_run
 from mgg.report.experiments import EXPERIMENTS, stand_in
 from mgg.report.foreseen import FORESEEN
 
@@ -79,6 +79,17 @@ def test_overlays_of_cola_make_the_same_graphs(name: str):
     }
 
 
+def test_tables_of_volumes_cut_as_the_paper_does():
+    """CoLa 2.2: panels of equally many rows; docs/techniques.md says that the others do not."""
+    schemes = {
+        name: yaml.safe_load((ROOT / f"config/experiments/{name}.yaml").read_text())["partition"].get("scheme")
+        for name in NAMES
+        if name.startswith("cola_")
+    }
+    assert {name for name, scheme in schemes.items() if scheme == "equal_nodes"} == {"cola_table2", "cola_table3"}
+    assert set(schemes.values()) == {"equal_nodes", None}
+
+
 def test_both_orders_of_a_graph_are_the_same_graph():
     values = yaml.safe_load((ROOT / "config/experiments/cola_table10.yaml").read_text())
     graphs = values["graph"]["datasets"]
@@ -95,6 +106,7 @@ def test_volumes_from_graph_to_table(folder: Folder):
     assert run.returncode == 0, run.stdout
     assert not (folder.results / "layout").exists(), "nothing runs"
     page = (folder.results / "experiments/cola_table2/report/index.html").read_text(encoding="utf-8")
+    assert read_partition(folder.results / "partition/pokec-like/p16").scheme == "equal_nodes"  # CoLa 2.2
     assert "pokec-like, 16 PEs" in page and "V_FC is the least of V_CG, V_FR and V_FC on 1 of 1 graph" in page
 
 

@@ -19,6 +19,7 @@ def test_predictions_take_partitions_alone(folder: Folder):
     predict = {
         "pes": [16, 1024], "techniques": ["halo", "mgg"], "dims": [8, 16], "machine": "a800",
         "network": "infiniband-hdr", "links": {"nvlink": {"bandwidth": 2.5e11}},
+        "variants": {"halo": [{}, {"workgroup": [4, 8]}], "cola": [{"fusion": False}]},  # cola is not predicted
     }  # fmt: skip
     folder.overlay(SMALL | {"predict": predict}, "predict.yaml")
     run = folder.run("--dry-run", overlay="predict.yaml")
@@ -28,7 +29,8 @@ def test_predictions_take_partitions_alone(folder: Folder):
     }  # fmt: skip
     command = re.search(r"mgg predict .*", run.stdout)[0]
     assert "results/partition/reddit-like/p16 results/partition/reddit-like/p1024 --technique halo,mgg" in command
-    assert "--dim 8,16 --dtype fp32 --machine a800 --link nvlink.bandwidth=250000000000.0" in command
+    assert "--dim 8,16 --dtype fp32 --machine a800 --variant halo --variant halo:workgroup=4,8 --link nvl" in command
+    assert "--link nvlink.bandwidth=250000000000.0 --network" in command and "fusion" not in command
     assert "--network infiniband-hdr --out results/predict/reddit-like.jsonl" in command
     assert "--technique auto,halo" in run.stdout
 
@@ -49,6 +51,7 @@ def test_from_graph_to_predictions(folder: Folder):
         ({"techniques": ["auto"]}, "predict.techniques: technique 'auto': unknown"),
         ({"pes": [8], "links": {"qpi": {"latency": 1e-6}}}, "link qpi: this machine has none"),
         ({"pes": [0]}, "predict.pes.0: "),
+        ({"variants": {"cola": [{"fusing": True}]}}, "predict.variants: technique cola: option fusing"),
     ],
 )
 def test_mistakes_are_named(folder: Folder, predict: dict, message: str):

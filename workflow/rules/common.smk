@@ -62,9 +62,10 @@ def check_names(settings):
     for name, options in settings.aggregate.options.items():
         with field("aggregate.options"):
             parse_options(name, options)
-    for name, grids in settings.aggregate.variants.items():
-        with field("aggregate.variants"):
-            variants.expand(name, settings.aggregate.options.get(name, {}), grids)
+    for section, common in (("aggregate", settings.aggregate.options), ("predict", {})):
+        for name, grids in getattr(settings, section).variants.items():
+            with field(f"{section}.variants"):
+                variants.expand(name, common.get(name, {}), grids)
     for name in [*settings.report.figures, *settings.report.notes]:
         with field("report.figures" if name in settings.report.figures else "report.notes"):
             check_figure(name)
@@ -201,7 +202,7 @@ def generator_options(dataset):
 
 
 def spelled(name, grid):
-    """A grid of options as mgg aggregate takes it."""
+    """A grid of options as mgg aggregate and mgg predict take it."""
     from mgg.aggregate import variants
 
     return variants.spell(name, grid)
@@ -215,15 +216,19 @@ def aggregate_options(section):
         if name in section.techniques
         for key, value in chosen.items()
     }
-    sweep = [
+    switches = flags(transpose=section.transpose, no_check=not section.check, breakdown=section.breakdown)
+    return switches + assignments(options) + sweep(section)
+
+
+def sweep(section):
+    """--variant for every set of options of the techniques of a section."""
+    return [
         word
         for name, grids in section.variants.items()
         if name in section.techniques
         for grid in grids
         for word in ("--variant", spelled(name, grid))
     ]
-    switches = flags(transpose=section.transpose, no_check=not section.check, breakdown=section.breakdown)
-    return switches + assignments(options) + sweep
 
 
 def train_options(section, model):
@@ -240,7 +245,7 @@ def predict_options(section):
         for key, value in link.model_dump(exclude_none=True).items()
         for word in ("--link", f"{name}.{key}={value}")
     ]
-    return fields + (["--network", section.network] if section.network else [])
+    return sweep(section) + fields + (["--network", section.network] if section.network else [])
 
 
 def report_options(section):
