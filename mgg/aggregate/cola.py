@@ -121,7 +121,6 @@ class Cola(Plan):
         assert isinstance(options, ColaOptions)
         self._coalesced, self._pipelined = options.coalesced, options.pipelined
         self._groups = Workgroups(world, self.host, fused_members(options, self.layout))
-        self.puts_between = self._coalesced and self._groups.count > 1
         self._own = [uploaded_csr(world, self.host.local), *map(self._own_part, range(1, self._groups.count))]
         self._make_room()
         columns = transposed(self.host.remote).csr
@@ -129,7 +128,8 @@ class Cola(Plan):
 
     def _columns_of(self, phase: int, columns: Csr) -> FetchedColumns | PulledColumns:
         """What spreads the rows that mates hold in ``phase``, out of all remote arcs by column."""
-        parts = held_by_mates(self.host, self._groups, phase)
+        joined = mates_of(self.world.rank, members_of(self.options, self.layout))
+        parts = held_by_mates(self.host, self._groups, phase, joined)
         if self.world.gpu:
             return PulledColumns(self.world, columns, parts, self._memory(phase))
         return FetchedColumns(self.world, columns, parts)
@@ -178,7 +178,7 @@ class Cola(Plan):
             else:
                 owner = groups.counterpart(phase)
                 rows = self._lists[owner]
-                world.get_rows(source, owner, rows, buffer.local[: len(rows)])
+                world.get_rows(source, owner, rows, buffer.local[: len(rows)], "get_between")
         return work
 
     def _buffer(self, phase: int, dim: int) -> SymmetricArray:

@@ -72,9 +72,9 @@ def test_bf16_products_are_those_of_the_rounded_inputs(tmp_path, direction, pes,
             assert scaled_error(np.concatenate(parts), *expected_product(a, rounded)) <= 1e-6
 
 
-def moved(world, folder, technique, direction, members, dtype="fp32"):
+def moved(world, folder, technique, direction, members, dtype="fp32", **steps):
     """Bytes put and fetched by this PE in one product of 5 columns."""
-    options = {"workgroup": members}
+    options = {"workgroup": members, **steps}
     plan = prepare(technique, world, layout.load(folder, world.rank), direction, 5, options, dtype)
     plan(5)
     plan.close()
@@ -135,12 +135,14 @@ def test_mpi_ranks_put_between_workgroups(tmp_path, shared):
 
 
 def test_bytes_between_workgroups_are_vi_cola(tmp_path):
-    """The partition's quality report says the same of the forward product."""
+    """The partition's quality report says the same of the forward product, and of VI_FC, which fusion lowers."""
     folder = make_layout(tmp_path, random_csr(300, 4_000), 6)
     record = partition.build(tmp_path / "graph", tmp_path / "part", pes=6, scheme="equal_nodes", workgroup=2, dim=5)
     for technique in ("halo", "cola"):
         counted = simulated.run(6, lambda world: moved(world, folder, technique, "forward", 2))  # noqa: B023
         assert sum(put for put, _, _ in counted) == record.quality.vi_cola > 0
+    counted = simulated.run(6, lambda world: moved(world, folder, "cola", "forward", 2, fusion=False))
+    assert sum(all_ - fetched for _, fetched, all_ in counted) == record.quality.vi_fc > record.quality.vi_cola
 
 
 @pytest.mark.parametrize(("pes", "made_for", "members"), [(4, 2, 2), (6, 4, 2), (5, 3, 1), (4, 8, 4)])

@@ -157,18 +157,36 @@ def test_cpu_ranks_hide_nothing_by_the_last_step(report):
 
 
 def test_bytes_between_workgroups_stand_beside_vi_cola(report):
-    """Of the steps that put rows; they move the same, so that they are one line."""
+    """Steps that move the same are one line; without fusion it is VI_FC."""
     records = steps_of_cola(dataset="pokec-like")
-    crossed = {"workgroup": 2, "bytes_wire": 5_000_000, "bytes_between": 2_000_000, "vi_cola": 2_000_000}
-    records = [r.model_copy(update=crossed) if r.options.get("coalesced") else r for r in records]
+    crossed = {"workgroup": 2, "bytes_wire": 5_000_000, "vi_fc": 3_000_000, "vi_cola": 2_000_000}
+    records = [
+        r.model_copy(update=crossed | {"bytes_between": 2_000_000 if r.options["fusion"] else 3_000_000})
+        if r.technique == "cola" else r
+        for r in records
+    ]  # fmt: skip
     rows, page = report(records, "cola_table8", table="aggregate")
     assert {row["bytes_between"] for row in rows if row["technique"] == "mgg"} == {""}
-    assert "Between workgroups cola moved VI_CoLa in 3 of 3 cases." in page
+    assert {row["vi_fc"] for row in rows if row["technique"] == "cola"} == {"3000000"}
+    assert (
+        "Between workgroups cola moved VI_CoLa in 3 of 3 cases, cola without fusion moved VI_FC in 1 of 1 case." in page
+    )
     text = section(page, "cola_table8")
     assert "4 PEs in workgroups of 2, D = 16, forward, fp32" in text
-    assert text.count("pokec-like|5.00|2.00|2.00") == 1
-    more = records[0].model_copy(update={"bytes_between": 3_000_000, "dim": 32})
-    assert "moved VI_CoLa in 3 of 4 cases." in report([*records, more], "cola_table8")[1]
+    assert text.count("pokec-like|5.00|2.00|3.00|2.00") == 1
+    assert text.count("pokec-like, without fusion|5.00|3.00|3.00|2.00") == 1
+    more = [record.model_copy(update={"bytes_between": 2_500_000, "dim": 32}) for record in (records[0], records[-2])]
+    said = "moved VI_CoLa in 3 of 4 cases, cola without fusion moved VI_FC in 1 of 2 cases."
+    assert said in report([*records, *more], "cola_table8")[1]
+
+
+def test_records_without_vi_fc_have_a_dash(report):
+    """Those of before it was noted."""
+    records = steps_of_cola(dataset="pokec-like")
+    crossed = {"workgroup": 2, "bytes_wire": 5_000_000, "bytes_between": 2_000_000, "vi_cola": 2_000_000}
+    _, page = report([records[0].model_copy(update=crossed), *records[1:]], "cola_table8")
+    assert "Between workgroups cola moved VI_CoLa in 1 of 1 case." in page
+    assert section(page, "cola_table8").count("pokec-like|5.00|2.00|-|2.00") == 1
 
 
 def test_without_bytes_between_workgroups_there_is_no_table_of_them(report):
