@@ -112,6 +112,19 @@ class Cola(Plan):
         return mates_of(layout.rank, fused_members(options, layout)) if options.coalesced else range(layout.size)
 
     @classmethod
+    def between_hosts(cls, options: TechniqueOptions) -> str:
+        """Without messages or fusion it is these, and not the workgroup, that reach beyond a host."""
+        assert isinstance(options, ColaOptions)
+        off = [name for name in ("fusion", "coalesced") if not getattr(options, name)]
+        if not off:
+            return super().between_hosts(options)
+        given = " and ".join(f"{name}=false" for name in off)
+        return (
+            f"with {given} rows are fetched by address: between hosts fusion and coalesced must be on, and workgroup=G,"
+            " where G divides the PEs of every host"
+        )
+
+    @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
         """The PEs make whole workgroups."""
         check_members(cls.name, members_of(options, layout), world.size)

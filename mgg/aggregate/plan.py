@@ -212,8 +212,13 @@ class Plan(ABC):
             pe = lacking[0]
             raise InputError(
                 f"technique {self.name}: PE {pe} would address memory of {name_pes(unreached[pe])}, on another host:"
-                " take halo or cola with workgroup=G, where G divides the PEs of every host"
+                f" {self.between_hosts(self.options)}"
             ).on_every_pe()
+
+    @classmethod
+    def between_hosts(cls, options: TechniqueOptions) -> str:
+        """What to do where the technique's ``reach`` is beyond a host, for a message."""
+        return "take halo or cola with workgroup=G, where G divides the PEs of every host"
 
     @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:

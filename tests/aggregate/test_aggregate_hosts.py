@@ -237,20 +237,32 @@ def test_techniques_that_address_all_pes_say_so(tmp_path, technique):
 
 
 @pytest.mark.parametrize(
-    ("technique", "options", "members", "beyond"),
+    ("technique", "options", "members", "beyond", "off"),
     [
-        ("cola", {"workgroup": 2, "coalesced": False}, 2, "PE 0 would address memory of PEs 2, 3"),
-        ("cola", {"workgroup": 2, "fusion": False}, 2, "PE 0 would address memory of PEs 2, 3"),
-        ("halo", {"workgroup": 4}, 2, "PE 0 would address memory of PEs 2, 3"),
-        ("halo", {"workgroup": 2}, 3, "PE 2 would address memory of PE 3"),
+        ("cola", {"workgroup": 2, "coalesced": False}, 2, "PE 0 would address memory of PEs 2, 3", ["coalesced"]),
+        ("cola", {"workgroup": 2, "fusion": False}, 2, "PE 0 would address memory of PEs 2, 3", ["fusion"]),
+        (
+            "cola", {"workgroup": 2, "fusion": False, "coalesced": False}, 2,
+            "PE 0 would address memory of PEs 2, 3", ["fusion", "coalesced"],
+        ),
+        ("cola", {"workgroup": 4}, 2, "PE 0 would address memory of PEs 2, 3", []),
+        ("halo", {"workgroup": 4}, 2, "PE 0 would address memory of PEs 2, 3", []),
+        ("halo", {"workgroup": 2}, 3, "PE 2 would address memory of PE 3", []),
     ],
-)
-def test_workgroups_that_no_host_holds_are_refused(tmp_path, technique, options, members, beyond):
+)  # fmt: skip
+def test_workgroups_that_no_host_holds_are_refused(tmp_path, technique, options, members, beyond, off):
+    """Who has workgroups of a host's size already is told which steps of cola it is that need all PEs on one."""
     folder = make_layout(tmp_path, random_csr(200, 2_000), 6 if members == 3 else 4)
+    remedy = "take halo or cola with workgroup=G"
+    if off:
+        remedy = f"with {' and '.join(f'{step}=false' for step in off)} rows are fetched by address: between hosts"
+        remedy += " fusion and coalesced must be on, and workgroup=G"
 
     def program(raw):
-        with pytest.raises(InputError, match=beyond):
+        with pytest.raises(InputError) as caught:
             prepare(technique, HostsWorld(raw, members), layout.load(folder, raw.rank), "forward", 3, options)
+        line = f"technique {technique}: {beyond}, on another host: {remedy}, where G divides the PEs of every host"
+        assert str(caught.value) == line and caught.value.everywhere
 
     simulated.run(6 if members == 3 else 4, program)
 
