@@ -187,8 +187,12 @@ class AggregateRecord(Common):
     )
     bytes_between: int | None = Field(
         None,
-        description="of bytes_wire what crossed between workgroups; None: there is one, single rows are fetched from"
-        " others, or it was not noted",
+        description="of bytes_wire what crossed between workgroups, counted; None: there is one, or it was not noted",
+    )
+    vi_fc: int | None = Field(
+        None,
+        description="bytes: each row of another workgroup once a PE that needs it; None: there is one, or it was not"
+        " noted",
     )
     vi_cola: int | None = Field(
         None,

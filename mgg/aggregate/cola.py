@@ -116,6 +116,19 @@ class Cola(Plan):
         return mates_of(layout.rank, fused_members(options, layout)) if options.coalesced else range(layout.size)
 
     @classmethod
+    def between_hosts(cls, options: TechniqueOptions) -> str:
+        """Without messages or fusion it is these, and not the workgroup, that reach beyond a host."""
+        assert isinstance(options, ColaOptions)
+        off = [name for name in ("fusion", "coalesced") if not getattr(options, name)]
+        if not off:
+            return super().between_hosts(options)
+        given = " and ".join(f"{name}=false" for name in off)
+        return (
+            f"with {given} rows are fetched by address: between hosts fusion and coalesced must be on, and workgroup=G,"
+            " where G divides the PEs of every host"
+        )
+
+    @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
         """The PEs make whole workgroups."""
         check_members(cls.name, members_of(options, layout), world.size)
@@ -125,7 +138,6 @@ class Cola(Plan):
         assert isinstance(options, ColaOptions)
         self._coalesced, self._pipelined = options.coalesced, options.pipelined
         self._groups = Workgroups(world, self.host, fused_members(options, self.layout))
-        self.puts_between = self._coalesced and self._groups.count > 1
         self._own = [uploaded_csr(world, self.host.local), *map(self._own_part, range(1, self._groups.count))]
         self._make_room()
         columns = transposed(self.host.remote).csr
@@ -133,7 +145,8 @@ class Cola(Plan):
 
     def _columns_of(self, phase: int, columns: Csr) -> FetchedColumns | PulledColumns:
         """What spreads the rows that mates hold in ``phase``, out of all remote arcs by column."""
-        parts = held_by_mates(self.host, self._groups, phase)
+        joined = mates_of(self.world.rank, members_of(self.options, self.layout))
+        parts = held_by_mates(self.host, self._groups, phase, joined)
         if self.world.gpu:
             return PulledColumns(self.world, columns, parts, self._memory(phase))
         return FetchedColumns(self.world, columns, parts)
@@ -182,7 +195,7 @@ class Cola(Plan):
             else:
                 owner = groups.counterpart(phase)
                 rows = self._lists[owner]
-                world.get_rows(source, owner, rows, buffer.local[: len(rows)])
+                world.get_rows(source, owner, rows, buffer.local[: len(rows)], "get_between")
         return work
 
     def _buffer(self, phase: int, dim: int) -> SymmetricArray:

@@ -41,7 +41,8 @@ class FetchedColumns:
         for start in range(part.first, part.last, batch):
             stop = min(start + batch, part.last)
             fetched = buffer[: stop - start]
-            world.get_rows(held, part.mate, rows[start - part.first : stop - part.first], fetched)
+            wanted = rows[start - part.first : stop - part.first]
+            world.get_rows(held, part.mate, wanted, fetched, part.operation)
             self._spread(world, start, stop, fetched, acc)
 
     def _spread(self, world: World, start: int, stop: int, fetched: Array, acc: Array) -> None:

@@ -96,7 +96,7 @@ class Halo(Plan):
         self._near = self._work(near_part(self.host, mates), self._input, self._max_rows, accumulate=False)
         self._groups: Workgroups | None = None
         if self._members < self.world.size:
-            self._groups, self.puts_between = Workgroups(self.world, self.host, self._members), True
+            self._groups = Workgroups(self.world, self.host, self._members)
             self._build_far(self._groups)
 
     def _build_far(self, groups: Workgroups) -> None:

@@ -194,12 +194,12 @@ def _products(
             with told_of_gpu_memory(world):
                 plan.write(dim, world.upload(oracle.embeddings(layout.node_ids, dim)))
                 error = _checked(world, layout, plan, dim, protocol) if protocol.check else None
-                put = world.counters.bytes.get("put", 0)
+                crossed = world.counters.between()
                 seconds, moved = timed(world, plan, dim, protocol)
-                put = (world.counters.bytes.get("put", 0) - put) // (protocol.warmup + protocol.iterations)
+                crossed = (world.counters.between() - crossed) // (protocol.warmup + protocol.iterations)
                 parts = parts_alone(world, plan, dim, protocol) if protocol.breakdown and any(moved) else {}
             record = _record(world, layout, plan, dim, error, seconds, moved, parts, protocol)
-            yield record.model_copy(update=_between(world, layout, plan, dim, put, protocol))
+            yield record.model_copy(update=_between(world, layout, plan, dim, crossed, protocol))
             plan.forget(dim)
     except MggError as error:
         # Closing is collective: an error of one PE alone ends the job instead.
@@ -269,18 +269,20 @@ def _without_transfers(world: World, plan: Plan, dim: int, protocol: Protocol) -
 
 
 def _between(
-    world: World, layout: PeLayout, plan: Plan, dim: int, put: int, protocol: Protocol
+    world: World, layout: PeLayout, plan: Plan, dim: int, crossed: int, protocol: Protocol
 ) -> dict[str, int | None]:
-    """The fields of a record on workgroups, out of the bytes that this PE ``put`` in a product (collective)."""
+    """The fields of a record on workgroups, out of the bytes that ``crossed`` for this PE in a product (collective)."""
     if not isinstance(plan.options, WorkgroupOptions):
         return {}
     members = members_of(plan.options, layout)
     if not makes_groups(layout.size, members):
         return {"workgroup": members}
     case = memory.Case(layout, protocol.direction, dim, plan.options, plan.dtype)
-    everywhere = world.gather((put, case.embeddings(sum(told(case, members).messages))))
-    sent, needed = (sum(column) for column in zip(*everywhere, strict=True))
-    return {"workgroup": members, "bytes_between": sent if plan.puts_between else None, "vi_cola": needed}
+    needs = told(case, members)
+    once_a_pe, once_a_group = case.product.halo - needs.near, sum(needs.messages)
+    everywhere = world.gather((crossed, case.embeddings(once_a_pe), case.embeddings(once_a_group)))
+    between, vi_fc, vi_cola = (sum(column) for column in zip(*everywhere, strict=True))
+    return {"workgroup": members, "bytes_between": between, "vi_fc": vi_fc, "vi_cola": vi_cola}
 
 
 def _record(

@@ -36,7 +36,6 @@ class Plan(ABC):
         rough: on GPUs ``cost`` leaves out what uneven rows take, so that ``auto`` does not trust it.
         host: the product's arrays as the layout has them; plans are worked out from these.
         meets: the technique itself waits for other PEs' rows and until they have read this PE's.
-        puts_between: with several workgroups, what its PEs put is what crosses between these.
     """
 
     name: ClassVar[str]
@@ -61,7 +60,7 @@ class Plan(ABC):
         self._check_reach()
         self._sums: Array | None = None
         self._views: dict[tuple[int, int], SymmetricArray] = {}
-        self.meets = self.puts_between = False
+        self.meets = False
         # Every PE allocates as many rows as the largest one, because symmetric arrays have one size.
         self._max_rows = int(np.diff(layout.bounds).max())
         self._input = self._allocate_input(self._floats(self._max_rows * max_dim))
@@ -213,8 +212,13 @@ class Plan(ABC):
             pe = lacking[0]
             raise InputError(
                 f"technique {self.name}: PE {pe} would address memory of {name_pes(unreached[pe])}, on another host:"
-                " take halo or cola with workgroup=G, where G divides the PEs of every host"
+                f" {self.between_hosts(self.options)}"
             ).on_every_pe()
+
+    @classmethod
+    def between_hosts(cls, options: TechniqueOptions) -> str:
+        """What to do where the technique's ``reach`` is beyond a host, for a message."""
+        return "take halo or cola with workgroup=G, where G divides the PEs of every host"
 
     @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +30,10 @@ class PulledColumns:
         chosen = np.concatenate([none, *(np.arange(part.first, part.last) for part in parts)])
         sources = [np.uint64(i << 48) | part.rows.astype(np.uint64) for i, part in enumerate(parts)]
         schedule = column_schedule(columns, chosen, np.concatenate([none.astype(np.uint64), *sources]))
-        self._rows = len(schedule.sources)
+        fetched = np.bincount((schedule.sources >> np.uint64(48)).astype(np.int64), minlength=len(parts))
+        self._fetched: Counter[str] = Counter()  # rows of a launch, by what they count as
+        for part, rows in zip(parts, fetched.tolist(), strict=True):
+            self._fetched[part.operation] += rows
         holders = np.array([matrix.copy_of(part.mate).data.ptr for part in parts], np.uint64)
         operators: Any = world.operators  # a GPU's have the kernel beside the table of operators
         self._kernel = operators.cola_kernel(schedule, world.upload(holders))
@@ -37,4 +41,5 @@ class PulledColumns:
     def __call__(self, world: World, held: SymmetricArray, acc: Array) -> None:
         """Add the product with the rows that the mates' ``held`` [*, D] have to ``acc`` [rows, D]."""
         self._kernel(held.local, acc)
-        world.counters.add("get", 4 * self._rows * acc.shape[1])
+        for operation, rows in self._fetched.items():
+            world.counters.add(operation, 4 * rows * acc.shape[1])

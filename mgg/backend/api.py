@@ -40,12 +40,16 @@ class Counters:
     bytes: dict[str, int] = field(default_factory=dict)
 
     def add(self, operation: str, count: int) -> None:
-        """Add ``count`` bytes to ``operation``: get, put, or the name of a collective."""
+        """Add ``count`` bytes to ``operation``: get, get_between, put, or the name of a collective."""
         self.bytes[operation] = self.bytes.get(operation, 0) + count
 
     def embeddings(self) -> int:
         """Bytes of embeddings: everything but the all-reduces of losses and gradients."""
         return sum(count for operation, count in self.bytes.items() if operation != "all_reduce")
+
+    def between(self) -> int:
+        """Bytes between workgroups, of techniques that have these: they put rows there, or fetch them by that name."""
+        return self.bytes.get("put", 0) + self.bytes.get("get_between", 0)
 
 
 @dataclass
@@ -360,8 +364,10 @@ class World(Protocol):
     def free(self, array: SymmetricArray) -> None:
         """Free a symmetric array of any kind (collective)."""
 
-    def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array) -> None:
+    def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array, operation: str = "get") -> None:
         """Fetch ``source[rows]`` of PE ``pe`` into ``out`` [len(rows), columns]; a row asked for twice moves twice.
+
+        ``operation``: what the bytes are counted as; ``get_between`` tells apart rows of another workgroup.
 
         Raises:
             ValueError: on GPUs, a PE beyond the array's reach: its rows have no address here.

@@ -75,13 +75,13 @@ class GpuArrays(ABC):
         """The enclosed work goes to a second, more urgent stream."""
         return self._side.aside()
 
-    def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array) -> None:
+    def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array, operation: str = "get") -> None:
         """Fetch rows of PE ``pe`` with loads of its memory."""
         copy = source.copy_of(pe)
         if len(rows):
             self.operators.gather_rows(copy, rows, out)
         if pe != self.rank:
-            self.counters.add("get", out.nbytes)
+            self.counters.add(operation, out.nbytes)
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
         """Write rows of PE ``pe`` with a copy into its memory, or send them where that has no address here."""

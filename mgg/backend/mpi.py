@@ -168,7 +168,9 @@ class MpiWorld(HostArrays):
                 window.Unlock_all()
                 window.Free()
 
-    def get_rows(self, source: SymmetricArray, pe: int, rows: np.ndarray, out: np.ndarray) -> None:
+    def get_rows(
+        self, source: SymmetricArray, pe: int, rows: np.ndarray, out: np.ndarray, operation: str = "get"
+    ) -> None:
         """Fetch rows of PE ``pe``."""
         if pe in source.peers:
             cpu.gather_rows(source.peers[pe], rows, out)
@@ -182,7 +184,7 @@ class MpiWorld(HostArrays):
             chosen.Free()
             row.Free()
         if pe != self.rank:
-            self.counters.add("get", out.nbytes)
+            self.counters.add(operation, out.nbytes)
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: np.ndarray) -> None:
         """Write rows of PE ``pe``."""

@@ -180,11 +180,13 @@ class SimulatedWorld(HostArrays):
             array.handle.clear()
         array.peers, array.whole = {}, None
 
-    def get_rows(self, source: SymmetricArray, pe: int, rows: np.ndarray, out: np.ndarray) -> None:
+    def get_rows(
+        self, source: SymmetricArray, pe: int, rows: np.ndarray, out: np.ndarray, operation: str = "get"
+    ) -> None:
         """Fetch rows of PE ``pe``."""
         cpu.gather_rows(self._copy(source, pe), rows, out)
         if pe != self.rank:
-            self.counters.add("get", out.nbytes)
+            self.counters.add(operation, out.nbytes)
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: np.ndarray) -> None:
         """Write rows of PE ``pe``."""

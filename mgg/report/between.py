@@ -1,24 +1,36 @@
-"""Bytes that crossed between workgroups, beside what CoLa's communication fusion says of them (VI_CoLa)."""
+"""Bytes that crossed between workgroups, beside what CoLa says of them: VI_CoLa, and VI_FC without fusion."""
 
 from __future__ import annotations
 
+import json
+
 from mgg.report.numbers import bytes_unit, count, listing, within
 from mgg.report.parts import Cell, Grid, Part
-from mgg.report.tables import COMPARISON, Rows, graph_names, group
+from mgg.report.tables import COMPARISON, Row, Rows, graph_names, group
+
+#: Columns and what the page calls them.
+_SHOWN = {
+    "bytes_wire": "bytes on the wire",
+    "bytes_between": "of these between workgroups",
+    "vi_fc": "VI_FC",
+    "vi_cola": "VI_CoLa",
+}
 
 
 def outcome(aggregate: Rows) -> str:
-    """Whether what crossed is VI_CoLa, in a sentence; empty where nothing was counted."""
-    rows = _counted(aggregate)
-    if not rows:
-        return ""
-    equal = sum(row["bytes_between"] == row["vi_cola"] for row in rows)
-    techniques = listing(sorted({row["technique"] for row in rows}))
-    return f"Between workgroups {techniques} moved VI_CoLa in {equal} of {count(len(rows), 'case')}."
+    """Whether what crossed is VI_CoLa, or VI_FC without fusion, in a sentence; empty where nothing was counted."""
+    told = []
+    for fused, column, name in ((True, "vi_cola", "VI_CoLa"), (False, "vi_fc", "VI_FC")):
+        rows = [row for row in _counted(aggregate) if _fused(row) == fused]
+        if rows:
+            equal = sum(row["bytes_between"] == row[column] for row in rows)
+            subject = listing(sorted({row["technique"] for row in rows})) + ("" if fused else " without fusion")
+            told.append(f"{subject} moved {name} in {equal} of {count(len(rows), 'case')}")
+    return f"Between workgroups {', '.join(told)}." if told else ""
 
 
 def part(tables: dict[str, Rows], technique: str) -> Part | None:
-    """Bytes of ``technique`` in workgroups, a line a graph; None where none were counted."""
+    """Bytes of ``technique`` in workgroups, a line a graph, another without fusion; None where none were counted."""
     rows = [row for row in _counted(tables["aggregate"]) if row["technique"] == technique]
     if not rows:
         return None
@@ -26,25 +38,28 @@ def part(tables: dict[str, Rows], technique: str) -> Part | None:
     unit = bytes_unit([row["bytes_wire"] for row in rows])
     shared = [column for column in (*COMPARISON, "workgroup") if column not in ("dataset", "graph_hash")]
     for found in group(rows, *shared).values():
-        # Variants of a technique that move the same are one line.
-        lines = {
-            (row["dataset"], row["graph_hash"], *(row[column] for column in ("bytes_wire", "bytes_between", "vi_cola")))
-            for row in found
-        }
         one = found[0]
         heading = f"{count(one['pes'], 'PE')} in workgroups of {one['workgroup']}, D = {one['dim']}, {one['direction']}"
         heading += f", {one['dtype']}, partition scheme {one['scheme']} ({one['machine']}, {one['device']})"
-        cells = [(names[line[:2]], [Cell(within(size, unit)) for size in line[2:]]) for line in sorted(lines)]
-        groups.append((heading, cells))
-    columns = [
-        f"bytes on the wire ({unit.name})",
-        f"of these between workgroups ({unit.name})",
-        f"VI_CoLa ({unit.name})",
-    ]
+        # Variants of a technique that move the same are one line.
+        lines = {
+            (
+                names[row["dataset"], row["graph_hash"]] + ("" if _fused(row) else ", without fusion"),
+                *(within(row[column], unit) for column in _SHOWN),
+            )
+            for row in found
+        }
+        groups.append((heading, [(name, [Cell(text) for text in texts]) for name, *texts in sorted(lines)]))
+    columns = [f"{name} ({unit.name})" for name in _SHOWN.values()]
     note = "Counted where they crossed, of one product, all PEs; steps that move the same are one line."
     return Part(
         "Bytes between workgroups", outcome(rows), [Grid(f"Bytes of {technique}", "graph", columns, groups, note)]
     )
+
+
+def _fused(row: Row) -> bool:
+    """A row crosses once a workgroup, not once a PE: so it does unless a technique was told otherwise."""
+    return bool(json.loads(row["options"]).get("fusion", True))
 
 
 def _counted(aggregate: Rows) -> Rows:

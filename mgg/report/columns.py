@@ -166,7 +166,10 @@ TABLES: dict[str, list[Column]] = {
             "bytes_between",
             "integer",
             "bytes",
-            "of bytes_wire what crossed between workgroups; empty: one workgroup, not told apart, or not noted",
+            "of bytes_wire what crossed between workgroups, counted; empty: one workgroup, or not noted",
+        ),
+        Column(
+            "vi_fc", "integer", "bytes", "CoLa 4.1: each row once a PE of another workgroup; empty: one, or not noted"
         ),
         Column(
             "vi_cola", "integer", "bytes", "CoLa 4.2: each row once a workgroup that needs it; empty: one, or not noted"

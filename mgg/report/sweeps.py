@@ -52,20 +52,21 @@ def outcome(aggregate: Rows, shown: Sweep) -> str:
 
 
 def _falls(found: Sequence[Lines], shown: Sweep) -> list[str]:
-    """From the first number of PEs to the second: a sentence a side."""
+    """From the first number of PEs to the second: a sentence a side. Of others than 1 and 2 the paper says nothing."""
     sentences = []
     for side, falls in shown.falls.items():
         lines = [each[side] for each in found if side in each]
         if not lines:
             continue
-        first, second = sorted({x for at in lines for x in at})[:2]
+        first, second = min(tuple(sorted(at)[:2]) for at in lines)
         ratios = [at[second]["median"] / at[first]["median"] for at in lines if first in at and second in at]
         mean = geometric_mean(ratios)
         verdict = CLOSE if 1 / EVEN < mean < EVEN else AGREES if (mean < 1) == falls else DISAGREES
+        judged = f": {verdict}" if (first, second) == (1, 2) else ""
         less = sum(ratio < 1 for ratio in ratios)
         sentences.append(
             f"“{side}” took {number(mean)} times as long on {count(second, 'PE')} as on {first}, less time in {less} "
-            f"of {count(len(ratios), 'case')}: {verdict}."
+            f"of {count(len(ratios), 'case')}{judged}."
         )
     return sentences
 

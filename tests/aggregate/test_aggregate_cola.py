@@ -1,5 +1,7 @@
 """Technique cola over workgroups: the product with each of its steps on and off, and what crosses where."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from mgg.backend import simulated
 from mgg.errors import InputError
 
 GRAPHS = awkward_graphs()
+WORLDS = {"host": lambda world: world, "device": StrictWorld}
 STEPS = [
     {},
     {"pipelined": False},
@@ -24,10 +27,11 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("world_of", [lambda world: world, StrictWorld], ids=["host", "device"])
+@pytest.mark.parametrize("kind", WORLDS)
 @pytest.mark.parametrize(("pes", "members"), [(4, 1), (4, 2), (6, 2), (6, 3)])
 @pytest.mark.parametrize("steps", STEPS, ids=str)
-def test_every_step_gives_the_product(tmp_path, steps, pes, members, world_of):
+def test_every_step_gives_the_product(tmp_path, steps, pes, members, kind):
+    world_of = WORLDS[kind]
     for number, csr in enumerate((GRAPHS["weighted"], GRAPHS["more PEs than nodes"], GRAPHS["no remote arcs"])):
         folder = make_layout(tmp_path / str(number), csr, pes)
         options = {"cola": {"workgroup": members, **steps}}
@@ -42,38 +46,27 @@ def moved(world, folder, direction, dim, options):
     return world.counters.bytes
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 60), st.integers(0, 500), st.sampled_from([(4, 2), (4, 1), (6, 3), (6, 2)]), st.integers(0, 10**6),
-    st.sampled_from(["forward", "transpose"]), st.booleans(),
+    st.sampled_from(["forward", "transpose"]), st.sampled_from(STEPS), st.sampled_from(["host", "device"]),
 )  # fmt: skip
-def test_bytes_between_and_within_workgroups(tmp_path_factory, nodes, arcs, shape, seed, direction, pipelined):
+def test_bytes_between_and_within_workgroups(tmp_path_factory, nodes, arcs, shape, seed, direction, steps, kind):
+    """VI_CoLa between them, put or fetched; without fusion VI_FC, and within, the rows of a workgroup's own owners."""
     pes, members = shape
-    csr = random_csr(nodes, arcs, seed=seed)
+    csr, world_of = random_csr(nodes, arcs, seed=seed), WORLDS[kind]
     folder = make_layout(tmp_path_factory.mktemp("graph"), csr, pes)
-    options = {"workgroup": members, "pipelined": pipelined}
-    counted = simulated.run(pes, lambda world: moved(world, folder, direction, 5, options))
-    between, within = crossings(csr, pes, members, direction)
-    assert sum(part.get("put", 0) for part in counted) == 4 * 5 * between
-    assert sum(part.get("get", 0) for part in counted) == 4 * 5 * within
-
-
-def test_fetching_instead_of_sending_moves_the_same(tmp_path):
-    folder = make_layout(tmp_path, random_csr(300, 4_000), 4)
-    totals = []
-    for coalesced in (True, False):
-        options = {"workgroup": 2, "coalesced": coalesced}
-        counted = simulated.run(4, lambda world: moved(world, folder, "forward", 3, options))  # noqa: B023
-        totals.append(sum(sum(part.values()) for part in counted))
-        assert any("put" in part for part in counted) == coalesced
-    assert totals[0] == totals[1]
-
-
-def test_without_fusion_each_pe_fetches_for_itself(tmp_path):
-    csr = random_csr(300, 4_000)
-    folder = make_layout(tmp_path, csr, 4)
-    counted = simulated.run(4, lambda world: moved(world, folder, "forward", 3, {"workgroup": 2, "fusion": False}))
-    assert sum(part["get"] for part in counted) == 4 * 3 * crossings(csr, 4, 4, "forward")[1]
+    options = {"workgroup": members, **steps}
+    counted = simulated.run(pes, lambda world: moved(world_of(world), folder, direction, 5, options))
+    between, within = crossings(csr, pes, members, direction, fused=steps.get("fusion", True))
+    sent = steps.get("fusion", True) and steps.get("coalesced", True)
+    expected = {"put" if sent else "get_between": between, "get": within}
+    found = Counter()
+    for part in counted:
+        found.update(part)
+    assert {name: count for name, count in found.items() if count} == {
+        name: 4 * 5 * rows for name, rows in expected.items() if rows
+    }
 
 
 def test_workgroups_of_another_size_are_refused(tmp_path):

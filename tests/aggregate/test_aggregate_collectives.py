@@ -1,7 +1,5 @@
 """Ring, broadcasts and replicas: what the tests of all techniques do not reach."""
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,54 +18,6 @@ from mgg.errors import InputError
 from mgg.graph.csr import Csr
 
 GRAPHS = awkward_graphs()
-
-
-class LateWorld:
-    """A simulated world whose broadcasts aside happen as late as they may: when somebody waits for them."""
-
-    def __init__(self, world):
-        self._world, self._open, self._pending = world, False, []
-
-    def __getattr__(self, name):
-        return getattr(self._world, name)
-
-    @contextmanager
-    def aside(self):
-        self._open = True
-        yield self
-        self._open = False
-
-    def wait(self):
-        for act in self._pending:
-            act()
-        self._pending.clear()
-
-    def broadcast(self, values, root):
-        if self._open:
-            self._pending.append(lambda: self._world.broadcast(values, root))
-        else:
-            self._world.broadcast(values, root)
-
-
-def test_pipelined_broadcasts_may_come_late(tmp_path):
-    """Nothing is multiplied before it was waited for, and nothing is left to be sent when a product is done."""
-    csr = random_csr(300, 4_000, weighted=True)
-    folder = make_layout(tmp_path, csr, 4)
-
-    def program(world):
-        late = LateWorld(world)
-        part = layout.load(folder, world.rank)
-        plan = prepare("broadcast_pipelined", late, part, "forward", 8)
-        results = []
-        for round_ in range(3):
-            plan.input(8)[:] = inputs(part.node_ids, 8) * (round_ + 1)
-            results.append(plan(8) / (round_ + 1))
-            assert not late._pending
-            plan.input(8)[:] = np.nan
-        return results
-
-    for parts in zip(*simulated.run(4, program), strict=True):
-        assert relative_error(np.concatenate(parts), matrix(csr), inputs(np.arange(300), 8)) <= 1e-6
 
 
 @pytest.mark.parametrize("name", GRAPHS)

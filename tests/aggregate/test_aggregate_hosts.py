@@ -21,7 +21,9 @@ from mgg.aggregate import prepare, techniques
 from mgg.aggregate.measure import measure
 from mgg.backend import simulated
 from mgg.errors import InputError, PeError
+from mgg.graph.csr import from_arcs
 from mgg.kernel.bf16 import from_bf16, to_bf16
+from mgg.kernel.halo import halo_schedule
 
 GRAPHS = awkward_graphs()
 SHAPES = [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)]
@@ -72,9 +74,9 @@ def test_bf16_products_are_those_of_the_rounded_inputs(tmp_path, direction, pes,
             assert scaled_error(np.concatenate(parts), *expected_product(a, rounded)) <= 1e-6
 
 
-def moved(world, folder, technique, direction, members, dtype="fp32"):
+def moved(world, folder, technique, direction, members, dtype="fp32", **steps):
     """Bytes put and fetched by this PE in one product of 5 columns."""
-    options = {"workgroup": members}
+    options = {"workgroup": members, **steps}
     plan = prepare(technique, world, layout.load(folder, world.rank), direction, 5, options, dtype)
     plan(5)
     plan.close()
@@ -135,12 +137,14 @@ def test_mpi_ranks_put_between_workgroups(tmp_path, shared):
 
 
 def test_bytes_between_workgroups_are_vi_cola(tmp_path):
-    """The partition's quality report says the same of the forward product."""
+    """The partition's quality report says the same of the forward product, and of VI_FC, which fusion lowers."""
     folder = make_layout(tmp_path, random_csr(300, 4_000), 6)
     record = partition.build(tmp_path / "graph", tmp_path / "part", pes=6, scheme="equal_nodes", workgroup=2, dim=5)
     for technique in ("halo", "cola"):
         counted = simulated.run(6, lambda world: moved(world, folder, technique, "forward", 2))  # noqa: B023
         assert sum(put for put, _, _ in counted) == record.quality.vi_cola > 0
+    counted = simulated.run(6, lambda world: moved(world, folder, "cola", "forward", 2, fusion=False))
+    assert sum(all_ - fetched for _, fetched, all_ in counted) == record.quality.vi_fc > record.quality.vi_cola
 
 
 @pytest.mark.parametrize(("pes", "made_for", "members"), [(4, 2, 2), (6, 4, 2), (5, 3, 1), (4, 8, 4)])
@@ -175,14 +179,39 @@ def test_the_plan_alone_synchronizes(tmp_path, technique, kind):
     simulated.run(4, program)
 
 
-def test_halo_gives_the_same_bits_every_time(tmp_path):
-    folder = make_layout(tmp_path, random_csr(500, 10_000, weighted=True), 4)
-    for world_of in worlds(2).values():
-        first, second = (
-            simulated.run(4, lambda world: products(world_of(world), folder, [33], both(2), only=["halo"]))  # noqa: B023
-            for _ in range(2)
-        )
-        assert all(np.array_equal(a[key], b[key]) for a, b in zip(first, second, strict=True) for key in a)
+@pytest.fixture(scope="module")
+def hubs(tmp_path_factory):
+    """A layout with two rows of 1,500 arcs, which are cut into pieces, of a PE's own columns and of others'."""
+    nodes, rng = 1_500, np.random.default_rng(3)
+    rows = np.append(np.repeat([5, nodes - 1], nodes), rng.integers(0, nodes, 5_000))
+    columns = np.append(np.tile(np.arange(nodes), 2), rng.integers(0, nodes, 5_000))
+    weights = rng.standard_normal(len(rows)).astype(np.float32)
+    return make_layout(tmp_path_factory.mktemp("hubs"), from_arcs(rows, columns, n=nodes, weights=weights), 4)
+
+
+@pytest.mark.parametrize("kind", ["ranks", "hosts"])
+@pytest.mark.parametrize("members", [1, 2, 4])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_twenty_products_of_halo_have_the_same_bits(hubs, dtype, members, kind):
+    """Ten of a plan and ten of another, to which PEs come in ever another order; a row is in many pieces."""
+
+    def program(raw):
+        world, part = worlds(members)[kind](raw), layout.load(hubs, raw.rank)
+        cut = halo_schedule(part.forward.local, part.forward.remote, part.rows).split_rows
+        found = []
+        for _ in range(2):
+            plan = prepare("halo", world, part, "forward", 33, {"workgroup": members}, dtype)
+            for dim in (1, 33):
+                plan.write(dim, world.upload(inputs(part.node_ids, dim)))
+                for round_ in range(10):
+                    time.sleep(1e-3 * ((raw.rank + round_) % 4))
+                    found.append((dim, world.download(plan(dim)).tobytes()))
+            plan.close()
+        return set(cut.tolist()), len(found), len(set(found))
+
+    parts = simulated.run(4, program)
+    assert parts[0][0] == {5} and parts[3][0] == {374}
+    assert [found for _, *found in parts] == [[40, 2]] * 4
 
 
 def test_parts_alone_move_or_compute(tmp_path):
@@ -235,20 +264,32 @@ def test_techniques_that_address_all_pes_say_so(tmp_path, technique):
 
 
 @pytest.mark.parametrize(
-    ("technique", "options", "members", "beyond"),
+    ("technique", "options", "members", "beyond", "off"),
     [
-        ("cola", {"workgroup": 2, "coalesced": False}, 2, "PE 0 would address memory of PEs 2, 3"),
-        ("cola", {"workgroup": 2, "fusion": False}, 2, "PE 0 would address memory of PEs 2, 3"),
-        ("halo", {"workgroup": 4}, 2, "PE 0 would address memory of PEs 2, 3"),
-        ("halo", {"workgroup": 2}, 3, "PE 2 would address memory of PE 3"),
+        ("cola", {"workgroup": 2, "coalesced": False}, 2, "PE 0 would address memory of PEs 2, 3", ["coalesced"]),
+        ("cola", {"workgroup": 2, "fusion": False}, 2, "PE 0 would address memory of PEs 2, 3", ["fusion"]),
+        (
+            "cola", {"workgroup": 2, "fusion": False, "coalesced": False}, 2,
+            "PE 0 would address memory of PEs 2, 3", ["fusion", "coalesced"],
+        ),
+        ("cola", {"workgroup": 4}, 2, "PE 0 would address memory of PEs 2, 3", []),
+        ("halo", {"workgroup": 4}, 2, "PE 0 would address memory of PEs 2, 3", []),
+        ("halo", {"workgroup": 2}, 3, "PE 2 would address memory of PE 3", []),
     ],
-)
-def test_workgroups_that_no_host_holds_are_refused(tmp_path, technique, options, members, beyond):
+)  # fmt: skip
+def test_workgroups_that_no_host_holds_are_refused(tmp_path, technique, options, members, beyond, off):
+    """Who has workgroups of a host's size already is told which steps of cola it is that need all PEs on one."""
     folder = make_layout(tmp_path, random_csr(200, 2_000), 6 if members == 3 else 4)
+    remedy = "take halo or cola with workgroup=G"
+    if off:
+        remedy = f"with {' and '.join(f'{step}=false' for step in off)} rows are fetched by address: between hosts"
+        remedy += " fusion and coalesced must be on, and workgroup=G"
 
     def program(raw):
-        with pytest.raises(InputError, match=beyond):
+        with pytest.raises(InputError) as caught:
             prepare(technique, HostsWorld(raw, members), layout.load(folder, raw.rank), "forward", 3, options)
+        line = f"technique {technique}: {beyond}, on another host: {remedy}, where G divides the PEs of every host"
+        assert str(caught.value) == line and caught.value.everywhere
 
     simulated.run(6 if members == 3 else 4, program)
 

@@ -43,14 +43,17 @@ def test_records_name_the_workgroup(folder):
 @pytest.mark.parametrize("direction", ["forward", "transpose"])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_records_tell_what_crossed_between_workgroups(tmp_path, direction, dtype):
-    """Each row once a workgroup that needs it; other options of cola fetch single rows."""
+    """Each row once a workgroup that needs it, without fusion once a PE of another one."""
     csr = random_csr(200, 2_000, weighted=True)
     folder, pes, dim = make_layout(tmp_path, csr, 4), 4, 6
     rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
     ends = [rows, csr.indices] if direction == "forward" else [csr.indices, rows]
-    target, source = (np.minimum(each // 50, 3) // 2 for each in ends)
-    crossing = target != source
-    fused = len(np.unique(np.stack([target, ends[1]])[:, crossing], axis=1).T) * dim * (2 if dtype == "bf16" else 4)
+    target, source = (np.minimum(each // 50, 3) for each in ends)
+    crossing, row = target // 2 != source // 2, dim * (2 if dtype == "bf16" else 4)
+    fused, single = (
+        len(np.unique(np.stack([who, ends[1]])[:, crossing], axis=1).T) * row for who in (target // 2, target)
+    )
+    assert fused < single
 
     def told(name, **options):
         record = simulated.run(
@@ -61,14 +64,14 @@ def test_records_tell_what_crossed_between_workgroups(tmp_path, direction, dtype
             ),
         )[0][0]  # fmt: skip
         assert record.bytes_between is None or 0 < record.bytes_between <= record.bytes_wire
-        return record.workgroup, record.bytes_between, record.vi_cola
+        return record.workgroup, record.bytes_between, record.vi_fc, record.vi_cola
 
-    assert told("halo", workgroup=2) == (2, fused, fused)
-    assert told("halo", workgroup=4) == (4, None, None)
+    assert told("halo", workgroup=2) == (2, fused, single, fused)
+    assert told("halo", workgroup=4) == (4, None, None, None)
     if dtype == "fp32":
-        assert told("cola", workgroup=2) == (2, fused, fused)
-        assert told("cola", workgroup=2, coalesced=False) == told("cola", workgroup=2, fusion=False) == (2, None, fused)
-        assert told("mgg") == (None, None, None)
+        assert told("cola", workgroup=2) == told("cola", workgroup=2, coalesced=False) == (2, fused, single, fused)
+        assert told("cola", workgroup=2, fusion=False) == (2, single, single, fused)
+        assert told("mgg") == (None, None, None, None)
 
 
 def test_unchecked_records_say_so(folder):

@@ -356,9 +356,9 @@ class StrictWorld:
         array.peers = {}
         self._world.free(array.handle)
 
-    def get_rows(self, source: SymmetricArray, pe: int, rows: Any, out: Any) -> None:
+    def get_rows(self, source: SymmetricArray, pe: int, rows: Any, out: Any, operation: str = "get") -> None:
         source.copy_of(pe)  # as GPUs do: what has no address is not fetched
-        self._world.get_rows(_inside(source), pe, unwrap(rows), unwrap(out))
+        self._world.get_rows(_inside(source), pe, unwrap(rows), unwrap(out), operation)
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Any) -> None:
         assert unwrap(values).flags.c_contiguous

@@ -201,7 +201,9 @@ EXPERIMENTS = {
         f"32 {_HOST}, InfiniBand between 4 hosts",
         "Each step takes time off: fetching rows once (RF) instead of once an arc (basic), once a host (CF), in one "
         "message (RC), while the GPUs multiply (PP). Most of it is saved on InfiniBand, which carries single rows "
-        "badly; where workgroups are GPUs of one host, no link between them is slow, and the steps have less to save.",
+        "badly; where workgroups are GPUs of one host, no link between them is slow, and the steps have less to save. "
+        "There RF and RF+CF fetch rows of other workgroups by loads of their GPUs' memory, which goes on one host "
+        "alone; the paper's get them through NVSHMEM, between hosts, too.",
         _table8(),
         together=True,
         between="cola",

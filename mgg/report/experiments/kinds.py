@@ -100,7 +100,7 @@ class Sweep:
         single: what stands for all sides on one PE.
         printed: the paper's milliseconds, by data set (its stand-in's name), then by PEs or width, in the order of the
             sides; for all that it prints.
-        falls: by side, whether the paper says that the second number of PEs takes less time than the first.
+        falls: by side, whether the paper says that two PEs take less time than one.
         steepest: the side whose times the paper says differ most along its line.
     """
 
