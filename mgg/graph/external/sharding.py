@@ -20,9 +20,9 @@ from mgg.graph import shards
 from mgg.graph.csr import index_dtype
 from mgg.graph.external import kernels
 from mgg.graph.external.memory import MIB, Memory
-from mgg.graph.external.parts import PartWriter, Rows
 from mgg.graph.external.scattering import Scattered
 from mgg.graph.manifest import ARC_KINDS, Sha256, Shard, ShardName
+from mgg.graph.parts import PartWriter, Rows
 
 FILE = "shards.yaml"
 #: uint32 [rows], little-endian: arcs of each row.
