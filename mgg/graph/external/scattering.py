@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mgg import hashed
+from mgg import hashed, npy
 from mgg.config import explain
 from mgg.errors import InputError, MachineError
-from mgg.files import Kind, write_file
+from mgg.files import Kind
 from mgg.graph.external import kernels
 from mgg.graph.external.memory import MIB, Memory
 from mgg.graph.external.spool import PAYLOADS, Index, Spool, SpoolWriter
@@ -94,7 +92,9 @@ class Scattered:
             facts = Buckets.model_validate(values)
         except ValidationError as error:
             raise InputError(f"{folder / FILE}: {explain(error, Buckets)}") from None
-        arrays = {name: load_array(folder / name, sha256) for name, sha256 in facts.arrays.items()}
+        arrays = {
+            name: npy.load(folder / name, sha256, "make the folder again") for name, sha256 in facts.arrays.items()
+        }
         index = Index(facts.shift, arrays[TABLE_FILE], arrays[SUMS_FILE])
         spool = Spool(folder, index, payload_names(facts.weighted, facts.relations))
         return cls(folder, facts, digest, spool, arrays.get(SEEN_FILE))
@@ -172,7 +172,7 @@ def scatter(
         classes=data.classes or 0,
         tasks=0 if data.tasks is None else data.tasks.shape[1],
         parts=parts,
-        arrays={file: save_array(folder / file, values) for file, values in arrays.items()},
+        arrays={file: npy.save(folder / file, values) for file, values in arrays.items()},
     )
     hashed.save(folder / FILE, facts.model_dump(exclude_none=True))
     return Scattered.open(folder)
@@ -255,22 +255,3 @@ class _Reader:
 def _capacity(free: int, payloads: bool) -> int:
     """Keys of a segment: three arrays of them, and of payloads, take SPOOL_SHARE of the free memory."""
     return max(CHUNK_ARCS, min(2**25, int(free * SPOOL_SHARE) // (44 if payloads else 24)))
-
-
-def save_array(path: Path, values: np.ndarray) -> str:
-    """Write an .npy file; returns its sha256."""
-    file = io.BytesIO()
-    np.save(file, values)
-    write_file(path, file.getbuffer())
-    return hashlib.sha256(file.getbuffer()).hexdigest()
-
-
-def load_array(path: Path, sha256: str) -> np.ndarray:
-    """Read an .npy file; InputError if it is missing or altered."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; make the folder again") from None
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise InputError(f"{path}: truncated or altered: its sha256 is not {sha256}; make the folder again")
-    return np.load(io.BytesIO(data), allow_pickle=False)
