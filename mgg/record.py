@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mgg.errors import InputError
 from mgg.files import check_file_output, write_text
+from mgg.schema import Fixed
 
 PARTITION_FILE = "partition.json"
 RUN_FILE = "run.json"
@@ -28,10 +29,10 @@ METRICS_FILE = "metrics.jsonl"
 METRICS_TABLE = "metrics.parquet"
 
 
-class Frozen(BaseModel):
+class Frozen(Fixed):
     """A record: its fields are fixed, unknown ones are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(ser_json_inf_nan="constants")
 
 
 #: Metric of a training -> what it is called.

@@ -11,6 +11,7 @@ import click
 from mgg import config
 from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, CommaList, common, show, speaks, split_assignments
 from mgg.errors import InputError, MachineError, MggError
+from mgg.schema import nearest
 
 _AGGREGATE = config.AggregateConfig()
 _AUTO = "auto"
@@ -28,9 +29,7 @@ def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterabl
     for text in variants:
         name, grid = parse(text)
         if name not in grids:
-            raise InputError(
-                f"--variant {text}: technique {name!r} is not among those named; {config.nearest(name, grids)}"
-            )
+            raise InputError(f"--variant {text}: technique {name!r} is not among those named; {nearest(name, grids)}")
         grids[name].append(grid)
     return [(name, options) for name in techniques for options in expand(name, plain | qualified[name], grids[name])]
 

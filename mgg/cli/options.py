@@ -12,6 +12,7 @@ import click
 
 from mgg import config
 from mgg.errors import InputError
+from mgg.schema import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 FOLDER = click.Path(path_type=Path)
@@ -108,7 +109,5 @@ def split_assignments(pairs: Iterable[str], techniques: Iterable[str]) -> tuple[
         elif owner in qualified:
             qualified[owner][option] = value
         else:
-            raise InputError(
-                f"--set {key}: technique {owner!r} is not among those named; {config.nearest(owner, qualified)}"
-            )
+            raise InputError(f"--set {key}: technique {owner!r} is not among those named; {nearest(owner, qualified)}")
     return plain, qualified

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mgg.backend.api import World, together
-from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.layout import PeLayout
 from mgg.model import ModelSettings
+from mgg.schema import nearest
 from mgg.train.classes import ClassTargets
 from mgg.train.targets import Targets
 from mgg.train.tasks import TaskTargets

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from mgg import hashed, npy
-from mgg.config import explain
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind
 from mgg.graph.external import kernels
@@ -19,6 +18,7 @@ from mgg.graph.external.spool import PAYLOADS, Index, Spool, SpoolWriter
 from mgg.graph.manifest import KINDS, Sha256, Shard, ShardName
 from mgg.graph.nodes import NodeData, write_nodes
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph
+from mgg.schema import Closed, parsed
 
 FILE = "buckets.yaml"
 TABLE_FILE = "table.npy"
@@ -39,10 +39,8 @@ class Counted(NamedTuple):
     dropped_repeats: int
 
 
-class Buckets(BaseModel):
+class Buckets(Closed):
     """``buckets.yaml``: what a scattered graph is, beside its arcs."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, description="name of the graph")
     source: dict[str, Any] = Field(description="where it comes from")
@@ -88,10 +86,7 @@ class Scattered:
         """Open a folder; raises InputError that names the file that is wrong."""
         folder = Path(folder)
         values, digest = hashed.load(folder / FILE, "scattered graph", "mgg graph-scatter")
-        try:
-            facts = Buckets.model_validate(values)
-        except ValidationError as error:
-            raise InputError(f"{folder / FILE}: {explain(error, Buckets)}") from None
+        facts = parsed(Buckets, values, f"{folder / FILE}: ")
         arrays = {
             name: npy.load(folder / name, sha256, "make the folder again") for name, sha256 in facts.arrays.items()
         }

@@ -17,10 +17,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.graph.csr import index_dtype
 from mgg.graph.store import Graph
+from mgg.schema import nearest
 
 #: Gives the order that was really used and ``rank`` (int32, int64 from 2^31 nodes on), or None where nothing moves.
 Rank = Callable[[Graph], tuple[str, np.ndarray | None]]
