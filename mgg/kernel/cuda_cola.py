@@ -9,13 +9,12 @@ from mgg.kernel.cola import ColumnSchedule
 from mgg.kernel.compile import build_of
 from mgg.kernel.cuda import CudaOperators, _bits, _name, _pointer, _stride, _tiles, _vector
 from mgg.kernel.fork import Launch
+from mgg.kernel.prepared import Prepared
 
 #: Warps a block: MGG_COLA_WARPS in kernels/aggregate/cola.cu.
 WARPS = 4
 #: Rows of hubs that a group of lanes copies at once.
 COPIED = 4
-#: Products whose launches are kept ready: Python would take longer to work them out than a small product takes.
-KEPT = 64
 
 
 class ColaKernel:
@@ -36,7 +35,7 @@ class ColaKernel:
         self._light, self._hub_count = schedule.light, schedule.hubs
         self._hub_arcs = slice(int(schedule.begin[schedule.light]), len(schedule.rows))
         self._hubs: cp.ndarray | None = None
-        self._prepared: dict[tuple[int, ...], list[Launch]] = {}
+        self._prepared: Prepared[list[Launch]] = Prepared()
 
     def __call__(self, held: cp.ndarray, acc: cp.ndarray) -> None:
         """``acc[rows[k]] += weights[k] * b[j]`` for the arcs k of every column j, whose row b[j] a holder has; atomics.
@@ -49,12 +48,7 @@ class ColaKernel:
         if not len(self._sources) or not acc.shape[1]:
             return
         key = (held.data.ptr, int(_stride(held)), acc.data.ptr, int(_stride(acc)), acc.shape[1])
-        launches = self._prepared.get(key)
-        if launches is None:
-            if len(self._prepared) >= KEPT:
-                self._prepared.clear()
-            hubs = self._room(acc.shape[1])
-            launches = self._prepared[key] = self._prepare(held, acc, hubs)
+        launches = self._prepared.of(key, lambda: self._prepare(held, acc, self._room(acc.shape[1])))
         for kernel, grid, block, arguments in launches:
             kernel(grid, block, arguments)
         if self._hub_count:

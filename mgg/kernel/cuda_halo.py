@@ -15,9 +15,8 @@ from mgg.kernel.cuda import CudaOperators, _bits, _name, _pointer, _stride, _vec
 from mgg.kernel.cuda_schedule import row_tuning
 from mgg.kernel.fork import Fork, Launch, Packed
 from mgg.kernel.halo import HaloPeers, HaloSchedule
+from mgg.kernel.prepared import Prepared
 
-#: Products whose launches are kept ready: Python would take longer to work them out than a small product takes.
-KEPT = 64
 PARTS = ("all", "transfer", "compute")
 
 
@@ -78,7 +77,7 @@ class HaloKernel:
         blocks = min(self._tuning.blocks * operators.processors, -(-len(sources) // _ROWS))
         self.blocks = max(blocks, int(peers.flags is not None and peers.size > 1))
         self._partial: cp.ndarray | None = None
-        self._prepared: dict[tuple[int, ...], Fork] = {}
+        self._prepared: Prepared[Fork] = Prepared()
 
     def __call__(self, b: cp.ndarray, out: cp.ndarray, *, accumulate: bool = False, part: str = "all") -> None:
         """``out`` = the product of ``b``, whose halo rows are filled on the way.
@@ -90,11 +89,7 @@ class HaloKernel:
             part: ``transfer``: fill the halo alone; ``compute``: work alone, with the halo as it is. For timing.
         """
         key = (b.data.ptr, b.shape[1], b.itemsize, out.data.ptr, out.strides[0], accumulate, PARTS.index(part))
-        fork = self._prepared.get(key)
-        if fork is None:
-            if len(self._prepared) >= KEPT:
-                self._prepared.clear()
-            fork = self._prepared[key] = self._prepare(b, out, accumulate, part)
+        fork = self._prepared.of(key, lambda: self._prepare(b, out, accumulate, part))
         fork.submit(self._operators.urgent)
 
     def _prepare(self, b: cp.ndarray, out: cp.ndarray, accumulate: bool, part: str) -> Fork:
