@@ -36,6 +36,7 @@ from mgg.backend.host_memory import mappable
 from mgg.backend.rollcall import RollCall
 from mgg.backend.segments import unlink_mapped
 from mgg.backend.stalls import LAST_WORD, unmoved
+from mgg.backend.waits import poll
 from mgg.backend.watch import OWN_WORD, Watch
 from mgg.errors import InputError, MachineError, PeError, memory_error
 from mgg.kernel import cpu
@@ -49,8 +50,6 @@ _ITEM = 4  # bytes of a float32
 _GATHERED = 2**17  # numbers, those of all ranks together, up to which an all-reduce brings all of them to every rank
 #: Seconds that ranks wait for rank 0's own work, whose waits have shorter limits.
 LONGEST_WAIT = 86400.0
-_PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
-_NAP = 20e-6  # seconds of sleep between looks
 _FORWARD = 1.0  # seconds that a launcher gets to read a rank's last line before it is told to end the job
 
 
@@ -363,20 +362,17 @@ class MpiWorld(HostArrays):
 
     def wait(self, request: MPI.Request, what: str, barrier: bool = False) -> None:
         """Wait for ``request``, ``what`` in words; raises PeError that says whose fault it is after the time limit."""
-        start = time.monotonic()
-        while not request.Test():
-            waited = time.monotonic() - start
-            if waited < _PATIENCE:
-                os.sched_yield()
-            elif waited < self._timeout + self._own_words():
-                if self._arrivals is not None:
-                    self._arrivals.beat()
-                self._roll_call.wait(waited, self._timeout)
-                if self._watch is not None and (still := self._watch.others()):
-                    raise PeError(self._found_still(still))
-                time.sleep(_NAP)
-            else:
+
+        def look(waited: float) -> None:
+            if waited >= self._timeout + self._own_words():
                 raise PeError(self._stalled(what, barrier))
+            if self._arrivals is not None:
+                self._arrivals.beat()
+            self._roll_call.wait(waited, self._timeout)
+            if self._watch is not None and (still := self._watch.others()):
+                raise PeError(self._found_still(still))
+
+        poll(request.Test, look)
 
     def _own_words(self) -> float:
         """Seconds beyond the limit of a wait in which a PE that is watched says itself that it comes no further."""
