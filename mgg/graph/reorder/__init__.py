@@ -125,13 +125,6 @@ def needed_bytes(name: str, nodes: int, arcs: int, *, symmetric: bool) -> int:
     return BASE_BYTES + own if own else 0
 
 
-def ranks(sequence: np.ndarray) -> np.ndarray:
-    """The position of each node [n] in ``sequence`` [n], which lists every node once; of the same type."""
-    rank = np.empty_like(sequence)
-    rank[sequence] = np.arange(len(sequence), dtype=sequence.dtype)
-    return rank
-
-
 def index_bytes(nodes: int) -> int:
     """Bytes of a node id."""
     return index_dtype(nodes).itemsize
