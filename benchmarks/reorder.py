@@ -19,6 +19,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+from modularity import modularity
 from pydantic import BaseModel, Field
 
 from mgg.errors import MggError
@@ -26,7 +27,6 @@ from mgg.graph.build import build
 from mgg.graph.csr import Csr, from_arcs, row_ids
 from mgg.graph.generate import generate
 from mgg.graph.reorder import needed_bytes, permutation, rabbit
-from mgg.graph.reorder.modularity import modularity
 from mgg.graph.reorder.structure import adjacency, both_directions
 from mgg.graph.sources import generators
 from mgg.graph.store import Graph, write_graph

@@ -119,7 +119,6 @@ class CudaOperators:
             return
         partial = cp.empty((schedule.slots, -(-columns // 8) * 8), np.float32)
         build = build_of("rows", _bits(indices), bf16=bf16)
-        build = Build(build.source, {**build.defines, **tuning.defines})
         vector = _vector(b, c)
         for lanes, first, tiles in _tiles(columns, vector, tuning.tile):
             kernel = self.kernel(build, _name("spmm_rows", lanes, vector, weights))
