@@ -457,7 +457,7 @@ def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = 
     return [result]
 
 
-def on_first_rank(pes: Callable[[], int], action: Callable[[], T], timeout: float = LONGEST_WAIT) -> T | None:
+def on_first_rank(pes: Callable[[], int], action: Callable[[], T]) -> T | None:
     """Run ``action`` on rank 0 while the others wait; an MggError is raised on every rank (collective).
 
     Returns:
@@ -466,7 +466,7 @@ def on_first_rank(pes: Callable[[], int], action: Callable[[], T], timeout: floa
     Raises:
         InputError: the job has another number of ranks than ``pes()``.
     """
-    control = MpiWorld(MPI.COMM_WORLD, timeout)
+    control = MpiWorld(MPI.COMM_WORLD, LONGEST_WAIT)
     together(control, lambda: check_size(control.size, pes()))
     result = together(control, lambda: action() if control.rank == 0 else None)
     control.close()

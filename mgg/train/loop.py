@@ -60,12 +60,12 @@ class Result:
 class _Asked:
     """What ``train`` was asked for beside the model; see there."""
 
-    epochs: int = 200
-    out: Path | None = None
-    checkpoint_every: float = 60.0
-    stall_after: float = STALL_AFTER
-    weights: Path | None = None
-    tensorboard: Path | None = None
+    epochs: int
+    out: Path | None
+    checkpoint_every: float
+    stall_after: float
+    weights: Path | None
+    tensorboard: Path | None
 
 
 def train(
