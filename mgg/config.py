@@ -188,7 +188,7 @@ class TrainConfig(Section):
         description="nvshmem: GPUs; mpi: CPU ranks; simulated: threads; auto: ranks of mpiexec or srun and one PE take"
         " nvshmem where there is a GPU for each, else mpi; several PEs without a launcher are simulated",
     )
-    dtype: Literal["fp32", "bf16"] = Field(
+    dtype: Dtype = Field(
         "fp32", description="type of embeddings and halos; sums and weights are fp32; halo and local take bf16"
     )
     metric: Literal["auto", "accuracy", "micro_f1", "roc_auc"] = Field(
@@ -243,7 +243,7 @@ class PredictConfig(Section):
         description="techniques to predict, at their default options",
     )
     dims: list[Dim] = Field(default_factory=lambda: [64], min_length=1, description="embedding columns to predict for")
-    dtype: Literal["fp32", "bf16"] = Field("fp32", description="type of the embeddings")
+    dtype: Dtype = Field("fp32", description="type of the embeddings")
     machine: str = Field(
         "h200", min_length=1, description="h200, a800, v100 (docs/costs.md), or a file that mgg links wrote"
     )
