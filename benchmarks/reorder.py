@@ -22,6 +22,7 @@ import numpy as np
 from modularity import modularity
 from pydantic import BaseModel, Field
 
+from mgg.backend.facts import these_versions, this_machine
 from mgg.errors import MggError
 from mgg.graph.build import build
 from mgg.graph.csr import Csr, from_arcs, row_ids
@@ -33,7 +34,7 @@ from mgg.graph.store import Graph, write_graph
 from mgg.partition.quality import measure
 from mgg.partition.schemes import Split
 from mgg.partition.schemes.edge_balanced import bounds
-from mgg.record import Machine, these_versions, this_machine, write_lines
+from mgg.record import Machine, write_lines
 
 SEED = 2026
 #: For Rabbit order of products-like at scale 0.25, 8 PEs, 2 cores.

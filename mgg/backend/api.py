@@ -15,10 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from mgg.backend import usage
 from mgg.errors import MggError, gpu_memory_error
 from mgg.kernel.operators import Operators
-from mgg.record import Machine, my_cores, these_versions, this_machine
 
 #: Seconds after which a PE that waits for others gives up with a PeError: nothing hangs.
 DEFAULT_TIMEOUT = 600.0
@@ -512,26 +510,6 @@ def agreed_team(teams: Sequence[tuple[int, ...]], rank: int) -> tuple[int, ...]:
         if pe not in team or any(teams[member] != team for member in team):
             raise ValueError(f"PE {pe} gave the team {team}, which is not what each PE in it gave")
     return teams[rank]
-
-
-def job_machine(world: World) -> Machine:
-    """The machine of the whole job, for records (collective)."""
-    members = world.gather((my_cores(), world.gpu))
-    return this_machine(set().union(*(cores for cores, _ in members)), [gpu for _, gpu in members if gpu])
-
-
-def job_fields(world: World) -> dict[str, Any]:
-    """The fields of a record that tell of its job, the same for every kind of record (collective).
-
-    To be asked for when all that the record is about is done: what the job has used until then is among them.
-    """
-    return {
-        "backend": world.name,
-        "pes": world.size,
-        "machine": job_machine(world),
-        "versions": these_versions(),
-        "used": usage.of_all(world.gather(usage.this_process())),
-    }
 
 
 def together(world: World, action: Callable[[], T]) -> T:

@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from mgg.aggregate import parse_options
-from mgg.backend.api import DEFAULT_TIMEOUT, World, job_fields, together
+from mgg.backend.api import DEFAULT_TIMEOUT, World, together
+from mgg.backend.facts import job_fields
 from mgg.config import TrainConfig
 from mgg.errors import InputError, StoppedError
 from mgg.files import check_output
