@@ -22,7 +22,6 @@ from mgg.backend.api import (
     DEFAULT_TIMEOUT,
     THREADS_PER_PE,
     Counters,
-    HostArrays,
     SymmetricArray,
     World,
     agreed_team,
@@ -32,6 +31,7 @@ from mgg.backend.api import (
     together,
 )
 from mgg.backend.arrivals import Arrivals
+from mgg.backend.host import HostArrays
 from mgg.backend.host_memory import mappable
 from mgg.backend.rollcall import RollCall
 from mgg.backend.segments import unlink_mapped
