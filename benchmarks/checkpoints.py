@@ -57,7 +57,8 @@ def measure(world: World, made: Path, out: Path, hidden: int, repeats: int) -> t
     identity = Identity(
         model="gcn", dataset="random", graph_hash="", pes=1, technique="halo", options={}, seed=0, settings={}
     )
-    checkpoints, best = Checkpoints(out / f"{hidden}.checkpoint", identity, STALL_AFTER), trainer.model_arrays()
+    trainer.keep()
+    checkpoints, best = Checkpoints(out / f"{hidden}.checkpoint", identity, STALL_AFTER), trainer.kept()
     taken = []
     for _ in range(repeats):
         start = time.perf_counter()

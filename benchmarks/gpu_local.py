@@ -14,7 +14,11 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import click
 import cupy as cp
@@ -24,7 +28,8 @@ from scipy import sparse
 
 from mgg.graph.csr import Csr
 from mgg.graph.sources import communities
-from mgg.kernel.compile import find_nvcc, nvcc_version
+from mgg.kernel import cuda
+from mgg.kernel.compile import Build, build_of, find_nvcc, nvcc_version
 from mgg.kernel.cuda import CudaOperators
 from mgg.kernel.cuda_schedule import RowTuning
 from mgg.kernel.schedule import remote_sources
@@ -34,7 +39,6 @@ TOLERANCE = 1e-6
 DIMS = (16, 64, 128, 256)
 #: Rows that are checked before a timing, beside the longest ones.
 SAMPLE = 2_000
-ONE_BLOCK = {"MGG_ROWS_THREADS": 768, "MGG_ROWS_BLOCKS": 1, "MGG_UNROLL": 8}
 TUNINGS = {
     "default": RowTuning(),
     "chosen": None,  # by row_tuning
@@ -44,8 +48,10 @@ TUNINGS = {
     "block 24, tile 16": RowTuning(tile=16, tasks_per_block=24),
     "block 24, tile 8": RowTuning(tile=8, tasks_per_block=24),
     "block 12": RowTuning(tasks_per_block=12),
-    "768x1, block 24": RowTuning(tasks_per_block=24, defines=ONE_BLOCK),
+    "768x1, block 24": RowTuning(tasks_per_block=24),
 }
+#: Tuning -> macros of kernels/aggregate/rows.cu.
+MACROS = {"768x1, block 24": {"MGG_ROWS_THREADS": 768, "MGG_ROWS_BLOCKS": 1, "MGG_UNROLL": 8}}
 MGG_OPTIONS = {
     "mgg": {"ps": 16, "dist": 16, "wpb": 4},
     "mgg ps 32": {"ps": 32, "dist": 16, "wpb": 4},
@@ -71,6 +77,12 @@ def milliseconds(launch: Callable[[], object], warmup: int = 5, iterations: int 
         stop.synchronize()
         times.append(cp.cuda.get_elapsed_time(start, stop))
     return float(np.median(times))
+
+
+def build_with(macros: dict[str, int], *source: Any, **kind: Any) -> Build:
+    """What ``build_of`` builds, with ``macros``, too."""
+    build = build_of(*source, **kind)
+    return replace(build, defines={**build.defines, **macros})
 
 
 def worst(found: np.ndarray, a: sparse.csr_matrix, b: np.ndarray) -> float:
@@ -199,7 +211,8 @@ class Bench:
                 def launch(b: cp.ndarray = b, c: cp.ndarray = c, operators: CudaOperators = operators) -> None:
                     operators.spmm_rows(indptr, indices, None, b, c, False)
 
-                times[label].append(milliseconds(launch, 2, 7))
+                with mock.patch.object(cuda, "build_of", partial(build_with, MACROS.get(label, {}))):
+                    times[label].append(milliseconds(launch, 2, 7))
                 self.record(part="sweep", graph=name, tuning=label, dim=dim, ours=times[label][-1])
                 if first is None:
                     first = c

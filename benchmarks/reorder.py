@@ -19,21 +19,22 @@ from pathlib import Path
 
 import click
 import numpy as np
+from modularity import modularity
 from pydantic import BaseModel, Field
 
+from mgg.backend.facts import these_versions, this_machine
 from mgg.errors import MggError
 from mgg.graph.build import build
 from mgg.graph.csr import Csr, from_arcs, row_ids
 from mgg.graph.generate import generate
 from mgg.graph.reorder import needed_bytes, permutation, rabbit
-from mgg.graph.reorder.modularity import modularity
 from mgg.graph.reorder.structure import adjacency, both_directions
 from mgg.graph.sources import generators
 from mgg.graph.store import Graph, write_graph
 from mgg.partition.quality import measure
 from mgg.partition.schemes import Split
 from mgg.partition.schemes.edge_balanced import bounds
-from mgg.record import Machine, these_versions, this_machine, write_lines
+from mgg.record import Machine, write_lines
 
 SEED = 2026
 #: For Rabbit order of products-like at scale 0.25, 8 PEs, 2 cores.

@@ -34,6 +34,7 @@ from mgg import layout
 from mgg.aggregate import machines
 from mgg.aggregate.auto import Forecast
 from mgg.aggregate.costs import Split
+from mgg.backend.facts import these_versions, this_machine
 from mgg.errors import InputError, MggError
 from mgg.graph.budget import parse_size
 from mgg.graph.generate import generate
@@ -41,7 +42,7 @@ from mgg.graph.store import Graph
 from mgg.layout import LayoutManifest, PeLayout
 from mgg.model import build as build_model
 from mgg.model import settings_of
-from mgg.record import Machine, read_partition, these_versions, this_machine, write_lines
+from mgg.record import Machine, read_partition, write_lines
 from mgg.train import memory
 
 #: Scale at which a generator gives about 100 million arcs, and whether its nodes are shuffled.

@@ -27,7 +27,8 @@ import pyarrow as pa
 import pyarrow.csv
 from pydantic import BaseModel, Field
 
-from mgg.record import Machine, these_versions, this_machine, write_lines
+from mgg.backend.facts import these_versions, this_machine
+from mgg.record import Machine, write_lines
 
 SEED = 2026
 CHUNK = 2**22

@@ -5,24 +5,21 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from mgg.errors import InputError
+from mgg.schema import Closed, Fixed, nearest, parsed
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.', '-'")]
@@ -57,16 +54,14 @@ Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
 S = TypeVar("S", bound="Section")
 
 
-class Section(BaseModel):
-    """A group of fields; a field that it does not name is an error."""
-
-    model_config = ConfigDict(extra="forbid")
+class Section(Closed):
+    """A group of fields."""
 
 
-class Assigned(BaseModel):
+class Assigned(Fixed):
     """Values by name that ``--set`` or the config assigns; the text ``none`` is null where a value may be null."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(strict=True)
 
     @field_validator("*", mode="before")
     @classmethod
@@ -193,7 +188,7 @@ class TrainConfig(Section):
         description="nvshmem: GPUs; mpi: CPU ranks; simulated: threads; auto: ranks of mpiexec or srun and one PE take"
         " nvshmem where there is a GPU for each, else mpi; several PEs without a launcher are simulated",
     )
-    dtype: Literal["fp32", "bf16"] = Field(
+    dtype: Dtype = Field(
         "fp32", description="type of embeddings and halos; sums and weights are fp32; halo and local take bf16"
     )
     metric: Literal["auto", "accuracy", "micro_f1", "roc_auc"] = Field(
@@ -253,7 +248,7 @@ class PredictConfig(Section):
         " {cola: [{}, {fusion: false}]}",
     )
     dims: list[Dim] = Field(default_factory=lambda: [64], min_length=1, description="embedding columns to predict for")
-    dtype: Literal["fp32", "bf16"] = Field("fp32", description="type of the embeddings")
+    dtype: Dtype = Field("fp32", description="type of the embeddings")
     machine: str = Field(
         "h200", min_length=1, description="h200, a800, v100 (docs/costs.md), or a file that mgg links wrote"
     )
@@ -317,57 +312,15 @@ class Config(Section):
         return self
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A sentence that offers the known words nearest to ``word``, or all of them when none is near."""
-    known = sorted(known)
-    if not known:
-        return "there are none"
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
-
-
-def validate(values: Mapping[str, Any], source: str = "config") -> Config:
+def validate(values: Mapping[str, Any]) -> Config:
     """Check ``values`` against the schema.
 
     Raises:
-        InputError: names the first wrong field of ``source``, what it holds and what is allowed.
+        InputError: names the first wrong field of the config, what it holds and what is allowed.
     """
-    try:
-        return Config.model_validate(dict(values))
-    except ValidationError as error:
-        raise InputError(f"{source}: {explain(error, Config)}") from None
+    return section(Config, values, "config")
 
 
 def section(kind: type[S], values: Mapping[str, Any], source: str) -> S:
-    """``values`` as a section of the config; raises InputError as ``validate``."""
-    try:
-        return kind.model_validate(dict(values))
-    except ValidationError as error:
-        raise InputError(f"{source}: {explain(error, kind)}") from None
-
-
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """One line for the first of pydantic's complaints: field, value, what is allowed."""
-    first = error.errors(include_url=False)[0]
-    # Without the marks that pydantic adds for keys and for the branches of a union.
-    where = ".".join(str(part) for part in first["loc"] if part not in ("[key]", "bool", "int", "float", "str"))
-    if first["type"] == "extra_forbidden":
-        word = str(first["loc"][-1])
-        return f"{where}: unknown field; {nearest(word, _fields_at(model, first['loc'][:-1]))}"
-    message = first["msg"].removeprefix("Value error, ")
-    if not where:
-        return message
-    held = first["input"]
-    shown = f", found {held!r}" if isinstance(held, (str, int, float, bool)) or held is None else ""
-    return f"{where}: {message[:1].lower()}{message[1:]}{shown}"
-
-
-def _fields_at(model: Any, loc: tuple[int | str, ...]) -> list[str]:
-    """Names of the fields of the section at ``loc``, walking through mappings of sections."""
-    for part in loc:
-        fields = getattr(model, "model_fields", {})
-        if part in fields:
-            model = fields[str(part)].annotation
-        else:
-            model = next((a for a in getattr(model, "__args__", ()) if hasattr(a, "model_fields")), model)
-    return list(getattr(model, "model_fields", {}))
+    """``values``, those of ``source``, as a section of the config; raises InputError as ``validate``."""
+    return parsed(kind, dict(values), f"{source}: ")

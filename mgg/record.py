@@ -9,11 +9,7 @@ A partition is a folder that holds ``partition.json`` (a ``PartitionRecord``). A
 from __future__ import annotations
 
 import json
-import os
-import platform
-import sys
 from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -21,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mgg.errors import InputError
 from mgg.files import check_file_output, write_text
+from mgg.schema import Fixed
 
 PARTITION_FILE = "partition.json"
 RUN_FILE = "run.json"
@@ -28,10 +25,10 @@ METRICS_FILE = "metrics.jsonl"
 METRICS_TABLE = "metrics.parquet"
 
 
-class Frozen(BaseModel):
+class Frozen(Fixed):
     """A record: its fields are fixed, unknown ones are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(ser_json_inf_nan="constants")
 
 
 #: Metric of a training -> what it is called.
@@ -413,39 +410,3 @@ def _parse(text: str, model: type[R], where: str) -> R:
         field = ".".join(str(part) for part in first["loc"])
         place = f"field {field}: " if field else ""
         raise InputError(f"{where}: {place}{first['msg'].removeprefix('Value error, ')}") from None
-
-
-def my_cores() -> set[tuple[str, int]]:
-    """The cores this process may use, as pairs of host name and core number."""
-    return {(platform.node(), core) for core in os.sched_getaffinity(0)}
-
-
-def this_machine(cores: set[tuple[str, int]] | None = None, gpus: Iterable[str] = ()) -> Machine:
-    """Describe where a job runs: this process's host, and the ``cores`` of all PEs (by default this process's)."""
-    cores = my_cores() if cores is None else cores
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    system = f"{platform.system()} {platform.release()}"
-    hosts = len({host for host, _ in cores})
-    return Machine(cpu=_cpu_model(), cores=len(cores), hosts=hosts, memory_bytes=memory, gpus=list(gpus), system=system)
-
-
-def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def these_versions() -> dict[str, str]:
-    """Versions of MGG, Python and the installed libraries that compute or communicate."""
-    versions = {"python": ".".join(str(part) for part in sys.version_info[:3])}
-    libraries = ("mgg", "numpy", "scipy", "numba", "pyarrow", "mpi4py", "mpich")
-    for name in (*libraries, "cupy-cuda13x", "nvshmem4py-cu13", "nvidia-nvshmem-cu13"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions

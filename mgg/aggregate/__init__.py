@@ -11,16 +11,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from pydantic import ValidationError
-
 from mgg.aggregate import memory
 from mgg.aggregate.agreement import check_layouts
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.backend import World
-from mgg.config import explain, nearest
 from mgg.errors import InputError
 from mgg.layout import PeLayout
+from mgg.schema import nearest, parsed
 
 __all__ = ["Plan", "TechniqueOptions", "accepted", "parse_options", "prepare", "technique", "techniques"]
 
@@ -47,10 +45,7 @@ def technique(name: str) -> type[Plan]:
 def parse_options(name: str, values: Mapping[str, Any]) -> TechniqueOptions:
     """Check the options of technique ``name``; raises InputError that names the option and what is allowed."""
     options = technique(name).Options
-    try:
-        return options.model_validate(dict(values))
-    except ValidationError as error:
-        raise InputError(f"technique {name}: option {explain(error, options)}") from None
+    return parsed(options, dict(values), f"technique {name}: option ")
 
 
 def accepted(

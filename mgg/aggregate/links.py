@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mgg.backend import World
-from mgg.config import LinkConfig, nearest
+from mgg.config import LinkConfig
 from mgg.errors import InputError
+from mgg.schema import Fixed, nearest
 
 #: Bytes of what is moved for a bandwidth: beyond the caches, and small enough for a fraction of a second.
 GPU_BYTES, CPU_BYTES = 256 * 2**20, 16 * 2**20
@@ -33,12 +34,6 @@ WIDTHS = (16, 64, 128)
 REPEATS = 9
 #: Times that a probe is repeated whose bandwidth cannot be, as other work on the machine disturbed it.
 ROUNDS = 4
-
-
-class Fixed(BaseModel):
-    """Values that do not change; unknown ones are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Link(Fixed):

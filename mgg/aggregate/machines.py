@@ -17,9 +17,9 @@ from mgg.aggregate.links import GIVEN, Link, Links
 from mgg.aggregate.rates import measure_rates
 from mgg.backend import World, job_machine
 from mgg.backend.api import together
-from mgg.config import explain, nearest
 from mgg.errors import InputError, MachineError
 from mgg.files import cache_folder, write_text
+from mgg.schema import explain, nearest
 
 _log = logging.getLogger(__name__)
 _REMEDY = ": run mgg links --refresh"

@@ -94,7 +94,7 @@ def _at_widths(
     left = sorted(widths)
     while left:
         try:
-            for record in _products(world, layout, name, left, options.model_dump(), protocol):
+            for record in products(world, layout, name, left, options.model_dump(), protocol):
                 yield record
                 left = [dim for dim in left if dim != record.dim]
         except (InputError, MachineError) as error:
@@ -163,31 +163,19 @@ def _named(error: MggError, technique: str, options: TechniqueOptions, dim: int,
     return type(error)(f"{what}, {at}: {error}").on_every_pe()
 
 
-def measure(
-    world: World,
-    layout: PeLayout,
-    technique: str,
-    *,
-    dims: list[int],
-    options: Mapping[str, Any],
-    **protocol: Any,
-) -> list[AggregateRecord]:
-    """Check, then time ``technique`` at every width of ``dims`` (collective); ``protocol`` are fields of Protocol.
+def products(
+    world: World, layout: PeLayout, technique: str, dims: list[int], options: Mapping[str, Any], protocol: Protocol
+) -> Iterator[AggregateRecord]:
+    """Check, then time ``technique`` at every width of ``dims`` (collective).
 
     Returns:
-        A record for each width, the same on every PE.
+        A record for each width as it is measured, the same on every PE; the plan is closed at the end and after an
+        error of every PE.
 
     Raises:
         CheckError: a result differs from the float64 product by more than ``oracle.TOLERANCE``.
         InputError: unknown technique or option, or a width that it cannot run.
     """
-    return list(_products(world, layout, technique, dims, options, Protocol(**protocol)))
-
-
-def _products(
-    world: World, layout: PeLayout, technique: str, dims: list[int], options: Mapping[str, Any], protocol: Protocol
-) -> Iterator[AggregateRecord]:
-    """A record for each width, as it is measured; the plan is closed at the end and after an error of every PE."""
     plan = prepare(technique, world, layout, protocol.direction, max(dims), options, protocol.dtype)
     try:
         for dim in dims:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from mgg.aggregate.needs import Case, Need
+from mgg.aggregate.needs import Case
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.backend import World
 from mgg.backend.api import name_short
 from mgg.errors import MachineError
 from mgg.layout import PeLayout
-
-
-def need(
-    plan: type[Plan], layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str = "fp32"
-) -> Need:
-    """What a plan and its product of ``dim`` columns take on the PE of ``layout``; at most, as no other PE is asked."""
-    return plan.need(Case(layout, direction, dim, options, dtype))
 
 
 def informed(world: World, plan: type[Plan], case: Case) -> Case:

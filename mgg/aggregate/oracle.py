@@ -49,11 +49,6 @@ def reference(layout: PeLayout, direction: str, dim: int) -> Reference:
     return Reference(matrix @ inputs, abs(matrix) @ abs(inputs))
 
 
-def relative_error(layout: PeLayout, direction: str, result: np.ndarray) -> float:
-    """max |C - C*| / (|A| |B|) over this PE's rows, as ``Reference.error``."""
-    return reference(layout, direction, result.shape[1]).error(result)
-
-
 def halo_nodes(layout: PeLayout, product: Product) -> np.ndarray:
     """Global node ids of the halo, int64 [H]."""
     owners = np.repeat(np.arange(layout.size), np.diff(product.halo_ptr))

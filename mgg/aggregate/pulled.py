@@ -10,6 +10,7 @@ from mgg.aggregate.near_far import Part
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.kernel.halo import HaloPeers, halo_schedule
+from mgg.kernel.schedule import remote_sources
 
 
 class PulledHalo:
@@ -35,8 +36,7 @@ class PulledHalo:
         self._views: dict[int, Array] = {}
         self._meets, self._accumulate = flags is not None, accumulate
         schedule = halo_schedule(part.local, part.remote, halo_first, empty=not accumulate)
-        holders = np.repeat(np.arange(len(part.pes), dtype=np.uint64), np.diff(part.halo_ptr))
-        sources = ((holders << np.uint64(48)) | part.halo_rows.astype(np.uint64))[schedule.pulled]
+        sources = remote_sources(schedule.pulled, part.halo_ptr, part.halo_rows)
         told = None if flags is None else self._addresses(world, flags)
         peers = HaloPeers(self._addresses(world, matrix), told, part.pes.index(world.rank), len(part.pes))
         operators: Any = world.operators  # a GPU's have the kernel beside the table of operators

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TypeVar
 
-from mgg.backend.api import World, job_fields, job_machine, name_pes, together
+from mgg.backend.api import World, name_pes, together
 from mgg.backend.choice import gpus, not_installed, resolve
+from mgg.backend.facts import job_fields, job_machine
 from mgg.backend.job import job_rank, job_size
 from mgg.errors import InputError, MachineError
 

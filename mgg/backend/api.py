@@ -5,20 +5,16 @@ A technique is one SPMD function over a ``World``: every PE calls the same colle
 
 from __future__ import annotations
 
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from mgg.backend import usage
 from mgg.errors import MggError, gpu_memory_error
 from mgg.kernel.operators import Operators
-from mgg.record import Machine, my_cores, these_versions, this_machine
 
 #: Seconds after which a PE that waits for others gives up with a PeError: nothing hangs.
 DEFAULT_TIMEOUT = 600.0
@@ -102,18 +98,6 @@ class Clock(Protocol):
         """Wait until the work submitted since ``start`` is done; seconds it took."""
 
 
-class HostClock:
-    """The clock of CPU PEs, whose work is done when its call returns."""
-
-    def start(self) -> None:
-        """Begin."""
-        self._start = time.perf_counter()
-
-    def stop(self) -> float:
-        """Seconds since ``start``."""
-        return time.perf_counter() - self._start
-
-
 class Timeline(Protocol):
     """Seconds of a PE's work by phase; phases may lie in one another, and the inner one's are not the outer one's."""
 
@@ -127,48 +111,11 @@ class Timeline(Protocol):
         """Seconds by phase since the last call, "other" outside of all; waits for the work."""
 
 
-class HostTimeline:
-    """That of CPU PEs, whose work is done when its call returns."""
-
-    def __init__(self) -> None:
-        self._stack = ["other"]
-        self._spent: dict[str, float] = {}
-        self._since = time.perf_counter()
-
-    def enter(self, phase: str) -> None:
-        """Begin a phase."""
-        self._switch()
-        self._stack.append(phase)
-
-    def leave(self) -> None:
-        """End it."""
-        self._switch()
-        self._stack.pop()
-
-    def collect(self) -> dict[str, float]:
-        """The sums, which start anew."""
-        self._switch()
-        spent, self._spent = self._spent, {}
-        return spent
-
-    def _switch(self) -> None:
-        now = time.perf_counter()
-        self._spent[self._stack[-1]] = self._spent.get(self._stack[-1], 0.0) + now - self._since
-        self._since = now
-
-
 class Work(Protocol):
     """Work that ``World.aside`` has submitted."""
 
     def wait(self) -> None:
         """Let what this PE submits from now on wait for the work; the host goes on."""
-
-
-class DoneWork:
-    """The work of CPU PEs, which is done when its block has ended."""
-
-    def wait(self) -> None:
-        """Nothing to wait for."""
 
 
 class Repeated(Protocol):
@@ -210,68 +157,6 @@ class Team(Protocol):
             values: float32 [PEs, *shape].
             out: float32 [*shape].
         """
-
-
-class HostArrays(ABC):
-    """What a World of CPU PEs does with arrays: they are NumPy's, and host and device are one."""
-
-    xp = np
-    shmem = False
-
-    size: int
-
-    @property
-    def addressable(self) -> Sequence[int]:
-        """All PEs: where loads do not reach, get_rows does."""
-        return range(self.size)
-
-    @abstractmethod
-    def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
-        """Allocate zeros on every PE (collective)."""
-
-    def managed(self, elements: int) -> SymmetricArray:
-        """The same: CPUs have one kind of memory."""
-        return self.symmetric(elements)
-
-    def host_symmetric(self, elements: int) -> SymmetricArray:
-        """The same: CPUs have one kind of memory."""
-        return self.symmetric(elements)
-
-    def check_shmem(self) -> None:
-        """Nothing to see to: no kernel calls NVSHMEM."""
-        return None
-
-    def free_memory(self) -> int | None:
-        """Not asked: the system gives out more RAM than there is."""
-        return None
-
-    def upload(self, array: np.ndarray) -> np.ndarray:
-        """The array itself."""
-        return array
-
-    def download(self, array: np.ndarray) -> np.ndarray:
-        """The array itself."""
-        return array
-
-    def repeated(self, works: Sequence[tuple[Callable[[Array], tuple[Array, Any]], int]]) -> Sequence[Repeated]:
-        """None of them: what a CPU PE calls is done, not submitted."""
-        return ()
-
-    def clock(self) -> Clock:
-        """A clock of the host."""
-        return HostClock()
-
-    def timeline(self) -> Timeline:
-        """That of the host."""
-        return HostTimeline()
-
-    def met(self, what: str) -> None:
-        """Nothing to see to: what a CPU PE calls ends by itself."""
-        return None
-
-    def aside(self) -> AbstractContextManager[Work]:
-        """The enclosed work is done at once."""
-        return nullcontext(DoneWork())
 
 
 class World(Protocol):
@@ -518,26 +403,6 @@ def agreed_team(teams: Sequence[tuple[int, ...]], rank: int) -> tuple[int, ...]:
         if pe not in team or any(teams[member] != team for member in team):
             raise ValueError(f"PE {pe} gave the team {team}, which is not what each PE in it gave")
     return teams[rank]
-
-
-def job_machine(world: World) -> Machine:
-    """The machine of the whole job, for records (collective)."""
-    members = world.gather((my_cores(), world.gpu))
-    return this_machine(set().union(*(cores for cores, _ in members)), [gpu for _, gpu in members if gpu])
-
-
-def job_fields(world: World) -> dict[str, Any]:
-    """The fields of a record that tell of its job, the same for every kind of record (collective).
-
-    To be asked for when all that the record is about is done: what the job has used until then is among them.
-    """
-    return {
-        "backend": world.name,
-        "pes": world.size,
-        "machine": job_machine(world),
-        "versions": these_versions(),
-        "used": usage.of_all(world.gather(usage.this_process())),
-    }
 
 
 def together(world: World, action: Callable[[], T]) -> T:

@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 from mgg.backend.api import PHASES, place_of
+from mgg.backend.waits import NAP
 
 if TYPE_CHECKING:
     from mgg.backend.mpi import MpiWorld
 
 _COUNTS = 2**24  # whole numbers that a float32 tells apart
-_NAP = 20e-6  # seconds of sleep between looks
 _LOOK = 0.3  # seconds in which whoever waits has looked again
 
 
@@ -67,7 +67,7 @@ class Arrivals:
         before, start = self._seen(), time.monotonic()
         while time.monotonic() - start < _LOOK:
             self.beat()
-            time.sleep(_NAP)
+            time.sleep(NAP)
         after = self._seen()
         return [pe for pe, seen in after.items() if seen == before[pe] and seen[3] >= 0 and pe != self._world.rank]
 

@@ -22,7 +22,6 @@ from mgg.backend.api import (
     DEFAULT_TIMEOUT,
     THREADS_PER_PE,
     Counters,
-    HostArrays,
     SymmetricArray,
     World,
     agreed_team,
@@ -32,10 +31,12 @@ from mgg.backend.api import (
     together,
 )
 from mgg.backend.arrivals import Arrivals
+from mgg.backend.host import HostArrays
 from mgg.backend.host_memory import mappable
 from mgg.backend.rollcall import RollCall
 from mgg.backend.segments import unlink_mapped
 from mgg.backend.stalls import LAST_WORD, unmoved
+from mgg.backend.waits import poll
 from mgg.backend.watch import OWN_WORD, Watch
 from mgg.errors import InputError, MachineError, PeError, memory_error
 from mgg.kernel import cpu
@@ -49,8 +50,6 @@ _ITEM = 4  # bytes of a float32
 _GATHERED = 2**17  # numbers, those of all ranks together, up to which an all-reduce brings all of them to every rank
 #: Seconds that ranks wait for rank 0's own work, whose waits have shorter limits.
 LONGEST_WAIT = 86400.0
-_PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
-_NAP = 20e-6  # seconds of sleep between looks
 _FORWARD = 1.0  # seconds that a launcher gets to read a rank's last line before it is told to end the job
 
 
@@ -365,20 +364,17 @@ class MpiWorld(HostArrays):
 
     def wait(self, request: MPI.Request, what: str, barrier: bool = False) -> None:
         """Wait for ``request``, ``what`` in words; raises PeError that says whose fault it is after the time limit."""
-        start = time.monotonic()
-        while not request.Test():
-            waited = time.monotonic() - start
-            if waited < _PATIENCE:
-                os.sched_yield()
-            elif waited < self._timeout + self._own_words():
-                if self._arrivals is not None:
-                    self._arrivals.beat()
-                self._roll_call.wait(waited, self._timeout)
-                if self._watch is not None and (still := self._watch.others()):
-                    raise PeError(self._found_still(still))
-                time.sleep(_NAP)
-            else:
+
+        def look(waited: float) -> None:
+            if waited >= self._timeout + self._own_words():
                 raise PeError(self._stalled(what, barrier))
+            if self._arrivals is not None:
+                self._arrivals.beat()
+            self._roll_call.wait(waited, self._timeout)
+            if self._watch is not None and (still := self._watch.others()):
+                raise PeError(self._found_still(still))
+
+        poll(request.Test, look)
 
     def _own_words(self) -> float:
         """Seconds beyond the limit of a wait in which a PE that is watched says itself that it comes no further."""
@@ -463,7 +459,7 @@ def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = 
     return [result]
 
 
-def on_first_rank(pes: Callable[[], int], action: Callable[[], T], timeout: float = LONGEST_WAIT) -> T | None:
+def on_first_rank(pes: Callable[[], int], action: Callable[[], T]) -> T | None:
     """Run ``action`` on rank 0 while the others wait; an MggError is raised on every rank (collective).
 
     Returns:
@@ -472,7 +468,7 @@ def on_first_rank(pes: Callable[[], int], action: Callable[[], T], timeout: floa
     Raises:
         InputError: the job has another number of ranks than ``pes()``.
     """
-    control = MpiWorld(MPI.COMM_WORLD, timeout)
+    control = MpiWorld(MPI.COMM_WORLD, LONGEST_WAIT)
     together(control, lambda: check_size(control.size, pes()))
     result = together(control, lambda: action() if control.rank == 0 else None)
     control.close()

@@ -11,9 +11,9 @@ import subprocess
 from typing import Any
 
 from mgg.backend import job_size
+from mgg.backend.facts import these_versions, this_machine
 from mgg.errors import MachineError
 from mgg.kernel import compile as kernels
-from mgg.record import these_versions, this_machine
 
 
 def report() -> dict[str, Any]:

@@ -15,7 +15,6 @@ from mgg.backend.api import (
     DEFAULT_TIMEOUT,
     THREADS_PER_PE,
     Counters,
-    HostArrays,
     SymmetricArray,
     World,
     agreed_team,
@@ -25,6 +24,7 @@ from mgg.backend.api import (
     shaped_as,
 )
 from mgg.backend.deadman import Deadman
+from mgg.backend.host import HostArrays
 from mgg.backend.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
 from mgg.errors import PeError
 from mgg.kernel import cpu

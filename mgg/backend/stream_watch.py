@@ -5,7 +5,6 @@ Two threads look, one of Python's and, where a call holds Python, a native one (
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -23,11 +22,10 @@ from mgg.backend.deadman import Deadman
 from mgg.backend.graphs import Recorder
 from mgg.backend.mpi import abort
 from mgg.backend.stalls import LAST_WORD
+from mgg.backend.waits import poll
 from mgg.errors import PeError
 
 _AHEAD = 16  # barriers and signals that the host submits ahead of the GPU, well below the length of a launch queue
-_PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
-_NAP = 20e-6  # seconds of sleep between looks
 _GRACE = 5.0  # seconds that the host has to raise its PeError before the watching thread ends the job
 
 
@@ -105,15 +103,12 @@ class StreamWatch:
 
     def wait(self, event: Any) -> None:
         """Wait until the stream has passed ``event``; raises PeError after the time limit."""
-        start = time.monotonic()
-        while not event.done:
-            now = time.monotonic()
-            if now - start < _PATIENCE:
-                os.sched_yield()
-                continue
-            if min(now - start, self._standstill()) > self._timeout:
+
+        def look(waited: float) -> None:
+            if min(waited, self._standstill()) > self._timeout:
                 raise PeError(self._blame())
-            time.sleep(_NAP)
+
+        poll(lambda: event.done, look)
         self._standstill()
 
     def limit(self, seconds: float) -> None:

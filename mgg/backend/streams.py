@@ -9,8 +9,7 @@ from typing import Any
 
 import cupy
 
-#: Lower is more urgent, and CUDA takes the most urgent there is: transfers are to start before waiting arithmetic.
-_PRIORITY = -5
+from mgg.kernel.fork import urgent_stream
 
 
 class EventWork:
@@ -29,11 +28,14 @@ class EventWork:
 
 
 class SideStream:
-    """A stream beside the current one, made at its first use on the device that is current then."""
+    """A stream beside the current one, made at its first use on the device that is current then.
+
+    Its blocks come first: transfers are to start before waiting arithmetic.
+    """
 
     @cached_property
     def _stream(self) -> Any:
-        return cupy.cuda.Stream(non_blocking=True, priority=_PRIORITY)
+        return urgent_stream()
 
     @contextmanager
     def aside(self) -> Iterator[EventWork]:

@@ -7,8 +7,6 @@ for each other's events, so no stream ever waits for what nobody has submitted.
 
 from __future__ import annotations
 
-import os
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
@@ -20,6 +18,7 @@ from mgg.backend import gpu, pinned, simulated
 from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, shaped_as, together
 from mgg.backend.gpu import GpuArrays
 from mgg.backend.simulated import SimulatedTeam, SimulatedWorld
+from mgg.backend.waits import poll
 from mgg.errors import MachineError, PeError
 from mgg.kernel import cublas
 from mgg.kernel.operators import Operators
@@ -27,8 +26,6 @@ from mgg.kernel.operators import Operators
 T = TypeVar("T")
 
 _ITEM = 4  # bytes of a float32
-_PATIENCE = 2e-3  # seconds that a wait yields the core between looks; after that it sleeps
-_NAP = 20e-6  # seconds of sleep between looks
 _ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
 
 
@@ -135,16 +132,13 @@ class ThreadsWorld(GpuArrays):
 
     def wait(self, event: Any) -> None:
         """Wait for the GPU; ends when another PE fails."""
-        start = time.monotonic()
-        while not event.done:
+
+        def look(waited: float) -> None:
             self._control.check_others()
-            waited = time.monotonic() - start
-            if waited < _PATIENCE:
-                os.sched_yield()
-            elif waited < self._timeout:
-                time.sleep(_NAP)
-            else:
+            if waited >= self._timeout:
                 raise PeError(f"{self._control.named([self.rank])}: its GPU did not finish within {self._timeout:g} s")
+
+        poll(lambda: event.done, look)
 
     def free_memory(self) -> int:
         """Bytes of its GPU's memory that this PE may still allocate: those that are free, shared among its PEs."""

@@ -20,7 +20,7 @@ from mgg.cli.options import (
     split_assignments,
     split_variants,
 )
-from mgg.errors import InputError, MachineError, MggError
+from mgg.errors import InputError
 
 _AGGREGATE = config.AggregateConfig()
 _AUTO = "auto"
@@ -73,57 +73,15 @@ def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterabl
 def aggregate(
     layout: Path, techniques: list[str], dims: list[int], dtypes: list[str], transpose: bool,
     assignments: tuple[str, ...], variants: tuple[str, ...], backend: str, warmup: int, iterations: int, no_check: bool,
-    breakdown: bool, out: Path, as_json: bool, debug: bool,
+    breakdown: bool, out: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Check and time the aggregation of LAYOUT; more than one PE: mpiexec -n P mgg aggregate ..."""
-    from mgg.aggregate import technique
-    from mgg.aggregate.measure import Protocol, sweep
-    from mgg.backend import World, job_rank, launch, launch_threads, splits, together
-    from mgg.layout import load, read_manifest
-    from mgg.record import check_lines_output, write_lines
+    from mgg.aggregate.job import Job
+    from mgg.aggregate.measure import Protocol
 
-    chosen, auto = _chosen(techniques, assignments, variants), _AUTO in techniques
-    direction = "transpose" if transpose else "forward"
-
-    def pes() -> int:
-        return read_manifest(layout).pes
-
-    def program(world: World, part: list[Any], earlier: list[Any], last: bool) -> tuple[list[Any], list[MggError]]:
-        together(world, lambda: check_lines_output(out) if world.rank == 0 else None)
-        mine = together(world, lambda: load(layout, world.rank))
-        protocol = Protocol(direction, warmup, iterations, not no_check, breakdown)
-        try:
-            records, refused = sweep(
-                world, mine, part, dims=dims, dtypes=dtypes, protocol=protocol, auto=auto and part is not apart
-            )
-        except (InputError, MachineError) as error:
-            # Of several parts one may be refused as a whole.
-            if not error.everywhere or (last and not earlier):
-                raise
-            records, refused = [], [error]
-        if last:
-            together(world, lambda: write_lines(out, earlier + records) if world.rank == 0 else None)
-        return records, refused
-
-    records: list[Any] = []
-    refused: list[MggError] = []
-    apart = [each for each in chosen if technique(each[0]).one_process]
-    if not (apart and splits(backend, pes, len(apart) == len(chosen) and not auto)):
-        apart = []
-    if len(apart) < len(chosen) or auto:
-        ranks = [each for each in chosen if each not in apart]
-        records, refused = launch(backend, pes, lambda world: program(world, ranks, [], not apart))[0]
-    if apart:
-        try:
-            found = launch_threads(pes, lambda world: program(world, apart, records, True))
-            records, refused = (records + found[0], refused + found[1]) if found else (records, refused)
-        except (InputError, MachineError) as refusal:
-            if not records:
-                raise
-            # What the ranks have measured is kept.
-            refused.append(refusal)
-            if job_rank() == 0:
-                write_lines(out, records)
+    chosen = _chosen(techniques, assignments, variants)
+    protocol = Protocol("transpose" if transpose else "forward", warmup, iterations, not no_check, breakdown)
+    records, refused = Job(layout, backend, dims, dtypes, protocol, _AUTO in techniques, out).run(chosen)
     if speaks():
         for error in refused:
             click.echo(f"mgg: not measured: {' '.join(str(error).split())}", err=True)

@@ -20,9 +20,7 @@ from mgg.errors import InputError, MachineError
 @click.option("--account", help="with --slurm: the account that is charged  [default: yours]")
 @click.option("--qos", help="with --slurm: the quality of service that the trials ask for  [default: yours]")
 @common
-def doctor(
-    slurm: bool, partition: str | None, account: str | None, qos: str | None, as_json: bool, debug: bool
-) -> None:
+def doctor(slurm: bool, partition: str | None, account: str | None, qos: str | None, as_json: bool) -> None:
     """Say what this machine can run, and why not."""
     from mgg.backend import probe
     from mgg.backend import slurm as cluster

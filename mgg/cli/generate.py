@@ -22,7 +22,7 @@ from mgg.cli.options import FOLDER, Number, common, show
 @common
 def generate(
     generator: str, out: Path, name: str | None, scale: float | None, seed: int | None, shuffle: bool,
-    features: int | None, classes: int | None, as_json: bool, debug: bool,
+    features: int | None, classes: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Generate a graph with GENERATOR: planted, reddit-like, products-like, orkut-like or web-like."""
     from mgg.graph.generate import generate as run

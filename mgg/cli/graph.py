@@ -24,7 +24,7 @@ _DATASET = config.DatasetConfig()
 @common
 def graph(
     source: str, out: Path, loader: str | None, symmetrize: bool, order: str, budget: str, workers: int | None,
-    as_json: bool, debug: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Turn SOURCE (a file, a folder or a data set's name) into a graph folder of Parquet CSR shards."""
     from mgg.graph.build import build

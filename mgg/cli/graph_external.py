@@ -20,7 +20,7 @@ from mgg.errors import InputError
 @common
 def graph_scatter(
     source: str, out: Path, loader: str | None, symmetrize: bool, budget: str, workers: int | None,
-    as_json: bool, debug: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Step 1 of mgg graph for a cluster: read SOURCE and spool its arcs by row range."""
     from mgg.graph.build import scatter
@@ -35,9 +35,7 @@ def graph_scatter(
 @click.option("--out", type=FOLDER, required=True, help="folder of the sorted range")
 @budget
 @common
-def graph_shard(
-    buckets: Path, part: str, out: Path, budget: str, workers: int | None, as_json: bool, debug: bool
-) -> None:
+def graph_shard(buckets: Path, part: str, out: Path, budget: str, workers: int | None, as_json: bool) -> None:
     """Step 2 of mgg graph for a cluster: sort one row range of the scattered graph BUCKETS."""
     from mgg.graph.build import shard
 
@@ -54,7 +52,7 @@ def graph_shard(
 @click.argument("shards", type=FOLDER, nargs=-1, required=True)
 @click.option("--out", type=FOLDER, required=True, help="graph folder")
 @common
-def graph_gather(buckets: Path, shards: tuple[Path, ...], out: Path, as_json: bool, debug: bool) -> None:
+def graph_gather(buckets: Path, shards: tuple[Path, ...], out: Path, as_json: bool) -> None:
     """Step 3 of mgg graph for a cluster: put all sorted ranges SHARDS of the scattered graph BUCKETS together."""
     from mgg.graph.build import gather
 

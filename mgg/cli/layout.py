@@ -14,7 +14,7 @@ from mgg.cli.options import FOLDER, common, show
 @click.argument("part", type=FOLDER)
 @click.option("--out", type=FOLDER, required=True, help="layout folder")
 @common
-def layout(graph: Path, part: Path, out: Path, as_json: bool, debug: bool) -> None:
+def layout(graph: Path, part: Path, out: Path, as_json: bool) -> None:
     """Write what each PE holds of GRAPH, partitioned by PART."""
     from mgg.layout import build
 

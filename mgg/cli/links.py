@@ -24,7 +24,7 @@ _AGGREGATE = config.AggregateConfig()
 @click.option("--refresh", is_flag=True, help="measure anew what was measured before")
 @click.option("--out", type=FOLDER, help="file for mgg predict --machine")
 @common
-def links(pes: int | None, backend: str, refresh: bool, out: Path | None, as_json: bool, debug: bool) -> None:
+def links(pes: int | None, backend: str, refresh: bool, out: Path | None, as_json: bool) -> None:
     """Measure what the links and operators of this job take, and keep it for technique auto; mpiexec -n P mgg links."""
     from mgg.aggregate.machines import found_or_measured
     from mgg.backend import World, job_size, launch, together

@@ -12,6 +12,7 @@ import click
 
 from mgg import config
 from mgg.errors import InputError
+from mgg.schema import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 FOLDER = click.Path(path_type=Path)
@@ -61,7 +62,9 @@ class CommaList(click.ParamType):
 
 def common(command: F) -> F:
     """The options that every command has."""
-    command = click.option("--debug", is_flag=True, help="show the traceback of an error")(command)
+    # The group reads it, where errors end.
+    debug = click.option("--debug", is_flag=True, expose_value=False, help="show the traceback of an error")
+    command = debug(command)
     return click.option("--json", "as_json", is_flag=True, help="print one JSON object on standard output")(command)
 
 
@@ -108,9 +111,7 @@ def split_assignments(pairs: Iterable[str], techniques: Iterable[str]) -> tuple[
         elif owner in qualified:
             qualified[owner][option] = value
         else:
-            raise InputError(
-                f"--set {key}: technique {owner!r} is not among those named; {config.nearest(owner, qualified)}"
-            )
+            raise InputError(f"--set {key}: technique {owner!r} is not among those named; {nearest(owner, qualified)}")
     return plain, qualified
 
 
@@ -122,8 +123,6 @@ def split_variants(texts: Iterable[str], techniques: Iterable[str]) -> dict[str,
     for text in texts:
         name, grid = parse(text)
         if name not in grids:
-            raise InputError(
-                f"--variant {text}: technique {name!r} is not among those named; {config.nearest(name, grids)}"
-            )
+            raise InputError(f"--variant {text}: technique {name!r} is not among those named; {nearest(name, grids)}")
         grids[name].append(grid)
     return grids

@@ -9,20 +9,30 @@ import click
 from mgg import config
 from mgg.cli.options import FOLDER, common, show
 
+_PARTITION = config.PartitionConfig()
+
 
 @click.command()
 @click.argument("graph", type=FOLDER)
 @click.option("--pes", type=click.IntRange(1, config.MAX_PES), required=True, help="number of PEs")
-@click.option("--scheme", default="edge_balanced", show_default=True, help="edge_balanced, equal_nodes or metis")
-@click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="PEs joined by fast links")
+@click.option("--scheme", default=_PARTITION.scheme, show_default=True, help="edge_balanced, equal_nodes or metis")
 @click.option(
-    "--dim", type=click.IntRange(1, config.MAX_DIM), default=64, show_default=True, help="columns of the stated volumes"
+    "--workgroup",
+    type=click.IntRange(1),
+    default=_PARTITION.workgroup,
+    show_default=True,
+    help="PEs joined by fast links",
+)
+@click.option(
+    "--dim",
+    type=click.IntRange(1, config.MAX_DIM),
+    default=_PARTITION.dim,
+    show_default=True,
+    help="columns of the stated volumes",
 )
 @click.option("--out", type=FOLDER, required=True, help="partition folder")
 @common
-def partition(
-    graph: Path, pes: int, scheme: str, workgroup: int, dim: int, out: Path, as_json: bool, debug: bool
-) -> None:
+def partition(graph: Path, pes: int, scheme: str, workgroup: int, dim: int, out: Path, as_json: bool) -> None:
     """Choose which PE owns which rows of GRAPH; prints the quality of the choice as JSON."""
     from mgg.partition import build
 

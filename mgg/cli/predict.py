@@ -52,7 +52,7 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 def predict(
     paths: tuple[Path, ...], techniques: list[str], variants: tuple[str, ...], dims: list[int], dtype: str,
     machine: str, network: str | None, pairs: tuple[str, ...], pes: list[int] | None, scheme: str, workgroup: int,
-    out: Path | None, as_json: bool, debug: bool,
+    out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Predict products of PATHS (graphs, partitions, layouts) by the cost model, for any number of PEs."""
     from mgg.aggregate import machines

@@ -25,7 +25,7 @@ from mgg.cli.options import FOLDER, common, show
 @common
 def report(
     paths: tuple[Path, ...], title: str, figures: tuple[str, ...], notes: tuple[str, ...], jobs: Path | None, out: Path,
-    as_json: bool, debug: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Make the report page and tables of timing records (.jsonl), training runs and partitions (folders)."""
     from mgg.report import build

@@ -13,7 +13,7 @@ from mgg.cli.options import FOLDER, common, show
 @click.argument("name")
 @click.option("--out", type=FOLDER, required=True, help="folder of the raw files")
 @common
-def retrieve(name: str, out: Path, as_json: bool, debug: bool) -> None:
+def retrieve(name: str, out: Path, as_json: bool) -> None:
     """Fetch the raw files of data set NAME: from $MGG_DATA_DIR, the cache or the network, checksums verified."""
     from mgg.graph.retrieve import retrieve as run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -17,11 +18,14 @@ _TRAIN = config.TrainConfig()
 @click.argument("layout", type=FOLDER)
 @click.option("--model", required=True, help="model: appnp, gat, gcn, gin, rgcn, sage or sgc")
 @click.option(
-    "--technique", default="halo", show_default=True, help="aggregation technique (docs/techniques.md), or auto"
+    "--technique",
+    default=_TRAIN.techniques[0],
+    show_default=True,
+    help="aggregation technique (docs/techniques.md), or auto",
 )
 @click.option("--backend", type=click.Choice(BACKENDS), default=_TRAIN.backend, show_default=True, help=BACKEND_HELP)
 @click.option(
-    "--dtype", type=click.Choice(["fp32", "bf16"]), default=_TRAIN.dtype, show_default=True,
+    "--dtype", type=click.Choice(get_args(config.Dtype)), default=_TRAIN.dtype, show_default=True,
     help="type of embeddings and halos; sums and weights are fp32",
 )  # fmt: skip
 @click.option(
@@ -31,7 +35,9 @@ _TRAIN = config.TrainConfig()
 @click.option(
     "--epochs", type=click.IntRange(1), default=_TRAIN.epochs, show_default=True, help="passes over the graph"
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="seed of weights and dropout")
+@click.option(
+    "--seed", type=click.IntRange(0), default=_TRAIN.seeds[0], show_default=True, help="seed of weights and dropout"
+)
 @click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE",
     help="setting of the model (docs/models.md, docs/training.md), or option of the technique: TECHNIQUE.KEY=VALUE",
@@ -53,7 +59,7 @@ _TRAIN = config.TrainConfig()
 def train(
     layout: Path, model: str, technique: str, backend: str, dtype: str, metric: str, epochs: int, seed: int,
     assignments: tuple[str, ...], checkpoint_every: float, resume: bool, weights: Path | None, stall_after: float,
-    phases: bool, tensorboard: Path | None, out: Path, as_json: bool, debug: bool,
+    phases: bool, tensorboard: Path | None, out: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Train a model on the whole graph of LAYOUT; more than one PE: mpiexec -n P mgg train ..."""
     from mgg.backend import World, launch, together

@@ -40,13 +40,13 @@ _BROKEN = (
 )
 
 
-def unpack(archive: Path, folder: Path, limit: int | None = None) -> list[str]:
+def unpack(archive: Path, folder: Path) -> list[str]:
     """Unpack a zip or tar archive (plain, gzip, bzip2, xz) into ``folder``; see :func:`unpack_hashed`.
 
     Returns:
         The names of the files relative to ``folder``, sorted.
     """
-    return list(unpack_hashed(archive, folder, limit))
+    return list(unpack_hashed(archive, folder))
 
 
 def unpack_hashed(

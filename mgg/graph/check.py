@@ -7,8 +7,8 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
 
-#: Values of a node's split.
-SPLITS = {"none": 0, "train": 1, "validation": 2, "test": 3}
+#: Values of a node's split; 0: none.
+SPLITS = {"train": 1, "validation": 2, "test": 3}
 #: Labels are stored as int32.
 MOST_CLASSES = 2**31
 

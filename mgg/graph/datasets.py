@@ -10,20 +10,17 @@ from typing import Annotated
 import yaml
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     StrictBool,
     StrictInt,
-    ValidationError,
     model_validator,
 )
 
-from mgg.config import explain, nearest
 from mgg.errors import InputError
 from mgg.graph.archive import relative_name
 from mgg.graph.manifest import Sha256
 from mgg.graph.sources import generators, loaders
+from mgg.schema import Closed, Fixed, nearest, parsed
 
 
 def _inside(name: str) -> str:
@@ -37,10 +34,8 @@ FileName = Annotated[str, AfterValidator(_inside)]
 Count = Annotated[int, Field(ge=0)]
 
 
-class RawFile(BaseModel):
+class RawFile(Fixed):
     """One file of a data set: from the network or out of an installed package."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: str | None = Field(None, description="where to download it")
     package: str | None = Field(None, description="installed Python package that bundles it")
@@ -66,10 +61,8 @@ class RawFile(BaseModel):
         return self
 
 
-class Dataset(BaseModel):
+class Dataset(Fixed):
     """One data set; a count that is null is not known and not checked."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str = Field(description="what it is")
     loader: str = Field(description="which source of mgg/graph/sources reads its files")
@@ -104,9 +97,7 @@ class Dataset(BaseModel):
         return {field: count for field, count in stated.items() if count is not None}
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _File(Closed):
     datasets: dict[str, Dataset]
 
 
@@ -125,11 +116,10 @@ def catalog() -> dict[str, Dataset]:
     """Every data set by name; InputError names the wrong field of the file."""
     path = _path()
     try:
-        datasets = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))).datasets
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
-    except ValidationError as error:
-        raise InputError(f"{path}: {explain(error, _File)}") from None
+    datasets = parsed(_File, values, f"{path}: ").datasets
     for name, dataset in datasets.items():
         if dataset.loader not in loaders():
             raise InputError(f"{path}: {name}: unknown loader {dataset.loader!r}; {nearest(dataset.loader, loaders())}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mgg.config import NAME, nearest
+from mgg.config import NAME
 from mgg.errors import InputError, memory_error
 from mgg.files import check_output
 from mgg.graph.check import split_vector
@@ -17,6 +17,7 @@ from mgg.graph.datasets import catalog
 from mgg.graph.manifest import KIND, Manifest
 from mgg.graph.sources import GraphData, generators
 from mgg.graph.store import write_graph
+from mgg.schema import nearest
 
 
 def generate(

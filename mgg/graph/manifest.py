@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from mgg import hashed
-from mgg.config import explain
-from mgg.errors import InputError
 from mgg.files import Kind
+from mgg.schema import Fixed, parsed
 
 MANIFEST_FILE = "manifest.yaml"
 #: Kinds of parts, each a folder; those of arcs are cut alike.
@@ -23,10 +22,8 @@ ShardName = Annotated[str, Field(pattern=rf"^({'|'.join(KINDS)})/part-[0-9]{{5,}
 OrderName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
-class Shard(BaseModel):
+class Shard(Fixed):
     """One Parquet part."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     first: int = Field(ge=0, description="first vertex of the part")
     rows: int = Field(ge=1, description="vertices of the part")
@@ -35,10 +32,8 @@ class Shard(BaseModel):
     sha256: Sha256 = Field(description="hash of the file's bytes")
 
 
-class Manifest(BaseModel):
+class Manifest(Fixed):
     """A graph folder's table of contents."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     schema_version: Literal[1] = Field(default=1, description="version of docs/format.md")
     name: str = Field(min_length=1, description="name of the graph")
@@ -110,7 +105,4 @@ def load(folder: Path) -> tuple[Manifest, str]:
     """
     path = folder / MANIFEST_FILE
     values, digest = hashed.load(path, "graph", "mgg graph")
-    try:
-        return Manifest.model_validate(values), digest
-    except ValidationError as error:
-        raise InputError(f"{path}: {explain(error, Manifest)}") from None
+    return parsed(Manifest, values, f"{path}: "), digest

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.graph.nodes import feature_rows
+from mgg.graph.permutation import inverse
 from mgg.graph.sources import Arcs, FeatureStream, StreamedGraph
 
 
@@ -21,8 +22,7 @@ def relabeled(graph: StreamedGraph, rank: np.ndarray, scratch: Path) -> Streamed
         rank: integers [nodes], a permutation.
         scratch: folder that is given space for the features, which are needed in another order than they come.
     """
-    old = np.empty_like(rank)
-    old[rank] = np.arange(len(rank), dtype=rank.dtype)
+    old = inverse(rank)
 
     def moved(values: np.ndarray | None) -> np.ndarray | None:
         return None if values is None else values[old]

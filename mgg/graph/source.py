@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mgg.config import explain
 from mgg.errors import InputError, memory_error
 from mgg.graph.csr import row_ids
 from mgg.graph.datasets import Dataset, FileName, catalog, find
@@ -31,12 +29,11 @@ from mgg.graph.sources import (
     loader_of,
 )
 from mgg.graph.store import Graph
+from mgg.schema import Closed, parsed
 
 
-class _Described(BaseModel):
+class _Described(Closed):
     """``source.yaml`` of a folder that ``mgg retrieve`` made."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str
     loader: str
@@ -127,11 +124,10 @@ def _raw(path: Path, loader: str | None) -> Source:
 
 def _read_description(path: Path) -> _Described:
     try:
-        return _Described.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
-    except ValidationError as error:
-        raise InputError(f"{path}: {explain(error, _Described)}; run mgg retrieve again") from None
+    return parsed(_Described, values, f"{path}: ", "; run mgg retrieve again")
 
 
 def _unknown(source: str) -> InputError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mgg.graph.check import check_csr, check_ids
 from mgg.graph.csr import Csr, index_dtype, is_symmetric
 from mgg.graph.manifest import KIND, Manifest, Shard
 from mgg.graph.nodes import NodeData, write_nodes
+from mgg.graph.parts import PartWriter, Rows
 from mgg.graph.shards import Kind
 
 __all__ = ["Graph", "Manifest", "Shard", "write_graph"]
@@ -206,21 +208,6 @@ def write_graph(
     return manifest
 
 
-def arc_cuts(indptr: np.ndarray) -> list[tuple[int, int]]:
-    """Row ranges of the parts of adjacency: as many whole rows as ARCS_PER_PART arcs hold, at least one.
-
-    A multiple of VERTICES_PER_PART always begins a part.
-    """
-    cuts, lo, rows = [], 0, len(indptr) - 1
-    while lo < rows:
-        hi = int(np.searchsorted(indptr, indptr[lo] + shards.ARCS_PER_PART, side="right")) - 1
-        limit = min(rows, (lo // shards.VERTICES_PER_PART + 1) * shards.VERTICES_PER_PART)
-        hi = min(max(hi, lo + 1), limit)
-        cuts.append((lo, hi))
-        lo = hi
-    return cuts
-
-
 def write_offsets(folder: Path, degrees: Iterator[np.ndarray]) -> Iterator[tuple[str, Shard]]:
     """Write the offsets of a graph.
 
@@ -242,12 +229,20 @@ def _write_arcs(folder: Path, csr: Csr) -> Iterator[tuple[str, Shard]]:
     step = shards.VERTICES_PER_PART
     degrees = np.diff(csr.indptr)
     yield from write_offsets(folder, (degrees[lo : lo + step] for lo in range(0, csr.rows, step)))
-    for number, (lo, hi) in enumerate(arc_cuts(csr.indptr)):
-        arcs = slice(int(csr.indptr[lo]), int(csr.indptr[hi]))
-        ids = csr.indices[arcs].astype(index_dtype(csr.rows), copy=False)
-        yield shards.write_part(folder, "adjacency", number, ids, first=lo, rows=hi - lo)
-        more: dict[Kind, np.ndarray | None] = {"weights": csr.weights, "arc_types": csr.types}
-        for kind, values in more.items():
-            if values is not None:
-                block = values[arcs].astype(shards.DTYPES[kind], copy=False)
-                yield shards.write_part(folder, kind, number, block, first=lo, rows=hi - lo)
+    with ThreadPoolExecutor(1) as pool:
+        writer = PartWriter(folder, 0, pool.submit, waiting=1)
+        for lo in range(0, csr.rows, step):
+            block = degrees[lo : lo + step]
+            writer.add(Rows(block, _arcs(csr, lo, lo + len(block))))
+        yield from writer.finish().items()
+
+
+def _arcs(csr: Csr, lo: int, hi: int) -> dict[Kind, np.ndarray]:
+    """What is stored of the arcs of rows lo..hi-1."""
+    arcs = slice(int(csr.indptr[lo]), int(csr.indptr[hi]))
+    values: dict[Kind, np.ndarray] = {"adjacency": csr.indices[arcs].astype(index_dtype(csr.rows), copy=False)}
+    more: dict[Kind, np.ndarray | None] = {"weights": csr.weights, "arc_types": csr.types}
+    stored = {
+        kind: block[arcs].astype(shards.DTYPES[kind], copy=False) for kind, block in more.items() if block is not None
+    }
+    return values | stored

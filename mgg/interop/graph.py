@@ -17,13 +17,13 @@ from mgg.aggregate import prepare
 from mgg.backend import World, abort_job, launch, mpi_runs, together
 from mgg.backend.api import THREADS_PER_PE, Array
 from mgg.errors import InputError, MggError
+from mgg.graph.check import SPLITS
 from mgg.layout import PeLayout
 
 T = TypeVar("T")
 
 #: Type of the graph's embeddings -> types of tensors that it takes.
 _TAKES = {"fp32": (torch.float32,), "bf16": (torch.float32, torch.bfloat16)}
-_TRAIN, _VALIDATION, _TEST = 1, 2, 3
 
 
 class Graph:
@@ -109,17 +109,17 @@ class Graph:
     @property
     def train_mask(self) -> torch.Tensor | None:
         """Which nodes train, bool [rows], or None if the graph has no split."""
-        return self._mask(_TRAIN)
+        return self._mask("train")
 
     @property
     def val_mask(self) -> torch.Tensor | None:
         """Which nodes validate, bool [rows], or None if the graph has no split."""
-        return self._mask(_VALIDATION)
+        return self._mask("validation")
 
     @property
     def test_mask(self) -> torch.Tensor | None:
         """Which nodes test, bool [rows], or None if the graph has no split."""
-        return self._mask(_TEST)
+        return self._mask("test")
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
         """The sum of ``values`` over the PEs, on every PE, without a gradient (collective).
@@ -201,8 +201,8 @@ class Graph:
         if x.device != self.device:
             raise InputError(f"x is on {x.device}: this PE computes on {self.device}")
 
-    def _mask(self, split: int) -> torch.Tensor | None:
-        return None if self._splits is None else self._splits == split
+    def _mask(self, split: str) -> torch.Tensor | None:
+        return None if self._splits is None else self._splits == SPLITS[split]
 
     @cached_property
     def _splits(self) -> torch.Tensor | None:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from mgg import files
 from mgg.errors import MachineError, MggError
-from mgg.files import write_file
+from mgg.files import sync
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 FLAGS = ("-std=c++17", "-O3", "--generate-line-info")
@@ -256,8 +256,7 @@ def _compile(nvcc: str, source: Path, path: Path, flags: list[str], libraries: l
             _run(source, [nvcc, arch, "-dlink", "-cubin", str(unlinked), *libraries, "-o", str(part)])
         else:
             _run(source, [nvcc, *flags, "-cubin", str(source), "-o", str(part)])
-        data = part.read_bytes()
-        write_file(part, data)
+        sync(part)
         part.replace(path)
     finally:
         for leftover in (part, unlinked):

@@ -8,7 +8,7 @@ Nothing here waits for the GPU, except that the first product with a matrix copi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -18,12 +18,12 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.kernel.cola import ColumnSchedule
 from mgg.kernel.compile import Build, build_of, cubin
+from mgg.kernel.cuda_arguments import column_tiles, index_bits, kernel_name, pointer_to, row_stride, vector_width
 from mgg.kernel.cuda_schedule import DeviceSchedule, DeviceSchedules, RowTuning
 from mgg.kernel.fork import DEPENDENTS, Launch, urgent_stream
 from mgg.kernel.halo import HaloPeers, HaloSchedule
 from mgg.layout.neighbors import NeighborPartitions
 
-_NULL = np.uintp(0)
 #: Arcs a warp takes in the column-wise kernel: kSegment in kernels/aggregate/columns.cu.
 _SEGMENT = 128
 #: Bytes of fetched rows that a warp of the ``mgg`` kernel keeps in shared memory: 40 warps fit a multiprocessor.
@@ -89,14 +89,14 @@ class CudaOperators:
             return
         if rows.dtype not in (np.int32, np.int64):
             rows = rows.astype(np.int64)
-        build, vector = build_of("gather", _bits(rows), bf16=source.dtype == np.uint16), _vector(source, out)
-        for lanes, first, tiles in _tiles(columns, vector):
+        build, vector = build_of("gather", index_bits(rows), bf16=source.dtype == np.uint16), vector_width(source, out)
+        for lanes, first, tiles in column_tiles(columns, vector):
             kernel = self.kernel(build, f"gather_rows_{lanes}_{vector}")
             needed = -(-count // (16 * 4 * (32 // lanes)))
             kernel(
                 (min(needed, self.processors * 4), tiles), (512,),
                 (
-                    source, _stride(source), rows, np.int64(count), out, _stride(out), np.int32(first),
+                    source, row_stride(source), rows, np.int64(count), out, row_stride(out), np.int32(first),
                     np.int32(columns),
                 ),
             )  # fmt: skip
@@ -118,16 +118,15 @@ class CudaOperators:
         if not len(schedule.tasks):
             return
         partial = cp.empty((schedule.slots, -(-columns // 8) * 8), np.float32)
-        build = build_of("rows", _bits(indices), bf16=bf16)
-        build = Build(build.source, {**build.defines, **tuning.defines})
-        vector = _vector(b, c)
-        for lanes, first, tiles in _tiles(columns, vector, tuning.tile):
-            kernel = self.kernel(build, _name("spmm_rows", lanes, vector, weights))
+        build = build_of("rows", index_bits(indices), bf16=bf16)
+        vector = vector_width(b, c)
+        for lanes, first, tiles in column_tiles(columns, vector, tuning.tile):
+            kernel = self.kernel(build, kernel_name("spmm_rows", lanes, vector, weights))
             kernel(
                 (len(schedule.blocks) - 1, tiles), (kernel.max_threads_per_block,),
                 (
                     schedule.tasks, schedule.blocks, schedule.begin, schedule.target,
-                    indices, _pointer(weights), b, _stride(b), c, _stride(c), partial, _stride(partial),
+                    indices, pointer_to(weights), b, row_stride(b), c, row_stride(c), partial, row_stride(partial),
                     np.int32(first), np.int32(columns), np.int32(accumulate),
                 ),
             )  # fmt: skip
@@ -144,10 +143,10 @@ class CudaOperators:
 
         Of ``c`` the launch has the address alone; there must be a row to split.
         """
-        split, columns, vector = len(split_rows), c.shape[1], _vector(c, partial)
+        split, columns, vector = len(split_rows), c.shape[1], vector_width(c, partial)
         kernel = self.kernel(build_of("rows", 32), f"spmm_rows_combine_{vector}")
         arguments = (
-            split_rows, split_first, np.int32(split), partial, _stride(partial), np.uintp(c.data.ptr), _stride(c),
+            split_rows, split_first, np.int32(split), partial, row_stride(partial), np.uintp(c.data.ptr), row_stride(c),
             np.int32(columns), np.int32(accumulate),
         )  # fmt: skip
         return kernel, (-(-split // 8), -(-columns // (32 * vector))), (256,), arguments
@@ -164,16 +163,16 @@ class CudaOperators:
         count, columns = len(rows), acc.shape[1]
         if not count or not columns:
             return
-        vector = _vector(b, acc)
-        for lanes, first, tiles in _tiles(columns, vector):
+        vector = vector_width(b, acc)
+        for lanes, first, tiles in column_tiles(columns, vector):
             kernel = self.kernel(
-                build_of("partitions", _bits(indices)), _name("spmm_partitions", lanes, vector, weights)
+                build_of("partitions", index_bits(indices)), kernel_name("spmm_partitions", lanes, vector, weights)
             )
             kernel(
                 (-(-count // 8), tiles), (256,),
                 (
-                    rows, starts, stops, np.int64(count), indices, _pointer(weights), b, _stride(b), acc, _stride(acc),
-                    np.int32(first), np.int32(columns),
+                    rows, starts, stops, np.int64(count), indices, pointer_to(weights), b, row_stride(b),
+                    acc, row_stride(acc), np.int32(first), np.int32(columns),
                 ),
             )  # fmt: skip
 
@@ -184,14 +183,16 @@ class CudaOperators:
         arcs, columns = len(rows), acc.shape[1]
         if not arcs or not columns:
             return
-        vector = _vector(b, acc)
-        for lanes, first, tiles in _tiles(columns, vector):
-            kernel = self.kernel(build_of("columns", _bits(rows)), _name("spmm_columns", lanes, vector, weights))
+        vector = vector_width(b, acc)
+        for lanes, first, tiles in column_tiles(columns, vector):
+            kernel = self.kernel(
+                build_of("columns", index_bits(rows)), kernel_name("spmm_columns", lanes, vector, weights)
+            )
             kernel(
                 (-(-arcs // (8 * _SEGMENT)), tiles), (256,),
                 (
-                    colptr, np.int64(len(colptr) - 1), rows, _pointer(weights), b, _stride(b), acc, _stride(acc),
-                    np.int32(first), np.int32(columns),
+                    colptr, np.int64(len(colptr) - 1), rows, pointer_to(weights), b, row_stride(b),
+                    acc, row_stride(acc), np.int32(first), np.int32(columns),
                 ),
             )  # fmt: skip
 
@@ -250,8 +251,8 @@ class CudaOperators:
             return
         # By what all PEs have alike, also on those without arcs: none goes on to a barrier that others never reach.
         # (Rows of an output that begin within a larger array are as aligned as its width makes them on every PE.)
-        vector, needed = _vector(own, out) if out.size else _vector(own), []
-        for lanes, first, tiles in _tiles(columns, vector, narrowest=4):
+        vector, needed = vector_width(own, out) if out.size else vector_width(own), []
+        for lanes, first, tiles in column_tiles(columns, vector, narrowest=4):
             width = lanes * vector * 4
             stage = min(ps or 32, 32, batch or 32, max(1, _STAGE_BYTES // width))
             needed.append((lanes, first, tiles, stage, wpb * (2 + stage) * width))
@@ -263,17 +264,17 @@ class CudaOperators:
         if not warps:
             return
         weights = remote_weights if local_weights is None else local_weights
-        build = build_of("mgg", _bits(indices), primitive)
+        build = build_of("mgg", index_bits(indices), primitive)
         for lanes, first, tiles, stage, shared in needed:
-            kernel = self.kernel(build, _name("mgg", lanes, vector, weights))
+            kernel = self.kernel(build, kernel_name("mgg", lanes, vector, weights))
             if shared > 48 * 1024:
                 kernel.max_dynamic_shared_size_bytes = shared
             kernel(
                 (-(-warps // wpb), tiles), (32 * wpb,),
                 (
-                    local.rows, local.starts, local.stops, np.int64(locals_), indices, _pointer(local_weights),
-                    remote.rows, remote.starts, remote.stops, np.int64(remotes), sources, _pointer(remote_weights),
-                    own, peers, _stride(own), out, _stride(out), np.int32(first), np.int32(columns),
+                    local.rows, local.starts, local.stops, np.int64(locals_), indices, pointer_to(local_weights),
+                    remote.rows, remote.starts, remote.stops, np.int64(remotes), sources, pointer_to(remote_weights),
+                    own, peers, row_stride(own), out, row_stride(out), np.int32(first), np.int32(columns),
                     np.int32(dist), np.int32(interleave), np.int32(asynchronous), np.int32(stage),
                 ),
                 shared_mem=shared,
@@ -326,59 +327,3 @@ class CudaOperators:
                 self._modules[key] = module
             self._kernels[key, name] = self._modules[key].get_function(name)
         return self._kernels[key, name]
-
-
-def _tiles(columns: int, vector: int, widest: int = 32, narrowest: int = 1) -> Iterator[tuple[int, int, int]]:
-    """Launches that cover ``columns``: lanes a row, first column, tiles of columns side by side."""
-    vectors = -(-columns // vector)
-    full, rest = divmod(vectors, widest)
-    if full and rest > widest // 2:
-        full, rest = full + 1, 0
-    if full:
-        yield widest, 0, full
-    if rest:
-        yield max(1 << (rest - 1).bit_length(), narrowest), full * widest * vector, 1
-
-
-def _name(kernel: str, lanes: int, vector: int, weights: cp.ndarray | None) -> str:
-    return f"{kernel}_{lanes}_{vector}" + ("" if weights is None else "_weighted")
-
-
-def _vector(*matrices: cp.ndarray) -> int:
-    """Elements that can be loaded at once, 16 bytes at most, from every row of the matrices: 8, 4, 2 or 1."""
-    widest = max(16 // matrix.itemsize for matrix in matrices)
-    starts = [
-        (number, matrix.itemsize)
-        for matrix in matrices
-        for number in (matrix.data.ptr, int(_stride(matrix)) * matrix.itemsize)
-    ]
-    return next(
-        vector for vector in (8, 4, 2, 1)
-        if vector <= widest and all(number % (size * vector) == 0 for number, size in starts)
-    )  # fmt: skip
-
-
-def _stride(matrix: cp.ndarray) -> np.int32:
-    """Elements from row to row; of an empty matrix, its columns, because CuPy gives it strides of 0.
-
-    Raises:
-        ValueError: not a float32 or bfloat16 (uint16) matrix whose rows are contiguous.
-    """
-    known, item = matrix.dtype in (np.float32, np.uint16) and matrix.ndim == 2, matrix.itemsize
-    if known and not matrix.size:
-        return np.int32(matrix.shape[1])
-    if not known or (matrix.shape[1] > 1 and matrix.strides[1] != item):
-        raise ValueError(
-            f"a row-major float32 or bfloat16 matrix is needed, found {matrix.dtype} with strides {matrix.strides}"
-        )
-    return np.int32(matrix.strides[0] // item)
-
-
-def _bits(ids: cp.ndarray) -> int:
-    if ids.dtype not in (np.int32, np.int64):
-        raise ValueError(f"ids must be int32 or int64, found {ids.dtype}")
-    return ids.dtype.itemsize * 8
-
-
-def _pointer(array: cp.ndarray | None) -> Any:
-    return _NULL if array is None else array

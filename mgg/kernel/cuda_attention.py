@@ -13,7 +13,8 @@ import cupy as cp
 import numpy as np
 
 from mgg.kernel.compile import build_of
-from mgg.kernel.cuda import _NULL, CudaOperators, _bits, _stride, _tiles, _vector
+from mgg.kernel.cuda import CudaOperators
+from mgg.kernel.cuda_arguments import NULL, column_tiles, index_bits, row_stride, vector_width
 from mgg.kernel.cuda_schedule import DeviceSchedule
 
 #: Threads a block.
@@ -52,7 +53,7 @@ class Masks(NamedTuple):
         return self.ids, self.epoch, *numbers, np.float32(self.rate), np.float32(1 / (1 - self.rate))
 
 
-_NO_MASKS = _NULL, _NULL, *[np.int64(0)] * 3, np.float32(0), np.float32(1)
+_NO_MASKS = NULL, NULL, *[np.int64(0)] * 3, np.float32(0), np.float32(1)
 
 
 class AttentionKernels:
@@ -139,7 +140,7 @@ class AttentionKernels:
             _grid(lists[-1], THREADS // group, heads, lanes),
             (
                 *lists, np.int32(heads), states, to_source, np.float32(slope), *_arguments(masks), shares, sums,
-                partial, _stride(partial),
+                partial, row_stride(partial),
             ),
         )  # fmt: skip
         self._combine(schedule, partial, sums)
@@ -162,7 +163,7 @@ class AttentionKernels:
         out = cp.empty((len(ptr) - 1, x.shape[1]), np.float32)
         if weights.shape[1] == 1:
             x = _aligned(x, len(ends))
-            into = out if int(_stride(x)) == x.shape[1] else _padded(out)
+            into = out if int(row_stride(x)) == x.shape[1] else _padded(out)
             self._operators.spmm_rows(ptr, ends, weights.reshape(-1), x, into, False)
             if into is not out:
                 out[...] = into
@@ -190,14 +191,14 @@ class AttentionKernels:
         if not outs[0].size:
             return
         tuning, schedule = self._operators.schedule(ptr, columns)
-        partials, vector = [_partial(schedule, columns) for _ in outs], _vector(x)
-        for lanes, first, tiles in _tiles(columns, vector, tuning.tile):
-            kernel = self._operators.kernel(build_of("signed_rows", _bits(ends)), f"signed_rows_{lanes}_{vector}")
+        partials, vector = [_partial(schedule, columns) for _ in outs], vector_width(x)
+        for lanes, first, tiles in column_tiles(columns, vector, tuning.tile):
+            kernel = self._operators.kernel(build_of("signed_rows", index_bits(ends)), f"signed_rows_{lanes}_{vector}")
             kernel(
                 (len(schedule.blocks) - 1, tiles), (kernel.max_threads_per_block,),
                 (
-                    schedule.tasks, schedule.blocks, schedule.begin, schedule.target, ends, weights, x, _stride(x),
-                    *outs, _stride(outs[0]), *partials, _stride(partials[0]), np.int32(first), np.int32(columns),
+                    schedule.tasks, schedule.blocks, schedule.begin, schedule.target, ends, weights, x, row_stride(x),
+                    *outs, row_stride(outs[0]), *partials, row_stride(partials[0]), np.int32(first), np.int32(columns),
                 ),
             )  # fmt: skip
         for partial, out in zip(partials, outs, strict=True):
@@ -212,14 +213,14 @@ class AttentionKernels:
             return
         schedule, lists = self._lists(ptr, ends)
         partials = [_partial(schedule, columns) for _ in outs]
-        found, parts = ((*arrays, _NULL)[:2] for arrays in (outs, partials))
+        found, parts = ((*arrays, NULL)[:2] for arrays in (outs, partials))
         vector = _vector_of_heads(columns // heads, x, *outs)
-        for lanes, first, tiles in _tiles(columns, vector):
+        for lanes, first, tiles in column_tiles(columns, vector):
             self._launch(
                 ends, f"{name}_{lanes}_{vector}", (-(-int(lists[-1]) // (THREADS // 32)), tiles),
                 (
-                    *lists, np.int32(heads), weights, x, _stride(x), *found, _stride(outs[0]), *parts,
-                    _stride(partials[0]), np.int32(first), np.int32(columns),
+                    *lists, np.int32(heads), weights, x, row_stride(x), *found, row_stride(outs[0]), *parts,
+                    row_stride(partials[0]), np.int32(first), np.int32(columns),
                 ),
             )  # fmt: skip
         for partial, out in zip(partials, outs, strict=True):
@@ -263,7 +264,7 @@ class AttentionKernels:
         return schedule, (schedule.begin, schedule.target, schedule.slot_rows, ends, pieces)
 
     def _launch(self, ends: cp.ndarray, name: str, grid: tuple[int, int], arguments: tuple[Any, ...]) -> None:
-        self._operators.kernel(build_of("attention", _bits(ends)), name)(grid, (THREADS,), arguments)
+        self._operators.kernel(build_of("attention", index_bits(ends)), name)(grid, (THREADS,), arguments)
 
 
 _BACK = ("", "_back")
@@ -290,7 +291,7 @@ def _grid(items: int, a_block: int, heads: int, a_tile: int) -> tuple[int, int]:
 
 def _vector_of_heads(columns: int, *matrices: cp.ndarray) -> int:
     """Floats that can be loaded at once and are of one head: 4, 2 or 1."""
-    return next(vector for vector in (4, 2, 1) if vector <= _vector(*matrices) and columns % vector == 0)
+    return next(vector for vector in (4, 2, 1) if vector <= vector_width(*matrices) and columns % vector == 0)
 
 
 def _product_lanes(columns: int, vector: int) -> int:
@@ -313,5 +314,5 @@ def _aligned(x: cp.ndarray, arcs: int) -> cp.ndarray:
 
 def _check_contiguous(*matrices: cp.ndarray) -> None:
     for matrix in matrices:
-        if int(_stride(matrix)) != matrix.shape[1] and len(matrix) > 1:
+        if int(row_stride(matrix)) != matrix.shape[1] and len(matrix) > 1:
             raise ValueError(f"a contiguous matrix is needed, found strides {matrix.strides}")

@@ -7,15 +7,15 @@ import numpy as np
 
 from mgg.kernel.cola import ColumnSchedule
 from mgg.kernel.compile import build_of
-from mgg.kernel.cuda import CudaOperators, _bits, _name, _pointer, _stride, _tiles, _vector
+from mgg.kernel.cuda import CudaOperators
+from mgg.kernel.cuda_arguments import column_tiles, index_bits, kernel_name, pointer_to, row_stride, vector_width
 from mgg.kernel.fork import Launch
+from mgg.kernel.prepared import Prepared
 
 #: Warps a block: MGG_COLA_WARPS in kernels/aggregate/cola.cu.
 WARPS = 4
 #: Rows of hubs that a group of lanes copies at once.
 COPIED = 4
-#: Products whose launches are kept ready: Python would take longer to work them out than a small product takes.
-KEPT = 64
 
 
 class ColaKernel:
@@ -36,7 +36,7 @@ class ColaKernel:
         self._light, self._hub_count = schedule.light, schedule.hubs
         self._hub_arcs = slice(int(schedule.begin[schedule.light]), len(schedule.rows))
         self._hubs: cp.ndarray | None = None
-        self._prepared: dict[tuple[int, ...], list[Launch]] = {}
+        self._prepared: Prepared[list[Launch]] = Prepared()
 
     def __call__(self, held: cp.ndarray, acc: cp.ndarray) -> None:
         """``acc[rows[k]] += weights[k] * b[j]`` for the arcs k of every column j, whose row b[j] a holder has; atomics.
@@ -48,13 +48,8 @@ class ColaKernel:
         """
         if not len(self._sources) or not acc.shape[1]:
             return
-        key = (held.data.ptr, int(_stride(held)), acc.data.ptr, int(_stride(acc)), acc.shape[1])
-        launches = self._prepared.get(key)
-        if launches is None:
-            if len(self._prepared) >= KEPT:
-                self._prepared.clear()
-            hubs = self._room(acc.shape[1])
-            launches = self._prepared[key] = self._prepare(held, acc, hubs)
+        key = (held.data.ptr, int(row_stride(held)), acc.data.ptr, int(row_stride(acc)), acc.shape[1])
+        launches = self._prepared.of(key, lambda: self._prepare(held, acc, self._room(acc.shape[1])))
         for kernel, grid, block, arguments in launches:
             kernel(grid, block, arguments)
         if self._hub_count:
@@ -63,18 +58,18 @@ class ColaKernel:
     def _prepare(self, held: cp.ndarray, acc: cp.ndarray, hubs: cp.ndarray) -> list[Launch]:
         """The launches of a product; of ``held`` and ``acc`` they hold addresses, where others may come to lie."""
         columns = acc.shape[1]
-        vector = _vector(held, acc, hubs) if self._hub_count else _vector(held, acc)
+        vector = vector_width(held, acc, hubs) if self._hub_count else vector_width(held, acc)
         found: list[Launch] = []
-        for lanes, first, tiles in _tiles(columns, vector):
+        for lanes, first, tiles in column_tiles(columns, vector):
             kernel = self._operators.kernel(
-                build_of("cola", _bits(self._rows)), _name("spmm_cola", lanes, vector, self._weights)
+                build_of("cola", index_bits(self._rows)), kernel_name("spmm_cola", lanes, vector, self._weights)
             )
             needed = -(-self._hub_count // (WARPS * COPIED * (32 // lanes)))
             hub_blocks = min(needed, self._operators.processors * 4)
             arguments = (
                 self._tasks, np.int32(len(self._tasks)), self._begin, self._sources, self._rows,
-                _pointer(self._weights), self._holders, _stride(held), np.uintp(acc.data.ptr), _stride(acc),
-                np.int32(hub_blocks), np.int32(self._light), np.int32(self._hub_count), hubs, _stride(hubs),
+                pointer_to(self._weights), self._holders, row_stride(held), np.uintp(acc.data.ptr), row_stride(acc),
+                np.int32(hub_blocks), np.int32(self._light), np.int32(self._hub_count), hubs, row_stride(hubs),
                 np.int32(first), np.int32(columns),
             )  # fmt: skip
             blocks = hub_blocks + -(-len(self._tasks) // WARPS)

@@ -11,13 +11,13 @@ import cupy as cp
 import numpy as np
 
 from mgg.kernel.compile import Build, build_of
-from mgg.kernel.cuda import CudaOperators, _bits, _name, _pointer, _stride, _vector
+from mgg.kernel.cuda import CudaOperators
+from mgg.kernel.cuda_arguments import index_bits, kernel_name, pointer_to, row_stride, vector_width
 from mgg.kernel.cuda_schedule import row_tuning
 from mgg.kernel.fork import Fork, Launch, Packed
 from mgg.kernel.halo import HaloPeers, HaloSchedule
+from mgg.kernel.prepared import Prepared
 
-#: Products whose launches are kept ready: Python would take longer to work them out than a small product takes.
-KEPT = 64
 PARTS = ("all", "transfer", "compute")
 
 
@@ -78,7 +78,7 @@ class HaloKernel:
         blocks = min(self._tuning.blocks * operators.processors, -(-len(sources) // _ROWS))
         self.blocks = max(blocks, int(peers.flags is not None and peers.size > 1))
         self._partial: cp.ndarray | None = None
-        self._prepared: dict[tuple[int, ...], Fork] = {}
+        self._prepared: Prepared[Fork] = Prepared()
 
     def __call__(self, b: cp.ndarray, out: cp.ndarray, *, accumulate: bool = False, part: str = "all") -> None:
         """``out`` = the product of ``b``, whose halo rows are filled on the way.
@@ -90,18 +90,14 @@ class HaloKernel:
             part: ``transfer``: fill the halo alone; ``compute``: work alone, with the halo as it is. For timing.
         """
         key = (b.data.ptr, b.shape[1], b.itemsize, out.data.ptr, out.strides[0], accumulate, PARTS.index(part))
-        fork = self._prepared.get(key)
-        if fork is None:
-            if len(self._prepared) >= KEPT:
-                self._prepared.clear()
-            fork = self._prepared[key] = self._prepare(b, out, accumulate, part)
+        fork = self._prepared.of(key, lambda: self._prepare(b, out, accumulate, part))
         fork.submit(self._operators.urgent)
 
     def _prepare(self, b: cp.ndarray, out: cp.ndarray, accumulate: bool, part: str) -> Fork:
         """The launches of a product; of ``b`` and ``out`` they hold addresses, where others may come to lie."""
         columns = out.shape[1]
         tuning = row_tuning(-(-columns * b.itemsize // 4), len(self._indices) / max(self._rows, 1))
-        vector = _vector(b, out)
+        vector = vector_width(b, out)
         vectors = -(-columns // vector)
         lanes = min(tuning.tile, 1 << (vectors - 1).bit_length())
         pulls = [self._pulling(b, columns, lanes, vector)] if part != "compute" and self.blocks else []
@@ -113,15 +109,15 @@ class HaloKernel:
         tiles = -(-vectors // lanes)  # in one launch: rows are waited for once
         blocks, early, needs = self._deal(tuning.tasks_per_block)
         late = len(blocks) - 1 - early
-        build = build_of("halo", _bits(self._indices), bf16=b.dtype == np.uint16)
-        kernel = self._kernel(build, _name("spmm_halo", lanes, vector, self._weights))
+        build = build_of("halo", index_bits(self._indices), bf16=b.dtype == np.uint16)
+        kernel = self._kernel(build, kernel_name("spmm_halo", lanes, vector, self._weights))
 
         def sums(first: int, early: int, late: int, warps: int) -> list[Launch]:
             arguments = (
-                self._tasks, self._begin, self._target, self._indices, _pointer(self._weights),
+                self._tasks, self._begin, self._target, self._indices, pointer_to(self._weights),
                 blocks[first:], needs, np.int32(early), np.int32(late),
-                self._pulled, np.int32(warps), self._numbers[1:], np.uintp(b.data.ptr), _stride(b),
-                np.uintp(out.data.ptr), _stride(out), parts, _stride(parts), np.int32(columns), np.int32(tiles),
+                self._pulled, np.int32(warps), self._numbers[1:], np.uintp(b.data.ptr), row_stride(b),
+                np.uintp(out.data.ptr), row_stride(out), parts, row_stride(parts), np.int32(columns), np.int32(tiles),
                 np.int32(accumulate),
             )  # fmt: skip
             grid = (early + late) * tiles
@@ -154,8 +150,8 @@ class HaloKernel:
         size = np.int32(0 if peers.flags is None else peers.size)
         arguments = (
             self._sources, np.int32(len(self._sources)), np.int32(self._chunk), pulled, peers.rows,
-            _pointer(peers.flags), np.int32(peers.rank), size, numbers,
-            np.uintp(b.data.ptr), _stride(b), np.int64(self._halo_first), np.int32(columns),
+            pointer_to(peers.flags), np.int32(peers.rank), size, numbers,
+            np.uintp(b.data.ptr), row_stride(b), np.int64(self._halo_first), np.int32(columns),
         )  # fmt: skip
         return self._kernel(build, f"halo_pull_{lanes}_{vector}"), (self.blocks,), (_THREADS,), arguments
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import cupy as cp
@@ -21,13 +20,11 @@ class RowTuning:
         task: work of a warp's task and longest piece, arcs; None lets the matrix decide.
         tile: most lanes a row of B, 1 to 32 and a power of two: wider matrices are worked off in tiles of columns.
         tasks_per_block: tasks of a block; more give more reuse in L1, fewer a better balance.
-        defines: macros of kernels/aggregate/rows.cu, for experiments.
     """
 
     task: int | None = None
     tile: int = 32
     tasks_per_block: int = 64
-    defines: Mapping[str, int | str] = field(default_factory=dict)
 
 
 #: Columns from which blocks are small and, for matrices whose mean row has so many arcs, from which tiles are narrow:

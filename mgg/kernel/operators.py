@@ -9,11 +9,18 @@ import numpy as np
 
 class Operators(Protocol):
     """Arithmetic of one PE. Embeddings are row-major matrices of float32 or, for ``gather_rows`` and ``spmm_rows``,
-    bfloat16, which is held as uint16; sums are rounded to float32 once.
+    bfloat16, which is held as uint16; sums are rounded to float32 once. Rows may be padded, entries of a row follow one
+    another. Ids are int32, or int64 where there are 2^31 nodes or more. Arrays are in this PE's device memory.
     """
 
     def gather_rows(self, source: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
-        """Copy ``source[rows]`` into ``out`` [len(rows), columns]."""
+        """Copy ``source[rows]`` into ``out``.
+
+        Args:
+            source: [*, D], float32 or bfloat16.
+            rows: ids [k], of rows of ``source``; any may be repeated.
+            out: [k, D], of the dtype of ``source``.
+        """
 
     def spmm_rows(
         self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, b: np.ndarray, c: np.ndarray,
@@ -21,22 +28,45 @@ class Operators(Protocol):
     ) -> None:  # fmt: skip
         """Row-wise SpMM: ``c[r] (=|+=) sum_k weights[k] * b[indices[k]]`` over the arcs k of row r.
 
-        ``c`` is an embedding matrix or an accumulator.
+        Args:
+            indptr: int64 [rows + 1], ascending; row r has the arcs ``indptr[r] .. indptr[r + 1]``.
+            indices: ids [arcs], of rows of ``b``; a part of a matrix's rows comes with the ids of all of them.
+            weights: float32 [arcs]; None: 1.
+            b: [*, D], float32 or bfloat16.
+            c: [rows, D], float32 or an accumulator.
+            accumulate: add to ``c`` instead.
         """
 
     def accumulator(self, rows: int, columns: int) -> np.ndarray:
-        """An uninitialized matrix [rows, columns], precise enough for many partial sums of one row."""
+        """An uninitialized matrix [rows, columns] for many partial sums of a row: float64 on CPUs, float32 on GPUs."""
 
     def spmm_partitions(
         self, rows: np.ndarray, starts: np.ndarray, stops: np.ndarray, indices: np.ndarray,
         weights: np.ndarray | None, b: np.ndarray, acc: np.ndarray,
     ) -> None:  # fmt: skip
-        """Add the partial sum of each neighbor partition (arcs starts[i]..stops[i] of row rows[i]) to ``acc``."""
+        """Add the partial sum of each neighbor partition (arcs starts[i]..stops[i] of row rows[i]) to ``acc``.
+
+        Args:
+            rows: int64 [pieces], of rows of ``acc``; any may be repeated.
+            starts, stops: int64 [pieces], first arc of each piece, and the one after its last.
+            indices: ids [arcs], of rows of ``b``.
+            weights: float32 [arcs]; None: 1.
+            b: float32 [*, D].
+            acc: accumulator [*, D].
+        """
 
     def spmm_columns(
         self, colptr: np.ndarray, rows: np.ndarray, weights: np.ndarray | None, b: np.ndarray, acc: np.ndarray
     ) -> None:
-        """Column-wise SpMM: ``acc[rows[k]] += weights[k] * b[j]`` over the arcs k of column j."""
+        """Column-wise SpMM: ``acc[rows[k]] += weights[k] * b[j]`` over the arcs k of column j.
+
+        Args:
+            colptr: int64 [columns + 1], ascending; ``rows[0]`` is arc ``colptr[0]``.
+            rows: ids [arcs], of rows of ``acc``.
+            weights: float32 [arcs]; None: 1.
+            b: float32 [columns, D].
+            acc: accumulator [*, D].
+        """
 
     def round_to_bf16(self, values: np.ndarray, out: np.ndarray) -> None:
         """Round float32 ``values`` to bfloat16 ``out``, same shape."""
@@ -45,4 +75,4 @@ class Operators(Protocol):
         """Write bfloat16 ``values`` into float32 ``out``, same shape."""
 
     def finish(self, acc: np.ndarray, c: np.ndarray) -> None:
-        """Round an accumulator into ``c``."""
+        """Round an accumulator [rows, D] into ``c``, float32 [rows, D]."""

@@ -9,9 +9,10 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.files import replace_folder
 from mgg.graph.csr import Csr
+from mgg.graph.permutation import inverse
 from mgg.graph.store import Graph
 from mgg.layout import nodes, store
-from mgg.layout.permute import inverse, permuted
+from mgg.layout.permute import permuted
 from mgg.layout.split import Mapped, Splitter, mapped, sends
 from mgg.partition import load as load_partition
 from mgg.partition import load_order

@@ -6,6 +6,7 @@ import numba
 import numpy as np
 
 from mgg.graph.csr import Csr
+from mgg.graph.permutation import inverse
 
 
 def permuted(csr: Csr, order: np.ndarray) -> Csr:
@@ -50,10 +51,3 @@ def _move(indptr, indices, nodes, order, new_indptr, new_indices, places):  # ty
         for k in range(by.size):
             new_indices[at + k] = columns[by[k]]
             places[at + k] = begin + by[k]
-
-
-def inverse(order: np.ndarray) -> np.ndarray:
-    """The node at each position, of the type of ``order``, the position of each node."""
-    nodes = np.empty_like(order)
-    nodes[order] = np.arange(len(order), dtype=order.dtype)
-    return nodes

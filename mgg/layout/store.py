@@ -8,43 +8,37 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from mgg import hashed
-from mgg.config import explain
 from mgg.errors import InputError
 from mgg.files import Kind
 from mgg.graph.csr import Csr
 from mgg.layout.parts import PeLayout, Product
+from mgg.schema import Closed, parsed
 
 MANIFEST = "layout.yaml"
 KIND = Kind(MANIFEST, ("pe-*",))
 _LOADING = threading.Lock()
 
 
-class Direction(BaseModel):
+class Direction(Closed):
     """Counts of one direction, one entry a PE."""
-
-    model_config = ConfigDict(extra="forbid")
 
     arcs: list[int] = Field(description="arcs of the PE's rows")
     remote_arcs: list[int] = Field(description="arcs whose column another PE owns")
     halo_rows: list[int] = Field(description="unique remote columns")
 
 
-class Shard(BaseModel):
+class Shard(Closed):
     """One file of the layout."""
-
-    model_config = ConfigDict(extra="forbid")
 
     bytes: int
     sha256: str
 
 
-class LayoutManifest(BaseModel):
+class LayoutManifest(Closed):
     """Facts about the graph, the partition and the files."""
-
-    model_config = ConfigDict(extra="forbid")
 
     schema_version: Literal[3] = 3
     name: str
@@ -147,10 +141,7 @@ def read_manifest(folder: str | Path) -> LayoutManifest:
     """Read a layout's manifest; raises InputError that names the file and field."""
     path = Path(folder) / MANIFEST
     values, _ = hashed.load(path, "layout", "mgg layout")
-    try:
-        return LayoutManifest.model_validate(values)
-    except ValidationError as error:
-        raise InputError(f"{path}: {explain(error, LayoutManifest)}: run mgg layout again") from None
+    return parsed(LayoutManifest, values, f"{path}: ", ": run mgg layout again")
 
 
 def load(folder: str | Path, rank: int, manifest: LayoutManifest | None = None) -> PeLayout:

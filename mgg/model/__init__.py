@@ -11,12 +11,10 @@ import importlib
 import pkgutil
 from typing import Any
 
-from pydantic import ValidationError
-
-from mgg.config import explain, nearest
 from mgg.errors import InputError
 from mgg.model.module import Array, Chain, Features, Module, Parameter, Pass
 from mgg.model.settings import ModelSettings, Sizes
+from mgg.schema import nearest, parsed
 
 __all__ = [
     "Array",
@@ -45,10 +43,7 @@ def settings_of(model: str, values: dict[str, Any] | None = None) -> ModelSettin
         InputError: unknown model, unknown setting (both with the nearest names) or a value out of its limits.
     """
     settings: type[ModelSettings] = _file(model).Settings
-    try:
-        return settings.model_validate(values or {})
-    except ValidationError as error:
-        raise InputError(f"setting of model {model}: {explain(error, settings)}") from None
+    return parsed(settings, values or {}, f"setting of model {model}: ")
 
 
 def build(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 from pathlib import Path
 
 import numpy as np
 
+from mgg import npy
 from mgg.errors import InputError
 from mgg.files import Kind, check_output, replace_folder, write_file
 from mgg.graph.store import Graph
@@ -32,30 +31,21 @@ def build(
     graph = Graph.open(graph_path)
     check_output(out, KIND)
     made = split(graph, pes)
-    order = None if made.order is None else _npy(made.order)
-    record = PartitionRecord(
-        name=graph.manifest.name,
-        graph_hash=graph.hash,
-        nodes=graph.manifest.nodes,
-        pes=pes,
-        scheme=scheme,
-        workgroup=workgroup,
-        order=None if order is None else hashlib.sha256(order).hexdigest(),
-        bounds=made.bounds.tolist(),
-        quality=measure(graph.blocks, made.owners(), pes=pes, workgroup=workgroup, dim=dim),
-    )
+    quality = measure(graph.blocks, made.owners(), pes=pes, workgroup=workgroup, dim=dim)
     with replace_folder(out, KIND) as folder:
-        if order is not None:
-            write_file(folder / ORDER_FILE, order)
+        record = PartitionRecord(
+            name=graph.manifest.name,
+            graph_hash=graph.hash,
+            nodes=graph.manifest.nodes,
+            pes=pes,
+            scheme=scheme,
+            workgroup=workgroup,
+            order=None if made.order is None else npy.save(folder / ORDER_FILE, made.order),
+            bounds=made.bounds.tolist(),
+            quality=quality,
+        )
         write_file(folder / PARTITION_FILE, record.model_dump_json(indent=1).encode() + b"\n")
     return record
-
-
-def _npy(array: np.ndarray) -> memoryview:
-    """``array`` as the bytes of a ``.npy`` file."""
-    file = io.BytesIO()
-    np.save(file, array, allow_pickle=False)
-    return file.getbuffer()
 
 
 def load(folder: str | Path) -> PartitionRecord:
@@ -80,13 +70,7 @@ def load_order(folder: str | Path, record: PartitionRecord) -> np.ndarray | None
     if record.order is None:
         return None
     path = Path(folder) / ORDER_FILE
-    try:
-        data = path.read_bytes()
-        if hashlib.sha256(data).hexdigest() != record.order:
-            raise InputError(f"{path}: truncated or altered since it was written: run mgg partition again")
-        order = np.load(io.BytesIO(data), allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not readable ({error}): run mgg partition again") from None
+    order = npy.load(path, record.order, "run mgg partition again")
     if order.shape != (record.nodes,) or order.dtype.kind != "i" or not _keeps_order(order, record.bounds):
         raise InputError(f"{path}: not a permutation of {record.nodes} nodes that keeps the order of each PE's nodes")
     return order

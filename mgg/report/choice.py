@@ -66,7 +66,7 @@ def section(tables: dict[str, Rows]) -> Section | None:
 def _said(rows: Rows) -> str:
     exact = sum(row["ratio"] == 1 for row in rows)
     near = sum(row["ratio"] <= GOAL or row["close"] for row in rows)
-    mean = math.exp(statistics.fmean(math.log(row["ratio"]) for row in rows))
+    mean = statistics.geometric_mean(row["ratio"] for row in rows)
     worst = max(rows, key=lambda row: row["ratio"])
     text = (
         f"Of {count(len(rows), 'comparison')} it picked the fastest technique in {exact}; in {near} its pick is within "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
+from statistics import geometric_mean
 
 from mgg.report.collect import canonical
 from mgg.report.experiments import Side, Versus, claimed_as, experiment
@@ -37,11 +37,6 @@ def compare(names: Sequence[str], aggregate: Rows, training: Rows) -> Rows:
 def mean_ratio(rows: Rows) -> float:
     """The geometric mean of the rival's time over the subject's; transfers too short to be seen count as ``LEAST``."""
     return geometric_mean([max(row["ratio"], LEAST) for row in rows])
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Of positive values, at least one."""
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def of(versus: Versus, rows: Rows) -> Rows:

@@ -175,9 +175,9 @@ def _ticks(axis: Any, values: Sequence[float]) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value >= 1 else f"1/{1 / value:g}"))
 
 
-def _thin(values: Sequence[int], most: int = 10) -> list[int]:
-    """At most ``most`` of the values, evenly, the last one among them."""
-    step = math.ceil(len(values) / most)
+def _thin(values: Sequence[int]) -> list[int]:
+    """At most ten of the values, evenly, the last one among them."""
+    step = math.ceil(len(values) / 10)
     return list(values[::-1][::step])[::-1]
 
 

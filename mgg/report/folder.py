@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.files import Kind, replace_folder
 from mgg.report import choice, figure_files, jobs, knobs, requests
@@ -19,6 +18,7 @@ from mgg.report.comparisons import compare
 from mgg.report.foreseen import FORESEEN, check_figure
 from mgg.report.page import Page, render
 from mgg.report.tables import compute, to_arrow
+from mgg.schema import nearest
 
 PAGE = "index.html"
 #: A file that no folder but a report has; index.html alone would let a web site be replaced.

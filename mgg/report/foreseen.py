@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.report.experiments import EXPERIMENTS
 from mgg.report.experiments.kinds import Side
+from mgg.schema import nearest
 
 Printed = Mapping[str, Mapping[int, Sequence[float]]]
 Noted = Sequence[tuple[str, str]]

@@ -51,9 +51,9 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{min(places, 9)}f}"
 
 
-def within(value: float | None, unit: Unit, digits: int = 3) -> str:
+def within(value: float | None, unit: Unit) -> str:
     """``value``, in base units, as a number of ``unit``."""
-    return number(None if value is None else value / unit.size, digits)
+    return number(None if value is None else value / unit.size)
 
 
 def quantity(value: float, units: str = "time") -> str:

@@ -90,19 +90,17 @@ def _pivot(
     cell: Callable[[Row], Cell],
     *,
     note: str = "",
-    corner: str = "technique",
-    row: str = "label",
 ) -> Grid:
     """Rows of one setting: a row group a width, a row a technique, a column a number of PEs."""
     pes = sorted({each["pes"] for each in rows})
     groups = []
     for (dim,), of_dim in group(rows, "dim").items():
         lines = []
-        for (label,), found in group(of_dim, row).items():
+        for (label,), found in group(of_dim, "label").items():
             at = {each["pes"]: cell(each) for each in found}
             lines.append((label, [at.get(p, Cell(ABSENT)) for p in pes]))
         groups.append((f"D\N{NO-BREAK SPACE}= {dim}", lines))
-    return Grid(caption, corner, _pes_headings(rows), groups, note)
+    return Grid(caption, "technique", _pes_headings(rows), groups, note)
 
 
 def _pes_headings(rows: Rows) -> list[str]:
@@ -232,10 +230,9 @@ def _sections(tables: dict[str, Rows], styles: figures.Styles) -> list[Section]:
 
 
 def _setting_parts(rows: Rows, styles: figures.Styles, key: str, name: str) -> list[Part]:
-    where = _setting(rows[0])
-    parts = [_time_part(rows, styles, key, name, where)]
+    parts = [_time_part(rows, styles, key, name, _setting(rows[0]))]
     if any(row["pes"] > 1 for row in rows):
-        parts += [_scaling_part(rows, styles, key, name, where), _bytes_part(rows, styles, key, name, where)]
+        parts += [_scaling_part(rows, styles, key, name), _bytes_part(rows, styles, key, name)]
     return parts
 
 
@@ -263,7 +260,7 @@ def _time_part(rows: Rows, styles: figures.Styles, key: str, name: str, where: s
     return Part("Time", f"{where[:1].upper()}{where[1:]}; {iterations}, the slowest PE of each.", [grid], drawings)
 
 
-def _scaling_part(rows: Rows, styles: figures.Styles, key: str, name: str, where: str) -> Part:
+def _scaling_part(rows: Rows, styles: figures.Styles, key: str, name: str) -> Part:
     known = [row for row in rows if row["speedup"] is not None and row["check"] != "failed"]
     if not known:
         text = "There is no sound time with 1 PE to compare with, so speedups are unknown."
@@ -289,7 +286,7 @@ def _scaling_part(rows: Rows, styles: figures.Styles, key: str, name: str, where
     return Part("Scaling", text, grids, drawings)
 
 
-def _bytes_part(rows: Rows, styles: figures.Styles, key: str, name: str, where: str) -> Part:
+def _bytes_part(rows: Rows, styles: figures.Styles, key: str, name: str) -> Part:
     widest = max(row["dim"] for row in rows if row["pes"] > 1)
     found = [row for row in rows if row["pes"] > 1 and row["dim"] == widest]
     unit = bytes_unit([row["bytes_wire"] for row in found])

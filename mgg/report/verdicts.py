@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import geometric_mean
 from typing import NamedTuple
 
-from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, geometric_mean, mean_ratio, of
+from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, mean_ratio, of
 from mgg.report.experiments import Versus
 from mgg.report.numbers import ABSENT, listing, number
 from mgg.report.parts import Cell, Grid

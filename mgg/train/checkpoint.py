@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -30,6 +30,7 @@ from mgg.errors import InputError, MachineError
 from mgg.files import make_folder, sync
 from mgg.model import Array
 from mgg.record import EpochRecord, Frozen, read_run
+from mgg.schema import Closed
 from mgg.train.columns import Columns, to_records
 from mgg.train.digest import digest
 from mgg.train.identity import Identity, difference
@@ -49,10 +50,8 @@ _OWN, _REMOVED = re.compile(r"epoch-\d+\.(safetensors|part)"), re.compile(r"\.nf
 _log = logging.getLogger(__name__)
 
 
-class History(BaseModel):
+class History(Closed):
     """The epochs so far and which of them was the best."""
-
-    model_config = ConfigDict(extra="forbid")
 
     epochs: list[EpochRecord] = Field(default_factory=list)
     best_epoch: int = Field(default=0, description="1-based; 0 before the first epoch")

@@ -8,11 +8,12 @@ import numpy as np
 
 from mgg.backend.api import Array, World, together
 from mgg.errors import InputError
+from mgg.graph.check import SPLITS
 from mgg.layout import PeLayout
 from mgg.model import ModelSettings
 from mgg.model.arrays import Arrays
 from mgg.model.loss import CLASS_GRADIENT, CLASS_LOSS, GRADIENT
-from mgg.train.targets import LOGIT, SPLITS, SUM, Scores, Targets, check_sizes
+from mgg.train.targets import LOGIT, SUM, Scores, Targets, check_sizes
 
 _log = logging.getLogger(__name__)
 #: Bytes of a row's number, and of its split's.

@@ -14,13 +14,12 @@ import pyarrow.parquet as pq
 
 from mgg.errors import InputError, MachineError
 from mgg.graph.check import SPLITS
+from mgg.model.loss import decisions
 from mgg.record import read_run
+from mgg.train.metrics import OGB
 from mgg.train.output import PREDICTIONS_FILE
 from mgg.train.predictions import SCHEMA, task_schema
 from mgg.train.tasks import micro_f1, roc_auc
-
-#: How the names of OGB's node-property data sets begin.
-OGB = "ogbn-"
 
 
 def evaluate(run: str | Path) -> dict[str, Any]:
@@ -43,8 +42,8 @@ def evaluate(run: str | Path) -> dict[str, Any]:
     known = label >= 0 if label.ndim == 1 else (label <= 1).any(axis=1)
     judge = _Ogb(run, record.dataset) if record.dataset.startswith(OGB) else None
     scores: dict[str, Any] = {}
-    for name in ("train", "validation", "test"):
-        mine = (split == SPLITS[name]) & known
+    for name, code in SPLITS.items():
+        mine = (split == code) & known
         scores[name] = _score(judge, record.metric, label[mine], predicted[mine]) if mine.any() else None
     metric = judge.metric if judge else {"accuracy": "acc"}.get(record.metric, record.metric)
     return {
@@ -67,9 +66,7 @@ def _score(judge: _Ogb | None, metric: str, label: np.ndarray, predicted: np.nda
     if label.ndim == 1:
         return float(np.mean(label == predicted))
     if metric == "micro_f1":
-        yes = predicted > 0
-        counts = (yes & (label == 1), yes & (label == 0), ~yes & (label == 1))
-        return micro_f1(*(float(np.count_nonzero(each)) for each in counts))
+        return micro_f1(*decisions(predicted, label, np.arange(len(label))).tolist())
     areas = [
         area for task in range(label.shape[1]) if (area := roc_auc(label[:, task], predicted[:, task])) is not None
     ]

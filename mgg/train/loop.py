@@ -23,7 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from mgg.aggregate import parse_options
-from mgg.backend.api import DEFAULT_TIMEOUT, World, job_fields, together
+from mgg.backend.api import DEFAULT_TIMEOUT, World, together
+from mgg.backend.facts import job_fields
+from mgg.config import TrainConfig
 from mgg.errors import InputError, StoppedError
 from mgg.files import check_output
 from mgg.layout import PeLayout
@@ -42,9 +44,10 @@ from mgg.train.technique import resolved as resolved_technique
 from mgg.train.trainer import DivergedError, Trainer
 
 _log = logging.getLogger(__name__)
+_DEFAULTS = TrainConfig()
 
 #: Seconds that a PE may stand still; the longer of that and so many epochs is how long others wait for one that works.
-STALL_AFTER, STALL_EPOCHS = 45.0, 10
+STALL_AFTER, STALL_EPOCHS = _DEFAULTS.stall_after, 10
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,12 @@ class Result:
 class _Asked:
     """What ``train`` was asked for beside the model; see there."""
 
-    epochs: int = 200
-    out: Path | None = None
-    checkpoint_every: float = 60.0
-    stall_after: float = STALL_AFTER
-    weights: Path | None = None
-    tensorboard: Path | None = None
+    epochs: int
+    out: Path | None
+    checkpoint_every: float
+    stall_after: float
+    weights: Path | None
+    tensorboard: Path | None
 
 
 def train(
@@ -75,14 +78,14 @@ def train(
     model: str,
     technique: str,
     options: dict[str, Any] | None = None,
-    epochs: int = 200,
+    epochs: int = _DEFAULTS.epochs,
     seed: int = 0,
     dtype: str = "fp32",
     metric: str = "auto",
     settings: dict[str, Any] | None = None,
     weights: Path | None = None,
     out: Path | None = None,
-    checkpoint_every: float = 60.0,
+    checkpoint_every: float = _DEFAULTS.checkpoint_every,
     resume: bool = False,
     stall_after: float = STALL_AFTER,
     phases: bool = False,

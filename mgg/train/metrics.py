@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from mgg.backend.api import World, together
-from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.layout import PeLayout
 from mgg.model import ModelSettings
+from mgg.schema import nearest
 from mgg.train.classes import ClassTargets
 from mgg.train.targets import Targets
 from mgg.train.tasks import TaskTargets
 
+#: How the names of OGB's node-property data sets begin.
+OGB = "ogbn-"
 #: Metric -> what it needs of a graph.
 METRICS = {"accuracy": "labels", "micro_f1": "tasks", "roc_auc": "tasks"}
 
@@ -30,7 +32,7 @@ def targets_of(world: World, layout: PeLayout, metric: str, settings: ModelSetti
     together(world, lambda: _require(layout))
     manifest = layout.manifest
     if metric == "auto":
-        metric = "accuracy" if manifest.classes else "roc_auc" if manifest.name.startswith("ogbn-") else "micro_f1"
+        metric = "accuracy" if manifest.classes else "roc_auc" if manifest.name.startswith(OGB) else "micro_f1"
     together(world, lambda: _check_metric(layout, metric, settings))
     if METRICS[metric] == "labels":
         return ClassTargets(world, layout, settings)

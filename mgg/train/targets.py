@@ -11,7 +11,6 @@ from mgg.backend.api import Array, World
 from mgg.errors import InputError
 from mgg.model.arrays import Arrays
 
-SPLITS = {"train": 1, "validation": 2, "test": 3}
 #: Bytes of a logit, and of a number of a sum on a GPU.
 LOGIT, SUM = 4, 8
 

@@ -8,11 +8,12 @@ import numpy as np
 
 from mgg.backend.api import Array, World, together
 from mgg.errors import InputError
+from mgg.graph.check import SPLITS
 from mgg.layout import PeLayout
 from mgg.model import ModelSettings
 from mgg.model.arrays import Arrays
 from mgg.model.loss import DECISIONS, GRADIENT, TASK_GRADIENT, TASK_LOSS
-from mgg.train.targets import LOGIT, SPLITS, SUM, Scores, Targets, check_sizes
+from mgg.train.targets import LOGIT, SUM, Scores, Targets, check_sizes
 
 #: Bytes of a row's number; and of a node while the nodes of a split are ranked by a task.
 _ROW, _RANKED = 8, 80

@@ -103,13 +103,12 @@ class Trainer:
         if self._timeline is not None:
             count_products(self._graph, self._timeline)
         initial = joined(initial_weights(self._chain.parameters, seed))
-        weights = Named(world.upload(initial.flat), initial.shapes)
-        self.weights: dict[str, Array] = weights
+        self.weights = Named(world.upload(initial.flat), initial.shapes)
         running = [np.zeros(0), *self._chain.state.values()]
         shapes = {name: value.shape for name, value in self._chain.state.items()}
-        self.state: dict[str, Array] = Named(world.upload(np.concatenate(running)), shapes)
+        self.state = Named(world.upload(np.concatenate(running)), shapes)
         decoupled = settings.optimizer == "adamw"
-        self.adam = Adam(self._graph.arrays, self._chain.parameters, weights, decoupled=decoupled)
+        self.adam = Adam(self._graph.arrays, self._chain.parameters, self.weights, decoupled=decoupled)
         self._always = world.upload(np.ones(1))
         self._repeat = repeat and not phases
         self._submissions: Sequence[Repeated] | None = None
@@ -137,27 +136,22 @@ class Trainer:
     def save(self) -> dict[str, dict[str, np.ndarray]]:
         """Copies in host memory of all that the next step depends on: named groups of arrays by name."""
         groups = {"weights": self.weights, "state": self.state, "first": self.adam.first, "second": self.adam.second}
-        return {group: self._downloaded(arrays) for group, arrays in groups.items()}
-
-    def model_arrays(self) -> dict[str, np.ndarray]:
-        """Copies in host memory of weights and running statistics, by name: what ``predict`` takes."""
-        return self._downloaded(self.weights) | self._downloaded(self.state)
+        return {
+            group: {name: array.copy() for name, array in self._downloaded(arrays).items()}
+            for group, arrays in groups.items()
+        }
 
     def keep(self) -> None:
         """Keep weights and running statistics on the device, for ``kept``, instead of those kept before."""
-        arrays = self.weights, self.state
-        self._kept = [(each.flat.copy(), each.shapes) for each in arrays if isinstance(each, Named)]
+        self._kept = [Named(each.flat.copy(), each.shapes) for each in (self.weights, self.state)]
 
     def kept(self) -> dict[str, np.ndarray]:
-        """Copies in host memory of what ``keep`` has kept last, by name."""
-        downloaded = [Named(self._world.download(flat), shapes) for flat, shapes in self._kept]
-        return {name: array for each in downloaded for name, array in each.items()}
+        """What ``keep`` has kept last, by name, in host memory: what ``predict`` takes."""
+        return {name: array for each in self._kept for name, array in self._downloaded(each).items()}
 
-    def _downloaded(self, arrays: dict[str, Array]) -> dict[str, np.ndarray]:
-        if isinstance(arrays, Named):  # one transfer
-            arrays = Named(self._world.download(arrays.flat), arrays.shapes)
-            return {name: array.copy() for name, array in arrays.items()}
-        return {name: self._world.download(array).copy() for name, array in arrays.items()}
+    def _downloaded(self, arrays: Named) -> Named:
+        """``arrays`` in host memory, by one transfer; on CPUs they are themselves."""
+        return Named(self._world.download(arrays.flat), arrays.shapes)
 
     def restore(self, groups: dict[str, dict[str, np.ndarray]]) -> None:
         """Go on from what ``save`` returned; it is copied."""
@@ -448,7 +442,8 @@ def loss_and_gradients(
         dtype=dtype,
     )  # fmt: skip
     if weights is not None:
-        trainer.weights = {name: world.upload(weights[name].copy()) for name in trainer.weights}
+        for name, value in trainer.weights.items():
+            value[...] = world.upload(weights[name])
     result = trainer.loss_and_gradients(epoch)
     trainer.close()
     return result

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout, random_csr
+from support.measured import measure
 from support.products import worst
 from support.spmm_program import VARIANTS, products
 from support.strict import StrictWorld
 
 from mgg import layout
 from mgg.aggregate import oracle, prepare, techniques
-from mgg.aggregate.measure import measure
 from mgg.backend import simulated
 from mgg.errors import InputError
 from mgg.kernel.bf16 import from_bf16, to_bf16

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.crossings import crossings
 from support.graphs import awkward_graphs, expected_product, make_layout, matrix, random_csr, scaled_error
+from support.measured import measure
 from support.products import worst
 from support.ranks import mpiexec
 from support.spmm_program import inputs, products
@@ -18,7 +19,6 @@ from support.strict import HostsWorld
 
 from mgg import layout, partition
 from mgg.aggregate import prepare, techniques
-from mgg.aggregate.measure import measure
 from mgg.backend import simulated
 from mgg.errors import InputError, PeError
 from mgg.graph.csr import from_arcs

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.graphs import make_layout, random_csr
+from support.measured import measure
 from support.strict import StrictArray, StrictOperators, StrictWorld, empty
 
 from mgg import layout
 from mgg.aggregate import memory, parse_options, prepare, technique, techniques
-from mgg.aggregate.measure import measure
 from mgg.backend import simulated
 from mgg.errors import InputError, MachineError
 from mgg.graph.csr import from_arcs
@@ -74,7 +74,7 @@ def counted(world, folder, name, options, direction, dim):
     counting, part = CountingWorld(world), layout.load(folder, world.rank)
     plan = prepare(name, counting, part, direction, dim, options)
     plan(dim)
-    need = memory.need(technique(name), part, direction, dim, parse_options(name, options))
+    need = technique(name).need(memory.Case(part, direction, dim, parse_options(name, options), "fp32"))
     return counting.held, need.total - need.schedules
 
 
@@ -261,9 +261,8 @@ def test_each_pe_that_is_short_is_said_with_its_own_numbers(tmp_path, left, name
     """Of many those that lack the most; each PE needs something else."""
     graph = random_csr(200, 2_000)
     folder, options = make_layout(tmp_path, graph, 6), parse_options("halo", {})
-    needs = [
-        memory.need(technique("halo"), layout.load(folder, pe), "forward", 16_384, options).total for pe in range(6)
-    ]
+    cases = [memory.Case(layout.load(folder, pe), "forward", 16_384, options, "fp32") for pe in range(6)]
+    needs = [technique("halo").need(case).total for case in cases]
     assert len(set(needs)) == 6 and min(needs) > 10**6
 
     def act(world):

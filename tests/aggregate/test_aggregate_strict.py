@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout, random_csr
+from support.measured import measure
 from support.spmm_program import products
 from support.strict import StrictArray, StrictWorld
 from support.world_program import program
 
 from mgg import layout
 from mgg.aggregate import techniques
-from mgg.aggregate.measure import measure
 from mgg.backend import simulated
 
 GRAPHS = {

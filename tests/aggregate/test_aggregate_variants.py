@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.graphs import make_layout, random_csr
+from support.measured import measure
 from support.strict import StrictWorld
 
 from mgg import layout
 from mgg.aggregate import parse_options, prepare
 from mgg.aggregate.halo import Halo
-from mgg.aggregate.measure import Protocol, measure, sweep
+from mgg.aggregate.measure import Protocol, sweep
 from mgg.aggregate.oracle import embeddings
 from mgg.aggregate.variants import expand, parse, spell
 from mgg.backend import simulated

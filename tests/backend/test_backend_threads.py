@@ -13,7 +13,8 @@ from support.ranks import changed_environment, mpiexec
 from support.spmm_program import VARIANTS
 
 from mgg import layout
-from mgg.aggregate import memory, parse_options, technique
+from mgg.aggregate import parse_options, technique
+from mgg.aggregate.needs import Case
 from mgg.record import AggregateRecord, read_lines
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -325,7 +326,7 @@ def test_what_unified_memory_cannot_hold_is_left_out_or_one_line(folder, tmp_pat
     out = tmp_path / "out.jsonl"
     needs = {
         name: [
-            memory.need(technique(name), layout.load(folder, pe), "forward", 3, parse_options(name, {})).total
+            technique(name).need(Case(layout.load(folder, pe), "forward", 3, parse_options(name, {}), "fp32")).total
             for pe in range(2)
         ]
         for name in ("zero_copy", "mgg_uvm")
@@ -346,7 +347,7 @@ def test_what_unified_memory_cannot_hold_is_left_out_or_one_line(folder, tmp_pat
 def test_unified_memory_of_all_pes_fits_a_gpu_beside_what_its_pe_has(folder, tmp_path):
     """All pages may come to one GPU, which has its layout and result already."""
     part = layout.load(folder, 0)
-    need = memory.need(technique("mgg_uvm"), part, "forward", 64, parse_options("mgg_uvm", {}))
+    need = technique("mgg_uvm").need(Case(part, "forward", 64, parse_options("mgg_uvm", {}), "fp32"))
     rows = int(np.diff(part.bounds).max())
     assert need.columns + need.guests == 4 * 64 * (2 * rows + part.rows)
     out, free = tmp_path / "out.jsonl", need.total - need.guests // 2

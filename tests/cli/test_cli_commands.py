@@ -13,6 +13,7 @@ from support.ranks import mpiexec
 from support.workflow import ROOT
 
 from mgg import backend, record
+from mgg.aggregate import job
 from mgg.cli import group, main
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 
@@ -378,8 +379,8 @@ def test_what_threads_refuse_does_not_lose_what_ranks_measured(made, tmp_path, t
     def refuse(*_):
         raise MachineError("2 PEs in one process need 2 GPUs").on_every_pe()
 
-    monkeypatch.setattr(backend, "splits", lambda *_: True)
-    monkeypatch.setattr(backend, "launch_threads", refuse)
+    monkeypatch.setattr(job, "splits", lambda *_: True)
+    monkeypatch.setattr(job, "launch_threads", refuse)
     out = tmp_path / "records.jsonl"
     arguments = ["aggregate", str(made / "layout2"), "--technique", techniques, "--dim", "4", "--iterations", "2"]
     monkeypatch.setattr(sys, "argv", ["mgg", *arguments, "--backend", "simulated", "--out", str(out)])

@@ -9,6 +9,7 @@ from support.workflow import ROOT
 from mgg import record
 from mgg.aggregate.costs import Machine
 from mgg.aggregate.links import Links
+from mgg.backend.facts import these_versions, this_machine
 from mgg.errors import InputError, MachineError
 
 AGGREGATE = {
@@ -38,7 +39,7 @@ def test_the_page_of_formats_has_every_field(section, models):
 
 @pytest.fixture
 def made() -> record.AggregateRecord:
-    return record.AggregateRecord(**AGGREGATE, machine=record.this_machine(), versions=record.these_versions())
+    return record.AggregateRecord(**AGGREGATE, machine=this_machine(), versions=these_versions())
 
 
 def test_records_survive_the_disk(tmp_path, made):
@@ -123,8 +124,8 @@ def test_a_missing_run_names_its_file(tmp_path):
 
 
 def test_the_machine_is_described():
-    machine = record.this_machine(gpus=["H200"])
+    machine = this_machine(gpus=["H200"])
     assert machine.cores >= 1
     assert machine.memory_bytes > 2**20
     assert machine.gpus == ["H200"]
-    assert {"python", "numpy", "mgg"} <= set(record.these_versions())
+    assert {"python", "numpy", "mgg"} <= set(these_versions())

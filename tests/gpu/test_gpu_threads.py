@@ -69,9 +69,10 @@ def test_predicted_memory_is_within_a_fifth_of_what_is_taken(tmp_path, technique
     """Two PEs on one GPU; what the first run loads and keeps (kernels, contexts) does not count."""
     folder = make_layout(tmp_path, random_csr(400_000, 8_000_000, weighted=True), 2)
     code = f"""from mgg import layout
-    from mgg.aggregate import memory, parse_options, prepare, technique
+    from mgg.aggregate import parse_options, prepare, technique
+    from mgg.aggregate.needs import Case
     part, options = layout.load({str(folder)!r}, world.rank), parse_options({technique!r}, {{}})
-    need = memory.need(technique({technique!r}), part, "forward", 64, options)
+    need = technique({technique!r}).need(Case(part, "forward", 64, options, "fp32"))
     taken = []
     for _ in range(2):
         world.gather(None)

@@ -48,9 +48,9 @@ def make(tmp_path, suffix, entries):
 
 
 def refuse(path, folder, message, limit=None):
-    """``unpack`` refuses the archive, names it, and leaves nothing."""
+    """``unpack_hashed`` refuses the archive, names it, and leaves nothing."""
     with pytest.raises(InputError, match=message) as caught:
-        unpack(path, folder, limit)
+        unpack_hashed(path, folder, limit)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
     assert not folder.exists()
@@ -160,7 +160,7 @@ def test_compressions_that_cannot_be_bounded(tmp_path, compression):
 @pytest.mark.parametrize("suffix", [".zip", *PACK])
 def test_the_bound_counts_all_members(tmp_path, suffix):
     path = make(tmp_path, suffix, [("a", bytes(600)), ("b", bytes(400)), ("c", b"")])
-    assert unpack(path, tmp_path / "fits", limit=1000) == ["a", "b", "c"]
+    assert list(unpack_hashed(path, tmp_path / "fits", limit=1000)) == ["a", "b", "c"]
     refuse(path, tmp_path / "out", "b: the archive unpacks to more than 999 bytes", limit=999)
 
 

@@ -1,5 +1,6 @@
 import hashlib
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from mgg.errors import InputError
 from mgg.graph import manifest as manifests
-from mgg.graph import shards, store
+from mgg.graph import shards
 from mgg.graph.csr import Csr, from_arcs
+from mgg.graph.parts import PartWriter, Rows
 from mgg.graph.store import Graph, write_graph
 
 EVERYTHING = "offsets", "adjacency", "weights", "features", "labels", "splits"
@@ -79,15 +81,33 @@ def test_wide_ids_round_trip(tmp_path, monkeypatch):
     assert same(Graph.open(tmp_path / "graph").rows(0, 3).indices, np.array([1, 1], np.int64))
 
 
-def test_parts_of_adjacency_are_cut_at_rows(monkeypatch):
-    monkeypatch.setattr(shards, "ARCS_PER_PART", 10)
-    indptr = np.array([0, 4, 8, 30, 30, 31, 40, 40])
-    assert store.arc_cuts(indptr) == [(0, 2), (2, 3), (3, 7)]
+def cuts(folder, degrees: list[int], step: int) -> list[tuple[int, int]]:
+    """Row ranges of the parts that a PartWriter makes of rows which it is given ``step`` at a time."""
+    with ThreadPoolExecutor(1) as pool:
+        writer = PartWriter(folder, 0, pool.submit, waiting=2)
+        for lo in range(0, len(degrees), step):
+            block = np.array(degrees[lo : lo + step])
+            writer.add(Rows(block, {"adjacency": np.zeros(block.sum(), np.int32)}))
+        parts = writer.finish().values()
+    ends = [part.first + part.rows for part in parts]
+    assert [part.arcs for part in parts] == [
+        sum(degrees[part.first : end]) for part, end in zip(parts, ends, strict=True)
+    ]
+    return [(part.first, end) for part, end in zip(parts, ends, strict=True)]
 
 
-def test_a_long_row_has_a_part_of_its_own(monkeypatch):
+@pytest.mark.parametrize("step", [1, 2, 3, 7])
+def test_parts_of_adjacency_are_cut_at_rows(monkeypatch, tmp_path, step):
     monkeypatch.setattr(shards, "ARCS_PER_PART", 10)
-    assert store.arc_cuts(np.array([0, 25, 50])) == [(0, 1), (1, 2)]
+    assert cuts(tmp_path, [4, 4, 22, 0, 1, 9, 0], step) == [(0, 2), (2, 3), (3, 7)]
+    monkeypatch.setattr(shards, "VERTICES_PER_PART", 2)
+    assert cuts(tmp_path, [4, 4, 22, 0, 1, 9, 0], step) == [(0, 2), (2, 3), (3, 4), (4, 6), (6, 7)]
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_long_row_has_a_part_of_its_own(monkeypatch, tmp_path, step):
+    monkeypatch.setattr(shards, "ARCS_PER_PART", 10)
+    assert cuts(tmp_path, [25, 25], step) == [(0, 1), (1, 2)]
 
 
 def test_rows_reads_only_the_parts_it_needs(written):

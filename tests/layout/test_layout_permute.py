@@ -7,8 +7,9 @@ from test_layout_split import put_together
 
 from mgg import layout, partition
 from mgg.errors import InputError
+from mgg.graph.permutation import inverse
 from mgg.layout import nodes
-from mgg.layout.permute import inverse, permuted
+from mgg.layout.permute import permuted
 
 GRAPHS = awkward_graphs()
 

@@ -67,7 +67,8 @@ def compare(world: World, case: dict[str, Any]) -> dict[str, Any]:
         moved.append(world.counters.embeddings() - before)
         made = graphs(trainer)
         found.append([(loss, *vars(scores).values()) for loss, scores in curve])
-        kept.append(flat(trainer.save()) | {"predicted": trainer.predict(trainer.model_arrays())})
+        trainer.keep()
+        kept.append(flat(trainer.save()) | {"predicted": trainer.predict(trainer.kept())})
         trainer.close()
     plain, repeated = found
     return {
@@ -133,7 +134,8 @@ def side_by_side(world: World, case: dict[str, Any]) -> dict[str, Any]:
         for trainer in both:
             epoch(world, trainer, number, BESIDE if number == EPOCHS else 0)
         if number == 3:
-            both[1].predict(both[1].model_arrays())
+            both[1].keep()
+            both[1].predict(both[1].kept())
     found = [flat(trainer.save()) for trainer in both]
     for trainer in both:
         trainer.close()

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from mgg.backend.api import HostClock, SymmetricArray
+from mgg.backend.api import SymmetricArray
+from mgg.backend.host import HostClock
 from mgg.kernel import cpu
 from mgg.kernel.bf16 import from_bf16
 from mgg.model.arrays import HostArrays

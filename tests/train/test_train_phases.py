@@ -9,7 +9,7 @@ from support.phases_program import PHASE_OF, TRAININGS, watch
 from support.train_program import result_arrays, run
 
 from mgg.aggregate import techniques
-from mgg.backend.api import HostTimeline
+from mgg.backend.host import HostTimeline
 from mgg.backend.simulated import SimulatedWorld
 from mgg.model.arrays import HostArrays
 from mgg.record import EpochRecord, read_run
@@ -45,7 +45,7 @@ def test_phases_add_up(model, pes, layouts, monkeypatch):
         clocks.now = getattr(clocks, "now", 0) + 1.0
         return clocks.now
 
-    monkeypatch.setattr("mgg.backend.api.time.perf_counter", read)
+    monkeypatch.setattr("mgg.backend.host.time.perf_counter", read)
     options = {**OPTIONS, "model": model, "technique": "halo"}
     for epoch in run("simulated", layouts("planted", pes), pes, phases=True, **options)[0].epochs:
         assert sum(getattr(epoch, phase) for phase in PHASES) == epoch.seconds + 2
@@ -60,7 +60,7 @@ def test_what_goes_arc_by_arc_is_aggregation(layouts, monkeypatch):
             super().__init__()
             here.timeline = self
 
-    monkeypatch.setattr("mgg.backend.api.HostTimeline", Timeline)
+    monkeypatch.setattr("mgg.backend.host.HostTimeline", Timeline)
     seen = watch(HostArrays, SimulatedWorld, lambda: here.timeline._stack[-1], monkeypatch.setattr)
     for options in TRAININGS:
         run("simulated", layouts("planted", 2), 2, phases=True, **options)
@@ -87,7 +87,7 @@ def test_metrics_are_a_table_too(layouts, tmp_path):
 
 def test_an_inner_phase_does_not_count_for_the_outer_one(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("mgg.backend.api.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("mgg.backend.host.time.perf_counter", lambda: now[0])
     timeline = HostTimeline()
 
     def after(seconds, change, *args):

@@ -195,8 +195,7 @@ def test_weights_are_those_of_the_best_epoch(layouts, tmp_path):
             world, layout.load(folder, 0), model="gin", technique="halo", options={},
             settings=settings_of("gin", BASE["settings"]), seed=0,
         )  # fmt: skip
-        trainer.weights = {name: kept[name] for name in trainer.weights}
-        trainer.state = {name: kept[name] for name in trainer.state}
+        trainer.start_from(kept)
         return trainer.evaluate()
 
     found = launch("simulated", lambda: 1, scores)[0]

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from mgg import hashed
-from mgg.config import explain
+from mgg import hashed, npy
 from mgg.errors import InputError, MachineError
-from mgg.files import Kind, write_file
+from mgg.files import Kind
 from mgg.graph.external import kernels
 from mgg.graph.external.memory import MIB, Memory
 from mgg.graph.external.spool import PAYLOADS, Index, Spool, SpoolWriter
 from mgg.graph.manifest import KINDS, Sha256, Shard, ShardName
 from mgg.graph.nodes import NodeData, write_nodes
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph
+from mgg.schema import Closed, parsed
 
 FILE = "buckets.yaml"
 TABLE_FILE = "table.npy"
@@ -41,10 +39,8 @@ class Counted(NamedTuple):
     dropped_repeats: int
 
 
-class Buckets(BaseModel):
+class Buckets(Closed):
     """``buckets.yaml``: what a scattered graph is, beside its arcs."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, description="name of the graph")
     source: dict[str, Any] = Field(description="where it comes from")
@@ -90,11 +86,10 @@ class Scattered:
         """Open a folder; raises InputError that names the file that is wrong."""
         folder = Path(folder)
         values, digest = hashed.load(folder / FILE, "scattered graph", "mgg graph-scatter")
-        try:
-            facts = Buckets.model_validate(values)
-        except ValidationError as error:
-            raise InputError(f"{folder / FILE}: {explain(error, Buckets)}") from None
-        arrays = {name: load_array(folder / name, sha256) for name, sha256 in facts.arrays.items()}
+        facts = parsed(Buckets, values, f"{folder / FILE}: ")
+        arrays = {
+            name: npy.load(folder / name, sha256, "make the folder again") for name, sha256 in facts.arrays.items()
+        }
         index = Index(facts.shift, arrays[TABLE_FILE], arrays[SUMS_FILE])
         spool = Spool(folder, index, payload_names(facts.weighted, facts.relations))
         return cls(folder, facts, digest, spool, arrays.get(SEEN_FILE))
@@ -172,7 +167,7 @@ def scatter(
         classes=data.classes or 0,
         tasks=0 if data.tasks is None else data.tasks.shape[1],
         parts=parts,
-        arrays={file: save_array(folder / file, values) for file, values in arrays.items()},
+        arrays={file: npy.save(folder / file, values) for file, values in arrays.items()},
     )
     hashed.save(folder / FILE, facts.model_dump(exclude_none=True))
     return Scattered.open(folder)
@@ -255,22 +250,3 @@ class _Reader:
 def _capacity(free: int, payloads: bool) -> int:
     """Keys of a segment: three arrays of them, and of payloads, take SPOOL_SHARE of the free memory."""
     return max(CHUNK_ARCS, min(2**25, int(free * SPOOL_SHARE) // (44 if payloads else 24)))
-
-
-def save_array(path: Path, values: np.ndarray) -> str:
-    """Write an .npy file; returns its sha256."""
-    file = io.BytesIO()
-    np.save(file, values)
-    write_file(path, file.getbuffer())
-    return hashlib.sha256(file.getbuffer()).hexdigest()
-
-
-def load_array(path: Path, sha256: str) -> np.ndarray:
-    """Read an .npy file; InputError if it is missing or altered."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; make the folder again") from None
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise InputError(f"{path}: truncated or altered: its sha256 is not {sha256}; make the folder again")
-    return np.load(io.BytesIO(data), allow_pickle=False)

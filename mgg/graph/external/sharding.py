@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from mgg import hashed
-from mgg.config import explain
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind
 from mgg.graph import shards
 from mgg.graph.csr import index_dtype
 from mgg.graph.external import kernels
 from mgg.graph.external.memory import MIB, Memory
-from mgg.graph.external.parts import PartWriter, Rows
 from mgg.graph.external.scattering import Scattered
 from mgg.graph.manifest import ARC_KINDS, Sha256, Shard, ShardName
+from mgg.graph.parts import PartWriter, Rows
+from mgg.schema import Closed, parsed
 
 FILE = "shards.yaml"
 #: uint32 [rows], little-endian: arcs of each row.
@@ -42,10 +42,8 @@ TASK_IDS = 2**20
 TASK_ARCS = 2**22
 
 
-class Shards(BaseModel):
+class Shards(Closed):
     """``shards.yaml``: the sorted rows of one of ``of`` ranges."""
-
-    model_config = ConfigDict(extra="forbid")
 
     scattered: str = Field(description="hash of the scattered graph that they belong to")
     number: int = Field(ge=1)
@@ -70,10 +68,7 @@ class Task:
 def load(folder: Path) -> Shards:
     """Read ``shards.yaml``; raises InputError that names what is wrong."""
     values, _ = hashed.load(folder / FILE, "shards", "mgg graph-shard")
-    try:
-        return Shards.model_validate(values)
-    except ValidationError as error:
-        raise InputError(f"{folder / FILE}: {explain(error, Shards)}") from None
+    return parsed(Shards, values, f"{folder / FILE}: ")
 
 
 def shard(scattered: Scattered, folder: Path, memory: Memory, *, number: int = 1, of: int = 1) -> Shards:

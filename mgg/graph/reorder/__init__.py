@@ -17,10 +17,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.graph.csr import index_dtype
 from mgg.graph.store import Graph
+from mgg.schema import nearest
 
 #: Gives the order that was really used and ``rank`` (int32, int64 from 2^31 nodes on), or None where nothing moves.
 Rank = Callable[[Graph], tuple[str, np.ndarray | None]]
@@ -123,13 +123,6 @@ def needed_bytes(name: str, nodes: int, arcs: int, *, symmetric: bool) -> int:
     """
     own = find_order(name).memory(nodes, arcs, symmetric)
     return BASE_BYTES + own if own else 0
-
-
-def ranks(sequence: np.ndarray) -> np.ndarray:
-    """The position of each node [n] in ``sequence`` [n], which lists every node once; of the same type."""
-    rank = np.empty_like(sequence)
-    rank[sequence] = np.arange(len(sequence), dtype=sequence.dtype)
-    return rank
 
 
 def index_bytes(nodes: int) -> int:

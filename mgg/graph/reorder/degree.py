@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgg.graph.reorder import index_bytes, order, ranks
+from mgg.graph.permutation import inverse
+from mgg.graph.reorder import index_bytes, order
 from mgg.graph.store import Graph
 
 
@@ -21,4 +22,4 @@ def rank(graph: Graph) -> tuple[str, np.ndarray]:
         for _, csr in graph.blocks():
             np.add.at(degree, csr.indices, 1)
     sequence = np.argsort(-degree, kind="stable").astype(graph.manifest.index_dtype, copy=False)
-    return "degree", ranks(sequence)
+    return "degree", inverse(sequence)

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mgg.graph.reorder import index_bytes, order, ranks
+from mgg.graph.permutation import inverse
+from mgg.graph.reorder import index_bytes, order
 from mgg.graph.reorder.communities import contract, refine
 from mgg.graph.reorder.merge import merge, walk
 from mgg.graph.reorder.structure import adjacency, both_directions
@@ -113,4 +114,4 @@ def _numbered(community: np.ndarray) -> tuple[np.ndarray, int]:
 
 def _ranks_within(level: Level, coarse: np.ndarray) -> np.ndarray:
     """Ranks that follow ``coarse``, the communities' own, and the depth-first sequence within a community."""
-    return ranks(level.sequence[np.argsort(coarse[level.community[level.sequence]], kind="stable")])
+    return inverse(level.sequence[np.argsort(coarse[level.community[level.sequence]], kind="stable")])

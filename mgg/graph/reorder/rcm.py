@@ -7,7 +7,8 @@ import numpy as np
 import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
-from mgg.graph.reorder import index_bytes, order, ranks
+from mgg.graph.permutation import inverse
+from mgg.graph.reorder import index_bytes, order
 from mgg.graph.reorder.structure import adjacency, both_directions
 from mgg.graph.store import Graph
 
@@ -43,7 +44,7 @@ def rank(graph: Graph) -> tuple[str, np.ndarray]:
     values = np.broadcast_to(np.int8(1), len(indices))
     matrix = scipy.sparse.csr_matrix((values, indices, offsets), shape=(manifest.nodes, manifest.nodes))
     sequence = scipy.sparse.csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True)
-    return "rcm", ranks(sequence.astype(manifest.index_dtype, copy=False))
+    return "rcm", inverse(sequence.astype(manifest.index_dtype, copy=False))
 
 
 @numba.njit(cache=True, nogil=True)

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
+from mgg.schema import nearest
 
 
 @dataclass(frozen=True)

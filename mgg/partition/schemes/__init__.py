@@ -14,9 +14,9 @@ from functools import cache
 
 import numpy as np
 
-from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.graph.store import Graph
+from mgg.schema import nearest
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from scipy import sparse
 
 from mgg.errors import MachineError, memory_error
 from mgg.graph.csr import index_dtype
+from mgg.graph.permutation import inverse
 from mgg.graph.reorder.structure import adjacency
 from mgg.graph.store import Graph
 from mgg.partition.schemes import Split, equal_nodes
@@ -39,8 +40,7 @@ def split(graph: Graph, pes: int) -> Split:
     owners = _cut(pattern, np.diff(offsets), pes)
     alone = np.flatnonzero(np.diff(pattern.indptr) == 0)
     owners[alone] = _dealt(np.bincount(np.delete(owners, alone), minlength=pes), nodes)
-    order = np.empty(nodes, index_dtype(nodes))
-    order[np.argsort(owners, kind="stable")] = np.arange(nodes)
+    order = inverse(np.argsort(owners, kind="stable").astype(index_dtype(nodes), copy=False))
     bounds = np.concatenate(([0], np.cumsum(np.bincount(owners, minlength=pes))))
     return Split(bounds.astype(np.int64), order)
 

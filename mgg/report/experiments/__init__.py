@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from mgg.config import nearest
 from mgg.errors import InputError
 from mgg.report.experiments.kinds import Experiment, Side, StandIn, Sweep, Versus, Volumes
+from mgg.schema import nearest
 
 __all__ = [
     "EXPERIMENTS",
