@@ -19,7 +19,10 @@ from mgg.kernel.operators import Operators
 #: Seconds after which a PE that waits for others gives up with a PeError: nothing hangs.
 DEFAULT_TIMEOUT = 600.0
 #: What a PE of a training does, as messages about one that stays away call it.
-PHASES = ("loading", "forward", "backward", "all-reduce", "update", "evaluation", "checkpoint", "prediction", "writing")
+PHASES = (
+    "loading", "plans", "first pass", "forward", "backward", "all-reduce", "update", "evaluation", "checkpoint",
+    "prediction", "writing",
+)  # fmt: skip
 #: Threads of a CPU PE's dense products: a PE is one core, and its bits do not depend on the machine's cores or load.
 THREADS_PER_PE = 1
 #: An array of the PE's device: numpy.ndarray on CPUs, cupy.ndarray on GPUs (CuPy has no types to check against).

@@ -97,23 +97,30 @@ class Trainer:
         if layout.features is not None:
             x = prepare_features(np.asarray(layout.features), as_sparse=as_sparse, row_normalize=row_normalize)
             self._x = on_device(world, x, layout.source_ids)
+        world.at(0, "plans")
         self._graph = Neighborhood.prepare(
             world, layout, technique, options, self._chain.width, self._chain.fetched, dtype
         )
         if self._timeline is not None:
             count_products(self._graph, self._timeline)
-        initial = joined(initial_weights(self._chain.parameters, seed))
-        self.weights = Named(world.upload(initial.flat), initial.shapes)
-        running = [np.zeros(0), *self._chain.state.values()]
-        shapes = {name: value.shape for name, value in self._chain.state.items()}
-        self.state = Named(world.upload(np.concatenate(running)), shapes)
-        decoupled = settings.optimizer == "adamw"
-        self.adam = Adam(self._graph.arrays, self._chain.parameters, self.weights, decoupled=decoupled)
+        self._place_parameters(seed)
         self._always = world.upload(np.ones(1))
         self._repeat = repeat and not phases
         self._submissions: Sequence[Repeated] | None = None
+        world.at(0, "first pass")
         # What never changes is computed here, so that no epoch differs from the others.
         self._logits(self.weights, self.state)
+
+    def _place_parameters(self, seed: int) -> None:
+        """Bring random weights, running statistics and the optimizer's moments to the device."""
+        upload = self._world.upload
+        initial = joined(initial_weights(self._chain.parameters, seed))
+        self.weights = Named(upload(initial.flat), initial.shapes)
+        running = [np.zeros(0), *self._chain.state.values()]
+        shapes = {name: value.shape for name, value in self._chain.state.items()}
+        self.state = Named(upload(np.concatenate(running)), shapes)
+        decoupled = self.settings.optimizer == "adamw"
+        self.adam = Adam(self._graph.arrays, self._chain.parameters, self.weights, decoupled=decoupled)
 
     def _decide(self, layout: PeLayout, settings: ModelSettings) -> tuple[int, bool, ModelSettings]:
         """This PE's features that are not 0, whether they are held as CSR, and the settings that follow from it."""

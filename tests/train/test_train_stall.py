@@ -1,6 +1,7 @@
 """A PE that makes no progress is named with its epoch and phase, and the job ends with exit code 6."""
 
 import os
+import pkgutil
 import re
 import signal
 import subprocess
@@ -23,7 +24,7 @@ OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 10_000, "stall_after":
 @pytest.mark.parametrize("pes", [1, 2])
 @pytest.mark.parametrize(
     ("method", "epoch", "place"),
-    [("step", 1, "loading"), ("step", 3, "epoch 2, evaluation"), ("evaluate", 3, "epoch 3, update")],
+    [("step", 1, "first pass"), ("step", 3, "epoch 2, evaluation"), ("evaluate", 3, "epoch 3, update")],
 )
 def test_a_pe_stuck_in_its_own_work_is_named(method, epoch, place, pes, layouts, monkeypatch):
     """In the first epoch as later, and without another PE that waits for it."""
@@ -42,6 +43,21 @@ def test_a_pe_stuck_in_its_own_work_is_named(method, epoch, place, pes, layouts,
     ):
         launch("simulated", lambda: pes, lambda world: train(world, parts(world.rank), **OPTIONS))
     stuck.set()
+
+
+def test_a_training_that_takes_long_to_begin_comes_further(layouts, monkeypatch):
+    """Before the first epoch each part of it may take as long as the limit: features, plans, the pass without steps."""
+    parts = parts_of("simulated", layouts("planted", 1), 1)
+    for name in ("trainer.prepare_features", "trainer.Neighborhood.prepare", "Trainer._logits"):
+        place, _, call = f"mgg.train.{name}".rpartition(".")
+        plain = getattr(pkgutil.resolve_name(place), call)
+        monkeypatch.setattr(
+            f"{place}.{call}", lambda *given, plain=plain, **named: [time.sleep(1), plain(*given, **named)][1]
+        )
+    monkeypatch.setattr(loop, "DEFAULT_TIMEOUT", 2.5)
+    options = {**OPTIONS, "epochs": 1, "stall_after": 2.4}
+    found = launch("simulated", lambda: 1, lambda world: train(world, parts(world.rank), **options))
+    assert len(found[0].epochs) == 1
 
 
 @pytest.mark.parametrize("backend", ["simulated", "mpi"])
@@ -96,7 +112,7 @@ def test_a_pe_that_computes_for_ever_is_named(pes, layouts, monkeypatch):
 
 @pytest.mark.parametrize(
     ("method", "stall_after", "limit", "place"),
-    [("step", 0.2, 1.0, "loading"), ("step", 1.5, 1.0, "loading"), ("predict", 0.2, 1.0, "epoch 1, prediction")],
+    [("step", 0.2, 1.0, "first pass"), ("step", 1.5, 1.0, "first pass"), ("predict", 0.2, 1.0, "epoch 1, prediction")],
 )
 def test_a_lone_pe_that_computes_for_ever_is_named_in_the_first_epoch_and_after_the_last(
     method, stall_after, limit, place, layouts, tmp_path, monkeypatch
@@ -173,7 +189,7 @@ def test_a_rank_that_is_stuck_says_so(ranks, victim, epoch, layouts, tmp_path):
     done = mpiexec(ranks, ["-c", STUCK, *arguments], timeout=60, VICTIM=str(victim), EPOCH=str(epoch), HOW="blocked")
     assert done.returncode == 6, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("mgg: ")]
-    place = "loading" if epoch == 1 else f"epoch {epoch - 1}, evaluation"
+    place = "first pass" if epoch == 1 else f"epoch {epoch - 1}, evaluation"
     assert said == [f"mgg: PE {victim} ({place}) has not moved for 2 s: neither worked nor waited for others"]
 
 
@@ -183,7 +199,7 @@ def test_a_lone_rank_that_computes_for_ever_in_its_first_epoch_is_named(layouts,
     known = {"VICTIM": "0", "EPOCH": "1", "HOW": "computing", "LONGEST": "3"}
     done = mpiexec(1, ["-c", STUCK, *arguments, "--out", str(tmp_path / "run")], timeout=60, **known)
     assert done.returncode == 6, done.stderr
-    assert "mgg: PE 0 (loading) has worked for 3 s without coming further" in done.stderr.splitlines()
+    assert "mgg: PE 0 (first pass) has worked for 3 s without coming further" in done.stderr.splitlines()
 
 
 @pytest.mark.mpi
