@@ -20,15 +20,18 @@ class Fused:
     Args:
         world: the PEs, on GPUs.
         host: this PE's rows in host memory.
-        product: the same on its GPU.
         schedule: how the work is dealt out.
     """
 
-    def __init__(self, world: World, host: Product, product: Product, schedule: Schedule) -> None:
-        self._world, self._product, self._schedule = world, product, schedule
+    def __init__(self, world: World, host: Product, schedule: Schedule) -> None:
+        self._world, self._schedule = world, schedule
         self._kernel: Any = world.operators  # a GPU's have the kernel beside the table of operators
         self._local = self._partitions(host.local.indptr)
         self._remote = self._partitions(host.remote.indptr)
+        self._indices = world.upload(host.local.indices)
+        self._weights = [
+            None if csr.weights is None else world.upload(csr.weights) for csr in (host.local, host.remote)
+        ]
         self._sources = world.upload(remote_sources(host.remote.indices, host.halo_ptr, host.halo_rows))
         self._peers: Array | None = None
 
@@ -41,9 +44,9 @@ class Fused:
         if self._peers is None:
             addresses = [source.peers[pe].data.ptr for pe in range(self._world.size)]
             self._peers = self._world.upload(np.array(addresses, np.uint64))
-        local, remote, schedule = self._product.local, self._product.remote, self._schedule
+        schedule, (local_weights, remote_weights) = self._schedule, self._weights
         self._kernel.mgg(
-            self._local, local.indices, local.weights, self._remote, self._sources, remote.weights,
+            self._local, self._indices, local_weights, self._remote, self._sources, remote_weights,
             source.local, self._peers, out, ps=schedule.ps, dist=schedule.dist, wpb=schedule.wpb,
             interleave=schedule.interleave, asynchronous=schedule.asynchronous, primitive=schedule.primitive,
             batch=schedule.batch,

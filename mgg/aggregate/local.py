@@ -22,5 +22,5 @@ class Local(Plan):
         return slowest(machine.rates["rows"].seconds(split.arcs, split.rows, work.moved, work.summed), 0, 0)
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
-        csr = self.product.local
+        csr = self.local
         self.world.operators.spmm_rows(csr.indptr, csr.indices, csr.weights, source.local, out, False)

@@ -73,8 +73,9 @@ class Case:
         self.counts = layout.manifest.direction(direction)
         self.rows, self.size, self.rank = self.product.rows, layout.size, layout.rank
         self.heights = np.diff(layout.bounds)
-        weights = self.product.local.weights
-        self.arc = self.product.local.indices.dtype.itemsize + (0 if weights is None else FLOAT)
+        self.ids = self.product.local.indices.dtype.itemsize
+        self.weight = 0 if self.product.local.weights is None else FLOAT
+        self.arc = self.ids + self.weight
 
     def matrix(self, rows: int) -> int:
         """A float32 matrix of ``rows``."""
@@ -89,13 +90,9 @@ class Case:
         return POINTER * (int(rows) + 1)
 
     def base(self) -> Need:
-        """What every plan holds: the layout's arrays, the input and one result."""
-        product = self.product
-        ids = product.local.indices.dtype.itemsize
-        lists = ids * (product.halo + len(product.send_rows)) + POINTER * (3 * self.size + 2)
-        arcs = product.local.arcs + product.remote.arcs
-        layout = 2 * self.pointers(self.rows) + self.arc * arcs + lists
-        return Need(layout, self.embeddings(self.heights.max()) + self.matrix(self.rows))
+        """What most plans hold: the local arcs, the input and one result."""
+        local = self.pointers(self.rows) + self.arc * self.product.local.arcs
+        return Need(local, self.embeddings(self.heights.max()) + self.matrix(self.rows))
 
     def remote_by_owner(self) -> np.ndarray:
         """Remote arcs by the PE that owns their column, int64 [P]."""

@@ -38,7 +38,7 @@ class Partitioned(Plan):
     def _build(self) -> None:
         schedule = self.schedule(self.options, self.world.shmem)
         if self.world.gpu:
-            self._fused: Fused | None = Fused(self.world, self.host, self.product, schedule)
+            self._fused: Fused | None = Fused(self.world, self.host, schedule)
         else:
             self._fused = None
             self._blocks = Blocks(
@@ -52,8 +52,9 @@ class Partitioned(Plan):
         ps = cls.schedule(case.options, shmem=False).ps
         lengths = [np.diff(csr.indptr) for csr in (case.product.local, case.product.remote)]
         pieces = sum(int(np.count_nonzero(each) if ps is None else (-(-each // ps)).sum()) for each in lengths)
-        base = case.base()
-        return Need(base.layout, base.columns, PARTITION * pieces + POINTER * (case.product.remote.arcs + case.size))
+        arcs = case.ids * case.product.local.arcs + case.weight * (case.product.local.arcs + case.product.remote.arcs)
+        made = PARTITION * pieces + POINTER * (case.product.remote.arcs + case.size)
+        return Need(arcs, case.base().columns, made)
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -18,7 +17,7 @@ from mgg.backend.api import Array, SymmetricArray, name_pes, told_of_gpu_memory
 from mgg.errors import InputError, MggError
 from mgg.graph.csr import Csr
 from mgg.kernel.bf16 import ELEMENTS
-from mgg.layout import PeLayout, Product
+from mgg.layout import PeLayout
 
 
 class Plan(ABC):
@@ -104,9 +103,9 @@ class Plan(ABC):
         return [pe for pe in cls.reach(layout, options) if pe not in world.addressable]
 
     @cached_property
-    def product(self) -> Product:
-        """``host`` on the PE's device, for the operators, without the map of transposed arcs; uploaded at first use."""
-        return uploaded_product(self.world, self.host)
+    def local(self) -> Csr:
+        """The local arcs on the PE's device, for the operators; uploaded at first use."""
+        return uploaded_csr(self.world, self.host.local)
 
     def input(self, dim: int) -> Array:
         """This PE's rows of the symmetric input on its device [rows, dim]: write B here before the call.
@@ -237,19 +236,3 @@ def uploaded_csr(world: World, csr: Csr) -> Csr:
     """``csr`` with its arrays on the PE's device; arc types stay behind."""
     weights = None if csr.weights is None else world.upload(csr.weights)
     return Csr(world.upload(csr.indptr), world.upload(csr.indices), weights, csr.columns)
-
-
-def uploaded_product(world: World, product: Product) -> Product:
-    """``product`` with its arrays on the PE's device, but for the map of transposed arcs."""
-    return replace(
-        product,
-        local=uploaded_csr(world, product.local),
-        remote=uploaded_csr(world, product.remote),
-        halo_ptr=world.upload(product.halo_ptr),
-        halo_rows=world.upload(product.halo_rows),
-        send_ptr=world.upload(product.send_ptr),
-        send_rows=world.upload(product.send_rows),
-        send_first=world.upload(product.send_first),
-        arc_owner=None,
-        arc_position=None,
-    )

@@ -46,7 +46,7 @@ class Stages:
 
     def local(self, source: SymmetricArray, sums: Array) -> None:
         """Set ``sums`` to the product of the local arcs."""
-        csr = self._plan.product.local
+        csr = self._plan.local
         self._operators.spmm_rows(csr.indptr, csr.indices, csr.weights, source.local, sums, False)
 
     def remote(self, owner: int, block: Array, sums: Array) -> None:
