@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
+from mgg.aggregate.cola_on_cpus import BUFFER_BYTES, FetchedColumns
+from mgg.aggregate.cola_on_gpus import PulledColumns
 from mgg.aggregate.costs import Cost, Machine, Workload, finished, meetings, network_blocks, one_by_one, slowest
-from mgg.aggregate.fetched_columns import BUFFER_BYTES, FetchedColumns
 from mgg.aggregate.group_needs import Told, room, told
 from mgg.aggregate.held import held_by_mates
 from mgg.aggregate.needs import POINTER, TASK, Case, Need
@@ -16,7 +17,6 @@ from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.outbox import Outbox
 from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
-from mgg.aggregate.pulled_columns import PulledColumns
 from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, makes_groups, mates_of, members_of
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, Work

@@ -6,9 +6,9 @@ remote row before it asks for the next. It is MGG's kernel with each of its idea
 
 from __future__ import annotations
 
+from mgg.aggregate.mgg_schedule import Schedule
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.partitioned import Partitioned
-from mgg.aggregate.schedule import Schedule
 
 
 class Direct(Partitioned):

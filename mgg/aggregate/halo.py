@@ -8,15 +8,15 @@ from functools import cached_property
 import numpy as np
 
 from mgg.aggregate.costs import Cost, Machine, Workload, fetched_rows, finished, meetings, network_blocks, slowest
-from mgg.aggregate.fetched import FetchedHalo
 from mgg.aggregate.group_needs import Told, room, told
+from mgg.aggregate.halo_on_cpus import FetchedHalo
+from mgg.aggregate.halo_on_gpus import PulledHalo
 from mgg.aggregate.mailbox import Mailbox
 from mgg.aggregate.near_far import Part, far_part, near_part
 from mgg.aggregate.needs import POINTER, Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.outbox import Outbox
 from mgg.aggregate.plan import Plan
-from mgg.aggregate.pulled import PulledHalo
 from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, makes_groups, mates_of, members_of
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, Work

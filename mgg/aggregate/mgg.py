@@ -9,9 +9,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from mgg.aggregate.mgg_schedule import Schedule
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.partitioned import Partitioned
-from mgg.aggregate.schedule import Schedule
 
 
 class PipelineOptions(TechniqueOptions):

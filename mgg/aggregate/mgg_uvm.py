@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from mgg.aggregate.costs import Cost, Machine, Workload
 from mgg.aggregate.mgg import PipelineOptions
+from mgg.aggregate.mgg_schedule import Schedule
 from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.partitioned import Partitioned
-from mgg.aggregate.schedule import Schedule
 from mgg.backend.api import SymmetricArray
 
 #: Copies of PEs begin at multiples of 256 bytes, as the kernel's 16-byte loads need.

@@ -6,13 +6,13 @@ from abc import abstractmethod
 
 import numpy as np
 
-from mgg.aggregate.blocks import Blocks, blocks_cost, pieces
 from mgg.aggregate.costs import Cost, Machine, Workload, fetched_arcs, meetings, slowest
-from mgg.aggregate.fused import Fused
+from mgg.aggregate.mgg_on_cpus import Blocks, blocks_cost, pieces
+from mgg.aggregate.mgg_on_gpus import Fused
+from mgg.aggregate.mgg_schedule import Schedule
 from mgg.aggregate.needs import PARTITION, POINTER, Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
-from mgg.aggregate.schedule import Schedule
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.errors import InputError

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mgg.aggregate.blocks import Blocks, blocks_cost
 from mgg.aggregate.costs import Cost, Machine, Workload, meetings, slowest
+from mgg.aggregate.mgg_on_cpus import Blocks, blocks_cost
 from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.plan import Plan
 from mgg.backend.api import Array, SymmetricArray

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mgg.cli.memory import facts
+from mgg.cli.graph_options import facts
 from mgg.cli.options import FOLDER, Number, common, show
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mgg import config
-from mgg.cli.memory import budget, facts, memory_of, reads
+from mgg.cli.graph_options import budget, facts, memory_of, reads
 from mgg.cli.options import FOLDER, common, show
 
 _DATASET = config.DatasetConfig()

@@ -16,10 +16,10 @@ from mgg.model import Array, ModelSettings, Pass, build, settings_of
 from mgg.model.arrays import LARGEST
 from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
 from mgg.model.init import initial_weights
+from mgg.model.learning_rate import learning_rate
 from mgg.model.named import Named, joined
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import RATES, Adam
-from mgg.model.schedule import learning_rate
 from mgg.train import memory
 from mgg.train.divergence import blamed
 from mgg.train.metrics import targets_of

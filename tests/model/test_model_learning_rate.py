@@ -5,7 +5,7 @@ import math
 import pytest
 
 from mgg.model import settings_of
-from mgg.model.schedule import learning_rate
+from mgg.model.learning_rate import learning_rate
 
 
 def rates(epochs, **values):

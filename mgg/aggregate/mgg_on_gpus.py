@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mgg.aggregate.schedule import Schedule
+from mgg.aggregate.mgg_schedule import Schedule
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.kernel.schedule import remote_sources
