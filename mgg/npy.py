@@ -37,4 +37,5 @@ def load(path: Path, sha256: str, advice: str) -> np.ndarray:
             raise InputError(f"{path}: truncated or altered since it was written: {advice}")
         return np.load(io.BytesIO(data), allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not readable ({error}): {advice}") from None
+        reason = getattr(error, "strerror", None) or error  # without the path once more
+        raise InputError(f"{path}: not readable ({reason}): {advice}") from None

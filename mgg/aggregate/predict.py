@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ from mgg.layout import store as layouts
 from mgg.partition.quality import measure
 from mgg.partition.schemes import scheme as find_scheme
 from mgg.record import PARTITION_FILE, PartitionRecord, PredictionRecord, read_partition
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -103,9 +106,15 @@ def _records(
         best = said.ranking(dim)[0] if costs else None
         for name, options in chosen:
             cost = said.cost(name, dim, options)
-            if cost is None:
-                continue
             given = options.model_dump(exclude_defaults=True)
+            if cost is None:
+                if dim == question.dims[0]:
+                    what = ", ".join(f"{key}={value}" for key, value in given.items())
+                    _log.warning(
+                        "%s, P=%d: not predicted: %s: the cost model says nothing of it there (docs/costs.md)",
+                        known.dataset, known.split.pes, f"{name} ({what})" if what else name,
+                    )  # fmt: skip
+                continue
             yield PredictionRecord(
                 dataset=known.dataset, graph_hash=known.graph_hash, nodes=known.nodes, arcs=known.arcs,
                 scheme=known.scheme, technique=name, options=given, pes=known.split.pes, workgroup=known.workgroup,

@@ -122,7 +122,8 @@ def signed_aggregate(ptr, ends, weights, x, out, low):  # type: ignore[no-untype
                 a, z = head * columns, (head + 1) * columns
                 rows = x[i, a:z], x[j, a:z], x[m, a:z], x[n, a:z]
                 t, u, v, w = _four(weights, k, head)
-                # Both sums of all four, those of the other sign times 0, which is faster than to tell them apart.
+                # Both sums of all four, those of the other sign times 0, which is faster than to tell them apart. Where
+                # a row is not finite, neither sum is.
                 _add_rows(total[a:z], (max(t, 0.0), max(u, 0.0), max(v, 0.0), max(w, 0.0)), rows)
                 _add_rows(negative[a:z], (max(-t, 0.0), max(-u, 0.0), max(-v, 0.0), max(-w, 0.0)), rows)
         for k in range(rest, ptr[row + 1]):

@@ -61,6 +61,16 @@ def test_variants_are_predicted_beside_each_other(made):
     assert [r.chosen for r in found] == [False] * 4 + [True]
 
 
+def test_what_the_model_says_nothing_of_is_told_once(made, caplog):
+    grids = {"cola": [{}, {"workgroup": 4}]}  # the partition's are of 8
+    found = predict([made / "partition-16"], H200, Question(("cola", "mgg_uvm"), [32, 64], variants=grids))
+    assert [(record.technique, record.options) for record in found] == [("cola", {})] * 2
+    left_out = "P=16: not predicted: {}: the cost model says nothing of it there (docs/costs.md)"
+    assert [text.partition(", ")[2] for text in caplog.messages] == [
+        left_out.format(each) for each in ("cola (workgroup=4)", "mgg_uvm")
+    ]
+
+
 def test_the_pick_of_auto_is_at_its_defaults(made):
     """Auto picks among defaults, whatever its pick takes with other options."""
     grids = {"halo": [{}, {"workgroup": 8}], "mgg": [{"ps": 16}]}
