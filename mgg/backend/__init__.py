@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from mgg.backend.api import World, name_pes, together
-from mgg.backend.choice import gpus, not_installed, resolve
+from mgg.backend.choice import enough, gpus, not_installed, resolve
 from mgg.backend.facts import job_fields, job_machine
 from mgg.backend.job import job_rank, job_size
 from mgg.errors import InputError, MachineError
@@ -53,7 +53,7 @@ def splits(backend: str, pes: Callable[[], int], alone: bool) -> bool:
         return False
     if resolve(backend, pes) == "nvshmem":
         return True
-    return backend == "auto" and alone and not job_size() and len(gpus("mgg.backend.gpu")) >= pes()
+    return backend == "auto" and alone and not job_size() and enough(len(gpus("mgg.backend.gpu")), pes())
 
 
 def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T | None:
@@ -74,7 +74,7 @@ def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T |
         lack, needed = gpu.missing(), pes()
         if lack:
             raise MachineError(lack)
-        if gpu.device_count() < needed:
+        if not enough(gpu.device_count(), needed):
             raise MachineError(
                 f"{needed} PEs in one process need {needed} GPUs and it sees {gpu.device_count()}: let every rank see"
                 " all GPUs of the host (CUDA_VISIBLE_DEVICES, srun --gpu-bind=none)"

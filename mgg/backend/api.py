@@ -171,6 +171,7 @@ class World(Protocol):
         size: number of PEs.
         counters: bytes that this PE moved.
         gpu: model of this PE's GPU; empty on CPUs.
+        gpu_bus: its PCI bus id, by which the GPUs of a host are told apart; empty on CPUs.
         shmem: kernels may call NVSHMEM.
     """
 
@@ -179,6 +180,7 @@ class World(Protocol):
     size: int
     counters: Counters
     gpu: str
+    gpu_bus: str
     shmem: bool
 
     @property

@@ -1,4 +1,4 @@
-"""What ``--backend auto`` stands for: GPUs where every PE has one of its own, else CPU ranks or threads."""
+"""What ``--backend auto`` stands for: GPUs where every PE has one, of its own or shared, else CPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import platform
 from collections.abc import Callable
 
-from mgg.backend.job import job_rank, job_size
+from mgg.backend.job import job_rank, job_size, shares_gpus
 from mgg.backend.slurm_job import held_gpus
 from mgg.errors import MachineError
 
@@ -52,11 +52,16 @@ def _a_gpu_each() -> bool:
     short = [
         f"{name} has {len(found)} for {hosts.count(name)}"
         for name, found in seen.items()
-        if len(found) < hosts.count(name)
+        if not enough(len(found), hosts.count(name))
     ]
     if short and any(seen.values()) and job_rank() == 0:
         _log.warning("backend auto: PEs compute on CPU cores, as ranks lack GPUs: %s", "; ".join(short))
     return not short
+
+
+def enough(found: int, pes: int) -> bool:
+    """Whether so many GPUs are enough for so many PEs of a host."""
+    return found >= (min(pes, 1) if shares_gpus() else pes)
 
 
 def _refuse_to_waste(held: int) -> None:

@@ -17,8 +17,10 @@ from mgg.record import Machine
 
 def job_machine(world: World) -> Machine:
     """The machine of the whole job, for records (collective)."""
-    members = world.gather((my_cores(), world.gpu))
-    return this_machine(set().union(*(cores for cores, _ in members)), [gpu for _, gpu in members if gpu])
+    members = world.gather((my_cores(), platform.node(), world.gpu_bus, world.gpu))
+    # Each once, however many PEs share it.
+    gpus = {(host, bus): gpu for _, host, bus, gpu in members if gpu}
+    return this_machine(set().union(*(member[0] for member in members)), gpus.values())
 
 
 def job_fields(world: World) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class GpuArrays(ABC):
     rank: int
     counters: Counters
     operators: Operators
+    sharing = 1  # PEs that this PE's GPU has
     _control: Any  # the same PEs as CPU ranks or threads: carries what is in host memory
 
     @abstractmethod
@@ -119,7 +120,11 @@ class GpuArrays(ABC):
 
     def free_memory(self) -> int:
         """Bytes of its GPU's memory that this PE may still allocate; what CuPy keeps for later use counts as free."""
-        return int(cupy.cuda.runtime.memGetInfo()[0]) + int(cupy.get_default_memory_pool().free_bytes())
+        return self._nobodys() + int(cupy.get_default_memory_pool().free_bytes())
+
+    def _nobodys(self) -> int:
+        """This PE's share of the bytes of its GPU's memory that no process has."""
+        return int(cupy.cuda.runtime.memGetInfo()[0]) // self.sharing
 
     def finish(self) -> None:
         """Wait until the current stream has done its work; raises PeError after the time limit."""
@@ -269,6 +274,11 @@ def device_count() -> int:
 def bus_ids() -> list[str]:
     """PCI bus id of each GPU that this process may use: what tells the GPUs of a host apart."""
     return [cupy.cuda.runtime.deviceGetPCIBusId(number) for number in range(device_count())]
+
+
+def named(device: int) -> tuple[str, str]:
+    """Model and PCI bus id of a GPU."""
+    return properties(device)["name"].decode(), bus_ids()[device]
 
 
 def give_back() -> None:

@@ -1,4 +1,4 @@
-"""What the launcher of this process (mpiexec, srun) says of its job."""
+"""What the launcher of this process (mpiexec, srun) says of its job, and what the user allows it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import os
 # Set by the launchers of MPICH (hydra, srun --mpi=pmi2), PMIx, Open MPI and plain srun.
 _LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS")
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+
+
+def shares_gpus() -> bool:
+    """Whether several PEs may take one GPU: the user has set MGG_SHARED_GPUS=1, to try more PEs than there are GPUs."""
+    return os.environ.get("MGG_SHARED_GPUS", "0") not in ("", "0")
 
 
 def job_size() -> int:

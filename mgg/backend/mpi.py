@@ -72,7 +72,7 @@ class MpiWorld(HostArrays):
     """
 
     name = "mpi"
-    gpu = ""
+    gpu = gpu_bus = ""
     operators: Operators = cpu
 
     def __init__(self, comm: MPI.Intracomm, timeout: float = DEFAULT_TIMEOUT, shared_memory: bool = True):

@@ -1,4 +1,4 @@
-"""Backend ``nvshmem``: a GPU and an MPI rank a PE; symmetric memory of NVSHMEM, addressed directly over NVLink.
+"""Backend ``nvshmem``: an MPI rank and a GPU a PE; symmetric memory of NVSHMEM, addressed directly over NVLink.
 
 Data moves on the PE's streams: gets and puts are loads and stores of peers' memory, where an array's reach includes the
 peer; beyond it, and so between hosts, puts are NVSHMEM's. Barriers and signals are NVSHMEM's, broadcasts, shifts and
@@ -8,6 +8,10 @@ ordered by the streams. MPI starts the PEs and carries control data: what is in 
 Nothing waits for ever. The host polls instead of blocking in CUDA, and gives up with a PeError. A thread watches the
 stream meanwhile and ends the job if the host is blocked after all (a full launch queue, a call that synchronizes).
 nvshmem4py holds Python while NVSHMEM allocates, frees and ends, which wait for all PEs: a native thread watches these.
+
+Where the user allows it (``shares_gpus``), PEs share the GPUs of their host, as anybody tries several PEs who has one:
+all is as with a GPU each, but for times and what NCCL moves, which goes through sockets. The GPU lets the processes
+take turns, so kernels may wait for each other; under CUDA MPS they run side by side, and NVSHMEM waits for signals.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
+import logging
 import math
 import os
 import platform
@@ -32,6 +37,7 @@ from mpi4py import MPI
 from mgg.backend import gpu, pinned
 from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, in_rank_order, together
 from mgg.backend.arrivals import Arrivals
+from mgg.backend.choice import enough
 from mgg.backend.gpu import GpuArrays
 from mgg.backend.mpi import MpiWorld, check_size
 from mgg.backend.nccl import NcclTeam, NcclTeams
@@ -43,6 +49,7 @@ from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
 #: Set before NVSHMEM starts, unless the user has set them: no NVLink multicast; NCCL connects the PEs when a team is
 #: made, not in the first collective, where a late PE would block the others' hosts.
 SETTINGS = {
@@ -54,6 +61,7 @@ SETTINGS = {
 ONE_HOST_SETTINGS = {"NVSHMEM_REMOTE_TRANSPORT": "none"}
 
 _ITEM = 4  # bytes of a float32
+_PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _MIB = 2**20
 #: MiB of the symmetric heap that our advice leaves NVSHMEM, which takes some of it and says nowhere how much.
 _OWN = 16
@@ -87,11 +95,11 @@ class NvshmemWorld(GpuArrays):
         for name, value in (SETTINGS if len(self._host) < self.size else SETTINGS | ONE_HOST_SETTINGS).items():
             os.environ.setdefault(name, value)
         together(control, _check_machine)
-        self.device = _choose_device(control, hosts)
+        self.device, self.sharing = _choose_device(control, hosts)
         # Said here, what compilation lacks is one line; each PE comes to its first kernel alone.
         together(control, lambda: kernels.check_compiler(gpu.architecture(self.device)))
         cupy.cuda.Device(self.device).use()
-        self.gpu = gpu.properties(self.device)["name"].decode()
+        self.gpu, self.gpu_bus = gpu.named(self.device)
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self._arrivals = Arrivals(control)
         self._watch = StreamWatch(self.device, self.rank, self._arrivals, timeout, self.recorder)
@@ -102,6 +110,8 @@ class NvshmemWorld(GpuArrays):
         self._turn = 0
         self._bytes = self._peak = 0  # of symmetric memory in use now, and at most so far
         self._regions: list[pinned.Region] = []
+        if self.sharing > 1:  # NCCL refuses a second rank on a GPU of the same host
+            os.environ.setdefault("NCCL_HOSTID", f"{platform.node()}-{self.rank}")
         self._teams = NcclTeams(control, self._watch, self._come)
         with self.stream:
             self._slots = [self._slot() for _ in range(self.size)]  # slot q counts the signals from PE q
@@ -146,9 +156,9 @@ class NvshmemWorld(GpuArrays):
         """Say, before anything is allocated, that an array does not fit (collective)."""
         # What the heap once grew to it keeps; only growth beyond that takes more of the GPU.
         growth = max(0, self._bytes + size - self._peak)
-        if growth > cupy.cuda.runtime.memGetInfo()[0]:
+        if growth > self._nobodys():
             cupy.get_default_memory_pool().free_all_blocks()
-        gpu.check_symmetric(self._control, size, growth, int(cupy.cuda.runtime.memGetInfo()[0]))
+        gpu.check_symmetric(self._control, size, growth, self._nobodys())
 
     def managed(self, elements: int) -> SymmetricArray:
         """Allocate zeros in unified memory, on one PE.
@@ -273,8 +283,17 @@ class NvshmemWorld(GpuArrays):
         self._core.signal_op(slot, self._sent[pe], set_to, pe, stream=cupy.cuda.get_current_stream())
 
     def wait_signal(self, pe: int) -> None:
-        """Let the stream wait for PE ``pe``'s signal."""
+        """Let the stream wait for PE ``pe``'s signal.
+
+        Raises:
+            MachineError: PEs share a GPU without CUDA MPS, where NVSHMEM refuses waits such as this one.
+        """
         self.recorder.refuse("a signal")
+        if self.sharing * float(os.environ.get(_PERCENTAGE) or 100) > max(100, self.sharing):
+            raise MachineError(
+                f"PE {self.rank}: NVSHMEM waits for signals between {self.sharing} PEs of one GPU under CUDA MPS alone:"
+                f" start nvidia-cuda-mps-control -d, and set {_PERCENTAGE} to {100 // self.sharing or 1} or less"
+            )
         self._awaited[pe] += 1
         at_least = self._core.ComparisonType.CMP_GE
         self._core.signal_wait(self._slots[pe], self._awaited[pe], at_least, stream=cupy.cuda.get_current_stream())
@@ -414,8 +433,8 @@ def library_version() -> str:
     return str(_core().get_version().libnvshmem_version)
 
 
-def _choose_device(control: MpiWorld, hosts: list[str]) -> int:
-    """A GPU for each rank of a host; ``hosts`` names that of each rank (collective).
+def _choose_device(control: MpiWorld, hosts: list[str]) -> tuple[int, int]:
+    """A GPU for each rank of a host, and the ranks that it has; ``hosts`` names that of each rank (collective).
 
     Raises:
         MachineError: fewer GPUs on a host than ranks, or GPUs of a host that cannot address each other.
@@ -426,11 +445,11 @@ def _choose_device(control: MpiWorld, hosts: list[str]) -> int:
     everywhere = list(zip(hosts, control.gather(buses[device]), strict=True))
     for name in dict.fromkeys(hosts):
         used = [bus for other, bus in everywhere if other == name]
-        if len(set(used)) < len(used):
+        if not enough(len(set(used)), len(used)):
             where = f" on host {name}" if len(set(hosts)) > 1 else ""
             raise MachineError(
                 f"{len(used)} PEs and {len(set(used))} GPUs{where}: a PE needs a GPU of its own; start as many ranks as"
-                " there are GPUs, or take --backend mpi"
+                " there are GPUs, or take --backend mpi, or MGG_SHARED_GPUS=1 to try PEs that share them"
             ).on_every_pe()
     used = [bus for other, bus in everywhere if other == host]
 
@@ -440,7 +459,9 @@ def _choose_device(control: MpiWorld, hosts: list[str]) -> int:
                 raise MachineError(f"GPU {device} cannot address GPU {other}: P2P is off (nvidia-smi topo -p2p r)")
 
     together(control, check)
-    return device
+    if len(set(everywhere)) < len(everywhere) and control.rank == 0:
+        _log.warning("PEs share GPUs (MGG_SHARED_GPUS): results are right, times say nothing of a GPU each")
+    return device, everywhere.count((host, buses[device]))
 
 
 def _operators(core: ModuleType) -> Operators:

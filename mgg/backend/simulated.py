@@ -152,7 +152,7 @@ class SimulatedWorld(HostArrays):
     """One thread's view of the job; see ``World`` for the methods."""
 
     name = "simulated"
-    gpu = ""
+    gpu = gpu_bus = ""
     operators: Operators = cpu
 
     def __init__(self, rank: int, shared: _Shared):

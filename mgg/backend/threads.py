@@ -106,7 +106,7 @@ class ThreadsWorld(GpuArrays):
         self._devices = [devices[pe % len(devices)] for pe in range(control.size)]
         self.device = self._devices[control.rank]
         cupy.cuda.Device(self.device).use()
-        self.gpu = gpu.properties(self.device)["name"].decode()
+        self.gpu, self.gpu_bus = gpu.named(self.device)
         together(control, self._reach)
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.operators: Operators = _operators()

@@ -15,8 +15,6 @@ from mgg.model.module import Features
 #: Features with a smaller share of entries set, such as bags of words, are held as CSR: there the sparse product costs
 #: less than the dense one, and dropout draws far fewer numbers. The largest published case is Pubmed's 10 %.
 SPARSE_BELOW = 0.25
-#: Columns that GPUs make dense at a time.
-DENSE_COLUMNS = 1024
 
 
 def prepare_features(features: np.ndarray, *, as_sparse: bool, row_normalize: bool) -> Features:
@@ -75,21 +73,18 @@ class DeviceCsr:
         return replace(self, values=values)
 
     def toarray(self) -> Array:
-        """X as a dense array: its product with the identity, some columns of it at a time."""
-        columns = self.shape[1]
-        if columns <= DENSE_COLUMNS:
-            return self.product(self.xp.eye(columns, dtype=np.float32))
-        out = self.xp.empty(self.shape, np.float32)
-        for first in range(0, columns, DENSE_COLUMNS):
-            width = min(DENSE_COLUMNS, columns - first)
-            out[:, first : first + width] = self.product(self.xp.eye(columns, width, -first, dtype=np.float32))
+        """X as a dense array."""
+        places = self.xp.searchsorted(self.indptr[1:], self.xp.arange(len(self.values)), side="right")  # rows
+        places *= self.shape[1]
+        places += self.indices
+        out = self.xp.zeros(self.shape, np.float32)
+        out.reshape(-1)[places] = self.values
         return out
 
 
-def dense_bytes(rows: int, columns: int) -> int:
-    """What ``DeviceCsr.toarray`` takes beside its result, in bytes: columns of the identity, and their product."""
-    width = min(columns, DENSE_COLUMNS)
-    return 4 * width * (columns + (rows if columns > width else 0))
+def dense_bytes(entries: int) -> int:
+    """What ``DeviceCsr.toarray`` takes beside its result, in bytes: int64 numbers and places of the entries."""
+    return 2 * 8 * entries
 
 
 def on_device(world: World, x: Features, node_ids: np.ndarray) -> Features:

@@ -109,7 +109,7 @@ def need(
     working, dense = FLOAT * (rows * held.peak + arcs * held.arc), 0
     if gpu:
         working += _pieces(chain, rows, given.sparse)
-        dense = dense_bytes(rows, layout.manifest.features) if given.sparse and _makes_dense(chain) else 0
+        dense = dense_bytes(given.entries) if given.sparse and _makes_dense(chain) else 0
     activations = FLOAT * (rows * held.kept + product.halo * held.halo) + max(working, losses, making, dense)
     brings, parsed = chain.fetched and any(layout.manifest.forward.halo_rows), parse_options(name, options)
     if brings and takes_product(name, parsed, layout):

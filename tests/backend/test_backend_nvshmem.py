@@ -84,6 +84,36 @@ def test_auto_takes_the_gpus():
     assert "Slurm has given this job 2 GPUs, and it can use none of them: no GPU to use (" in idle.stderr
 
 
+@pytest.mark.parametrize("gpus", ["1", "2"])
+def test_pes_may_share_gpus(gpus):
+    """As many promises as with a GPU each, NCCL's among them; each GPU is noted once."""
+    shared = {"FAKE_GPUS": gpus, "MGG_SHARED_GPUS": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "33"}
+    done = mpiexec(3, [FAKE, str(SUPPORT / "world_program.py"), "nvshmem"], **shared)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ok") == 3
+    assert done.stderr.count("PEs share GPUs (MGG_SHARED_GPUS)") == 1
+    code = (
+        "from mgg.backend import job_machine, launch\n"
+        "found = launch('auto', lambda: 3, lambda world: (world.name, len(job_machine(world).gpus)))[0]\n"
+        "print(found, flush=True)"
+    )
+    assert mpiexec(3, [FAKE, "-c", code], **shared).stdout.count(f"('nvshmem', {gpus})") == 3
+
+
+@pytest.mark.parametrize("share", ["", "51"])
+def test_signals_between_pes_of_one_gpu_need_mps(share):
+    shared = {"FAKE_GPUS": "1", "MGG_SHARED_GPUS": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": share}
+    done = fails("world.signal(1 - world.rank); world.wait_signal(1 - world.rank)", 2, **shared)
+    assert done.stdout.count("start nvidia-cuda-mps-control -d, and set CUDA_MPS_ACTIVE_THREAD_PERCENTAGE to 50") == 2
+
+
+def test_who_shares_a_gpu_has_a_share_of_its_memory():
+    shared = {"FAKE_GPUS": "1", "MGG_SHARED_GPUS": "1", "FAKE_FREE": "7000000"}
+    done = fails("print(world.free_memory(), flush=True); world.symmetric(1_000_000)", 2, **shared)
+    assert done.stdout.count("3500000\n") == 2
+    assert "PE 1 needs 4000000 bytes of GPU memory and has 3500000 free" in done.stdout
+
+
 @pytest.mark.parametrize("pes", [1, 3])
 def test_products_and_bytes_are_those_of_the_simulated_backend(tmp_path, pes):
     graphs = [awkward_graphs()[name] for name in ("weighted", "empty rows", "no arcs", "more PEs than nodes")]

@@ -1,17 +1,59 @@
-"""Tests that need GPUs: without them, or with too few, they are skipped and say why."""
+"""Tests that need GPUs: without one they are skipped and say why; of too few, PEs share each, under CUDA MPS."""
+
+import os
+import shutil
+import subprocess
 
 import pytest
 from support.gpus import GPUS, architecture
 
 from mgg.kernel import compile as build
 
+MPS = shutil.which("nvidia-cuda-mps-control")
+
+
+def needed(item):
+    """GPUs that a test is for: ``gpu(n)``, or as many as its parameter ``pes``."""
+    marks = [mark.args[0] for mark in item.iter_markers("gpu") if mark.args]
+    return max([1, *marks, getattr(getattr(item, "callspec", None), "params", {}).get("pes", 1)])
+
+
+def sharing(item):
+    """How PEs may share GPUs: ``never``, ``in turns``, or by default under CUDA ``mps``, where NVSHMEM can do all."""
+    return next((mark.kwargs["share"] for mark in item.iter_markers("gpu") if "share" in mark.kwargs), "mps")
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        needed = max([1, *(mark.args[0] for mark in item.iter_markers("gpu") if mark.args)])
-        needed = max(needed, getattr(getattr(item, "callspec", None), "params", {}).get("pes", 1))
-        if "gpu" in item.keywords and needed > GPUS:
-            item.add_marker(pytest.mark.skip(reason=f"needs {needed} GPUs and CuPy, found {GPUS}"))
+        number, share = needed(item), sharing(item)
+        no_mps = share == "mps" and MPS is None
+        if "gpu" in item.keywords and number > GPUS and (not GPUS or share == "never" or no_mps):
+            lack = ", and no nvidia-cuda-mps-control to share one" if GPUS and no_mps else ""
+            item.add_marker(pytest.mark.skip(reason=f"needs {number} GPUs and CuPy, found {GPUS}{lack}"))
+
+
+@pytest.fixture(scope="session")
+def mps(tmp_path_factory):
+    """The variables of a CUDA MPS of these tests' own."""
+    folder = tmp_path_factory.mktemp("mps")
+    variables = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+    subprocess.run([MPS, "-d"], env=os.environ | variables, check=True, timeout=60)
+    yield variables
+    subprocess.run([MPS], env=os.environ | variables, input="quit\n", text=True, check=True, timeout=60)
+
+
+@pytest.fixture(autouse=True)
+def shared_gpus(request, monkeypatch):
+    """Where there are fewer GPUs than PEs, these share them."""
+    number = needed(request.node)
+    if number <= GPUS:
+        return
+    variables = {"MGG_SHARED_GPUS": "1"}
+    if sharing(request.node) == "mps":
+        variables |= request.getfixturevalue("mps")
+        variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(100 * GPUS // number)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session", autouse=True)

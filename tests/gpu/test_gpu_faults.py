@@ -15,6 +15,8 @@ from mgg.config import MAX_DIM
 SECONDS_TO_END = 10
 
 pytestmark = pytest.mark.gpu
+#: CUDA MPS ends with a client that is killed, and starts anew some time later.
+KILLING = pytest.mark.gpu(2, share="in turns")
 
 
 def run(ranks: int, code: str, **environment: str) -> Ended:
@@ -118,7 +120,7 @@ def test_a_pe_that_stays_away_from_a_product_in_workgroups_is_named(tmp_path, te
     assert_ends(run(2, code), r"PE 1 did not reach .* within 3 s|PE 0: waited 3 s for a signal from PE 1", 6)
 
 
-@pytest.mark.gpu(2)
+@KILLING
 @pytest.mark.parametrize(
     "technique", ["mgg", "direct", "ring", "broadcast", "broadcast_pipelined", "halo", "cola", "zero_copy"]
 )
@@ -160,7 +162,7 @@ main()
 """
 
 
-@pytest.mark.gpu(2)
+@KILLING
 @pytest.mark.parametrize("technique", ["halo", "mgg"])
 def test_a_killed_rank_ends_a_training(tmp_path, technique):
     folder = layouts_below(lambda name: tmp_path / name)("planted", 2)

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from support.gpus import GPUS
+from support.gpus import PES
 from support.graphs import make_layout
 from support.ranks import mpiexec
 
 from mgg.graph.csr import from_arcs
 
-pytestmark = pytest.mark.gpu(2)
+pytestmark = pytest.mark.gpu(PES)
 
 CODE = """
 import sys
@@ -86,18 +86,18 @@ print("products that are wrong:", launch("nvshmem", job_size, program)[0])
 def test_launches_are_told_apart_when_their_numbers_wrap_around(tmp_path):
     nodes, rng = 4_000, np.random.default_rng(3)
     graph = from_arcs(rng.integers(0, nodes, 80_000), rng.integers(0, nodes, 80_000), n=nodes)
-    done = mpiexec(GPUS, ["-c", LATE, str(make_layout(tmp_path, graph, GPUS))])
+    done = mpiexec(PES, ["-c", LATE, str(make_layout(tmp_path, graph, PES))])
     assert done.returncode == 0, done.stderr
     assert "products that are wrong: 0" in done.stdout
 
 
 @pytest.mark.parametrize("sums", ["beside", "in turn"])
-@pytest.mark.parametrize("members", sorted({1, 2, GPUS}))
+@pytest.mark.parametrize("members", sorted({1, 2, PES}))
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_twenty_runs_give_the_same_bits(tmp_path, dtype, members, sums):
     """In one workgroup, and in several, where rows are put between them; sums beside the pull or, late ones, after."""
-    if GPUS % members:
-        pytest.skip(f"{GPUS} GPUs make no workgroups of {members}")
+    if PES % members:
+        pytest.skip(f"{PES} PEs make no workgroups of {members}")
     # Two rows of 20,000 arcs, so that rows are cut.
     nodes, rng = 20_000, np.random.default_rng(3)
     hubs, everyone = np.repeat([5, nodes - 1], nodes), np.tile(np.arange(nodes), 2)
@@ -106,7 +106,7 @@ def test_twenty_runs_give_the_same_bits(tmp_path, dtype, members, sums):
         np.append(everyone, rng.integers(0, nodes, 200_000)),
     )
     weights = rng.standard_normal(len(rows)).astype(np.float32)
-    folder = make_layout(tmp_path, from_arcs(rows, columns, n=nodes, weights=weights), GPUS)
-    done = mpiexec(GPUS, ["-c", CODE, str(folder), "20", dtype, str(members), sums])
+    folder = make_layout(tmp_path, from_arcs(rows, columns, n=nodes, weights=weights), PES)
+    done = mpiexec(PES, ["-c", CODE, str(folder), "20", dtype, str(members), sums])
     assert done.returncode == 0, done.stderr
     assert "runs that differ: 0 within the tolerance: True" in done.stdout

@@ -20,7 +20,7 @@ FOUND = 9
 TOOLS = ["memcheck", "racecheck"]
 
 pytestmark = [
-    pytest.mark.gpu,
+    pytest.mark.gpu(share="never"),  # compute-sanitizer watches nothing under CUDA MPS
     pytest.mark.skipif(SANITIZER is None, reason="compute-sanitizer, a part of the CUDA toolkit, is not on PATH"),
 ]
 

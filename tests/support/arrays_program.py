@@ -16,7 +16,7 @@ from mgg.model.arcs import ArcList, ArcLists, arcs_with_loops
 from mgg.model.arrays import HostArrays, arrays_of
 from mgg.model.arrays.pieces import pieces_bytes
 from mgg.model.arrays.scores import ArcDropout
-from mgg.model.features import DENSE_COLUMNS, dense_bytes, on_device, prepare_features
+from mgg.model.features import dense_bytes, on_device, prepare_features
 from mgg.model.halo import NoHalo
 from support.attended import NAMES, attended
 from support.graphs import products
@@ -270,16 +270,14 @@ def wide_gradient(world: World) -> None:
     assert 0 < taken(lambda: comparison.device.transposed_product(*given)) <= most + 2 * ROUNDED
 
 
-def wide_features(world: World) -> None:
-    """Sparse features of many columns become dense some columns at a time, and what that takes is what is predicted."""
-    comparison, columns = Comparison(world, 300, 1), 2 * DENSE_COLUMNS + 7
+def dense_features(world: World) -> None:
+    """Sparse features become dense, and what that takes is what is predicted."""
+    comparison, columns = Comparison(world, 300, 1), 2055
     x = comparison.normal(300, columns) * (comparison.rng.random((300, columns)) < 0.05)
     features = on_device(world, prepare_features(x, as_sparse=True, row_normalize=False), np.arange(300))
     assert np.array_equal(world.download(features.toarray()), x)
-    identities = 4 * columns * (columns + 300)  # each of its parts is given back before the next
-    parts = -(-columns // DENSE_COLUMNS)
-    assert 0 < taken(features.toarray) <= x.nbytes + identities + (2 * parts + 1) * ROUNDED
-    assert identities <= parts * dense_bytes(300, columns)
+    found, most = taken(features.toarray), x.nbytes + dense_bytes(len(features.values))
+    assert most <= found <= most + 3 * ROUNDED, (found, most)
 
 
 def taken(work: Callable[[], Any]) -> int:
@@ -312,7 +310,7 @@ def program(world: World) -> str:
     for rows, columns in SHAPES:
         Comparison(world, rows, columns).all()
     wide_gradient(world)
-    wide_features(world)
+    dense_features(world)
     return "ok"
 
 

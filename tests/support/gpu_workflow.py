@@ -6,8 +6,8 @@ from mgg.record import AggregateRecord, read_lines, read_run
 from support.workflow import Folder
 
 
-def assert_takes_gpus(folder: Folder, dataset: str, pes: int, gpu: str = "", **environment: str) -> None:
-    """From the data set to the report, without a word of GPUs in the config; ``gpu`` is in the names of those used."""
+def assert_takes_gpus(folder: Folder, dataset: str, pes: int, gpus: int, gpu: str = "", **environment: str) -> None:
+    """From the data set to the report, without a word of GPUs in the config, on so many; ``gpu`` is in their names."""
     folder.overlay(
         {
             "graph": {"datasets": {dataset: {}}},
@@ -24,6 +24,6 @@ def assert_takes_gpus(folder: Folder, dataset: str, pes: int, gpu: str = "", **e
     run, epochs = read_run(folder.results / f"train/{dataset}/gcn-halo-p{pes}-s0")
     assert len(epochs) == 3
     for record in (*records, run):
-        assert (record.backend, record.pes, len(record.machine.gpus)) == ("nvshmem", pes, pes)
+        assert (record.backend, record.pes, len(record.machine.gpus)) == ("nvshmem", pes, gpus)
         assert all(gpu in name for name in record.machine.gpus)
     assert (folder.results / "report/index.html").stat().st_size > 10_000

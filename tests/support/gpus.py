@@ -40,3 +40,5 @@ def architecture() -> str:
 
 
 GPUS = count()
+#: PEs of tests that take all GPUs; where there is one, several PEs share it.
+PES = GPUS if GPUS > 1 else 4

@@ -96,6 +96,17 @@ class StrictArray:
     def __mul__(self, other: Any) -> StrictArray:
         return self._combine(other, operator.mul)
 
+    def _in_place(self, other: Any, how: Any) -> StrictArray:
+        mine, theirs = self._data, other if np.isscalar(other) else unwrap(other)
+        submit(lambda: how(mine, theirs, out=mine))
+        return self
+
+    def __iadd__(self, other: Any) -> StrictArray:
+        return self._in_place(other, np.add)
+
+    def __imul__(self, other: Any) -> StrictArray:
+        return self._in_place(other, np.multiply)
+
 
 def made(shape: Any, dtype: Any, value: Any) -> StrictArray:
     """A new array, into which the device puts what ``value()`` is then."""

@@ -18,9 +18,10 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("pes", [1, 2])
-def test_the_workflow_takes_the_gpus(folder: Folder, pes: int):
+@pytest.mark.parametrize(("pes", "gpus"), [(1, 1), (2, 2), (2, 1)])
+def test_the_workflow_takes_the_gpus(folder: Folder, pes: int, gpus: int):
     folder.program("nvidia-smi", "#!/bin/sh\n")
     folder.program("mgg", f'#!/bin/sh\nexec "{sys.executable}" "{FAKE}" -m mgg.cli "$@"\n')
     tests = changed_environment({})["PYTHONPATH"]
-    assert_takes_gpus(folder, "digits", pes, "Fake H200", PYTHONPATH=tests, FAKE_GPUS="2")
+    shared = {"FAKE_GPUS": str(gpus), "MGG_SHARED_GPUS": str(int(gpus < pes))}
+    assert_takes_gpus(folder, "digits", pes, gpus, "Fake H200", PYTHONPATH=tests, **shared)

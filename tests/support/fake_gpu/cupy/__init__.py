@@ -8,7 +8,7 @@ from support.device import capturing
 from support.strict import StrictArray, empty, unwrap
 
 from . import cuda
-from .kernels import ElementwiseKernel, arange, argmax, concatenate, dot, eye, full
+from .kernels import ElementwiseKernel, arange, argmax, concatenate, dot, full, searchsorted
 
 __all__ = [
     "ElementwiseKernel",
@@ -20,10 +20,10 @@ __all__ = [
     "cuda",
     "dot",
     "empty",
-    "eye",
     "full",
     "get_default_memory_pool",
     "ndarray",
+    "searchsorted",
     "zeros",
 ]
 

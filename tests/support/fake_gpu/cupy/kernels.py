@@ -178,12 +178,13 @@ def full(shape, value, dtype):
     return out
 
 
-def arange(stop, dtype):
+def arange(stop, dtype=np.int64):
     return made((stop,), dtype, lambda: np.arange(stop, dtype=dtype))
 
 
-def eye(rows, columns=None, k=0, dtype=float):
-    return made((rows, columns or rows), dtype, lambda: np.eye(rows, columns, k, dtype))
+def searchsorted(a, v, side="left"):
+    data, wanted = unwrap(a), unwrap(v)
+    return made(wanted.shape, np.int64, lambda: np.searchsorted(data, wanted, side))
 
 
 def argmax(array, axis):

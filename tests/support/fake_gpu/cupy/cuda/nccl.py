@@ -3,12 +3,13 @@
 import ctypes
 import os
 import pickle
+import platform
 from types import SimpleNamespace
 
 import numpy as np
 from mpi4py import MPI
 
-from . import get_current_stream, state, until
+from . import current, get_current_stream, state, until
 
 available = os.environ.get("FAKE_NCCL", "1") != "0"
 NCCL_FLOAT32, NCCL_INT8, NCCL_SUM = ctypes.c_float, ctypes.c_int8, "sum"
@@ -65,6 +66,9 @@ class NcclCommunicator:
         members = _members(size, key, place)
         self._comm = MPI.COMM_WORLD.Create_group(MPI.COMM_WORLD.group.Incl(members))
         assert (self._comm.size, self._comm.rank) == (size, place)
+        places = self._comm.allgather((os.environ.get("NCCL_HOSTID", platform.node()), current.device))
+        if len(set(places)) < size:
+            raise NcclError("NCCL_ERROR_INVALID_USAGE: Duplicate GPU detected")
         live.append(self)
 
     def _submit(self, begin, kind, stream):
