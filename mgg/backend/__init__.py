@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -10,7 +11,7 @@ from typing import TypeVar
 from mgg.backend.api import World, name_pes, together
 from mgg.backend.choice import enough, gpus, not_installed, resolve
 from mgg.backend.facts import job_fields, job_machine
-from mgg.backend.job import job_rank, job_size
+from mgg.backend.job import SHARED, job_rank, job_size, shares_gpus
 from mgg.errors import InputError, MachineError
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 def abort_job(exit_code: int) -> None:
@@ -53,7 +56,7 @@ def splits(backend: str, pes: Callable[[], int], alone: bool) -> bool:
         return False
     if resolve(backend, pes) == "nvshmem":
         return True
-    return backend == "auto" and alone and not job_size() and enough(len(gpus("mgg.backend.gpu")), pes())
+    return backend == "auto" and alone and not job_size() and enough(len(gpus("mgg.backend.gpu")), pes(), shares_gpus())
 
 
 def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T | None:
@@ -74,11 +77,13 @@ def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T |
         lack, needed = gpu.missing(), pes()
         if lack:
             raise MachineError(lack)
-        if not enough(gpu.device_count(), needed):
+        if not enough(gpu.device_count(), needed, shares_gpus()):
             raise MachineError(
                 f"{needed} PEs in one process need {needed} GPUs and it sees {gpu.device_count()}: let every rank see"
                 " all GPUs of the host (CUDA_VISIBLE_DEVICES, srun --gpu-bind=none)"
             )
+        if gpu.device_count() < needed:
+            _log.warning(SHARED)
         first: T = threads.run(needed, program)[0]
         return first
 

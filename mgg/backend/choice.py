@@ -44,24 +44,24 @@ def _a_gpu_each() -> bool:
     """
     from mgg.backend.mpi import gathered
 
-    told = gathered((platform.node(), gpus(), held_gpus()))
-    hosts = [host for host, _, _ in told]
-    seen = {name: {gpu for host, found, _ in told if host == name for gpu in found} for name in hosts}
+    told = gathered((platform.node(), gpus(), held_gpus(), shares_gpus()))
+    hosts, shared = [each[0] for each in told], all(each[3] for each in told)
+    seen = {name: {gpu for host, found, *_ in told if host == name for gpu in found} for name in hosts}
     if not any(seen.values()):
-        _refuse_to_waste(sum({host: held for host, _, held in told}.values()))
+        _refuse_to_waste(sum({host: held for host, _, held, _ in told}.values()))
     short = [
         f"{name} has {len(found)} for {hosts.count(name)}"
         for name, found in seen.items()
-        if not enough(len(found), hosts.count(name))
+        if not enough(len(found), hosts.count(name), shared)
     ]
     if short and any(seen.values()) and job_rank() == 0:
         _log.warning("backend auto: PEs compute on CPU cores, as ranks lack GPUs: %s", "; ".join(short))
     return not short
 
 
-def enough(found: int, pes: int) -> bool:
-    """Whether so many GPUs are enough for so many PEs of a host."""
-    return found >= (min(pes, 1) if shares_gpus() else pes)
+def enough(found: int, pes: int, shared: bool) -> bool:
+    """Whether so many GPUs are enough for so many PEs of a host; ``shared``: for any number of them."""
+    return found >= (1 if shared else pes)
 
 
 def _refuse_to_waste(held: int) -> None:

@@ -25,7 +25,7 @@ class GpuArrays(ABC):
     rank: int
     counters: Counters
     operators: Operators
-    sharing = 1  # PEs that this PE's GPU has
+    sharing = 1  # processes that have a PE on this PE's GPU
     _control: Any  # the same PEs as CPU ranks or threads: carries what is in host memory
 
     @abstractmethod

@@ -9,6 +9,10 @@ _LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_T
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
+#: What a job is told whose PEs do.
+SHARED = "PEs share GPUs (MGG_SHARED_GPUS): results are right, times say nothing of a GPU each"
+
+
 def shares_gpus() -> bool:
     """Whether several PEs may take one GPU: the user has set MGG_SHARED_GPUS=1, to try more PEs than there are GPUs."""
     return os.environ.get("MGG_SHARED_GPUS", "0") not in ("", "0")

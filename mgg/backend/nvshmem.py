@@ -10,8 +10,9 @@ stream meanwhile and ends the job if the host is blocked after all (a full launc
 nvshmem4py holds Python while NVSHMEM allocates, frees and ends, which wait for all PEs: a native thread watches these.
 
 Where the user allows it (``shares_gpus``), PEs share the GPUs of their host, as anybody tries several PEs who has one:
-all is as with a GPU each, but for times and what NCCL moves, which goes through sockets. The GPU lets the processes
-take turns, so kernels may wait for each other; under CUDA MPS they run side by side, and NVSHMEM waits for signals.
+all is as with a GPU each, but for times, and for what NCCL moves, which goes over the network. The GPU lets the
+processes take turns, so kernels may wait for each other; under CUDA MPS they run side by side, and NVSHMEM waits for
+signals.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, in_ra
 from mgg.backend.arrivals import Arrivals
 from mgg.backend.choice import enough
 from mgg.backend.gpu import GpuArrays
+from mgg.backend.job import SHARED, shares_gpus
 from mgg.backend.mpi import MpiWorld, check_size
 from mgg.backend.nccl import NcclTeam, NcclTeams
 from mgg.backend.stream_watch import StreamWatch
@@ -156,8 +158,10 @@ class NvshmemWorld(GpuArrays):
         """Say, before anything is allocated, that an array does not fit (collective)."""
         # What the heap once grew to it keeps; only growth beyond that takes more of the GPU.
         growth = max(0, self._bytes + size - self._peak)
-        if growth > self._nobodys():
+        if growth > self._nobodys() or self.sharing > 1:
             cupy.get_default_memory_pool().free_all_blocks()
+        if self.sharing > 1:  # what the others have given back is free for this PE, too
+            self._control.barrier()
         gpu.check_symmetric(self._control, size, growth, self._nobodys())
 
     def managed(self, elements: int) -> SymmetricArray:
@@ -289,10 +293,10 @@ class NvshmemWorld(GpuArrays):
             MachineError: PEs share a GPU without CUDA MPS, where NVSHMEM refuses waits such as this one.
         """
         self.recorder.refuse("a signal")
-        if self.sharing * float(os.environ.get(_PERCENTAGE) or 100) > max(100, self.sharing):
+        if self.sharing > 1 and self.sharing * _percentage() > 100:
             raise MachineError(
                 f"PE {self.rank}: NVSHMEM waits for signals between {self.sharing} PEs of one GPU under CUDA MPS alone:"
-                f" start nvidia-cuda-mps-control -d, and set {_PERCENTAGE} to {100 // self.sharing or 1} or less"
+                f" start nvidia-cuda-mps-control -d, and set {_PERCENTAGE} to {100 // self.sharing} or less"
             )
         self._awaited[pe] += 1
         at_least = self._core.ComparisonType.CMP_GE
@@ -414,6 +418,14 @@ def missing() -> str | None:
     return None
 
 
+def _percentage() -> float:
+    """Of a GPU's multiprocessors, what CUDA MPS lets this process have; all where nobody has said."""
+    try:
+        return float(os.environ.get(_PERCENTAGE, ""))
+    except ValueError:
+        return 100.0
+
+
 def heap_variable() -> str:
     """The variable that limits the symmetric heap: with CUDA's virtual memory management, the default, it grows."""
     fixed = os.environ.get("NVSHMEM_DISABLE_CUDA_VMM", "0").lower() not in ("", "0", "false", "no", "n")
@@ -443,9 +455,10 @@ def _choose_device(control: MpiWorld, hosts: list[str]) -> tuple[int, int]:
     buses = gpu.bus_ids()
     device = hosts[: control.rank].count(host) % len(buses)
     everywhere = list(zip(hosts, control.gather(buses[device]), strict=True))
+    shared = all(control.gather(shares_gpus()))
     for name in dict.fromkeys(hosts):
         used = [bus for other, bus in everywhere if other == name]
-        if not enough(len(set(used)), len(used)):
+        if not enough(len(set(used)), len(used), shared):
             where = f" on host {name}" if len(set(hosts)) > 1 else ""
             raise MachineError(
                 f"{len(used)} PEs and {len(set(used))} GPUs{where}: a PE needs a GPU of its own; start as many ranks as"
@@ -459,8 +472,14 @@ def _choose_device(control: MpiWorld, hosts: list[str]) -> tuple[int, int]:
                 raise MachineError(f"GPU {device} cannot address GPU {other}: P2P is off (nvidia-smi topo -p2p r)")
 
     together(control, check)
-    if len(set(everywhere)) < len(everywhere) and control.rank == 0:
-        _log.warning("PEs share GPUs (MGG_SHARED_GPUS): results are right, times say nothing of a GPU each")
+    numbers = sorted({everywhere.count(place) for place in everywhere})
+    if len(numbers) > 1:
+        raise MachineError(
+            f"{numbers[0]} PEs on one GPU and {numbers[-1]} on another: NVSHMEM wants as many on each; start a multiple"
+            " of the number of GPUs, or hide some (CUDA_VISIBLE_DEVICES)"
+        ).on_every_pe()
+    if numbers[0] > 1 and control.rank == 0:
+        _log.warning(SHARED)
     return device, everywhere.count((host, buses[device]))
 
 

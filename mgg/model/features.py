@@ -15,6 +15,8 @@ from mgg.model.module import Features
 #: Features with a smaller share of entries set, such as bags of words, are held as CSR: there the sparse product costs
 #: less than the dense one, and dropout draws far fewer numbers. The largest published case is Pubmed's 10 %.
 SPARSE_BELOW = 0.25
+#: Numbers of an array that CuPy writes to by an array of places: its kernel counts them in int32, that of ``put`` not.
+INDEXED = 2**31 - 1
 
 
 def prepare_features(features: np.ndarray, *, as_sparse: bool, row_normalize: bool) -> Features:
@@ -78,7 +80,11 @@ class DeviceCsr:
         places *= self.shape[1]
         places += self.indices
         out = self.xp.zeros(self.shape, np.float32)
-        out.reshape(-1)[places] = self.values
+        flat = out.reshape(-1)
+        if flat.size <= INDEXED:
+            flat[places] = self.values
+        else:
+            flat.put(places, self.values, mode="wrap")
         return out
 
 

@@ -84,23 +84,31 @@ def test_auto_takes_the_gpus():
     assert "Slurm has given this job 2 GPUs, and it can use none of them: no GPU to use (" in idle.stderr
 
 
-@pytest.mark.parametrize("gpus", ["1", "2"])
-def test_pes_may_share_gpus(gpus):
+@pytest.mark.parametrize(("pes", "gpus"), [(3, "1"), (4, "2")])
+def test_pes_may_share_gpus(pes, gpus):
     """As many promises as with a GPU each, NCCL's among them; each GPU is noted once."""
     shared = {"FAKE_GPUS": gpus, "MGG_SHARED_GPUS": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "33"}
-    done = mpiexec(3, [FAKE, str(SUPPORT / "world_program.py"), "nvshmem"], **shared)
+    done = mpiexec(pes, [FAKE, str(SUPPORT / "world_program.py"), "nvshmem"], **shared)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ok") == 3
+    assert done.stdout.count("ok") == pes
     assert done.stderr.count("PEs share GPUs (MGG_SHARED_GPUS)") == 1
     code = (
         "from mgg.backend import job_machine, launch\n"
-        "found = launch('auto', lambda: 3, lambda world: (world.name, len(job_machine(world).gpus)))[0]\n"
+        f"found = launch('auto', lambda: {pes}, lambda world: (world.name, len(job_machine(world).gpus)))[0]\n"
         "print(found, flush=True)"
     )
-    assert mpiexec(3, [FAKE, "-c", code], **shared).stdout.count(f"('nvshmem', {gpus})") == 3
+    assert mpiexec(pes, [FAKE, "-c", code], **shared).stdout.count(f"('nvshmem', {gpus})") == pes
 
 
-@pytest.mark.parametrize("share", ["", "51"])
+def test_gpus_are_shared_evenly_and_by_all_ranks_or_none():
+    uneven = fails("pass", 3, FAKE_GPUS="2", MGG_SHARED_GPUS="1").stdout
+    assert uneven.count("MachineError True 1 PEs on one GPU and 2 on another: NVSHMEM wants as many on each") == 3
+    alone = "import os; os.environ['MGG_SHARED_GPUS'] = os.environ['PMI_RANK']\n"
+    some = mpiexec(2, [FAKE, "-c", alone + program_of("pass", 2)], FAKE_GPUS="1").stdout
+    assert some.count("2 PEs and 1 GPUs: a PE needs a GPU of its own") == 2
+
+
+@pytest.mark.parametrize("share", ["", "51", "half"])
 def test_signals_between_pes_of_one_gpu_need_mps(share):
     shared = {"FAKE_GPUS": "1", "MGG_SHARED_GPUS": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": share}
     done = fails("world.signal(1 - world.rank); world.wait_signal(1 - world.rank)", 2, **shared)

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from support.gpus import GPUS, architecture
+from support.gpus import GPUS, architecture, taken
 
 from mgg.kernel import compile as build
 
@@ -48,10 +48,11 @@ def shared_gpus(request, monkeypatch):
     number = needed(request.node)
     if number <= GPUS:
         return
-    variables = {"MGG_SHARED_GPUS": "1"}
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(GPUS)))
+    variables = {"MGG_SHARED_GPUS": "1", "CUDA_VISIBLE_DEVICES": ",".join(seen.split(",")[: taken(number)])}
     if sharing(request.node) == "mps":
         variables |= request.getfixturevalue("mps")
-        variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(100 * GPUS // number)
+        variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(100 * taken(number) // number)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 

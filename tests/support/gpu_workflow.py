@@ -18,6 +18,7 @@ def assert_takes_gpus(folder: Folder, dataset: str, pes: int, gpus: int, gpu: st
     )
     done = folder.run(env=folder.environment(**environment))
     assert done.returncode == 0, done.stdout
+    assert "compute on CPU cores" not in done.stdout
     records = read_lines(folder.results / f"aggregate/{dataset}/p{pes}.jsonl", AggregateRecord)
     assert [record.technique for record in records] == ["halo", "mgg"]
     assert all(record.error <= record.tolerance for record in records)

@@ -40,5 +40,12 @@ def architecture() -> str:
 
 
 GPUS = count()
+
+
+def taken(pes: int) -> int:
+    """GPUs that so many PEs take: one each, or as many as they can share evenly."""
+    return max((number for number in range(1, GPUS + 1) if pes % number == 0), default=0) if pes > GPUS else pes
+
+
 #: PEs of tests that take all GPUs; where there is one, several PEs share it.
 PES = GPUS if GPUS > 1 else 4

@@ -75,6 +75,10 @@ class StrictArray:
         except ValueError:
             return self.copy().reshape(*shape)
 
+    def put(self, places: Any, values: Any, mode: str) -> None:
+        data, to, put = self._data, unwrap(places), unwrap(values)
+        submit(lambda: data.put(to, put, mode))
+
     def sum(self, axis: int, dtype: Any) -> StrictArray:
         shape = np.empty(self.shape).sum(axis=axis).shape
         return made(shape, dtype, lambda data=self._data: data.sum(axis=axis, dtype=dtype))
@@ -325,7 +329,7 @@ class StrictWorld:
     operators = StrictOperators()
 
     def __init__(self, world: Any):
-        self._world = world
+        self._world, self.gpu_bus = world, str(world.rank)
         self.name, self.rank, self.size, self.counters = world.name, world.rank, world.size, world.counters
         self.barrier, self.gather, self.close = world.barrier, world.gather, world.close
         self.signal, self.wait_signal, self.met = world.signal, world.wait_signal, world.met

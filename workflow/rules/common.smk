@@ -13,6 +13,8 @@ from snakemake.common.configfile import load_configfile
 from snakemake.utils import validate
 
 import mgg.config
+from mgg.backend.choice import enough
+from mgg.backend.job import shares_gpus
 from mgg.errors import InputError
 from mgg.files import keep_others_out
 from mgg.graph.budget import parse_size
@@ -154,18 +156,25 @@ def gpus_here():
 
 
 def on_gpus(backend, pes):
-    """Whether a job of this host runs on GPUs: `auto` takes them where there is one for each PE."""
-    return backend == "nvshmem" or (backend == "auto" and pes <= gpus_here())
+    """Whether a job of this host runs on GPUs: `auto` takes them where there is one for each PE, or they are shared."""
+    return backend == "nvshmem" or (backend == "auto" and enough(gpus_here(), pes, shares_gpus()))
 
 
 def gpus(backend):
-    """Resource function: the GPUs of a job, one a PE, or none. Profiles of clusters say it themselves."""
-    return lambda wildcards: int(wildcards.pes) if on_gpus(backend, int(wildcards.pes)) else 0
+    """Resource function: the GPUs of a job, one a PE or all that are shared, or none. Profiles of clusters say it."""
+
+    def number(wildcards):
+        pes = int(wildcards.pes)
+        if not on_gpus(backend, pes):
+            return 0
+        return min(pes, gpus_here()) if shares_gpus() else pes
+
+    return number
 
 
 def warn_of_mixed_devices(settings):
     """Say which jobs `auto` leaves to CPU ranks although there are GPUs: their times are not comparable."""
-    beyond = [pes for pes in settings.partition.pes if pes > gpus_here() > 0]
+    beyond = [pes for pes in settings.partition.pes if gpus_here() and not on_gpus("auto", pes)]
     if settings.aggregate.backend == "auto" and beyond:
         logger.warning(
             f"partition.pes: on this host with {gpus_here()} GPUs jobs of {', '.join(map(str, beyond))} PEs compute on"
