@@ -67,7 +67,7 @@ def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T |
 
     Raises:
         InputError: the job has another number of ranks than ``pes()``.
-        MachineError: CuPy is missing, or rank 0 sees fewer GPUs than there are PEs.
+        MachineError: CuPy is missing, or rank 0 sees fewer GPUs than there are PEs, which may not share them.
         Exception: the first failure of any PE; an MggError on every rank.
     """
     _need_everywhere("mgg.backend.threads")

@@ -75,7 +75,7 @@ class DeviceCsr:
         return replace(self, values=values)
 
     def toarray(self) -> Array:
-        """X as a dense array."""
+        """X as a dense array, float32 [rows, columns]."""
         places = self.xp.searchsorted(self.indptr[1:], self.xp.arange(len(self.values)), side="right")  # rows
         places *= self.shape[1]
         places += self.indices

@@ -48,8 +48,10 @@ def shared_gpus(request, monkeypatch):
     number = needed(request.node)
     if number <= GPUS:
         return
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(GPUS)))
-    variables = {"MGG_SHARED_GPUS": "1", "CUDA_VISIBLE_DEVICES": ",".join(seen.split(",")[: taken(number)])}
+    variables = {"MGG_SHARED_GPUS": "1"}
+    if taken(number) < GPUS:  # the others are hidden, so that those seen have as many PEs each
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(GPUS)))
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(seen.split(",")[: taken(number)])
     if sharing(request.node) == "mps":
         variables |= request.getfixturevalue("mps")
         variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(100 * taken(number) // number)

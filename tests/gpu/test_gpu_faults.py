@@ -15,7 +15,7 @@ from mgg.config import MAX_DIM
 SECONDS_TO_END = 10
 
 pytestmark = pytest.mark.gpu
-#: CUDA MPS ends with a client that is killed, and starts anew some time later.
+#: Once a client of CUDA MPS was killed, the next job may get cudaErrorDevicesUnavailable.
 KILLING = pytest.mark.gpu(2, share="in turns")
 
 
