@@ -38,7 +38,7 @@ struct Arrivals {
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void sum_block(
     const Pieces &work, const Deal &deal, const Arrivals &arrivals, const Element *b, int b_stride, float *c, int c_stride,
-    float *partial, int partial_stride, int columns, int tiles, bool accumulate
+    float *partial, int partial_stride, int first_column, int columns, int tiles, bool accumulate
 ) {
     __shared__ int upcoming;
     int number = blockIdx.x, tile_number, block, need = -1;
@@ -48,7 +48,7 @@ __device__ __forceinline__ void sum_block(
         number -= deal.early * tiles;
         tile_number = number / deal.late, block = deal.early + number % deal.late, need = deal.needs[number % deal.late];
     }
-    const Tile<LANES, VEC> tile(0, tile_number, columns);
+    const Tile<LANES, VEC> tile(first_column, tile_number, columns);
     const int first = deal.blocks[block], last = deal.blocks[block + 1];
     if (threadIdx.x == 0) upcoming = first + kWarps;
     if (need >= 0 && arrivals.warps > 0 && threadIdx.x < 32) wait_counts(arrivals.arrived, need + 1, arrivals.after());
@@ -59,7 +59,7 @@ __device__ __forceinline__ void sum_block(
             store(at(partial, ~to, partial_stride, tile.column), sum, tile.count);
         } else {
             float *goal = at(c, to, c_stride, tile.column);
-            if (accumulate) add(sum, load_sum<VEC>(goal));
+            if (accumulate) add(sum, load_sum<VEC>(goal, tile.count));
             store(goal, sum, tile.count);
         }
     };
@@ -75,11 +75,11 @@ __device__ __forceinline__ void sum_block(
         const int2 *tasks, const long long *begin, const int *target, const mgg::Index *indices, const float *weights,  \
         const int *blocks, const int *needs, int early, int late, const int *arrived, int pull_warps,                   \
         const unsigned *product, const mgg::Element *b,  int b_stride, float *c, int c_stride, float *partial,          \
-        int partial_stride, int columns, int tiles, int accumulate                                                      \
+        int partial_stride, int first_column, int columns, int tiles, int accumulate                                    \
     ) {                                                                                                                 \
         mgg::sum_block<lanes, vec, weighted>(                                                                           \
             {tasks, begin, target, indices, weights}, {blocks, needs, early, late}, {arrived, pull_warps, product}, b,  \
-            b_stride, c, c_stride, partial, partial_stride, columns, tiles, accumulate != 0                             \
+            b_stride, c, c_stride, partial, partial_stride, first_column, columns, tiles, accumulate != 0               \
         );                                                                                                              \
     }
 #define MGG_INSTANCE(lanes, vec)                                  \

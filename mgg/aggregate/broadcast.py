@@ -35,6 +35,7 @@ class Broadcast(Plan):
     # On GPUs NCCL sums with replication. A group of two has one order of two addends; three take nine GPUs on one host.
     deterministic = True
     reads_inputs = False  # a broadcast sends what its root has written itself
+    pitched = False
     Options = BroadcastOptions
 
     @classmethod

@@ -14,6 +14,7 @@ class BroadcastPipelined(Plan):
 
     name = "broadcast_pipelined"
     reads_inputs = False  # a broadcast sends what its root has written itself
+    pitched = False
 
     @classmethod
     def need(cls, case: Case) -> Need:

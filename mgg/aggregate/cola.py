@@ -167,7 +167,7 @@ class Cola(Plan):
         self._room = max(world.gather(most))
         self._buffers = [self._allocate(self._room, groups.mates) for _ in range(min(2, groups.count - 1))]
         if groups.count > 1 and self._coalesced:
-            self._outbox = Outbox(world, groups.asked, self._allocate(self._room, [world.rank]))
+            self._outbox = Outbox(world, groups.asked, self._allocate(self._room, [world.rank]), self._embeddings)
         else:
             self._lists = {pe: world.upload(rows) for pe, rows in groups.wanted.items()}
 

@@ -106,25 +106,25 @@ class Halo(Plan):
         facts = self.world.gather((longest, halo))
         longest, halo = (max(column) for column in zip(*facts, strict=True))
         self._mail = self._allocate(mailbox.rows + halo, groups.mates)
-        self._outbox = Outbox(self.world, groups.asked, self._allocate(longest, [self.world.rank]))
+        self._outbox = Outbox(self.world, groups.asked, self._allocate(longest, [self.world.rank]), self._embeddings)
         self._far = self._work(part, self._mail, mailbox.rows, accumulate=True)
 
     def _work(self, part: Part, matrix: SymmetricArray, rows: int, *, accumulate: bool) -> PulledHalo | FetchedHalo:
         """What fetches the halo of ``part`` and computes it (collective); ``rows`` of ``matrix`` are not its halo."""
         if not self._pulls:
-            return FetchedHalo(self.world, part, matrix, rows, self._element, self.max_dim, accumulate)
+            return FetchedHalo(self.world, part, matrix, rows, self._embeddings, self.max_dim, accumulate)
         flags = None
         if self.meets:
             flags = self.world.symmetric(2 * len(part.pes), part.pes)
             self._symmetric.append(flags)
-        return PulledHalo(self.world, part, matrix, rows, self._element, flags, accumulate)
+        return PulledHalo(self.world, part, matrix, rows, self._embeddings, flags, accumulate)
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
         """With room for the halo behind the rows, so that both are one matrix."""
         if self.world.gpu and self.world.size > 1:
             mates = mates_of(self.world.rank, self._members)
             halo = int(self.host.halo_ptr[mates.stop] - self.host.halo_ptr[mates.start])
-            elements += self._floats(max(self.world.gather(halo)) * self.max_dim)
+            elements += self._floats(max(self.world.gather(halo)))
         return super()._allocate_input(elements)
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:

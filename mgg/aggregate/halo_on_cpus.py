@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mgg.aggregate.embeddings import Embeddings
 from mgg.aggregate.near_far import Part
 from mgg.aggregate.plan import uploaded_csr
 from mgg.backend import World
@@ -16,26 +17,26 @@ class FetchedHalo:
         part: its arcs, in host memory.
         matrix: the symmetric matrix of the rows that they multiply.
         rows: of that matrix.
-        element: type of an embedding.
+        embeddings: how its rows lie.
         max_dim: most embedding columns.
         accumulate: add to the output.
     """
 
     def __init__(
-        self, world: World, part: Part, matrix: SymmetricArray, rows: int, element: type, max_dim: int,
+        self, world: World, part: Part, matrix: SymmetricArray, rows: int, embeddings: Embeddings, max_dim: int,
         accumulate: bool = False,
     ) -> None:  # fmt: skip
         self._part, self._matrix, self._height = part, matrix, rows
-        self._element, self._accumulate = element, accumulate
+        self._embeddings, self._accumulate = embeddings, accumulate
         self._local, self._remote = uploaded_csr(world, part.local), uploaded_csr(world, part.remote)
         self._rows = world.upload(part.halo_rows)
-        self._halo = world.xp.empty(part.halo * max_dim, element)
+        self._halo = world.xp.empty(part.halo * max_dim, embeddings.element)
 
     def __call__(self, world: World, sums: Array, step: str = "all") -> None:
         """``sums`` [rows, D] (=|+=) the product of all PEs' matrices [*, D]; ``step``: these do both steps alone."""
         assert step == "all"
         part, dim, local, remote = self._part, sums.shape[1], self._local, self._remote
-        source = self._matrix.view(self._height, dim, self._element)
+        source = self._embeddings.matrix(self._matrix, self._height, dim)
         halo = self._halo[: part.halo * dim].reshape(part.halo, dim)
         # Each PE starts with its right neighbour, so that no PE is everyone's first source.
         me, count = part.pes.index(world.rank), len(part.pes)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mgg.aggregate.embeddings import Embeddings
 from mgg.aggregate.near_far import Part
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
@@ -21,17 +22,17 @@ class PulledHalo:
         part: its arcs, in host memory.
         matrix: the symmetric matrix of the rows that they multiply, with room for the halo from ``halo_first`` on.
         halo_first: rows of that matrix.
-        element: type of an embedding.
+        embeddings: how its rows lie.
         flags: symmetric zeros that the PEs of the part tell each other with that rows are there and have been read:
             2 floats for each of them. None: the callers see to that.
         accumulate: add to the output.
     """
 
     def __init__(
-        self, world: World, part: Part, matrix: SymmetricArray, halo_first: int, element: type,
+        self, world: World, part: Part, matrix: SymmetricArray, halo_first: int, embeddings: Embeddings,
         flags: SymmetricArray | None, accumulate: bool = False,
     ) -> None:  # fmt: skip
-        self._matrix, self._pes, self._element = matrix, part.pes, element
+        self._matrix, self._pes, self._embeddings = matrix, part.pes, embeddings
         self._height, self._halo = halo_first + part.halo, part.halo
         self._views: dict[int, Array] = {}
         self._meets, self._accumulate = flags is not None, accumulate
@@ -54,7 +55,7 @@ class PulledHalo:
         dim = out.shape[1]
         if dim not in self._views:
             # PEs have halos of different lengths, so this view is for this PE alone.
-            self._views[dim] = self._matrix.view(self._height, dim, self._element).local
+            self._views[dim] = self._embeddings.matrix(self._matrix, self._height, dim).local
         matrix = self._views[dim]
         self._kernel(matrix, out, accumulate=self._accumulate, part=step)
         if step == "compute":

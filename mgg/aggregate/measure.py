@@ -268,7 +268,7 @@ def _between(
     case = memory.Case(layout, protocol.direction, dim, plan.options, plan.dtype)
     needs = told(case, members)
     once_a_pe, once_a_group = case.product.halo - needs.near, sum(needs.messages)
-    everywhere = world.gather((crossed, case.embeddings(once_a_pe), case.embeddings(once_a_group)))
+    everywhere = world.gather((crossed, case.sent(once_a_pe), case.sent(once_a_group)))
     between, vi_fc, vi_cola = (sum(column) for column in zip(*everywhere, strict=True))
     return {"workgroup": members, "bytes_between": between, "vi_fc": vi_fc, "vi_cola": vi_cola}
 

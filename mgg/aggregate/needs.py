@@ -13,6 +13,7 @@ import numpy as np
 
 from mgg.aggregate.options import TechniqueOptions
 from mgg.kernel.bf16 import ELEMENTS
+from mgg.kernel.pitch import row_pitch
 from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
 from mgg.layout import PeLayout, Product
 
@@ -81,9 +82,13 @@ class Case:
         """A float32 matrix of ``rows``."""
         return FLOAT * int(rows) * self.dim
 
-    def embeddings(self, rows: int) -> int:
-        """A matrix of ``rows`` embeddings."""
+    def sent(self, rows: int) -> int:
+        """So many embeddings on their way: without what pads their rows in memory."""
         return self._element * int(rows) * self.dim
+
+    def embeddings(self, rows: int) -> int:
+        """A matrix of ``rows`` embeddings, padded as on GPUs."""
+        return self._element * int(rows) * row_pitch(self.dim, self._element)
 
     def pointers(self, rows: int) -> int:
         """The row pointers of a CSR."""

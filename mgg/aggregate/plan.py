@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from mgg.aggregate.costs import Cost, Machine, Workload
+from mgg.aggregate.embeddings import Embeddings
 from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World
@@ -33,6 +34,7 @@ class Plan(ABC):
         single_pe: runs on one PE alone.
         one_process: on GPUs its PEs are threads of one process.
         rough: on GPUs ``cost`` leaves out what uneven rows take, so that ``auto`` does not trust it.
+        pitched: on GPUs the rows of embeddings are padded (``row_pitch``); no whole blocks of them are sent.
         host: the product's arrays as the layout has them; plans are worked out from these.
         meets: the technique itself waits for other PEs' rows and until they have read this PE's.
     """
@@ -43,6 +45,7 @@ class Plan(ABC):
     single_pe: ClassVar[bool] = False
     one_process: ClassVar[bool] = False
     rough: ClassVar[bool] = False
+    pitched: ClassVar[bool] = True
     #: The technique reads other PEs' input rows, so it must wait until all are written.
     reads_inputs: ClassVar[bool] = True
     Options: ClassVar[type[TechniqueOptions]] = TechniqueOptions
@@ -52,6 +55,7 @@ class Plan(ABC):
     ):
         self.world = world
         self.dtype, self._element = dtype, ELEMENTS[dtype]
+        self._embeddings = Embeddings(self._element, self.pitched and bool(world.gpu))
         self.host = layout.product(direction)
         self.layout = layout
         self.max_dim = max_dim
@@ -62,7 +66,7 @@ class Plan(ABC):
         self.meets = False
         # Every PE allocates as many rows as the largest one, because symmetric arrays have one size.
         self._max_rows = int(np.diff(layout.bounds).max())
-        self._input = self._allocate_input(self._floats(self._max_rows * max_dim))
+        self._input = self._allocate_input(self._floats(self._max_rows))
         self._symmetric = [self._input]
         try:
             with told_of_gpu_memory(world):
@@ -110,7 +114,7 @@ class Plan(ABC):
     def input(self, dim: int) -> Array:
         """This PE's rows of the symmetric input on its device [rows, dim]: write B here before the call.
 
-        float32, or bfloat16 as uint16: see ``write``.
+        float32, or bfloat16 as uint16: see ``write``. On GPUs rows may be padded: a slice of a wider matrix.
 
         Raises:
             ValueError: ``dim`` is not in 1..max_dim.
@@ -119,10 +123,7 @@ class Plan(ABC):
 
     def write(self, dim: int, values: Array) -> None:
         """Take float32 ``values`` [rows, dim] of the PE's device as this PE's rows of the input, rounded if need be."""
-        if self.dtype == "bf16":
-            self.world.operators.round_to_bf16(values, self.input(dim))
-        else:
-            self.input(dim)[:] = values
+        self.world.operators.write(values, self.input(dim))
 
     def __call__(self, dim: int, out: Array | None = None) -> Array:
         """Aggregate (collective).
@@ -186,12 +187,12 @@ class Plan(ABC):
         """``array`` as embeddings [rows, dim], the same object every time."""
         key = id(array), dim
         if key not in self._views:
-            self._views[key] = array.view(rows, dim, self._element)
+            self._views[key] = self._embeddings.matrix(array, rows, dim)
         return self._views[key]
 
-    def _floats(self, elements: int) -> int:
-        """Floats that take as much memory as ``elements`` embeddings."""
-        return -(-elements * np.dtype(self._element).itemsize // 4)
+    def _floats(self, rows: int) -> int:
+        """Floats that take as much memory as ``rows`` of ``max_dim`` embeddings."""
+        return self._embeddings.floats(rows, self.max_dim)
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
         """The symmetric input of ``elements`` floats (collective); for techniques that keep it elsewhere."""
@@ -199,7 +200,7 @@ class Plan(ABC):
 
     def _allocate(self, rows: int, reach: Sequence[int]) -> SymmetricArray:
         """Symmetric memory for ``rows`` embeddings of ``max_dim`` columns, freed with the plan (collective)."""
-        made = self.world.symmetric(self._floats(rows * self.max_dim), reach)
+        made = self.world.symmetric(self._floats(rows), reach)
         self._symmetric.append(made)
         return made
 

@@ -14,6 +14,7 @@ class Ring(Plan):
 
     name = "ring"
     reads_inputs = False  # each PE sends what it has written or received itself
+    pitched = False
 
     @classmethod
     def need(cls, case: Case) -> Need:

@@ -27,6 +27,7 @@ class ZeroCopy(Plan):
     """One row-wise product over all arcs, local and remote, whose columns are rows of the memory that all PEs share."""
 
     name = "zero_copy"
+    pitched = False
 
     @classmethod
     def need(cls, case: Case) -> Need:

@@ -78,17 +78,28 @@ class SymmetricArray:
             raise ValueError(f"PE {self.rank} does not address the memory of PE {pe}: rows are put there, not fetched")
         return self.peers[pe]
 
-    def view(self, rows: int, columns: int, dtype: type = np.float32) -> SymmetricArray:
-        """The first ``rows * columns`` elements of ``dtype`` as a matrix; every PE must take the same shape."""
-        count = rows * columns
-        floats = -(-count * np.dtype(dtype).itemsize // 4)
-        peers = {pe: copy[:floats].view(dtype)[:count].reshape(rows, columns) for pe, copy in self.peers.items()}
+    def view(
+        self, rows: int, columns: int, dtype: type = np.float32, pitch: int | None = None
+    ) -> SymmetricArray:  # fmt: skip
+        """The first elements of ``dtype`` as a matrix [rows, columns]; every PE must take the same shape.
+
+        ``pitch``: elements from row to row; None: ``columns``.
+        """
+        peers = {pe: matrix_of(copy, rows, columns, dtype, pitch or columns) for pe, copy in self.peers.items()}
         return SymmetricArray(self.rank, peers, self.handle)
 
 
 def shaped_as(view: Array, copy: Array) -> Array:
-    """The first elements of ``copy``, float32 [elements], in the type and the shape of ``view``."""
-    return copy.view(view.dtype)[: view.size].reshape(view.shape)
+    """The first elements of ``copy``, float32 [elements], in the type, the shape and the pitch of ``view``."""
+    rows, columns = view.shape
+    return matrix_of(copy, rows, columns, view.dtype, view.strides[0] // view.itemsize if view.size else columns)
+
+
+def matrix_of(memory: Array, rows: int, columns: int, dtype: Any, pitch: int) -> Array:
+    """The first elements of ``memory``, float32 [elements], as ``dtype`` [rows, columns], ``pitch`` elements a row."""
+    floats = -(-rows * pitch * np.dtype(dtype).itemsize // 4)
+    whole = memory[:floats].view(dtype)[: rows * pitch].reshape(rows, pitch)
+    return whole if pitch == columns else whole[:, :columns]
 
 
 class Clock(Protocol):

@@ -56,9 +56,9 @@ def spmm_columns(
     sums.spmm_columns(colptr, rows, _NONE if weights is None else weights, b, acc)
 
 
-def round_to_bf16(values: np.ndarray, out: np.ndarray) -> None:
-    """Round float32 ``values`` to bfloat16 ``out`` (uint16), same shape."""
-    out[...] = to_bf16(values)
+def write(values: np.ndarray, out: np.ndarray) -> None:
+    """Write float32 ``values`` into ``out``, float32 or bfloat16 (uint16), same shape."""
+    out[...] = to_bf16(values) if out.dtype == np.uint16 else values
 
 
 def widen_bf16(values: np.ndarray, out: np.ndarray) -> None:

@@ -1,8 +1,8 @@
 """The operators on a GPU: CuPy arrays and the kernels of kernels/aggregate, everything on CuPy's current stream.
 
 Matrices are row-major and float32, or bfloat16 (uint16) where an operator takes it; sums are float32. Rows may be
-padded (a slice ``[:, :D]`` of a wider matrix): where base and row stride are multiples of 16 bytes the kernels load
-16 bytes at once; that reads padding and never writes it.
+padded (a slice ``[:, :D]`` of a wider matrix): where base and row stride of B are multiples of 16 bytes the kernels
+load 16 bytes at once, which reads padding. C may begin anywhere and have any stride; its padding stays as it is.
 Nothing here waits for the GPU, except that the first product with a matrix copies its indptr to the host.
 """
 
@@ -16,9 +16,18 @@ import cupy as cp
 import numpy as np
 
 from mgg.errors import InputError
+from mgg.kernel.by_fours import ByFours
 from mgg.kernel.cola import ColumnSchedule
 from mgg.kernel.compile import Build, build_of, cubin
-from mgg.kernel.cuda_arguments import column_tiles, index_bits, kernel_name, pointer_to, row_stride, vector_width
+from mgg.kernel.cuda_arguments import (
+    column_tiles,
+    index_bits,
+    kernel_name,
+    pointer_to,
+    row_stride,
+    row_tiles,
+    vector_width,
+)
 from mgg.kernel.cuda_schedule import DeviceSchedule, DeviceSchedules, RowTuning
 from mgg.kernel.fork import DEPENDENTS, Launch, urgent_stream
 from mgg.kernel.halo import HaloPeers, HaloSchedule
@@ -30,13 +39,16 @@ _SEGMENT = 128
 _STAGE_BYTES = 4096
 
 
-_ROUND = cp.ElementwiseKernel(
-    "float32 x", "uint16 y",
+_WRITE = ByFours("mgg_write", "x", "", "x")
+_ROUND = ByFours(
+    "mgg_round", "x", "", "mgg_rounded(x)",
     """
-    const unsigned bits = __float_as_uint(x);
-    y = isnan(x) ? 0x7fc0 : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16
+    __device__ inline unsigned short mgg_rounded(float x) {
+        const unsigned bits = __float_as_uint(x);
+        return isnan(x) ? 0x7fc0 : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    }
     """,
-    "mgg_round_to_bf16",
+    "uint16",
 )  # fmt: skip
 _WIDEN = cp.ElementwiseKernel(
     "uint16 x", "float32 y", "y = __uint_as_float(static_cast<unsigned>(x) << 16)", "mgg_widen_bf16"
@@ -119,8 +131,8 @@ class CudaOperators:
             return
         partial = cp.empty((schedule.slots, -(-columns // 8) * 8), np.float32)
         build = build_of("rows", index_bits(indices), bf16=bf16)
-        vector = vector_width(b, c)
-        for lanes, first, tiles in column_tiles(columns, vector, tuning.tile):
+        vector = vector_width(b)
+        for lanes, first, tiles in row_tiles(columns, vector, tuning.tile):
             kernel = self.kernel(build, kernel_name("spmm_rows", lanes, vector, weights))
             kernel(
                 (len(schedule.blocks) - 1, tiles), (kernel.max_threads_per_block,),
@@ -163,7 +175,7 @@ class CudaOperators:
         count, columns = len(rows), acc.shape[1]
         if not count or not columns:
             return
-        vector = vector_width(b, acc)
+        vector = vector_width(b)
         for lanes, first, tiles in column_tiles(columns, vector):
             kernel = self.kernel(
                 build_of("partitions", index_bits(indices)), kernel_name("spmm_partitions", lanes, vector, weights)
@@ -183,7 +195,7 @@ class CudaOperators:
         arcs, columns = len(rows), acc.shape[1]
         if not arcs or not columns:
             return
-        vector = vector_width(b, acc)
+        vector = vector_width(b)
         for lanes, first, tiles in column_tiles(columns, vector):
             kernel = self.kernel(
                 build_of("columns", index_bits(rows)), kernel_name("spmm_columns", lanes, vector, weights)
@@ -196,9 +208,9 @@ class CudaOperators:
                 ),
             )  # fmt: skip
 
-    def round_to_bf16(self, values: cp.ndarray, out: cp.ndarray) -> None:
-        """Round float32 ``values`` to bfloat16 ``out`` (uint16), same shape."""
-        _ROUND(values, out)
+    def write(self, values: cp.ndarray, out: cp.ndarray) -> None:
+        """Write float32 ``values`` into ``out``, float32 or bfloat16 (uint16), same shape."""
+        (_ROUND if out.dtype == np.uint16 else _WRITE)(values, out=out)
 
     def widen_bf16(self, values: cp.ndarray, out: cp.ndarray) -> None:
         """Write bfloat16 ``values`` (uint16) into float32 ``out``, same shape."""
@@ -250,8 +262,7 @@ class CudaOperators:
         if not columns:
             return
         # By what all PEs have alike, also on those without arcs: none goes on to a barrier that others never reach.
-        # (Rows of an output that begin within a larger array are as aligned as its width makes them on every PE.)
-        vector, needed = vector_width(own, out) if out.size else vector_width(own), []
+        vector, needed = vector_width(own), []
         for lanes, first, tiles in column_tiles(columns, vector, narrowest=4):
             width = lanes * vector * 4
             stage = min(ps or 32, 32, batch or 32, max(1, _STAGE_BYTES // width))

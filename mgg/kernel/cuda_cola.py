@@ -10,6 +10,7 @@ from mgg.kernel.compile import build_of
 from mgg.kernel.cuda import CudaOperators
 from mgg.kernel.cuda_arguments import column_tiles, index_bits, kernel_name, pointer_to, row_stride, vector_width
 from mgg.kernel.fork import Launch
+from mgg.kernel.pitch import row_pitch
 from mgg.kernel.prepared import Prepared
 
 #: Warps a block: MGG_COLA_WARPS in kernels/aggregate/cola.cu.
@@ -58,7 +59,7 @@ class ColaKernel:
     def _prepare(self, held: cp.ndarray, acc: cp.ndarray, hubs: cp.ndarray) -> list[Launch]:
         """The launches of a product; of ``held`` and ``acc`` they hold addresses, where others may come to lie."""
         columns = acc.shape[1]
-        vector = vector_width(held, acc, hubs) if self._hub_count else vector_width(held, acc)
+        vector = vector_width(held, hubs) if self._hub_count else vector_width(held)
         found: list[Launch] = []
         for lanes, first, tiles in column_tiles(columns, vector):
             kernel = self._operators.kernel(
@@ -83,9 +84,10 @@ class ColaKernel:
         self._operators.spmm_columns(self._begin[self._light :], self._rows[arcs], weights, hubs, acc)
 
     def _room(self, columns: int) -> cp.ndarray:
-        """float32 [hubs, D], in the same memory for all widths."""
-        elements = self._hub_count * columns
+        """float32 [hubs, D], rows padded, in the same memory for all widths."""
+        pitch = row_pitch(columns, 4)
+        elements = self._hub_count * pitch
         if self._hubs is None or self._hubs.size < elements:
             self._prepared.clear()
             self._hubs = cp.empty(elements, np.float32)
-        return self._hubs[:elements].reshape(self._hub_count, columns)
+        return self._hubs[:elements].reshape(self._hub_count, pitch)[:, :columns]

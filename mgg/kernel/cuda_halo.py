@@ -12,7 +12,15 @@ import numpy as np
 
 from mgg.kernel.compile import Build, build_of
 from mgg.kernel.cuda import CudaOperators
-from mgg.kernel.cuda_arguments import index_bits, kernel_name, pointer_to, row_stride, vector_width
+from mgg.kernel.cuda_arguments import (
+    even_lanes,
+    index_bits,
+    kernel_name,
+    pointer_to,
+    row_stride,
+    row_tiles,
+    vector_width,
+)
 from mgg.kernel.cuda_schedule import row_tuning
 from mgg.kernel.fork import Fork, Launch, Packed
 from mgg.kernel.halo import HaloPeers, HaloSchedule
@@ -39,6 +47,8 @@ class HaloTuning:
 TUNING = HaloTuning()
 #: kThreads of pull.cu; halo rows that make a block of them worth its while; a multiple of them is a chunk.
 _THREADS, _ROWS, _GRAIN = 64, 16, 32
+#: Fewest lanes of the pull a row, where more leave lanes idle.
+_PULL_LANES = 8
 #: Bytes of shared memory of a block beside what is on the way: CUDA's 1 KiB, and a few variables; blocks of sums.
 _OTHERS, _SUMS = 1024 + 128, 2
 
@@ -97,38 +107,39 @@ class HaloKernel:
         """The launches of a product; of ``b`` and ``out`` they hold addresses, where others may come to lie."""
         columns = out.shape[1]
         tuning = row_tuning(-(-columns * b.itemsize // 4), len(self._indices) / max(self._rows, 1))
-        vector = vector_width(b, out)
-        vectors = -(-columns // vector)
-        lanes = min(tuning.tile, 1 << (vectors - 1).bit_length())
-        pulls = [self._pulling(b, columns, lanes, vector)] if part != "compute" and self.blocks else []
+        vector = vector_width(b)
+        pulls = [self._pulling(b, columns, vector)] if part != "compute" and self.blocks else []
         if part == "transfer":
             return Fork([], self._ready(pulls), [])
         parts, combined = self._partial_sums(columns), []
         if len(self._split_rows):
             combined.append(self._operators.combining(self._split_rows, self._split_first, parts, out, accumulate))
-        tiles = -(-vectors // lanes)  # in one launch: rows are waited for once
         blocks, early, needs = self._deal(tuning.tasks_per_block)
         late = len(blocks) - 1 - early
         build = build_of("halo", index_bits(self._indices), bf16=b.dtype == np.uint16)
-        kernel = self._kernel(build, kernel_name("spmm_halo", lanes, vector, self._weights))
+        # Rows are waited for once: columns that are left over come when all rows are there.
+        tiles, *others = row_tiles(columns, vector, tuning.tile)
 
-        def sums(first: int, early: int, late: int, warps: int) -> list[Launch]:
+        def sums(tiles: tuple[int, int, int], first: int, early: int, late: int, warps: int) -> list[Launch]:
+            lanes, column, count = tiles
+            kernel = self._kernel(build, kernel_name("spmm_halo", lanes, vector, self._weights))
             arguments = (
                 self._tasks, self._begin, self._target, self._indices, pointer_to(self._weights),
                 blocks[first:], needs, np.int32(early), np.int32(late),
                 self._pulled, np.int32(warps), self._numbers[1:], np.uintp(b.data.ptr), row_stride(b),
-                np.uintp(out.data.ptr), row_stride(out), parts, row_stride(parts), np.int32(columns), np.int32(tiles),
-                np.int32(accumulate),
+                np.uintp(out.data.ptr), row_stride(out), parts, row_stride(parts), np.int32(column), np.int32(columns),
+                np.int32(count), np.int32(accumulate),
             )  # fmt: skip
-            grid = (early + late) * tiles
+            grid = (early + late) * count
             return [(kernel, (grid,), (kernel.max_threads_per_block,), arguments)] if grid else []
 
+        last = [launch for each in others for launch in sums(each, 0, early, late, 0)] + combined
         if pulls and not self._operators.dependents:
             # What would wait for rows comes after the pull: it might take the places of those who bring them.
-            first, then = sums(0, early, 0, 0), [*sums(early, 0, late, 0), *combined]
-            return Fork(self._ready(pulls), self._ready(first), self._ready(then))
-        beside = self._ready(sums(0, early, late, self.warps if pulls else 0), early=bool(pulls))
-        return Fork([], [*self._ready(pulls), *beside], self._ready(combined))
+            then = [*sums(tiles, early, 0, late, 0), *last]
+            return Fork(self._ready(pulls), self._ready(sums(tiles, 0, early, 0, 0)), self._ready(then))
+        beside = self._ready(sums(tiles, 0, early, late, self.warps if pulls else 0), early=bool(pulls))
+        return Fork([], [*self._ready(pulls), *beside], self._ready(last))
 
     def _ready(self, launches: Sequence[Launch], *, early: bool = False) -> list[Callable[[], None]]:
         """Each made ready; ``early``: it starts with the blocks of the one before it, on GPUs that can."""
@@ -141,9 +152,10 @@ class HaloKernel:
         """That pull: by so much a product raises each counter of what has arrived."""
         return self.blocks * _THREADS // 32
 
-    def _pulling(self, b: cp.ndarray, columns: int, lanes: int, vector: int) -> Launch:
+    def _pulling(self, b: cp.ndarray, columns: int, vector: int) -> Launch:
         """What pulls the halo."""
         peers, pulled, numbers = self._peers, self._pulled, self._numbers
+        lanes = even_lanes(-(-columns // vector), _PULL_LANES)
         build = build_of("pull", 32, bf16=b.dtype == np.uint16)
         if self._tuning.loads != HaloTuning.loads:
             build = replace(build, defines={**build.defines, "MGG_PULL_LOADS": self._tuning.loads})

@@ -27,18 +27,19 @@ class RowTuning:
     tasks_per_block: int = 64
 
 
-#: Columns from which blocks are small and, for matrices whose mean row has so many arcs, from which tiles are narrow:
-#: L1 keeps fewer rows of B the wider they are, and long rows name the same ones often enough to pay for reading the
-#: arcs once a tile. Measured on an H200.
-WIDE, WIDE_LONG, LONG_ROW = 128, 64, 200
+#: Columns from which blocks are small, from which they are smallest and, for matrices whose mean row has so many arcs,
+#: from which tiles are narrow: L1 keeps fewer rows of B the wider they are, and long rows name the same ones often
+#: enough to pay for reading the arcs once a tile. Measured on an H200.
+WIDE, WIDEST, WIDE_LONG, LONG_ROW = 48, 96, 64, 200
 
 
 def row_tuning(columns: int, mean_row: float) -> RowTuning:
-    """The tuning for B's columns and the matrix's mean number of arcs a row."""
-    narrow = columns >= WIDE_LONG and mean_row >= LONG_ROW
-    return RowTuning(
-        tile=8 if narrow else RowTuning.tile, tasks_per_block=24 if columns >= WIDE else RowTuning.tasks_per_block
-    )
+    """The tuning for B's columns (of four bytes) and the matrix's mean number of arcs a row."""
+    if columns >= WIDE_LONG and mean_row >= LONG_ROW:
+        return RowTuning(tile=8, tasks_per_block=24)
+    if columns >= WIDEST:
+        return RowTuning(tasks_per_block=12)
+    return RowTuning(tasks_per_block=24 if columns >= WIDE else RowTuning.tasks_per_block)
 
 
 @dataclass(frozen=True)

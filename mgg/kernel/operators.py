@@ -68,8 +68,8 @@ class Operators(Protocol):
             acc: accumulator [*, D].
         """
 
-    def round_to_bf16(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Round float32 ``values`` to bfloat16 ``out``, same shape."""
+    def write(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Write float32 ``values`` into ``out``, float32 or bfloat16, which rounds; same shape, not the same memory."""
 
     def widen_bf16(self, values: np.ndarray, out: np.ndarray) -> None:
         """Write bfloat16 ``values`` into float32 ``out``, same shape."""

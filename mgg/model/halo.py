@@ -60,7 +60,7 @@ class NoHalo:
         if self._rounding is None:
             return x
         bits = self._rounding.xp.empty(x.shape, np.uint16)
-        self._rounding.operators.round_to_bf16(x, bits)
+        self._rounding.operators.write(x, bits)
         return widened(self._rounding, bits)
 
     def give_back(self, gradient: Array) -> Array:
@@ -102,10 +102,7 @@ class FetchedHalo:
         columns, product = x.shape[1], self._product
         view = self._view(columns, self._element)
         everything = self._world.xp.empty((self._rows + product.halo, columns), self._element)
-        if self._element is np.float32:
-            everything[: self._rows] = x
-        else:
-            self._world.operators.round_to_bf16(x, everything[: self._rows])
+        self._world.operators.write(x, everything[: self._rows])
         view.local[: self._rows] = everything[: self._rows]
         self._world.barrier()
         for pe in self._others:

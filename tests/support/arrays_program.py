@@ -112,6 +112,16 @@ class Comparison:
         out = self.world.upload(np.full_like(x, np.nan))
         self.device.scale_rows(self.world.upload(x), self.world.upload(scale), out)
         assert np.array_equal(self.world.download(out), x * scale)
+        # Rows that are padded, as those of a plan's input are, and rows that begin anywhere; what pads them stays.
+        rows, columns = x.shape
+        for first, width in ((0, -(-columns // 4) * 4 + 4), (0, columns + 1), (1, columns + 5)):
+            wide = self.world.upload(np.full((rows, width), np.nan, np.float32))
+            out = wide[:, first : first + columns]
+            given = self.device.scale_rows(self.world.upload(x), self.world.upload(scale), out)
+            assert np.array_equal(self.world.download(out), x * scale)
+            assert np.isnan(np.delete(self.world.download(wide), np.s_[first : first + columns], axis=1)).all()
+            found = self.device.add_and_scale(self.world.upload(x), given, self.world.upload(scale))
+            close(self.world.download(found), (x + x * scale) * scale, "add_and_scale of padded rows")
 
     def inner(self, x: np.ndarray, y: np.ndarray) -> None:
         found = self.world.download(self.device.inner(self.world.upload(x), self.world.upload(y)))

@@ -16,6 +16,7 @@ from cuda.bindings import driver
 from mgg.graph.csr import from_arcs
 from mgg.kernel.bf16 import from_bf16, to_bf16
 from mgg.kernel.cuda import CudaOperators
+from mgg.kernel.cuda_arguments import row_tiles, vector_width
 from mgg.kernel.cuda_halo import _THREADS, HaloKernel
 from mgg.kernel.halo import HaloPeers, halo_schedule
 from support.graphs import awkward_graphs, products
@@ -29,7 +30,7 @@ PARAMETERS = {
 }
 THREADS = {"pull": _THREADS, "halo": int(re.search(r"#define MGG_ROWS_THREADS (\d+)", source("halo"))[1]), "rows": 256}
 assert f"kThreads = {_THREADS}," in source("pull")
-PES, RANK, DIMS = 3, 1, (5, 64, 300, 5)
+PES, RANK, DIMS = 3, 1, (5, 64, 76, 300, 5)
 NAN = {np.float32: np.nan, np.uint16: 0x7FC0}
 
 
@@ -150,9 +151,8 @@ def pull(v, grid, element):
 def add_up(v, grid, shape, element, operators):
     """kernels/aggregate/halo.cu, a block after the other."""
     early, late, tiles = v["early"], v["late"], v["tiles"]
-    assert grid == ((early + late) * tiles, 1) and tiles * shape.lanes * shape.vector >= v["columns"]
-    for base, stride, size in ((v["b"], v["b_stride"], np.dtype(element).itemsize), (v["c"], v["c_stride"], 4)):
-        assert base % (size * shape.vector) == 0 and stride % shape.vector == 0
+    assert grid == ((early + late) * tiles, 1) and 0 <= v["first_column"] < v["columns"]
+    assert v["b"] % (np.dtype(element).itemsize * shape.vector) == 0 and v["b_stride"] % shape.vector == 0
     assert v["partial_stride"] % shape.vector == 0
     blocks, needs = at(v["blocks"], np.int32, early + late + 1), at(v["needs"], np.int32, late)
     tasks = at(v["tasks"], np.int32, 2 * blocks[-1]).reshape(-1, 2)
@@ -165,7 +165,7 @@ def add_up(v, grid, shape, element, operators):
         arrived = at(v["arrived"], np.int32, need + 1) if v["pull_warps"] else np.zeros(0, np.int32)
         while np.any(arrived < at(v["product"], np.uint32, 1) * v["pull_warps"]):
             operators.advance()
-        first = tile * shape.lanes * shape.vector
+        first = v["first_column"] + tile * shape.lanes * shape.vector
         width = min(shape.lanes * shape.vector, v["columns"] - first)
         for piece, count in tasks[blocks[block] : blocks[block + 1]].tolist():
             for one in range(piece, piece + count):
@@ -252,11 +252,13 @@ def check(dependents, job, expected):
     alone = list(dict.fromkeys(each.split()[0] for each in expected[pulls:]))
     for dim in DIMS:
         b, exact, wanted = job.write(dim), job.a @ job.nodes[:, :dim], job.halo(dim)
+        # Columns that the tiles of the first launch leave over.
+        others = len(list(row_tiles(dim, vector_width(StrictArray(b)), 32))) - 1
         for part, launches in (
-            ("all", expected),
+            ("all", with_others(expected, others)),
             ("transfer", ["pull"] * pulls),
-            ("compute", alone),
-            ("all", expected),
+            ("compute", with_others(alone, others)),
+            ("all", with_others(expected, others)),
         ):
             if part != "compute":
                 b[job.height :] = NAN[job.element]
@@ -279,6 +281,14 @@ def check(dependents, job, expected):
             else:
                 assert np.abs(out[:, :dim] - exact - 2 * job.accumulate).max() <= 1e-2
                 assert np.array_equal(out[:, dim:], before[:, dim:], equal_nan=True)
+
+
+def with_others(launches, others):
+    """``launches`` with so many more that sum, before parts of rows are added up."""
+    if not any(each.startswith("halo") for each in launches):
+        return launches
+    last = launches[-1:] if launches[-1] == "rows" else []
+    return launches[: len(launches) - len(last)] + ["halo"] * others + last
 
 
 def cut_rows(weighted):

@@ -175,7 +175,7 @@ class StrictOperators:
         sources, dim = unwrap(sources), out.shape[1]
         fetched = np.empty((len(sources), dim), np.float32)
         for place, source in enumerate(sources.tolist()):
-            address = int(unwrap(peers)[source >> 48]) + (source & (1 << 48) - 1) * 4 * dim
+            address = int(unwrap(peers)[source >> 48]) + (source & (1 << 48) - 1) * unwrap(own).strides[0]
             fetched[place] = (ctypes.c_float * dim).from_address(address)
         acc = np.zeros(out.shape)
         parts = [[unwrap(array) for array in (part.rows, part.starts, part.stops)] for part in (local, remote)]
@@ -183,8 +183,8 @@ class StrictOperators:
         cpu.spmm_partitions(*parts[1], np.arange(len(sources)), unwrap(remote_weights), fetched, acc)
         cpu.finish(acc, unwrap(out))
 
-    def round_to_bf16(self, values: Any, out: Any) -> None:
-        _submit(cpu.round_to_bf16, values, out)
+    def write(self, values: Any, out: Any) -> None:
+        _submit(cpu.write, values, out)
 
     def widen_bf16(self, values: Any, out: Any) -> None:
         _submit(cpu.widen_bf16, values, out)
@@ -221,18 +221,18 @@ class StrictCola:
 
     def __call__(self, held: Any, acc: Any) -> None:
         schedule, held, acc = self._schedule, unwrap(held), unwrap(acc)
-        assert held.dtype == np.float32 and held.flags.c_contiguous and held.shape[1] == acc.shape[1]
+        assert held.dtype == np.float32 and held.strides[1] == 4 and held.shape[1] == acc.shape[1]
         hubs = np.arange(schedule.light, len(schedule.sources))
         tasks = [range(first, first + count) for first, count in schedule.tasks.tolist()]
         for column in [*(column for task in tasks for column in task), *hubs.tolist()]:
             arcs = slice(int(schedule.begin[column]), int(schedule.begin[column + 1]))
             weights = None if schedule.weights is None else schedule.weights[arcs]
-            row = self._row(int(schedule.sources[column]), acc.shape[1])
+            row = self._row(int(schedule.sources[column]), acc.shape[1], held.strides[0])
             cpu.spmm_columns(schedule.begin[column : column + 2], schedule.rows[arcs], weights, row, acc)
 
-    def _row(self, source: int, dim: int) -> np.ndarray:
-        """float32 [1, dim], out of the holder's matrix."""
-        address = int(self._holders[source >> 48]) + (source & (1 << 48) - 1) * 4 * dim
+    def _row(self, source: int, dim: int, pitch: int) -> np.ndarray:
+        """float32 [1, dim], out of the holder's matrix, whose rows are ``pitch`` bytes apart."""
+        address = int(self._holders[source >> 48]) + (source & (1 << 48) - 1) * pitch
         return np.array((ctypes.c_float * dim).from_address(address), np.float32).reshape(1, dim)
 
 
@@ -272,7 +272,7 @@ class StrictHalo:
         self._epoch += 1
         self._meet(0)
         for place, source in enumerate(self._sources.tolist()):
-            address = int(unwrap(self._peers.rows)[source >> 48]) + (source & (1 << 48) - 1) * b.itemsize * dim
+            address = int(unwrap(self._peers.rows)[source >> 48]) + (source & (1 << 48) - 1) * b.strides[0]
             kind = ctypes.c_float if b.dtype == np.float32 else ctypes.c_uint16
             b[self._first + place] = (kind * dim).from_address(address)
         self._meet(self._peers.size)
@@ -377,7 +377,7 @@ class StrictWorld:
         self._world.get_rows(_inside(source), pe, unwrap(rows), unwrap(out), operation)
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Any) -> None:
-        assert unwrap(values).flags.c_contiguous
+        assert not values.size or unwrap(values)[0].flags.c_contiguous  # rows may be padded
         self._world.put_rows(_inside(target), pe, first, unwrap(values))
 
     def broadcast(self, values: Any, root: int) -> None:

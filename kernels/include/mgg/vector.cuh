@@ -93,11 +93,22 @@ __device__ __forceinline__ Pack<VEC> load(const Element *p) {
     return unpack<VEC>(load_raw<VEC>(p));
 }
 
-// VEC floats that other launches, or other warps before a fence, have written: not through L1.
+// Whether a lane's VEC floats at p can be read and written 4 at a time (2 with VEC = 2). Rows of a caller's matrix may
+// begin anywhere: D = 47 has rows of 188 bytes.
 template <int VEC>
-__device__ __forceinline__ Pack<VEC> load_sum(const float *p) {
+__device__ __forceinline__ bool aligned(const float *p) {
+    return reinterpret_cast<unsigned long long>(p) % (4 * (VEC < 4 ? VEC : 4)) == 0;
+}
+
+// The first `count` of VEC floats (1..VEC; the others are 0) that other launches, or other warps before a fence, have
+// written: not through L1.
+template <int VEC>
+__device__ __forceinline__ Pack<VEC> load_sum(const float *p, int count = VEC) {
     Pack<VEC> pack;
-    if constexpr (VEC % 4 == 0) {
+    if (VEC > 1 && (count < VEC || !aligned<VEC>(p))) {
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) pack.v[i] = i < count ? __ldcg(p + i) : 0.0f;
+    } else if constexpr (VEC % 4 == 0) {
 #pragma unroll
         for (int i = 0; i < VEC; i += 4) {
             const float4 x = __ldcg(reinterpret_cast<const float4 *>(p + i));
@@ -133,11 +144,18 @@ __device__ __forceinline__ void scale(Pack<VEC> &x, float factor) {
     for (int i = 0; i < VEC; ++i) x.v[i] *= factor;
 }
 
-// Store the first `count` floats (1..VEC; fewer only at the end of a padded row); p is aligned to 4 * VEC bytes.
+// Store the first `count` floats (1..VEC; fewer only at the end of a padded row).
 template <int VEC>
 __device__ __forceinline__ void store(float *p, const Pack<VEC> &x, int count) {
-    if (count >= VEC) {
-        *reinterpret_cast<Pack<VEC> *>(p) = x;
+    if (count >= VEC && aligned<VEC>(p)) {
+        constexpr int PART = VEC < 4 ? VEC : 4;
+#pragma unroll
+        for (int i = 0; i < VEC; i += PART) {
+            Pack<PART> part;
+#pragma unroll
+            for (int k = 0; k < PART; ++k) part.v[k] = x.v[i + k];
+            *reinterpret_cast<Pack<PART> *>(p + i) = part;
+        }
     } else {
 #pragma unroll
         for (int i = 0; i < VEC; ++i)
@@ -173,12 +191,12 @@ template <int VEC>
 __device__ __forceinline__ void atomic_add(float *p, const Pack<VEC> &x, int count) {
 #if __CUDA_ARCH__ >= 900
     if constexpr (VEC == 4) {
-        if (count >= VEC) {
+        if (count >= VEC && aligned<VEC>(p)) {
             atomicAdd(reinterpret_cast<float4 *>(p), make_float4(x.v[0], x.v[1], x.v[2], x.v[3]));
             return;
         }
     } else if constexpr (VEC == 2) {
-        if (count >= VEC) {
+        if (count >= VEC && aligned<VEC>(p)) {
             atomicAdd(reinterpret_cast<float2 *>(p), make_float2(x.v[0], x.v[1]));
             return;
         }

@@ -5,91 +5,27 @@ Sums run in double precision and in an order that depends on the shapes alone.
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 from cupy import ElementwiseKernel
 
-from mgg.backend.api import Array
 from mgg.kernel import random
+from mgg.kernel.by_fours import ByFours
 
-_FOUR = """
-struct alignas(16) mgg_four { float v[4]; };
-#define MGG_READ(name)                                                       \\
-    mgg_four name##_;                                                        \\
-    if (begin + 4 <= entries) name##_ = ((const mgg_four *)&name[0])[i];     \\
-    else for (T k = 0; begin + k < entries; ++k) name##_.v[k] = name[begin + k];
-"""
-_LARGEST_32_BIT = 2**32 - 4
-
-
-class _ByFours:
-    """An elementwise kernel of contiguous matrices of one shape that takes four entries a thread.
-
-    With one entry a thread, as CuPy has it, too few bytes are under way to use a GPU's memory bandwidth.
-
-    Args:
-        name: of the kernel.
-        read: names of the matrices that it reads; the result may take the place of one of them.
-        others: declarations of what else it reads.
-        expression: of an entry, from those of the matrices, ``row``, ``column`` and the others.
-        preamble: functions that the expression calls.
-    """
-
-    def __init__(self, name: str, read: str, others: str, expression: str, preamble: str = "") -> None:
-        matrices = read.split()
-        self._matrices = len(matrices)
-        declared = [f"raw float32 {matrix}" for matrix in matrices] + ([others] if others else [])
-        operands = " ".join(f"const float {matrix}v = {matrix}_.v[k];" for matrix in matrices)
-        for matrix in matrices:
-            expression = re.sub(rf"\b{matrix}\b", f"{matrix}v", expression)
-        body = f"""
-            const T begin = (T)i * 4;
-            T row = begin / columns, column = begin - row * columns;
-            {" ".join(f"MGG_READ({matrix})" for matrix in matrices)}
-            mgg_four found;
-            for (int k = 0; k < 4; ++k) {{
-                if (begin + k < entries) {{ {operands} found.v[k] = {expression}; }}
-                if (++column == columns) {{ column = 0; ++row; }}
-            }}
-            if (begin + 4 <= entries) ((mgg_four *)&out[0])[i] = found;
-            else for (T k = 0; begin + k < entries; ++k) out[begin + k] = found.v[k]
-            """
-        # Divisions of 64-bit numbers take long, so matrices that allow it are counted with 32 bits.
-        self._kernels = {
-            bits: ElementwiseKernel(
-                ", ".join([f"uint{bits} columns, uint{bits} entries", *declared]), "raw float32 out", body,
-                f"{name}_{bits}", preamble=f"typedef {unsigned} T;\n{_FOUR}{preamble}",
-            )
-            for bits, unsigned in ((32, "unsigned"), (64, "unsigned long long"))
-        }  # fmt: skip
-
-    def __call__(self, *operands: Any, out: Array) -> Array:
-        """Fill ``out``; the operands in the order of their declaration, matrices at multiples of 16 bytes."""
-        if out.size:
-            if any(matrix.data.ptr % 16 for matrix in (out, *operands[: self._matrices])):
-                raise ValueError("a matrix is not aligned")  # the GPU would stop working for this process
-            kernel = self._kernels[32 if out.size <= _LARGEST_32_BIT else 64]
-            kernel(out.shape[-1], out.size, *operands, out, size=-(-out.size // 4))
-        return out
-
-
-scale_rows = _ByFours("mgg_scale_rows", "x", "raw float32 scale", "x * scale[row]")
-add_and_scale = _ByFours("mgg_add_and_scale", "x y", "raw float32 scale", "(x + y) * scale[row]")
-add_multiple = _ByFours("mgg_add_multiple", "x y", "raw float32 epsilon", "x + (1.0f + epsilon[0]) * y")
-elu = _ByFours("mgg_elu", "x", "", "x > 0.0f ? x : expm1f(x)")
-elu_backward = _ByFours("mgg_elu_backward", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : y + 1.0f)")
-combined = _ByFours("mgg_combined", "x y", "float32 a, float32 b", "a * x + b * y")
-times = _ByFours("mgg_times", "x y", "", "x * y")
-add_bias = _ByFours("mgg_add_bias", "x", "raw float32 bias", "x + bias[column]")
-relu = _ByFours("mgg_relu", "x", "", "x <= 0.0f ? 0.0f : x")
-where_positive = _ByFours("mgg_where_positive", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : 0.0f)")
-masked_rows = _ByFours(
+scale_rows = ByFours("mgg_scale_rows", "x", "raw float32 scale", "x * scale[row]")
+add_and_scale = ByFours("mgg_add_and_scale", "x y", "raw float32 scale", "(x + y) * scale[row]")
+add_multiple = ByFours("mgg_add_multiple", "x y", "raw float32 epsilon", "x + (1.0f + epsilon[0]) * y")
+elu = ByFours("mgg_elu", "x", "", "x > 0.0f ? x : expm1f(x)")
+elu_backward = ByFours("mgg_elu_backward", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : y + 1.0f)")
+combined = ByFours("mgg_combined", "x y", "float32 a, float32 b", "a * x + b * y")
+times = ByFours("mgg_times", "x y", "", "x * y")
+add_bias = ByFours("mgg_add_bias", "x", "raw float32 bias", "x + bias[column]")
+relu = ByFours("mgg_relu", "x", "", "x <= 0.0f ? 0.0f : x")
+where_positive = ByFours("mgg_where_positive", "gradient y", "", "gradient * (y > 0.0f ? 1.0f : 0.0f)")
+masked_rows = ByFours(
     "mgg_masked_rows", "x", "raw uint64 states, float32 rate, float32 kept",
     "x * (mgg_uniform(states[row], (unsigned long long)column) >= rate ? kept : 0.0f)", random.cuda_source(),
 )  # fmt: skip
 #: Rows that are not chosen have an infinite sum, so their shares are 0.
-logit_gradient = _ByFours(
+logit_gradient = ByFours(
     "mgg_logit_gradient", "logit", "raw float64 log_sums, raw int32 labels, raw float32 weights, float64 count",
     "isinf(log_sums[row]) ? 0.0f"
     " : (float)((double)weights[labels[row]]"
@@ -197,8 +133,8 @@ row_statistics = ElementwiseKernel(
     """,
     "mgg_row_statistics",
 )  # fmt: skip
-row_normal = _ByFours("mgg_row_normal", "x", "raw float32 mean, raw float32 inverse", "(x - mean[row]) * inverse[row]")
-scaled_and_shifted = _ByFours(
+row_normal = ByFours("mgg_row_normal", "x", "raw float32 mean, raw float32 inverse", "(x - mean[row]) * inverse[row]")
+scaled_and_shifted = ByFours(
     "mgg_scaled_and_shifted", "x", "raw float32 scale, raw float32 shift", "x * scale[column] + shift[column]"
 )
 row_gradient_means = ElementwiseKernel(
@@ -215,7 +151,7 @@ row_gradient_means = ElementwiseKernel(
     """,
     "mgg_row_gradient_means",
 )  # fmt: skip
-layer_norm_backward = _ByFours(
+layer_norm_backward = ByFours(
     "mgg_layer_norm_backward", "gradient normal",
     "raw float32 scale, raw float32 mean, raw float32 along, raw float32 inverse",
     "(gradient * scale[column] - mean[row] - normal * along[row]) * inverse[row]",
@@ -229,8 +165,8 @@ row_products = ElementwiseKernel(
     """,
     "mgg_row_products",
 )  # fmt: skip
-over_norms = _ByFours("mgg_over_norms", "x", "raw float32 norm", "x / norm[row]")
-normalize_rows_backward = _ByFours(
+over_norms = ByFours("mgg_over_norms", "x", "raw float32 norm", "x / norm[row]")
+normalize_rows_backward = ByFours(
     "mgg_normalize_rows_backward", "gradient y", "raw float32 along, raw float32 norm",
     "(gradient - y * along[row]) / norm[row]",
 )  # fmt: skip

@@ -65,8 +65,10 @@ def _launch(name, launch, wanted, grid, block, given):
         if isinstance(one, StrictArray):
             # Rows are padded where the kernel is told how far they are from each other.
             if not one.flags.c_contiguous:
-                stride = given[number + 1]
-                assert isinstance(stride, np.int32) and one.strides == (4 * stride, 4), f"{name}, argument {number}"
+                stride, item = given[number + 1], one.itemsize
+                assert isinstance(stride, np.int32) and one.strides == (item * stride, item), (
+                    f"{name}, argument {number}"
+                )
             argument = np.uint64(unwrap(one).ctypes.data if one.size else 0)
         kind = -argument.itemsize if argument.dtype.kind == "f" else argument.itemsize
         assert kind == size, f"{name}, argument {number}: {argument.dtype}"

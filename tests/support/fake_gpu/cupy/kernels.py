@@ -29,6 +29,11 @@ inline float __uint_as_float(unsigned bits) {
     memcpy(&found, &bits, sizeof found);
     return found;
 }
+inline unsigned __float_as_uint(float number) {
+    unsigned found;
+    memcpy(&found, &number, sizeof found);
+    return found;
+}
 """
 _C_TYPES = {
     "float32": "float",
@@ -36,6 +41,7 @@ _C_TYPES = {
     "int32": "int",
     "int64": "long long",
     "uint8": "unsigned char",
+    "uint16": "unsigned short",
     "uint32": "unsigned",
     "uint64": "unsigned long long",
 }
@@ -91,9 +97,12 @@ class ElementwiseKernel:
         ]
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in kept]
         self._function(tuple(sorted(types.items())))(ctypes.c_longlong(int(np.prod(shape))), *pointers)
+        for array, written in zip(arrays, kept, strict=True):  # rows of an output may be padded
+            if array is not None and array is not written and not array.flags.c_contiguous:
+                array[...] = written
 
     def _laid_out(self, array, parameter, shape):
-        if parameter in self.outputs:
+        if parameter in self.outputs and array.flags.c_contiguous:
             return array
         return np.ascontiguousarray(array if parameter.raw else np.broadcast_to(array, shape))
 
@@ -111,7 +120,7 @@ class ElementwiseKernel:
         if parameter in self.outputs:
             if not parameter.raw and array.shape != shape:
                 raise ValueError("Out shape is mismatched")
-            assert array.flags.c_contiguous, "the stand-in writes to contiguous arrays alone"
+            assert array.flags.c_contiguous or not parameter.raw, "a raw output is written as if it were contiguous"
         return self._laid_out(array, parameter, shape)
 
     def _function(self, types):

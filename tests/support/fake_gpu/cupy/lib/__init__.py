@@ -1,0 +1,1 @@
+"""What of ``cupy.lib`` is called."""
