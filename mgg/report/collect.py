@@ -211,10 +211,11 @@ def _name(
         if isinstance(record, AggregateRecord):
             techniques.add((*where, record.scheme, record.direction, record.dim), record.technique, record.options)
         else:
-            settings, how = _given(record), (record.technique, canonical(record.options))
-            split = (record.scheme, record.seed)
-            techniques.add((*where, record.model, canonical(settings), *split), record.technique, record.options)
-            models.add((*where, *how, *split), record.model, settings)
+            # Seeds are not part of a comparison: what differs beside them is no mean over seeds.
+            settings = _given(record)
+            given = (record.model, canonical(settings), record.scheme)
+            techniques.add((*where, *given), record.technique, record.options)
+            models.add((record.graph_hash,), record.model, settings)
     timings = [Timing(r, machines[environment(r)], techniques.label(r.technique, r.options)) for r in records]
     named = [
         Run(

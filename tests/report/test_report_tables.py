@@ -164,10 +164,27 @@ def test_runs_without_validation_nodes_have_no_mean_of_them(tmp_path):
     assert {row["validation_accuracy"] for row in found["training"]} == {None}
 
 
-def test_models_with_other_settings_are_told_apart(tmp_path):
-    runs = [train(settings={"hidden": hidden, "dropout": 0.5}) for hidden in (16, 64)]
+@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
+@pytest.mark.parametrize("pes", [(2, 2), (2, 4)])
+@pytest.mark.parametrize(
+    ("one", "other", "labels"),
+    [
+        ({"settings": {"hidden": 16}}, {"settings": {"hidden": 64}}, ["gcn (hidden=16)", "gcn (hidden=64)"]),
+        ({"asked_epochs": 100}, {"asked_epochs": 200}, ["gcn (epochs=100)", "gcn (epochs=200)"]),
+        ({"weights": "a" * 64}, {"weights": None}, [f"gcn (weights={'a' * 12})", "gcn (weights=random)"]),
+    ],
+)
+def test_models_with_other_settings_are_told_apart(tmp_path, one, other, labels, pes, seeds):
+    """Whatever else differs: a mean over seeds is one over the seeds alone."""
+    runs = [train(pes=p, seed=seed, **given) for p, seed, given in zip(pes, seeds, (one, other), strict=True)]
     rows = tables(tmp_path, [], runs)["accuracy"]
-    assert [row["model_label"] for row in rows] == ["gcn (hidden=16)", "gcn (hidden=64)"]
+    assert [(row["model_label"], row["seeds"]) for row in rows] == [(label, 1) for label in labels]
+
+
+def test_techniques_with_other_options_are_told_apart(tmp_path):
+    runs = [train(seed=seed, technique="mgg", options={"ps": ps}) for seed, ps in enumerate((16, 32))]
+    rows = tables(tmp_path, [], runs)["accuracy"]
+    assert [(row["label"], row["seeds"]) for row in rows] == [("mgg (ps=16)", 1), ("mgg (ps=32)", 1)]
 
 
 def test_epochs_refer_to_their_run(tmp_path):

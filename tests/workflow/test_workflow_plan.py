@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from support.workflow import ROOT, Folder, job_counts
 
+from mgg.report.figure_files import FOLDERS
+
 
 def test_default_config_runs_every_stage_for_every_combination(folder: Folder):
     run = folder.run("--dry-run", overlay=None)
@@ -72,6 +74,10 @@ def test_without_techniques_nothing_is_timed_or_laid_out(folder: Folder):
     run = folder.run("--dry-run", overlay="volumes.yaml")
     assert run.returncode == 0, run.stdout
     assert set(job_counts(run.stdout)) == {"retrieve", "graph", "generate", "partition", "report", "default", "total"}
+    # An output that only some configs declared would be there, unknown to Snakemake, when the first such config comes:
+    # Snakemake would then find nothing to be done.
+    (outputs,) = (line for line in run.stdout.splitlines() if "output:" in line and "report/index.html" in line)
+    assert [folder for folder in FOLDERS.values() if f"results/report/{folder}" not in outputs] == []
 
 
 def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Folder):

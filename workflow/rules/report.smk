@@ -24,7 +24,7 @@ rule report:
         ),
     output:
         *[table_file(name) for name in ABOUT],
-        *[figures_folder(kind) for kind in drawn_kinds()],
+        *[figures_folder(kind) for kind in FOLDERS],
         page=report(
             f"{RECORDS}/report/index.html",
             caption="../report/page.rst",

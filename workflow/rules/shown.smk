@@ -35,11 +35,3 @@ def figures_folder(kind):
         subcategory="figures",
         labels={"figure": "{figure}"},
     )
-
-
-def drawn_kinds():
-    """The kinds of figures that this config leads to."""
-    yield "jobs"
-    yield from ["aggregate"] if SETTINGS.aggregate.techniques else []
-    yield from ["train"] if TRAINED and SETTINGS.train.models else []
-    yield from ["papers"] if SETTINGS.report.figures else []
