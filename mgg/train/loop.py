@@ -35,7 +35,7 @@ from mgg.train.board import Board, check_apart
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_technique, read_weights
 from mgg.train.digest import digest
 from mgg.train.identity import Identity, device_of, difference, identity_of
-from mgg.train.memory import ShortError
+from mgg.train.memory import ShortError, check_writing
 from mgg.train.output import KIND, write_run
 from mgg.train.predictions import collect
 from mgg.train.progress import reporting
@@ -148,6 +148,8 @@ def train(
             world, layout, technique, options or {}, model, resolved, dtype, kept=world.gather(kept)[0]
         )
         world.at(0, "loading")
+        if out:
+            check_writing(world, layout)
         trainer, chosen = _fitting(
             world, layout, candidates, options or {}, model=model, settings=resolved, seed=seed, epochs=epochs,
             dtype=dtype, metric=metric, phases=phases, repeat=repeat,
@@ -169,9 +171,9 @@ def train(
         run.start(resume, start)
         _stop_before(world, stop)
         run.train(stop, progress)
-        predictions = run.predict(layout)
+        predicted = run.predict()
         trainer.close()
-        return run.finish(layout, predictions)
+        return run.finish(layout, predicted)
     finally:
         world.watch(None)
 
@@ -423,15 +425,15 @@ class _Run:
             history = self.history.model_copy(update={"epochs": list(self.history.epochs)})
             self.checkpoints.save(Checkpoint(history, self.trainer.save() | {"best": self.best}))
 
-    def predict(self, layout: PeLayout) -> pa.Table | None:
-        """What the best weights say, on rank 0, if it is to be written (collective)."""
-        if self.asked.out is None:
-            return None
+    def predict(self) -> np.ndarray | None:
+        """What the best weights say of this PE's nodes, if it is to be written (collective)."""
         self.world.at(len(self.history.epochs), "prediction")
-        return collect(self.world, layout, self.trainer.predict(self.best))
+        best = self.best
+        return None if self.asked.out is None else self.trainer.predict(best)
 
-    def finish(self, layout: PeLayout, predictions: pa.Table | None) -> Result:
+    def finish(self, layout: PeLayout, predicted: np.ndarray | None) -> Result:
         """Write the run's folder and remove its checkpoints (collective)."""
+        predictions = None if predicted is None else collect(self.world, layout, predicted)
         self.world.at(len(self.history.epochs), "writing")
         result = Result(self._summary(layout), self.history.epochs, self.best)
         together(self.world, lambda: self._write(result, predictions))

@@ -18,6 +18,7 @@ from mgg.files import Kind, replace_folder, write_file
 from mgg.model import Array
 from mgg.record import METRICS_FILE, METRICS_TABLE, RUN_FILE, EpochRecord, TrainRecord
 from mgg.train.digest import digest
+from mgg.train.predictions import GROUP_BYTES
 
 WEIGHTS_FILE = "weights.safetensors"
 PREDICTIONS_FILE = "predictions.parquet"
@@ -46,11 +47,17 @@ def write_run(
         # One entry: safetensors writes several in an order that changes from run to run.
         said = json.dumps(facts | {"sha256": digest(json.dumps(facts, sort_keys=True), arrays)}, sort_keys=True)
         write_file(folder / WEIGHTS_FILE, save(arrays, {"mgg": said}))
-        pa.parquet.write_table(predictions, folder / PREDICTIONS_FILE, compression="zstd")
+        write_predictions(predictions, folder / PREDICTIONS_FILE)
         lines = "".join(epoch.model_dump_json(exclude_none=True) + "\n" for epoch in epochs)
         write_file(folder / METRICS_FILE, lines.encode())
         pa.parquet.write_table(metrics_table(epochs), folder / METRICS_TABLE, compression="zstd")
         write_file(folder / RUN_FILE, record.model_dump_json(indent=2).encode() + b"\n")
+
+
+def write_predictions(predictions: pa.Table, path: Path) -> None:
+    """Write the table of ``predictions.collect``, a row group at a time."""
+    rows = max(1, GROUP_BYTES * len(predictions) // max(1, predictions.nbytes))
+    pa.parquet.write_table(predictions, path, compression="zstd", row_group_size=rows)
 
 
 def metrics_table(epochs: Sequence[EpochRecord]) -> pa.Table:

@@ -407,9 +407,10 @@ class Trainer:
         return self._targets.predict(self._world, self._graph.arrays, self._logits(weights, state))
 
     def close(self) -> None:
-        """Free the symmetric arrays (collective)."""
+        """Free the symmetric arrays, and let go of all that is large: what comes after has room again (collective)."""
         self._release()
         self._graph.close()
+        del self._graph, self._x, self._targets, self.adam, self._chain
 
 
 def _check_settings(model: str, settings: ModelSettings) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from support.graphs import make_layout, random_csr, typed_csr
 from support.train_program import FETCHING, run
@@ -15,8 +16,9 @@ from mgg.backend.simulated import SimulatedWorld
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 from mgg.model import build, settings_of
 from mgg.model.arrays.pieces import pieces_bytes
-from mgg.train import Trainer, memory
+from mgg.train import Trainer, loop, memory, predictions
 from mgg.train.metrics import targets_of
+from mgg.train.output import write_predictions
 
 NODES = 8000
 
@@ -135,6 +137,61 @@ def check_prediction(folder, pes, technique, model, settings, metric="auto", at_
     tracemalloc.stop()
     # The peaks of two PEs need not come at the same time.
     assert 0.8 < predicted / peak < (at_most or (1.25 if pes == 1 else 4 / 3))
+
+
+@pytest.mark.parametrize("pes", [1, 3])
+@pytest.mark.parametrize(("kind", "columns", "nodes"), [("classes", 10, 400_000), ("tasks", 112, 20_000)])
+def test_what_predictions_take_is_near_the_peak(kind, columns, nodes, pes, tmp_path, monkeypatch):
+    monkeypatch.setattr(predictions, "BLOCK_BYTES", 2**18)
+    data = answers(kind, columns, (0.8, 0.1, 0.1), nodes)
+    del data["features"]
+    folder = make_layout(tmp_path, random_csr(nodes, nodes), pes, **data)
+    parts = [layout.load(folder, pe) for pe in range(pes)]
+    expected = sum(predictions.memory(part, first=pe == 0) for pe, part in enumerate(parts))
+
+    def program(world):
+        part = parts[world.rank]
+        shape = (part.rows, columns) if kind == "tasks" else part.rows
+        predicted = np.ones(shape, np.float32 if kind == "tasks" else np.int64)
+        table = predictions.collect(world, part, predicted)
+        if world.rank == 0:
+            write_predictions(table, tmp_path / "predictions.parquet")
+
+    launch("simulated", lambda: pes, program)  # what is imported at the first use does not count
+    usual = pa.default_memory_pool()
+    encoding = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(encoding)
+    tracemalloc.start()
+    launch("simulated", lambda: pes, program)
+    peak = tracemalloc.get_traced_memory()[1] + encoding.max_memory()
+    tracemalloc.stop()
+    pa.set_memory_pool(usual)
+    assert 0.75 < expected / peak < 1.25
+
+
+def test_what_trained_is_freed_before_predictions_are_collected(tmp_path, monkeypatch):
+    """So the larger of the two counts, not their sum."""
+    folder, left = folder_of(tmp_path, 100, 1), []
+    monkeypatch.setattr(
+        loop, "collect", lambda *given: (left.append(tracemalloc.get_traced_memory()), collect(*given))[1]
+    )
+    collect = predictions.collect
+    for _ in range(2):  # what is compiled and imported at the first use does not count
+        tracemalloc.start()
+        run("simulated", folder, 1, model="gcn", technique="halo", settings={"hidden": 256}, out=tmp_path / "run")
+        tracemalloc.stop()
+    held, peak = left[-1]
+    assert peak > NODES * 256 * 4 and held < peak / 10
+
+
+def test_predictions_that_do_not_fit_are_said_before_anything_is_trained(tmp_path, monkeypatch):
+    folder = folder_of(tmp_path, 4, 1, 2)
+    needed = sum(predictions.memory(layout.load(folder, pe), first=pe == 0) for pe in range(2))
+    monkeypatch.setattr(memory, "available", lambda: needed - 1)
+    message = rf"^{NOT_ENOUGH_MEMORY}: PEs 0, 1: .*predictions of {NODES} nodes needs about {needed} bytes of memory "
+    with pytest.raises(MachineError, match=message):
+        run("simulated", folder, 2, model="gcn", technique="halo", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture
