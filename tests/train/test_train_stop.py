@@ -1,4 +1,6 @@
-"""SIGTERM and SIGUSR1 end ``mgg train`` with exit code 5 and one line, whenever they come and however often."""
+"""SIGTERM, SIGUSR1 and Ctrl-C end ``mgg train`` with exit code 5 and one line, whenever they come; signals that are
+repeated change nothing, a second Ctrl-C ends it at once.
+"""
 
 import signal
 import subprocess
@@ -50,6 +52,41 @@ def test_a_signal_to_one_rank_while_the_libraries_are_loaded(victim, layouts, tm
     assert done.returncode == 5
     assert [line for line in done.stderr.splitlines() if line.startswith("mgg: ")] == [BEFORE]
     assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_stops_after_a_checkpoint(layouts, tmp_path):
+    out = tmp_path / "run"
+    program = [sys.executable, "-m", "mgg.cli", *command(layouts("planted", 1), out, "--epochs", "1000000")]
+    program += ["--checkpoint-every", "1e-9"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not checkpoint_files(out):
+            time.sleep(0.002)
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 5, errors
+    stopped = int(errors.split("stopped after epoch ")[1].split()[0])
+    assert checkpoint_files(out)[-1].name == f"epoch-{stopped:06d}.safetensors"
+
+
+#: What Ctrl-C does from the first time on, and in programs that were started to ignore it.
+PRESSED = """
+import signal, sys
+if sys.argv[1] == "ignored":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+from mgg.cli import stop
+stop.listen()
+signal.raise_signal(signal.SIGINT)
+print(stop.asked.is_set(), flush=True)
+signal.raise_signal(signal.SIGINT)
+print("here")
+"""
+
+
+@pytest.mark.parametrize(("case", "said"), [("heard", "True\n"), ("ignored", "False\nhere\n")])
+def test_the_second_ctrl_c_is_obeyed_at_once(case, said):
+    done = subprocess.run([sys.executable, "-c", PRESSED, case], check=False, capture_output=True, text=True)
+    assert done.stdout == said
+    assert done.stderr.endswith("KeyboardInterrupt\n") == (case == "heard")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
