@@ -10,7 +10,7 @@ def row_pitch(columns: int, itemsize: int) -> int:
     """Elements from one row to the next, of ``columns`` elements of ``itemsize`` bytes; more columns never have less.
 
     Rows begin at multiples of 16 bytes, long ones at multiples of 32; one of up to 16 bytes is a single load.
-    On an H200 D = 41 or 47 takes 0.57 to 0.73 of the time that rows without padding take, with bfloat16 0.47 to 0.57
+    On an H200 D = 41 takes 0.60 to 0.73 of the time that rows without padding take, with bfloat16 0.47 to 0.57
     (docs/results/gpu.md, "Any D").
     """
     size = columns * itemsize
