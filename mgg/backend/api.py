@@ -146,7 +146,7 @@ class Repeated(Protocol):
         """What the work found this time, float64, on the host, once it is done."""
 
     def release(self) -> None:
-        """Give back its memory, as far as no work that it shares it with needs it; the next submission is the first."""
+        """Give back its memory; the next submission is the first."""
 
 
 class Team(Protocol):
@@ -218,15 +218,15 @@ class World(Protocol):
     def download(self, array: Array) -> np.ndarray:
         """``array`` of this PE's device in host memory, once it has been computed; on CPUs the array itself."""
 
-    def repeated(self, works: Sequence[tuple[Callable[[Array], tuple[Array, Any]], int]]) -> Sequence[Repeated]:
-        """``works`` for submitting them again and again, on GPUs each as a CUDA graph where it can be; none on CPUs.
+    def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated | None:
+        """``work`` for submitting it again and again, on GPUs as a CUDA graph where it can be one; None on CPUs.
 
-        They take turns and share memory: what one returns beside its result may be gone once another is submitted.
+        Every PE submits it as often as the others do.
 
         Args:
-            works: of each the work and the numbers that it is given. Work takes float64 [entries] in device memory and
-                returns a float64 vector there and what else it made. It may read and write arrays that stay where they
-                are; what differs from time to time it reads there.
+            work: takes float64 [entries] in device memory and returns a float64 vector there and what else it made. It
+                may read and write arrays that stay where they are; what differs from time to time it reads there.
+            entries: numbers that it is given.
         """
 
     def clock(self) -> Clock:

@@ -12,7 +12,7 @@ import cupy
 import numpy as np
 
 from mgg.backend.api import Array, Clock, Counters, SymmetricArray, Timeline, Work, World, name_short
-from mgg.backend.graphs import Memory, Recorder, Repeated
+from mgg.backend.graphs import Recorder, Repeated
 from mgg.backend.streams import SideStream
 from mgg.errors import InputError, MachineError
 from mgg.kernel.operators import Operators
@@ -63,10 +63,13 @@ class GpuArrays(ABC):
         """What is known of this PE's CUDA graphs."""
         return Recorder()
 
-    def repeated(self, works: Sequence[tuple[Callable[[Array], tuple[Array, Any]], int]]) -> list[Repeated]:
-        """Each of ``works`` as a CUDA graph, where it can be one."""
-        memory = Memory(self.recorder)
-        return [Repeated(self, memory, work, entries) for work, entries in works]
+    def end_recording(self) -> None:
+        """Called while a CUDA graph is being captured, after all that it has."""
+        return None
+
+    def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated:
+        """``work`` as a CUDA graph, where it can be one."""
+        return Repeated(self, work, entries)
 
     @cached_property
     def _side(self) -> SideStream:
@@ -99,8 +102,10 @@ class GpuArrays(ABC):
 
     def all_reduce(self, values: Array) -> Array:
         """Sum in rank order, where ``values`` are: the same bits as on CPU ranks (collective)."""
+        if not isinstance(values, np.ndarray):
+            return self._reduced(values)
         self.recorder.refuse("an all-reduce")
-        return self._control.all_reduce(values) if isinstance(values, np.ndarray) else self._reduced(values)
+        return self._control.all_reduce(values)
 
     def _reduced(self, values: Array) -> Array:
         """``all_reduce`` of what is on the GPU; through the hosts, unless a backend has a better way."""

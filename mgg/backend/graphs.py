@@ -5,9 +5,9 @@ is captured from the stream into a graph, and from then on the graph is launched
 other PEs on the hosts, downloads, waits) runs as it is written every time; that shows while it is being captured, when
 nothing of it has been done yet.
 
-A graph has addresses. Its temporary arrays come from a memory pool that serves nothing but the works that were made
-with it, so that they stay where they are; what goes in and out lies at fixed places, and comes and goes through
-page-locked memory, inside the graph.
+A graph has addresses. Its temporary arrays come from a memory pool that serves nothing else, so that they stay where
+they are; what goes in and out lies at fixed places, and comes and goes through page-locked memory, inside the graph.
+PEs launch graphs of the same work, or none of them does: where one's sums meet others', a graph has places of its own.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ class Recorder:
 
     def __init__(self) -> None:
         self._met: list[str] | None = None  # None: nothing is being captured
+        self.sums = 0  # over PEs, in the graph that is being captured
+
+    @property
+    def active(self) -> bool:
+        """Whether a graph is being captured."""
+        return self._met is not None
 
     def refuse(self, what: str) -> None:
         """Raise NotRecordedError while a graph is being captured: ``what`` is nothing for a graph."""
@@ -54,15 +60,15 @@ class Recorder:
     @contextmanager
     def recording(self) -> Iterator[list[str]]:
         """A graph is being captured; gives the launches in it that wait for all PEs."""
-        self._met = []
+        self._met, self.sums = [], 0
         try:
             yield self._met
         finally:
             self._met = None
 
 
-class Memory:
-    """What works take for their arrays that take turns; other works must not have a part in it.
+class _Memory:
+    """What a work takes for its arrays; nothing else must have a part in it.
 
     A graph writes to all that it has been captured with, also where another's arrays lie by now.
     """
@@ -70,7 +76,6 @@ class Memory:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._pool: Any = None
-        self._graphs = 0
 
     @contextmanager
     def serving(self) -> Iterator[None]:
@@ -90,14 +95,9 @@ class Memory:
             self._recorder.refuse("more memory than there is")
             raise
 
-    def hold(self) -> None:
-        """There is one more graph."""
-        self._graphs += 1
-
-    def give_back(self, graph: bool) -> None:
-        """Free what no array is in, once there is no graph; ``graph``: there is one less."""
-        self._graphs -= graph
-        if self._pool is not None and not self._graphs:
+    def give_back(self) -> None:
+        """Free what no array is in; there must be no graph."""
+        if self._pool is not None:
             self._pool.free_all_blocks()
 
 
@@ -106,16 +106,13 @@ class Repeated:
 
     Args:
         world: of the PE.
-        memory: of this work and of those that it takes turns with.
         work: what is submitted; it must not depend on the host's numbers that change, and read and write nothing but
             its argument, arrays that stay, and what it makes.
         entries: numbers that it is given.
     """
 
-    def __init__(
-        self, world: GpuArrays, memory: Memory, work: Callable[[Array], tuple[Array, Any]], entries: int
-    ) -> None:
-        self._world, self._memory, self._work = world, memory, work
+    def __init__(self, world: GpuArrays, work: Callable[[Array], tuple[Array, Any]], entries: int) -> None:
+        self._world, self._memory, self._work = world, _Memory(world.recorder), work
         self._host, self._given = _page_locked(entries), cupy.empty(entries, np.float64)
         self._found = np.empty(0)
         self._others: Any = None  # what came with the result, of the last run or of the graph
@@ -148,10 +145,9 @@ class Repeated:
 
     def release(self) -> None:
         """See ``mgg.backend.api.Repeated``."""
-        had_one = self._graph is not None
         self._graph = self._others = None
         self._ran = False
-        self._memory.give_back(had_one)
+        self._memory.give_back()
 
     def _run(self) -> None:
         """Submit all of it to the current stream."""
@@ -165,12 +161,13 @@ class Repeated:
         self._others = others
 
     def _capture(self) -> None:
-        """Make the graph, or find that there is none; nothing is done on the GPU."""
+        """Make the graph, or find that a PE has none (collective); nothing is done on the GPU."""
         world, stream = self._world, cupy.cuda.get_current_stream()
         before, graph = dict(world.counters.bytes), None
         try:
             with self._memory.serving(), world.recorder.recording() as met, _captured(stream) as captured:
                 self._run()
+                world.end_recording()
             graph = captured()
         except NotRecordedError as error:
             _log.debug("no CUDA graph: %s", error)
@@ -178,10 +175,11 @@ class Repeated:
         except (RuntimeError, MemoryError) as error:  # CUDA's and its libraries' are RuntimeErrors
             _warn_once(f"no CUDA graph, so work is submitted step by step: {' '.join(str(error).split())}")
             self._refused = True
+        if not all(world.gather(graph is not None)):
+            graph, self._refused = None, True
         if graph is not None:
             counted = world.counters.bytes
             self._graph, self._met = graph, met
-            self._memory.hold()
             self._bytes = {name: count - before.get(name, 0) for name, count in counted.items()}
         world.counters.bytes = before
 

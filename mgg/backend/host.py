@@ -103,9 +103,9 @@ class HostArrays(ABC):
         """The array itself."""
         return array
 
-    def repeated(self, works: Sequence[tuple[Callable[[Array], tuple[Array, Any]], int]]) -> Sequence[Repeated]:
-        """None of them: what a CPU PE calls is done, not submitted."""
-        return ()
+    def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated | None:
+        """None: what a CPU PE calls is done, not submitted."""
+        return None
 
     def clock(self) -> Clock:
         """A clock of the host."""

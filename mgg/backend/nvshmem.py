@@ -108,7 +108,7 @@ class NvshmemWorld(GpuArrays):
         self._core = _start(control, self.device, self._watch)
         self.operators: Operators = _operators(self._core)
         self._arrays: dict[int, Array] = {}  # by address, in the order in which they were made
-        self._sums: SymmetricArray | None = None  # where all-reduces meet
+        self._sums: dict[bool, SymmetricArray] = {}  # where all-reduces meet: those of CUDA graphs, and the others
         self._turn = 0
         self._bytes = self._peak = 0  # of symmetric memory in use now, and at most so far
         self._regions: list[pinned.Region] = []
@@ -319,18 +319,32 @@ class NvshmemWorld(GpuArrays):
     def _shared(self, values: Array) -> list[Array]:
         """Room like ``values`` on every PE, in two places by turns (collective).
 
-        Whoever writes to one of them has got past the barrier of the sum before, so all have read what was there.
+        Whoever writes to one of them has got past the barrier of the sum before, so all have read what was there. The
+        sums of a CUDA graph have the same places at every launch, and so two of their own.
         """
         floats = -(-values.nbytes // (2 * _ITEM)) * 2  # no half of a double
-        if self._sums is None or self._sums.local.size < 2 * floats:
-            if self._sums is not None:
-                self.free(self._sums)
-            self._sums = self.symmetric(2 * floats)
-        half = self._sums.local.size // 2
-        self._turn = 1 - self._turn
-        first, last = self._turn * half, self._turn * half + floats
-        places = [self._sums.copy_of(pe)[first:last].view(values.dtype) for pe in range(self.size)]
+        recorded = self.recorder.active
+        if recorded:
+            turn = self.recorder.sums % 2
+            self.recorder.sums += 1
+        else:
+            turn = self._turn = 1 - self._turn
+            for each in (False, True):  # a capture allocates nothing; it is of what has run before
+                self._make_room(each, floats)
+        room = self._sums[recorded]
+        half = room.local.size // 2
+        places = [room.copy_of(pe)[turn * half : turn * half + floats].view(values.dtype) for pe in range(self.size)]
         return [place[: values.size].reshape(values.shape) for place in places]
+
+    def _make_room(self, recorded: bool, floats: int) -> None:
+        """See that two places of ``floats`` are there (collective)."""
+        room = self._sums.get(recorded)
+        if room is not None and room.local.size >= 2 * floats:
+            return
+        # What graphs have stays until the end; sizes that double take no more than twice the last.
+        if room is not None and not recorded:
+            self.free(room)
+        self._sums[recorded] = self.symmetric(2 * max(2, 1 << (floats - 1).bit_length()) if recorded else 2 * floats)
 
     def broadcast(self, values: Array, root: int) -> None:
         """Copy PE ``root``'s values everywhere: with NCCL, or through MPI where they are the hosts' (collective)."""
@@ -351,9 +365,16 @@ class NvshmemWorld(GpuArrays):
         """A team with a communicator of its own (collective)."""
         return self._teams.team(pes)
 
+    def end_recording(self) -> None:
+        """The first sum of the next launch has the place of the last one of this launch, where their number is odd."""
+        if self.recorder.sums % 2:
+            self.barrier()
+
     def barrier(self) -> None:
         """Let the stream wait until every PE's stream is here."""
-        if self.size > 1:
+        if self.size > 1 and self.recorder.meets("a barrier"):
+            self._core.barrier_all(stream=cupy.cuda.get_current_stream())
+        elif self.size > 1:
             number = self._come()
             self._core.barrier_all(stream=cupy.cuda.get_current_stream())
             self._watch.mark("a barrier", number)

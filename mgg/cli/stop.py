@@ -17,8 +17,8 @@ def listen() -> None:
     """From here on SIGTERM, SIGUSR1 and the first Ctrl-C set ``asked`` instead of ending the process.
 
     Senders repeat themselves: after the first signal both are ignored for good, also while the interpreter ends, which
-    would give handlers back. Who presses Ctrl-C again does not want to wait. Only the main thread may call this, and it imports next to nothing: a signal may come
-    while the libraries are loaded, which takes seconds.
+    would give handlers back. Who presses Ctrl-C again does not want to wait. Only the main thread may call this, and it
+    imports next to nothing: a signal may come while the libraries are loaded, which takes seconds.
     """
     for number in _SIGNALS:
         signal.signal(number, _ask)

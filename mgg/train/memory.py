@@ -39,8 +39,9 @@ T = TypeVar("T")
 FLOAT, DOUBLE, INDEX, BF16 = 4, 8, 8, 2
 #: Bytes a trainable number: itself, two moments, two decays, the best and a checkpoint's copies (16), gradients (16).
 PARAMETER = 52
-#: And where GPUs sum its gradient: two places in symmetric memory, and two sums.
-SUMMED = 32
+#: And where GPUs sum its gradient: two places in symmetric memory, two of CUDA graphs (their sizes are powers of two),
+#: and two sums.
+SUMMED = 64
 #: Bytes a number that a pass makes of parameters: itself, its gradient, and that in float32.
 DERIVED = 16
 #: Bytes an arc of the lists that models which work arc by arc go by: its ends, both ways round; with weights, these as

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,7 +105,7 @@ class Trainer:
         self._place_parameters(seed)
         self._always = world.upload(np.ones(1))
         self._repeat = repeat and not phases
-        self._submissions: Sequence[Repeated] | None = None
+        self._submission: Repeated | None = None
         world.at(0, "first pass")
         # What never changes is computed here, so that no epoch differs from the others.
         self._logits(self.weights, self.state)
@@ -303,79 +302,45 @@ class Trainer:
     def epoch(self, epoch: int) -> tuple[float, Scores]:
         """``step`` and ``evaluate``, the same bits; on GPUs what they submit is kept and submitted again as a whole.
 
-        So it takes one launch (on several PEs two, around the sum of the gradients on the hosts), where what the
-        technique and the model do can be kept. Epochs differ in numbers alone, which the device reads in its memory.
+        So it takes one launch, where what the technique and the model do can be kept. Epochs differ in numbers alone,
+        which the device reads in its memory.
         """
-        repeated = self._repeated()
-        if not repeated:
+        if self._repeat and self._submission is None:
+            self._submission = self._world.repeated(self._submit_all, 1 + RATES)
+        if self._submission is None:
             return self.step(epoch), self.evaluate(epoch)
         self._now = epoch
-        numbers = np.concatenate([[float(epoch)], self._rates(epoch)])
-        if len(repeated) == 1:
-            return self._whole(repeated[0], numbers, epoch)
-        first, rest = repeated
-        return self._halves(first, rest, numbers, epoch)
-
-    def _repeated(self) -> Sequence[Repeated]:
-        """What an epoch submits: of one PE all of it; of several up to the gradients, then the rest; none on CPUs."""
-        if self._submissions is None:
-            weights = self.adam.first.flat.size
-            parts: list[tuple[Callable[[Array], tuple[Array, Any]], int]] = []
-            if self._world.size == 1:
-                parts = [(self._submit_all, 1 + RATES)]
-            elif not self.state:  # running statistics would go from part to part, at other places every time
-                parts = [(self._submit_first, 1), (self._submit_rest, RATES + weights)]
-            self._submissions = self._world.repeated(parts) if self._repeat else ()
-        return self._submissions
+        self._world.at(epoch, "forward")
+        total, logits = self._submission.submit(np.concatenate([[float(epoch)], self._rates(epoch)]))
+        found = self._submission.result()
+        loss, finite = found[:2].tolist()
+        if not finite:
+            self._check(loss, self._world.download(total)[1:], epoch)
+        return loss, self._scores(found[2:], logits, epoch)
 
     def _submit_all(self, given: Array) -> tuple[Array, Any]:
-        """An epoch of the only PE: loss, whether it and the gradients are finite, and the sums of the evaluation.
+        """An epoch: loss, whether it and the gradients are finite, and the sums of the evaluation.
 
         Numbers that are not finite leave weights and moments alone, before the host has seen them.
         """
-        arrays, mine = self._graph.arrays, self._differentiate(self._now, given[:1])
-        allowed = arrays.finite(mine)
+        arrays, total = self._graph.arrays, self._summed(self._differentiate(self._now, given[:1]), "all-reduce")
+        allowed = arrays.finite(total)
         self._world.at(self._now, "update")
-        self._update(mine[1:], given[1:], allowed)
+        self._update(total[1:], given[1:], allowed)
         sums, logits = self._measure(self._now)
-        return arrays.joined([mine[:1], allowed, sums]), (mine, logits)
+        return arrays.joined([total[:1], allowed, self._summed(sums, "evaluation")]), (total, logits)
 
-    def _submit_first(self, given: Array) -> tuple[Array, Any]:
-        """Loss and gradients of this PE's nodes."""
-        return self._differentiate(self._now, given), None
-
-    def _submit_rest(self, given: Array) -> tuple[Array, Any]:
-        """The update with the gradients of all PEs, and the sums of the evaluation."""
-        self._world.at(self._now, "update")
-        self._update(given[RATES:], given[:RATES], self._always)
-        return self._measure(self._now)
-
-    def _whole(self, all_of_it: Repeated, numbers: np.ndarray, epoch: int) -> tuple[float, Scores]:
-        self._world.at(epoch, "forward")
-        mine, logits = all_of_it.submit(numbers)
-        found = all_of_it.result()
-        loss, finite = found[:2].tolist()
-        if not finite:
-            self._check(loss, self._world.download(mine)[1:], epoch)
-        return loss, self._scores(found[2:], logits, epoch)
-
-    def _halves(self, first: Repeated, rest: Repeated, numbers: np.ndarray, epoch: int) -> tuple[float, Scores]:
-        at, all_reduce = self._world.at, self._world.all_reduce
-        at(epoch, "forward")
-        first.submit(numbers[:1])
-        mine = first.result()
-        at(epoch, "all-reduce")
-        total = all_reduce(mine)
-        self._check(float(total[0]), total[1:], epoch)
-        at(epoch, "update")
-        logits = rest.submit(np.concatenate([numbers[1:], total[1:]]))
-        at(epoch, "evaluation")
-        return float(total[0]), self._scores(all_reduce(rest.result()), logits, epoch)
+    def _summed(self, mine: Array, phase: str) -> Array:
+        """The sum of all PEs on the device (collective)."""
+        if self._world.size == 1:
+            return mine
+        self._world.at(self._now, phase)
+        return self._world.all_reduce(mine)
 
     def _release(self) -> None:
         """Give back the memory of what is kept for other epochs: something else comes now."""
-        for each in self._submissions or ():
-            each.release()
+        if self._submission is not None:
+            self._submission.release()
 
     def _diverged(self, what: str, epoch: int | None, *, named: bool = False) -> DivergedError:
         """The error, with the layer that is at fault in the pass of ``epoch`` (collective).

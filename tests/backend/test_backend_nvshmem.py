@@ -74,6 +74,48 @@ def test_sums_that_follow_each_other_meet_in_turns():
     assert done.stdout.count(f"True {sums} {sums}\n") == 3, done.stdout
 
 
+RECORDED = """
+import time
+import numpy as np
+from mgg.backend import nvshmem
+from mgg.backend.graphs import NotRecordedError
+from support import device
+
+summed = nvshmem.in_rank_order
+
+def program(world):
+    def late(copies):
+        device.submit(lambda: time.sleep(0.05 * (world.rank == 1)))
+        return summed(copies)
+
+    nvshmem.in_rank_order = late
+    for sums, failing in ((1, None), (2, None), (3, None), (1, 2)):
+        def work(given):
+            total = given * (world.rank + 1.0)
+            for _ in range(sums):
+                total = world.all_reduce(total)
+            if world.rank == failing and device.capturing():
+                raise NotRecordedError("of its own")
+            return total, None
+
+        one, found = world.repeated(work, 2), []
+        for number in range(6):
+            one.submit(np.array([number, 1.0]))
+            found.append(one.result().tolist())
+        right = [[6.0 * 3 ** (sums - 1) * each for each in (number, 1.0)] for number in range(6)]
+        print(one._graph is not None, found == right, flush=True)
+
+nvshmem.run(lambda: 3, program)
+"""
+
+
+def test_sums_of_launched_graphs_meet_in_turns():
+    """Rank 1 reads late, when the others have begun the next launch; where one has no graph, none has."""
+    done = mpiexec(3, [FAKE, "-c", RECORDED])
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout.count("True True"), done.stdout.count("False True")) == (9, 3), done.stdout
+
+
 def test_auto_takes_the_gpus():
     code = "from mgg.backend import launch\nprint(launch('auto', lambda: 2, lambda world: world.name)[0], flush=True)"
     assert mpiexec(2, [FAKE, "-c", code]).stdout.count("nvshmem") == 2

@@ -84,7 +84,7 @@ def work(given):
         raise {error}("of its own")
     return given + 1, None
 for _ in range(2):
-    one = world.repeated([(work, 1)])[0]
+    one = world.repeated(work, 1)
     for number in range(4):
         one.submit(np.array([float(number)]))
         assert one.result() == number + 1

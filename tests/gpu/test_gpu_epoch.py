@@ -15,8 +15,8 @@ pytestmark = pytest.mark.gpu
 PROGRAM = str(Path(__file__).parents[1] / "support" / "epochs_program.py")
 #: What every comparison finds where the techniques' sums have one order.
 SAME = {"losses": 0, "scores": 0, "arrays": [], "distinct": 5, "bytes": False, "pes": 1}
-#: Techniques whose hosts meet in every product on several PEs, and models that fetch rows themselves or sum over PEs.
-WITH_HOSTS, ON_HOSTS = ("cola", "broadcast", "ring"), ("gin", "gat", "appnp", "rgcn")
+#: Techniques whose transfers, by NCCL, are submitted one by one.
+BY_NCCL = ("broadcast", "broadcast_pipelined", "ring")
 
 
 @pytest.fixture(scope="session")
@@ -65,11 +65,18 @@ def test_one_pe_launches_one_graph_for_every_model_and_technique(layouts):
 
 
 @pytest.mark.parametrize("pes", [2, 4])
-def test_several_pes_launch_two_graphs_where_no_host_is_needed(pes, layouts):
+def test_several_pes_launch_one_graph_where_no_host_is_needed(pes, layouts):
     cases = [case(layouts, pes, model=model) for model in SMALL]
-    cases += [case(layouts, pes, technique=technique) for technique in WITH_HOSTS]
-    graphs = [0 if model in ON_HOSTS else 2 for model in SMALL] + [0] * len(WITH_HOSTS)
-    check(cases, graphs, answers(pes, cases))
+    others = [technique for technique in techniques() if technique not in ("halo", "local", "mgg_uvm")]
+    cases += [case(layouts, pes, technique=technique) for technique in others]
+    cases += [case(layouts, pes, model=model, graph=graphs_for(model)[1]) for model in ("gcn", "gat", "rgcn")]
+    cases += [
+        case(layouts, pes, dtype="bf16"),
+        case(layouts, pes, model="gat", dtype="bf16"),
+        case(layouts, pes, settings={"hidden": 16, "layers": 4, "normalization": "layer", "residual": True}),
+        case(layouts, pes, model="gin", graph="tasks", metric="roc_auc"),
+    ]
+    check(cases, [0 if each["technique"] in BY_NCCL else 1 for each in cases], answers(pes, cases))
 
 
 @pytest.mark.parametrize("pes", [1, 2])

@@ -37,7 +37,7 @@ def trainer_of(world: World, case: dict[str, Any], repeat: bool) -> Trainer:
 
 def graphs(trainer: Trainer) -> int:
     """CUDA graphs that an epoch is."""
-    return sum(each._graph is not None for each in trainer._submissions or ())
+    return int(trainer._submission is not None and trainer._submission._graph is not None)
 
 
 def flat(groups: dict[str, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -220,8 +220,12 @@ class StrictCola:
         self._schedule, self._holders = schedule, unwrap(holders)
 
     def __call__(self, held: Any, acc: Any) -> None:
-        schedule, held, acc = self._schedule, unwrap(held), unwrap(acc)
+        held, acc = unwrap(held), unwrap(acc)
         assert held.dtype == np.float32 and held.strides[1] == 4 and held.shape[1] == acc.shape[1]
+        submit(lambda: self._launch(held, acc))
+
+    def _launch(self, held: np.ndarray, acc: np.ndarray) -> None:
+        schedule = self._schedule
         hubs = np.arange(schedule.light, len(schedule.sources))
         tasks = [range(first, first + count) for first, count in schedule.tasks.tolist()]
         for column in [*(column for task in tasks for column in task), *hubs.tolist()]:

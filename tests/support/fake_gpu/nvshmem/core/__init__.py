@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 from cupy.cuda import Stream, nccl, state, until
 
+from support import device
+
 from . import interop, types
 from .types import NvshmemError, host, job, meet
 
@@ -39,6 +41,10 @@ def finalize():
 
 def barrier_all(stream):
     assert isinstance(stream, Stream)
+    device.submit(lambda: _meet(stream))
+
+
+def _meet(stream):
     stream.collectives += 1
     types.streams.add(stream)
     if not state.stuck:
