@@ -294,7 +294,7 @@ class NvshmemWorld(GpuArrays):
             MachineError: PEs share a GPU without CUDA MPS, where NVSHMEM refuses waits such as this one.
         """
         self.recorder.refuse("a signal")
-        if self.sharing > 1 and self.sharing * _percentage() > 100:
+        if self._in_turns:
             raise MachineError(
                 f"PE {self.rank}: NVSHMEM waits for signals between {self.sharing} PEs of one GPU under CUDA MPS alone:"
                 f" start nvidia-cuda-mps-control -d, and set {_PERCENTAGE} to {100 // self.sharing} or less"
@@ -303,6 +303,11 @@ class NvshmemWorld(GpuArrays):
         at_least = self._core.ComparisonType.CMP_GE
         self._core.signal_wait(self._slots[pe], self._awaited[pe], at_least, stream=cupy.cuda.get_current_stream())
         self._watch.mark(f"a signal from PE {pe}")
+
+    @property
+    def _in_turns(self) -> bool:
+        """Whether PEs share a GPU without CUDA MPS."""
+        return self.sharing > 1 and self.sharing * _percentage() > 100
 
     def _reduced(self, values: Array) -> Array:
         """Every PE reads those of all where it addresses them, else by NCCL, whose buffers take memory of their own."""
@@ -372,7 +377,8 @@ class NvshmemWorld(GpuArrays):
 
     def barrier(self) -> None:
         """Let the stream wait until every PE's stream is here."""
-        if self.size > 1 and self.recorder.meets("a barrier"):
+        # PEs that take turns meet on the hosts inside NVSHMEM's barrier, which a graph cannot have.
+        if self.size > 1 and not self._in_turns and self.recorder.meets("a barrier"):
             self._core.barrier_all(stream=cupy.cuda.get_current_stream())
         elif self.size > 1:
             number = self._come()

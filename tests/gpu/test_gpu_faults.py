@@ -1,6 +1,7 @@
 """Faults on GPUs: one line, the right exit code, and no rank that stays."""
 
 import re
+import signal
 import time
 from pathlib import Path
 
@@ -145,16 +146,16 @@ from mgg.backend import job_rank
 from mgg.cli import main
 from mgg.train import Trainer
 
-_, killed, *words = sys.argv
+_, number, ended, *words = sys.argv
 sys.argv = ["mgg", *words]
 plain = Trainer.epoch
 
 
-def epoch(trainer, number):
-    if number == 50 and job_rank() == 1:
-        pathlib.Path(killed).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return plain(trainer, number)
+def epoch(trainer, epoch):
+    if epoch == 50 and job_rank() == 1:
+        pathlib.Path(ended).touch()
+        os.kill(os.getpid(), int(number))
+    return plain(trainer, epoch)
 
 
 Trainer.epoch = epoch
@@ -165,12 +166,36 @@ main()
 @KILLING
 @pytest.mark.parametrize("technique", ["halo", "mgg"])
 def test_a_killed_rank_ends_a_training(tmp_path, technique):
+    killed = tmp_path / "killed"
+    assert_gone(trained(tmp_path, signal.SIGKILL, killed, "gcn", technique), killed)
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.parametrize(("model", "technique", "seconds"), [("gcn", "halo", None), ("gin", "mgg", 5)])
+def test_a_rank_that_stands_still_in_a_training_is_named(tmp_path, model, technique, seconds):
+    """Within 60 s of its last epoch, which is a CUDA graph that waits for it on the others."""
+    stopped = tmp_path / "stopped"
+    ended = trained(tmp_path, signal.SIGSTOP, stopped, model, technique, seconds)
+    assert time.time() - stopped.stat().st_mtime < 60, ended.output
+    assert ended.code == 6, ended.output
+    assert re.search(r"^mgg: PE 1 \(epoch (49|50), [a-z -]+\) (did not|has not) ", ended.output, re.MULTILINE), (
+        ended.output
+    )
+
+
+def trained(
+    tmp_path: Path, number: signal.Signals, noted: Path, model: str, technique: str, seconds: int | None = None
+) -> Ended:
+    """A training on two ranks, of which one sends itself a signal in epoch 50, which it notes; it leaves no run."""
     folder = layouts_below(lambda name: tmp_path / name)("planted", 2)
-    program, killed, out = tmp_path / "program.py", tmp_path / "killed", tmp_path / "run"
+    program, out = tmp_path / "program.py", tmp_path / "run"
     program.write_text(KILLED)
-    options = ["--model", "gcn", "--technique", technique, "--epochs", "100000", "--backend", "nvshmem"]
-    assert_gone(watched(2, [str(program), str(killed), "train", str(folder), *options, "--out", str(out)]), killed)
+    options = ["--model", model, "--technique", technique, "--epochs", "100000", "--backend", "nvshmem"]
+    options += ["--stall-after", str(seconds)] if seconds else []
+    given = [str(program), str(int(number)), str(noted), "train", str(folder), *options, "--out", str(out)]
+    ended = watched(2, given)
     assert not out.exists()
+    return ended
 
 
 def assert_gone(ended: Ended, killed: Path) -> None:
