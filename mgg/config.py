@@ -71,7 +71,7 @@ class Assigned(Fixed):
 
 
 class DatasetConfig(Section):
-    """How one data set is made; a generated one takes ``generator``, ``scale``, ``seed`` and ``shuffle``."""
+    """How one data set is made; a generated one takes ``generator`` and on, files of one's own ``source`` and on."""
 
     symmetrize: bool = Field(False, description="add the reverse of every arc (some sources always do)")
     order: Name = Field(
@@ -91,6 +91,20 @@ class DatasetConfig(Section):
         None, ge=1, le=65536, description="generators without labels: columns of random features, to time training"
     )
     classes: int | None = Field(None, ge=2, le=65536, description="with features: classes of random labels")
+    source: str | None = Field(
+        None,
+        pattern=r"^[^{}-][^{}]*$",
+        description="files of your own under this name: path of a file or folder, relative to the working folder, or"
+        " file:///PATH; no braces, no dash at the front",
+    )
+    loader: Name | None = Field(
+        None, description="own files: what reads them (docs/data.md); none: endings, or the folder itself, say it"
+    )
+    labels: bool | None = Field(
+        None,
+        description="own files: nodes have labels, so that models are trained on them; none: only if source is a graph"
+        " folder with labels",
+    )
 
 
 class GraphConfig(Section):
@@ -171,7 +185,9 @@ class AggregateConfig(Section):
 class TrainConfig(Section):
     """Stage train: every combination of these lists is one run."""
 
-    datasets: list[Name] | None = Field(None, description="data sets to train on; none: all that have labels")
+    datasets: list[Name] | None = Field(
+        None, description="data sets to train on; none: all that are known to have labels"
+    )
     models: list[Name] = Field(default_factory=lambda: ["gcn"], description="models to train")
     techniques: list[Name] = Field(
         default_factory=lambda: ["halo"],

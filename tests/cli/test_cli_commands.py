@@ -198,7 +198,7 @@ MISTAKES = {
     "unknown generator": (["generate", "redit-like", "--out", "x"], "reddit-like"),
     "the name of a real data set": (["generate", "web-like", "--name", "cora", "--out", "x"], "a real data set"),
     "the name of another generator": (
-        ["generate", "web-like", "--name", "planted", "--out", "x"], "another generator",
+        ["generate", "web-like", "--name", "planted", "--out", "x"], "is that of a generator",
     ),
     "a name that is none": (["generate", "web-like", "--name", "a/b", "--out", "x"], "only letters"),
     "no such type": (

@@ -17,9 +17,13 @@ from mgg.backend.choice import enough
 from mgg.backend.job import shares_gpus
 from mgg.errors import InputError
 from mgg.files import keep_others_out
+from mgg.graph import own
 from mgg.graph.budget import parse_size
 from mgg.graph.datasets import catalog, find
-from mgg.graph.sources import generators
+from mgg.graph.sources import find_loader, generators
+
+# Options of generated graphs alone.
+OF_GENERATORS = {"scale", "seed", "shuffle", "features", "classes"}
 
 
 def refuse(message, code=2):
@@ -82,6 +86,11 @@ def check_dataset(name, dataset):
     from mgg.graph.reorder import find_order
 
     find_order(dataset.order)
+    if dataset.source is not None:
+        check_own(name, dataset)
+        return
+    if dataset.model_dump(include={"loader", "labels"}, exclude_defaults=True):
+        raise InputError("loader and labels are options of files of your own, which source names")
     if dataset.generator or name in generators():
         name_of(dataset.generator or name, name)
         if dataset.symmetrize:
@@ -89,9 +98,25 @@ def check_dataset(name, dataset):
         if (dataset.features is None) != (dataset.classes is None):
             raise InputError("features and classes are given together or not at all")
         return
-    find(name)
-    if dataset.model_dump(include={"scale", "seed", "shuffle", "features", "classes"}, exclude_defaults=True):
+    try:
+        find(name)
+    except InputError as error:
+        raise InputError(f"{error} (files of your own: `source: PATH`)") from None
+    if dataset.model_dump(include=OF_GENERATORS, exclude_defaults=True):
         raise InputError("scale, seed, shuffle, features and classes are options of generators; this is a data set")
+
+
+def check_own(name, dataset):
+    """Raise InputError for files of the user's own that are not there, or a name or option that they cannot have."""
+    if dataset.model_dump(include=OF_GENERATORS | {"generator"}, exclude_defaults=True):
+        raise InputError("source: generator, scale, seed, shuffle, features and classes are no options of own files")
+    own.check_name(name)
+    own.files_of(dataset.source)
+    own.made(dataset.source)
+    if dataset.loader is not None:
+        find_loader(dataset.loader)
+    elif not own.says_loader(own.path_of(dataset.source)):
+        raise InputError(own.needs_loader(own.path_of(dataset.source), "`loader`"))
 
 
 @contextmanager
@@ -182,12 +207,24 @@ def warn_of_mixed_devices(settings):
         )
 
 
-def warn_of_nothing_to_train(settings):
-    """Say that models were asked for and no data set can train one."""
-    if settings.train.models and settings.train.datasets is None and not TRAINED and workflow.is_main_process:
+def warn_of_untrained(settings):
+    """Say which data sets no model is trained on, where the config does not name those to train on."""
+    if not settings.train.models or settings.train.datasets is not None or not workflow.is_main_process:
+        return
+    untrained = [name for name in settings.graph.datasets if name not in TRAINED]
+    if not untrained:
+        return
+    ways = {
+        "generated graphs get them by `features` and `classes`": any(name in GENERATED for name in untrained),
+        "`labels: true` says that own files have them": any(settings.graph.datasets[name].source for name in untrained),
+        "`models: []` says that nothing is to be trained": not TRAINED,
+    }
+    advice = "".join(f"; {way}" for way, fits in ways.items() if fits)
+    if TRAINED:
+        logger.info(f"train.models: not trained on {', '.join(untrained)}: no labels are known of{advice}")
+    else:
         logger.warning(
-            "train.models: nothing is trained, since no data set of graph.datasets has labels; generated graphs get"
-            " them by `features` and `classes`, and `models: []` says that none is wanted"
+            f"train.models: nothing is trained: no data set of graph.datasets is known to have labels{advice}"
         )
 
 
@@ -275,11 +312,19 @@ def made_by(rule_name):
 
 def trained_datasets(settings):
     """The data sets to train on: those of the config, else all that have labels."""
-    labeled = [name for name, dataset in catalog().items() if dataset.classes]
+    labeled = [name for name, dataset in catalog().items() if dataset.classes or dataset.tasks]
     labeled += [name for name, generator in GENERATED.items() if generators()[generator].labels]
-    labeled += [name for name, dataset in settings.graph.datasets.items() if dataset.classes]
+    labeled += [name for name, dataset in settings.graph.datasets.items() if dataset.classes or has_labels(dataset)]
     chosen = settings.train.datasets
     return [name for name in settings.graph.datasets if (name in labeled if chosen is None else name in chosen)]
+
+
+def has_labels(dataset):
+    """Whether files of the user's own have labels: what the config says, else what a graph folder says itself."""
+    if dataset.source is None or dataset.labels is not None:
+        return bool(dataset.labels)
+    made = own.made(dataset.source)
+    return made is not None and bool(made.classes or made.tasks)
 
 
 keep_others_out()
@@ -299,7 +344,7 @@ ORDERED = [name for name, dataset in DATASETS.items() if dataset.order != "natur
 GRAPH_MB = parse_size(SETTINGS.graph.memory) * 5 // 4 // 2**20
 TRAINED = trained_datasets(SETTINGS)
 warn_of_mixed_devices(SETTINGS)
-warn_of_nothing_to_train(SETTINGS)
+warn_of_untrained(SETTINGS)
 
 
 wildcard_constraints:
