@@ -205,6 +205,14 @@ def test_all_files_of_rules_name_their_functions_apart():
             {"train": {"settings": {"gcn": {"hiden": 4}}}},
             "setting of model gcn: hiden: unknown field; did you mean hidden?",
         ),
+        (
+            {"train": {"techniques": ["halo", "mgg"], "dtype": "bf16"}},
+            "train.dtype: technique mgg takes no bf16 embeddings; those that do: halo, local",
+        ),
+        (
+            {"train": {"techniques": ["local"], "pes": [1, 2]}},
+            "train.techniques: technique local runs on one PE, and train.pes has 2",
+        ),
         ({"train": {"pes": [3]}}, "train.pes: 3 is not in partition.pes"),
     ],
 )
