@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from mgg.errors import InputError
 
 M = TypeVar("M", bound=BaseModel)
+#: Tables hold whole numbers in 64 bits.
+MAX_INT64 = 2**63 - 1
 
 
 class Closed(BaseModel):

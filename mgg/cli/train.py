@@ -10,6 +10,7 @@ import click
 from mgg import config
 from mgg.cli import stop
 from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, SECONDS, common, show, split_assignments
+from mgg.schema import MAX_INT64
 
 _TRAIN = config.TrainConfig()
 
@@ -33,10 +34,18 @@ _TRAIN = config.TrainConfig()
     help="what is scored and picks the best epoch: accuracy; micro_f1 or roc_auc for several yes-or-no labels a node",
 )  # fmt: skip
 @click.option(
-    "--epochs", type=click.IntRange(1), default=_TRAIN.epochs, show_default=True, help="passes over the graph"
+    "--epochs",
+    type=click.IntRange(1, config.MAX_EPOCHS),
+    default=_TRAIN.epochs,
+    show_default=True,
+    help="passes over the graph",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=_TRAIN.seeds[0], show_default=True, help="seed of weights and dropout"
+    "--seed",
+    type=click.IntRange(0, MAX_INT64),
+    default=_TRAIN.seeds[0],
+    show_default=True,
+    help="seed of weights and dropout",
 )
 @click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE",
