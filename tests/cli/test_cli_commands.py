@@ -265,6 +265,20 @@ MISTAKES = {
         ["aggregate", "{made}/layout2", "--technique", "mgg", "--dim", "4", "--set", "ps", "--out", "x"], "key=value",
     ),
     "unknown model": (["train", "{made}/layout2", "--model", "gnc", "--out", "x"], "gcn"),
+    "a setting for an option": (
+        ["train", "{made}/layout2", "--model", "gcn", "--patience", "3", "--out", "x"],
+        "No such option '--patience': patience is a setting of the model, --set patience=VALUE (see mgg train --help)",
+    ),
+    "an option that is no setting": (
+        ["train", "{made}/layout2", "--model", "gcn", "--patients", "3", "--out", "x"], "No such option '--patients'",
+    ),
+    **{
+        f"several to train with, {option}": (
+            ["train", "{made}/layout2", "--model", "gcn", option, "a,b", "--out", "x"],
+            f"Invalid value for '{option}': takes one, found 'a,b': run mgg train once for each of them",
+        )
+        for option in ("--model", "--technique")
+    },
     "unknown setting": (["train", "{made}/layout2", "--model", "gcn", "--set", "hiden=3", "--out", "x"], "hidden"),
     "a setting that the model ignores": (
         ["train", "{made}/layout2", "--model", "gin", "--set", "weight_decay=10", "--out", "x"], "weight_decay",

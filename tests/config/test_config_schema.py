@@ -52,6 +52,22 @@ def test_every_field_is_described():
         ({"graph": {"datasets": {"planted": {"seed": 2**63}}}}, "config: graph.datasets.planted.seed: input should be"),
         ({"aggregate": {"iterations": 10**7}}, "config: aggregate.iterations: input should be less than or equal to"),
         ({"aggregate": {"warmup": 10**7}}, "config: aggregate.warmup: input should be less than or equal to 1000000"),
+        ({"train": {"epochs": [10, 20]}}, "config: train.epochs: takes one value, found a list of 2"),
+        ({"train": {"dtype": ["fp32"]}}, "config: train.dtype: takes one value, found a list of 1"),
+        (
+            {"train": {"settings": {"gcn": {"hidden": [16, 32]}}}},
+            "config: train.settings.gcn.hidden: takes one value, found a list of 2",
+        ),
+        (
+            {"aggregate": {"variants": {"mgg": [{"ps": []}]}}},
+            "config: aggregate.variants.mgg.0.ps: list should have at",
+        ),
+        (
+            {"aggregate": {"variants": {"mgg": [{"ps": [2, [4]]}]}}},
+            "config: aggregate.variants.mgg.0.ps.1: takes one value, found a list of 1",
+        ),
+        ({"train": {"seeds": [[1, 2]]}}, "config: train.seeds.0: takes one value, found a list of 2"),
+        ({"train": {"seeds": 3}}, "config: train.seeds: input should be a valid list, found 3"),
         ({"results": ""}, "config: results: "),
         ({"results": "-x"}, "config: results: "),
     ],
