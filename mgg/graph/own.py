@@ -32,7 +32,8 @@ def path_of(source: str) -> Path:
     """The file or folder that ``source`` of a data set means, a path or a file:// address.
 
     Raises:
-        InputError: it is an address of another kind, or there is nothing.
+        InputError: it is an address of another kind, there is nothing, or the working folder lies in it, whose files
+            change with every run.
     """
     if "://" in source:
         address = urlsplit(source)
@@ -46,6 +47,8 @@ def path_of(source: str) -> Path:
     if not path.exists():
         seen_from = "" if path.is_absolute() else f", seen from {Path.cwd()}"
         raise InputError(f"source {source!r}: no such file or folder{seen_from}")
+    if path.resolve() in (Path.cwd(), *Path.cwd().parents):
+        raise InputError(f"source {source!r}: the working folder lies in it: put the files into a folder of their own")
     return path
 
 

@@ -154,6 +154,10 @@ def test_all_files_of_rules_name_their_functions_apart():
             {"graph": {"datasets": {"mine": {"source": "config"}}}},
             "so `loader` must say how to read it: digits, edges, ",
         ),
+        (
+            {"graph": {"datasets": {"mine": {"source": ".", "loader": "table"}}}},
+            "graph.datasets.mine: source '.': the working folder lies in it: put the files into a folder of their own",
+        ),
         ({"graph": {"datasets": {"cora": {"source": "config"}}}}, "name 'cora': is that of a real data set"),
         ({"graph": {"datasets": {"mine": {"source": "config", "loader": "tabel"}}}}, "unknown loader 'tabel'; did you"),
         (
