@@ -19,13 +19,15 @@ from pydantic import (
     model_validator,
 )
 
-from mgg.schema import Closed, Fixed, nearest, parsed
+from mgg.schema import MAX_INT64, Closed, Fixed, nearest, parsed
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.', '-'")]
 MAX_PES = 4096
 Pes = Annotated[int, Field(ge=1, le=MAX_PES, description="processing elements (one GPU or one CPU rank each)")]
 MAX_DIM = 65536
+#: More than a machine does in a year, and few enough to count them and to keep their times.
+MAX_EPOCHS, MAX_PRODUCTS = 10**9, 10**6
 #: Three years: as good as never, and operating systems can wait for it.
 MAX_SECONDS = 1e8
 Dim = Annotated[int, Field(ge=1, le=MAX_DIM, description="embedding columns")]
@@ -71,7 +73,7 @@ class Assigned(Fixed):
 
 
 class DatasetConfig(Section):
-    """How one data set is made; a generated one takes ``generator``, ``scale``, ``seed`` and ``shuffle``."""
+    """How one data set is made; a generated one takes ``generator`` and on, files of one's own ``source`` and on."""
 
     symmetrize: bool = Field(False, description="add the reverse of every arc (some sources always do)")
     order: Name = Field(
@@ -85,12 +87,26 @@ class DatasetConfig(Section):
         " generator",
     )
     scale: float | None = Field(None, gt=0, le=16, description="generators: size as a share of the full graph")
-    seed: int | None = Field(None, ge=0, description="generators: seed of the random draws")
+    seed: int | None = Field(None, ge=0, le=MAX_INT64, description="generators: seed of the random draws")
     shuffle: bool = Field(False, description="generators: permute the node ids, which hides the communities")
     features: int | None = Field(
         None, ge=1, le=65536, description="generators without labels: columns of random features, to time training"
     )
     classes: int | None = Field(None, ge=2, le=65536, description="with features: classes of random labels")
+    source: str | None = Field(
+        None,
+        pattern=r"^[^{}-][^{}]*$",
+        description="files of your own under this name: path of a file or folder, relative to the working folder, or"
+        " file:///PATH; no braces, no dash at the front",
+    )
+    loader: Name | None = Field(
+        None, description="own files: what reads them (docs/data.md); none: endings, or the folder itself, say it"
+    )
+    labels: bool | None = Field(
+        None,
+        description="own files: nodes have labels, so that models are trained on them; none: only if source is a graph"
+        " folder with labels",
+    )
 
 
 class GraphConfig(Section):
@@ -152,8 +168,8 @@ class AggregateConfig(Section):
         description="nvshmem: GPUs; mpi: CPU ranks; simulated: threads; auto: ranks of mpiexec or srun and one PE take"
         " nvshmem where there is a GPU for each, else mpi; several PEs without a launcher are simulated",
     )
-    warmup: int = Field(5, ge=0, description="products before the timed ones")
-    iterations: int = Field(20, ge=1, description="timed products")
+    warmup: int = Field(5, ge=0, le=MAX_PRODUCTS, description="products before the timed ones")
+    iterations: int = Field(20, ge=1, le=MAX_PRODUCTS, description="timed products")
     check: bool = Field(True, description="compare every result with a float64 product before it is timed")
     options: dict[Name, dict[Name, Scalar | None]] = Field(
         default_factory=dict, description="per technique: its options, for example {mgg: {ps: 32}}"
@@ -171,7 +187,9 @@ class AggregateConfig(Section):
 class TrainConfig(Section):
     """Stage train: every combination of these lists is one run."""
 
-    datasets: list[Name] | None = Field(None, description="data sets to train on; none: all that have labels")
+    datasets: list[Name] | None = Field(
+        None, description="data sets to train on; none: all that are known to have labels"
+    )
     models: list[Name] = Field(default_factory=lambda: ["gcn"], description="models to train")
     techniques: list[Name] = Field(
         default_factory=lambda: ["halo"],
@@ -179,10 +197,10 @@ class TrainConfig(Section):
         description="techniques to train with; auto: the one that the cost model picks",
     )
     pes: list[Pes] = Field(default_factory=lambda: [1, 2], min_length=1, description="numbers of PEs, of partition.pes")
-    seeds: list[Annotated[int, Field(ge=0)]] = Field(
+    seeds: list[Annotated[int, Field(ge=0, le=MAX_INT64)]] = Field(
         default_factory=lambda: [0], min_length=1, description="seeds of weights and dropout"
     )
-    epochs: int = Field(200, ge=1, description="passes over the graph")
+    epochs: int = Field(200, ge=1, le=MAX_EPOCHS, description="passes over the graph")
     backend: Backend = Field(
         "auto",
         description="nvshmem: GPUs; mpi: CPU ranks; simulated: threads; auto: ranks of mpiexec or srun and one PE take"

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mgg.errors import InputError
 from mgg.files import check_file_output, write_text
-from mgg.schema import Fixed
+from mgg.schema import MAX_INT64, Fixed
 
 PARTITION_FILE = "partition.json"
 RUN_FILE = "run.json"
@@ -206,10 +206,10 @@ class TrainRecord(Common):
 
     kind: Literal["train"] = "train"
     model: str = Field(description="model")
-    seed: int = Field(description="seed of weights and dropout")
+    seed: int = Field(ge=0, le=MAX_INT64, description="seed of weights and dropout")
     epochs: int = Field(description="epochs trained")
     asked_epochs: int | None = Field(
-        None, description="epochs asked for, of which patience may leave out the last; None: not noted"
+        None, le=MAX_INT64, description="epochs asked for, of which patience may leave out the last; None: not noted"
     )
     scheme: str | None = Field(None, description="partition scheme; None: not noted")
     layout: str | None = Field(None, description="digest of the layout's manifest; None: not noted")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -11,6 +12,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from mgg.errors import InputError
 
 M = TypeVar("M", bound=BaseModel)
+#: Tables hold whole numbers in 64 bits.
+MAX_INT64 = 2**63 - 1
+#: Pydantic's complaints about a single value, and what it puts into paths.
+_OF_ONE_VALUE = ("bool_type", "int_type", "float_type", "string_type", "literal_error")
+_MARK = re.compile(r"\[key\]|bool|int|float|str|(list|function-before)\[.*\]")
 
 
 class Closed(BaseModel):
@@ -54,9 +60,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """One line for the first of pydantic's complaints: field, value, what is allowed."""
-    first = error.errors(include_url=False)[0]
-    # Without the marks that pydantic adds for keys and for the branches of a union.
-    where = ".".join(str(part) for part in first["loc"] if part not in ("[key]", "bool", "int", "float", "str"))
+    first = _first(error)
+    where = ".".join(_unmarked(first))
     if first["type"] == "extra_forbidden":
         word = str(first["loc"][-1])
         return f"{where}: unknown field; {nearest(word, _fields_at(model, first['loc'][:-1]))}"
@@ -64,8 +69,29 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     if not where:
         return message
     held = first["input"]
+    if _wants_one(first):
+        return f"{where}: takes one value, found a list of {len(held)}"
     shown = f", found {held!r}" if isinstance(held, (str, int, float, bool)) or held is None else ""
     return f"{where}: {message[:1].lower()}{message[1:]}{shown}"
+
+
+def _first(error: ValidationError) -> Any:
+    """The first complaint; of a list where a field takes one value or a list, the first about the list."""
+    every = error.errors(include_url=False)
+    first, field = every[0], _unmarked(every[0])
+    if _wants_one(first):
+        about = (each for each in every if _unmarked(each)[: len(field)] == field)
+        return next((each for each in about if each["input"] is not first["input"] or not _wants_one(each)), first)
+    return first
+
+
+def _wants_one(complaint: Any) -> bool:
+    return isinstance(complaint["input"], list) and complaint["type"] in _OF_ONE_VALUE
+
+
+def _unmarked(complaint: Any) -> list[str]:
+    """Where a complaint is about, without the marks that pydantic adds for keys and for the branches of a union."""
+    return [str(part) for part in complaint["loc"] if not _MARK.fullmatch(str(part))]
 
 
 def _fields_at(model: Any, loc: tuple[int | str, ...]) -> list[str]:

@@ -62,9 +62,19 @@ def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterabl
 @click.option(
     "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
 )
-@click.option("--warmup", type=click.IntRange(0), default=_AGGREGATE.warmup, show_default=True, help="untimed products")
 @click.option(
-    "--iterations", type=click.IntRange(1), default=_AGGREGATE.iterations, show_default=True, help="timed ones"
+    "--warmup",
+    type=click.IntRange(0, config.MAX_PRODUCTS),
+    default=_AGGREGATE.warmup,
+    show_default=True,
+    help="untimed products",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(1, config.MAX_PRODUCTS),
+    default=_AGGREGATE.iterations,
+    show_default=True,
+    help="timed ones",
 )
 @click.option("--no-check", is_flag=True, help="skip the comparison with a float64 product")
 @click.option("--breakdown", is_flag=True, help="also time each product with its transfers left out")

@@ -8,6 +8,7 @@ import click
 
 from mgg.cli.graph_options import facts
 from mgg.cli.options import FOLDER, Number, common, show
+from mgg.schema import MAX_INT64
 
 
 @click.command()
@@ -15,7 +16,7 @@ from mgg.cli.options import FOLDER, Number, common, show
 @click.option("--out", type=FOLDER, required=True, help="graph folder")
 @click.option("--name", help="what the graph is called  [default: as the generator]")
 @click.option("--scale", type=Number(0, 1e6, min_open=True), help="size as a share of the full graph  [default: 1]")
-@click.option("--seed", type=int, help="seed of the random draws")
+@click.option("--seed", type=click.IntRange(0, MAX_INT64), help="seed of the random draws")
 @click.option("--shuffle", is_flag=True, help="permute the node ids")
 @click.option("--features", type=click.IntRange(1, 65536), help="columns of random features, to time training")
 @click.option("--classes", type=click.IntRange(2, 65536), help="with --features: classes of random labels")

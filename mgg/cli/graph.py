@@ -23,12 +23,12 @@ _DATASET = config.DatasetConfig()
 @budget
 @common
 def graph(
-    source: str, out: Path, loader: str | None, symmetrize: bool, order: str, budget: str, workers: int | None,
-    as_json: bool,
+    source: str, out: Path, loader: str | None, symmetrize: bool, name: str | None, order: str, budget: str,
+    workers: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Turn SOURCE (a file, a folder or a data set's name) into a graph folder of Parquet CSR shards."""
     from mgg.graph.build import build
 
     memory = memory_of(budget, workers)
-    manifest = build(source, out, loader=loader, symmetrize=symmetrize, order=order, memory=memory)
+    manifest = build(source, out, loader=loader, symmetrize=symmetrize, order=order, memory=memory, name=name)
     show(facts(manifest, out), as_json)

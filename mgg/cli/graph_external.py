@@ -19,13 +19,13 @@ from mgg.errors import InputError
 @budget
 @common
 def graph_scatter(
-    source: str, out: Path, loader: str | None, symmetrize: bool, budget: str, workers: int | None,
+    source: str, out: Path, loader: str | None, symmetrize: bool, name: str | None, budget: str, workers: int | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Step 1 of mgg graph for a cluster: read SOURCE and spool its arcs by row range."""
     from mgg.graph.build import scatter
 
-    made = scatter(source, out, loader=loader, symmetrize=symmetrize, memory=memory_of(budget, workers))
+    made = scatter(source, out, loader=loader, symmetrize=symmetrize, memory=memory_of(budget, workers), name=name)
     show({"name": made.name, "nodes": made.nodes, "listed_arcs": made.listed_arcs, "out": str(out)}, as_json)
 
 

@@ -24,6 +24,8 @@ def budget(command: F) -> F:
 def reads(command: F) -> F:
     """The options of commands that read a source."""
     text = "reader of the files; folders made by mgg retrieve or mgg graph and well-known suffixes say it themselves"
+    called = "what the graph is called  [default: as the data set, or the file or folder]"
+    command = click.option("--name", help=called)(command)
     command = click.option("--symmetrize", is_flag=True, help="add the reverse of every arc")(command)
     return click.option("--loader", help=text)(command)
 

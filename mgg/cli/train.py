@@ -10,15 +10,41 @@ import click
 from mgg import config
 from mgg.cli import stop
 from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, SECONDS, common, show, split_assignments
+from mgg.schema import MAX_INT64
 
 _TRAIN = config.TrainConfig()
 
 
-@click.command()
+def one(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """A callback of options that other commands take lists for."""
+    if "," in value:
+        raise click.BadParameter(f"takes one, found {value!r}: run mgg train once for each of them")
+    return value
+
+
+class Training(click.Command):
+    """Knows of an option that does not exist whether it is a setting of a model."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As of every command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from mgg.model import models, settings_of
+
+            name = error.option_name.lstrip("-").replace("-", "_")
+            if all(name not in type(settings_of(model)).model_fields for model in models()):
+                raise
+            said = f"No such option {error.option_name!r}: {name} is a setting of the model, --set {name}=VALUE"
+            raise click.UsageError(said, ctx) from None
+
+
+@click.command(cls=Training)
 @click.argument("layout", type=FOLDER)
-@click.option("--model", required=True, help="model: appnp, gat, gcn, gin, rgcn, sage or sgc")
+@click.option("--model", required=True, callback=one, help="model: appnp, gat, gcn, gin, rgcn, sage or sgc")
 @click.option(
     "--technique",
+    callback=one,
     default=_TRAIN.techniques[0],
     show_default=True,
     help="aggregation technique (docs/techniques.md), or auto",
@@ -33,10 +59,18 @@ _TRAIN = config.TrainConfig()
     help="what is scored and picks the best epoch: accuracy; micro_f1 or roc_auc for several yes-or-no labels a node",
 )  # fmt: skip
 @click.option(
-    "--epochs", type=click.IntRange(1), default=_TRAIN.epochs, show_default=True, help="passes over the graph"
+    "--epochs",
+    type=click.IntRange(1, config.MAX_EPOCHS),
+    default=_TRAIN.epochs,
+    show_default=True,
+    help="passes over the graph",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=_TRAIN.seeds[0], show_default=True, help="seed of weights and dropout"
+    "--seed",
+    type=click.IntRange(0, MAX_INT64),
+    default=_TRAIN.seeds[0],
+    show_default=True,
+    help="seed of weights and dropout",
 )
 @click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mgg.errors import MachineError
@@ -14,6 +15,7 @@ from mgg.graph.external.memory import MIB
 from mgg.graph.external.scattering import Counted
 from mgg.graph.external.sharding import Shards
 from mgg.graph.manifest import KIND, Manifest
+from mgg.graph.own import check_name
 from mgg.graph.relabel import relabeled
 from mgg.graph.reorder import chosen, find_order, needed_bytes, permutation
 from mgg.graph.source import Source, opened, stored
@@ -31,6 +33,7 @@ def build(
     symmetrize: bool = False,
     order: str = "natural",
     memory: Memory | None = None,
+    name: str | None = None,
 ) -> Manifest:
     """Make the graph folder ``out``; the same input gives the same bytes, whatever the memory and the threads.
 
@@ -42,22 +45,25 @@ def build(
         symmetrize: add the reverse of every arc.
         order: how nodes are numbered: one of mgg/graph/reorder, or ``auto``.
         memory: how much of it, and how many threads, this may take.
+        name: what the graph is called; None: as the data set, or as the file or folder.
 
     Raises:
-        InputError: unknown name (with the nearest ones), or files that are not what the loader expects.
+        InputError: unknown name (with the nearest ones), files that are not what the loader expects, or a name that is
+            that of a data set or generator, and not of this one.
         MachineError: the memory does not suffice, or the disk is full.
     """
     memory = memory or Memory()
     find_order(order)
     refuse_foreign(Path(out), KIND)
-    with replace_folder(out, KIND) as folder, opened(source, folder / SCRATCH / "raw", loader) as given:
+    with replace_folder(out, KIND) as folder, opened(source, folder / SCRATCH / "raw", loader) as found:
+        given = _named(found, name)
         plain = order == "natural"
         if plain or given.made is None or symmetrize:
             target = folder if plain else _subfolder(folder / SCRATCH, "natural")
             manifest = _steps(target, lambda at: _scatter(given, at, memory, symmetrize), memory)
         if not plain:
             natural = Graph.open(target) if given.made is None or symmetrize else given.made
-            manifest = _reorder(natural, folder, order, memory)
+            manifest = _reorder(natural, given.name, folder, order, memory)
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return manifest
 
@@ -69,11 +75,12 @@ def scatter(
     loader: str | None = None,
     symmetrize: bool = False,
     memory: Memory | None = None,
+    name: str | None = None,
 ) -> scattering.Buckets:
     """Step 1 of :func:`build` alone: read ``source`` and spool its arcs by row range into the folder ``out``."""
     refuse_foreign(Path(out), scattering.KIND)
-    with replace_folder(out, scattering.KIND) as folder, opened(source, folder / SCRATCH / "raw", loader) as given:
-        facts = _scatter(given, folder, memory or Memory(), symmetrize).facts
+    with replace_folder(out, scattering.KIND) as folder, opened(source, folder / SCRATCH / "raw", loader) as found:
+        facts = _scatter(_named(found, name), folder, memory or Memory(), symmetrize).facts
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return facts
 
@@ -90,6 +97,13 @@ def gather(buckets: str | Path, shards: Sequence[str | Path], out: str | Path) -
     scattered = scattering.Scattered.open(buckets)
     with replace_folder(out, KIND) as folder:
         return external.gather(scattered, [Path(one) for one in shards], folder)
+
+
+def _named(given: Source, name: str | None) -> Source:
+    if name in (None, given.name):
+        return given
+    check_name(name)
+    return replace(given, name=name)
 
 
 def _scatter(given: Source, folder: Path, memory: Memory, symmetrize: bool) -> scattering.Scattered:
@@ -122,11 +136,11 @@ def _steps(folder: Path, scatter: Callable[[Path], scattering.Scattered], memory
     return manifest
 
 
-def _reorder(natural: Graph, folder: Path, order: str, memory: Memory) -> Manifest:
+def _reorder(natural: Graph, name: str, folder: Path, order: str, memory: Memory) -> Manifest:
     facts, order = natural.manifest, chosen(natural, order)
     need = needed_bytes(order, facts.nodes, facts.arcs, symmetric=facts.symmetric)
     if need > memory.limit:
-        raise MachineError(f"{facts.name}: order {order} needs about {need // MIB} MiB of memory: raise --memory")
+        raise MachineError(f"{name}: order {order} needs about {need // MIB} MiB of memory: raise --memory")
     used, rank = permutation(natural, order)
     graph = stored(natural)
     if rank is None:
@@ -136,9 +150,7 @@ def _reorder(natural: Graph, folder: Path, order: str, memory: Memory) -> Manife
 
     def scatter(at: Path) -> scattering.Scattered:
         counts = _counted(facts)
-        return external.scatter(
-            graph, at, name=facts.name, source=facts.source, memory=memory, order=used, counted=counts
-        )
+        return external.scatter(graph, at, name=name, source=facts.source, memory=memory, order=used, counted=counts)
 
     return _steps(folder, scatter, memory)
 

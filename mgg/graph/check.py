@@ -7,6 +7,8 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
 
+#: A yes-or-no label of a node that nobody knows.
+UNKNOWN = 255
 #: Values of a node's split; 0: none.
 SPLITS = {"train": 1, "validation": 2, "test": 3}
 #: Labels are stored as int32.
@@ -81,7 +83,7 @@ def check_tasks(tasks: np.ndarray, nodes: int, name: str) -> None:
     """Raise InputError unless ``tasks`` is uint8 [nodes, >= 1] of 0, 1 and 255 (unknown)."""
     if tasks.ndim != 2 or len(tasks) != nodes or tasks.shape[1] < 1 or tasks.dtype != np.uint8:
         raise InputError(f"{name}: tasks must be {nodes} rows of bytes, found {tasks.dtype} of shape {tasks.shape}")
-    bad = np.argwhere((tasks > 1) & (tasks != 255))
+    bad = np.argwhere((tasks > 1) & (tasks != UNKNOWN))
     if bad.size:
         node, task = (int(i) for i in bad[0])
         raise InputError(f"{name}: task {task} of node {node} is {tasks[node, task]}; expected 0, 1 or 255")

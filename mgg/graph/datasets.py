@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -56,6 +57,8 @@ class RawFile(Fixed):
     def _one_origin(self) -> RawFile:
         if (self.url is None) == (self.package is None):
             raise ValueError("give url or package")
+        if self.url is not None and not re.match(r"(https?://|file:///)", self.url, re.IGNORECASE):
+            raise ValueError(f"url {self.url!r} must begin with https:// or, for a file of this machine, file:///")
         if self.members is not None and not self.unpack:
             raise ValueError("members need unpack")
         return self

@@ -91,7 +91,7 @@ def fetch(url: str, path: Path, *, sha256: str | None = None, size: int | None =
                     Path(f"{path}.part").unlink()
                     return
                 path.unlink()
-            _Transfer(url, path, file, sha256, size).run()
+            _Transfer(_allowed(url, path), url, path, file, sha256, size).run()
     except OSError as error:  # those of the network are turned into MachineError where they happen
         raise MachineError(f"{path}: cannot be written: {error.strerror or error}") from None
 
@@ -133,7 +133,10 @@ def _locked(path: Path) -> Iterator[IO[bytes]]:
 class _Transfer:
     """One file on its way: what has arrived, its hash so far, and which version of the file it belongs to."""
 
-    def __init__(self, url: str, path: Path, part: IO[bytes], sha256: str | None, size: int | None):
+    def __init__(
+        self, session: requests.Session, url: str, path: Path, part: IO[bytes], sha256: str | None, size: int | None
+    ):
+        self.session = session
         self.url, self.path, self.part = url, path, part
         self.sha256, self.size = sha256, size
         self.sidecar = Path(f"{path}.part.json")
@@ -143,7 +146,6 @@ class _Transfer:
         self.begun_anew = False
         self.have = 0
         self.digest = hashlib.sha256()
-        self.session = _session(url)
         self._pick_up()
 
     def run(self) -> None:
@@ -370,6 +372,17 @@ class _Transfer:
         self.sidecar.unlink(missing_ok=True)
         Path(f"{self.path}.part").rename(self.path)
         sync(self.path.parent)
+
+
+def _allowed(url: str, path: Path) -> requests.Session:
+    """A session for ``url``; an address that is refused leaves no empty ``PATH.part``."""
+    try:
+        return _session(url)
+    except InputError:
+        part = Path(f"{path}.part")
+        if not part.stat().st_size:
+            part.unlink()
+        raise
 
 
 def _session(url: str) -> requests.Session:

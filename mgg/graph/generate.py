@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from mgg.config import NAME
 from mgg.errors import InputError, memory_error
 from mgg.files import check_output
 from mgg.graph.check import split_vector
-from mgg.graph.datasets import catalog
 from mgg.graph.manifest import KIND, Manifest
+from mgg.graph.own import check_name
 from mgg.graph.sources import GraphData, generators
 from mgg.graph.store import write_graph
 from mgg.schema import nearest
@@ -86,21 +84,14 @@ def name_of(generator: str, name: str | None) -> str:
     """What a graph of ``generator`` is called: ``name``, else as the generator.
 
     Raises:
-        InputError: there is no such generator (names the nearest), or the name is no name, or that of a real data set
-            or of another generator, whose graphs it would be taken for.
+        InputError: there is no such generator (names the nearest), or as ``check_name``.
     """
     known = generators()
     if generator not in known:
         raise InputError(f"unknown generator {generator!r}; {nearest(generator, known)}")
     if name is None or name == generator:
         return generator
-    if not re.fullmatch(NAME, name):
-        raise InputError(
-            f"name {name[:40]!r}: only letters, digits, '_', '.' and '-', the first one a letter or a digit"
-        )
-    if name in known or name in catalog():
-        kind = "another generator" if name in known else "a real data set"
-        raise InputError(f"name {name!r}: is that of {kind}; choose one that says what the graph stands for")
+    check_name(name)
     return name
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from mgg.config import DatasetConfig
+from mgg.graph import own
 from mgg.graph.datasets import find
 from mgg.graph.sources import generators
+
+#: Compressed text, Parquet and pairs of small ids take about so much, plain text twice as much; graphs have more arcs a
+#: node than this, as a rule.
+BYTES_AN_ARC, ARCS_A_NODE = 6, 8
 
 
 @dataclass(frozen=True)
@@ -21,14 +27,18 @@ class Size:
 def expected_size(name: str, options: DatasetConfig, scale: float = 1.0) -> Size:
     """The size of data set or generator ``name``, as stated by its publisher or meant by its generator.
 
+    Files of one's own are taken for arcs of ``BYTES_AN_ARC``, ``ARCS_A_NODE`` of them to a node.
+
     Args:
         name: a data set of ``config/datasets.yaml`` or a generator, or the name that its graph gets.
         options: how it is made.
         scale: ``graph.scale`` of the config, a factor on the scale of generators.
 
     Raises:
-        InputError: unknown name.
+        InputError: unknown name, or a source that is not there.
     """
+    if options.source is not None:
+        return _own_size(options.source, options.symmetrize)
     generator = options.generator or name
     if generator in generators():
         made = generators()[generator]
@@ -39,3 +49,12 @@ def expected_size(name: str, options: DatasetConfig, scale: float = 1.0) -> Size
     stored = dataset.arcs if dataset.arcs is not None else listed * (2 if dataset.undirected else 1)
     doubled = options.symmetrize and not dataset.undirected
     return Size(dataset.nodes, stored * (2 if doubled else 1), dataset.features or 0)
+
+
+def _own_size(source: str, symmetrize: bool) -> Size:
+    """That of files of one's own: what a graph folder says, else a guess by their bytes."""
+    made = own.made(source)
+    if made is not None:
+        return Size(made.nodes, made.arcs * (2 if symmetrize and not made.symmetric else 1), made.features)
+    arcs = sum(Path(file).stat().st_size for file in own.files_of(source)) // BYTES_AN_ARC
+    return Size(arcs // ARCS_A_NODE, arcs * (2 if symmetrize else 1), 0)

@@ -17,6 +17,7 @@ from mgg.errors import InputError, memory_error
 from mgg.graph.csr import row_ids
 from mgg.graph.datasets import Dataset, FileName, catalog, find
 from mgg.graph.manifest import MANIFEST_FILE, Sha256
+from mgg.graph.own import needs_loader
 from mgg.graph.retrieve import SOURCE_FILE, check_sha256, retrieve
 from mgg.graph.sources import (
     CHUNK_ARCS,
@@ -114,7 +115,7 @@ def _raw(path: Path, loader: str | None) -> Source:
         loader = loader or loader_of(path)
         name, facts = os.fsencode(path.resolve().name).decode("utf-8", "replace"), {}
     if loader is None:
-        raise InputError(f"{path}: has no {SOURCE_FILE}, so --loader must say how to read it")
+        raise InputError(needs_loader(path, "--loader"))
     try:
         data = find_loader(loader)(path)
     except MemoryError:

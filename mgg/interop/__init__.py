@@ -9,8 +9,21 @@ try:
 except ImportError as error:
     raise ImportError(f"mgg.interop needs PyTorch ({error}): pip install 'mgg[torch]'") from None
 
+from typing import TYPE_CHECKING, Any
+
 from mgg.interop.convert import shards
-from mgg.interop.convolutions import use
 from mgg.interop.graph import Graph, aggregate, run
 
+if TYPE_CHECKING:
+    from mgg.interop.convolutions import use
+
 __all__ = ["Graph", "aggregate", "run", "shards", "use"]
+
+
+def __getattr__(name: str) -> Any:
+    """``use``, once somebody asks for it: it alone needs PyTorch Geometric, which takes seconds to import."""
+    if name != "use":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from mgg.interop.convolutions import use
+
+    return use

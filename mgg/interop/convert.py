@@ -11,7 +11,7 @@ import torch
 
 from mgg.errors import InputError
 from mgg.graph.build import build
-from mgg.graph.check import split_vector
+from mgg.graph.check import UNKNOWN, split_vector
 from mgg.graph.external import Memory
 from mgg.graph.manifest import Manifest
 from mgg.graph.source import Source
@@ -22,7 +22,6 @@ _DGL_NODES = {"x": "feat", "y": "label"}
 _MASKS = {"train": "train_mask", "validation": "val_mask", "test": "test_mask"}
 #: Feature values in a block: 16 MiB.
 _BLOCK_VALUES = 2**22
-_UNKNOWN = 255
 #: Types of arcs are stored as int32.
 _MOST_RELATIONS = 2**31
 _NUMPY_FLOATS = (torch.float16, torch.float32, torch.float64)
@@ -202,7 +201,7 @@ def _labels(y: Any, nodes: int, name: str) -> tuple[np.ndarray | None, np.ndarra
     if bad.size:
         node, task = bad[0].tolist()
         raise InputError(f"{name}: task {task} of node {node} is {values[node, task]}; expected 0, 1 or NaN")
-    return None, np.where(unknown, _UNKNOWN, np.nan_to_num(values)).astype(np.uint8)
+    return None, np.where(unknown, UNKNOWN, np.nan_to_num(values)).astype(np.uint8)
 
 
 def _splits(given: _Pyg | _Dgl, nodes: int, name: str, split: int | None) -> np.ndarray | None:

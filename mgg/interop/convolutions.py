@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch_geometric.nn import GCNConv, GINConv, MessagePassing, SAGEConv
-from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
+
+try:
+    from torch_geometric.nn import GCNConv, GINConv, MessagePassing, SAGEConv
+    from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
+except ImportError as error:
+    raise ImportError(f"mgg.interop.use needs PyTorch Geometric ({error}): pip install 'mgg[torch]'") from None
 
 from mgg.errors import InputError
 from mgg.graph.csr import row_ids
@@ -102,7 +106,10 @@ def _propagation(conv: MessagePassing, graph: Graph) -> Propagation:
     if type(conv) is GCNConv:
         return _gcn(conv, graph)
     if type(conv) not in (SAGEConv, GINConv):
-        raise InputError(f"{name}: cannot aggregate through MGG; GCNConv, SAGEConv and GINConv can")
+        raise InputError(
+            f"{name}: cannot aggregate through MGG; GCNConv, SAGEConv and GINConv can, and a layer of your own can call"
+            " mgg.interop.aggregate"
+        )
     if graph.layout.manifest.weighted:
         raise InputError(f"{name}: has no edge weights, and {graph.layout.manifest.name} has some")
     if type(conv.aggr_module) is SumAggregation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -16,8 +17,9 @@ from mgg import layout as layouts
 from mgg.aggregate import prepare
 from mgg.backend import World, abort_job, launch, mpi_runs, together
 from mgg.backend.api import THREADS_PER_PE, Array
+from mgg.config import MAX_DIM
 from mgg.errors import InputError, MggError
-from mgg.graph.check import SPLITS
+from mgg.graph.check import SPLITS, UNKNOWN
 from mgg.layout import PeLayout
 
 T = TypeVar("T")
@@ -44,7 +46,7 @@ class Graph:
         device: where tensors must be.
 
     Raises:
-        InputError: as :func:`mgg.aggregate.prepare`.
+        InputError: a width that is none, or as :func:`mgg.aggregate.prepare`.
         MachineError: a GPU has too little memory left, or PyTorch does not see the World's GPU.
     """
 
@@ -58,6 +60,10 @@ class Graph:
         options: Mapping[str, Any] | None = None,
         dtype: str = "fp32",
     ) -> None:
+        if not isinstance(width, int) or not 1 <= width <= MAX_DIM:
+            raise InputError(
+                f"width is {width!r}: expected the most columns that will be aggregated, 1..{MAX_DIM}"
+            ).on_every_pe()
         self.world, self.layout, self.width, self.dtype = world, layout, width, dtype
         self.rows, self.nodes = layout.rows, layout.nodes
         self._stream = _stream(world)
@@ -103,8 +109,16 @@ class Graph:
 
     @cached_property
     def y(self) -> torch.Tensor | None:
-        """Labels, int64 [rows], -1 where there is none, or None if the graph has none."""
+        """Labels, int64 [rows], -1 where there is none, or None if the graph has no classes (see ``tasks``)."""
         return None if self.layout.labels is None else self._uploaded(self.layout.labels).long()
+
+    @cached_property
+    def tasks(self) -> torch.Tensor | None:
+        """Several yes-or-no labels a node, float32 [rows, tasks]: 0, 1, NaN where unknown; None if there are none."""
+        found = self.layout.tasks
+        if found is None:
+            return None
+        return self._uploaded(np.where(found == UNKNOWN, np.nan, found).astype(np.float32))
 
     @property
     def train_mask(self) -> torch.Tensor | None:
@@ -297,6 +311,11 @@ def run(
             graph.close()
         return result
 
+    if not isinstance(folder, str | os.PathLike):
+        raise InputError(
+            f"folder is a {type(folder).__name__}: expected the path of a layout; mgg.interop.shards makes a graph"
+            " folder of a graph in memory, mgg partition and mgg layout make a layout of that"
+        ).on_every_pe()
     threads = torch.get_num_threads()
     torch.set_num_threads(THREADS_PER_PE)  # as all dense products of a CPU PE
     try:

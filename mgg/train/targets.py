@@ -80,5 +80,5 @@ def check_sizes(name: str, counts: dict[str, int], selection: str) -> None:
     """Raise InputError where a split has no node; validation nodes are needed where they select the epoch."""
     for split, count in counts.items():
         if count == 0 and not (split == "validation" and selection == "last"):
-            otherwise = ", or take the last epoch: selection=last" if split == "validation" else ""
+            otherwise = ", or take the last epoch, by the setting selection=last" if split == "validation" else ""
             raise InputError(f"graph {name}: its {split} split is empty: give it at least one node{otherwise}")

@@ -198,7 +198,7 @@ MISTAKES = {
     "unknown generator": (["generate", "redit-like", "--out", "x"], "reddit-like"),
     "the name of a real data set": (["generate", "web-like", "--name", "cora", "--out", "x"], "a real data set"),
     "the name of another generator": (
-        ["generate", "web-like", "--name", "planted", "--out", "x"], "another generator",
+        ["generate", "web-like", "--name", "planted", "--out", "x"], "is that of a generator",
     ),
     "a name that is none": (["generate", "web-like", "--name", "a/b", "--out", "x"], "only letters"),
     "no such type": (
@@ -265,6 +265,20 @@ MISTAKES = {
         ["aggregate", "{made}/layout2", "--technique", "mgg", "--dim", "4", "--set", "ps", "--out", "x"], "key=value",
     ),
     "unknown model": (["train", "{made}/layout2", "--model", "gnc", "--out", "x"], "gcn"),
+    "a setting for an option": (
+        ["train", "{made}/layout2", "--model", "gcn", "--patience", "3", "--out", "x"],
+        "No such option '--patience': patience is a setting of the model, --set patience=VALUE (see mgg train --help)",
+    ),
+    "an option that is no setting": (
+        ["train", "{made}/layout2", "--model", "gcn", "--patients", "3", "--out", "x"], "No such option '--patients'",
+    ),
+    **{
+        f"several to train with, {option}": (
+            ["train", "{made}/layout2", "--model", "gcn", option, "a,b", "--out", "x"],
+            f"Invalid value for '{option}': takes one, found 'a,b': run mgg train once for each of them",
+        )
+        for option in ("--model", "--technique")
+    },
     "unknown setting": (["train", "{made}/layout2", "--model", "gcn", "--set", "hiden=3", "--out", "x"], "hidden"),
     "a setting that the model ignores": (
         ["train", "{made}/layout2", "--model", "gin", "--set", "weight_decay=10", "--out", "x"], "weight_decay",
@@ -287,6 +301,19 @@ MISTAKES = {
         f"scale {value}": (["generate", "planted", "--scale", value, "--out", "x"], "Invalid value for '--scale'")
         for value in ("nan", "inf", "1e300", "0")
     },
+    **{
+        f"{option} {value}": (
+            ["train", "{made}/layout2", "--model", "gcn", option, str(value), "--out", "x"],
+            f"Invalid value for '{option}': {value} is not in the range {least}<=x<={most}",
+        )
+        for option, least, most in (("--seed", 0, 2**63 - 1), ("--epochs", 1, 10**9))
+        for value in (least - 1, most + 1)
+    },
+    "a seed of a graph": (["generate", "planted", "--seed", str(2**63), "--out", "x"], "Invalid value for '--seed'"),
+    "more products than a year has": (
+        ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--iterations", "9" * 30, "--out", "x"],
+        "Invalid value for '--iterations'",
+    ),
     "no such schedule": (
         ["train", "{made}/layout2", "--model", "gcn", "--set", "schedule=cosin", "--out", "x"], "schedule",
     ),
@@ -309,6 +336,17 @@ def test_a_mistake_is_one_line_exit_code_2_and_writes_nothing(made, tmp_path, na
     assert len(done.stderr.strip().splitlines()) == 1 and done.stderr.startswith("mgg: ")
     assert done.stdout == ""
     assert files(tmp_path) == []
+
+
+def test_the_largest_seed_goes_through_training_and_report(made, tmp_path):
+    seed = 2**63 - 1
+    mgg("train", made / "layout2", "--model", "gcn", "--epochs", 1, "--seed", seed, "--out", "run", cwd=tmp_path)
+    mgg("report", "run", "--out", "report", cwd=tmp_path)
+    assert str(seed) in (tmp_path / "report/training.csv").read_text()
+    text = (tmp_path / "run/run.json").read_text()
+    (tmp_path / "run/run.json").write_text(text.replace(str(seed), str(seed + 1)))
+    done = mgg("report", "run", "--out", "report", cwd=tmp_path, code=2)
+    assert "field seed: Input should be less than or equal to" in done.stderr
 
 
 def test_debug_shows_the_traceback(tmp_path):

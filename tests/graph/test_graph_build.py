@@ -1,13 +1,16 @@
 import gzip
+import re
+import runpy
 
 import numpy as np
 import pytest
 import yaml
 from graph_helpers import files_of
+from support.workflow import ROOT
 
 from mgg.errors import NOT_ENOUGH_MEMORY, InputError, MachineError
 from mgg.graph import datasets, sources
-from mgg.graph.build import build
+from mgg.graph.build import build, scatter
 from mgg.graph.csr import from_arcs
 from mgg.graph.datasets import catalog
 from mgg.graph.generate import generate
@@ -48,8 +51,32 @@ def test_unknown_loader_and_order(raw, tmp_path):
 
 def test_a_folder_that_says_nothing_needs_a_loader(tmp_path):
     (tmp_path / "raw").mkdir()
-    with pytest.raises(InputError, match=r"has no source\.yaml, so --loader"):
+    said = r"raw: a folder that neither .*, so --loader must say .*: digits, edges, .* \(docs/data\.md\); table reads"
+    with pytest.raises(InputError, match=said):
         build(tmp_path / "raw", tmp_path / "out")
+    (tmp_path / "raw.dat").write_text("")
+    with pytest.raises(InputError, match=r"raw\.dat: its ending says nothing, so --loader"):
+        build(tmp_path / "raw.dat", tmp_path / "out")
+
+
+@pytest.mark.parametrize("order", ["natural", "degree"])
+def test_a_graph_is_called_what_the_user_calls_it(raw, tmp_path, order):
+    (tmp_path / "a.csv").write_text("0,1\n1,2\n")
+    assert build(tmp_path / "a.csv", tmp_path / "graph", order=order, name="mine").name == "mine"
+    assert build(tmp_path / "graph", tmp_path / "other", order=order, name="yours").name == "yours"
+    assert build(raw, tmp_path / "digits", name="digits").name == "digits"
+    assert scatter(tmp_path / "a.csv", tmp_path / "scattered", name="mine").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("cora", "is that of a real data set"), ("planted", "is that of a generator"), ("../a", "only letters"), ("", "")],
+)
+def test_a_name_that_a_graph_cannot_have(tmp_path, name, message):
+    (tmp_path / "a.csv").write_text("0,1\n1,2\n")
+    with pytest.raises(InputError, match=f"name {name!r}: {message}"):
+        build(tmp_path / "a.csv", tmp_path / "graph", name=name)
+    assert not (tmp_path / "graph").exists()
 
 
 def test_a_single_file_with_a_loader(raw, tmp_path):
@@ -164,3 +191,16 @@ def test_a_wrong_catalog_names_the_field(tmp_path, monkeypatch, change, message)
         assert str(path) in str(caught.value)
     finally:
         catalog.cache_clear()
+
+
+def test_the_manuals_way_to_another_split(raw, tmp_path, monkeypatch):
+    """The program of docs/data.md, as it stands there."""
+    monkeypatch.chdir(tmp_path)
+    natural = build(raw, "graph")
+    program = re.search(r"```python\n(.*?)```", (ROOT / "docs/data.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+    (tmp_path / "program.py").write_text(program)
+    runpy.run_path("program.py")
+    made = Graph.open("graph2")
+    assert (made.manifest.name, made.manifest.arcs) == ("mine", natural.arcs)
+    assert np.bincount(made.splits(0, natural.nodes)).tolist() == [0, 898, 449, 450]
+    assert np.array_equal(made.labels(0, natural.nodes), Graph.open("graph").labels(0, natural.nodes))

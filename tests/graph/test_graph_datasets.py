@@ -6,7 +6,7 @@ import yaml
 
 from mgg.errors import InputError
 from mgg.graph import datasets
-from mgg.graph.datasets import catalog
+from mgg.graph.datasets import RawFile, catalog
 from mgg.graph.sources import loaders
 
 #: The tables of data sets of the four papers: our name -> nodes, edges, features, classes as printed there; None where
@@ -113,6 +113,12 @@ def test_no_file_is_that_of_another_data_set():
     urls = [raw.url for raw in files if raw.url]
     assert len(set(hashes)) == len(hashes)
     assert len(set(urls)) == len(urls)
+
+
+@pytest.mark.parametrize("url", ["data/edges.csv", "/data/edges.csv", "file://data/edges.csv", "ftp://a/edges.csv", ""])
+def test_an_address_that_cannot_be_fetched_is_refused_where_it_stands(url):
+    with pytest.raises(ValueError, match="must begin with https:// or, for a file of this machine, file:///"):
+        RawFile(url=url)
 
 
 @pytest.fixture

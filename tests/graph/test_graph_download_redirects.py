@@ -43,7 +43,11 @@ def test_http_needs_permission(site, path, monkeypatch):
     monkeypatch.delenv("MGG_ALLOW_HTTP")
     with pytest.raises(InputError, match="only https is safe; set MGG_ALLOW_HTTP=1"):
         fetch(site.url, path)
-    assert site.asked == []
+    assert site.asked == [] and list(path.parent.iterdir()) == []
+    path.with_name(f"{path.name}.part").write_bytes(b"begun while it was allowed")
+    with pytest.raises(InputError, match="only https is safe"):
+        fetch(site.url, path)
+    assert len(list(path.parent.iterdir())) == 1
 
 
 def test_https_does_not_fall_back_to_http(site, path, monkeypatch):
@@ -100,4 +104,4 @@ def test_an_address_that_is_none(tmp_path, monkeypatch, scheme, address):
     with pytest.raises(InputError, match=f"^{scheme}:.*: is no address of a file") as caught:
         fetch(scheme + address, tmp_path / "file")
     assert "secret" not in str(caught.value)
-    assert not any(left.stat().st_size for left in tmp_path.iterdir())  # the lock is an empty file
+    assert list(tmp_path.iterdir()) == []

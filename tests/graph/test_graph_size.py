@@ -3,6 +3,7 @@
 import pytest
 
 from mgg.config import DatasetConfig
+from mgg.graph.build import build
 from mgg.graph.generate import generate
 from mgg.graph.size import Size, expected_size
 
@@ -36,3 +37,12 @@ def test_generated_graphs_are_no_larger_than_expected(tmp_path, name: str):
     size = expected_size(name, DatasetConfig(scale=scale))
     assert 0.5 * size.arcs < made.arcs <= size.arcs
     assert (made.nodes, made.features) == (size.nodes, size.features)
+
+
+def test_files_of_ones_own_are_no_larger_than_expected(tmp_path):
+    (tmp_path / "edges.csv").write_text("".join(f"{v},{v + 1}\n" for v in range(5000)))
+    made = build(tmp_path / "edges.csv", tmp_path / "graph")
+    guessed = expected_size("mine", DatasetConfig(source=str(tmp_path / "edges.csv")))
+    assert made.arcs <= guessed.arcs < 3 * made.arcs
+    known = expected_size("mine", DatasetConfig(source=str(tmp_path / "graph"), symmetrize=True))
+    assert known == Size(made.nodes, 2 * made.arcs, 0)

@@ -1,6 +1,8 @@
 """aggregate: products, gradients of any order, memory that is shared, what is refused."""
 
 import copy
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -228,3 +230,22 @@ def test_run_leaves_pytorch_s_threads_alone(alone):
     before = torch.get_num_threads()
     assert alone(lambda graph: torch.get_num_threads()) == 1
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("width", [0, -1, 2**17, 3.0, None])
+def test_a_width_that_is_none(width, layouts):
+    with pytest.raises(InputError, match=rf"width is {width}: expected the most columns .*, 1\.\.65536"):
+        interop.run(layouts("weighted", 2), print, width=width, backend="simulated")
+
+
+def test_pytorch_geometric_is_imported_for_its_layers_alone():
+    program = (
+        "import sys; sys.modules['torch_geometric'] = None\n"
+        "from mgg import interop; interop.aggregate, interop.run, interop.shards\n"
+        "assert not hasattr(interop, 'other')\n"
+        "try: interop.use\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("mgg.interop.use needs PyTorch Geometric (")
+    assert done.stdout.endswith("): pip install 'mgg[torch]'\n")

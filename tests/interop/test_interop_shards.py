@@ -10,7 +10,7 @@ from scipy import sparse
 from support.pyg import torch
 from torch_geometric.data import Data, HeteroData
 
-from mgg import interop
+from mgg import interop, layout, partition
 from mgg.errors import InputError
 from mgg.graph.build import build
 from mgg.graph.store import Graph
@@ -242,3 +242,25 @@ def test_what_is_wrong(make, message, tmp_path):
         interop.shards(make(), tmp_path / "graph", name="wrong")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "graph").exists()
+
+
+def test_several_labels_a_node_come_back_as_they_went_in(tmp_path):
+    tasks = torch.tensor([[0.0, 1.0, torch.nan]]).repeat(NODES, 1)
+    tasks[3, 0] = 1
+    interop.shards(random_data(y=tasks), tmp_path / "graph", name="g", order="degree")
+    partition.build(tmp_path / "graph", tmp_path / "part", pes=2, scheme="equal_nodes", workgroup=8, dim=16)
+    layout.build(tmp_path / "graph", tmp_path / "part", tmp_path / "layout")
+
+    def program(graph):
+        assert graph.y is None and graph.tasks.dtype == torch.float32
+        assert torch.equal(graph.tasks.nan_to_num(7), tasks[graph.node_ids].nan_to_num(7))
+        return graph.rows
+
+    assert sum(interop.run(tmp_path / "layout", program, width=3, backend="simulated")) == NODES
+
+
+def test_a_graph_in_memory_is_no_layout(tmp_path):
+    with pytest.raises(
+        InputError, match=r"folder is a Data: expected the path of a layout; mgg\.interop\.shards makes"
+    ):
+        interop.run(random_data(), print, width=3)

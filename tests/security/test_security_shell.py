@@ -26,13 +26,15 @@ FREE = {
     "report.title", "report.notes.*", "aggregate.options.*.*", "aggregate.variants.*.*", "train.settings.*.*",
     "predict.machine", "predict.variants.*.*",
 }  # fmt: skip
-#: All others, by their path: Name, Literal or a pattern in mgg/config.py restricts them. That of ``results`` refuses
-#: braces and a dash at the front alone, since a folder may have any name: runs with such names are below.
+#: All others, by their path: Name, Literal or a pattern in mgg/config.py restricts them. Those of ``results``
+#: and ``source`` refuse braces and a dash at the front alone, since a folder may have any name: runs are below.
 RESTRICTED: dict[str, Callable[[str], dict]] = {
     "experiment": lambda odd: {"experiment": odd},
     "graph.datasets:names": lambda odd: {"graph": {"datasets": {odd: {}}}},
     "graph.datasets.*.order": lambda odd: {"graph": {"datasets": {"digits": {"order": odd}}}},
     "graph.datasets.*.generator": lambda odd: {"graph": {"datasets": {"digits": {"generator": odd}}}},
+    "graph.datasets.*.loader": lambda odd: {"graph": {"datasets": {"mine": {"loader": odd}}}},
+    "graph.datasets.*.source": lambda odd: {"graph": {"datasets": {"mine": {"source": f"-{odd}"}}}},
     "graph.memory": lambda odd: {"graph": {"memory": odd}},
     "partition.scheme": lambda odd: {"partition": {"scheme": odd}},
     "aggregate.techniques": lambda odd: {"aggregate": {"techniques": [odd]}},
@@ -210,7 +212,9 @@ def test_a_run_with_odd_texts_obeys_none_and_lets_nobody_write(folder: Folder, n
     """Every field with free text at once, through every stage that gets one."""
     machine = folder.path / f"{ODD}.json"
     machine.write_text(machines.find("h200").model_dump_json())
+    (folder.path / f"{ODD}.csv").write_text("0,1\n1,2\n")
     changed = {
+        "graph": {"datasets": {"planted": {"scale": 0.05}, "mine": {"source": f"{ODD}.csv"}}},
         "partition": {"pes": [1], "quality_pes": []},
         "train": {"models": []},
         "predict": {"pes": [2], "machine": machine.name, "techniques": ["halo"]},

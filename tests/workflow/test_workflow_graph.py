@@ -1,7 +1,13 @@
 """The ways to a graph folder: one job, or scatter, shards and gather; in the source's order, or renumbered."""
 
+import os
+import time
+from pathlib import Path
+
 import yaml
 from support.workflow import Folder, job_counts
+
+from mgg.graph.build import build
 
 DATASETS = {"digits": {}, "planted": {"scale": 0.05, "order": "degree"}}
 OVERLAY = {
@@ -40,3 +46,57 @@ def test_the_plan_of_an_order(folder: Folder):
     assert (counts["graph"], counts["generate"], counts["order"]) == (1, 1, 1)
     assert "mgg generate planted --name planted --out results/graph_natural/planted" in shown
     assert "mgg graph results/graph_natural/planted --out results/graph/planted --order degree" in shown
+
+
+def own_tables(folder: Folder, nodes: int = 12) -> Path:
+    """A ring with labels, features and a split, as two tables."""
+    made = folder.path / "my data"
+    made.mkdir()
+    arcs = [f"{v},{(v + 1) % nodes}" for v in range(nodes)]
+    (made / "edges.csv").write_text("\n".join(["source,target", *arcs, ""]))
+    rows = [f"{v},{v % 2},{('train', 'validation', 'test')[v // 2 % 3]},{v % 2}.5" for v in range(nodes)]
+    (made / "nodes.csv").write_text("\n".join(["id,label,split,x", *rows, ""]))
+    return made
+
+
+def own_overlay(folder: Folder, **datasets) -> None:
+    train = {"datasets": None, "models": ["gcn"], "pes": [1], "epochs": 2}
+    folder.overlay(OVERLAY | {"graph": {"datasets": datasets}, "train": train}, "own.yaml")
+
+
+def test_files_of_ones_own_go_through_every_stage_and_changes_make_them_anew(folder: Folder):
+    made = own_tables(folder)
+    own_overlay(folder, mine={"source": "my data", "loader": "table", "labels": True, "symmetrize": True})
+    run = folder.run(overlay="own.yaml")
+    assert run.returncode == 0, run.stdout
+    assert (folder.results / "train/mine/gcn-halo-p1-s0/run.json").is_file()
+    manifest = yaml.safe_load((folder.results / "graph/mine/manifest.yaml").read_text())
+    assert (manifest["name"], manifest["nodes"], manifest["arcs"], manifest["classes"]) == ("mine", 12, 24, 2)
+    assert not (folder.results / "retrieve").exists()
+    with (made / "edges.csv").open("a") as file:
+        file.write("0,6\n")
+    later = time.time() + 2  # as if it was done later: the clock of file systems ticks slowly
+    os.utime(made / "edges.csv", (later, later))
+    shown = folder.run("--dry-run", overlay="own.yaml").stdout
+    assert job_counts(shown)["graph"] == 1, shown
+
+
+def test_files_of_ones_own_in_shards_and_by_their_address(folder: Folder):
+    made = own_tables(folder)
+    (made / "edges.csv").rename(folder.path / "pairs.csv")
+    own_overlay(folder, mine={"source": f"file://{folder.path}/pairs.csv"}, digits={})
+    shown = folder.run("--dry-run", overlay="own.yaml").stdout
+    assert f"mgg graph {folder.path}/pairs.csv --out results/graph/mine --name mine --memory" in shown
+    assert "train.models: not trained on mine: no labels are known of; `labels: true` says that own files" in shown
+    assert "mgg train results/layout/mine" not in shown and "mgg train results/layout/digits" in shown
+    folder.overlay({"graph": {"shards": 2}}, "shards.yaml")
+    run = folder.run("--printshellcmds", "results/graph/mine", overlay=["own.yaml", "shards.yaml"])
+    assert run.returncode == 0, run.stdout
+    assert yaml.safe_load((folder.results / "graph/mine/manifest.yaml").read_text())["name"] == "mine"
+
+
+def test_a_graph_folder_says_itself_whether_it_has_labels(folder: Folder):
+    build("digits", folder.path / "mine")
+    own_overlay(folder, mine={"source": "mine"})
+    shown = folder.run("--dry-run", overlay="own.yaml").stdout
+    assert "mgg train results/layout/mine" in shown and "not trained" not in shown

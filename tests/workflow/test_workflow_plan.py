@@ -81,10 +81,11 @@ def test_without_techniques_nothing_is_timed_or_laid_out(folder: Folder):
 
 
 def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Folder):
-    datasets = {"digits": {}, "web-like": {"scale": 0.001}, "planted": {}}
+    datasets = {"digits": {}, "web-like": {"scale": 0.001}, "planted": {}, "ppi": {}}
     folder.overlay({"graph": {"datasets": datasets}, "train": {"datasets": None}}, "all.yaml")
     shown = folder.run("--dry-run", overlay="all.yaml").stdout
-    assert job_counts(shown)["train"] == 8
+    assert job_counts(shown)["train"] == 12
+    assert shown.count("train.models: not trained on web-like: no labels are known of; generated graphs get") == 1
     assert "mgg train results/layout/web-like" not in shown
 
 
@@ -113,7 +114,9 @@ def test_models_without_labels_to_train_them_with_are_said(folder: Folder, datas
     values = {"graph": {"datasets": {"web-like": dataset}}, "train": {"datasets": None, "models": models}}
     folder.overlay(values, "unlabeled.yaml")
     shown = folder.run("--dry-run", overlay="unlabeled.yaml").stdout
-    assert shown.count("train.models: nothing is trained, since no data set of graph.datasets has labels") == warned
+    assert (
+        shown.count("train.models: nothing is trained: no data set of graph.datasets is known to have labels") == warned
+    )
     assert ("train" in job_counts(shown)) == (bool(models) and not warned)
 
 
@@ -144,6 +147,30 @@ def test_all_files_of_rules_name_their_functions_apart():
             {"graph": {"datasets": {"digits": {"scale": 0.1}}}},
             "graph.datasets.digits: scale, seed, shuffle, features and classes are options",
         ),
+        ({"graph": {"datasets": {"mine": {}}}}, "(files of your own: `source: PATH`)"),
+        (
+            {"graph": {"datasets": {"mine": {"source": "absent.csv"}}}},
+            "graph.datasets.mine: source 'absent.csv': no such file or folder, seen from /",
+        ),
+        (
+            {"graph": {"datasets": {"mine": {"source": "https://example.org/a.csv"}}}},
+            "graph.datasets.mine: source 'https://example.org/a.csv': is taken from this machine alone: download it",
+        ),
+        (
+            {"graph": {"datasets": {"mine": {"source": "config"}}}},
+            "so `loader` must say how to read it: digits, edges, ",
+        ),
+        (
+            {"graph": {"datasets": {"mine": {"source": ".", "loader": "table"}}}},
+            "graph.datasets.mine: source '.': the working folder lies in it: put the files into a folder of their own",
+        ),
+        ({"graph": {"datasets": {"cora": {"source": "config"}}}}, "name 'cora': is that of a real data set"),
+        ({"graph": {"datasets": {"mine": {"source": "config", "loader": "tabel"}}}}, "unknown loader 'tabel'; did you"),
+        (
+            {"graph": {"datasets": {"mine": {"source": "config", "scale": 2}}}},
+            "graph.datasets.mine: source: generator,",
+        ),
+        ({"graph": {"datasets": {"digits": {"labels": True}}}}, "graph.datasets.digits: loader and labels are options"),
         (
             {"graph": {"datasets": {"mine": {"generator": "wep-like"}}}},
             "graph.datasets.mine: unknown generator 'wep-like'; did you mean web-like",
@@ -187,6 +214,14 @@ def test_all_files_of_rules_name_their_functions_apart():
         (
             {"train": {"settings": {"gcn": {"hiden": 4}}}},
             "setting of model gcn: hiden: unknown field; did you mean hidden?",
+        ),
+        (
+            {"train": {"techniques": ["halo", "mgg"], "dtype": "bf16"}},
+            "train.dtype: technique mgg takes no bf16 embeddings; those that do: halo, local",
+        ),
+        (
+            {"train": {"techniques": ["local"], "pes": [1, 2]}},
+            "train.techniques: technique local runs on one PE, and train.pes has 2",
         ),
         ({"train": {"pes": [3]}}, "train.pes: 3 is not in partition.pes"),
     ],

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -17,8 +16,9 @@ from mgg.backend.choice import enough
 from mgg.backend.job import shares_gpus
 from mgg.errors import InputError
 from mgg.files import keep_others_out
+from mgg.graph import own
 from mgg.graph.budget import parse_size
-from mgg.graph.datasets import catalog, find
+from mgg.graph.datasets import catalog
 from mgg.graph.sources import generators
 
 
@@ -34,73 +34,6 @@ def replace_datasets(values):
         graph = load_configfile(overlay).get("graph")
         if isinstance(graph, dict) and "datasets" in graph:
             values["graph"]["datasets"] = graph["datasets"]
-
-
-def check_names(settings):
-    """Raise InputError, with the field, for a data set, technique, model or option that MGG does not have.
-
-    Imported here is what takes seconds: a cluster's job runs in two Snakemakes of its own, which check nothing.
-    """
-    from mgg.aggregate import machines, parse_options, technique, variants
-    from mgg.model import settings_of
-    from mgg.partition.schemes import scheme
-    from mgg.report.foreseen import check_figure
-
-    with field("graph.memory"):
-        parse_size(settings.graph.memory)
-    for name, dataset in settings.graph.datasets.items():
-        with field(f"graph.datasets.{name}"):
-            check_dataset(name, dataset)
-    with field("partition.scheme"):
-        scheme(settings.partition.scheme)
-    for section in ("aggregate", "train", "predict"):
-        for name in getattr(settings, section).techniques:
-            with field(f"{section}.techniques"):
-                if name != "auto" or section == "predict":
-                    technique(name)
-    if settings.predict.pes:
-        with field("predict.machine"):
-            machines.find(settings.predict.machine).links.changed(settings.predict.links, settings.predict.network)
-    for name, options in settings.aggregate.options.items():
-        with field("aggregate.options"):
-            parse_options(name, options)
-    for section, common in (("aggregate", settings.aggregate.options), ("predict", {})):
-        for name, grids in getattr(settings, section).variants.items():
-            with field(f"{section}.variants"):
-                variants.expand(name, common.get(name, {}), grids)
-    for name in [*settings.report.figures, *settings.report.notes]:
-        with field("report.figures" if name in settings.report.figures else "report.notes"):
-            check_figure(name)
-    for name in [*settings.train.models, *settings.train.settings]:
-        with field("train.settings" if name in settings.train.settings else "train.models"):
-            settings_of(name, settings.train.settings.get(name))
-
-
-def check_dataset(name, dataset):
-    """Raise InputError for an unknown data set or order, or an option that its kind does not have."""
-    from mgg.graph.generate import name_of
-    from mgg.graph.reorder import find_order
-
-    find_order(dataset.order)
-    if dataset.generator or name in generators():
-        name_of(dataset.generator or name, name)
-        if dataset.symmetrize:
-            raise InputError("symmetrize: generated graphs are symmetric already")
-        if (dataset.features is None) != (dataset.classes is None):
-            raise InputError("features and classes are given together or not at all")
-        return
-    find(name)
-    if dataset.model_dump(include={"scale", "seed", "shuffle", "features", "classes"}, exclude_defaults=True):
-        raise InputError("scale, seed, shuffle, features and classes are options of generators; this is a data set")
-
-
-@contextmanager
-def field(name):
-    """Put the name of the field in front of what is wrong with it."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
 
 
 def read_settings():
@@ -182,12 +115,24 @@ def warn_of_mixed_devices(settings):
         )
 
 
-def warn_of_nothing_to_train(settings):
-    """Say that models were asked for and no data set can train one."""
-    if settings.train.models and settings.train.datasets is None and not TRAINED and workflow.is_main_process:
+def warn_of_untrained(settings):
+    """Say which data sets no model is trained on, where the config does not name those to train on."""
+    if not settings.train.models or settings.train.datasets is not None or not workflow.is_main_process:
+        return
+    untrained = [name for name in settings.graph.datasets if name not in TRAINED]
+    if not untrained:
+        return
+    ways = {
+        "generated graphs get them by `features` and `classes`": any(name in GENERATED for name in untrained),
+        "`labels: true` says that own files have them": any(settings.graph.datasets[name].source for name in untrained),
+        "`models: []` says that nothing is to be trained": not TRAINED,
+    }
+    advice = "".join(f"; {way}" for way, fits in ways.items() if fits)
+    if TRAINED:
+        logger.info(f"train.models: not trained on {', '.join(untrained)}: no labels are known of{advice}")
+    else:
         logger.warning(
-            "train.models: nothing is trained, since no data set of graph.datasets has labels; generated graphs get"
-            " them by `features` and `classes`, and `models: []` says that none is wanted"
+            f"train.models: nothing is trained: no data set of graph.datasets is known to have labels{advice}"
         )
 
 
@@ -275,11 +220,19 @@ def made_by(rule_name):
 
 def trained_datasets(settings):
     """The data sets to train on: those of the config, else all that have labels."""
-    labeled = [name for name, dataset in catalog().items() if dataset.classes]
+    labeled = [name for name, dataset in catalog().items() if dataset.classes or dataset.tasks]
     labeled += [name for name, generator in GENERATED.items() if generators()[generator].labels]
-    labeled += [name for name, dataset in settings.graph.datasets.items() if dataset.classes]
+    labeled += [name for name, dataset in settings.graph.datasets.items() if dataset.classes or has_labels(dataset)]
     chosen = settings.train.datasets
     return [name for name in settings.graph.datasets if (name in labeled if chosen is None else name in chosen)]
+
+
+def has_labels(dataset):
+    """Whether files of the user's own have labels: what the config says, else what a graph folder says itself."""
+    if dataset.source is None or dataset.labels is not None:
+        return bool(dataset.labels)
+    made = own.made(dataset.source)
+    return made is not None and bool(made.classes or made.tasks)
 
 
 keep_others_out()
@@ -299,7 +252,7 @@ ORDERED = [name for name, dataset in DATASETS.items() if dataset.order != "natur
 GRAPH_MB = parse_size(SETTINGS.graph.memory) * 5 // 4 // 2**20
 TRAINED = trained_datasets(SETTINGS)
 warn_of_mixed_devices(SETTINGS)
-warn_of_nothing_to_train(SETTINGS)
+warn_of_untrained(SETTINGS)
 
 
 wildcard_constraints:

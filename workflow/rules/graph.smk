@@ -10,7 +10,7 @@ ruleorder: order > graph > generate > graph_gather
 
 rule graph:
     input:
-        f"{RESULTS}/retrieve/{{dataset}}",
+        raw_files,
     output:
         graph_folder("{made}"),
     log:
@@ -27,11 +27,12 @@ rule graph:
         mem_mb=budgeted(),
         runtime=MINUTES["graph"],
     params:
-        flags=lambda wildcards: flags(symmetrize=DATASETS[wildcards.dataset].symmetrize),
+        source=raw_source,
+        options=graph_options,
         memory=SETTINGS.graph.memory,
     shell:
-        "mgg graph {input:q} --out {output:q} {params.flags:q} --memory {params.memory:q} --workers {threads:q}"
-        " > {log:q} 2>&1"
+        "mgg graph {params.source:q} --out {output:q} {params.options:q} --memory {params.memory:q}"
+        " --workers {threads:q} > {log:q} 2>&1"
 
 
 rule generate:
@@ -58,7 +59,7 @@ rule generate:
 
 rule graph_scatter:
     input:
-        f"{RESULTS}/retrieve/{{dataset}}",
+        raw_files,
     output:
         temp(directory(f"{RESULTS}/graph_scatter/{{dataset}}")),
     log:
@@ -72,11 +73,12 @@ rule graph_scatter:
         mem_mb=budgeted(),
         runtime=MINUTES["graph"],
     params:
-        flags=lambda wildcards: flags(symmetrize=DATASETS[wildcards.dataset].symmetrize),
+        source=raw_source,
+        options=graph_options,
         memory=SETTINGS.graph.memory,
     shell:
-        "mgg graph-scatter {input:q} --out {output:q} {params.flags:q} --memory {params.memory:q} --workers {threads:q}"
-        " > {log:q} 2>&1"
+        "mgg graph-scatter {params.source:q} --out {output:q} {params.options:q} --memory {params.memory:q}"
+        " --workers {threads:q} > {log:q} 2>&1"
 
 
 rule graph_shard:

@@ -10,14 +10,12 @@ import numpy as np
 from numba import njit
 
 from mgg.errors import InputError
-from mgg.graph.check import split_vector
+from mgg.graph.check import UNKNOWN, split_vector
 from mgg.graph.sources import Arcs, FeatureStream
 from mgg.graph.text import Column, Layout, counted, lines, read_rows
 
 #: Rows of a block of features that are computed or zero.
 ROWS = 2**16
-#: Value of a task that a node has no label for.
-UNKNOWN = 255
 #: Most nodes of a graph, and most arcs that a file may announce.
 MOST_NODES = 2**32
 MOST_ARCS = 2**62

@@ -1,0 +1,84 @@
+"""Files of the user's own: the names that their graphs may have, where they are, how large the graph will be."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from mgg.config import NAME
+from mgg.errors import InputError
+from mgg.graph.datasets import catalog
+from mgg.graph.manifest import MANIFEST_FILE, Manifest, load
+from mgg.graph.retrieve import SOURCE_FILE
+from mgg.graph.sources import generators, loader_of, loaders
+
+
+def check_name(name: str) -> None:
+    """Raise InputError unless a graph of one's own may be called ``name``.
+
+    It may not if it is no name, or that of a data set or generator, whose graphs it would be taken for.
+    """
+    if not re.fullmatch(NAME, name):
+        raise InputError(
+            f"name {name[:40]!r}: only letters, digits, '_', '.' and '-', the first one a letter or a digit"
+        )
+    if name in generators() or name in catalog():
+        kind = "a generator" if name in generators() else "a real data set"
+        raise InputError(f"name {name!r}: is that of {kind}; choose one that says what the graph stands for")
+
+
+def path_of(source: str) -> Path:
+    """The file or folder that ``source`` of a data set means, a path or a file:// address.
+
+    Raises:
+        InputError: it is an address of another kind, there is nothing, or the working folder lies in it, whose files
+            change with every run.
+    """
+    if "://" in source:
+        address = urlsplit(source)
+        if address.scheme.lower() != "file" or address.netloc not in ("", "localhost"):
+            raise InputError(
+                f"source {source!r}: is taken from this machine alone: download it and give its path, or file:///PATH"
+            )
+        path = Path(unquote(address.path))
+    else:
+        path = Path(source).expanduser()
+    if not path.exists():
+        seen_from = "" if path.is_absolute() else f", seen from {Path.cwd()}"
+        raise InputError(f"source {source!r}: no such file or folder{seen_from}")
+    if path.resolve() in (Path.cwd(), *Path.cwd().parents):
+        raise InputError(f"source {source!r}: the working folder lies in it: put the files into a folder of their own")
+    return path
+
+
+def files_of(source: str) -> list[str]:
+    """The files that a graph is made of: whoever changes one wants it made anew; raises InputError as ``path_of``."""
+    path = path_of(source)
+    if not path.is_dir():
+        return [str(path)]
+    found = sorted(str(each) for each in path.rglob("*") if each.is_file())
+    if not found:
+        raise InputError(f"source {source!r}: the folder has no files")
+    return found
+
+
+def made(source: str) -> Manifest | None:
+    """What a graph folder says of itself, None for files of any other kind; raises InputError as ``path_of``."""
+    path = path_of(source)
+    return load(path)[0] if (path / MANIFEST_FILE).is_file() else None
+
+
+def says_loader(path: Path) -> bool:
+    """Whether a file, by its ending, or a folder, by what was put into it, says how it is read."""
+    folder = any((path / name).is_file() for name in (MANIFEST_FILE, SOURCE_FILE))
+    return folder or loader_of(path) is not None
+
+
+def needs_loader(path: Path, field: str) -> str:
+    """What to say of ``path``, which does not say how it is read, where ``field`` must."""
+    kind = "a folder that neither mgg retrieve nor mgg graph made" if path.is_dir() else "its ending says nothing"
+    return (
+        f"{path}: {kind}, so {field} must say how to read it: {', '.join(sorted(loaders()))} (docs/data.md);"
+        " table reads your own edges.csv and nodes.csv"
+    )

@@ -1,0 +1,114 @@
+# What the schema cannot say of a config, since other parts of MGG know it: each mistake is one line that names the field.
+from contextlib import contextmanager
+
+from mgg.errors import InputError
+from mgg.graph import own
+from mgg.graph.budget import parse_size
+from mgg.graph.datasets import find
+from mgg.graph.sources import find_loader, generators
+
+# Options of generated graphs alone.
+OF_GENERATORS = {"scale", "seed", "shuffle", "features", "classes"}
+
+
+def check_names(settings):
+    """Raise InputError, with the field, for a data set, technique, model or option that MGG does not have.
+
+    Imported here is what takes seconds: a cluster's job runs in two Snakemakes of its own, which check nothing.
+    """
+    from mgg.aggregate import machines, parse_options, technique, variants
+    from mgg.model import settings_of
+    from mgg.partition.schemes import scheme
+    from mgg.report.foreseen import check_figure
+
+    with field("graph.memory"):
+        parse_size(settings.graph.memory)
+    for name, dataset in settings.graph.datasets.items():
+        with field(f"graph.datasets.{name}"):
+            check_dataset(name, dataset)
+    with field("partition.scheme"):
+        scheme(settings.partition.scheme)
+    for section in ("aggregate", "train", "predict"):
+        for name in getattr(settings, section).techniques:
+            with field(f"{section}.techniques"):
+                if name != "auto" or section == "predict":
+                    technique(name)
+    check_training(settings.train)
+    if settings.predict.pes:
+        with field("predict.machine"):
+            machines.find(settings.predict.machine).links.changed(settings.predict.links, settings.predict.network)
+    for name, options in settings.aggregate.options.items():
+        with field("aggregate.options"):
+            parse_options(name, options)
+    for section, common in (("aggregate", settings.aggregate.options), ("predict", {})):
+        for name, grids in getattr(settings, section).variants.items():
+            with field(f"{section}.variants"):
+                variants.expand(name, common.get(name, {}), grids)
+    for name in [*settings.report.figures, *settings.report.notes]:
+        with field("report.figures" if name in settings.report.figures else "report.notes"):
+            check_figure(name)
+    for name in [*settings.train.models, *settings.train.settings]:
+        with field("train.settings" if name in settings.train.settings else "train.models"):
+            settings_of(name, settings.train.settings.get(name))
+
+
+def check_training(train):
+    """Raise InputError for a technique that cannot do every training that the config asks for."""
+    from mgg.aggregate import technique, techniques
+
+    for name in train.techniques if train.models else ():
+        if name == "auto":
+            continue
+        if train.dtype not in technique(name).dtypes:
+            able = ", ".join(other for other, plan in techniques().items() if train.dtype in plan.dtypes)
+            raise InputError(f"train.dtype: technique {name} takes no {train.dtype} embeddings; those that do: {able}")
+        if technique(name).single_pe and max(train.pes) > 1:
+            raise InputError(f"train.techniques: technique {name} runs on one PE, and train.pes has {max(train.pes)}")
+
+
+def check_dataset(name, dataset):
+    """Raise InputError for an unknown data set or order, or an option that its kind does not have."""
+    from mgg.graph.generate import name_of
+    from mgg.graph.reorder import find_order
+
+    find_order(dataset.order)
+    if dataset.source is not None:
+        check_own(name, dataset)
+        return
+    if dataset.model_dump(include={"loader", "labels"}, exclude_defaults=True):
+        raise InputError("loader and labels are options of files of your own, which source names")
+    if dataset.generator or name in generators():
+        name_of(dataset.generator or name, name)
+        if dataset.symmetrize:
+            raise InputError("symmetrize: generated graphs are symmetric already")
+        if (dataset.features is None) != (dataset.classes is None):
+            raise InputError("features and classes are given together or not at all")
+        return
+    try:
+        find(name)
+    except InputError as error:
+        raise InputError(f"{error} (files of your own: `source: PATH`)") from None
+    if dataset.model_dump(include=OF_GENERATORS, exclude_defaults=True):
+        raise InputError("scale, seed, shuffle, features and classes are options of generators; this is a data set")
+
+
+def check_own(name, dataset):
+    """Raise InputError for files of the user's own that are not there, or a name or option that they cannot have."""
+    if dataset.model_dump(include=OF_GENERATORS | {"generator"}, exclude_defaults=True):
+        raise InputError("source: generator, scale, seed, shuffle, features and classes are no options of own files")
+    own.check_name(name)
+    own.files_of(dataset.source)
+    own.made(dataset.source)
+    if dataset.loader is not None:
+        find_loader(dataset.loader)
+    elif not own.says_loader(own.path_of(dataset.source)):
+        raise InputError(own.needs_loader(own.path_of(dataset.source), "`loader`"))
+
+
+@contextmanager
+def field(name):
+    """Put the name of the field in front of what is wrong with it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
