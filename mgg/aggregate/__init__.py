@@ -5,8 +5,6 @@ A technique is added by adding its module to this package.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -18,7 +16,8 @@ from mgg.aggregate.plan import Plan
 from mgg.backend import World
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.schema import nearest, parsed
+from mgg.registry import modules, unknown
+from mgg.schema import parsed
 
 __all__ = ["Plan", "TechniqueOptions", "accepted", "parse_options", "prepare", "technique", "techniques"]
 
@@ -27,9 +26,8 @@ __all__ = ["Plan", "TechniqueOptions", "accepted", "parse_options", "prepare", "
 def techniques() -> dict[str, type[Plan]]:
     """Every technique of this package by its config value."""
     found: dict[str, type[Plan]] = {}
-    for module in pkgutil.iter_modules(__path__):
-        loaded = importlib.import_module(f"{__name__}.{module.name}")
-        for value in vars(loaded).values():
+    for module in modules(__name__).values():
+        for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Plan) and "name" in vars(value):
                 found[value.name] = value
     return dict(sorted(found.items()))
@@ -38,7 +36,7 @@ def techniques() -> dict[str, type[Plan]]:
 def technique(name: str) -> type[Plan]:
     """The technique called ``name``; raises InputError with the nearest names."""
     if name not in techniques():
-        raise InputError(f"technique {name!r}: unknown; {nearest(name, techniques())}")
+        raise InputError(f"technique {name!r}: unknown; {unknown(name, techniques(), __name__)}")
     return techniques()[name]
 
 

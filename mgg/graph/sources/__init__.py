@@ -6,11 +6,8 @@ A module registers a loader (raw files -> graph) with :func:`loader` or a genera
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +15,7 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
-from mgg.schema import nearest
+from mgg.registry import modules, unknown
 
 
 @dataclass(frozen=True)
@@ -166,27 +163,21 @@ def generator(made: Generator) -> None:
     _GENERATORS[made.name] = made
 
 
-@cache
-def _discover() -> None:
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-
-
 def loaders() -> dict[str, Loader]:
     """Every loader by name."""
-    _discover()
+    modules(__name__)  # they register what they have
     return dict(_LOADERS)
 
 
 def generators() -> dict[str, Generator]:
     """Every generator by name."""
-    _discover()
+    modules(__name__)  # they register what they have
     return dict(_GENERATORS)
 
 
 def loader_of(path: Path) -> str | None:
     """The name of the default loader of a file by its suffix (the longest that fits), or None."""
-    _discover()
+    modules(__name__)  # they register what they have
     fitting = [suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)]
     return _SUFFIXES[max(fitting, key=len)] if fitting else None
 
@@ -194,7 +185,7 @@ def loader_of(path: Path) -> str | None:
 def find_loader(name: str) -> Loader:
     """The loader ``name``; InputError with the nearest names if there is none."""
     if name not in loaders():
-        raise InputError(f"unknown loader {name!r}; {nearest(name, loaders())}")
+        raise InputError(f"unknown loader {name!r}; {unknown(name, loaders(), __name__)}")
     return loaders()[name]
 
 

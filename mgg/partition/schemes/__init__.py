@@ -6,8 +6,6 @@ the module's. Adding a scheme means adding one file to this folder.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +14,7 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.store import Graph
-from mgg.schema import nearest
+from mgg.registry import modules, unknown
 
 
 @dataclass(frozen=True)
@@ -44,12 +42,11 @@ Scheme = Callable[[Graph, int], Split]
 @cache
 def schemes() -> dict[str, Scheme]:
     """Every scheme of this package by its config value."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return {name: importlib.import_module(f"{__name__}.{name}").split for name in names}
+    return {name: module.split for name, module in modules(__name__).items() if hasattr(module, "split")}
 
 
 def scheme(name: str) -> Scheme:
     """The scheme called ``name``; raises InputError with the nearest names."""
     if name not in schemes():
-        raise InputError(f"partition scheme {name!r}: unknown; {nearest(name, schemes())}")
+        raise InputError(f"partition scheme {name!r}: unknown; {unknown(name, schemes(), __name__)}")
     return schemes()[name]
