@@ -89,6 +89,7 @@ class Run:
     pes: int
     epochs: int
     settings: dict[str, Any]
+    dtype: str
 
     def __call__(self, seed: int) -> TrainRecord:
         parts = [layout.load(self.folder, rank) for rank in range(self.pes)]
@@ -98,7 +99,7 @@ class Run:
         results = launch(
             "simulated",
             lambda: self.pes,
-            lambda world: train(world, parts[world.rank], epochs=self.epochs, **options),
+            lambda world: train(world, parts[world.rank], epochs=self.epochs, dtype=self.dtype, **options),
         )
         return results[0].record
 
@@ -115,7 +116,7 @@ def in_turn(run: Run, seeds: int, jobs: int) -> Iterator[TrainRecord]:
 
 def accuracy(
     dataset: str, seeds: int, *, model: str = "gcn", pes: int = 1, epochs: int | None = None, jobs: int = 1,
-    done: Callable[[TrainRecord], None] = lambda record: None,
+    dtype: str = "fp32", done: Callable[[TrainRecord], None] = lambda record: None,
 ) -> list[TrainRecord]:  # fmt: skip
     """The record of each seed's run on the simulated backend, by seed; ``done`` is called after each, in that order.
 
@@ -124,7 +125,7 @@ def accuracy(
     published, settings = settings_for(model, dataset)
     records = []
     with tempfile.TemporaryDirectory(prefix="mgg-") as scratch:
-        run = Run(make_layout(dataset, Path(scratch), pes), dataset, model, pes, epochs or published, settings)
+        run = Run(make_layout(dataset, Path(scratch), pes), dataset, model, pes, epochs or published, settings, dtype)
         for record in in_turn(run, seeds, jobs):
             records.append(record)
             done(record)
@@ -138,10 +139,12 @@ def accuracy(
 @click.option("--epochs", type=click.IntRange(1), help="instead of the overlay's")
 @click.option("--pes", type=click.IntRange(1), default=1, show_default=True, help="PEs of the simulated backend")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="seeds trained at a time")
+@click.option("--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="of embeddings")
 @click.option("--out", type=click.Path(path_type=Path), help="file of the training records, JSON lines")
 def main(
-    seeds: int, datasets: str | None, model: str, epochs: int | None, pes: int, jobs: int, out: Path | None
-) -> None:
+    seeds: int, datasets: str | None, model: str, epochs: int | None, pes: int, jobs: int, dtype: str,
+    out: Path | None,
+) -> None:  # fmt: skip
     """Train on each data set and print a table."""
     kept: list[TrainRecord] = []
     heads = f"{'published':>10} {'target':>7} {'seconds':>8}"
@@ -149,7 +152,7 @@ def main(
     for dataset in (datasets or DATASETS.get(model, "cora,citeseer,pubmed")).split(","):
         started = time.perf_counter()
         records = accuracy(
-            dataset, seeds, model=model, pes=pes, epochs=epochs, jobs=jobs,
+            dataset, seeds, model=model, pes=pes, epochs=epochs, jobs=jobs, dtype=dtype,
             done=lambda record: click.echo(f"seed {record.seed}: {100 * record.test_accuracy:.2f}", err=True),
         )  # fmt: skip
         seconds = time.perf_counter() - started
