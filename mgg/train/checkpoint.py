@@ -160,8 +160,11 @@ class Checkpoints:
         part = path.with_suffix(".part")
         try:
             make_folder(self.folder)
+            part.touch()
+            mode = part.stat().st_mode
             # Neither this nor the hash copies the arrays: the thread shares its core with the training.
             save_file(tensors, part, {"mgg": said, "sha256": digest(said, tensors)})
+            part.chmod(mode)  # safetensors lets the owner alone read it
             sync(part)
             part.replace(path)
             sync(self.folder)

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 import struct
 import threading
 import time
@@ -51,6 +52,16 @@ def test_the_newest_two_checkpoints_are_kept(layouts, tmp_path):
     names = [path.name for path in checkpoint_files(tmp_path / "run")]
     assert names == ["epoch-000005.safetensors", "epoch-000006.safetensors"]
     assert len(names) == KEPT
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
+def test_who_may_read_other_files_may_read_checkpoints(mask, mode, tmp_path):
+    checkpoints, before = Checkpoints(tmp_path / "run.checkpoint", IDENTITY, 45), os.umask(mask)
+    try:
+        checkpoints.save(Checkpoint(History()))
+        assert checkpoints.wait().stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
 
 
 def full(tensors, path, metadata):
