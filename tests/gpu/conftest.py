@@ -25,9 +25,11 @@ def sharing(item):
 
 def pytest_collection_modifyitems(items):
     for item in items:
+        if item.get_closest_marker("gpu") is None:  # called with the tests of all folders
+            continue
         number, share = needed(item), sharing(item)
         no_mps = share == "mps" and MPS is None
-        if "gpu" in item.keywords and number > GPUS and (not GPUS or share == "never" or no_mps):
+        if number > GPUS and (not GPUS or share == "never" or no_mps):
             lack = ", and no nvidia-cuda-mps-control to share one" if GPUS and no_mps else ""
             item.add_marker(pytest.mark.skip(reason=f"needs {number} GPUs and CuPy, found {GPUS}{lack}"))
 
