@@ -5,6 +5,8 @@ A technique is added by adding its module to this package.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -16,8 +18,7 @@ from mgg.aggregate.plan import Plan
 from mgg.backend import World
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.registry import modules, unknown
-from mgg.schema import parsed
+from mgg.schema import nearest, parsed
 
 __all__ = ["Plan", "TechniqueOptions", "accepted", "parse_options", "prepare", "technique", "techniques"]
 
@@ -26,8 +27,9 @@ __all__ = ["Plan", "TechniqueOptions", "accepted", "parse_options", "prepare", "
 def techniques() -> dict[str, type[Plan]]:
     """Every technique of this package by its config value."""
     found: dict[str, type[Plan]] = {}
-    for module in modules(__name__).values():
-        for value in vars(module).values():
+    for module in pkgutil.iter_modules(__path__):
+        loaded = importlib.import_module(f"{__name__}.{module.name}")
+        for value in vars(loaded).values():
             if isinstance(value, type) and issubclass(value, Plan) and "name" in vars(value):
                 found[value.name] = value
     return dict(sorted(found.items()))
@@ -36,7 +38,7 @@ def techniques() -> dict[str, type[Plan]]:
 def technique(name: str) -> type[Plan]:
     """The technique called ``name``; raises InputError with the nearest names."""
     if name not in techniques():
-        raise InputError(f"technique {name!r}: unknown; {unknown(name, techniques(), __name__)}")
+        raise InputError(f"technique {name!r}: unknown; {nearest(name, techniques())}")
     return techniques()[name]
 
 

@@ -15,7 +15,7 @@ from mgg.graph.manifest import KIND, Manifest
 from mgg.graph.own import check_name
 from mgg.graph.sources import GraphData, generators
 from mgg.graph.store import write_graph
-from mgg.registry import unknown
+from mgg.schema import nearest
 
 
 def generate(
@@ -88,7 +88,7 @@ def name_of(generator: str, name: str | None) -> str:
     """
     known = generators()
     if generator not in known:
-        raise InputError(f"unknown generator {generator!r}; {unknown(generator, known, 'mgg.graph.sources')}")
+        raise InputError(f"unknown generator {generator!r}; {nearest(generator, known)}")
     if name is None or name == generator:
         return generator
     check_name(name)

@@ -7,14 +7,14 @@ model is adding such a file; its name is the file's.
 
 from __future__ import annotations
 
-from pathlib import Path
+import importlib
+import pkgutil
 from typing import Any
 
 from mgg.errors import InputError
 from mgg.model.module import Array, Chain, Features, Module, Parameter, Pass
 from mgg.model.settings import ModelSettings, Sizes
-from mgg.registry import modules, unknown
-from mgg.schema import parsed
+from mgg.schema import nearest, parsed
 
 __all__ = [
     "Array",
@@ -33,7 +33,7 @@ __all__ = [
 
 def models() -> list[str]:
     """Names of the models, sorted."""
-    return [name for name, module in modules(__name__).items() if hasattr(module, "build")]
+    return sorted(info.name for info in pkgutil.iter_modules(__path__) if hasattr(_module(info.name), "build"))
 
 
 def settings_of(model: str, values: dict[str, Any] | None = None) -> ModelSettings:
@@ -58,25 +58,21 @@ def build(
         nodes, relations: of the graph: its nodes and its arc types.
 
     Raises:
-        InputError: the model needs what the graph lacks, or has two weights of one name.
+        InputError: the model needs what the graph lacks.
     """
     file = _file(model)
     if not features and not getattr(file, "FEATURELESS", False):
         raise InputError(f"model {model}: the graph has no node features to train on")
     chain: Chain = file.build(settings, Sizes(features, classes, nodes, relations))
-    names = [parameter.name for parameter in chain.parameters]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(f"model {model}: two modules have a weight {twice[0]}: give each layer a name of its own")
     return chain
 
 
 def _file(model: str) -> Any:
     known = models()
     if model not in known:
-        raise InputError(f"model {model!r} is unknown; {unknown(model, known, __name__)}")
-    file: Any = modules(__name__)[model]
-    settings = getattr(file, "Settings", None)
-    if not (isinstance(settings, type) and issubclass(settings, ModelSettings)):
-        raise InputError(f"{Path(file.__file__)}: has build and no class Settings(ModelSettings), its hyperparameters")
-    return file
+        raise InputError(f"model {model!r} is unknown; {nearest(model, known)}")
+    return _module(model)
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"{__name__}.{name}")

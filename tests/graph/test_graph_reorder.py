@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +22,10 @@ from mgg.graph.store import Graph, write_graph
 
 SPEC = importlib.util.spec_from_file_location("modularity", Path(__file__).parents[2] / "benchmarks" / "modularity.py")
 quality = importlib.util.module_from_spec(SPEC)
-sys.modules[SPEC.name] = quality  # loops that numba has kept look their module up by its name
 SPEC.loader.exec_module(quality)
 modularity = quality.modularity
 
-MOVING = sorted({*orders()} - {"natural"})
+MOVING = ["auto", "degree", "rabbit", "rcm"]
 GRAPHS = {
     **awkward_graphs(),
     "one node": from_arcs(np.array([], np.int64), np.array([], np.int64), n=1),
@@ -87,7 +85,7 @@ def ones(csr: Csr) -> np.ndarray:
 
 
 def test_orders_are_found_by_themselves() -> None:
-    assert {"auto", "degree", "natural", "rabbit", "rcm"} <= {*orders()}
+    assert sorted(orders()) == sorted([*MOVING, "natural"])
 
 
 @pytest.mark.parametrize("name", MOVING)

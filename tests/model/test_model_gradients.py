@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from mgg.model import Pass, build, models, settings_of
+from mgg.model import Pass, build, settings_of
 from mgg.model.arcwise import Attention, NormalizedArcs
 from mgg.model.init import initial_weights
 from mgg.model.layers import BatchNorm, Bias, Dropout, Elu, LayerNorm, Linear, MeanOfHeads, Relu, UnitRows
@@ -52,12 +52,8 @@ MODELS = {
     "sage, deep": (
         "sage", {"hidden": 4, "layers": 3, "normalization": "batch", "residual": True, "unit_rows": False},
     ),
+    "sgc": ("sgc", {}),
 }  # fmt: skip
-#: The others as they are, but small; that of typed arcs has a test of its own.
-MODELS |= {
-    model: (model, {"hidden": 4} if "hidden" in type(settings_of(model)).model_fields else {})
-    for model in sorted({*models()} - {model for model, _ in MODELS.values()} - {"rgcn"})
-}
 
 
 def random_weights(parameters, rng):

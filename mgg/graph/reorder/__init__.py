@@ -8,8 +8,11 @@ directed graph A is numbered as A + A^T. The same graph gets the same numbers on
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -17,7 +20,7 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.graph.csr import index_dtype
 from mgg.graph.store import Graph
-from mgg.registry import modules, unknown
+from mgg.schema import nearest
 
 #: Gives the order that was really used and ``rank`` (int32, int64 from 2^31 nodes on), or None where nothing moves.
 Rank = Callable[[Graph], tuple[str, np.ndarray | None]]
@@ -61,16 +64,22 @@ def order(name: str, memory: Memory, choose: Choice | None = None) -> Callable[[
     return register
 
 
+@cache
+def _discover() -> None:
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+
+
 def orders() -> dict[str, Order]:
     """Every order by name."""
-    modules(__name__)  # they register what they have
+    _discover()
     return dict(_ORDERS)
 
 
 def find_order(name: str) -> Order:
     """The order ``name``; InputError with the nearest names if there is none."""
     if name not in orders():
-        raise InputError(f"unknown order {name!r}; {unknown(name, orders(), __name__)}")
+        raise InputError(f"unknown order {name!r}; {nearest(name, orders())}")
     return orders()[name]
 
 

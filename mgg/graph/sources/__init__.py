@@ -6,8 +6,11 @@ A module registers a loader (raw files -> graph) with :func:`loader` or a genera
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +18,7 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
-from mgg.registry import modules, unknown
+from mgg.schema import nearest
 
 
 @dataclass(frozen=True)
@@ -163,21 +166,27 @@ def generator(made: Generator) -> None:
     _GENERATORS[made.name] = made
 
 
+@cache
+def _discover() -> None:
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+
+
 def loaders() -> dict[str, Loader]:
     """Every loader by name."""
-    modules(__name__)  # they register what they have
+    _discover()
     return dict(_LOADERS)
 
 
 def generators() -> dict[str, Generator]:
     """Every generator by name."""
-    modules(__name__)  # they register what they have
+    _discover()
     return dict(_GENERATORS)
 
 
 def loader_of(path: Path) -> str | None:
     """The name of the default loader of a file by its suffix (the longest that fits), or None."""
-    modules(__name__)  # they register what they have
+    _discover()
     fitting = [suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)]
     return _SUFFIXES[max(fitting, key=len)] if fitting else None
 
@@ -185,7 +194,7 @@ def loader_of(path: Path) -> str | None:
 def find_loader(name: str) -> Loader:
     """The loader ``name``; InputError with the nearest names if there is none."""
     if name not in loaders():
-        raise InputError(f"unknown loader {name!r}; {unknown(name, loaders(), __name__)}")
+        raise InputError(f"unknown loader {name!r}; {nearest(name, loaders())}")
     return loaders()[name]
 
 

@@ -6,6 +6,8 @@ the module's. Adding a scheme means adding one file to this folder.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +16,7 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.store import Graph
-from mgg.registry import modules, unknown
+from mgg.schema import nearest
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,12 @@ Scheme = Callable[[Graph, int], Split]
 @cache
 def schemes() -> dict[str, Scheme]:
     """Every scheme of this package by its config value."""
-    return {name: module.split for name, module in modules(__name__).items() if hasattr(module, "split")}
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return {name: importlib.import_module(f"{__name__}.{name}").split for name in names}
 
 
 def scheme(name: str) -> Scheme:
     """The scheme called ``name``; raises InputError with the nearest names."""
     if name not in schemes():
-        raise InputError(f"partition scheme {name!r}: unknown; {unknown(name, schemes(), __name__)}")
+        raise InputError(f"partition scheme {name!r}: unknown; {nearest(name, schemes())}")
     return schemes()[name]
