@@ -15,9 +15,8 @@ from mgg.files import check_output
 from mgg.graph.check import split_vector
 from mgg.graph.datasets import catalog
 from mgg.graph.manifest import KIND, Manifest
-from mgg.graph.sources import GraphData, generators
+from mgg.graph.sources import GENERATORS, GraphData, generators
 from mgg.graph.store import write_graph
-from mgg.schema import nearest
 
 
 def generate(
@@ -90,8 +89,7 @@ def name_of(generator: str, name: str | None) -> str:
             or of another generator, whose graphs it would be taken for.
     """
     known = generators()
-    if generator not in known:
-        raise InputError(f"unknown generator {generator!r}; {nearest(generator, known)}")
+    GENERATORS.find(generator)
     if name is None or name == generator:
         return generator
     if not re.fullmatch(NAME, name):
