@@ -7,13 +7,14 @@ model is adding such a file; its name is the file's.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from mgg.errors import InputError, MggError
-from mgg.model.module import Array, Chain, Features, Module, Parameter, Pass
+from mgg.model.module import Array, Chain, Composite, Features, Module, Parameter, Pass
 from mgg.model.settings import ModelSettings, Sizes
 from mgg.registry import Registry, blamed, lacking
 from mgg.schema import parsed
@@ -80,7 +81,8 @@ def build(
         nodes, relations: of the graph: its nodes and its arc types.
 
     Raises:
-        InputError: the model needs what the graph lacks, or its file cannot make it (file, line and exception).
+        InputError: the model needs what the graph lacks, its file cannot make it (file, line and exception), or two of
+            its layers have the same name.
     """
     file = MODELS.find(model)
     if not features and not getattr(file, "FEATURELESS", False):
@@ -93,4 +95,17 @@ def build(
         raise InputError(f"model {model}: {blamed(error, Path(file.__file__))}") from error
     if not isinstance(chain, Chain):
         raise lacking(file.build, f"model {model}: build returned a {type(chain).__name__}, not a Chain")
+    twice = [name for name, count in Counter(_names(chain)).items() if count > 1]
+    if twice:
+        layer = twice[0].rpartition(".")[0] or twice[0]
+        raise lacking(
+            file.build, f"model {model}: two layers are called {layer!r} ({twice[0]}): give each a name of its own"
+        )
     return chain
+
+
+def _names(module: Module) -> list[str]:
+    """Of all parameters and running statistics; those of a module that stands in two places come twice."""
+    if isinstance(module, Composite):
+        return [name for each in module.modules for name in _names(each)]
+    return [*(parameter.name for parameter in module.parameters), *module.state]
