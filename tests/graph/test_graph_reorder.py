@@ -25,7 +25,7 @@ quality = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(quality)
 modularity = quality.modularity
 
-MOVING = ["auto", "degree", "rabbit", "rcm"]
+MOVING = [name for name in orders() if name != "natural"]
 GRAPHS = {
     **awkward_graphs(),
     "one node": from_arcs(np.array([], np.int64), np.array([], np.int64), n=1),
@@ -85,7 +85,7 @@ def ones(csr: Csr) -> np.ndarray:
 
 
 def test_orders_are_found_by_themselves() -> None:
-    assert sorted(orders()) == sorted([*MOVING, "natural"])
+    assert {"auto", "degree", "natural", "rabbit", "rcm"} <= set(orders())
 
 
 @pytest.mark.parametrize("name", MOVING)
