@@ -5,10 +5,9 @@ A technique is added by adding its module to this package.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import inspect
 from collections.abc import Mapping
-from functools import cache
+from types import ModuleType
 from typing import Any
 
 from mgg.aggregate import memory
@@ -18,28 +17,37 @@ from mgg.aggregate.plan import Plan
 from mgg.backend import World
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.schema import nearest, parsed
+from mgg.registry import Registry, lacking
+from mgg.schema import parsed
 
-__all__ = ["Plan", "TechniqueOptions", "accepted", "parse_options", "prepare", "technique", "techniques"]
+__all__ = ["TECHNIQUES", "Plan", "TechniqueOptions", "accepted", "parse_options", "prepare", "technique", "techniques"]
 
 
-@cache
+def _techniques_of(module: ModuleType) -> dict[str, type[Plan]]:
+    """The techniques of a file; raises InputError for one that is not whole."""
+    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Plan)]
+    found = {}
+    for plan in (each for each in classes if "name" in vars(each) and each.__module__ == module.__name__):
+        if inspect.isabstract(plan):
+            raise lacking(plan, f"technique {plan.name!r} lacks {', '.join(sorted(plan.__abstractmethods__))}")
+        if not (isinstance(plan.Options, type) and issubclass(plan.Options, TechniqueOptions)):
+            raise lacking(plan, f"technique {plan.name!r}: Options is no subclass of TechniqueOptions")
+        found[plan.name] = plan
+    return found
+
+
+#: The subclasses of ``Plan`` that have a name of their own.
+TECHNIQUES: Registry[type[Plan]] = Registry(__name__, "technique", "subclass of Plan with a name", _techniques_of)
+
+
 def techniques() -> dict[str, type[Plan]]:
     """Every technique of this package by its config value."""
-    found: dict[str, type[Plan]] = {}
-    for module in pkgutil.iter_modules(__path__):
-        loaded = importlib.import_module(f"{__name__}.{module.name}")
-        for value in vars(loaded).values():
-            if isinstance(value, type) and issubclass(value, Plan) and "name" in vars(value):
-                found[value.name] = value
-    return dict(sorted(found.items()))
+    return TECHNIQUES.all()
 
 
 def technique(name: str) -> type[Plan]:
-    """The technique called ``name``; raises InputError with the nearest names."""
-    if name not in techniques():
-        raise InputError(f"technique {name!r}: unknown; {nearest(name, techniques())}")
-    return techniques()[name]
+    """The technique called ``name``; raises InputError with the nearest names, or with what is wrong with its file."""
+    return TECHNIQUES.find(name)
 
 
 def parse_options(name: str, values: Mapping[str, Any]) -> TechniqueOptions:

@@ -28,9 +28,22 @@ def doctor(slurm: bool, partition: str | None, account: str | None, qos: str | N
     if not slurm:
         if partition or account or qos:
             raise InputError("--partition, --account and --qos need --slurm")
-        show(probe.report(), as_json)
+        show(probe.report() | _broken(), as_json)
         return
     facts, ready = cluster.report(Path.cwd(), partition, account, qos)
     show(facts, as_json)
     if not ready:
         raise MachineError("this cluster cannot run the workflow yet: see what fails above")
+
+
+def _broken() -> dict[str, str]:
+    """What is wrong with the files of models, techniques and so on that cannot be read."""
+    from mgg.aggregate import TECHNIQUES
+    from mgg.graph.reorder import ORDERS
+    from mgg.graph.sources import GENERATORS, LOADERS
+    from mgg.model import MODELS
+    from mgg.partition.schemes import SCHEMES
+
+    registries = (MODELS, TECHNIQUES, ORDERS, LOADERS, GENERATORS, SCHEMES)
+    found = dict.fromkeys(str(error) for each in registries for error in each.broken.values())
+    return {"cannot be read": "; ".join(found)} if found else {}

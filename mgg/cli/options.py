@@ -100,10 +100,13 @@ def assignments_of(pairs: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def split_assignments(pairs: Iterable[str], techniques: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Assignments as given and, by technique, those written ``technique.key=value``."""
+def split_assignments(
+    pairs: Iterable[str], techniques: Iterable[str], model: str | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Assignments as given and, by technique, those written ``technique.key=value``; ``model.key`` is plain ``key``."""
     plain: dict[str, Any] = {}
-    qualified: dict[str, Any] = {name: {} for name in techniques}
+    qualified: dict[str, Any] = {model: plain} if model else {}
+    qualified |= {name: {} for name in techniques}
     for key, value in assignments_of(pairs).items():
         owner, dot, option = key.partition(".")
         if not dot:
@@ -111,7 +114,10 @@ def split_assignments(pairs: Iterable[str], techniques: Iterable[str]) -> tuple[
         elif owner in qualified:
             qualified[owner][option] = value
         else:
-            raise InputError(f"--set {key}: technique {owner!r} is not among those named; {nearest(owner, qualified)}")
+            lack = "is neither the model nor the technique" if model else "is not among those named"
+            raise InputError(
+                f"--set {key}: {'' if model else 'technique '}{owner!r} {lack}; {nearest(owner, qualified)}"
+            )
     return plain, qualified
 
 

@@ -41,7 +41,9 @@ class Training(click.Command):
 
 @click.command(cls=Training)
 @click.argument("layout", type=FOLDER)
-@click.option("--model", required=True, callback=one, help="model: appnp, gat, gcn, gin, rgcn, sage or sgc")
+@click.option(
+    "--model", required=True, callback=one, help="model: a file of mgg/model (docs/models.md), gcn for example"
+)
 @click.option(
     "--technique",
     callback=one,
@@ -74,7 +76,8 @@ class Training(click.Command):
 )
 @click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE",
-    help="setting of the model (docs/models.md, docs/training.md), or option of the technique: TECHNIQUE.KEY=VALUE",
+    help="setting of the model (docs/models.md, docs/training.md), also MODEL.KEY=VALUE, or option of the technique:"
+    " TECHNIQUE.KEY=VALUE",
 )  # fmt: skip
 @click.option(
     "--checkpoint-every", type=SECONDS, default=_TRAIN.checkpoint_every, show_default=True,
@@ -101,7 +104,7 @@ def train(
     from mgg.train import Result
     from mgg.train import train as run
 
-    settings, options = split_assignments(assignments, [technique])
+    settings, options = split_assignments(assignments, [technique], model)
 
     def program(world: World) -> Result:
         return run(

@@ -13,9 +13,8 @@ from mgg.files import check_output
 from mgg.graph.check import split_vector
 from mgg.graph.manifest import KIND, Manifest
 from mgg.graph.own import check_name
-from mgg.graph.sources import GraphData, generators
+from mgg.graph.sources import GENERATORS, GraphData, generators
 from mgg.graph.store import write_graph
-from mgg.schema import nearest
 
 
 def generate(
@@ -86,9 +85,7 @@ def name_of(generator: str, name: str | None) -> str:
     Raises:
         InputError: there is no such generator (names the nearest), or as ``check_name``.
     """
-    known = generators()
-    if generator not in known:
-        raise InputError(f"unknown generator {generator!r}; {nearest(generator, known)}")
+    GENERATORS.find(generator)
     if name is None or name == generator:
         return generator
     check_name(name)

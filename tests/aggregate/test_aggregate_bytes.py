@@ -8,12 +8,14 @@ from support.graphs import make_layout, random_csr
 from support.ranks import mpiexec
 
 from mgg import layout
-from mgg.aggregate import prepare
+from mgg.aggregate import prepare, techniques
 from mgg.backend import simulated
 
+#: By technique the formula of its bytes, an entry of what ``formulas`` returns.
 SIDE = {
     "broadcast": "V_CG",
     "broadcast_pipelined": "V_CG",
+    "direct": "V_FR",
     "ring": "V_CG",
     "mgg": "V_FR",
     "mgg_uvm": "V_FR",
@@ -21,6 +23,22 @@ SIDE = {
     "cola": "V_FC",
     "halo": "V_FC",
 }
+SEVERAL = [name for name, plan in techniques().items() if not plan.single_pe]
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_every_technique_has_a_formula(name):
+    assert name in SIDE, f"technique {name}: add the formula of its bytes to SIDE, and to formulas if it is a new one"
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_every_technique_counts_what_it_moves(tmp_path, name):
+    folder = make_layout(tmp_path, random_csr(300, 4_000), 4)
+    counted = simulated.run(4, lambda world: moved(world, folder, "forward", 16, [name])[name])
+    assert sum(counted), (
+        f"technique {name}: no bytes are counted: bring embeddings by World's get_rows, put_rows, shift, broadcast or"
+        " teams, or add what the technique reads of other PEs itself by world.counters.add (CONTRIBUTING.md)"
+    )
 
 
 def formulas(csr, pes, dim, direction):
@@ -36,11 +54,11 @@ def formulas(csr, pes, dim, direction):
     return {name: 4 * dim * rows for name, rows in volumes.items()}
 
 
-def moved(world, folder, direction, dim):
+def moved(world, folder, direction, dim, only=tuple(SIDE)):
     """Bytes that this PE moved in one product, by technique."""
     part = layout.load(folder, world.rank)
     found = {}
-    for technique in SIDE:
+    for technique in only:
         plan = prepare(technique, world, part, direction, dim)
         before = world.counters.embeddings()
         plan(dim)

@@ -97,7 +97,7 @@ def test_predictions_are_what_is_allocated(tmp_path, name, options, pes, weighte
     for direction, dim in (("forward", 1), ("transpose", 64)):
         found = simulated.run(pes, lambda world: counted(world, folder, name, options, direction, dim))  # noqa: B023
         for held, predicted in found:
-            assert abs(predicted - held) <= 0.2 * held, (direction, dim, predicted, held)
+            assert abs(predicted - held) <= 0.2 * held, (f"{name}: Plan.need", direction, dim, predicted, held)
 
 
 def uneven_csr(kind):

@@ -23,9 +23,6 @@ from mgg.kernel.halo import CUT_FROM
 
 GRAPHS = awkward_graphs()
 PROGRAM = Path(__file__).parents[1] / "support" / "spmm_program.py"
-TECHNIQUES = [
-    "broadcast", "broadcast_pipelined", "cola", "direct", "halo", "local", "mgg", "mgg_uvm", "ring", "zero_copy",
-]  # fmt: skip
 #: Numbers of PEs; on GPUs these and 3.
 PES = [1, 2, 4]
 #: What a product of one PE may look like, from it and the number of rows that others have.
@@ -42,16 +39,13 @@ CASES = {
 }
 
 
-def test_these_are_all_the_techniques():
-    assert list(techniques()) == TECHNIQUES
-
-
 @pytest.mark.parametrize("page", ["docs/techniques.md", "README.md"])
 def test_the_tables_of_techniques_have_all_of_them(page):
     """The first table of values; its files are there."""
     text = (ROOT / page).read_text(encoding="utf-8")
     table = re.search(r"^\| value \|.*\n\| --- .*\n((?:\|.*\n)+)", text, re.MULTILINE)[1]
-    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted([*TECHNIQUES, "auto"])
+    listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert len(listed) > 10 and sorted(listed) == sorted([*techniques(), "auto"]), f"{page}: add a row a technique"
     assert all((ROOT / file).is_file() for file in re.findall(r"`(mgg/\S+\.py)`", table))
 
 

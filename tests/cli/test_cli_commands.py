@@ -257,6 +257,18 @@ MISTAKES = {
     "unknown option of a technique": (
         ["aggregate", "{made}/layout2", "--technique", "mgg", "--dim", "4", "--set", "wbp=2", "--out", "x"], "wpb",
     ),
+    "a setting that a model has not": (
+        ["train", "{made}/layout2", "--model", "sgc", "--set", "sgc.alpha=2", "--out", "x"],
+        "setting of model sgc: alpha: unknown field; known: class_weights, hops, learning_rate",
+    ),
+    "a setting of another model": (
+        ["train", "{made}/layout2", "--model", "gcn", "--set", "gin.layers=2", "--out", "x"],
+        "--set gin.layers: 'gin' is neither the model nor the technique; did you mean gcn?",
+    ),
+    "an option of the technique that it has not": (
+        ["train", "{made}/layout2", "--model", "gcn", "--set", "halo.alpha=2", "--out", "x"],
+        "technique halo: option alpha: unknown field; known: workgroup",
+    ),
     "option of an absent technique": (
         ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--set", "mgg.ps=2", "--out", "x"],
         "mgg.ps",

@@ -155,7 +155,7 @@ def test_a_graph_larger_than_memory_is_one_line(tmp_path, monkeypatch):
     def make(scale, seed, shuffle):
         raise MemoryError
 
-    monkeypatch.setitem(sources._GENERATORS, "huge", Generator("huge", make, 0))
+    monkeypatch.setitem(sources.GENERATORS.added, "huge", Generator("huge", make, 0))
     with pytest.raises(MachineError, match=rf"^{NOT_ENOUGH_MEMORY}: huge at scale 2\.0 does not fit"):
         generate("huge", tmp_path / "out", scale=2)
     assert list(tmp_path.iterdir()) == []

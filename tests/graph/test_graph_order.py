@@ -32,7 +32,7 @@ def everything(tmp_path, small_parts, monkeypatch) -> Graph:
         rng.choice(np.array([0, 1, 255], np.uint8), (NODES, 2)),
     )
     (tmp_path / "raw").mkdir()
-    monkeypatch.setitem(sources._LOADERS, "given", lambda path: graph)
+    monkeypatch.setitem(sources.LOADERS.added, "given", lambda path: graph)
     build(tmp_path / "raw", tmp_path / "graph", loader="given")
     return Graph.open(tmp_path / "graph")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +23,11 @@ from mgg.graph.store import Graph, write_graph
 
 SPEC = importlib.util.spec_from_file_location("modularity", Path(__file__).parents[2] / "benchmarks" / "modularity.py")
 quality = importlib.util.module_from_spec(SPEC)
+sys.modules[SPEC.name] = quality  # numba's cache of its functions looks for it there
 SPEC.loader.exec_module(quality)
 modularity = quality.modularity
 
-MOVING = ["auto", "degree", "rabbit", "rcm"]
+MOVING = [name for name in orders() if name != "natural"]
 GRAPHS = {
     **awkward_graphs(),
     "one node": from_arcs(np.array([], np.int64), np.array([], np.int64), n=1),
@@ -85,7 +87,7 @@ def ones(csr: Csr) -> np.ndarray:
 
 
 def test_orders_are_found_by_themselves() -> None:
-    assert sorted(orders()) == sorted([*MOVING, "natural"])
+    assert {"auto", "degree", "natural", "rabbit", "rcm"} <= set(orders())
 
 
 @pytest.mark.parametrize("name", MOVING)

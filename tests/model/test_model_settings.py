@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from mgg.errors import InputError
-from mgg.model import build, models, settings_of
+from mgg.model import build, gcn, models, settings_of
 from mgg.model.features import prepare_features
+from mgg.model.layers import BatchNorm, Linear, Relu
+from mgg.model.module import Chain, Residual, Sum
 
 
 def test_models_are_found():
@@ -93,3 +95,20 @@ def test_row_normalization(seed, density):
     np.testing.assert_allclose(dense, expected, rtol=1e-6)
     np.testing.assert_allclose(csr.toarray(), expected, rtol=1e-6)
     np.testing.assert_array_equal(prepare_features(x, as_sparse=True, row_normalize=False).toarray(), x)
+
+
+TWICE = {
+    "parameters": Chain(Linear("a", 4, 3), Relu(), Linear("a", 3, 3)),
+    "one module in two places": Chain(*[Linear("a", 4, 4)] * 2),
+    "within another": Chain(Residual(Linear("a", 4, 4)), Sum(Linear("b", 4, 4), Chain(Linear("a", 4, 4)))),
+    "running statistics": Chain(BatchNorm("a", 4), BatchNorm("a", 4)),
+}
+
+
+@pytest.mark.parametrize("case", TWICE)
+def test_two_layers_of_one_name_are_refused(case, monkeypatch):
+    monkeypatch.setattr(gcn, "build", lambda settings, sizes: TWICE[case])
+    with pytest.raises(
+        InputError, match=r"test_model_settings.py:\d+: model gcn: two layers are called 'a' \(a\.\w+\)"
+    ):
+        build("gcn", settings_of("gcn"), 4, 3)

@@ -15,20 +15,23 @@ from mgg import layout
 from mgg.aggregate import techniques
 from mgg.backend import World, launch
 from mgg.errors import StoppedError
+from mgg.model import build, models, settings_of
 from mgg.record import read_run
 from mgg.train import Result, loss_and_gradients, train
+from support.models import featureless, small
 from support.ranks import mpiexec
 
 #: Settings that make every model small.
-SMALL: dict[str, dict[str, Any]] = {"sgc": {}}
-SMALL |= {model: {"hidden": 16} for model in ("appnp", "gat", "gcn", "gin", "rgcn", "sage")}
+SMALL: dict[str, dict[str, Any]] = {model: small(model, 16) for model in models()}
 #: Models that fetch rows themselves.
-FETCHING = ("appnp", "gat", "rgcn")
+FETCHING = tuple(
+    model for model in models() if build(model, settings_of(model), features=4, classes=3, relations=2).fetched
+)
 
 
 def graphs_for(model: str) -> tuple[str, ...]:
     """Names of graphs that ``model`` is tested on."""
-    return ("typed", "featureless") if model == "rgcn" else ("planted", "directed")
+    return ("typed", "featureless") if featureless(model) else ("planted", "directed")
 
 
 def able(technique: str, pes: int) -> bool:

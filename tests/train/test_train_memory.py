@@ -14,7 +14,7 @@ from mgg import layout
 from mgg.backend import launch
 from mgg.backend.simulated import SimulatedWorld
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
-from mgg.model import build, settings_of
+from mgg.model import build, models, settings_of
 from mgg.model.arrays.pieces import pieces_bytes
 from mgg.train import Trainer, loop, memory, predictions
 from mgg.train.metrics import targets_of
@@ -57,6 +57,7 @@ CASES = [
     ("rgcn", 16, 1, {"hidden": 128}),
     ("rgcn", 0, 1, {"bases": 4}),
 ]
+CASES += [(model, 100, 1, {}) for model in models() if model not in {model for model, *_ in CASES}]
 
 
 def one_each(models):

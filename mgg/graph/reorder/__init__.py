@@ -8,19 +8,15 @@ directed graph A is numbered as A + A^T. The same graph gets the same numbers on
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import TypeVar
 
 import numpy as np
 
-from mgg.errors import InputError
 from mgg.graph.csr import index_dtype
 from mgg.graph.store import Graph
-from mgg.schema import nearest
+from mgg.registry import Registry
 
 #: Gives the order that was really used and ``rank`` (int32, int64 from 2^31 nodes on), or None where nothing moves.
 Rank = Callable[[Graph], tuple[str, np.ndarray | None]]
@@ -50,7 +46,8 @@ class Order:
     choose: Choice | None = None
 
 
-_ORDERS: dict[str, Order] = {}
+#: What ``order`` has registered.
+ORDERS: Registry[Order] = Registry(__name__, "order", "order", unknown="unknown {what} {name!r}")
 R = TypeVar("R", bound=Rank)
 
 
@@ -58,29 +55,20 @@ def order(name: str, memory: Memory, choose: Choice | None = None) -> Callable[[
     """Decorator: register a function as the order ``name``; ``memory`` leaves BASE_BYTES out."""
 
     def register(function: R) -> R:
-        _ORDERS[name] = Order(name, function, memory, choose)
+        ORDERS.add(name, Order(name, function, memory, choose), function.__module__)
         return function
 
     return register
 
 
-@cache
-def _discover() -> None:
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-
-
 def orders() -> dict[str, Order]:
     """Every order by name."""
-    _discover()
-    return dict(_ORDERS)
+    return ORDERS.all()
 
 
 def find_order(name: str) -> Order:
-    """The order ``name``; InputError with the nearest names if there is none."""
-    if name not in orders():
-        raise InputError(f"unknown order {name!r}; {nearest(name, orders())}")
-    return orders()[name]
+    """The order ``name``; InputError with the nearest names if there is none, or with what is wrong with its file."""
+    return ORDERS.find(name)
 
 
 def chosen(graph: Graph, name: str) -> str:

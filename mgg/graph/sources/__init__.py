@@ -6,19 +6,15 @@ A module registers a loader (raw files -> graph) with :func:`loader` or a genera
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from mgg.errors import InputError
 from mgg.graph.csr import Csr
-from mgg.schema import nearest
+from mgg.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -144,9 +140,10 @@ class Generator:
     features: int = 0
 
 
-_LOADERS: dict[str, Loader] = {}
-_SUFFIXES: dict[str, str] = {}
-_GENERATORS: dict[str, Generator] = {}
+#: What ``loader`` and ``generator`` have registered.
+LOADERS: Registry[Loader] = Registry(__name__, "loader", "loader", unknown="unknown {what} {name!r}")
+GENERATORS: Registry[Generator] = Registry(__name__, "generator", "generator", unknown="unknown {what} {name!r}")
+_SUFFIXES: dict[str, tuple[str, ...]] = {}
 L = TypeVar("L", bound=Loader)
 
 
@@ -154,8 +151,8 @@ def loader(name: str, *suffixes: str) -> Callable[[L], L]:
     """Decorator: register a function as the loader ``name``, the default one of files that end in ``suffixes``."""
 
     def register(function: L) -> L:
-        _LOADERS[name] = function
-        _SUFFIXES.update(dict.fromkeys(suffixes, name))
+        LOADERS.add(name, function, function.__module__)
+        _SUFFIXES[name] = suffixes
         return function
 
     return register
@@ -163,39 +160,30 @@ def loader(name: str, *suffixes: str) -> Callable[[L], L]:
 
 def generator(made: Generator) -> None:
     """Register a generator."""
-    _GENERATORS[made.name] = made
-
-
-@cache
-def _discover() -> None:
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    GENERATORS.add(made.name, made, getattr(made.make, "func", made.make).__module__)
 
 
 def loaders() -> dict[str, Loader]:
     """Every loader by name."""
-    _discover()
-    return dict(_LOADERS)
+    return LOADERS.all()
 
 
 def generators() -> dict[str, Generator]:
     """Every generator by name."""
-    _discover()
-    return dict(_GENERATORS)
+    return GENERATORS.all()
 
 
 def loader_of(path: Path) -> str | None:
     """The name of the default loader of a file by its suffix (the longest that fits), or None."""
-    _discover()
-    fitting = [suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)]
-    return _SUFFIXES[max(fitting, key=len)] if fitting else None
+    fitting = {
+        suffix: name for name in loaders() for suffix in _SUFFIXES.get(name, ()) if path.name.lower().endswith(suffix)
+    }
+    return fitting[max(fitting, key=len)] if fitting else None
 
 
 def find_loader(name: str) -> Loader:
-    """The loader ``name``; InputError with the nearest names if there is none."""
-    if name not in loaders():
-        raise InputError(f"unknown loader {name!r}; {nearest(name, loaders())}")
-    return loaders()[name]
+    """The loader ``name``; InputError with the nearest names if there is none, or with what is wrong with its file."""
+    return LOADERS.find(name)
 
 
 def shuffled(data: GraphData, order: np.ndarray) -> GraphData:

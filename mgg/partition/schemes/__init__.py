@@ -6,17 +6,14 @@ the module's. Adding a scheme means adding one file to this folder.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from types import ModuleType
 
 import numpy as np
 
-from mgg.errors import InputError
 from mgg.graph.store import Graph
-from mgg.schema import nearest
+from mgg.registry import Registry, lacking
 
 
 @dataclass(frozen=True)
@@ -41,15 +38,21 @@ class Split:
 Scheme = Callable[[Graph, int], Split]
 
 
-@cache
+def _scheme_of(module: ModuleType) -> dict[str, Scheme]:
+    if not callable(getattr(module, "split", None)):
+        raise lacking(module, "a partition scheme needs a function split(graph, pes)")
+    return {module.__name__.rpartition(".")[2]: module.split}
+
+
+#: The files' functions ``split``.
+SCHEMES: Registry[Scheme] = Registry(__name__, "partition scheme", "function split", _scheme_of)
+
+
 def schemes() -> dict[str, Scheme]:
     """Every scheme of this package by its config value."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return {name: importlib.import_module(f"{__name__}.{name}").split for name in names}
+    return SCHEMES.all()
 
 
 def scheme(name: str) -> Scheme:
-    """The scheme called ``name``; raises InputError with the nearest names."""
-    if name not in schemes():
-        raise InputError(f"partition scheme {name!r}: unknown; {nearest(name, schemes())}")
-    return schemes()[name]
+    """The scheme called ``name``; raises InputError with the nearest names, or with what is wrong with its file."""
+    return SCHEMES.find(name)
