@@ -88,10 +88,26 @@ class ByFours:
             """)  # fmt: skip
 
     def __call__(self, *operands: Any, out: cp.ndarray) -> cp.ndarray:
-        """Fill ``out``; the operands in the order of their declaration."""
+        """Fill ``out``; the operands in the order of their declaration.
+
+        Args:
+            operands: matrices [rows, columns], or vectors, of the shape of ``out``, copied where rows are not
+                contiguous; then the others.
+            out: with contiguous rows.
+
+        Raises:
+            ValueError: another shape, or an ``out`` whose rows are not contiguous.
+            TypeError: another type than declared.
+        """
+        matrices, others = operands[: self._matrices], operands[self._matrices :]
+        if any(matrix.shape != out.shape for matrix in matrices) or not 1 <= out.ndim <= 2:
+            shapes = ", ".join(str(matrix.shape) for matrix in (*matrices, out))
+            raise ValueError(f"matrices or vectors of one shape are needed, found {shapes}")
         if not out.size:
             return out
-        matrices, others = [*operands[: self._matrices], out], operands[self._matrices :]
+        if not _has_rows(out):
+            raise ValueError(f"the rows of the result must be contiguous, found strides {out.strides}")
+        matrices = [*(matrix if _has_rows(matrix) else cp.ascontiguousarray(matrix) for matrix in matrices), out]
         columns, bits = out.shape[-1], 32 if out.size <= _LARGEST_32_BIT else 64
         if all(matrix.flags.c_contiguous and matrix.data.ptr % 16 == 0 for matrix in matrices):
             self._whole[bits](columns, out.size, *operands, out, size=-(-out.size // 4))
@@ -104,3 +120,10 @@ class ByFours:
         ]
         self._of_rows[bits](columns, *pitches, *flat[:-1], *others, flat[-1], size=rows * -(-columns // 4))
         return out
+
+
+def _has_rows(matrix: cp.ndarray) -> bool:
+    """Whether rows are contiguous and follow each other, padded or not; vectors are one row."""
+    size, (*steps, step) = matrix.shape[-1] * matrix.itemsize, matrix.strides
+    along = step == matrix.itemsize or matrix.shape[-1] == 1
+    return along and all((each >= size and each % matrix.itemsize == 0) or len(matrix) == 1 for each in steps)

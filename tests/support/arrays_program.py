@@ -93,6 +93,7 @@ class Comparison:
         self.run("normalize_with", x, tuple(wide), row[0], row[1], 1e-5)
         self.run("classes", x, exact=True)
         self.scaled(x, scale)
+        self.layouts(x, y, scale)
         self.inner(x, y)
         self.batches(x, y, row, wide)
         self.losses(3 * x)
@@ -122,6 +123,23 @@ class Comparison:
             assert np.isnan(np.delete(self.world.download(wide), np.s_[first : first + columns], axis=1)).all()
             found = self.device.add_and_scale(self.world.upload(x), given, self.world.upload(scale))
             close(self.world.download(found), (x + x * scale) * scale, "add_and_scale of padded rows")
+
+    def layouts(self, x: np.ndarray, y: np.ndarray, scale: np.ndarray) -> None:
+        """Elementwise kernels take matrices in any order of memory, but of one shape, and write to rows alone."""
+        upload, other, device_scale = self.world.upload, self.world.upload(y.copy()), self.world.upload(scale)
+        across = upload(x.T.copy()).T
+        for given in (across, upload(np.repeat(x, 2, axis=1))[:, ::2], upload(x[::-1].copy())[::-1]):
+            found = self.device.scale_rows(given, device_scale, upload(np.full_like(x, np.nan)))
+            assert np.array_equal(self.world.download(found), x * scale)
+        refused = [(upload(x[:-1].copy()), other), (other[:, None], other)]
+        if self.rows > 1 and self.columns > 1:
+            refused += [(across.T, other), (other, across)]
+        for given, out in refused if x.size else ():
+            try:
+                self.device.scale_rows(given, device_scale, out)
+            except ValueError:
+                continue
+            raise AssertionError(f"taken: {given.shape}, {given.strides} for {out.shape}, {out.strides}")
 
     def inner(self, x: np.ndarray, y: np.ndarray) -> None:
         found = self.world.download(self.device.inner(self.world.upload(x), self.world.upload(y)))

@@ -8,13 +8,14 @@ from support.device import capturing
 from support.strict import StrictArray, empty, unwrap
 
 from . import cuda
-from .kernels import ElementwiseKernel, arange, argmax, concatenate, dot, full, searchsorted
+from .kernels import ElementwiseKernel, arange, argmax, ascontiguousarray, concatenate, dot, full, searchsorted
 
 __all__ = [
     "ElementwiseKernel",
     "arange",
     "argmax",
     "asarray",
+    "ascontiguousarray",
     "asnumpy",
     "concatenate",
     "cuda",

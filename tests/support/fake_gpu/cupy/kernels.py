@@ -199,3 +199,8 @@ def searchsorted(a, v, side="left"):
 def argmax(array, axis):
     data = unwrap(array)
     return made((len(data),), np.int64, lambda: np.argmax(data, axis=axis))
+
+
+def ascontiguousarray(array):
+    data = unwrap(array)
+    return array if data.flags.c_contiguous else made(data.shape, data.dtype, lambda: data)
