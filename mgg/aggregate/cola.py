@@ -57,7 +57,7 @@ class Cola(Plan):
         assert isinstance(case.options, ColaOptions)
         product, halo = case.product, case.product.halo
         hubs = int(np.count_nonzero(np.bincount(product.remote.indices, minlength=1) >= HUB_ARCS))
-        columns = case.base().columns + case.matrix(hubs)
+        columns = case.base().columns + case.embeddings(hubs)
         # Each remote arc once, by column or by row; of a column where it begins and where its row is.
         arcs = case.arc * product.remote.arcs + 2 * POINTER * halo
         tasks = TASK * (product.remote.arcs // LARGEST_TASK + halo // PIECES_PER_TASK)
@@ -65,7 +65,7 @@ class Cola(Plan):
         groups = case.size // members
         if makes_groups(case.size, members):
             buffers = min(2, groups - 1) + int(case.options.coalesced)
-            columns += buffers * case.matrix(room(case, members).message)
+            columns += buffers * case.embeddings(room(case, members).message)
             received = np.diff(product.halo_ptr)[case.rank % members :: members].sum()  # none of them are its own
             arcs += (groups - 1) * case.pointers(case.rows) - 2 * POINTER * int(received)
         layout = case.pointers(case.rows) + case.arc * product.local.arcs

@@ -11,8 +11,13 @@ from mgg.errors import MachineError
 from mgg.layout import PeLayout
 
 
-def informed(world: World, plan: type[Plan], case: Case) -> Case:
-    """``case`` with what the other PEs tell of themselves (collective)."""
+def case_of(
+    world: World, plan: type[Plan], layout: PeLayout, direction: str, dim: int, options: TechniqueOptions,
+    dtype: str = "fp32", widths: int = 1,
+) -> Case:  # fmt: skip
+    """What ``plan.need`` is asked about, with what the other PEs tell of themselves (collective)."""
+    padded = plan.pitched and bool(world.gpu)
+    case = Case(layout, direction, dim, options, dtype, widths, padded)
     case.told = world.gather(plan.told(case))
     return case
 
@@ -24,7 +29,7 @@ def check(
     """Raise MachineError on every PE where one GPU has too little memory left (collective); CPUs are not asked."""
     if not world.gpu:
         return
-    case = informed(world, plan, Case(layout, direction, dim, options, dtype))
+    case = case_of(world, plan, layout, direction, dim, options, dtype)
     free = world.free_memory()
     mine = None if free is None else (plan.need(case).total, free)
     if short := name_short(world.gather(mine)):

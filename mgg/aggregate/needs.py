@@ -20,6 +20,8 @@ from mgg.layout import PeLayout, Product
 FLOAT, POINTER = 4, 8
 #: Bytes of a neighbor partition: its row, its first arc and the one past its last.
 PARTITION = 24
+#: Partial sums have rows of whole vectors of the widest load, of bfloat16.
+VECTOR = 8
 #: Bytes of a piece and of a task of a row-wise product (mgg/kernel/schedule.py).
 PIECE, TASK = 12, 8
 
@@ -58,6 +60,7 @@ class Case:
         options: of the technique.
         dtype: type of the embeddings.
         widths: how many widths the plan keeps at a time, ``dim`` the widest of them.
+        padded: whether the rows of embeddings are, as on GPUs (``Plan.pitched``).
 
     Attributes:
         told: what every PE said of itself (``Plan.told``); None: nobody was asked.
@@ -65,11 +68,12 @@ class Case:
 
     def __init__(
         self, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str = "fp32",
-        widths: int = 1,
+        widths: int = 1, padded: bool = True,
     ):  # fmt: skip
         self.layout, self.dim, self.options, self.widths = layout, dim, options, widths
         self.told: Sequence[Any] | None = None
         self._element = np.dtype(ELEMENTS[dtype]).itemsize
+        self._pitch = row_pitch(dim, self._element) if padded else dim
         self.product: Product = layout.product(direction)
         self.counts = layout.manifest.direction(direction)
         self.rows, self.size, self.rank = self.product.rows, layout.size, layout.rank
@@ -87,8 +91,8 @@ class Case:
         return self._element * int(rows) * self.dim
 
     def embeddings(self, rows: int) -> int:
-        """A matrix of ``rows`` embeddings, padded as on GPUs."""
-        return self._element * int(rows) * row_pitch(self.dim, self._element)
+        """A matrix of ``rows`` embeddings."""
+        return self._element * int(rows) * self._pitch
 
     def pointers(self, rows: int) -> int:
         """The row pointers of a CSR."""
@@ -110,7 +114,7 @@ class Case:
         pieces = np.maximum(-(-lengths // LARGEST_TASK), 1)
         tasks = int(lengths.sum()) / LARGEST_TASK + int(pieces.sum()) / PIECES_PER_TASK
         slots = int(pieces[pieces > 1].sum())
-        return PIECE * int(pieces.sum()) + int(TASK * tasks) + self.matrix(slots)
+        return PIECE * int(pieces.sum()) + int(TASK * tasks) + FLOAT * slots * -(-self.dim // VECTOR) * VECTOR
 
     def local_cut(self) -> int:
         """The cut of the local arcs."""

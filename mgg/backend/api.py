@@ -275,8 +275,9 @@ class World(Protocol):
         """
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
-        """Write ``values`` [k, columns], contiguous, into rows first .. first + k of PE ``pe``'s ``target``.
+        """Write ``values`` [k, columns] into rows first .. first + k of PE ``pe``'s ``target``.
 
+        The rows of both are contiguous, and equally far apart.
         Beyond the array's reach they are one message; on GPUs ``values`` must be symmetric memory then.
         """
 

@@ -107,16 +107,16 @@ class ByFours:
             return out
         if not _has_rows(out):
             raise ValueError(f"the rows of the result must be contiguous, found strides {out.strides}")
-        matrices = [*(matrix if _has_rows(matrix) else cp.ascontiguousarray(matrix) for matrix in matrices), out]
+        given = [*(matrix if _has_rows(matrix) else cp.ascontiguousarray(matrix) for matrix in matrices), out]
         columns, bits = out.shape[-1], 32 if out.size <= _LARGEST_32_BIT else 64
-        if all(matrix.flags.c_contiguous and matrix.data.ptr % 16 == 0 for matrix in matrices):
-            self._whole[bits](columns, out.size, *operands, out, size=-(-out.size // 4))
+        if all(matrix.flags.c_contiguous and matrix.data.ptr % 16 == 0 for matrix in given):
+            self._whole[bits](columns, out.size, *given[:-1], *others, out, size=-(-out.size // 4))
             return out
         rows = out.size // columns
-        pitches = [matrix.strides[0] // matrix.itemsize if matrix.ndim > 1 else columns for matrix in matrices]
+        pitches = [matrix.strides[0] // matrix.itemsize if matrix.ndim > 1 else columns for matrix in given]
         flat = [
             as_strided(matrix, ((rows - 1) * pitch + columns,), (matrix.itemsize,))
-            for matrix, pitch in zip(matrices, pitches, strict=True)
+            for matrix, pitch in zip(given, pitches, strict=True)
         ]
         self._of_rows[bits](columns, *pitches, *flat[:-1], *others, flat[-1], size=rows * -(-columns // 4))
         return out

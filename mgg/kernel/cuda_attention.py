@@ -16,6 +16,7 @@ from mgg.kernel.compile import build_of
 from mgg.kernel.cuda import CudaOperators
 from mgg.kernel.cuda_arguments import NULL, column_tiles, index_bits, row_stride, vector_width
 from mgg.kernel.cuda_schedule import DeviceSchedule
+from mgg.kernel.pitch import row_pitch
 
 #: Threads a block.
 THREADS = 256
@@ -162,11 +163,7 @@ class AttentionKernels:
         """``out[row]`` = sum over the row's arcs of ``weights[arc, head]`` times ``x[end]``, float32 [rows, H * F]."""
         out = cp.empty((len(ptr) - 1, x.shape[1]), np.float32)
         if weights.shape[1] == 1:
-            x = _aligned(x, len(ends))
-            into = out if int(row_stride(x)) == x.shape[1] else _padded(out)
-            self._operators.spmm_rows(ptr, ends, weights.reshape(-1), x, into, False)
-            if into is not out:
-                out[...] = into
+            self._operators.spmm_rows(ptr, ends, weights.reshape(-1), _aligned(x, len(ends)), out, False)
         else:
             self._sums("attention_sums", ptr, ends, weights, x, [out])
         return out
@@ -298,16 +295,11 @@ def _product_lanes(columns: int, vector: int) -> int:
     return min(PRODUCT_LANES, 1 << (-(-columns // vector) - 1).bit_length())
 
 
-def _padded(x: cp.ndarray) -> cp.ndarray:
-    """Rows of the shape of ``x`` that begin at multiples of 16 bytes, uninitialized."""
-    return cp.empty((len(x), -(-x.shape[1] // 4) * 4), np.float32)[:, : x.shape[1]]
-
-
 def _aligned(x: cp.ndarray, arcs: int) -> cp.ndarray:
     """``x`` for ``arcs`` loads of its rows: a copy with rows at multiples of 16 bytes, where that pays."""
     if x.shape[1] % 4 == 0 or x.shape[1] < 3 or arcs < COPIED * len(x):  # one or two are one load as they are
         return x
-    copy = _padded(x)
+    copy = cp.empty((len(x), row_pitch(x.shape[1], 4)), np.float32)[:, : x.shape[1]]
     copy[...] = x
     return copy
 

@@ -15,8 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from mgg.aggregate import TechniqueOptions, parse_options, technique
-from mgg.aggregate.memory import informed
-from mgg.aggregate.needs import Case
+from mgg.aggregate.memory import case_of
 from mgg.backend.api import World, name_pes
 from mgg.backend.host_memory import available
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
@@ -128,8 +127,7 @@ def need(
     # Nobody asks for the gradient by the input: the first module multiplies by the transpose only if others follow.
     returns = any(module.width for module in list(chain.leaves())[1:])
     for direction in ("forward", "transpose") if width else ():
-        case = Case(layout, direction, width, parsed, dtype, kept)
-        found = plan.need(informed(world, plan, case))
+        found = plan.need(case_of(world, plan, layout, direction, width, parsed, dtype, kept))
         # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
         sums = DOUBLE * rows * width if layout.size > 1 and (direction == "forward" or returns) else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
@@ -177,10 +175,9 @@ def _exchanged(layout: PeLayout, chain: Chain) -> int:
 def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: TechniqueOptions, dtype: str) -> int:
     """Bytes of the products that bring a halo and its gradients back; what they bring is an activation (collective)."""
     back, bytes_ = returning(layout, world.gather(layout.forward.send_ptr)), 0
-    kept = len({module.fetched for module in chain.leaves()} - {0})
+    plan, kept = technique(name), len({module.fetched for module in chain.leaves()} - {0})
     for part, element in ((selection(layout), dtype), (back, "fp32")):
-        case = Case(part, "forward", chain.fetched, options, element, kept)
-        found = technique(name).need(informed(world, technique(name), case))
+        found = plan.need(case_of(world, plan, part, "forward", chain.fetched, options, element, kept))
         result = chain.fetched * part.forward.rows
         bytes_ += (found.total if world.gpu else found.columns + DOUBLE * result) - FLOAT * result
     return bytes_

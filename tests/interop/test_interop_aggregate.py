@@ -15,7 +15,7 @@ from mgg.aggregate import techniques
 from mgg.errors import InputError
 from mgg.kernel.bf16 import from_bf16, to_bf16
 
-WIDTH = 16
+WIDTH = 41
 GRAPHS = awkward_graphs()
 
 
@@ -197,7 +197,7 @@ def test_gradients_are_summed_over_the_pes(layouts):
         (lambda n: np.zeros((n, 2), np.float32), r"x is a ndarray: expected a torch\.Tensor"),
         (lambda n: torch.zeros(n + 1, 2), r"x has shape \(401, 2\): PE 0 has 400 rows"),
         (torch.zeros, r"x has shape \(400,\)"),
-        (lambda n: torch.zeros(n, 17), r"x has 17 columns: .* 1\.\.16"),
+        (lambda n: torch.zeros(n, WIDTH + 1), rf"x has {WIDTH + 1} columns: .* 1\.\.{WIDTH}"),
         (lambda n: torch.zeros(n, 0), "x has 0 columns"),
         (lambda n: torch.zeros(n, 2, dtype=torch.float64), r"x is torch\.float64: .* takes torch\.float32"),
         (lambda n: torch.zeros(n, 2, dtype=torch.bfloat16), r"x is torch\.bfloat16"),
@@ -216,8 +216,8 @@ def test_what_is_refused(x, message, alone):
 
 def test_a_closed_graph_and_a_wrong_width_are_refused(alone):
     def program(graph):
-        with pytest.raises(InputError, match=r"17 columns: this graph was opened for 1\.\.16"):
-            graph.input(17)
+        with pytest.raises(InputError, match=rf"{WIDTH + 1} columns: this graph was opened for 1\.\.{WIDTH}"):
+            graph.input(WIDTH + 1)
         return graph
 
     graph = alone(program)

@@ -40,12 +40,13 @@ class Launching(StrictOperators):
 def run(v, lanes, vector, weighted, grid):
     """The kernel, a tile of columns after the other."""
     assert (grid[0] - v["hub_blocks"]) * WARPS >= v["task_count"] and (v["hub_blocks"] > 0) == (v["hub_count"] > 0)
-    for matrix, stride in ((v["acc"], v["acc_stride"]), (v["hubs"], v["hub_stride"])):
-        assert v["hub_count"] == 0 or matrix % (4 * vector) == stride * 4 % (4 * vector) == 0
+    # What is added to C looks at its alignment.
+    assert v["hub_count"] == 0 or v["hubs"] % (4 * vector) == v["hub_stride"] % vector == 0
     columns = v["hub_first"] + v["hub_count"]
     begin, sources = at(v["begin"], np.int64, columns + 1), at(v["sources"], np.uint64, columns)
     rows, weights = at(v["rows"], np.int32, begin[-1]), at(v["weights"], np.float32, begin[-1] * weighted)
     holders = at(v["holders"], np.uint64, 3)
+    assert not np.any(holders % np.uint64(4 * vector)) and v["stride"] % vector == 0
     tasks = at(v["tasks"], np.int32, 2 * v["task_count"]).reshape(-1, 2)
     for tile in range(grid[1]):
         first = v["first_column"] + tile * lanes * vector
@@ -64,13 +65,13 @@ def run(v, lanes, vector, weighted, grid):
                 goal += row(column) * (weights[k] if weighted else 1)
 
 
-def check(lengths, dim, weighted, names):
-    """One product of columns of so many arcs, twice, against float64."""
+def check(lengths, dim, weighted, names, pitch=None):
+    """One product of columns of so many arcs, twice, against float64; rows are ``pitch`` apart."""
     rng = np.random.default_rng(dim)
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     weights = rng.standard_normal(indptr[-1]).astype(np.float32) if weighted else None
     columns = Csr(indptr, rng.integers(0, 50, indptr[-1]).astype(np.int32), weights, 50)
-    matrices = [StrictArray(rng.uniform(-1, 1, (20, dim)).astype(np.float32)) for _ in range(3)]
+    matrices = [StrictArray(rng.uniform(-1, 1, (20, pitch or dim)).astype(np.float32)[:, :dim]) for _ in range(3)]
     owner, place = rng.integers(0, 3, len(lengths)), rng.integers(0, 20, len(lengths))
     sources = owner.astype(np.uint64) << np.uint64(48) | place.astype(np.uint64)
     chosen = rng.permutation(len(lengths))
@@ -93,6 +94,7 @@ def main():
     check(mixed, 128, False, ["spmm_cola_32_4"])
     check(mixed, 41, True, ["spmm_cola_32_1_weighted", "spmm_cola_16_1_weighted"])
     check(list(range(70)), 150, True, ["spmm_cola_32_2_weighted", "spmm_cola_16_2_weighted"])
+    check(mixed, 41, True, ["spmm_cola_16_4_weighted"], pitch=44)
     check([2 * HUB_ARCS] * 3, 1, False, ["spmm_cola_1_1"])
     check([0, 0], 8, False, [])
     print("ok", flush=True)

@@ -56,6 +56,8 @@ class Kernel:
     def run(self, grid, block, values, early):
         assert block == (THREADS[self._build.source],) and min(grid) > 0
         element = np.uint16 if "MGG_BF16" in self._build.defines else np.float32
+        if self._build.source != "rows":  # padded rows are loaded 16 bytes at a time
+            assert self.shape.vector * np.dtype(element).itemsize == 16 or values["b_stride"] % 8
         self._operators.run(self._build.source, (*grid, 1)[:2], values, self.shape, element, early)
 
 

@@ -26,6 +26,7 @@ from mgg.kernel import compile as build
 from mgg.kernel import cuda
 from mgg.kernel.cola import column_schedule
 from mgg.kernel.cuda_attention import AttentionKernels, Masks
+from mgg.kernel.pitch import row_pitch
 from mgg.kernel.random import STREAMS
 from mgg.layout import PeLayout, Product
 from mgg.layout.neighbors import neighbor_partitions
@@ -33,8 +34,8 @@ from mgg.layout.split import transposed
 from support.spmm_program import VARIANTS, inputs, products, variant
 from support.turns import Turns
 
-#: Every number of floats a load, and narrow, full and several tiles of columns.
-DIMS = (1, 41, 64, 130)
+#: Every number of floats a load, and narrow, full, several and two kinds of tiles of columns.
+DIMS = (1, 41, 64, 80, 130)
 WITH_NVSHMEM = [label for label, (_, options, _) in VARIANTS.items() if options.get("primitive", "direct") != "direct"]
 
 #: Technique -> how two ranks run it: where kernels read the other's memory and halo's wait for each other's flags, and,
@@ -76,6 +77,13 @@ def operators_alone(csr: Csr) -> None:
             operators.cola_kernel(schedule, cp.asarray(np.array([b.data.ptr], np.uint64)))(b, out)
             gathered = cp.zeros((len(some), dim), np.float32)
             operators.gather_rows(b, cp.asarray(some.astype(ids)), gathered)
+            for element in (np.float32, np.uint16):  # rows that are padded, and those that begin anywhere
+                padded = cp.zeros((rows, row_pitch(dim, np.dtype(element).itemsize)), element)[:, :dim]
+                for into in (padded, cp.zeros((rows, dim + 2), element)[:, 1 : dim + 1]):
+                    operators.write(b, into)
+                    operators.spmm_rows(
+                        indptr, indices, weights, into, cp.zeros((rows, dim + 1), np.float32)[:, 1:], False
+                    )
             attention(operators, cp.asarray(csr.indptr), indices, pointer, targets, dim)
     cp.cuda.Device().synchronize()
 

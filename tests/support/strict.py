@@ -381,7 +381,9 @@ class StrictWorld:
         self._world.get_rows(_inside(source), pe, unwrap(rows), unwrap(out), operation)
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Any) -> None:
-        assert not values.size or unwrap(values)[0].flags.c_contiguous  # rows may be padded
+        assert not values.size or unwrap(values)[0].flags.c_contiguous
+        # One message takes what pads the rows along.
+        assert len(values) < 2 or unwrap(values).strides == _inside(target).local.strides
         self._world.put_rows(_inside(target), pe, first, unwrap(values))
 
     def broadcast(self, values: Any, root: int) -> None:

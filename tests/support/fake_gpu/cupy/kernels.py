@@ -117,10 +117,10 @@ class ElementwiseKernel:
         wanted = types.setdefault(parameter.type, str(array.dtype)) if len(parameter.type) == 1 else parameter.type
         if array.dtype != np.dtype(wanted):
             raise TypeError(f"Type is mismatched. {parameter.name} {array.dtype} {wanted}")
-        if parameter in self.outputs:
-            if not parameter.raw and array.shape != shape:
-                raise ValueError("Out shape is mismatched")
-            assert array.flags.c_contiguous or not parameter.raw, "a raw output is written as if it were contiguous"
+        # The kernels here take the address of the first entry and go on from there.
+        assert array.flags.c_contiguous or not parameter.raw, f"{self.name}: {parameter.name} is raw and not contiguous"
+        if parameter in self.outputs and not parameter.raw and array.shape != shape:
+            raise ValueError("Out shape is mismatched")
         return self._laid_out(array, parameter, shape)
 
     def _function(self, types):
