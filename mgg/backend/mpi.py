@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
 from mgg.backend.api import (
@@ -33,6 +32,7 @@ from mgg.backend.api import (
 from mgg.backend.arrivals import Arrivals
 from mgg.backend.host import HostArrays
 from mgg.backend.host_memory import mappable
+from mgg.backend.mpi_start import MPI
 from mgg.backend.rollcall import RollCall
 from mgg.backend.segments import unlink_mapped
 from mgg.backend.stalls import LAST_WORD, unmoved

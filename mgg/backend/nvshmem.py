@@ -33,7 +33,6 @@ from typing import Any, TypeVar
 
 import cupy
 import numpy as np
-from mpi4py import MPI
 
 from mgg.backend import gpu, pinned
 from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, in_rank_order, together
@@ -42,6 +41,7 @@ from mgg.backend.choice import enough
 from mgg.backend.gpu import GpuArrays
 from mgg.backend.job import SHARED, shares_gpus
 from mgg.backend.mpi import MpiWorld, check_size
+from mgg.backend.mpi_start import MPI
 from mgg.backend.nccl import NcclTeam, NcclTeams
 from mgg.backend.stream_watch import StreamWatch
 from mgg.errors import InputError, MachineError, MggError

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from mpi4py import MPI
+
+from mgg.backend.mpi_start import MPI
 
 _TAG = 9
 _ASK, _ANSWER = 1, 2

@@ -140,6 +140,19 @@ def test_a_missing_signal_is_a_time_out():
 
 
 @pytest.mark.mpi
+def test_the_start_of_mpi_is_bounded():
+    """A rank that never comes leaves the others in MPI_Init, a native call."""
+    code = (
+        "import time\nfrom mgg.backend import api, job_rank, launch\napi.DEFAULT_TIMEOUT = 1.0\n"
+        "if job_rank() == 1:\n    time.sleep(100)\n"
+        "launch('auto', lambda: 2, print)\n"
+    )
+    done = mpiexec(2, ["-c", code], timeout=60)
+    assert re.search(r"^mgg: PE 0 \(\S+\): MPI did not start within 1 s: another rank ", done.stderr, re.MULTILINE)
+    assert done.returncode == 6 and not done.stdout
+
+
+@pytest.mark.mpi
 def test_mpi_waits_are_bounded():
     code = (
         "from mpi4py import MPI\nfrom mgg.backend.mpi import MpiWorld\nfrom mgg.errors import PeError\n"
