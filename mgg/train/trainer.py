@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ class Trainer:
         self._submission: Repeated | None = None
         world.at(0, "first pass")
         # What never changes is computed here, so that no epoch differs from the others.
-        self._logits(self.weights, self.state)
+        _check_output(self._logits(self.weights, self.state), (layout.rows, self._targets.columns), model)
 
     def _place_parameters(self, seed: int) -> None:
         """Bring random weights, running statistics and the optimizer's moments to the device."""
@@ -224,6 +225,7 @@ class Trainer:
             at(epoch, "backward")
             self._chain.backward(gradient, run, inputs=False)
             self._moved = run.state
+            _check_gradients(run.gradients, self.weights)
             return run.arrays.joined([loss, *(run.gradients[name] for name in self.weights)])
 
     def _move_on(self, allowed: Array) -> None:
@@ -376,6 +378,24 @@ class Trainer:
         self._release()
         self._graph.close()
         del self._graph, self._x, self._targets, self.adam, self._chain
+
+
+def _check_output(logits: Array, shape: tuple[int, int], model: str) -> None:
+    """Refuse what would be scored as something else than the model says; alike on every PE."""
+    if logits.shape != shape:
+        raise InputError(
+            f"model {model}: its output is {list(logits.shape)}, and not {list(shape)} [rows, classes or tasks]"
+        ).on_every_pe()
+
+
+def _check_gradients(gradients: Mapping[str, Array], weights: Mapping[str, Array]) -> None:
+    """Refuse what a layer's backward pass left out, or would be taken in another order; alike on every PE."""
+    for name, weight in weights.items():
+        if name not in gradients:
+            raise InputError(f"parameter {name}: backward has set no gradient of it (docs/models.md)").on_every_pe()
+        if gradients[name].shape != weight.shape:
+            found, wanted = list(gradients[name].shape), list(weight.shape)
+            raise InputError(f"parameter {name}: it is {wanted}, and its gradient {found}").on_every_pe()
 
 
 def _check_settings(model: str, settings: ModelSettings) -> None:
