@@ -28,7 +28,7 @@ _BASELINE = "measured on H200, docs/results/gpu.md"
 _COLA = "CoLa (ICS'25), section 1 and table 4"
 
 #: Of kernels whose warps cover the bytes of one with the work on another's arcs (benchmarks/fit_costs.py).
-_rate = partial(Rate, power=2.5)
+_rate = partial(Rate, power=3.0)
 
 H200 = Machine(
     name="h200",
@@ -37,8 +37,8 @@ H200 = Machine(
         links={
             "hbm": Link(latency=0, bandwidth=4.226e12, source=_BASELINE),
             "nvlink": Link(latency=3.964e-5, bandwidth=3.397e11, message=3.76e-11, source=_FITTED),
-            "broadcast": Link(latency=0, bandwidth=2.14e11, source=_FITTED),
-            "shift": Link(latency=0, bandwidth=4.006e11, source=_FITTED),
+            "broadcast": Link(latency=0, bandwidth=2.196e11, source=_FITTED),
+            "shift": Link(latency=0, bandwidth=4.127e11, source=_FITTED),
             **GIVEN,
         },
         rows="nvlink",
@@ -47,14 +47,14 @@ H200 = Machine(
         barrier=0.0,  # part of the fitted calls
     ),
     rates={
-        "rows": _rate(call=1.501e-4, arc=2.341e-12, arc_byte=8.353e-14, row=2.759e-10, row_byte=4.832e-14),
-        "pulled": _rate(call=6.113e-5, arc=3.382e-12, arc_byte=9.369e-14, row=2.932e-10, row_byte=4.44e-13),
-        "partitions": _rate(call=2.407e-4, arc=6.508e-12, arc_byte=6.325e-14, row=2.594e-10, row_byte=7.071e-13),
-        "columns": _rate(call=0, arc=6.638e-15, arc_byte=1.784e-13, row_byte=0),
-        "blocking": _rate(arc=2.349e-09, row=4.839e-10),
+        "rows": _rate(call=1.671e-4, arc=2.61e-12, arc_byte=8.318e-14, row=2.735e-10, row_byte=7.651e-14),
+        "pulled": _rate(call=6.367e-5, arc=3.575e-12, arc_byte=9.379e-14, row=2.931e-10, row_byte=4.811e-13),
+        "partitions": _rate(call=1.449e-4, arc=3.575e-12, arc_byte=9.379e-14, row=3.573e-10, row_byte=4.811e-13),
+        "columns": _rate(call=0, arc=2.61e-12, arc_byte=1.664e-13, row_byte=0),
+        "blocking": _rate(arc=2.374e-9, row=4.819e-10),
     },
-    exposed=0.1508,
-    staged=0.3424,
+    exposed=0.1533,
+    staged=0.3322,
 )
 
 

@@ -38,13 +38,13 @@ def parse(text: str) -> tuple[str, Grid]:
     """``mgg:ps=2,4:dist=8`` is technique mgg with the grid {ps: [2, 4], dist: [8]}; ``mgg`` alone its plain options.
 
     Raises:
-        InputError: names what is not ``key=value``.
+        InputError: names what is not ``key=value``, or holds several of them.
     """
     technique, *pairs = text.split(":")
     grid: dict[str, Any] = {}
     for pair in pairs:
         key, equals, values = pair.partition("=")
-        if not (key and equals and all(values.split(","))):
+        if not (key and equals and all(values.split(","))) or "=" in values:
             raise InputError(f"--variant {text}: expected TECHNIQUE:KEY=VALUE[,VALUE...][:KEY=...], found {pair!r}")
         if key in grid:
             raise InputError(f"--variant {text}: option {key} stands twice; name all of its values once: {key}=A,B")

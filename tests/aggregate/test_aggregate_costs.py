@@ -250,7 +250,9 @@ def test_auto_never_picks_a_technique_without_a_cost(monkeypatch):
 
 def test_a_rough_cost_is_no_reason_to_pick():
     long_rows = even(2, rows=100, arcs=50_000_000, remote=0, halo=0)
-    gpus, cpus = Forecast(H200, long_rows), Forecast(CPUS, long_rows)
+    free = {"partitions": Rate(), "blocking": Rate()}
+    quick = H200.model_copy(update={"rates": H200.rates | free})
+    gpus, cpus = Forecast(quick, long_rows), Forecast(CPUS, long_rows)
     costs = gpus.costs(128)
     assert min(costs, key=lambda name: costs[name].seconds) == "direct"
     assert gpus.ranking(128)[-1] == "direct" and sorted(gpus.ranking(128)) == sorted(costs)

@@ -36,10 +36,25 @@ def test_no_constant_ends_at_its_upper_bound(measured):
     values = fit.fitted(*measured)
     for name, value in values.items():
         start = fit.START[name.rpartition(".")[2]]
-        assert value == 0 or math.log(value / start) < fit.MOST - 0.1, (name, value)
+        assert value == 0 or math.log(value / start) < fit.ABOVE - 0.1, (name, value)
 
 
-@pytest.mark.parametrize(("without", "mean", "largest"), [("", 1.01, 1.02), ("halo", 1.04, 1.22)])
+@pytest.mark.parametrize("operator", fit.LEAST)
+def test_an_operator_that_does_the_work_of_another_takes_at_least_as_long(operator):
+    other, times = fit.LEAST[operator]
+    for term, factor in times.items():
+        assert getattr(H200.rates[operator], term) >= factor * getattr(H200.rates[other], term) * 0.999, term
+
+
+@pytest.mark.parametrize("graph", ["orkut-like", "products-like", "reddit-like", "web-like"])
+def test_picks_for_a_graph_that_the_fit_has_not_seen_are_within_5_percent_of_the_fastest(measured, graph):
+    samples, splits = measured
+    on = fit.machine(fit.fitted([each for each in samples if each.graph != graph], splits))
+    picks = [fit.picked(here, splits, on) for (_, name, _), here in fit.comparisons(samples).items() if name == graph]
+    assert len(picks) == 6 and max(ratio for _, ratio in picks) <= 1.05
+
+
+@pytest.mark.parametrize(("without", "mean", "largest"), [("", 1.01, 1.02), ("halo", 1.03, 1.22)])
 def test_picks_are_near_the_fastest_of_what_was_measured(measured, without, mean, largest):
     samples, splits = measured
     picks = [fit.picked(here, splits, H200, without) for here in fit.comparisons(samples).values()]

@@ -41,6 +41,7 @@ def test_without_grids_there_is_one_set():
         ("mgg:=3", "found '=3'"),
         ("mgg:ps=1,:dist=2", "found 'ps=1,'"),
         ("mgg:ps=1:ps=2", "option ps stands twice"),
+        ("cola:fusion=false,pipelined=false", "found 'fusion=false,pipelined=false'"),
         ("mgg:ps=[", "ps"),
         ("mgg:ps=2024-13-45", "ps"),
     ],
