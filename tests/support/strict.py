@@ -308,6 +308,25 @@ def empty(shape: Any, dtype: Any = np.float64) -> StrictArray:
     return StrictArray(data, block)
 
 
+class Namespace:
+    """What NumPy and CuPy both make arrays with."""
+
+    empty = staticmethod(empty)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("zeros", "ones", "full", "arange"):
+            raise AttributeError(
+                f"xp.{name}: this stand-in for CuPy makes arrays by empty, zeros, ones, full and arange alone; what a"
+                " plan prepares comes from NumPy by world.upload, what it computes from world.operators"
+            )
+
+        def make(*args: Any, **how: Any) -> StrictArray:
+            value = getattr(np, name)(*args, **how)
+            return made(value.shape, value.dtype, lambda: value)
+
+        return make
+
+
 class StrictTeam:
     """A team that takes device arrays alone."""
 
@@ -329,7 +348,7 @@ class StrictWorld:
 
     gpu = "strict"
     shmem = True
-    xp = SimpleNamespace(empty=empty)
+    xp = Namespace()
     operators = StrictOperators()
 
     def __init__(self, world: Any):
