@@ -159,12 +159,16 @@ def test_arcs_of_several_types_join_the_same_nodes(small_parts, tmp_path):
     assert np.array_equal(some.types, csr.types[csr.indptr[3] : csr.indptr[5]])
 
 
-def test_nodes_are_the_ids_that_occur(small_parts, tmp_path):
+@pytest.mark.parametrize("largest", [2**31 + 10, 1000])
+def test_nodes_are_the_ids_that_occur(small_parts, tmp_path, largest):
+    """Far apart, or so close that parts of 64 nodes begin and end within words of 64 ids."""
     rng = np.random.default_rng(4)
-    known = np.sort(rng.choice(2**31 + 10, 300, replace=False))
+    known = np.sort(rng.choice(largest, 300, replace=False))
     t, s = rng.integers(0, 300, 4000), rng.integers(0, 300, 4000)
     t[:300], s[:300] = np.arange(300), np.roll(np.arange(300), 1)
     made = make(tmp_path, stream(known[t], known[s], nodes=None), of=3, workers=2)
+    at_once = make(tmp_path / "at once", stream(known[t], known[s], nodes=None))
+    assert made.manifest.shards == at_once.manifest.shards
     assert made.manifest.nodes == 300
     assert np.array_equal(made.ids(0, 300), known)
     assert np.array_equal(made.ids(100, 131), known[100:131])

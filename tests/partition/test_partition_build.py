@@ -99,6 +99,11 @@ def altered_order(graph, tmp_path, change):
     return partition.load(tmp_path / "p")
 
 
+def negative(order):
+    """The last place, counted from the end."""
+    return np.where(order == len(order) - 1, -1, order).astype(order.dtype)
+
+
 def swapped(order):
     """Two nodes of one PE change places."""
     at = np.argsort(order)
@@ -112,6 +117,7 @@ def swapped(order):
         lambda order: order[:-1],
         lambda order: order + 1,
         lambda order: order - 1,
+        negative,
         np.zeros_like,
         lambda order: order.astype(float),
         lambda order: order[:, None],
