@@ -170,6 +170,19 @@ def test_other_forms(tmp_path):
     np.testing.assert_array_equal(data.edge_index[0, arcs], order[csr.indices])
 
 
+def test_each_column_of_masks_can_be_chosen(tmp_path):
+    part = torch.arange(NODES) % 4
+    columns = [torch.stack([part == first, part == second], 1) for first, second in ((1, 2), (2, 3))]
+    data = random_data(train_mask=columns[0], val_mask=columns[1], test_mask=None)
+    for split, expected in enumerate(([0, 1, 2, 0], [0, 0, 1, 2])):
+        interop.shards(data, tmp_path / str(split), name="masks", split=split)
+        found = Graph.open(tmp_path / str(split)).splits(0, NODES)
+        np.testing.assert_array_equal(found, np.tile(expected, NODES // 4))
+    for split in (-1, 2):
+        with pytest.raises(InputError, match=r"train_mask has 2 columns: choose one with split, 0\.\.1"):
+            interop.shards(data, tmp_path / "none", name="masks", split=split)
+
+
 def test_bfloat16_is_what_float32_says(tmp_path):
     """NumPy has no such numbers."""
     narrow = random_data().edge_weight.to(torch.bfloat16)
