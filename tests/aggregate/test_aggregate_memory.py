@@ -137,7 +137,7 @@ def test_symmetric_memory_of_uneven_graphs_is_predicted(tmp_path, name, options,
     for direction in ("forward", "transpose"):
         for held, alone, told in simulated.run(pes, lambda world: program(world, direction)):  # noqa: B023
             assert abs(told - held) <= 0.05 * held, (direction, told, held)
-            assert 0.95 * held <= alone <= 2 * held, (direction, alone, held)
+            assert 0.95 * held <= alone <= 2.2 * held, (direction, alone, held)
 
 
 def test_a_replicated_product_is_padded_to_the_largest_of_its_group(tmp_path):
