@@ -398,14 +398,6 @@ class NvshmemWorld(GpuArrays):
         self._watch.limit(seconds)
         self._control.limit_waits(seconds)
 
-    def limit_work(self, seconds: float) -> None:
-        """Of the PE's host, which waits for the GPU as well."""
-        self._control.limit_work(seconds)
-
-    def watch(self, seconds: float | None) -> None:
-        """The hosts; of a GPU the limit of waits is one."""
-        self._control.watch(seconds)
-
     def met(self, what: str) -> None:
         """See that the launch comes to an end, or each of them where it is part of a CUDA graph."""
         if self.recorder.meets(what):

@@ -7,6 +7,7 @@ files, which the system may drop.
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
@@ -102,7 +103,7 @@ def need(
     """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns, and
     ``losses`` while its loss is worked out (collective)."""
     rows, gpu = layout.rows, bool(world.gpu)
-    numbers = sum(_product(parameter.shape) for parameter in chain.parameters)
+    numbers = sum(math.prod(parameter.shape) for parameter in chain.parameters)
     if given.sparse:
         # Values and columns; on GPUs also the transpose and each entry's row, on CPUs the coordinates for dropout.
         features = given.entries * (FLOAT + INDEX + 2 * INDEX + FLOAT) + 2 * INDEX * rows
@@ -241,10 +242,3 @@ def _places(world: World, mine: T, *, hosts: bool = False) -> Iterator[tuple[lis
     for pes in groups.values():
         said = [everywhere[pe][2] for pe in pes if everywhere[pe][2] is not None]
         yield pes, [everywhere[pe][1] for pe in pes], min(said, default=None)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    result = 1
-    for length in shape:
-        result *= length
-    return result

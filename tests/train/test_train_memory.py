@@ -132,12 +132,17 @@ def check_prediction(folder, pes, technique, model, settings, metric="auto", at_
         return trainer.need.total
 
     launch("simulated", lambda: pes, epochs)  # what is compiled and imported at the first use does not count
-    tracemalloc.start()
-    predicted = sum(launch("simulated", lambda: pes, epochs))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    # The peaks of two PEs need not come at the same time.
-    assert 0.8 < predicted / peak < (at_most or (1.25 if pes == 1 else 4 / 3))
+    at_most = at_most or (1.25 if pes == 1 else 4 / 3)
+    peak = 0
+    # The peaks of two PEs need not come at the same time: on a busy machine they may miss each other.
+    for _ in range(1 if pes == 1 else 3):
+        tracemalloc.start()
+        predicted = sum(launch("simulated", lambda: pes, epochs))
+        peak = max(peak, tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        if predicted / peak < at_most:
+            break
+    assert 0.8 < predicted / peak < at_most
 
 
 @pytest.mark.parametrize("pes", [1, 3])
