@@ -255,6 +255,40 @@ def test_what_gpus_of_several_hosts_cannot_run_is_not_picked(tmp_path, monkeypat
         assert all(each[0] == known and set(each[1]) == known for each in found), (members, found)
 
 
+@pytest.mark.parametrize(
+    ("members", "dtypes", "named"),
+    [(2, ["fp32"], "cola, halo"), (2, ["bf16"], "halo"), (2, ["fp32", "bf16"], "cola, halo"), (4, ["fp32"], "")],
+)
+def test_what_another_workgroup_would_let_run_is_said_once(tmp_path, monkeypatch, caplog, members, dtypes, named):
+    monkeypatch.setattr(machines.links, "GPU_BYTES", 2**18)
+    folder = make_layout(tmp_path, random_csr(300, 3_000), 4)  # for workgroups of 8, as by default
+
+    def program(raw):
+        world, part = HostsWorld(raw, members), layout.load(folder, raw.rank)
+        if dtypes == ["fp32"]:
+            auto.for_training(world, part, [16, 4])
+        else:
+            auto.tell_left_out(world, part, dtypes)
+
+    simulated.run(4, program)
+    said = "workgroup 8 spans hosts of 2 PEs: partition with --workgroup 2 (config: partition.workgroup)"
+    found = [record.message for record in caplog.records]
+    assert found == ([f"technique auto: leaves out {named}: {said}"] if named else [])
+
+
+def test_a_sweep_says_what_auto_leaves_out(folder, monkeypatch, caplog):
+    monkeypatch.setattr(machines.links, "GPU_BYTES", 2**18)
+    protocol = Protocol("forward", 0, 1, False)
+
+    def program(raw):
+        world = HostsWorld(raw, 1)
+        part = layout.load(folder, raw.rank)
+        sweep(world, part, [], dims=[4, 8], dtypes=["fp32", "bf16"], protocol=protocol, auto=True)
+
+    simulated.run(3, program)
+    assert [record.message.split(": ")[1] for record in caplog.records] == ["leaves out cola, halo"]
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize(("pes", "hosts"), [(1, 1), (2, 1), (4, 2), (2, 2)])
 def test_links_of_stand_ins_for_gpus_are_measured(tmp_path, pes, hosts):
