@@ -10,7 +10,7 @@ import numpy as np
 
 from mgg.aggregate import memory, oracle, parse_options, prepare
 from mgg.aggregate import technique as technique_of
-from mgg.aggregate.auto import AUTO, Forecast, forecast
+from mgg.aggregate.auto import AUTO, Forecast, forecast, tell_left_out
 from mgg.aggregate.group_needs import told
 from mgg.aggregate.muted import MutedWorld
 from mgg.aggregate.options import TechniqueOptions
@@ -74,6 +74,8 @@ def sweep(
     """
     records: list[AggregateRecord] = []
     refused: list[MggError] = []
+    if auto:
+        tell_left_out(world, layout, dtypes)
     for dtype in dtypes:
         how = replace(protocol, dtype=dtype)
         said = forecast(world, layout, protocol.direction, dtype) if auto else None

@@ -13,6 +13,7 @@ from mgg.aggregate.costs import Cost, Machine, Workload
 from mgg.aggregate.embeddings import Embeddings
 from mgg.aggregate.needs import Case, Need
 from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.workgroups import WorkgroupOptions, spanning, within_hosts
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, name_pes, told_of_gpu_memory
 from mgg.errors import InputError, MggError
@@ -210,10 +211,24 @@ class Plan(ABC):
         lacking = [pe for pe, others in enumerate(unreached) if others]
         if lacking:
             pe = lacking[0]
+            members = self.members_within(self.world, self.layout, self.options)
+            remedy = f"{spanning(self.world, self.layout)}, or take workgroup={members}" if members else ""
             raise InputError(
                 f"technique {self.name}: PE {pe} would address memory of {name_pes(unreached[pe])}, on another host:"
-                f" {self.between_hosts(self.options)}"
+                f" {remedy or self.between_hosts(self.options)}"
             ).on_every_pe()
+
+    @classmethod
+    def members_within(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> int | None:
+        """PEs of a workgroup that would keep ``reach`` within a host, where the partition's does not (collective).
+
+        None where ``options`` name a workgroup, or where it is not the workgroup that reaches beyond.
+        """
+        if not isinstance(options, WorkgroupOptions) or options.workgroup is not None:
+            return None
+        members = within_hosts(world)
+        others = options.model_copy(update={"workgroup": members})
+        return None if any(world.gather(bool(cls.beyond(world, layout, others)))) else members
 
     @classmethod
     def between_hosts(cls, options: TechniqueOptions) -> str:

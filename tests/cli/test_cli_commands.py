@@ -447,6 +447,8 @@ def test_what_threads_refuse_does_not_lose_what_ranks_measured(made, tmp_path, t
 def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
     text = mgg("links", "--pes", 2, "--backend", "simulated", "--out", "here.json", cwd=tmp_path, XDG_CACHE_HOME=".")
     assert "shared_memory: " in text.stdout and "GB/s" in text.stdout
+    barrier = json.loads((tmp_path / "here.json").read_text())["links"]["barrier"]
+    assert text.stdout.splitlines()[-1] == f"barrier: {barrier * 1e6:.3g} us"
     assert len(files(tmp_path / "mgg" / "links")) == 1 and "kept: " not in text.stdout
     again = mgg("links", "--pes", 2, "--backend", "simulated", cwd=tmp_path, XDG_CACHE_HOME=".").stdout
     said, values = again.split("\n", 1)
