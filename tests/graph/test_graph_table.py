@@ -171,7 +171,7 @@ def typed(**changes):
         (EDGES.replace("1e-3,0", "1e-3,2147483647"), r"line 4: type is 2147483647, outside 0\.\."),
         (EDGES.replace("1e-3,0", "1e-3,cites"), "line 4: type is 'cites', not a whole number"),
         (EDGES.replace("type", "time"), r"columns are source, target, weight, time; expected source, target\["),
-        (EDGES.replace("source", "src"), r"columns are src, target, weight, type; expected"),
+        (EDGES.replace("source", "tail"), r"columns are tail, target, weight, type; expected"),
         (EDGES.replace("type", "weight"), "two columns are called 'weight'"),
         (EDGES.replace("type", ""), "line 1: no header: .* holds numbers or empty names"),
         (EDGES.replace("type", "7"), "line 1: no header"),
@@ -303,13 +303,38 @@ def test_folders_that_are_unclear(write, tmp_path):
         load("table", tmp_path / "none.csv")
 
 
-def test_two_columns_of_any_names(tmp_path):
-    (tmp_path / "edges.csv").write_text("node_1,node_2\n3,5\n5,3\n")
-    (chunk,) = find_loader("table")(tmp_path / "edges.csv").arcs.read()
-    assert (chunk.sources.tolist(), chunk.targets.tolist()) == ([3, 5], [5, 3])
+@pytest.mark.parametrize("parquet", [False, True])
+@pytest.mark.parametrize(
+    "header", ["target,source", "dst,src", "Dest,Source", "DESTINATION,from", "to,From", "to,source", "Target,SRC"]
+)
+def test_ends_are_known_by_their_names_in_any_order(write, caplog, header, parquet):
+    content = header + "\n3,7\n7,7\n"
+    path = write(columns(content), "edges.parquet") if parquet else write(content)
+    assert arcs_of(load("table", path).arcs) == [(7, 3), (7, 7)]
+    assert arcs_of(load("table", write(header + ",weight\n3,7,2\n")).arcs) == [(7, 3, 2)]
+    assert caplog.messages == []
 
 
-@pytest.mark.parametrize("header", ["node_1,weight", "source,node_2", "a,b,c", "type,weight"])
+@pytest.mark.parametrize("parquet", [False, True])
+@pytest.mark.parametrize("header", ["node_1,node_2", "head,tail", "v,u"])
+def test_two_columns_whose_names_say_nothing_are_taken_by_place_and_named(write, caplog, header, parquet):
+    content = header + "\n3,5\n5,3\n"
+    path = write(columns(content), "edges.parquet") if parquet else write(content)
+    assert arcs_of(load("table", path).arcs) == [(3, 5), (5, 3)]
+    first, second = header.split(",")
+    (said,) = caplog.messages
+    assert said.startswith(f"{path}: column {first!r} is taken as source and {second!r} as target, by their places")
+
+
+def test_a_table_without_a_header_is_taken_by_place_without_a_word(write, caplog):
+    assert arcs_of(load("table", write("3,5\n5,3\n")).arcs) == [(3, 5), (5, 3)]
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["node_1,weight", "source,node_2", "node_1,SRC", "a,b,c", "type,weight", "from,src", "from,src,to", "to,weight"],
+)
 def test_columns_that_name_no_ends(tmp_path, header):
     (tmp_path / "edges.csv").write_text(header + "\n" + ",".join("1" * len(header.split(","))) + "\n")
     with pytest.raises(InputError, match=r"edges\.csv: columns are .*; expected source, target"):
