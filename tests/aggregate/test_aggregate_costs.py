@@ -13,7 +13,7 @@ from support.graphs import make_layout, random_csr
 from mgg import layout, partition
 from mgg.aggregate import Plan, links, technique, techniques
 from mgg.aggregate.auto import Forecast, split_of
-from mgg.aggregate.costs import Rate, Split, Workload, relative_errors, slowest
+from mgg.aggregate.costs import Rate, Split, Workload, crowd, relative_errors, slowest
 from mgg.aggregate.links import Link, Links, fit
 from mgg.aggregate.machines import H200, MACHINES, find, measure
 from mgg.backend import simulated
@@ -100,6 +100,8 @@ def test_bf16_halves_the_wire():
 #: A graph on which calls count little, on some workgroups of every machine: hosts of 8, of V100 two domains of 4.
 LARGE = {"rows": 1_000_000, "arcs": 20_000_000, "remote": 5_000_000, "halo": 800_000}
 SPLIT_OVER = {"h200": even(32, **LARGE), "a800": even(32, **LARGE), "v100": even(8, members=4, **LARGE)}
+#: PEs to a port there: 8 have 8 ports, 8 have 4, 4 have 1.
+TO_A_PORT = {"h200": 1, "a800": 2, "v100": 4}
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
@@ -124,9 +126,17 @@ def test_without_fusion_a_row_takes_one_link_alone(machine):
     """Half of the 800,000 rows of each PE are outside; over the network mates share the ports."""
     split = SPLIT_OVER[machine.name]
     near, far = machine.links[machine.links.rows], machine.links[machine.links.network]
-    crowd = max(1, split.members / machine.links.ports)
-    expected = near.seconds(400_000, 256) + far.latency + 400_000 * (far.message + crowd * 256 / far.bandwidth)
+    crossing = far.message + TO_A_PORT[machine.name] * 256 / far.bandwidth
+    expected = near.seconds(400_000, 256) + far.latency + 400_000 * crossing
     assert transfer("cola", split, machine, fusion=False) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("members", "ports", "expected"), [(8, 2, 4), (6, 4, 1.5), (8, 8, 1), (2, 8, 1), (1, 2, 1)], ids=str
+)
+def test_mates_share_ports_and_one_alone_uses_no_more_than_one(members, ports, expected):
+    machine = H200.model_copy(update={"links": H200.links.model_copy(update={"ports": ports})})
+    assert crowd(Workload(even(16, members=members), 64, technique("halo").Options()), machine) == expected
 
 
 def slower(machine, name, **changes):
@@ -220,6 +230,9 @@ def test_the_last_pe_decides_and_overlap_hides_the_shorter_part():
     assert (cost.arithmetic, cost.transfer) == (3.0, 2.5)
     assert cost.hidden == pytest.approx(0.8 * 2.5) and cost.seconds == pytest.approx(3 + 2.5 + 0.5 - 2)
     assert slowest([4.0], [6.0], 0, exposed=0, beside=[1.0]).seconds == 9.0
+    # The second PE has more to do, 3 + 2, and does the 2 beside the 3: the first ends last, after 4.
+    first = slowest([4.0, 3.0], [0.0, 2.0], 0, exposed=0)
+    assert (first.arithmetic, first.transfer, first.hidden, first.seconds) == (4, 0, 0, 4)
 
 
 def test_no_cost_where_a_technique_cannot_run():

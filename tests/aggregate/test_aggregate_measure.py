@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from support.graphs import make_layout, random_csr
@@ -5,7 +7,7 @@ from support.measured import measure
 
 from mgg import layout
 from mgg.aggregate import oracle, parse_options, technique
-from mgg.aggregate.measure import Protocol, sweep
+from mgg.aggregate.measure import Protocol, sweep, timed
 from mgg.backend import simulated
 from mgg.errors import CheckError
 from mgg.kernel import cpu
@@ -73,6 +75,46 @@ def test_records_tell_what_crossed_between_workgroups(tmp_path, direction, dtype
         assert told("cola", workgroup=2) == told("cola", workgroup=2, coalesced=False) == (2, fused, single, fused)
         assert told("cola", workgroup=2, fusion=False) == (2, single, single, fused)
         assert told("mgg") == (None, None, None, None)
+
+
+class Told:
+    """A World whose clock tells ``seconds`` one after the other; ``calls`` are what it and a product were asked for."""
+
+    def __init__(self, world, seconds):
+        self._world, self._left, self.calls = world, iter(seconds), []
+
+    def __getattr__(self, name):
+        return getattr(self._world, name)
+
+    def barrier(self):
+        self.calls.append("barrier")
+        self._world.barrier()
+
+    def clock(self):
+        return SimpleNamespace(start=lambda: self.calls.append("start"), stop=self._stop)
+
+    def _stop(self):
+        self.calls.append("stop")
+        return next(self._left)
+
+
+def test_a_product_takes_as_long_as_on_its_slowest_pe_and_starts_on_all_at_once():
+    """In each product another PE is the slowest; what is done untimed asks for nothing."""
+    seconds = [[1.0, 5.0, 2.0], [4.0, 2.0, 2.5], [3.0, 3.0, 6.0]]
+
+    def program(world):
+        told = Told(world, seconds[world.rank])
+
+        def plan(dim, out):
+            told.calls.append((dim, out.shape))
+
+        plan.layout = SimpleNamespace(rows=7)
+        return timed(told, plan, 4, Protocol("forward", warmup=2, iterations=3, check=False)), told.calls
+
+    product = (4, (7, 4))
+    for found, calls in simulated.run(3, program):
+        assert found == ([4.0, 5.0, 6.0], [0, 0, 0])
+        assert calls == [product] * 2 + ["barrier", "start", product, "stop"] * 3
 
 
 def test_unchecked_records_say_so(folder):

@@ -12,11 +12,24 @@ from mgg.model.arcwise import Attention, NormalizedArcs
 from mgg.model.init import initial_weights
 from mgg.model.layers import BatchNorm, Bias, Dropout, Elu, LayerNorm, Linear, MeanOfHeads, Relu, UnitRows
 from mgg.model.loss import cross_entropy, cross_entropy_gradient
-from mgg.model.module import Chain, Residual, Sum
+from mgg.model.module import Chain, Module, Residual, Sum
 from mgg.model.propagate import Mean, Normalized, PowerSteps, SumWithSelf, narrow
 from mgg.model.relational import Relational
 
 STEP = 1e-6
+
+
+class Doubled(Module):
+    """2 X, whose gradient takes the place of the one that it is given, as a module may."""
+
+    def forward(self, x, run):
+        return 2 * x
+
+    def backward(self, gradient, run, inputs=True):
+        gradient *= 2
+        return gradient
+
+
 MODULES = {
     "linear": Linear("a", 4, 3),
     "bias": Chain(Linear("a", 4, 4), Bias("a", 4)),
@@ -29,6 +42,7 @@ MODULES = {
     "narrow, trainable aggregation first": narrow(Linear("a", 4, 6), partial(SumWithSelf, "a")),
     "mean": Mean(4),
     "power steps": PowerSteps([Normalized(4), Mean(4), Normalized(4)], 0.3),
+    "power steps in place": PowerSteps([Doubled(), Normalized(4), Doubled()], 0.3),
     "unit rows": UnitRows(),
     "elu": Elu(),
     "mean of heads": MeanOfHeads(2),
@@ -36,6 +50,8 @@ MODULES = {
     "attention of one head, dropout": Attention("a", 1, 4, 0.4, 1),
     "arcs, dropout": NormalizedArcs(4, 0.4, 2),
     "layer norm": LayerNorm("a", 4),
+    "residual in place": Residual(Doubled()),
+    "sum in place": Sum(Doubled(), Doubled(), Doubled()),
     "residual": Residual(Chain(Dropout(0.3, 1), Linear("a", 4, 4), Relu())),
     "sum": Sum(Linear("a", 4, 3), narrow(Linear("b", 4, 3), Mean), Chain(Linear("c", 4, 3), BatchNorm("c", 3))),
     "dropout": Dropout(0.4, 3),

@@ -136,6 +136,40 @@ def test_a_mean_that_few_comparisons_bear_out_is_mixed(report):
     assert "): mixed (paper's average 1.89); 1 of 4 go the paper's way." in html.unescape(page)
 
 
+@pytest.mark.parametrize(
+    ("times", "verdict"),
+    [
+        ([9.0, 4.0, 0.8, 0.9], "the paper's direction (paper's average 1.89); 2 of 4 go the paper's way."),
+        ([9.0, 4.0, 1.0, 1.0], "the paper's direction (paper's average 1.89); 2 of 4 go the paper's way, 2 too close"),
+        ([9.0, 1.0, 1.0], "too close to call (paper's average 1.89); 1 of 3 go the paper's way, 2 too close to call."),
+    ],
+    ids=["half go the other way", "half are too close", "most are too close"],
+)
+def test_half_of_the_comparisons_are_enough_for_a_mean(times, verdict, report):
+    off = {"interleave": False}
+    records = [timed(1.0, dataset=name) for name, _ in zip("abcd", times, strict=False)]
+    records += [timed(time, dataset=name, options=off) for name, time in zip("abcd", times, strict=False)]
+    _, page = report(records, "mgg_fig10b")
+    assert f"): {verdict}" in html.unescape(page)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [
+        (1.05, "the paper's direction"),
+        (1.02, "too close to call"),
+        (0.98, "too close to call"),
+        (0.95, "not the paper's direction"),
+    ],
+)
+def test_a_mean_within_3_percent_of_1_says_nothing(ratio, verdict, report):
+    """However well the two times are told apart."""
+    off = {"interleave": False}
+    (row,), page = report([timed(1.0, spread=0.001), timed(ratio, spread=0.001, options=off)], "mgg_fig10b")
+    assert row["verdict"] == ("the paper's direction" if ratio > 1 else "not the paper's direction")
+    assert f"(one comparison): {verdict} (paper's average 1.89)." in html.unescape(page)
+
+
 def test_the_page_says_what_generated_graphs_stand_for(report):
     records = [timed(1.0, dataset="reddit-like"), timed(2.0, dataset="reddit-like", options={"interleave": False})]
     _, page = report(records, "mgg_fig10b")
@@ -222,6 +256,13 @@ def test_the_search_stops_when_taking_ps_back_does_not_pay():
     tried = search(times)
     # 5, then back to 4 (second lowest of 5, 4, 3) and on to 3 (third lowest), 2 (fourth lowest): the end.
     assert tried == [*(Knobs(ps, 1, 1) for ps in (1, 2, 3, 4, 5)), Knobs(4, 1, 2)]
+
+
+def test_the_search_goes_on_while_taking_ps_back_gives_one_of_the_three_lowest_times():
+    """Beside wpb = 1, which gets faster up to ps = 5, two warps a block are measured at ps 1 to 3, all slow."""
+    times = {Knobs(ps, 1, 1): 10.0 - ps for ps in (1, 2, 3, 4, 5)} | {Knobs(ps, 1, 2): 20.0 for ps in (1, 2, 3)}
+    # 4 gives the second lowest time, 3 the third lowest, 2 the fourth lowest: ps = 1 is not gone back to.
+    assert search(times) == [*(Knobs(ps, 1, 1) for ps in (1, 2, 3, 4, 5)), Knobs(3, 1, 2), Knobs(2, 1, 2)]
 
 
 def swept(**changes):

@@ -136,6 +136,14 @@ def test_machines_differ_by_hardware_and_software_not_by_granted_cores(tmp_path)
     assert {row["pes"]: row["oversubscribed"] for row in found["aggregate"]} == {1: False, 2: False, 4: True, 8: True}
 
 
+def test_a_machine_has_the_most_gpus_that_one_job_had_of_it(tmp_path):
+    """Jobs on two and on four GPUs of a machine do not make six of them."""
+    granted = [OTHER.model_copy(update={"gpus": ["NVIDIA H200"] * count}) for count in (2, 4)]
+    for machines in (granted, granted[::-1]):
+        records = [aggregate(pes=pes, machine=machine) for pes, machine in zip((2, 3), machines, strict=True)]
+        assert [row["gpus"] for row in tables(tmp_path, records)["machines"]] == ["4 x NVIDIA H200"]
+
+
 def test_times_of_two_machines_are_never_compared(tmp_path):
     records = [timed("halo", 1, 1.0), timed("mgg", 1, 2.0, machine=OTHER), timed("halo", 2, 2.0, machine=OTHER)]
     found = tables(tmp_path, records)
