@@ -76,6 +76,11 @@ class Halo(Plan):
         return slowest(sums, fetched_rows(work, machine), meetings(split, machine))
 
     @classmethod
+    def least(cls, case: Case) -> int:
+        """The halo as a whole besides."""
+        return super().least(case) + case.embeddings(case.product.halo)
+
+    @classmethod
     def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
         """The workgroup."""
         return mates_of(layout.rank, members_of(options, layout))

@@ -11,7 +11,7 @@ import numpy as np
 
 from mgg.aggregate.costs import Cost, Machine, Workload
 from mgg.aggregate.embeddings import Embeddings
-from mgg.aggregate.needs import Case, Need
+from mgg.aggregate.needs import DOUBLE, Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.workgroups import WorkgroupOptions, spanning, within_hosts
 from mgg.backend import World
@@ -36,6 +36,7 @@ class Plan(ABC):
         one_process: on GPUs its PEs are threads of one process.
         rough: on GPUs ``cost`` leaves out what uneven rows take, so that ``auto`` does not trust it.
         pitched: on GPUs the rows of embeddings are padded (``row_pitch``); no whole blocks of them are sent.
+        sums_apart: on CPUs it sums in ``accumulator`` where rows come from other PEs.
         host: the product's arrays as the layout has them; plans are worked out from these.
         meets: the technique itself waits for other PEs' rows and until they have read this PE's.
     """
@@ -47,6 +48,7 @@ class Plan(ABC):
     one_process: ClassVar[bool] = False
     rough: ClassVar[bool] = False
     pitched: ClassVar[bool] = True
+    sums_apart: ClassVar[bool] = True
     #: The technique reads other PEs' input rows, so it must wait until all are written.
     reads_inputs: ClassVar[bool] = True
     Options: ClassVar[type[TechniqueOptions]] = TechniqueOptions
@@ -83,6 +85,12 @@ class Plan(ABC):
         """GPU memory of a plan and its product on one PE; by default, of one row-wise product of the local arcs."""
         base = case.base()
         return Need(base.layout, base.columns, 0, case.local_cut())
+
+    @classmethod
+    def least(cls, case: Case) -> int:
+        """Bytes of host memory that no product on a CPU PE can do without: its input, its result and their sums."""
+        sums = DOUBLE * case.rows * case.dim if cls.sums_apart and case.product.halo else 0
+        return case.embeddings(case.heights[case.rank]) + case.matrix(case.rows) + sums
 
     @classmethod
     def told(cls, case: Case) -> object:

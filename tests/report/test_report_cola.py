@@ -273,6 +273,26 @@ def test_what_depends_on_the_width_the_most(report, cola, verdict):
     assert f"The paper's steepest is “CAGNET”: {verdict}." in section(page, "cola_fig5")
 
 
+BASELINE = "nothing to compare here: the baseline “local” on 1 PE was not measured: add 1 to partition.pes."
+UNTOLD = "nothing to compare here: one side or both were not measured, or not together."
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        ([("cola", 2), ("broadcast", 2)], BASELINE),
+        ([("cola", 2), ("cola", 1)], BASELINE),
+        ([("local", 1)], UNTOLD),
+        ([("local", 1), ("cola", 1)], UNTOLD),
+    ],
+)
+def test_scaling_without_its_baseline_names_the_missing_number_of_pes(report, measured, said):
+    """As config/laptop.yaml measures it; in its section and at the head of the page."""
+    records = [timed(1.0, technique, pes=pes, dataset="orkut-like") for technique, pes in measured]
+    _, page = report(records, "cola_fig3")
+    assert said in section(page, "cola_fig3") and page.count(said) == 2
+
+
 def test_one_point_is_no_sweep(report):
     _, page = report([timed(1.0, "cola", pes=4)], "cola_fig5")
     assert "nothing to compare here" in section(page, "cola_fig5")
