@@ -95,7 +95,7 @@ def cautions(tables: Tables) -> list[str]:
     if any(row["device"] != "GPUs" for row in rows):
         found.append(
             "These PEs were CPU ranks or threads. Quartiles are of one run: on cores that other work shares, a second "
-            "run of the same job can differ by more. Do not call a winner from one run."
+            "run of the same job can differ by more, and another technique can be the fastest in it."
         )
     unchecked = sum(row["unchecked"] for row in tables["checks"])
     if unchecked:
@@ -121,28 +121,36 @@ def _capacity(machine: Row) -> str:
 def _winners(fastest: Rows, names: Names) -> list[tuple[str, str]]:
     if not fastest:
         return []
-    # One PE moves nothing, and PEs that take turns measure nothing: they count only where there is nothing else.
-    telling = [row for row in fastest if row["pes"] > 1 and not row["oversubscribed"]]
-    graphs, fastest = group(fastest, "dataset", "graph_hash"), telling or fastest
-    wins = Counter(row["label"] for row in fastest)
-    ranked = sorted(wins, key=lambda label: (-wins[label], label))
-    told = listing([f"{label} in {wins[label]}" for label in ranked])
-    what = "comparison (graph, D, PEs)" if len(fastest) == 1 else "comparisons (graph, D, PEs)"
-    close = sum(row["close"] for row in fastest)
-    which = " in which several PEs ran without taking turns," if telling else ""
-    text = f"Of {len(fastest)} {what}{which} the fastest was {told}."
-    if close:
-        text += f" In {close} of them the first two are too close to call (their quartiles overlap)."
-    found = [("Fastest technique", text)]
+    several = [row for row in fastest if row["pes"] > 1]
+    if not several:
+        text = "With 1 PE alone no technique moves anything, so these times name no fastest technique."
+        return [("Fastest in these runs", text)]
+    # PEs that take turns measure nothing: they count only where there is nothing else.
+    told = [row for row in several if not row["oversubscribed"]] or several
+    found = [("Fastest in these runs", _tally(told))]
+    graphs = group(several, "dataset", "graph_hash")
     for graph, rows in graphs.items() if len(graphs) <= MOST else ():
         row = max(rows, key=lambda row: (not row["oversubscribed"], row["pes"], row["dim"]))
-        margin = "too close to call against" if row["close"] else f"{number(row['ratio'])} times faster than"
-        text = (
-            f"{row['label']} with {count(row['pes'], 'PE')} and D = {row['dim']}: {quantity(row['median'])} a product, "
-            f"{margin} the next ({row['runner_up']})."
-        )
+        text = f"{row['label']} with {count(row['pes'], 'PE')} and D = {row['dim']}: "
+        text += f"{quantity(row['median'])} a product"
+        text += ", within the spread of another technique" if row["close"] else ""
+        text += f"; next: {row['runner_up']}, {number(row['ratio'])} times as long."
         found.append((f"Fastest on {names[graph]}", text))
     return found
+
+
+def _tally(rows: Rows) -> str:
+    """How many comparisons each technique was the fastest of, and in how many that is worth little."""
+    wins = Counter(row["label"] for row in rows)
+    ranked = sorted(wins, key=lambda label: (-wins[label], label))
+    turns = f"took turns (more than {shared(rows)})" if shared(rows) else "did not take turns"
+    what = "comparison" if len(rows) == 1 else "comparisons"
+    close = sum(row["close"] for row in rows)
+    told = listing([f"{label} in {wins[label]}" for label in ranked])
+    return (
+        f"{told} of {len(rows)} {what} (graph, D, PEs) of several PEs that {turns}; in {close} of {len(rows)} within "
+        "the spread of another technique (their quartiles overlap)."
+    )
 
 
 def _scaling(aggregate: Rows) -> list[tuple[str, str]]:
