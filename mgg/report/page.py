@@ -137,7 +137,7 @@ def _fastest(tables: dict[str, Rows]) -> Grid | None:
         "overlap those of another. 1 PE is left out: nothing moves there."
     )
     long = any(len(label) > figures.LONGEST for row in rows for label in (row["label"], row["runner_up"]))
-    caption = "Fastest technique of each comparison in these runs"
+    caption = "Fastest of each comparison in these runs"
     return Grid(caption, "width", _pes_headings(rows), groups, note, prose=long)
 
 
@@ -192,7 +192,7 @@ def _graphs(tables: dict[str, Rows]) -> Grid:
             real = stand_in(row["dataset"])
             cells.append(Cell(real.name, f"{real.nodes:,} nodes, {real.counted}") if real else Cell(ABSENT))
         note = "A graph that stands for another one is generated; nothing measured on it is a number of the other."
-    return Grid("Graphs", "graph", columns, [("", lines)], note)
+    return Grid("Graphs", "graph", columns, [("", lines)], note, words=["stands for"])
 
 
 def _partitions(tables: dict[str, Rows]) -> Grid | None:

@@ -120,6 +120,34 @@ def test_headings_captions_and_figures_are_accessible(whole):
     assert page.named("html")[0]["lang"] == "en"
 
 
+def rule(page, selector):
+    """What the style sheet says of ``selector``, all of its rules together."""
+    sheet = re.sub(r"/\*.*?\*/", "", re.search(r"<style>(.*?)</style>", page, re.S)[1])
+    rules = re.findall(r"([^{}]+)\{([^{}]*)\}", sheet)
+    return " ".join(body for names, body in rules if selector in names.strip().split(", "))
+
+
+def test_tables_scroll_in_their_window_and_captions_stay_in_it(whole):
+    assert whole.count("<caption><span>") == whole.count("<caption>") == whole.count('<div class="scroll"') > 10
+    assert "100cqw" in rule(whole, "caption span") and "sticky" in rule(whole, "caption span")
+    scroll = rule(whole, ".scroll")
+    assert "container-type: inline-size" in scroll
+    # The hint that a table goes on: two shadows at the edges, two covers that move with the content.
+    assert scroll.count("no-repeat local") == scroll.count("no-repeat scroll") == 2
+    # What covers the whole width of a row lets them through.
+    for selector in (".group th", ".best"):
+        assert "transparent" in rule(whole, selector)
+
+
+def test_what_a_graph_stands_for_wraps_in_its_column(page):
+    text = page([aggregate(dataset="products-like")])
+    assert '<th scope="col" class="text">stands for</th>' in text
+    assert '<td class="text">ogbn-products<small>2,449,029 nodes' in text
+    assert "white-space: normal" in rule(text, "td.text") and "text-align: left" in rule(text, ".text")
+    # A cell that does not wrap is never narrower than its words, which would stick out of the table.
+    assert "max-width" not in rule(text, "td")
+
+
 def test_figures_take_their_colors_from_the_page(whole):
     svgs = re.findall(r"<svg.*?</svg>", whole, re.S)
     # 3 graphs: time and scaling for 2 widths, bytes for one; 2 graphs and 2 models: both losses and accuracy.
@@ -172,7 +200,7 @@ def test_one_pe_makes_no_technique_the_fastest(page):
     text = page(alone)
     assert 'class="best"' not in text and not re.search(r"<text[^>]*>[^<]*[★≈]", text)
     assert "With 1 PE alone no technique moves anything" in text
-    assert "Fastest technique of each comparison" not in text
+    assert "Fastest of each comparison" not in text
     several = [aggregate(technique=name, pes=2, seconds=[time]) for name, time in {"halo": 2e-3, "cola": 1e-3}.items()]
     text = page([*alone, *several])
     assert "cola in 1 of 1 comparison" in text
