@@ -174,8 +174,9 @@ def test_bytes_between_workgroups_stand_beside_vi_cola(report):
     )
     text = section(page, "cola_table8")
     assert "4 PEs in workgroups of 2, D = 16, forward, fp32" in text
-    assert text.count("pokec-like|5.00|2.00|3.00|2.00") == 1
-    assert text.count("pokec-like, without fusion|5.00|3.00|3.00|2.00") == 1
+    # 5, 2 and 3 MB in MiB.
+    assert text.count("pokec-like|4.77|1.91|2.86|1.91") == 1
+    assert text.count("pokec-like, without fusion|4.77|2.86|2.86|1.91") == 1
     more = [record.model_copy(update={"bytes_between": 2_500_000, "dim": 32}) for record in (records[0], records[-2])]
     said = "moved VI_CoLa in 3 of 4 cases, cola without fusion moved VI_FC in 1 of 2 cases."
     assert said in report([*records, *more], "cola_table8")[1]
@@ -187,7 +188,7 @@ def test_records_without_vi_fc_have_a_dash(report):
     crossed = {"workgroup": 2, "bytes_wire": 5_000_000, "bytes_between": 2_000_000, "vi_cola": 2_000_000}
     _, page = report([records[0].model_copy(update=crossed), *records[1:]], "cola_table8")
     assert "Between workgroups cola moved VI_CoLa in 1 of 1 case." in page
-    assert section(page, "cola_table8").count("pokec-like|5.00|2.00|-|2.00") == 1
+    assert section(page, "cola_table8").count("pokec-like|4.77|1.91|-|1.91") == 1
 
 
 def test_without_bytes_between_workgroups_there_is_no_table_of_them(report):

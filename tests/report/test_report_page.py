@@ -315,6 +315,20 @@ def test_what_the_partitions_tell_is_not_told_twice(page):
     assert "How each graph was split" not in page([timing], splits=[made])
 
 
+def test_bytes_have_one_unit_wherever_they_stand(page):
+    """The same volume, computed from the partition and counted where it moved: the same number."""
+    made = split(pes=2)
+    moved = {"v_cg": 2_500_000, "v_fr": 5_000_000, "v_fc": 2_000_000}
+    made = made.model_copy(update={"quality": made.quality.model_copy(update=moved)})
+    same = {"graph_hash": made.graph_hash, "dataset": made.name, "pes": 2, "dim": made.quality.dim}
+    text = page([aggregate(**same, technique="broadcast", bytes_wire=2_500_000, **moved)], splits=[made])
+    words = Page(text).text
+    assert re.findall(r"[KMG]i?B\b", words[: words.index("Units 1 ms")]).count("MB") == 0
+    assert "bytes on the wire of one aggregation (MiB)" in words
+    # Of one product: V_CG under Partitions, of the technique, of its bar and of V_CG beside it, of V_CG's bar.
+    assert words.count("2.38") == 5
+
+
 def test_other_splits_of_timings_are_told(page):
     timings = [aggregate(graph_hash=split().graph_hash, direction="transpose"), aggregate(graph_hash="ef" * 32)]
     text = Page(page(timings, splits=[split("cora", 2)])).text
