@@ -28,6 +28,7 @@ from mgg.report.experiments import stand_in
 from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.tables import NOT_NOTED, SETTING, Row, Rows, graph_names, group, shared, varied
+from mgg.report.terms import linked
 
 
 class Page(NamedTuple):
@@ -50,6 +51,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["linked"] = linked
     everything, tables = tables, tables | {"aggregate": knobs.telling(tables["aggregate"])}
     told = [section for section in (choice.section(tables), predictions.section(tables)) if section]
     experiments, ahead = foreseen.divided(experiments)
