@@ -93,7 +93,7 @@ def _fail(message: str, code: int, everywhere: bool) -> int:
         traceback.print_exc()
     # Before MPI starts, every rank has read the same command line and files, and fails alike.
     alone = not everywhere and mpi_runs()
-    if alone:
+    if alone and not message.startswith((f"PE {job_rank()}:", f"PE {job_rank()} (")):
         message = f"PE {job_rank()}: {message}"
     if alone or job_rank() == 0:
         click.echo(f"mgg: {' '.join(message.split())}", err=True)
