@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _SOURCES = frozenset(("source", "src", "from"))
 _TARGETS = frozenset(("target", "dst", "dest", "destination", "to"))
 _VALUE_TYPES: dict[str, Type] = {"weight": "number", "type": "whole"}
-_NODE_TYPES: dict[str, Type] = {"id": "whole", "label": "number", "split": "text"}
+_NODE_TYPES: dict[str, Type] = {"id": "id", "label": "number", "split": "text"}
 _SPLITS = {
     "": 0,
     "none": 0,
@@ -65,7 +65,7 @@ def load(path: Path) -> StreamedGraph:
     edges_file, nodes_file = _find(path)
     edges = open_table(edges_file, headless=("source", "target"))
     ends = _ends(edges)
-    types: dict[str, Type] = dict.fromkeys(ends, "whole")
+    types: dict[str, Type] = dict.fromkeys(ends, "id")
     types |= {name: kind for name, kind in _VALUE_TYPES.items() if name in edges.names}
     if any(name and name not in types for name in edges.names):
         raise _unexpected(edges)
