@@ -79,6 +79,15 @@ def test_dropout_of_csr_leaves_the_input_alone():
     assert (outputs[0] != outputs[1]).any()
 
 
+def test_dropout_of_another_csr_is_that_of_its_own_entries():
+    """What is kept of the first one says nothing of the second."""
+    graph = nodes(range(20))
+    for rows in ([0, 3, 7], [1, 3, 19, 2]):
+        x = sparse.csr_array((np.ones(len(rows), np.float32), (rows, [4] * len(rows))), shape=(20, 5))
+        found = Dropout(0.5, 0).forward(x, Pass(graph, {}, {}, training=True, epoch=1))
+        np.testing.assert_array_equal(found.toarray(), drop(x.toarray(), range(20)))
+
+
 def test_normalized_is_the_formula(neighborhood, directed):
     x = np.random.default_rng(0).normal(size=(12, 3))
     with_loops = directed + np.eye(12)
@@ -108,6 +117,13 @@ def test_mean_is_the_formula_and_nodes_without_neighbors_get_zeros(neighborhood,
     for node, row in enumerate(directed):
         np.testing.assert_allclose(found[node], row @ x / row.sum() if row.any() else 0, rtol=1e-12)
     assert not directed[3].any()
+
+
+def test_a_mean_with_weights_whose_sum_is_not_positive_is_zero(neighborhood):
+    matrix = np.array([[0, -3.0, 1], [0, 0, 2], [1, -1, 0]])
+    x = np.array([[5.0], [7.0], [9.0]])
+    found = Mean(1).forward(x, Pass(neighborhood(matrix), {}, {}))
+    np.testing.assert_array_equal(found[:, 0], [0, 9, 0])
 
 
 def test_power_steps_converge_to_personalized_pagerank(neighborhood, directed):

@@ -96,6 +96,17 @@ def test_binary_cross_entropy(case):
     np.testing.assert_allclose(gradient, np.where(here, expit(logits) - (answers == 1), 0) / 4, atol=1e-14)
 
 
+def test_binary_cross_entropy_by_hand():
+    """log(1 + e^z) is 0.313262, 0.693147 and 1.313262 for z = -1, 0 and 1; what is unknown costs nothing."""
+    logits = np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0], [1.0, -1.0]])
+    answers = np.array([[0, 1], [0, 1], [0, 1], [255, 255]], np.uint8)
+    costs = [0.313262 + 1.313262, 2 * 0.693147, 1.313262 + 0.313262, 0]
+    found = [binary_cross_entropy(logits, answers, np.array([row])) for row in range(4)]
+    np.testing.assert_allclose(found, costs, atol=2e-6)
+    between = np.array([[-0.5]]), np.array([[0]], np.uint8), np.array([0])
+    np.testing.assert_allclose(binary_cross_entropy(*between), 0.474077, atol=1e-6)
+
+
 @settings(max_examples=40)
 @given(task_cases())
 def test_decisions_are_scikit_learns_confusion(case):
