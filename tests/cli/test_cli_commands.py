@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from mgg import backend, record
 from mgg.aggregate import job
 from mgg.cli import group, main
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
+
+INTERRUPTED = "mgg: interrupted; outputs appear only when they are whole: run the same command again"
 
 
 def mgg(*arguments, cwd, code=0, **environment):
@@ -170,7 +173,8 @@ def test_memory_of_a_gpu_is_not_taken_for_the_hosts():
     ("raised", "code", "said"),
     [
         (RuntimeError("odd"), 1, "mgg: internal error: RuntimeError: odd (--debug shows where)"),
-        (KeyboardInterrupt(), 130, ""),
+        (NotImplementedError(), 1, "mgg: internal error: NotImplementedError (--debug shows where)"),
+        (KeyboardInterrupt(), 130, INTERRUPTED),
     ],
 )
 def test_an_error_of_ours_and_an_interruption_have_codes_of_their_own(raised, code, said, monkeypatch, capsys):
@@ -181,6 +185,7 @@ def test_an_error_of_ours_and_an_interruption_have_codes_of_their_own(raised, co
     monkeypatch.setattr(group, "cli", broken)
     monkeypatch.setattr(sys, "argv", ["mgg"])
     monkeypatch.setattr(backend, "mpi_runs", lambda: False)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as ended:
         group.run()
     assert ended.value.code == code and capsys.readouterr().err.strip() == said
