@@ -484,6 +484,16 @@ def test_predictions_are_a_line_each(made):
     assert all(" ms predicted on h200" in line for line in told)
 
 
+def test_predictions_mark_what_auto_would_pick(made):
+    """The fastest of all techniques, where it is among those named."""
+    told = json.loads(mgg("predict", made / "graph", "--pes", "2,64", "--json", cwd=made).stdout)["predictions"]
+    for pes in (2, 64):
+        ours = [each for each in told if each["pes"] == pes]
+        assert [each for each in ours if each["chosen"]] == [min(ours, key=lambda each: each["seconds"])]
+    lines = mgg("predict", made / "graph", "--pes", "2,64", cwd=made).stdout.splitlines()
+    assert [line.endswith(", the pick of auto") for line in lines] == [each["chosen"] for each in told]
+
+
 def test_variants_are_predicted(made, tmp_path):
     told = mgg(
         "predict", made / "graph", "--pes", "16", "--technique", "halo,cola", "--variant", "cola",
@@ -526,7 +536,10 @@ def test_auto_is_measured_beside_what_was_named(made, tmp_path):
         (["--link", "nvlink.bandwidth=-1"], "predict: links.nvlink.bandwidth: input should be greater than 0"),
         (["--network", "ethernet"], "link class 'ethernet' is unknown"),
         (["--machine", "h300"], "machine 'h300': neither a file of mgg links nor known; did you mean h200"),
-        (["--technique", "auto"], "technique 'auto': unknown"),
+        (
+            ["--technique", "auto"],
+            "mgg predict marks its pick by itself, where it is among the techniques named: leave",
+        ),
         (["--pes", "8"], "--pes: partitions and layouts are split already"),
     ],
 )
