@@ -155,6 +155,20 @@ def test_json_is_one_object_on_standard_output(made, tmp_path):
         assert isinstance(values, dict) and values, command
 
 
+def test_people_read_rounded_numbers_and_programs_exact_ones(made, tmp_path):
+    run = ["train", made / "layout1", "--model", "gcn", "--epochs", 3, "--out", "run"]
+    lines = dict(line.split(": ") for line in mgg(*run, cwd=tmp_path).stdout.splitlines())
+    exact = json.loads(mgg(*run, "--resume", "--json", cwd=tmp_path).stdout)
+    done, _ = record.read_run(tmp_path / "run")
+    assert exact["loss"] == done.loss and exact["median"] == done.median
+    assert lines["loss"] == f"{done.loss:.4g}" != str(done.loss)
+    assert lines["seconds an epoch, median"] == f"{done.median:.4g}" and "median" not in lines
+    assert set(lines) == {*exact, "seconds an epoch, median"} - {"median"}
+    scores = dict(line.split(": ") for line in mgg("evaluate", "run", cwd=tmp_path).stdout.splitlines())
+    exact = json.loads(mgg("evaluate", "run", "--json", cwd=tmp_path).stdout)
+    assert scores["test"] == f"{exact['test']:.4g}" != str(exact["test"])
+
+
 def test_partition_prints_its_quality_as_json(made, tmp_path):
     quality = json.loads(mgg("partition", made / "graph", "--pes", 4, "--dim", 8, "--out", "p", cwd=tmp_path).stdout)
     assert len(quality["arcs_per_pe"]) == 4 and sum(quality["arcs_per_pe"]) == 24678
