@@ -47,6 +47,11 @@ def techniques() -> dict[str, type[Plan]]:
 
 def technique(name: str) -> type[Plan]:
     """The technique called ``name``; raises InputError with the nearest names, or with what is wrong with its file."""
+    if name == "auto":
+        raise InputError(
+            "technique 'auto': picks one of the others in mgg aggregate and mgg train; mgg predict marks its pick by"
+            " itself, where it is among the techniques named: leave auto out"
+        )
     return TECHNIQUES.find(name)
 
 

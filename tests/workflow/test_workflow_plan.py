@@ -191,6 +191,10 @@ def test_all_files_of_rules_name_their_functions_apart():
             {"aggregate": {"techniques": ["hallo"]}},
             "aggregate.techniques: technique 'hallo': unknown; did you mean halo",
         ),
+        (
+            {"predict": {"techniques": ["auto"]}},
+            "predict.techniques: technique 'auto': picks one of the others in mgg aggregate and mgg train; mgg predict",
+        ),
         ({"train": {"techniques": ["hallo"]}}, "technique 'hallo': unknown; did you mean halo"),
         ({"aggregate": {"options": {"mgg": {"px": 4}}}}, "technique mgg: option px: unknown field"),
         (
