@@ -177,7 +177,7 @@ class Checkpoints:
             part.replace(path)
             sync(self.folder)
             for old in self._superseded(path):
-                old.unlink()
+                old.unlink(missing_ok=True)
             self._anew, self._skipped = False, {}
         except (OSError, SafetensorError) as error:
             why = getattr(error, "strerror", None) or " ".join(str(error).split())
