@@ -122,6 +122,30 @@ def test_of_repeated_arcs_the_first_weight_counts_in_both_directions(tmp_path):
     assert csr.weights.tolist() == [5, 5, 8, 8]
 
 
+@pytest.mark.parametrize("of", [1, 3])
+def test_a_graph_that_equals_its_transpose_is_symmetric_without_being_made_so(small_parts, tmp_path, of):
+    """Whatever range finds an arc and its reverse; one arc more, or another weight, and it is not."""
+    targets, sources = (values[:2000] for values in ends())
+    apart = targets != sources
+    low, high = np.minimum(targets, sources)[apart], np.maximum(targets, sources)[apart]
+    weights = (low + high).astype(np.float32)
+    both = np.concatenate([low, high]), np.concatenate([high, low])
+    twice = np.concatenate([weights, weights])
+    assert make(tmp_path / "same", stream(*both, weights=twice), of=of).manifest.symmetric
+    more = np.append(both[0], NODES - 1), np.append(both[1], NODES - 2)
+    assert not ((both[0] == NODES - 1) & (both[1] == NODES - 2)).any()
+    assert not make(tmp_path / "more", stream(*more, weights=np.append(twice, 1)), of=of).manifest.symmetric
+    first = (both[0] == both[0][0]) & (both[1] == both[1][0])
+    other = np.where(first, np.float32(-1), twice)
+    assert not make(tmp_path / "other", stream(*both, weights=other), of=of).manifest.symmetric
+
+
+def test_zeros_of_both_signs_are_one_weight_to_symmetry(tmp_path):
+    weights = np.array([0.0, -0.0], np.float32)
+    made = make(tmp_path, stream(np.array([0, 1]), np.array([1, 0]), weights=weights, nodes=2))
+    assert made.manifest.symmetric
+
+
 def test_arcs_of_several_types_join_the_same_nodes(small_parts, tmp_path):
     rng = np.random.default_rng(3)
     targets, sources, types = rng.integers(0, 9, 900), rng.integers(0, 9, 900), rng.integers(0, 4, 900).astype(np.int32)

@@ -236,6 +236,20 @@ def test_what_run_does_not_know(wrong, message, layouts):
         interop.run(layouts("weighted", 2), print, width=1, **{"backend": "simulated"} | wrong)
 
 
+def test_parameters_that_are_not_trained_get_no_gradient(layouts):
+    def program(graph):
+        layer = torch.nn.Linear(3, 2)
+        layer.bias.requires_grad_(False)
+        layer(torch.ones(1, 3)).sum().backward()
+        graph.sum_gradients(layer.parameters())
+        graph.sum_gradients([layer.bias])
+        return layer.weight.grad, layer.bias.grad
+
+    for weight, bias in interop.run(layouts("directed", 2), program, width=1, backend="simulated"):
+        assert torch.equal(weight, torch.full((2, 3), 2.0))
+        assert bias is None
+
+
 @pytest.mark.parametrize(
     ("x", "message"),
     [
