@@ -16,6 +16,7 @@ from mgg.graph.csr import from_arcs, row_ids
 from mgg.graph.datasets import catalog
 from mgg.graph.generate import generate
 from mgg.graph.retrieve import retrieve
+from mgg.graph.source import Source
 from mgg.graph.sources import Generator, GraphData
 from mgg.graph.store import Graph
 
@@ -231,3 +232,25 @@ def test_the_manuals_way_to_numbers_for_names(tmp_path, monkeypatch):
     csr = graph.rows(0, 5)
     ends = zip(csr.weights.tolist(), csr.indices.tolist(), row_ids(csr).tolist(), strict=True)
     assert [(names[a], names[b]) for _, a, b in sorted(ends)] == arcs
+
+
+@pytest.mark.parametrize("make", [build, scatter])
+def test_labels_that_are_asked_for(tmp_path, make):
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    for path, loader in ((tmp_path / "edges.csv", None), (tmp_path, "table")):
+        with pytest.raises(InputError) as caught:
+            make(path, tmp_path / "out", loader=loader, labels=True, name="mine")
+        assert str(caught.value).startswith(f"{path}: nodes have no labels, and --labels (")
+        assert "graph.datasets.mine.labels" in str(caught.value)
+        assert not (tmp_path / "out").exists()
+    (tmp_path / "nodes.csv").write_text("label\n1\n0\n")
+    assert make(tmp_path, tmp_path / "out", loader="table", labels=True).classes == 2
+
+
+def test_yes_or_no_labels_are_labels(tmp_path):
+    tasks = np.array([[0, 1], [1, 0]], np.uint8)
+    arcs = sources.ArcStream(lambda: iter([sources.Arcs(np.array([0]), np.array([1]))]), 2)
+    asked = Source("mine", sources.StreamedGraph(arcs, tasks=tasks), {})
+    assert build(asked, tmp_path / "out", labels=True).tasks == 2
+    with pytest.raises(InputError, match=r"^mine: nodes have no labels"):
+        build(Source("mine", sources.StreamedGraph(arcs), {}), tmp_path / "none", labels=True)

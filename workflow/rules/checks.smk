@@ -112,7 +112,10 @@ def check_own(name, dataset):
         raise InputError("source: generator, scale, seed, shuffle, features and classes are no options of own files")
     own.check_name(name)
     own.files_of(dataset.source)
-    own.made(dataset.source)
+    made = own.made(dataset.source)
+    # Of files that are not read yet stage graph knows.
+    if dataset.labels and made is not None and not made.classes and not made.tasks:
+        raise InputError(f"labels: nodes of the graph folder {dataset.source} have none")
     if dataset.loader is not None:
         find_loader(dataset.loader)
     elif not own.says_loader(own.path_of(dataset.source)):
