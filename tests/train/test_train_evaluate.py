@@ -64,6 +64,19 @@ def test_the_scores_are_those_of_the_record(finished):
     assert found["validation"] == pytest.approx(record.validation_accuracy, abs=1e-12)
 
 
+def test_nodes_without_a_label_are_not_scored(finished, tmp_path):
+    """Two of three labeled training nodes are right, of the validation nodes none has a label, no node tests."""
+    folder = renamed(finished[0], tmp_path / "run", "test")
+    path = folder / "predictions.parquet"
+    schema = pyarrow.parquet.read_schema(path)
+    rows = [(3, 3, 1), (3, 2, 1), (1, 1, 1), (1, -1, 1), (2, -1, 2), (2, 2, 0)]
+    named = [dict(zip(schema.names, (node, *row), strict=True)) for node, row in enumerate(rows)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(named, schema), path)
+    found = evaluate(folder)
+    assert found["train"] == pytest.approx(2 / 3)
+    assert (found["validation"], found["test"], found["nodes"]) == (None, None, 6)
+
+
 def test_ogb_data_sets_go_to_its_evaluator(ogb_run, monkeypatch):
     calls = []
 

@@ -1,5 +1,7 @@
 """Several yes-or-no labels a node: the same on any number of PEs, scored as scikit-learn scores them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.parquet
 import pytest
@@ -9,9 +11,12 @@ from support.train_graphs import GRAPHS
 from support.train_program import assert_close, gradients, result_arrays, run
 
 from mgg import layout
+from mgg.backend import simulated
 from mgg.errors import InputError
+from mgg.model import settings_of
 from mgg.train import Trainer
 from mgg.train.evaluate import evaluate
+from mgg.train.metrics import targets_of
 
 OPTIONS = {"model": "gcn", "technique": "halo", "settings": {"dropout": 0.0, "hidden": 16, "learning_rate": 0.1}}
 
@@ -97,6 +102,22 @@ def test_two_runs_give_the_same_bits(layouts):
 def test_a_metric_without_its_labels(graph, change, message, layouts):
     with pytest.raises(InputError, match=message):
         run("simulated", layouts(graph, 2), 2, epochs=2, **{**OPTIONS, **change})
+
+
+@pytest.mark.parametrize(
+    ("graph", "name", "metric"),
+    [
+        ("planted", "cora", "accuracy"),
+        ("planted", "ogbn-arxiv", "accuracy"),
+        ("tasks", "yelp", "micro_f1"),
+        ("tasks", "ogbn-proteins", "roc_auc"),
+    ],
+)
+def test_the_metric_that_a_graph_is_scored_by_unless_told(graph, name, metric, layouts):
+    part = layout.load(layouts(graph, 1), 0)
+    part = replace(part, manifest=part.manifest.model_copy(update={"name": name}))
+    settings = settings_of("gcn", {})
+    assert simulated.run(1, lambda world: targets_of(world, part, "auto", settings).metric) == [metric]
 
 
 def answers(value):
