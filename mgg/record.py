@@ -362,7 +362,8 @@ def holds_predictions(path: str | Path) -> bool:
 def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:
     """Read a training run's folder; raises InputError that names the file and field."""
     run = Path(folder) / RUN_FILE
-    record = _parse(_text(run), TrainRecord, str(run))
+    missing = f"{folder}: not a run folder (no {RUN_FILE}); make it with mgg train"
+    record = _parse(_text(run, missing), TrainRecord, str(run))
     return record, read_lines(Path(folder) / METRICS_FILE, EpochRecord)
 
 
@@ -392,9 +393,12 @@ def read_used(paths: Iterable[str | Path]) -> Used | None:
     return Used(**{name: max(getattr(each, name) for each in told) for name in Used.model_fields}) if told else None
 
 
-def _text(path: str | Path) -> str:
+def _text(path: str | Path, missing: str = "") -> str:
+    """What a file holds; ``missing`` is what to say where there is none."""
     try:
         return Path(path).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(missing or f"{path}: {error.strerror}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InputError(f"{path}: {reason}") from None

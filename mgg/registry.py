@@ -25,7 +25,7 @@ class Registry(Generic[T]):
     Args:
         package: its full name.
         what: what they are called in messages, ``technique``.
-        holds: what a file has that holds one, for messages: ``no function split``.
+        holds: what a file has that holds one, for messages (``has no ...``): ``function split``.
         of: those of a module, by name; raises InputError (``lacking``) where one is not whole. None: files call
             ``add``.
         unknown: how the message about an unknown name begins.

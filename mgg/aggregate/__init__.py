@@ -47,6 +47,11 @@ def techniques() -> dict[str, type[Plan]]:
 
 def technique(name: str) -> type[Plan]:
     """The technique called ``name``; raises InputError with the nearest names, or with what is wrong with its file."""
+    if name == "auto":
+        raise InputError(
+            "technique 'auto': picks one of the others in mgg aggregate and mgg train; mgg predict marks its pick by"
+            " itself, where it is among the techniques named: leave auto out"
+        )
     return TECHNIQUES.find(name)
 
 
@@ -65,6 +70,9 @@ def accepted(
         raise InputError(f"technique {name}: runs on one PE, the job has {world.size}").on_every_pe()
     if dtype not in technique(name).dtypes:
         able = ", ".join(other for other, plan in techniques().items() if dtype in plan.dtypes)
+        if not able:
+            types = ", ".join(sorted({each for plan in techniques().values() for each in plan.dtypes}))
+            raise InputError(f"unknown type of embeddings {dtype!r}; known: {types}").on_every_pe()
         raise InputError(f"technique {name}: takes no {dtype} embeddings; those that do: {able}").on_every_pe()
     parsed = parse_options(name, options or {})
     technique(name).check(world, layout, parsed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,10 +13,12 @@ from mgg.aggregate.agreement import check_layouts
 from mgg.aggregate.costs import Cost, Machine, Split, Workload
 from mgg.aggregate.machines import of_world
 from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.workgroups import spanning
 from mgg.backend import World
 from mgg.errors import InputError
 from mgg.layout import PeLayout, Product
 
+_log = logging.getLogger(__name__)
 #: The config value that stands for a technique.
 AUTO = "auto"
 
@@ -102,6 +105,22 @@ def out_of_reach(world: World, layout: PeLayout) -> frozenset[str]:
     return frozenset().union(*world.gather(mine))
 
 
+def tell_left_out(world: World, layout: PeLayout, dtypes: Sequence[str]) -> None:
+    """Say on rank 0 which techniques are out of reach for the partition's workgroup alone (collective).
+
+    Raises:
+        InputError: PEs hold parts of different layouts.
+    """
+    check_layouts(world, layout)
+    plans = {name: technique(name) for name in sorted(out_of_reach(world, layout))}
+    able = {name: plan for name, plan in plans.items() if set(dtypes) & set(plan.dtypes)}
+    named = [name for name, plan in able.items() if plan.members_within(world, layout, plan.Options())]
+    if named:
+        said = spanning(world, layout)
+        if world.rank == 0:
+            _log.warning("technique auto: leaves out %s: %s", ", ".join(named), said)
+
+
 def split_of(world: World, layout: PeLayout, direction: str) -> Split:
     """The split of a layout (collective, the same on every PE)."""
     manifest, product = layout.manifest, layout.product(direction)
@@ -153,6 +172,7 @@ def for_training(world: World, layout: PeLayout, dims: Sequence[int], dtype: str
     Raises:
         InputError: no technique can run.
     """
+    tell_left_out(world, layout, [dtype])
     ways = [forecast(world, layout, direction, dtype) for direction in ("forward", "transpose")]
     ranked = ways[0].ranking(max(dims))
     costs = [way.costs(dim) for way in ways for dim in dims]

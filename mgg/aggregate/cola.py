@@ -167,7 +167,10 @@ class Cola(Plan):
         self._room = max(world.gather(most))
         self._buffers = [self._allocate(self._room, groups.mates) for _ in range(min(2, groups.count - 1))]
         if groups.count > 1 and self._coalesced:
-            self._outbox = Outbox(world, groups.asked, self._allocate(self._room, [world.rank]), self._embeddings)
+            memory = self._allocate(self._room, [world.rank])  # of one message at a time
+            self._outboxes = {
+                pe: Outbox(world, {pe: rows}, memory, self._embeddings) for pe, rows in groups.asked.items()
+            }
         else:
             self._lists = {pe: world.upload(rows) for pe, rows in groups.wanted.items()}
 
@@ -191,7 +194,8 @@ class Cola(Plan):
         buffer = self._buffer(phase, dim)
         with world.aside() as work:
             if self._coalesced:
-                self._outbox.send(world, source.local, groups.target(phase), buffer)
+                target = groups.target(phase)
+                self._outboxes[target].send(world, source.local, buffer, {target: 0})
             else:
                 owner = groups.counterpart(phase)
                 rows = self._lists[owner]

@@ -63,9 +63,9 @@ class Rate(Fixed):
 RATE_TERMS = ("call", "arc", "arc_byte", "row", "row_byte")
 
 
-def terms(arcs: Any, rows: Any, gathered: float, written: float, calls: Any = 1) -> tuple[Any, ...]:
-    """What the coefficients of a ``Rate`` multiply, where they add up."""
-    return calls, arcs, arcs * gathered, rows, rows * written
+def terms(arcs: Any, rows: Any, gathered: float, written: float) -> tuple[Any, ...]:
+    """What the coefficients of a ``Rate`` multiply in one call, where they add up."""
+    return 1, arcs, arcs * gathered, rows, rows * written
 
 
 #: Operators that techniques' costs ask for, of all machines, of GPUs and of CPUs; classes of links for blocks.

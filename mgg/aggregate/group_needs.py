@@ -36,12 +36,14 @@ class Room:
     Attributes:
         near, far: as in ``Told``.
         message: of a message to another workgroup.
+        sent: of all messages of one PE.
         mailbox: of all messages to one PE.
     """
 
     near: int
     far: int
     message: int
+    sent: int
     mailbox: int
 
 
@@ -68,7 +70,7 @@ def _known(everyone: Sequence[Told], members: int) -> Room:
     messages = np.array([each.messages for each in everyone])
     boxes = _mailboxes(messages, members)
     near, far = max(each.near for each in everyone), max(each.far for each in everyone)
-    return Room(near, far, int(messages.max()), int(boxes.max()))
+    return Room(near, far, int(messages.max()), int(messages.sum(axis=1).max()), int(boxes.max()))
 
 
 def _mailboxes(messages: np.ndarray, members: int) -> np.ndarray:
@@ -113,5 +115,6 @@ def _at_most(case: Case, members: int, mine: Told) -> Room:
         halos(of_mates, ~outside, mine.near),
         halos(of_others, outside & (place != place[rank]), mine.far),
         int(messages.max()),
+        int(messages.sum(axis=1).max()),
         int(boxes.max()),
     )

@@ -76,6 +76,11 @@ class Halo(Plan):
         return slowest(sums, fetched_rows(work, machine), meetings(split, machine))
 
     @classmethod
+    def least(cls, case: Case) -> int:
+        """The halo as a whole besides."""
+        return super().least(case) + case.embeddings(case.product.halo)
+
+    @classmethod
     def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
         """The workgroup."""
         return mates_of(layout.rank, members_of(options, layout))
@@ -102,11 +107,10 @@ class Halo(Plan):
     def _build_far(self, groups: Workgroups) -> None:
         self._mailbox = mailbox = Mailbox(self.world, groups)
         part = far_part(self.host, groups, mailbox.firsts, mailbox.rows)
-        longest, halo = max(map(len, groups.asked.values())), part.halo if self._pulls else 0
-        facts = self.world.gather((longest, halo))
-        longest, halo = (max(column) for column in zip(*facts, strict=True))
+        sent, halo = sum(map(len, groups.asked.values())), part.halo if self._pulls else 0
+        sent, halo = (max(column) for column in zip(*self.world.gather((sent, halo)), strict=True))
         self._mail = self._allocate(mailbox.rows + halo, groups.mates)
-        self._outbox = Outbox(self.world, groups.asked, self._allocate(longest, [self.world.rank]), self._embeddings)
+        self._outbox = Outbox(self.world, groups.asked, self._allocate(sent, [self.world.rank]), self._embeddings)
         self._far = self._work(part, self._mail, mailbox.rows, accumulate=True)
 
     def _work(self, part: Part, matrix: SymmetricArray, rows: int, *, accumulate: bool) -> PulledHalo | FetchedHalo:
@@ -159,8 +163,7 @@ class Halo(Plan):
         """Put this PE's rows into the mailboxes of the other workgroups, one message each, beside other work."""
         world, mail = self.world, self._view(self._mail, self._mailbox.rows, source.local.shape[1])
         with world.aside() as work:
-            for target, first in self._mailbox.slots.items():
-                self._outbox.send(world, source.local, target, mail, first)
+            self._outbox.send(world, source.local, mail, self._mailbox.slots)
             for target in self._mailbox.slots if self.meets else ():
                 world.signal(target)
         return work
@@ -196,10 +199,10 @@ def _launches(work: Workload, machine: Machine) -> Cost:
 
 
 def _need_of_workgroups(case: Case, arcs: int, mates: range) -> Need:
-    """GPU memory with several workgroups: the near part's matrix, mailbox, one message, the order of both parts."""
+    """GPU memory with several workgroups: the near part's matrix, mailbox, all messages, the order of both parts."""
     product, most, owners = case.product, room(case, len(mates)), np.arange(case.size)
     near = (owners >= mates.start) & (owners < mates.stop)
-    held = case.heights.max() + most.near + most.mailbox + most.far + most.message
+    held = case.heights.max() + most.near + most.mailbox + most.far + most.sent
     columns = case.embeddings(held) + case.matrix(case.rows)
     lists = product.send_rows.dtype.itemsize * sum(told(case, len(mates)).messages)
     is_near = np.repeat(near, np.diff(product.halo_ptr))[product.remote.indices]

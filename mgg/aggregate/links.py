@@ -32,8 +32,11 @@ WIDTHS = (16, 64, 128)
 #: Timings of each probe. Of what a PE does alone the smallest counts, as whatever else the machine does can only add to
 #: it; of what waits for other PEs the median, as waits are part of it.
 REPEATS = 9
-#: Times that a probe is repeated whose bandwidth cannot be, as other work on the machine disturbed it.
+#: Times that a probe is repeated whose bandwidth cannot be, as other work on the machine disturbed it; and rounds of
+#: barriers, of which the fastest counts.
 ROUNDS = 4
+#: Where the next round took so many times as long as the fastest, nothing says which of them was the odd one.
+APART = 10
 
 
 class Link(Fixed):
@@ -66,6 +69,7 @@ class Links(Fixed):
         network: class of the link between workgroups.
         ports: network ports of a workgroup; its PEs share them.
         barrier: seconds in which two PEs meet; G meet in log2 G times that.
+        barrier_again: the same in the next fastest round of its measurement; 0: of no round.
         far_barrier: the same of two workgroups. The default is 5 messages of table 4 of CoLa, an assumption.
     """
 
@@ -74,6 +78,7 @@ class Links(Fixed):
     network: str
     ports: int = Field(8, ge=1)
     barrier: float = Field(ge=0, allow_inf_nan=False)
+    barrier_again: float = Field(0.0, ge=0, allow_inf_nan=False)
     far_barrier: float = Field(1e-5, ge=0, allow_inf_nan=False)
 
     def __getitem__(self, name: str) -> Link:
@@ -83,6 +88,10 @@ class Links(Fixed):
         """The classes measured to be faster than the memory that they end in, which none is."""
         memory = next((self.links[name].bandwidth for name in MEMORY if name in self.links), np.inf)
         return [name for name, link in self.links.items() if link.source == MEASURED and link.bandwidth > memory]
+
+    def doubtful(self) -> bool:
+        """Whether rounds of barriers tell too different things to rely on what the fastest one does for long."""
+        return self.barrier_again >= APART * self.barrier > 0
 
     def changed(self, given: Mapping[str, LinkConfig], network: str | None = None) -> Links:
         """The same with the classes in ``given`` replaced, field by field, and another class between workgroups.
@@ -141,7 +150,8 @@ def measure(world: World) -> Links:
         links.setdefault(name, GIVEN.get(name, taken))
     if gpu:
         links["pcie"] = GIVEN["pcie"]
-    made = Links(links=links, rows=rows, network=network, barrier=probe.barrier())
+    barrier, again = probe.barrier()
+    made = Links(links=links, rows=rows, network=network, barrier=barrier, barrier_again=again)
     probe.close()
     return _agreed(world, made)
 
@@ -158,7 +168,8 @@ def _agreed(world: World, mine: Links) -> Links:
         )
         for name, link in every[0].links.items()
     }
-    return every[0].model_copy(update={"links": links, "barrier": max(each.barrier for each in every)})
+    barriers = {name: max(getattr(each, name) for each in every) for name in ("barrier", "barrier_again")}
+    return every[0].model_copy(update={"links": links} | barriers)
 
 
 def _partners(world: World, probe: _Probe) -> tuple[int | None, int | None]:
@@ -266,11 +277,13 @@ class _Probe:
         count = len(values)
         self._world.shift(values, self.array.local[:count], 1)
 
-    def barrier(self) -> float:
-        """Seconds in which two PEs meet, out of what all take."""
+    def barrier(self) -> tuple[float, float]:
+        """Seconds in which two PEs meet, out of what all take: of the fastest round, and of the next."""
         if self._world.size == 1:
-            return 0.0
-        return self.typical(self._world.barrier) / float(np.log2(self._world.size))
+            return 0.0, 0.0
+        rounds = sorted(self.typical(self._world.barrier) for _ in range(ROUNDS))
+        first, second = (seconds / float(np.log2(self._world.size)) for seconds in rounds[:2])
+        return first, second
 
 
 def world_seed(world: World) -> int:

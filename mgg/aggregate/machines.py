@@ -123,7 +123,10 @@ def find(name: str) -> Machine:
 
 
 def of_world(world: World, refresh: bool = False) -> Machine:
-    """The machine of this job, the same on every PE (collective): out of the cache, else measured and kept there."""
+    """The machine of this job, the same on every PE (collective): out of the cache, else measured and kept there.
+
+    What the rounds of a measurement disagree about is used by this job alone.
+    """
     return found_or_measured(world, refresh)[0]
 
 
@@ -164,7 +167,8 @@ def _as_fitted(here: Links) -> Links:
                 "bandwidth": min(found.bandwidth, most) if name in BLOCKS else found.bandwidth,
             }
         )
-    return here.model_copy(update={"links": here.links | changed, "barrier": H200.links.barrier})
+    meetings = {"barrier": H200.links.barrier, "barrier_again": 0.0}
+    return here.model_copy(update={"links": here.links | changed} | meetings)
 
 
 def cache_file(world: World) -> Path:
@@ -184,6 +188,8 @@ def _cached(path: Path) -> Machine | None:
         found = _read(path)
         if wrong := found.links.beyond():
             raise InputError(f"{path}: {', '.join(wrong)}: faster than memory{_REMEDY}")
+        if found.links.barrier and not found.links.barrier_again:
+            raise InputError(f"{path}: links.barrier: of one round alone{_REMEDY}")
     except InputError as error:
         _log.warning("%s; measuring anew", str(error).removesuffix(_REMEDY))
         return None
@@ -200,7 +206,13 @@ def _read(path: Path) -> Machine:
 
 
 def _keep(path: Path, machine: Machine) -> None:
-    """What cannot be written is measured again next time."""
+    """What cannot be written, or was disturbed, is measured again next time."""
+    if machine.links.doubtful():
+        _log.warning(
+            "links: a barrier took %.4g us in one round and %.4g us in the next, as other work disturbs this machine:"
+            " not kept", machine.links.barrier * 1e6, machine.links.barrier_again * 1e6,
+        )  # fmt: skip
+        return
     with suppress(OSError, InputError, MachineError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, machine.model_dump_json(indent=1) + "\n")

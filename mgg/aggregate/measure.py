@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from mgg.aggregate import memory, oracle, parse_options, prepare
+from mgg.aggregate import accepted, memory, oracle, parse_options, prepare
 from mgg.aggregate import technique as technique_of
-from mgg.aggregate.auto import AUTO, Forecast, forecast
+from mgg.aggregate.auto import AUTO, Forecast, forecast, tell_left_out
 from mgg.aggregate.group_needs import told
 from mgg.aggregate.muted import MutedWorld
 from mgg.aggregate.options import TechniqueOptions
@@ -18,11 +18,13 @@ from mgg.aggregate.plan import Plan
 from mgg.aggregate.workgroups import WorkgroupOptions, makes_groups, members_of
 from mgg.backend import World, job_fields
 from mgg.backend.api import told_of_gpu_memory
-from mgg.errors import CheckError, InputError, MachineError, MggError
+from mgg.errors import NOT_ENOUGH_MEMORY, CheckError, InputError, MachineError, MggError
 from mgg.kernel.bf16 import ELEMENTS
 from mgg.layout import PeLayout
 from mgg.partition.quality import volumes
 from mgg.record import AggregateRecord
+
+_SHORT = f"{NOT_ENOUGH_MEMORY}: "
 
 
 @dataclass
@@ -74,6 +76,8 @@ def sweep(
     """
     records: list[AggregateRecord] = []
     refused: list[MggError] = []
+    if auto:
+        tell_left_out(world, layout, dtypes)
     for dtype in dtypes:
         how = replace(protocol, dtype=dtype)
         said = forecast(world, layout, protocol.direction, dtype) if auto else None
@@ -124,9 +128,10 @@ def _pick(world: World, layout: PeLayout, said: Forecast, dim: int, protocol: Pr
     short: MggError | None = None
     for name in said.ranking(dim):
         try:
-            memory.check(
-                world, technique_of(name), layout, protocol.direction, dim, parse_options(name, {}), protocol.dtype
-            )
+            for check in (memory.check, memory.check_host):
+                check(
+                    world, technique_of(name), layout, protocol.direction, dim, parse_options(name, {}), protocol.dtype
+                )
         except MachineError as error:
             short = short or error
         else:
@@ -160,7 +165,9 @@ def _named(error: MggError, technique: str, options: TechniqueOptions, dim: int,
     given = " ".join(f"{key}={value}" for key, value in options.model_dump(exclude_defaults=True).items())
     what = f"{technique} ({given})" if given else technique
     at = f"D = {dim}" if dtype == "fp32" else f"D = {dim}, {dtype}"
-    return type(error)(f"{what}, {at}: {error}").on_every_pe()
+    said = str(error).removeprefix(_SHORT)
+    begin = "" if said == str(error) else _SHORT  # the workflow looks for it at the beginning
+    return type(error)(f"{begin}{what}, {at}: {said}").on_every_pe()
 
 
 def products(
@@ -175,7 +182,10 @@ def products(
     Raises:
         CheckError: a result differs from the float64 product by more than ``oracle.TOLERANCE``.
         InputError: unknown technique or option, or a width that it cannot run.
+        MachineError: a GPU, or a host of CPU PEs, has too little memory left.
     """
+    parsed = accepted(technique, world, layout, options, protocol.dtype)
+    memory.check_host(world, technique_of(technique), layout, protocol.direction, max(dims), parsed, protocol.dtype)
     plan = prepare(technique, world, layout, protocol.direction, max(dims), options, protocol.dtype)
     try:
         for dim in dims:

@@ -1,4 +1,4 @@
-"""That every PE has the GPU memory which a technique takes, before anything is allocated."""
+"""That every PE has the memory which a technique takes, of its GPU or of its host, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from mgg.aggregate.needs import Case
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.backend import World
-from mgg.backend.api import name_short
-from mgg.errors import MachineError
+from mgg.backend.api import name_pes, name_short
+from mgg.backend.host_memory import places
+from mgg.errors import MachineError, memory_error
 from mgg.layout import PeLayout
 
 
@@ -37,3 +38,24 @@ def check(
             f"technique {plan.name} at D = {dim} does not fit: {short}: use more PEs, fewer columns or another"
             " technique"
         ).on_every_pe()
+
+
+def check_host(
+    world: World, plan: type[Plan], layout: PeLayout, direction: str, dim: int, options: TechniqueOptions,
+    dtype: str = "fp32",
+) -> None:  # fmt: skip
+    """Raise MachineError on every PE where a host has too little memory left for its CPU PEs (collective).
+
+    Only matrices count that there are at the same time, so that nothing is refused that would have fitted: layouts
+    are files, which the system may drop, and whatever else techniques and libraries take comes on top.
+    """
+    if world.gpu:
+        return
+    case = Case(layout, direction, dim, options, dtype, padded=False)
+    for pes, needs, left in places(world, plan.least(case)):
+        if left is not None and sum(needs) > left:
+            need, whose = ("needs", "its") if len(pes) == 1 else ("need", "their")
+            raise memory_error(
+                f"technique {plan.name} at D = {dim} does not fit: {name_pes(pes)} {need} at least {sum(needs)} bytes"
+                f" of memory and {whose} host has {left} free: use more hosts, fewer columns or another technique"
+            ).on_every_pe()

@@ -17,7 +17,7 @@ from mgg.kernel.pitch import row_pitch
 from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
 from mgg.layout import PeLayout, Product
 
-FLOAT, POINTER = 4, 8
+FLOAT, DOUBLE, POINTER = 4, 8, 8
 #: Bytes of a neighbor partition: its row, its first arc and the one past its last.
 PARTITION = 24
 #: Partial sums have rows of whole vectors of the widest load, of bfloat16.

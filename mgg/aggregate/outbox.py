@@ -1,4 +1,4 @@
-"""Rows that leave for another workgroup: packed, then put in one message (CoLa 4.3)."""
+"""Rows that leave for other workgroups: packed, then put in one message each (CoLa 4.3)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mgg.backend.api import Array, SymmetricArray
 
 
 class Outbox:
-    """Room for one message, and which rows go to whom.
+    """Messages that go together, none of which waits for another.
 
     Args:
         world: the PEs.
         lists: PE -> offsets in this PE's rows of the rows that it gets.
-        memory: room for the rows of the longest list; symmetric, as NVSHMEM sends from there over any network.
+        memory: room for the rows of all lists; symmetric, as NVSHMEM sends from there over any network.
         embeddings: how rows lie there.
     """
 
@@ -26,13 +26,24 @@ class Outbox:
         embeddings: Embeddings,
     ) -> None:  # fmt: skip
         self._memory, self._embeddings = memory, embeddings
-        self._rows = {pe: world.upload(rows) for pe, rows in lists.items()}
+        ends = np.cumsum([0, *map(len, lists.values())]).tolist()
+        self._places = {pe: slice(*ends[at : at + 2]) for at, pe in enumerate(lists)}
+        self._count = ends[-1]
+        self._rows = world.upload(np.concatenate([*lists.values()]))
 
-    def send(self, world: World, source: Array, target: int, into: SymmetricArray, first: int = 0) -> None:
-        """Put this PE's rows for ``target``, out of ``source`` [*, D], into its ``into`` [*, D] from ``first`` on."""
-        rows, dim = self._rows[target], source.shape[1]
+    def send(self, world: World, source: Array, into: SymmetricArray, firsts: Mapping[int, int]) -> None:
+        """Put each PE's rows, out of ``source`` [*, D], into its ``into`` [*, D].
+
+        What is packed stays as it is until this PE has signalled somebody, or met the others at a barrier; then the
+        next messages may be packed here.
+
+        Args:
+            world, source, into: see above.
+            firsts: PE -> row of its ``into`` where its rows begin; all PEs of the lists.
+        """
         # PEs send lists of different lengths, so this view is for this PE alone.
-        packed = self._embeddings.matrix(self._memory, len(rows), dim).local
-        if len(rows):
-            world.operators.gather_rows(source, rows, packed)
-        world.put_rows(into, target, first, packed)
+        packed = self._embeddings.matrix(self._memory, self._count, source.shape[1]).local
+        if self._count:
+            world.operators.gather_rows(source, self._rows, packed)
+        for pe, place in self._places.items():
+            world.put_rows(into, pe, firsts[pe], packed[place])

@@ -11,8 +11,9 @@ import numpy as np
 
 from mgg.aggregate.costs import Cost, Machine, Workload
 from mgg.aggregate.embeddings import Embeddings
-from mgg.aggregate.needs import Case, Need
+from mgg.aggregate.needs import DOUBLE, Case, Need
 from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.workgroups import WorkgroupOptions, spanning, within_hosts
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, name_pes, told_of_gpu_memory
 from mgg.errors import InputError, MggError
@@ -35,6 +36,7 @@ class Plan(ABC):
         one_process: on GPUs its PEs are threads of one process.
         rough: on GPUs ``cost`` leaves out what uneven rows take, so that ``auto`` does not trust it.
         pitched: on GPUs the rows of embeddings are padded (``row_pitch``); no whole blocks of them are sent.
+        sums_apart: on CPUs it sums in ``accumulator`` where rows come from other PEs.
         host: the product's arrays as the layout has them; plans are worked out from these.
         meets: the technique itself waits for other PEs' rows and until they have read this PE's.
     """
@@ -46,6 +48,7 @@ class Plan(ABC):
     one_process: ClassVar[bool] = False
     rough: ClassVar[bool] = False
     pitched: ClassVar[bool] = True
+    sums_apart: ClassVar[bool] = True
     #: The technique reads other PEs' input rows, so it must wait until all are written.
     reads_inputs: ClassVar[bool] = True
     Options: ClassVar[type[TechniqueOptions]] = TechniqueOptions
@@ -82,6 +85,12 @@ class Plan(ABC):
         """GPU memory of a plan and its product on one PE; by default, of one row-wise product of the local arcs."""
         base = case.base()
         return Need(base.layout, base.columns, 0, case.local_cut())
+
+    @classmethod
+    def least(cls, case: Case) -> int:
+        """Bytes of host memory that no product on a CPU PE can do without: its input, its result and their sums."""
+        sums = DOUBLE * case.rows * case.dim if cls.sums_apart and case.product.halo else 0
+        return case.embeddings(case.heights[case.rank]) + case.matrix(case.rows) + sums
 
     @classmethod
     def told(cls, case: Case) -> object:
@@ -210,10 +219,24 @@ class Plan(ABC):
         lacking = [pe for pe, others in enumerate(unreached) if others]
         if lacking:
             pe = lacking[0]
+            members = self.members_within(self.world, self.layout, self.options)
+            remedy = f"{spanning(self.world, self.layout)}, or take workgroup={members}" if members else ""
             raise InputError(
                 f"technique {self.name}: PE {pe} would address memory of {name_pes(unreached[pe])}, on another host:"
-                f" {self.between_hosts(self.options)}"
+                f" {remedy or self.between_hosts(self.options)}"
             ).on_every_pe()
+
+    @classmethod
+    def members_within(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> int | None:
+        """PEs of a workgroup that would keep ``reach`` within a host, where the partition's does not (collective).
+
+        None where ``options`` name a workgroup, or where it is not the workgroup that reaches beyond.
+        """
+        if not isinstance(options, WorkgroupOptions) or options.workgroup is not None:
+            return None
+        members = within_hosts(world)
+        others = options.model_copy(update={"workgroup": members})
+        return None if any(world.gather(bool(cls.beyond(world, layout, others)))) else members
 
     @classmethod
     def between_hosts(cls, options: TechniqueOptions) -> str:

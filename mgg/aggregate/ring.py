@@ -24,7 +24,7 @@ class Ring(Plan):
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
         """The stages and V_CG, one after the other."""
-        moves = all_blocks(work, machine, "shift") if work.split.pes > 1 else 0
+        moves = all_blocks(work, machine, "shift")
         return slowest(stages(work, machine), moves, meetings(work.split, machine, 1))
 
     def _build(self) -> None:

@@ -45,6 +45,21 @@ def makes_groups(size: int, members: int) -> bool:
     return members < size and size % members == 0
 
 
+def within_hosts(world: World) -> int:
+    """The most PEs, a divisor of P, whose workgroups all address their mates' memory (collective)."""
+    sizes = [members for members in range(1, world.size + 1) if world.size % members == 0]
+    mine = {members for members in sizes if set(mates_of(world.rank, members)) <= set(world.addressable)}
+    return max(mine.intersection(*world.gather(mine)))
+
+
+def spanning(world: World, layout: PeLayout) -> str:
+    """That the partition's workgroup is beyond a host, and what would not be, for a message (collective)."""
+    sizes = sorted(set(world.gather(len(world.addressable))))
+    hosts = f"hosts of {' and '.join(map(str, sizes))} PE{'s' if sizes != [1] else ''}"
+    remedy = f"partition with --workgroup {within_hosts(world)} (config: partition.workgroup)"
+    return f"workgroup {layout.manifest.workgroup} spans {hosts}: {remedy}"
+
+
 def check_members(technique: str, members: int, size: int) -> None:
     """Raise InputError on every PE where ``size`` PEs make no workgroups of ``members``."""
     if size % members:

@@ -28,6 +28,7 @@ class ZeroCopy(Plan):
 
     name = "zero_copy"
     pitched = False
+    sums_apart = False  # threads see all rows as one matrix
 
     @classmethod
     def need(cls, case: Case) -> Need:

@@ -120,7 +120,7 @@ def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T]) 
         ``simulated``: every PE's result, in rank order; ``mpi`` and ``nvshmem``: this rank's result alone.
 
     Raises:
-        InputError: the job has another number of ranks than ``pes()``.
+        InputError: an unknown backend, or the job has another number of ranks than ``pes()``.
         MachineError: mpi4py finds no MPI library, or something that GPUs need is missing.
     """
     backend = resolve(backend, pes)

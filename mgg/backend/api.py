@@ -278,7 +278,8 @@ class World(Protocol):
         """Write ``values`` [k, columns] into rows first .. first + k of PE ``pe``'s ``target``.
 
         The rows of both are contiguous, and equally far apart.
-        Beyond the array's reach they are one message; on GPUs ``values`` must be symmetric memory then.
+        Beyond the array's reach they are one message, which nothing waits for: ``values`` must stay as they are until
+        this PE has signalled somebody or met the others at a barrier. On GPUs they must be symmetric memory then.
         """
 
     def signal(self, pe: int) -> None:

@@ -6,13 +6,13 @@ import time
 from typing import TYPE_CHECKING
 
 from mgg.backend.api import PHASES, place_of
-from mgg.backend.waits import NAP
 
 if TYPE_CHECKING:
     from mgg.backend.mpi import MpiWorld
 
 _COUNTS = 2**24  # whole numbers that a float32 tells apart
 _LOOK = 0.3  # seconds in which whoever waits has looked again
+_NAPS = 30  # of which those seconds are made: whoever is stopped meanwhile, with all others, still gives them time
 
 
 class Arrivals:
@@ -64,10 +64,10 @@ class Arrivals:
 
     def suspects(self) -> list[int]:
         """The PEs of this host that come no further, neither in their work nor in a wait for others."""
-        before, start = self._seen(), time.monotonic()
-        while time.monotonic() - start < _LOOK:
+        before = self._seen()
+        for _ in range(_NAPS):
             self.beat()
-            time.sleep(NAP)
+            time.sleep(_LOOK / _NAPS)
         after = self._seen()
         return [pe for pe, seen in after.items() if seen == before[pe] and seen[3] >= 0 and pe != self._world.rank]
 

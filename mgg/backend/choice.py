@@ -7,10 +7,12 @@ import importlib.util
 import logging
 import platform
 from collections.abc import Callable
+from typing import get_args
 
 from mgg.backend.job import job_rank, job_size, shares_gpus
 from mgg.backend.slurm_job import held_gpus
-from mgg.errors import MachineError
+from mgg.config import Backend
+from mgg.errors import InputError, MachineError
 
 _log = logging.getLogger(__name__)
 
@@ -23,8 +25,11 @@ def resolve(backend: str, pes: Callable[[], int]) -> str:
     those of more ranks.
 
     Raises:
+        InputError: there is no such backend.
         MachineError: Slurm has given GPUs to the job, and none of them can be used.
     """
+    if backend not in (known := get_args(Backend)):
+        raise InputError(f"unknown backend {backend!r}; known: {', '.join(known)}").on_every_pe()
     if backend != "auto":
         return backend
     if job_size() > 1:

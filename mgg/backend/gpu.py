@@ -58,6 +58,14 @@ class GpuArrays(ABC):
         """That of the current stream, by CUDA events; phases are NVTX ranges, too."""
         return _EventTimeline(self)
 
+    def limit_work(self, seconds: float) -> None:
+        """Of the PE's host, which waits for the GPU as well."""
+        self._control.limit_work(seconds)
+
+    def watch(self, seconds: float | None) -> None:
+        """The hosts; of a GPU the limit of waits is one."""
+        self._control.watch(seconds)
+
     @cached_property
     def recorder(self) -> Recorder:
         """What is known of this PE's CUDA graphs."""

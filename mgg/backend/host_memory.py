@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+import platform
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
+
+from mgg.backend.api import World
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,18 @@ def mappable(size: int) -> bool:
     except (OSError, OverflowError):
         return False
     return True
+
+
+def places(world: World, mine: T, *, hosts: bool = False) -> Iterator[tuple[list[int], list[T], int | None]]:
+    """PEs that share memory, what each said, and the bytes that are free there; GPUs share none (collective)."""
+    by_gpu = bool(world.gpu) and not hosts
+    everywhere = world.gather((platform.node(), mine, world.free_memory() if by_gpu else available()))
+    groups: dict[Hashable, list[int]] = {}
+    for pe, (host, _, _) in enumerate(everywhere):
+        groups.setdefault(pe if by_gpu else host, []).append(pe)
+    for pes in groups.values():
+        said = [everywhere[pe][2] for pe in pes if everywhere[pe][2] is not None]
+        yield pes, [everywhere[pe][1] for pe in pes], min(said, default=None)
 
 
 def _groups(named: Path, groups: Path) -> Iterator[tuple[Path, _Version]]:

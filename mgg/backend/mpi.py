@@ -85,6 +85,7 @@ class MpiWorld(HostArrays):
         self._host: MPI.Intracomm = host if shared_memory else comm.Split(self.rank)  # type: ignore[assignment]
         self._windows: list[_Windows] = []
         self._sends: list[MPI.Request] = []
+        self._puts: list[tuple[MPI.Win, int, np.ndarray]] = []  # on their way, with what is read for them
         self._teams: dict[tuple[int, ...], MpiTeam] = {}
         near = set(MPI.Group.Translate_ranks(self._host.group, None, self.comm.group))
         self._roll_call = RollCall(self.comm, [pe for pe in range(self.size) if pe not in near])
@@ -193,9 +194,17 @@ class MpiWorld(HostArrays):
             kind, at = _mpi_type(values), first * values.shape[1] * values.itemsize
             with self._asking(pe):
                 target.handle.remote.Put([values, values.size, kind], pe, (at, values.size, kind))
-                target.handle.remote.Flush(pe)
+            self._puts.append((target.handle.remote, pe, values))
         if pe != self.rank:
             self.counters.add("put", values.nbytes)
+
+    def _complete(self) -> None:
+        """Wait until everything put has arrived."""
+        while self._puts:
+            window, pe, _ = self._puts[0]
+            with self._asking(pe):
+                window.Flush(pe)
+            self._puts = [each for each in self._puts if each[:2] != (window, pe)]
 
     @contextmanager
     def _asking(self, pe: int) -> Iterator[None]:
@@ -211,6 +220,7 @@ class MpiWorld(HostArrays):
 
     def signal(self, pe: int) -> None:
         """Signal PE ``pe``."""
+        self._complete()
         self.sync()
         self._sends.append(self.comm.Isend([b"", 0, MPI.BYTE], pe, _SIGNAL_TAG))
 
@@ -253,6 +263,7 @@ class MpiWorld(HostArrays):
         """Wait for every PE."""
         if self._arrivals is not None:
             self._arrivals.come()
+        self._complete()
         self.sync()
         for request in self._sends:
             self.wait(request, "a signal to be taken")

@@ -246,14 +246,17 @@ class NvshmemWorld(GpuArrays):
             ) from None
 
     def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
-        """One put of NVSHMEM on the current stream: an address here names the same place of PE ``pe``'s copy."""
+        """A put of NVSHMEM on the current stream, beside those before: the next signal or barrier waits for all.
+
+        An address here names the same place of PE ``pe``'s copy.
+        """
         self.recorder.refuse("a put of NVSHMEM")
         place, pitch = target.local[first : first + len(values)], values.strides[0]
         if (len(values) > 1 and place.strides[0] != pitch) or not values[0].flags.c_contiguous:
             raise ValueError(f"rows for PE {pe} do not lie as there")
         size = (len(values) - 1) * pitch + values[0].nbytes  # with what pads the rows between
         ends = [_buffer(array.data.ptr, size) for array in (place, values)]
-        self._core.put(*ends, pe, stream=cupy.cuda.get_current_stream())
+        self._core.put_nbi(*ends, pe, stream=cupy.cuda.get_current_stream())
         self._under_way = True
 
     def _slot(self) -> Any:
@@ -394,14 +397,6 @@ class NvshmemWorld(GpuArrays):
         """Of the host and of the GPU."""
         self._watch.limit(seconds)
         self._control.limit_waits(seconds)
-
-    def limit_work(self, seconds: float) -> None:
-        """Of the PE's host, which waits for the GPU as well."""
-        self._control.limit_work(seconds)
-
-    def watch(self, seconds: float | None) -> None:
-        """The hosts; of a GPU the limit of waits is one."""
-        self._control.watch(seconds)
 
     def met(self, what: str) -> None:
         """See that the launch comes to an end, or each of them where it is part of a CUDA graph."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
@@ -26,13 +25,14 @@ from mgg.backend.api import (
 from mgg.backend.deadman import Deadman
 from mgg.backend.host import HostArrays
 from mgg.backend.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
+from mgg.backend.waits import awake
 from mgg.errors import PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
 
-_POLL = 0.1  # seconds between looks at whether a PE has failed
+_POLL = 0.1  # seconds between looks at the time, and at whether a PE has failed
 _GRACE = 2.0  # seconds that the other PEs get to end after a failure
 
 
@@ -46,29 +46,32 @@ class _Meeting:
     def __init__(self, pes: Sequence[int], shared: _Shared):
         self.slots: dict[int, Any] = dict.fromkeys(pes)
         self._shared = shared
-        self._rendezvous = threading.Barrier(len(pes))
+        self._changed = threading.Condition()
         self._arrivals = dict.fromkeys(pes, 0)  # how often each PE has come
         shared.meetings.append(self)
 
     def wait(self, pe: int) -> None:
         """Wait until every PE is here; ``pe`` is the one that waits."""
-        self._arrivals[pe] += 1
         shared = self._shared
-        if shared.failed.is_set():
-            raise _PeerFailedError  # before this meeting was there to be aborted, perhaps
-        shared.waiting.add(pe)
-        try:
-            self._rendezvous.wait(shared.timeout)
-        except threading.BrokenBarrierError:
-            if shared.failed.is_set():
-                raise _PeerFailedError from None
-            away = [other for other, count in self._arrivals.items() if count < self._arrivals[pe]]
-            shared.fail()
-            raise PeError(
-                f"{name_pes(away, shared.places)} did not reach a barrier within {shared.timeout:g} s"
-            ) from None
-        finally:
-            shared.waiting.discard(pe)
+        with self._changed:
+            self._arrivals[pe] += 1
+            number = self._arrivals[pe]
+            if self._complete(number):
+                self._changed.notify_all()
+
+            def come(seconds: float) -> bool:
+                self._changed.wait_for(lambda: self._complete(number) or shared.failed.is_set(), seconds)
+                return self._complete(number)
+
+            if shared.wait(pe, come):
+                return
+            away = [other for other, count in self._arrivals.items() if count < number]
+        shared.fail()
+        raise PeError(f"{name_pes(away, shared.places)} did not reach a barrier within {shared.timeout:g} s")
+
+    def _complete(self, number: int) -> bool:
+        """Whether every PE has come ``number`` times."""
+        return min(self._arrivals.values()) >= number
 
     def show(self, pe: int, value: Any) -> dict[int, Any]:
         """Everybody's value, by PE, until the next ``wait``."""
@@ -77,7 +80,9 @@ class _Meeting:
         return self.slots
 
     def abort(self) -> None:
-        self._rendezvous.abort()
+        """Have those that wait see that a PE has failed."""
+        with self._changed:
+            self._changed.notify_all()
 
     def came(self, pe: int) -> int:
         """How often PE ``pe`` has come."""
@@ -102,8 +107,30 @@ class _Shared:
 
     def fail(self) -> None:
         self.failed.set()
-        for meeting in self.meetings:
+        for meeting in list(self.meetings):
             meeting.abort()
+
+    def wait(self, pe: int, come: Callable[[float], bool]) -> bool:
+        """Have PE ``pe`` wait; returns whether what it waits for was there in time.
+
+        Args:
+            pe: the PE.
+            come: waits for so many seconds at most, and says whether what is awaited is there.
+
+        Raises:
+            _PeerFailedError: another PE has failed.
+        """
+        start, limit = awake(), self.timeout
+        self.waiting.add(pe)
+        try:
+            while not self.failed.is_set():
+                if come(_POLL):
+                    return True
+                if awake() - start > limit:
+                    return False
+            raise _PeerFailedError
+        finally:
+            self.waiting.discard(pe)
 
     def signal(self, source: int, target: int) -> threading.Semaphore:
         with self.signals_lock:
@@ -204,16 +231,10 @@ class SimulatedWorld(HostArrays):
 
     def wait_signal(self, pe: int) -> None:
         """Wait for PE ``pe``'s signal."""
-        deadline = time.monotonic() + self._shared.timeout
-        self._shared.waiting.add(self.rank)
-        # Wake up now and then to see whether the PE that should signal has failed.
-        while not self._shared.signal(pe, self.rank).acquire(timeout=_POLL):
-            if self._shared.failed.is_set():
-                raise _PeerFailedError
-            if time.monotonic() > deadline:
-                other = name_pes([pe], self._shared.places)
-                raise PeError(f"PE {self.rank}: no signal from {other} within {self._shared.timeout:g} s")
-        self._shared.waiting.discard(self.rank)
+        signal = self._shared.signal(pe, self.rank)
+        if not self._shared.wait(self.rank, lambda seconds: signal.acquire(timeout=seconds)):
+            other = name_pes([pe], self._shared.places)
+            raise PeError(f"PE {self.rank}: no signal from {other} within {self._shared.timeout:g} s")
 
     def broadcast(self, values: np.ndarray, root: int) -> None:
         """Copy PE ``root``'s values everywhere (collective)."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from mgg.backend.deadman import Deadman
 from mgg.backend.graphs import Recorder
 from mgg.backend.mpi import abort
 from mgg.backend.stalls import LAST_WORD
-from mgg.backend.waits import poll
+from mgg.backend.waits import LONGEST_LOOK, awake, poll
 from mgg.errors import PeError
 
 _AHEAD = 16  # barriers and signals that the host submits ahead of the GPU, well below the length of a launch queue
@@ -58,7 +57,7 @@ class StreamWatch:
         self._recorder = recorder
         self._marks: deque[_Mark] = deque()
         self._call: tuple[str, float, float] | None = None  # what the host is in, since when, and how long it may be
-        self._moved = time.monotonic()
+        self._moved = awake()
         self._lock = threading.Lock()
         self._deadman = Deadman(timeout, PeError.exit_code, "", min(1.0, timeout / 10))
         self._deadman.rest()
@@ -73,7 +72,7 @@ class StreamWatch:
         event.record(cupy.cuda.get_current_stream())
         with self._lock:
             if not self._marks:
-                self._moved = time.monotonic()
+                self._moved = awake()
             self._marks.append(_Mark(event, what, number))
             oldest = self._marks[0] if len(self._marks) > _AHEAD else None
         if oldest is not None:
@@ -90,7 +89,7 @@ class StreamWatch:
         """
         self._recorder.refuse(what)
         limit = max(self._timeout, least)
-        self._call = (what, time.monotonic(), limit)
+        self._call = (what, awake(), limit)
         # Later than the thread, which knows more and ends all PEs.
         self._deadman.limit(limit + LAST_WORD)
         self._deadman.say(f"mgg: {self._waited(what, limit)}: a native call does not return")
@@ -122,12 +121,12 @@ class StreamWatch:
         self._deadman.close()
 
     def _standstill(self) -> float:
-        """Drop the marks that the stream has passed; seconds since it passed the last one."""
+        """Drop the marks that the stream has passed; seconds since it passed the last one, this process awake."""
         with self._lock:
             while self._marks and self._marks[0].event.done:
                 self._marks.popleft()
-                self._moved = time.monotonic()
-            return time.monotonic() - self._moved
+                self._moved = awake()
+            return awake() - self._moved
 
     def _blame(self) -> str:
         with self._lock:  # the host and the thread both drop marks
@@ -150,13 +149,13 @@ class StreamWatch:
             return self._blame()
         if call is not None:
             what, since, limit = call
-            if time.monotonic() - since > limit + _GRACE:
+            if awake() - since > limit + _GRACE:
                 return self._waited(what, limit)
         return None
 
     def _run(self) -> None:
         cupy.cuda.Device(self._device).use()
-        while not self._closed.wait(min(1.0, self._timeout / 10)):
+        while not self._closed.wait(min(LONGEST_LOOK / 2, self._timeout / 10)):
             try:
                 stuck = self._stuck()
             except cupy.cuda.runtime.CUDARuntimeError:

@@ -254,14 +254,6 @@ class ThreadsWorld(GpuArrays):
         self._timeout = seconds
         self._control.limit_waits(seconds)
 
-    def limit_work(self, seconds: float) -> None:
-        """Of the PE's host, which waits for the GPU as well."""
-        self._control.limit_work(seconds)
-
-    def watch(self, seconds: float | None) -> None:
-        """The hosts; of a GPU the limit of waits is one."""
-        self._control.watch(seconds)
-
     def met(self, what: str) -> None:
         """Launches of threads do not wait for each other: they may share a GPU."""
 

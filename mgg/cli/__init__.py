@@ -12,8 +12,15 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line; errors are one line and an exit code (README.md, Exit codes)."""
+    # Before anything that takes time.
     if sys.argv[1:2] == ["train"]:
-        stop.listen()  # before anything that takes time
-    from mgg.cli.group import run
-
+        stop.listen()
+    else:
+        stop.end_on_ctrl_c()
+    try:
+        from mgg.cli.group import run
+    except BaseException:
+        if not stop.interrupted.is_set():
+            raise
+        sys.exit(stop.tell())  # whatever the libraries made of it
     run()

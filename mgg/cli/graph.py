@@ -23,12 +23,14 @@ _DATASET = config.DatasetConfig()
 @budget
 @common
 def graph(
-    source: str, out: Path, loader: str | None, symmetrize: bool, name: str | None, order: str, budget: str,
-    workers: int | None, as_json: bool,
+    source: str, out: Path, loader: str | None, symmetrize: bool, labels: bool, name: str | None, order: str,
+    budget: str, workers: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Turn SOURCE (a file, a folder or a data set's name) into a graph folder of Parquet CSR shards."""
     from mgg.graph.build import build
 
     memory = memory_of(budget, workers)
-    manifest = build(source, out, loader=loader, symmetrize=symmetrize, order=order, memory=memory, name=name)
+    manifest = build(
+        source, out, loader=loader, symmetrize=symmetrize, labels=labels, order=order, memory=memory, name=name
+    )
     show(facts(manifest, out), as_json)

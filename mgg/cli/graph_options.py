@@ -26,6 +26,7 @@ def reads(command: F) -> F:
     text = "reader of the files; folders made by mgg retrieve or mgg graph and well-known suffixes say it themselves"
     called = "what the graph is called  [default: as the data set, or the file or folder]"
     command = click.option("--name", help=called)(command)
+    command = click.option("--labels", is_flag=True, help="refuse a source whose nodes have no labels")(command)
     command = click.option("--symmetrize", is_flag=True, help="add the reverse of every arc")(command)
     return click.option("--loader", help=text)(command)
 

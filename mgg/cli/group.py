@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import traceback
+from typing import Any
 
 import click
 
 from mgg import __version__
+from mgg.cli import stop
 from mgg.cli.aggregate import aggregate
 from mgg.cli.doctor import doctor
 from mgg.cli.evaluate import evaluate
@@ -25,7 +27,20 @@ from mgg.errors import MachineError, MggError, gpu_memory_error, memory_error
 from mgg.files import keep_others_out
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _InterruptedError(Exception):
+    """Ctrl-C, of which click would make an empty line."""
+
+
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        """As of every group."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _InterruptedError from error
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="mgg")
 def cli() -> None:
     """Full-graph GNN training and distributed SpMM on every GPU of a cluster, or on CPU ranks."""
@@ -62,14 +77,15 @@ def run() -> None:
         code = 0
     except click.ClickException as error:
         code = _fail(_usage(error), 2, everywhere=True)
-    except click.Abort:
-        code = 130
+    except (click.Abort, _InterruptedError):
+        code = _interrupted()
     except MggError as error:
         code = _fail(str(error), error.exit_code, error.everywhere)
     except MemoryError as error:
         code = _fail(_memory(error), MachineError.exit_code, everywhere=False)
     except Exception as error:
-        code = _fail(f"internal error: {type(error).__name__}: {error} (--debug shows where)", 1, everywhere=False)
+        said = ": ".join(filter(None, ("internal error", type(error).__name__, str(error))))
+        code = _fail(f"{said} (--debug shows where)", 1, everywhere=False)
     sys.stdout.flush()
     sys.exit(code)
 
@@ -85,15 +101,24 @@ def _memory(error: MemoryError) -> str:
     return str(gpu_memory_error(error) or memory_error(str(error) or "the operating system gave no more"))
 
 
+def _interrupted() -> int:
+    """Print the line of Ctrl-C."""
+    if "--debug" in sys.argv:
+        traceback.print_exc()
+    return stop.tell()
+
+
 def _fail(message: str, code: int, everywhere: bool) -> int:
     """Print one line; end the other ranks too if this one failed alone."""
+    if stop.interrupted.is_set():
+        return _interrupted()
     from mgg.backend import abort_job, job_rank, mpi_runs
 
     if "--debug" in sys.argv:
         traceback.print_exc()
     # Before MPI starts, every rank has read the same command line and files, and fails alike.
     alone = not everywhere and mpi_runs()
-    if alone:
+    if alone and not message.startswith((f"PE {job_rank()}:", f"PE {job_rank()} (")):
         message = f"PE {job_rank()}: {message}"
     if alone or job_rank() == 0:
         click.echo(f"mgg: {' '.join(message.split())}", err=True)

@@ -50,3 +50,5 @@ def links(pes: int | None, backend: str, refresh: bool, out: Path | None, as_jso
             {name: f"{link.bandwidth / 1e9:.4g} GB/s, {link.latency * 1e6:.3g} us a request{each} ({link.source})"},
             False,
         )
+    fitted = " (part of the fitted calls of operators)" if machine.gpu else ""
+    show({"barrier": f"{machine.links.barrier * 1e6:.3g} us{fitted}"}, False)

@@ -76,14 +76,14 @@ def speaks() -> bool:
 
 
 def show(values: dict[str, Any], as_json: bool) -> None:
-    """Print a result: one JSON object, or a line a value."""
+    """Print a result: one JSON object, exactly, or for people a line a value, with floats in four digits."""
     if not speaks():
         return
     if as_json:
         click.echo(json.dumps(values))
         return
     for key, value in values.items():
-        click.echo(f"{key}: {value}")
+        click.echo(f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}")
 
 
 def assignments_of(pairs: Iterable[str]) -> dict[str, Any]:

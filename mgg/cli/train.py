@@ -143,6 +143,8 @@ def train(
         "median",
     )
     shown = {name: getattr(record, name) for name in fields}
-    if record.validation_accuracy is None and not as_json:
-        del shown["validation_accuracy"]
+    if not as_json:
+        shown["seconds an epoch, median"] = shown.pop("median")
+        if record.validation_accuracy is None:
+            del shown["validation_accuracy"]
     show(shown | {"out": str(out)}, as_json)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgg.errors import MachineError
+from mgg.errors import InputError, MachineError
 from mgg.files import refuse_foreign, replace_folder
 from mgg.graph import external
 from mgg.graph.external import Memory, scattering, sharding
@@ -31,6 +31,7 @@ def build(
     *,
     loader: str | None = None,
     symmetrize: bool = False,
+    labels: bool = False,
     order: str = "natural",
     memory: Memory | None = None,
     name: str | None = None,
@@ -43,13 +44,14 @@ def build(
         out: the graph folder; one that exists is replaced when the new one is whole.
         loader: which reader to use.
         symmetrize: add the reverse of every arc.
+        labels: refuse a source whose nodes have no labels.
         order: how nodes are numbered: one of mgg/graph/reorder, or ``auto``.
         memory: how much of it, and how many threads, this may take.
         name: what the graph is called; None: as the data set, or as the file or folder.
 
     Raises:
-        InputError: unknown name (with the nearest ones), files that are not what the loader expects, or a name that is
-            that of a data set or generator, and not of this one.
+        InputError: unknown name (with the nearest ones), files that are not what the loader expects or lack labels, or
+            a name that is that of a data set or generator, and not of this one.
         MachineError: the memory does not suffice, or the disk is full.
     """
     memory = memory or Memory()
@@ -57,6 +59,7 @@ def build(
     refuse_foreign(Path(out), KIND)
     with replace_folder(out, KIND) as folder, opened(source, folder / SCRATCH / "raw", loader) as found:
         given = _named(found, name)
+        _check_labels(given, source, labels)
         plain = order == "natural"
         if plain or given.made is None or symmetrize:
             target = folder if plain else _subfolder(folder / SCRATCH, "natural")
@@ -74,13 +77,16 @@ def scatter(
     *,
     loader: str | None = None,
     symmetrize: bool = False,
+    labels: bool = False,
     memory: Memory | None = None,
     name: str | None = None,
 ) -> scattering.Buckets:
     """Step 1 of :func:`build` alone: read ``source`` and spool its arcs by row range into the folder ``out``."""
     refuse_foreign(Path(out), scattering.KIND)
     with replace_folder(out, scattering.KIND) as folder, opened(source, folder / SCRATCH / "raw", loader) as found:
-        facts = _scatter(_named(found, name), folder, memory or Memory(), symmetrize).facts
+        given = _named(found, name)
+        _check_labels(given, source, labels)
+        facts = _scatter(given, folder, memory or Memory(), symmetrize).facts
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return facts
 
@@ -104,6 +110,16 @@ def _named(given: Source, name: str | None) -> Source:
         return given
     check_name(name)
     return replace(given, name=name)
+
+
+def _check_labels(given: Source, source: str | Path | Source, wanted: bool) -> None:
+    """Raise InputError where labels are wanted and there are none: without them, training alone would notice."""
+    if wanted and given.graph.labels is None and given.graph.tasks is None:
+        where = given.name if isinstance(source, Source) else source
+        raise InputError(
+            f"{where}: nodes have no labels, and --labels (in the config: graph.datasets.{given.name}.labels) says that"
+            " they have; leave it out, or give them labels (docs/data.md, Your own files)"
+        )
 
 
 def _scatter(given: Source, folder: Path, memory: Memory, symmetrize: bool) -> scattering.Scattered:

@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 from mgg.config import NAME
 from mgg.errors import InputError
 from mgg.graph.datasets import catalog
+from mgg.graph.described import SOURCE_FILE
 from mgg.graph.manifest import MANIFEST_FILE, Manifest, load
-from mgg.graph.retrieve import SOURCE_FILE
 from mgg.graph.sources import generators, loader_of, loaders
 
 

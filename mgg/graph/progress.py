@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-#: Seconds between lines where standard error is no terminal.
+#: Seconds between lines where standard error is no terminal, or one that cannot write over a line.
 REPORT_EVERY = 10.0
 
 
@@ -18,7 +18,7 @@ REPORT_EVERY = 10.0
 def progress(name: str) -> Iterator[Callable[[int, int | None], None]]:
     """Give a function that shows how many bytes of how many (None: unknown) of ``name`` have arrived."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         yield _Lines(name)
         return
     columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())

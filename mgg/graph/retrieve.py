@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import logging
 import os
 from importlib import resources
 from pathlib import Path
@@ -15,8 +16,9 @@ from mgg.errors import InputError, MachineError
 from mgg.files import Kind, cache_folder, check_output, replace_folder, write_file
 from mgg.graph.archive import unpack_hashed
 from mgg.graph.datasets import Dataset, RawFile, find
+from mgg.graph.described import SOURCE_FILE, check_files, check_sha256, description, expect_sha256
 
-SOURCE_FILE = "source.yaml"
+_log = logging.getLogger(__name__)
 MIRROR_VARIABLE = "MGG_DATA_DIR"
 CHUNK = 2**20
 
@@ -28,7 +30,8 @@ def retrieve(name: str, out: str | Path, *, cache: Path | None = None) -> None:
     ``$MGG_DATA_DIR`` (its folder for the data set, or the mirror itself), else the cache (``cache``, by default
     ``$XDG_CACHE_HOME/mgg`` or ``~/.cache/mgg``), else the network, which fills the cache. Archives are unpacked.
     Files are copied, not linked: whoever edits ``out`` must not alter the cache or the mirror. Nothing is held in
-    memory whole.
+    memory whole. An ``out`` that has them already, unaltered, is left as it is where a file would have to come from
+    the cache or the network, which may be out of reach; files of this machine are copied again.
 
     Raises:
         InputError: unknown data set, a file that does not match its sha256 or size, an archive that is unsafe, or an
@@ -38,28 +41,17 @@ def retrieve(name: str, out: str | Path, *, cache: Path | None = None) -> None:
     dataset = find(name)
     kind = _kind(Path(out), dataset)
     check_output(out, kind)
-    found = [_origin(name, dataset, file, raw, cache) for file, raw in dataset.files.items()]
+    local = {file: _local(dataset, file, raw) for file, raw in dataset.files.items()}
+    if None in local.values() and _whole(Path(out), name, dataset):
+        _log.warning("%s: has the files of %s already, unaltered; nothing was retrieved", out, name)
+        return
+    found = [local[file] or _fetched(name, file, raw, cache) for file, raw in dataset.files.items()]
     hashes: dict[str, str] = {}
     with replace_folder(out, kind) as folder:
         for file, (path, raw) in (item for origin in found for item in origin.items()):
             hashes |= _place(path, file, raw, folder)
         source = {"name": name, "loader": dataset.loader, "licence": dataset.licence, "files": hashes}
         write_file(folder / SOURCE_FILE, yaml.safe_dump(source, sort_keys=False, allow_unicode=True).encode())
-
-
-def check_sha256(path: Path, expected: str) -> None:
-    """Read ``path``; InputError if it cannot be read or its sha256 is not ``expected``."""
-    try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    _expect(path, found, expected)
-
-
-def _expect(path: Path, found: str, expected: str) -> None:
-    if found != expected:
-        raise InputError(f"{path}: truncated or altered: its sha256 is not {expected}")
 
 
 def _kind(out: Path, dataset: Dataset) -> Kind:
@@ -71,10 +63,40 @@ def _kind(out: Path, dataset: Dataset) -> Kind:
     return Kind(SOURCE_FILE, tuple({glob.escape(str(file).partition("/")[0]) for file in listed}))
 
 
-def _origin(
-    name: str, dataset: Dataset, file: str, raw: RawFile, cache: Path | None
-) -> dict[str, tuple[Path, RawFile]]:
-    """Where the file, or what stands in for it, lies on this machine, by name; downloads it if it must."""
+def _whole(out: Path, name: str, dataset: Dataset) -> bool:
+    """Whether ``out`` holds the data set as the catalogue has it today, no more, no less, every byte as it came."""
+    try:
+        made = description(out)
+        if (made.name, made.loader, made.licence) != (name, dataset.loader, dataset.licence):
+            return False
+        present = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()}
+        if present != {SOURCE_FILE, *made.files}:
+            return False
+        if not all(_as_stated(out, made.files, file, raw) for file, raw in dataset.files.items()):
+            return False
+        check_files(out, made)
+    except InputError:
+        return False
+    return True
+
+
+def _as_stated(out: Path, hashes: dict[str, str], file: str, raw: RawFile) -> bool:
+    """Whether files of these hashes may be what the catalogue describes: for an archive that is what it unpacks to."""
+    if raw.stand_in and raw.stand_in.items() <= hashes.items():
+        return True
+    if raw.unpack:
+        return set((raw.members or {}).values()) <= set(hashes)
+    if raw.sha256 is not None:
+        return hashes.get(file) == raw.sha256
+    return file in hashes and raw.bytes in (None, (out / file).stat().st_size)
+
+
+#: Where a file lies on this machine, or what stands in for it, by name.
+_Place = dict[str, tuple[Path, RawFile]]
+
+
+def _local(dataset: Dataset, file: str, raw: RawFile) -> _Place | None:
+    """Where a file lies without a cache or a network."""
     if raw.package is not None:
         return {file: (Path(str(resources.files(raw.package))) / file, raw)}
     for folder in _mirrors(dataset):
@@ -83,9 +105,14 @@ def _origin(
         if raw.stand_in and all((folder / other).is_file() for other in raw.stand_in):
             others = {other: RawFile(url=raw.url, sha256=sha256) for other, sha256 in raw.stand_in.items()}
             return {other: (folder / other, described) for other, described in others.items()}
-    assert raw.url is not None  # what is in no package has one
-    if raw.url.startswith("file://"):
+    if raw.url is not None and raw.url.startswith("file://"):
         return {file: (Path(unquote(urlsplit(raw.url).path)), raw)}
+    return None
+
+
+def _fetched(name: str, file: str, raw: RawFile, cache: Path | None) -> _Place:
+    """Where a file lies in the cache; downloads it if it must."""
+    assert raw.url is not None  # what is in no package has one
     path = (cache or cache_folder()) / name / file
     from mgg.graph.download import (
         fetch,
@@ -113,7 +140,7 @@ def _place(path: Path, file: str, raw: RawFile, folder: Path) -> dict[str, str]:
     if not raw.unpack:
         hashes = {file: _copy(path, folder / file)}
         if raw.sha256 is not None:
-            _expect(path, hashes[file], raw.sha256)
+            expect_sha256(path, hashes[file], raw.sha256)
     elif raw.sha256 is not None:
         check_sha256(path, raw.sha256)
     if raw.bytes is not None and path.stat().st_size != raw.bytes:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from mgg.errors import InputError, memory_error
 from mgg.graph.csr import row_ids
-from mgg.graph.datasets import Dataset, FileName, catalog, find
-from mgg.graph.manifest import MANIFEST_FILE, Sha256
+from mgg.graph.datasets import Dataset, catalog, find
+from mgg.graph.described import SOURCE_FILE, check_files, description
+from mgg.graph.manifest import MANIFEST_FILE
 from mgg.graph.own import needs_loader
-from mgg.graph.retrieve import SOURCE_FILE, check_sha256, retrieve
+from mgg.graph.retrieve import retrieve
 from mgg.graph.sources import (
     CHUNK_ARCS,
     Arcs,
@@ -30,16 +30,6 @@ from mgg.graph.sources import (
     loader_of,
 )
 from mgg.graph.store import Graph
-from mgg.schema import Closed, parsed
-
-
-class _Described(Closed):
-    """``source.yaml`` of a folder that ``mgg retrieve`` made."""
-
-    name: str
-    loader: str
-    licence: str
-    files: dict[FileName, Sha256]
 
 
 @dataclass(frozen=True)
@@ -102,12 +92,10 @@ def _made(path: Path) -> Source:
 
 
 def _raw(path: Path, loader: str | None) -> Source:
-    described = path / SOURCE_FILE
     dataset = None
-    if described.is_file():
-        made = _read_description(described)
-        for file, sha256 in made.files.items():
-            check_sha256(path / file, sha256)
+    if (path / SOURCE_FILE).is_file():
+        made = description(path)
+        check_files(path, made)
         name, facts = made.name, {"licence": made.licence, "files": made.files}
         if loader in (None, made.loader):
             loader, dataset = made.loader, catalog().get(made.name)
@@ -121,14 +109,6 @@ def _raw(path: Path, loader: str | None) -> Source:
     except MemoryError:
         raise memory_error(f"{path} does not fit") from None
     return Source(name, _streamed(data), {"loader": loader, **facts}, dataset)
-
-
-def _read_description(path: Path) -> _Described:
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
-    return parsed(_Described, values, f"{path}: ", "; run mgg retrieve again")
 
 
 def _unknown(source: str) -> InputError:

@@ -14,18 +14,19 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from mgg.errors import InputError
-from mgg.graph.text import Column, Layout, Part, lines, read_rows
+from mgg.graph.text import NUMBER_FIRST, Column, Layout, Part, lines, read_rows
 
 #: How a column is read: as text.Column says; ``number`` may be empty (nan), ``text`` too (""). ``vector``: float32
 #: rows of one length, which only Parquet has.
-Type = Literal["whole", "number", "float32", "text", "vector"]
+Type = Literal["whole", "id", "number", "float32", "text", "vector"]
 
 #: Rows of a part of a Parquet file.
 PARQUET_ROWS = 2**18
 
 _MAGIC = b"PAR1"
-_CSV: dict[str, tuple[Literal["int64", "float64", "float32", "text"], bool]] = {
-    "whole": ("int64", False), "number": ("float64", True), "float32": ("float32", False), "text": ("text", True)
+_CSV: dict[str, tuple[Literal["int64", "id", "float64", "float32", "text"], bool]] = {
+    "whole": ("int64", False), "id": ("id", False), "number": ("float64", True), "float32": ("float32", False),
+    "text": ("text", True),
 }  # fmt: skip
 
 
@@ -167,12 +168,14 @@ class _Parquet(Table):
         inner = found.value_type if kind == "vector" or pa.types.is_dictionary(found) else found
         whole, real = pa.types.is_integer(inner), pa.types.is_floating(inner) or pa.types.is_boolean(inner)
         text = pa.types.is_string(inner) or pa.types.is_large_string(inner)
-        if not (whole or (kind == "text" and text) or (kind not in ("whole", "text") and real)):
-            raise InputError(f"{self.file}: column {name!r} is of type {found}, expected {_WANTED[kind]}")
+        if not (whole or (kind == "text" and text) or (kind not in ("whole", "id", "text") and real)):
+            remedy = NUMBER_FIRST if kind == "id" and text else ""
+            raise InputError(f"{self.file}: column {name!r} is of type {found}, expected {_WANTED[kind]}{remedy}")
 
 
 _WANTED = {
     "whole": "whole numbers",
+    "id": "whole numbers",
     "number": "numbers",
     "float32": "numbers",
     "text": "text or whole numbers",
@@ -190,11 +193,11 @@ def _converted(part: Part, place: int, values: pa.Array, kind: Type, width: int)
         return text
     if kind == "vector":
         return _vectors(part, place, values, width)
-    if kind == "whole" and values.type == pa.uint64():
+    if kind in ("whole", "id") and values.type == pa.uint64():
         big = np.flatnonzero(values.to_numpy() > np.iinfo(np.int64).max)
         if big.size:
             raise part.error(int(big[0]), f"{part.name(place)} is {values[int(big[0])]}, beyond 2^63")
-    wanted = {"whole": pa.int64(), "number": pa.float64(), "float32": pa.float32()}[kind]
+    wanted = {"whole": pa.int64(), "id": pa.int64(), "number": pa.float64(), "float32": pa.float32()}[kind]
     return values.cast(wanted, safe=False).to_numpy(zero_copy_only=False)
 
 

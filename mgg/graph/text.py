@@ -37,14 +37,17 @@ WORKERS = min(4, len(os.sched_getaffinity(0)))
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz"}
 _BOM = b"\xef\xbb\xbf"
+#: What is said of a name where a node's id should be.
+NUMBER_FIRST = ": number the nodes first (docs/data.md, Nodes with names)"
 _WHOLE = re.compile(r"-?[0-9]+")
 #: No number that is looked at to name a mistake is longer, in characters.
 LONGEST_NUMBER = 4096
 # A digit can match in one place only, so that no text takes more than linear time.
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(inf|infinity)|-?nan", re.IGNORECASE)
+_NO_NUMBER = "not a number"
 _HEXADECIMAL = re.compile(rb"(?<![^\s,\"-])0[xX]")
 _PLUS = re.compile(rb"(?<![^\s,\"])\+(?=[0-9.])")
-_TYPES = {"int64": pa.int64(), "float32": pa.float32(), "float64": pa.float64(), "text": pa.string()}
+_TYPES = {"int64": pa.int64(), "id": pa.int64(), "float32": pa.float32(), "float64": pa.float64(), "text": pa.string()}
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,13 @@ class Column:
 
     Attributes:
         name: what errors call it.
-        type: int64, float32, float64, text (kept as an Arrow array) or skip (not looked at).
+        type: int64, id (int64, of a node that may have a name instead), float32, float64, text (kept as an Arrow array)
+            or skip (not looked at).
         empty: whether it may be empty: nan in a float column, "" in one of text.
     """
 
     name: str
-    type: Literal["int64", "float32", "float64", "text", "skip"] = "int64"
+    type: Literal["int64", "id", "float32", "float64", "text", "skip"] = "int64"
     empty: bool = False
 
 
@@ -457,10 +461,16 @@ def _not_whole(field: str) -> str | None:
     return "beyond 2^63" if len(digits) > 19 or int(digits) > most else None
 
 
+def _no_id(field: str) -> str | None:
+    problem = _not_whole(field)
+    named = problem is not None and field != "" and _not_number(field) == _NO_NUMBER
+    return f"{problem}{NUMBER_FIRST}" if named else problem
+
+
 def _not_number(field: str) -> str | None:
     if len(field) > LONGEST_NUMBER:
         return f"longer than {LONGEST_NUMBER} characters"
-    return None if _NUMBER.fullmatch(field) else "not a number"
+    return None if _NUMBER.fullmatch(field) else _NO_NUMBER
 
 
 def _fits(field: str) -> str | None:
@@ -468,5 +478,5 @@ def _fits(field: str) -> str | None:
 
 
 _CHECKS: dict[str, Callable[[str], str | None]] = {
-    "int64": _not_whole, "float32": _not_number, "float64": _not_number, "text": _fits, "skip": _fits
+    "int64": _not_whole, "id": _no_id, "float32": _not_number, "float64": _not_number, "text": _fits, "skip": _fits
 }  # fmt: skip

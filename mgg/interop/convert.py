@@ -14,11 +14,13 @@ from mgg.graph.build import build
 from mgg.graph.check import UNKNOWN, split_vector
 from mgg.graph.external import Memory
 from mgg.graph.manifest import Manifest
+from mgg.graph.own import check_name
 from mgg.graph.source import Source
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
 
 #: What a DGL graph calls the node data that PyTorch Geometric calls x and y.
 _DGL_NODES = {"x": "feat", "y": "label"}
+_WEIGHTS = "edge_weight"
 _MASKS = {"train": "train_mask", "validation": "val_mask", "test": "test_mask"}
 #: Feature values in a block: 16 MiB.
 _BLOCK_VALUES = 2**22
@@ -32,7 +34,7 @@ def shards(
     folder: str | Path,
     *,
     name: str,
-    weights: str = "edge_weight",
+    weights: str | None = None,
     split: int | None = None,
     symmetrize: bool = False,
     order: str = "natural",
@@ -50,15 +52,18 @@ def shards(
             with ``ndata`` ``feat``, ``label`` and the masks, and ``edata``. ``y`` is integers [nodes] or [nodes, 1], -1
             for no label; several columns of 0, 1 and NaN (unknown) are the tasks of a multi-label graph.
         folder: the graph folder; one that exists is replaced when the new one is whole.
-        name: name of the graph.
-        weights: which attribute of the arcs is their weight; they have none without it.
+        name: name of the graph: letters, digits, ``_``, ``.`` and ``-``; not that of a data set or generator.
+        weights: which attribute of the arcs is their weight; None: ``edge_weight``, where there is one.
         split: which column of masks with several columns is meant.
         symmetrize, order, memory: as in :func:`mgg.graph.build.build`.
 
     Raises:
-        InputError: names the attribute, arc or node that is wrong.
+        InputError: the name is none, or names the attribute, arc or node that is wrong.
         MachineError: the memory does not suffice, or the disk is full.
     """
+    if not isinstance(name, str):
+        raise InputError(f"name is a {type(name).__name__}: expected a str")
+    check_name(name)
     given = _Dgl(data) if hasattr(data, "ndata") else _Pyg(data)
     nodes = given.nodes
     labels, tasks = _labels(given.node("y"), nodes, name)
@@ -118,7 +123,7 @@ class _Dgl:
         return self._graph.edata.get(name)
 
 
-def _arcs(given: _Pyg | _Dgl, nodes: int, name: str, weights: str) -> ArcStream:
+def _arcs(given: _Pyg | _Dgl, nodes: int, name: str, weights: str | None) -> ArcStream:
     ends = _host(given.ends, f"{name}: edge_index")
     if ends.ndim != 2 or len(ends) != 2 or ends.dtype.kind not in "iu":
         raise InputError(f"{name}: edge_index must be integers [2, arcs], found {ends.dtype} of shape {ends.shape}")
@@ -140,18 +145,27 @@ def _arcs(given: _Pyg | _Dgl, nodes: int, name: str, weights: str) -> ArcStream:
     return ArcStream(read, nodes, weighted=values is not None, relations=relations)
 
 
-def _arc_weights(given: _Pyg | _Dgl, arcs: int, name: str, key: str) -> np.ndarray | None:
+def _arc_weights(given: _Pyg | _Dgl, arcs: int, name: str, asked: str | None) -> np.ndarray | None:
+    if not isinstance(asked, str | None):
+        raise InputError(f"{name}: weights is a {type(asked).__name__}: expected the name of an attribute, or None")
+    key = _WEIGHTS if asked is None else asked
     given_weights = given.arc(key)
     if given_weights is None:
-        return None
+        if asked is None:
+            return None
+        raise InputError(
+            f"{name}: weights {key!r}: the arcs have no such attribute; without weights {_WEIGHTS} counts, where it is"
+        )
     values = _host(given_weights, f"{name}: {key}")
     if values.shape not in ((arcs,), (arcs, 1)) or values.dtype.kind == "c":
         raise InputError(f"{name}: {key} has shape {values.shape} of {values.dtype}, expected {arcs} weights")
-    values = values.reshape(arcs).astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(values))
+    values = values.reshape(arcs)
+    with np.errstate(over="ignore"):
+        stored = values.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(stored))
     if bad.size:
-        raise InputError(f"{name}: {key}: weight of arc {bad[0]} is {values[bad[0]]}")
-    return values
+        raise InputError(f"{name}: {key}: weight of arc {bad[0]} is {values[bad[0]]}, expected finite float32 numbers")
+    return stored
 
 
 def _arc_types(given: _Pyg | _Dgl, arcs: int, name: str) -> np.ndarray | None:
@@ -174,7 +188,7 @@ def _features(given: Any, nodes: int, name: str) -> FeatureStream | None:
     if x.is_complex():
         raise InputError(f"{name}: x is {x.dtype}, expected real numbers")
     if x.dim() != 2 or len(x) != nodes or x.shape[1] < 1:
-        raise InputError(f"{name}: features have shape {tuple(x.shape)}, expected {nodes} rows")
+        raise InputError(f"{name}: x has shape {tuple(x.shape)}, expected [{nodes}, columns], of one column or more")
     rows = max(1, _BLOCK_VALUES // x.shape[1])
     dense = x if x.layout == torch.strided else x.to_dense()
 
@@ -231,10 +245,13 @@ def _tensor(given: Any, what: str) -> torch.Tensor:
 
 
 def _host(given: Any, what: str) -> np.ndarray:
-    """A tensor in host memory; on CPUs its own memory, unless NumPy has no such floats (bfloat16): then float32."""
+    """A tensor in host memory; on CPUs its own, unless PyTorch has yet to negate it, or NumPy has no such floats.
+
+    Those (bfloat16) are float32 then.
+    """
     tensor = _tensor(given, what)
     if tensor.layout != torch.strided:
         raise InputError(f"{what} is sparse ({tensor.layout}), expected a dense tensor: take its to_dense()")
     if tensor.is_floating_point() and tensor.dtype not in _NUMPY_FLOATS:
         tensor = tensor.to(torch.float32)
-    return np.from_dlpack(tensor.detach().cpu())
+    return np.from_dlpack(tensor.detach().cpu().resolve_neg())

@@ -138,10 +138,30 @@ class Graph:
     def total(self, values: torch.Tensor) -> torch.Tensor:
         """The sum of ``values`` over the PEs, on every PE, without a gradient (collective).
 
-        Summed in float64 and in rank order, so that every PE and every run gets the same bits.
+        Summed in float64 and in rank order, so that every PE and every run gets the same bits; whole numbers are exact
+        up to 2^53.
+
+        Args:
+            values: a dense tensor of real numbers, of the same shape and type on every PE.
+
+        Returns:
+            A tensor of that shape: int64 of booleans (how many are true) and of integers, else of their own type.
+
+        Raises:
+            InputError: ``values`` are no such tensor.
         """
+        if not isinstance(values, torch.Tensor):
+            raise InputError(f"values is a {type(values).__name__}: expected a torch.Tensor")
+        if values.layout != torch.strided or values.is_complex():
+            raise InputError(f"values is {values.dtype}, stored as {values.layout}: expected dense real numbers")
+        flat = values.detach().reshape(-1)
+        if not flat.is_floating_point():
+            flat = flat.long()
+        elif flat.dtype == torch.bfloat16:  # NumPy has no such numbers
+            flat = flat.float()
         with self._ordered():
-            return _tensor(self.world.all_reduce(_array(values.detach().reshape(-1)))).reshape(values.shape)
+            found = _tensor(self.world.all_reduce(_array(flat))).reshape(values.shape)
+        return found.to(values.dtype) if values.is_floating_point() else found
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Add up the gradients of replicated parameters over the PEs, in place (collective).
@@ -360,7 +380,8 @@ def _tensor(array: Array) -> torch.Tensor:
 
 
 def _array(tensor: torch.Tensor) -> Array:
-    """A NumPy or CuPy array of the tensor's memory."""
+    """A NumPy or CuPy array of the tensor's memory, or of a copy where PyTorch has yet to negate what is there."""
+    tensor = tensor.resolve_neg()
     if tensor.device.type == "cpu":
         return np.from_dlpack(tensor)
     import cupy

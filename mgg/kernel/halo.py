@@ -8,12 +8,15 @@ from typing import Any
 import numba
 import numpy as np
 
+from mgg.errors import InputError
 from mgg.graph.csr import Csr
-from mgg.kernel.schedule import task_size, tasks_of
+from mgg.kernel.schedule import check_pieces, task_size, tasks_of
 
 #: Rows with remote arcs and so many arcs are cut: their local arcs need not wait for the halo. A cut costs three more
 #: passes over a row of C.
 CUT_FROM = 512
+#: Most rows of a halo: pull.cu adds to a row's number, in int32, a chunk (a 32nd of them) or a step of all its warps.
+MOST_PULLED = 2**31 - 2**27
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,12 @@ def halo_schedule(
         halo_first: row of the matrix where the halo begins.
         task: work of a task and longest piece in arcs; chosen from the matrix without it.
         empty: rows without arcs are pieces, too: their sums of 0 have to be written; not where sums are added to C.
+
+    Raises:
+        InputError: 2^31 pieces or more, or more than ``MOST_PULLED`` halo rows.
     """
+    if remote.columns > MOST_PULLED:
+        raise InputError(f"one PE needs {remote.columns} rows of others; {MOST_PULLED} are possible: use more PEs")
     locals_, remotes = np.diff(local.indptr), np.diff(remote.indptr)
     task = task or task_size(local.arcs + remote.arcs, len(locals_))
     # A row waits as a whole if it is short, or has nothing to do before.
@@ -98,6 +106,7 @@ def halo_schedule(
     early_lengths, late_lengths = locals_[early], remotes[late] + np.where(waits[late], locals_[late], 0)
     early_pieces = np.maximum(-(-early_lengths // task), 1)
     late_pieces = np.maximum(-(-late_lengths // task), 1)
+    check_pieces(len(locals_), int(early_pieces.sum() + late_pieces.sum()))
     parts = np.zeros(len(locals_), np.int64)
     parts[early] += early_pieces
     ahead = parts[late]

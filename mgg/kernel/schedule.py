@@ -65,8 +65,7 @@ def row_schedule(indptr: np.ndarray, task: int | None = None, *, empty: bool = T
     lengths = np.diff(begin)
     pieces = np.maximum(-(-lengths // task), int(empty))
     total = int(pieces.sum())
-    if total >= 2**31:
-        raise InputError(f"{rows} rows on one PE make {total} pieces of work; 2^31 - 1 are possible: use more PEs")
+    check_pieces(rows, total)
     row_of, start = np.arange(rows), begin[:-1]
     if total != rows or not empty:
         row_of = np.repeat(row_of, pieces)
@@ -78,6 +77,12 @@ def row_schedule(indptr: np.ndarray, task: int | None = None, *, empty: bool = T
     target = row_of.astype(np.int32)
     target[pieces[row_of] > 1] = -1 - np.arange(int(split_first[-1]), dtype=np.int32)
     return RowSchedule(begin, target, tasks_of(begin, task), cut.astype(np.int32), split_first)
+
+
+def check_pieces(rows: int, pieces: int) -> None:
+    """Raise InputError where ``pieces`` of so many rows cannot be counted in int32, as kernels do."""
+    if pieces >= 2**31:
+        raise InputError(f"{rows} rows on one PE make {pieces} pieces of work; 2^31 - 1 are possible: use more PEs")
 
 
 def task_size(arcs: int, rows: int) -> int:

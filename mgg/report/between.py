@@ -16,11 +16,13 @@ _SHOWN = {
     "vi_cola": "VI_CoLa",
 }
 
+_ONCE = "a row once a workgroup (VI_CoLa)"
+
 
 def outcome(aggregate: Rows) -> str:
     """Whether what crossed is VI_CoLa, or VI_FC without fusion, in a sentence; empty where nothing was counted."""
     told = []
-    for fused, column, name in ((True, "vi_cola", "VI_CoLa"), (False, "vi_fc", "VI_FC")):
+    for fused, column, name in ((True, "vi_cola", _ONCE), (False, "vi_fc", "a row once a PE (VI_FC)")):
         rows = [row for row in _counted(aggregate) if _fused(row) == fused]
         if rows:
             equal = sum(row["bytes_between"] == row[column] for row in rows)

@@ -146,7 +146,7 @@ TABLES: dict[str, list[Column]] = {
         Column("transfer", "number", "seconds", "median of the transfers alone; empty: not measured"),
         Column("hidden", "number", "", "median over the larger of compute and transfer; empty: one was not measured"),
         Column("fastest", "yes/no", "", "smallest median of its comparison; no where nothing was compared"),
-        Column("close", "yes/no", "", "not the fastest, but its quartiles overlap those of the fastest"),
+        Column("close", "yes/no", "", "quartiles overlap those of the fastest, or of the fastest those of another"),
         Column("speedup", "number", "", "best 1-PE median of any technique, same setting and D, over this median"),
         Column("efficiency", "number", "", "speedup over PEs; 1 is ideal"),
         _OVERSUBSCRIBED,
@@ -184,7 +184,7 @@ TABLES: dict[str, list[Column]] = {
         Column("compared", "integer", "", "techniques compared, with a check that did not fail"),
         Column("runner_up", "text", "", "label of the next technique"),
         Column("ratio", "number", "", "median of the next technique over that of the fastest"),
-        Column("close", "yes/no", "", "the quartiles of the two overlap: too close to call"),
+        Column("close", "yes/no", "", "too close to call: its quartiles overlap those of another technique"),
         _OVERSUBSCRIBED,
     ],
     "choices": [

@@ -18,9 +18,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from mgg.report.bars import LONGEST, Bar, Bars, drawn, shorten
 from mgg.report.numbers import bytes_unit, count, number, time_unit, within
 from mgg.report.svg import INK, SERIES, SHADE, draw
-from mgg.report.tables import Rows, group, shared
+from mgg.report.tables import Row, Rows, group, shared
 
-STAR = "★"
+STAR, NEAR = "★", "≈"
 _MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "h"]
 _DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (8, 3))]
 _VOLUMES = {"v_fc": "V_FC", "v_fr": "V_FR", "v_cg": "V_CG"}
@@ -59,6 +59,16 @@ def _line(index: int) -> dict[str, Any]:
     return {"marker": _MARKERS[index % len(_MARKERS)], "linestyle": dash, "linewidth": 1.6, "markersize": 5.5}
 
 
+def mark(row: Row) -> str:
+    """A star for the fastest of its comparison, ≈ for those too close to call, else ""; ``row`` of table aggregate.
+
+    On 1 PE techniques move nothing: what differs there is none's merit, and nothing is marked.
+    """
+    if row["pes"] == 1:
+        return ""
+    return NEAR if row["close"] else STAR if row["fastest"] else ""
+
+
 def times(rows: Rows, styles: Styles, key: str, where: str) -> str:
     """Time of one product, a bar a technique and number of PEs; ``rows`` of table aggregate, one setting and D."""
     unit = time_unit([row["median"] for row in rows])
@@ -67,16 +77,19 @@ def times(rows: Rows, styles: Styles, key: str, where: str) -> str:
         heading = count(pes, "PE") + (f", more than {shared(found)}" if shared(found) else "")
         bars = []
         for row in found:
-            note = within(row["median"], unit) + (f" {STAR} fastest" if row["fastest"] else "")
+            sign = mark(row)
+            note = " ".join([within(row["median"], unit), sign, *["fastest"] * (sign == STAR)]).rstrip()
             note += " (wrong result)" if row["check"] == "failed" else ""
             ends = (row["q1"] / unit.size, row["q3"] / unit.size)
             name, color = styles.short(row["label"]), styles.color(row["label"])
-            bars.append(Bar(name, row["median"] / unit.size, note, color, ends, row["fastest"]))
+            bars.append(Bar(name, row["median"] / unit.size, note, color, ends, sign == STAR))
         groups.append(Bars(heading, bars))
     best = [
-        f"{count(r['pes'], 'PE')}: {r['label']}, {within(r['median'], unit)} {unit.name}" for r in rows if r["fastest"]
+        f"{count(r['pes'], 'PE')}: {r['label']}, {within(r['median'], unit)} {unit.name}"
+        for r in rows
+        if mark(r) == STAR
     ]
-    alt = f"Bar chart: time of one aggregation, {where}. Fastest: {'; '.join(best) or 'nothing to compare'}."
+    alt = f"Bar chart: time of one aggregation, {where}. Fastest: {'; '.join(best) or 'none to be called so'}."
     return drawn(groups, f"time of one aggregation ({unit.name}), less is better", key=key, alt=alt)
 
 

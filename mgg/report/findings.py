@@ -75,7 +75,9 @@ def cautions(tables: Tables) -> list[str]:
     beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
     if beyond:
         where = {row["machine"] for row in rows if row["oversubscribed"]}
-        cores = listing([f"{_capacity(row)} of {row['machine']}" for row in machines if row["machine"] in where])
+        cores = listing(
+            [f"{_capacity(row)} of machine {row['machine']}" for row in machines if row["machine"] in where]
+        )
         found.append(
             f"Runs with {listing([str(pes) for pes in beyond])} PEs had more PEs than the {cores}: the "
             "PEs took turns, so their times and speedups say nothing about scaling. Bytes, errors and accuracy hold."
@@ -95,7 +97,7 @@ def cautions(tables: Tables) -> list[str]:
     if any(row["device"] != "GPUs" for row in rows):
         found.append(
             "These PEs were CPU ranks or threads. Quartiles are of one run: on cores that other work shares, a second "
-            "run of the same job can differ by more. Do not call a winner from one run."
+            "run of the same job can differ by more, and another technique can be the fastest in it."
         )
     unchecked = sum(row["unchecked"] for row in tables["checks"])
     if unchecked:
@@ -121,28 +123,36 @@ def _capacity(machine: Row) -> str:
 def _winners(fastest: Rows, names: Names) -> list[tuple[str, str]]:
     if not fastest:
         return []
-    # One PE moves nothing, and PEs that take turns measure nothing: they count only where there is nothing else.
-    telling = [row for row in fastest if row["pes"] > 1 and not row["oversubscribed"]]
-    graphs, fastest = group(fastest, "dataset", "graph_hash"), telling or fastest
-    wins = Counter(row["label"] for row in fastest)
-    ranked = sorted(wins, key=lambda label: (-wins[label], label))
-    told = listing([f"{label} in {wins[label]}" for label in ranked])
-    what = "comparison (graph, D, PEs)" if len(fastest) == 1 else "comparisons (graph, D, PEs)"
-    close = sum(row["close"] for row in fastest)
-    which = " in which several PEs ran without taking turns," if telling else ""
-    text = f"Of {len(fastest)} {what}{which} the fastest was {told}."
-    if close:
-        text += f" In {close} of them the first two are too close to call (their quartiles overlap)."
-    found = [("Fastest technique", text)]
+    several = [row for row in fastest if row["pes"] > 1]
+    if not several:
+        text = "With 1 PE alone no technique moves anything, so these times name no fastest technique."
+        return [("Fastest in these runs", text)]
+    # PEs that take turns measure nothing: they count only where there is nothing else.
+    told = [row for row in several if not row["oversubscribed"]] or several
+    found = [("Fastest in these runs", _tally(told))]
+    graphs = group(several, "dataset", "graph_hash")
     for graph, rows in graphs.items() if len(graphs) <= MOST else ():
         row = max(rows, key=lambda row: (not row["oversubscribed"], row["pes"], row["dim"]))
-        margin = "too close to call against" if row["close"] else f"{number(row['ratio'])} times faster than"
-        text = (
-            f"{row['label']} with {count(row['pes'], 'PE')} and D = {row['dim']}: {quantity(row['median'])} a product, "
-            f"{margin} the next ({row['runner_up']})."
-        )
+        text = f"{row['label']} with {count(row['pes'], 'PE')} and D = {row['dim']}: "
+        text += f"{quantity(row['median'])} a product"
+        text += ", within the spread of another technique" if row["close"] else ""
+        text += f"; next: {row['runner_up']}, {number(row['ratio'])} times as long."
         found.append((f"Fastest on {names[graph]}", text))
     return found
+
+
+def _tally(rows: Rows) -> str:
+    """How many comparisons each technique was the fastest of, and in how many that is worth little."""
+    wins = Counter(row["label"] for row in rows)
+    ranked = sorted(wins, key=lambda label: (-wins[label], label))
+    turns = f"took turns (more than {shared(rows)})" if shared(rows) else "did not take turns"
+    what = "comparison" if len(rows) == 1 else "comparisons"
+    close = sum(row["close"] for row in rows)
+    told = listing([f"{label} in {wins[label]}" for label in ranked])
+    return (
+        f"{told} of {len(rows)} {what} (graph, D, PEs) of several PEs that {turns}; in {close} of {len(rows)} within "
+        "the spread of another technique (their quartiles overlap)."
+    )
 
 
 def _scaling(aggregate: Rows) -> list[tuple[str, str]]:
@@ -162,10 +172,10 @@ def _scaling(aggregate: Rows) -> list[tuple[str, str]]:
 
 #: What it means that the bytes equal a volume of the CoLa paper in every product; "": no volume fits all of them.
 _MOVED = {
-    "V_FC": "each needed row exactly once (V_FC)",
+    "V_FC": "each row that a PE needs exactly once (V_FC)",
     "V_FR": "exactly one row for every arc between PEs (V_FR)",
     "V_CG": "exactly all rows to all PEs (V_CG)",
-    "": "none of V_FC, V_FR and V_CG in every case",
+    "": "none of these volumes (V_FC, V_FR, V_CG) in every case",
 }
 
 
@@ -181,7 +191,7 @@ def _bytes(aggregate: Rows) -> list[tuple[str, str]]:
     ratios = [row["v_cg"] / row["v_fc"] for row in rows if row["v_fc"]]
     text = f"Counted where they cross PEs: {'; '.join(parts)}."
     if ratios:
-        text += f" V_CG is {_range(ratios)} times V_FC here."
+        text += f" All rows to all PEs (V_CG) is {_range(ratios)} times the needed rows once (V_FC) here."
     if told := between.outcome(rows):
         text += f" {told}"
     return [("Bytes on the wire", text)]
@@ -241,21 +251,27 @@ def _accuracy_text(rows: Rows, metric: str) -> str:
     return f"{score}{spread} {right} ({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}{chosen})."
 
 
+#: V_FC and V_CG in words.
+_NEEDED, _ALL = "each needed row once a PE (V_FC)", "all rows to all PEs (V_CG)"
+
+
 def _splits(quality: Rows, names: Names) -> list[tuple[str, str]]:
     found = []
     graphs = group((row for row in quality if row["v_fc"]), "dataset", "graph_hash")
     if len(graphs) > MOST:
         pes = max(row["pes"] for rows in graphs.values() for row in rows)
         shares = [100 * row["v_fc"] / row["v_cg"] for rows in graphs.values() for row in rows if row["pes"] == pes]
-        return [(f"Splitting {len(graphs)} graphs", f"{pes} PEs: V_FC is {_range(shares)} % of V_CG.")]
+        return [(f"Splitting {len(graphs)} graphs", f"{pes} PEs: {_NEEDED} is {_range(shares)} % of {_ALL}.")]
     for graph, rows in graphs.items():
         most = [row for row in rows if row["pes"] == max(each["pes"] for each in rows)]
         best = min(most, key=lambda row: (row["v_fc"], row["scheme"], row["workgroup"], row["dim"]))
         rivals = sorted({row["scheme"] for row in most if row["dim"] == best["dim"] and row["v_fc"] > best["v_fc"]})
         least = f", less than {listing(rivals)}" if rivals else ""
-        text = f"{best['pes']} PEs, {best['scheme']}: V_FC is {percent(best['v_fc'] / best['v_cg'])} of V_CG{least}."
+        share = percent(best["v_fc"] / best["v_cg"])
+        text = f"{best['pes']} PEs, {best['scheme']}: {_NEEDED} is {share} of {_ALL}{least}."
         if best["vi_fc"]:
             share = percent(best["vi_cola"] / best["vi_fc"])
-            text += f" Fetched once for each workgroup of {best['workgroup']}, VI_CoLa is {share} of VI_FC."
+            text += f" Between workgroups of {best['workgroup']}, a row once a workgroup (VI_CoLa) is {share} of a row"
+            text += " once a PE (VI_FC)."
         found.append((f"Splitting {names[graph]}", text))
     return found

@@ -15,7 +15,8 @@ from mgg.report import choice, figure_files, jobs, knobs, requests
 from mgg.report.collect import collect
 from mgg.report.columns import TABLES
 from mgg.report.comparisons import compare
-from mgg.report.foreseen import FORESEEN, check_figure
+from mgg.report.experiments import FORESEEN
+from mgg.report.foreseen import check_figure
 from mgg.report.page import Page, render
 from mgg.report.tables import compute, to_arrow
 from mgg.schema import nearest

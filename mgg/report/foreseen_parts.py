@@ -8,8 +8,9 @@ from markupsafe import Markup
 
 from mgg.report import figures
 from mgg.report.collect import canonical
+from mgg.report.experiments import FORESEEN, Foreseen
 from mgg.report.experiments.kinds import Side
-from mgg.report.foreseen import FORESEEN, Foreseen, Noted
+from mgg.report.foreseen import Noted
 from mgg.report.numbers import ABSENT, count, number
 from mgg.report.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.predictions import CASE, links_text

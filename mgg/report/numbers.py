@@ -21,7 +21,9 @@ class Unit(NamedTuple):
 
 _TIME = [Unit("s", 1.0), Unit("ms", 1e-3), Unit("µs", 1e-6)]
 _WAIT = [Unit("s", 1.0), Unit("min", 60.0), Unit("h", 3600.0)]
-_BYTES = [Unit("GB", 1e9), Unit("MB", 1e6), Unit("kB", 1e3), Unit("bytes", 1.0)]
+_BYTES = [Unit("GiB", 2.0**30), Unit("MiB", 2.0**20), Unit("KiB", 2.0**10), Unit("bytes", 1.0)]
+#: As Snakemake and Slurm count memory.
+_MEMORY = [Unit("GB", 1e9), Unit("MB", 1e6), Unit("kB", 1e3), Unit("bytes", 1.0)]
 
 
 def time_unit(seconds: Sequence[float]) -> Unit:
@@ -30,7 +32,7 @@ def time_unit(seconds: Sequence[float]) -> Unit:
 
 
 def bytes_unit(counts: Sequence[float]) -> Unit:
-    """The unit in which the middle of ``counts`` is at least 1; decimal: 1 MB = 10^6 bytes."""
+    """The unit in which the middle of ``counts`` is at least 1, as the CoLa paper counts: its MB are MiB."""
     return _unit(counts, _BYTES)
 
 
@@ -57,8 +59,8 @@ def within(value: float | None, unit: Unit) -> str:
 
 
 def quantity(value: float, units: str = "time") -> str:
-    """One value with its own unit: ``units`` is time (seconds) or bytes."""
-    unit = time_unit([value]) if units == "time" else bytes_unit([value])
+    """One value with its own unit: ``units`` is time (seconds) or memory (bytes, decimal: 1 MB = 10^6 bytes)."""
+    unit = _unit([value], _TIME if units == "time" else _MEMORY)
     return f"{within(value, unit)} {unit.name}"
 
 

@@ -28,6 +28,7 @@ from mgg.report.experiments import stand_in
 from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.tables import NOT_NOTED, SETTING, Row, Rows, graph_names, group, shared, varied
+from mgg.report.terms import linked
 
 
 class Page(NamedTuple):
@@ -50,6 +51,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["linked"] = linked
     everything, tables = tables, tables | {"aggregate": knobs.telling(tables["aggregate"])}
     told = [section for section in (choice.section(tables), predictions.section(tables)) if section]
     experiments, ahead = foreseen.divided(experiments)
@@ -118,7 +120,7 @@ def _setting(row: Row) -> str:
 
 
 def _fastest(tables: dict[str, Rows]) -> Grid | None:
-    rows = tables["fastest"]
+    rows = [row for row in tables["fastest"] if row["pes"] > 1]
     if not rows:
         return None
     names = graph_names(tables["graphs"])
@@ -132,13 +134,17 @@ def _fastest(tables: dict[str, Rows]) -> Grid | None:
             at = {row["pes"]: _winner(row) for row in of_dim}
             lines.append((f"D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{dim}", [at.get(p, Cell(ABSENT)) for p in pes]))
         groups.append((f"{heading} ({_setting(found[0])})" if several else heading, lines))
-    note = "x: time of the next technique over that of the fastest. ≈: too close to call, their quartiles overlap."
+    note = (
+        f"x: time of the next technique over that of the fastest. {figures.NEAR}: too close to call, its quartiles "
+        "overlap those of another. 1 PE is left out: nothing moves there."
+    )
     long = any(len(label) > figures.LONGEST for row in rows for label in (row["label"], row["runner_up"]))
-    return Grid("Fastest technique of each comparison", "width", _pes_headings(rows), groups, note, prose=long)
+    caption = "Fastest of each comparison in these runs"
+    return Grid(caption, "width", _pes_headings(rows), groups, note, prose=long)
 
 
 def _winner(row: Row) -> Cell:
-    sign = "≈ " if row["close"] else ""
+    sign = f"{figures.NEAR} " if row["close"] else ""
     return Cell(
         f"{sign}{row['label']}, {quantity(row['median'])}", f"next: {row['runner_up']}, {number(row['ratio'])} x"
     )
@@ -188,7 +194,7 @@ def _graphs(tables: dict[str, Rows]) -> Grid:
             real = stand_in(row["dataset"])
             cells.append(Cell(real.name, f"{real.nodes:,} nodes, {real.counted}") if real else Cell(ABSENT))
         note = "A graph that stands for another one is generated; nothing measured on it is a number of the other."
-    return Grid("Graphs", "graph", columns, [("", lines)], note)
+    return Grid("Graphs", "graph", columns, [("", lines)], note, words=["stands for"])
 
 
 def _partitions(tables: dict[str, Rows]) -> Grid | None:
@@ -240,24 +246,32 @@ def _time_part(rows: Rows, styles: figures.Styles, key: str, name: str, where: s
     unit = time_unit([row["median"] for row in rows])
 
     def cell(row: Row) -> Cell:
-        sign = f"{figures.STAR} " if row["fastest"] else "≈ " if row["close"] else ""
+        sign = figures.mark(row)
         marks = {"failed": "; wrong result", "not checked": "; not checked", "passed": ""}[row["check"]]
         small = f"{within(row['q1'], unit)} to {within(row['q3'], unit)}{marks}"
-        return Cell(f"{sign}{within(row['median'], unit)}", small, row["fastest"])
+        return Cell(f"{sign} {within(row['median'], unit)}".lstrip(), small, sign == figures.STAR)
 
     iterations = listing(sorted({f"{row['iterations']} timed products after {row['warmup']} untimed" for row in rows}))
-    note = f"{figures.STAR} fastest of its D and number of PEs; ≈ not the fastest, but the quartiles overlap."
+    note = (
+        f"{figures.STAR} fastest of its D and number of PEs; {figures.NEAR} too close to call: its quartiles overlap "
+        "those of the fastest, or of another. With 1 PE nothing moves, and nothing is marked."
+    )
     grid = _pivot(
         rows, f"{name}: median time of one aggregation ({unit.name}); below it the quartiles", cell, note=note
     )
     drawings = [
         Drawing(
             Markup(figures.times(found, styles, f"{key}t{dim}", f"{name}, D = {dim}")),
-            f"{name}, D = {dim}: median time of one aggregation. Whiskers: first to third quartile.",
+            f"{name}, D = {dim}: median time of one aggregation. Whiskers: first to third quartile.{_near(found)}",
         )
         for (dim,), found in group(rows, "dim").items()
     ]
     return Part("Time", f"{where[:1].upper()}{where[1:]}; {iterations}, the slowest PE of each.", [grid], drawings)
+
+
+def _near(rows: Rows) -> str:
+    """What the sign means, where it stands in the figure of ``rows``."""
+    return f" {figures.NEAR}: too close to call." if figures.NEAR in map(figures.mark, rows) else ""
 
 
 def _scaling_part(rows: Rows, styles: figures.Styles, key: str, name: str) -> Part:
@@ -267,8 +281,8 @@ def _scaling_part(rows: Rows, styles: figures.Styles, key: str, name: str) -> Pa
         return Part("Scaling", text)
 
     def cell(row: Row) -> Cell:
-        sign = f"{figures.STAR} " if row["fastest"] else ""
-        return Cell(f"{sign}{number(row['speedup'])}", percent(row["efficiency"]), row["fastest"])
+        sign = figures.mark(row)
+        return Cell(f"{sign} {number(row['speedup'])}".lstrip(), percent(row["efficiency"]), sign == figures.STAR)
 
     grids = [_pivot(known, f"{name}: speedup against the best time with 1 PE (times); below it the efficiency", cell)]
     drawings = []

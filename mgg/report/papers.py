@@ -12,9 +12,7 @@ from mgg.report.parts import Part, Section
 from mgg.report.tables import Rows
 from mgg.report.verdicts import left_out, telling, verdict
 
-_NOTHING = (
-    "The records of this report hold nothing to compare here: one side or both were not measured, or not together."
-)
+_NOTHING = "The records of this report hold nothing to compare here"
 
 
 def sections(tables: dict[str, Rows], chosen: Sequence[tuple[str, str]]) -> list[Section]:
@@ -31,7 +29,10 @@ def sections(tables: dict[str, Rows], chosen: Sequence[tuple[str, str]]) -> list
 def outcomes(tables: dict[str, Rows], chosen: Sequence[tuple[str, str]]) -> list[Finding]:
     """What came out of each figure, for the head of the page."""
     names = [name for name, _ in chosen]
-    found = [Finding(experiment(name).title, _outcome(tables, name, experiment(name)) or _NOTHING) for name in names]
+    found = [
+        Finding(experiment(name).title, _outcome(tables, name, experiment(name)) or _nothing(tables, experiment(name)))
+        for name in names
+    ]
     if not any(experiment(name).hidden for name in names) and (text := hidden.outcome(tables["aggregate"])):
         found.append(Finding(hidden.HEADING, text))
     return found
@@ -40,7 +41,7 @@ def outcomes(tables: dict[str, Rows], chosen: Sequence[tuple[str, str]]) -> list
 def _section(tables: dict[str, Rows], name: str, note: str) -> Section:
     shown = experiment(name)
     measured = f"; the paper's machine: {shown.machine}" if shown.machine else ""
-    parts = _parts(tables, name, shown) or [Part("No comparison", _NOTHING)]
+    parts = _parts(tables, name, shown) or [Part("No comparison", _nothing(tables, shown))]
     if shown.departs and any(
         row["device"] == "GPUs" and row["verdict"] in (CLOSE, DISAGREES) for row in _rows(tables, name)
     ):
@@ -81,6 +82,12 @@ def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:
     told = methods.told(shown) if shown.together else shown.versus
     sentences = [verdict(versus, found) for versus in told if (found := telling(of(versus, rows)))]
     return " ".join([*sentences, *left_out(rows)])
+
+
+def _nothing(tables: dict[str, Rows], shown: Experiment) -> str:
+    """That there is nothing to show, and as far as it is known what is missing."""
+    lacking = sweeps.lacking(tables["aggregate"], shown.sweep) if shown.sweep else ""
+    return f"{_NOTHING}: {lacking or 'one side or both were not measured, or not together'}."
 
 
 def _rows(tables: dict[str, Rows], name: str) -> Rows:

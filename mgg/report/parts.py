@@ -27,7 +27,7 @@ class Cell:
 class Grid:
     """A table of the page: groups of (heading or "", rows of a name and its cells).
 
-    ``prose``: cells hold sentences; ``dense``: there are many small ones.
+    ``prose``: cells hold sentences; ``dense``: there are many small ones; ``words``: columns of words, not numbers.
     """
 
     caption: str
@@ -37,6 +37,7 @@ class Grid:
     note: str = ""
     prose: bool = False
     dense: bool = False
+    words: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

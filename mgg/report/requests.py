@@ -34,7 +34,7 @@ class Resource(NamedTuple):
 
 RESOURCES = (
     Resource("time", "runtime_asked", "seconds", "runtime", 60.0, 600.0, duration),
-    Resource("memory", "memory_asked", "memory", "mem_mb", 1e6, 1e9, lambda value: quantity(value, "bytes")),
+    Resource("memory", "memory_asked", "memory", "mem_mb", 1e6, 1e9, lambda value: quantity(value, "memory")),
     Resource("cores", "cores_asked", "cores", "cpus_per_task", 1.0, 1.0, "{:.3g}".format),
 )
 

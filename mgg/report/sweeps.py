@@ -51,6 +51,16 @@ def outcome(aggregate: Rows, shown: Sweep) -> str:
     return " ".join(_falls(found, shown) if shown.falls else _steepness(found, shown))
 
 
+def lacking(aggregate: Rows, shown: Sweep) -> str:
+    """What nothing can be shown without, where techniques were timed, but not what stands for them on one PE."""
+    rows = sound(aggregate)
+    if shown.single is None or timings(shown.single, [row for row in rows if row["pes"] == 1]):
+        return ""
+    if not any(row["pes"] > 1 for side in shown.sides for row in timings(side, rows)):
+        return ""
+    return f"the baseline “{shown.single.technique}” on 1 PE was not measured: add 1 to partition.pes"
+
+
 def _falls(found: Sequence[Lines], shown: Sweep) -> list[str]:
     """From the first number of PEs to the second: a sentence a side. Of others than 1 and 2 the paper says nothing."""
     sentences = []

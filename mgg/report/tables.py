@@ -235,9 +235,12 @@ def _aggregate(timings: Iterable[Timing]) -> Rows:
         if len(found) > 1:
             best = min(row["median"] for row in found)
             reach = max(row["q3"] for row in found if row["median"] == best)
+            near = [row for row in found if row["q1"] <= reach]
             for row in found:
                 row["fastest"] = row["median"] == best
-                row["close"] = not row["fastest"] and row["q1"] <= reach
+            for row in near:
+                # The fastest is among them: where its spread reaches another, neither is to be called a winner.
+                row["close"] = len(near) > 1
     return _sorted(rows, "aggregate")
 
 
@@ -288,8 +291,8 @@ def _fastest(aggregate: Rows) -> Rows:
         first, second, *_ = sorted(found, key=lambda row: (row["median"], row["label"]))
         kept = {column: first[column] for column in (*COMPARISON, "label", "median", "oversubscribed")}
         ratio = second["median"] / first["median"]
-        close = second["q1"] <= first["q3"]
-        rows.append(kept | {"compared": len(found), "runner_up": second["label"], "ratio": ratio, "close": close})
+        told = {"runner_up": second["label"], "ratio": ratio, "close": first["close"]}
+        rows.append(kept | {"compared": len(found)} | told)
     return _sorted(rows, "fastest")
 
 

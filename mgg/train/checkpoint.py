@@ -95,8 +95,16 @@ class Checkpoints:
         self._columns = Columns()
 
     def start_anew(self) -> None:
-        """Go on from none of those in the folder, which go once there is one of this run."""
+        """Go on from none of those in the folder, which go once there is one of this run; a warning tells of them."""
         self._anew = True
+        found = self._newest_first()
+        if not found:
+            return
+        epoch = _epoch(found[0])
+        if self.begun():
+            _log.warning("%s holds epoch %d: starting anew; --resume goes on from it", self.folder, epoch)
+        else:
+            _log.warning("%s holds epoch %d, not of this run or not whole: starting anew", self.folder, epoch)
 
     def due(self, every: float, epoch: float) -> bool:
         """Whether to save now, so that a fault costs at most ``every`` seconds of work.
@@ -169,7 +177,7 @@ class Checkpoints:
             part.replace(path)
             sync(self.folder)
             for old in self._superseded(path):
-                old.unlink()
+                old.unlink(missing_ok=True)
             self._anew, self._skipped = False, {}
         except (OSError, SafetensorError) as error:
             why = getattr(error, "strerror", None) or " ".join(str(error).split())
@@ -244,9 +252,13 @@ class Checkpoints:
 
 def _newest_first(folder: Path) -> list[Path]:
     """The checkpoints in ``folder``, by their epochs: names have more than six digits after 999,999."""
-    found = {path: _NAME.fullmatch(path.name) for path in folder.glob("epoch-*.safetensors")}
-    epochs = {path: int(match[1]) for path, match in found.items() if match}
-    return sorted(epochs, key=epochs.__getitem__, reverse=True)
+    found = [path for path in folder.glob("epoch-*.safetensors") if _NAME.fullmatch(path.name)]
+    return sorted(found, key=_epoch, reverse=True)
+
+
+def _epoch(path: Path) -> int:
+    """The last epoch of a checkpoint, by its name."""
+    return int(path.stem.removeprefix("epoch-"))
 
 
 def folder_of(out: Path) -> Path:

@@ -35,6 +35,7 @@ from mgg.train.board import Board, check_apart
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_technique, read_weights
 from mgg.train.digest import digest
 from mgg.train.identity import Identity, device_of, difference, identity_of
+from mgg.train.lock import RunLock
 from mgg.train.memory import ShortError, check_writing
 from mgg.train.output import KIND, write_run
 from mgg.train.predictions import collect
@@ -69,6 +70,7 @@ class _Asked:
     stall_after: float
     weights: Path | None
     tensorboard: Path | None
+    lock: RunLock | None  # of ``out``, on rank 0
 
 
 def train(
@@ -133,14 +135,14 @@ def train(
         PeError: a PE makes no progress (names it, its epoch and its phase).
     """
     stop = stop or threading.Event()
+    lock = RunLock(out.absolute()) if out and world.rank == 0 else None
+    asked = _Asked(epochs, out and out.absolute(), checkpoint_every, stall_after, weights, tensorboard, lock)
     world.watch(stall_after)
     world.limit_work(max(stall_after, DEFAULT_TIMEOUT))
     try:
         _stop_before(world, stop)
         resolved = together(world, lambda: _settings(model, settings, epochs))
-        if out:
-            writes = world.rank == 0
-            together(world, lambda: _check_output(out.absolute(), weights, tensorboard, resume) if writes else None)
+        together(world, lambda: _check_output(asked, resume))
         start = together(world, lambda: read_weights(weights, model) if weights else None)
         # Measured anew, auto might pick another one than the run that it goes on from.
         kept = together(world, lambda: kept_technique(out.absolute()) if resume and out and world.rank == 0 else None)
@@ -162,7 +164,6 @@ def train(
             settings=trainer.settings.model_dump(), dtype=dtype, metric=trainer.metric,
             epochs=epochs if resolved.schedule == "cosine" else None, weights=start and digest("", start),
         )  # fmt: skip
-        asked = _Asked(epochs, out and out.absolute(), checkpoint_every, stall_after, weights, tensorboard)
         run = _Run(world, trainer, identity, asked)
         run.chosen = named != technique
         if resume and (done := run.finished()):
@@ -176,6 +177,8 @@ def train(
         return run.finish(layout, predicted)
     finally:
         world.watch(None)
+        if lock:
+            lock.free()
 
 
 def _settings(model: str, given: dict[str, Any] | None, epochs: int) -> ModelSettings:
@@ -195,18 +198,27 @@ def _stop_before(world: World, stop: threading.Event) -> None:
         raise StoppedError("stopped before the first epoch of this run: run the same command again").on_every_pe()
 
 
-def _check_output(out: Path, weights: Path | None, tensorboard: Path | None, resume: bool) -> None:
-    """Raise InputError, before anything is computed, when the run ``out`` or its checkpoints cannot be written."""
-    if tensorboard:
-        check_apart(tensorboard, out, folder_of(out))
+def _check_output(asked: _Asked, resume: bool) -> None:
+    """Raise InputError, before anything is computed, when the run or its checkpoints cannot be written; lock it."""
+    out, weights = asked.out, asked.weights
+    if out is None or asked.lock is None:
+        return
+    if asked.tensorboard:
+        check_apart(asked.tensorboard, out, folder_of(out))
     if weights and folder_of(out).resolve() in (weights.resolve(), *weights.resolve().parents):
         raise InputError(
             f"{weights}: this run's checkpoints take the place of these weights, and it could not go on from them"
             " without: move them, or choose another output folder"
         )
     if not (resume and (out / RUN_FILE).is_file()):  # a finished run stays as it is
-        check_output(out, KIND)
-        check_folder(out)
+        _lock_output(asked)
+
+
+def _lock_output(asked: _Asked) -> None:
+    assert asked.out is not None and asked.lock is not None
+    check_output(asked.out, KIND)
+    asked.lock.take(asked.stall_after)
+    check_folder(asked.out)
 
 
 def _fitting(
@@ -269,7 +281,7 @@ class _Run:
         if refusal := self._other(out, record):
             if not self.checkpoints.begun():
                 raise refusal
-            _check_output(out, None, None, resume=False)
+            _lock_output(self.asked)
             return None  # this run has begun, to take its place
         _log.warning("%s: this run is finished, nothing was trained", out)
         return Result(record, epochs, read_weights(out, record.model))

@@ -7,17 +7,15 @@ files, which the system may drop.
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Hashable, Iterator
+import math
 from dataclasses import asdict, dataclass
-from typing import TypeVar
 
 import numpy as np
 
 from mgg.aggregate import TechniqueOptions, parse_options, technique
 from mgg.aggregate.memory import case_of
 from mgg.backend.api import World, name_pes
-from mgg.backend.host_memory import available
+from mgg.backend.host_memory import places
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 from mgg.layout import PeLayout
 from mgg.layout.selection import returning, selection
@@ -32,8 +30,6 @@ from mgg.model.propagate import Propagation
 from mgg.model.relational import Relational
 from mgg.train import predictions
 from mgg.train.technique import widths
-
-T = TypeVar("T")
 
 FLOAT, DOUBLE, INDEX, BF16 = 4, 8, 8, 2
 #: Bytes a trainable number: itself, two moments, two decays, the best and a checkpoint's copies (16), gradients (16).
@@ -102,7 +98,7 @@ def need(
     """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns, and
     ``losses`` while its loss is worked out (collective)."""
     rows, gpu = layout.rows, bool(world.gpu)
-    numbers = sum(_product(parameter.shape) for parameter in chain.parameters)
+    numbers = sum(math.prod(parameter.shape) for parameter in chain.parameters)
     if given.sparse:
         # Values and columns; on GPUs also the transpose and each entry's row, on CPUs the coordinates for dropout.
         features = given.entries * (FLOAT + INDEX + 2 * INDEX + FLOAT) + 2 * INDEX * rows
@@ -205,7 +201,7 @@ def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
 
 def check(world: World, mine: Need) -> None:
     """Raise ShortError on every PE where the PEs of a host, or that of a GPU, need more than is free (collective)."""
-    for pes, needs, left in _places(world, mine):
+    for pes, needs, left in places(world, mine):
         needed = sum(need.total for need in needs)
         if left is not None and needed > left:
             largest = max(needs, key=lambda each: each.total)
@@ -222,29 +218,10 @@ def check(world: World, mine: Need) -> None:
 def check_writing(world: World, layout: PeLayout) -> None:
     """Raise MachineError on every PE where a host has too little memory for the predictions that are collected and
     written once the training's own memory is free again (collective)."""
-    for pes, needs, left in _places(world, predictions.memory(layout, first=world.rank == 0), hosts=True):
+    for pes, needs, left in places(world, predictions.memory(layout, first=world.rank == 0), hosts=True):
         if left is not None and sum(needs) > left:
             raise MachineError(
                 f"{NOT_ENOUGH_MEMORY}: {name_pes(pes)}: collecting and writing the predictions of"
                 f" {layout.manifest.nodes} nodes needs about {sum(needs)} bytes of memory and the host of"
                 f" {name_pes(pes)} has {left} free: start PE 0 on a host that has more"
             ).on_every_pe()
-
-
-def _places(world: World, mine: T, *, hosts: bool = False) -> Iterator[tuple[list[int], list[T], int | None]]:
-    """PEs that share memory, what each said, and the bytes that are free there; GPUs share none (collective)."""
-    by_gpu = bool(world.gpu) and not hosts
-    everywhere = world.gather((platform.node(), mine, world.free_memory() if by_gpu else available()))
-    groups: dict[Hashable, list[int]] = {}
-    for pe, (host, _, _) in enumerate(everywhere):
-        groups.setdefault(pe if by_gpu else host, []).append(pe)
-    for pes in groups.values():
-        said = [everywhere[pe][2] for pe in pes if everywhere[pe][2] is not None]
-        yield pes, [everywhere[pe][1] for pe in pes], min(said, default=None)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    result = 1
-    for length in shape:
-        result *= length
-    return result

@@ -1,5 +1,5 @@
-"""What a person sees of a running training: a live line on a terminal, elsewhere lines (after the first epoch, every
-tenth of the epochs, and every half a minute).
+"""What a person sees of a running training: a live line on a terminal, elsewhere and where TERM is dumb lines (after
+the first epoch, every tenth of the epochs, and every half a minute).
 
 A training that goes on from a checkpoint says after which epoch, in a line before; one that ends early says so after.
 """
@@ -63,7 +63,8 @@ def reporting(
         return
     if done:
         _print(f"{title}: goes on after epoch {done}/{epochs}")
-    live = sys.stderr.isatty()
+    # On a terminal that cannot write over a line Rich's Live shows nothing.
+    live = sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal
     view: _Shown = _Frames(title, epochs, done, metric, clock) if live else _Lines(title, epochs, metric, clock)
     started, last = clock(), done
 

@@ -116,6 +116,55 @@ def test_links_that_cannot_be_are_not_kept(caplog):
     assert "shared_memory: faster than memory; measuring anew" in caplog.records[0].message
 
 
+def in_rounds(monkeypatch, *seconds):
+    """Let barriers take ``seconds`` in the rounds of their measurement."""
+    rounds = {}
+
+    def typical(probe, action):
+        if action != probe._world.barrier:
+            return 1e-3
+        return rounds.setdefault(probe, list(seconds)).pop(0)
+
+    monkeypatch.setattr(machines.links._Probe, "typical", typical)
+
+
+def test_a_disturbed_round_of_barriers_says_nothing(monkeypatch, caplog):
+    in_rounds(monkeypatch, 8e-3, 5e-6, 4e-3, 6e-6)
+    found = simulated.run(2, of_world)[0]
+    assert (found.links.barrier, found.links.barrier_again) == (5e-6, 6e-6)
+    assert simulated.run(2, cache_file)[0].is_file() and not caplog.records
+
+
+def test_barriers_that_rounds_disagree_about_are_not_kept(monkeypatch, caplog):
+    in_rounds(monkeypatch, 8e-3, 4e-6, 7e-3, 9e-3)
+    first = simulated.run(2, of_world)
+    assert first[0] == first[1] and first[0].links.barrier == 4e-6
+    assert not simulated.run(2, cache_file)[0].exists()
+    assert [record.message for record in caplog.records] == [
+        "links: a barrier took 4 us in one round and 7000 us in the next, as other work disturbs this machine: not kept"
+    ]
+    in_rounds(monkeypatch, 5e-6, 5e-6, 5e-6, 5e-6)
+    simulated.run(2, of_world)
+    assert simulated.run(2, cache_file)[0].is_file()
+
+
+def test_a_barrier_of_one_round_is_measured_anew(monkeypatch, caplog):
+    """As they were kept before there were rounds, whatever disturbed that one."""
+    found, kept = simulated.run(2, of_world)[0], simulated.run(2, cache_file)[0]
+    old = found.links.model_copy(update={"barrier": 8e-3, "barrier_again": 0.0})
+    kept.write_text(found.model_copy(update={"links": old}).model_dump_json())
+    in_rounds(monkeypatch, 5e-6, 5e-6, 5e-6, 5e-6)
+    assert simulated.run(2, of_world)[0].links.barrier == 5e-6
+    assert caplog.records[0].message.endswith("links.barrier: of one round alone; measuring anew")
+
+
+def test_meetings_of_gpus_are_part_of_the_fit(monkeypatch):
+    measured = H200.links.model_copy(update={"barrier": 4e-6, "barrier_again": 1e-3})
+    monkeypatch.setattr(machines.links, "measure", lambda world: measured)
+    found = machines.measure(SimpleNamespace(gpu="NVIDIA X", name="nvshmem", size=4))
+    assert found.links.barrier == H200.links.barrier and not found.links.doubtful()
+
+
 def test_other_numbers_of_pes_have_links_of_their_own():
     assert simulated.run(1, cache_file)[0] != simulated.run(2, cache_file)[0]
 
@@ -204,6 +253,40 @@ def test_what_gpus_of_several_hosts_cannot_run_is_not_picked(tmp_path, monkeypat
         found = simulated.run(4, lambda world: program(world, members))  # noqa: B023
         assert {each[2] for each in found} <= {"nvlink", "cache"}
         assert all(each[0] == known and set(each[1]) == known for each in found), (members, found)
+
+
+@pytest.mark.parametrize(
+    ("members", "dtypes", "named"),
+    [(2, ["fp32"], "cola, halo"), (2, ["bf16"], "halo"), (2, ["fp32", "bf16"], "cola, halo"), (4, ["fp32"], "")],
+)
+def test_what_another_workgroup_would_let_run_is_said_once(tmp_path, monkeypatch, caplog, members, dtypes, named):
+    monkeypatch.setattr(machines.links, "GPU_BYTES", 2**18)
+    folder = make_layout(tmp_path, random_csr(300, 3_000), 4)  # for workgroups of 8, as by default
+
+    def program(raw):
+        world, part = HostsWorld(raw, members), layout.load(folder, raw.rank)
+        if dtypes == ["fp32"]:
+            auto.for_training(world, part, [16, 4])
+        else:
+            auto.tell_left_out(world, part, dtypes)
+
+    simulated.run(4, program)
+    said = "workgroup 8 spans hosts of 2 PEs: partition with --workgroup 2 (config: partition.workgroup)"
+    found = [record.message for record in caplog.records]
+    assert found == ([f"technique auto: leaves out {named}: {said}"] if named else [])
+
+
+def test_a_sweep_says_what_auto_leaves_out(folder, monkeypatch, caplog):
+    monkeypatch.setattr(machines.links, "GPU_BYTES", 2**18)
+    protocol = Protocol("forward", 0, 1, False)
+
+    def program(raw):
+        world = HostsWorld(raw, 1)
+        part = layout.load(folder, raw.rank)
+        sweep(world, part, [], dims=[4, 8], dtypes=["fp32", "bf16"], protocol=protocol, auto=True)
+
+    simulated.run(3, program)
+    assert [record.message.split(": ")[1] for record in caplog.records] == ["leaves out cola, halo"]
 
 
 @pytest.mark.mpi

@@ -294,6 +294,58 @@ def test_workgroups_that_no_host_holds_are_refused(tmp_path, technique, options,
     simulated.run(6 if members == 3 else 4, program)
 
 
+def partitioned(folder, csr, pes, workgroup):
+    """The folder of a layout whose partition is made for workgroups of so many PEs."""
+    make_layout(folder, csr, pes)
+    partition.build(folder / "graph", folder / "part", pes=pes, scheme="equal_nodes", workgroup=workgroup, dim=5)
+    layout.build(folder / "graph", folder / "part", folder / "layout")
+    return folder / "layout"
+
+
+@pytest.mark.parametrize(
+    ("pes", "members", "made_for", "hosts", "fits"),
+    [
+        (8, 4, 8, "hosts of 4 PEs", 4),
+        (4, 2, 8, "hosts of 2 PEs", 2),
+        (6, 4, 6, "hosts of 2 and 4 PEs", 2),
+        (3, 1, 3, "hosts of 1 PE", 1),
+    ],
+)
+@pytest.mark.parametrize("technique", ["halo", "cola"])
+def test_a_partition_for_larger_hosts_names_the_workgroup_that_fits(
+    tmp_path, technique, pes, members, made_for, hosts, fits
+):
+    csr = random_csr(200, 2_000)
+    folder = partitioned(tmp_path / "large", csr, pes, made_for)
+    remedy = f"partition with --workgroup {fits} (config: partition.workgroup), or take workgroup={fits}"
+
+    def refused(raw):
+        with pytest.raises(InputError) as caught:
+            prepare(technique, HostsWorld(raw, members), layout.load(folder, raw.rank), "forward", 3)
+        return caught.value.everywhere, str(caught.value)
+
+    said = simulated.run(pes, refused)
+    assert said == [said[0]] * pes and said[0][0]
+    assert said[0][1].endswith(f", on another host: workgroup {made_for} spans {hosts}: {remedy}")
+
+    def program(world, folder, options):
+        return products(HostsWorld(world, members), folder, [3], {technique: options}, only=[technique])
+
+    assert worst(csr, simulated.run(pes, lambda world: program(world, folder, {"workgroup": fits}))) <= (1e-6,)
+    small = partitioned(tmp_path / "small", csr, pes, fits)
+    assert worst(csr, simulated.run(pes, lambda world: program(world, small, {}))) <= (1e-6,)
+
+
+def test_steps_of_cola_that_need_one_host_are_not_the_partitions_fault(tmp_path):
+    folder = partitioned(tmp_path, random_csr(200, 2_000), 4, 8)
+
+    def refused(raw):
+        with pytest.raises(InputError, match="with fusion=false rows are fetched by address"):
+            prepare("cola", HostsWorld(raw, 2), layout.load(folder, raw.rank), "forward", 3, {"fusion": False})
+
+    simulated.run(4, refused)
+
+
 @pytest.mark.parametrize("technique", ["halo", "cola"])
 def test_pes_that_make_no_workgroups_are_one_line(tmp_path, technique):
     folder = make_layout(tmp_path, random_csr(30, 100), 4)

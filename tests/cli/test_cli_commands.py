@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from mgg import backend, record
 from mgg.aggregate import job
 from mgg.cli import group, main
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
+
+INTERRUPTED = "mgg: interrupted; outputs appear only when they are whole: run the same command again"
 
 
 def mgg(*arguments, cwd, code=0, **environment):
@@ -152,6 +155,20 @@ def test_json_is_one_object_on_standard_output(made, tmp_path):
         assert isinstance(values, dict) and values, command
 
 
+def test_people_read_rounded_numbers_and_programs_exact_ones(made, tmp_path):
+    run = ["train", made / "layout1", "--model", "gcn", "--epochs", 3, "--out", "run"]
+    lines = dict(line.split(": ") for line in mgg(*run, cwd=tmp_path).stdout.splitlines())
+    exact = json.loads(mgg(*run, "--resume", "--json", cwd=tmp_path).stdout)
+    done, _ = record.read_run(tmp_path / "run")
+    assert exact["loss"] == done.loss and exact["median"] == done.median
+    assert lines["loss"] == f"{done.loss:.4g}" != str(done.loss)
+    assert lines["seconds an epoch, median"] == f"{done.median:.4g}" and "median" not in lines
+    assert set(lines) == {*exact, "seconds an epoch, median"} - {"median"}
+    scores = dict(line.split(": ") for line in mgg("evaluate", "run", cwd=tmp_path).stdout.splitlines())
+    exact = json.loads(mgg("evaluate", "run", "--json", cwd=tmp_path).stdout)
+    assert scores["test"] == f"{exact['test']:.4g}" != str(exact["test"])
+
+
 def test_partition_prints_its_quality_as_json(made, tmp_path):
     quality = json.loads(mgg("partition", made / "graph", "--pes", 4, "--dim", 8, "--out", "p", cwd=tmp_path).stdout)
     assert len(quality["arcs_per_pe"]) == 4 and sum(quality["arcs_per_pe"]) == 24678
@@ -170,7 +187,8 @@ def test_memory_of_a_gpu_is_not_taken_for_the_hosts():
     ("raised", "code", "said"),
     [
         (RuntimeError("odd"), 1, "mgg: internal error: RuntimeError: odd (--debug shows where)"),
-        (KeyboardInterrupt(), 130, ""),
+        (NotImplementedError(), 1, "mgg: internal error: NotImplementedError (--debug shows where)"),
+        (KeyboardInterrupt(), 130, INTERRUPTED),
     ],
 )
 def test_an_error_of_ours_and_an_interruption_have_codes_of_their_own(raised, code, said, monkeypatch, capsys):
@@ -181,6 +199,7 @@ def test_an_error_of_ours_and_an_interruption_have_codes_of_their_own(raised, co
     monkeypatch.setattr(group, "cli", broken)
     monkeypatch.setattr(sys, "argv", ["mgg"])
     monkeypatch.setattr(backend, "mpi_runs", lambda: False)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as ended:
         group.run()
     assert ended.value.code == code and capsys.readouterr().err.strip() == said
@@ -447,6 +466,8 @@ def test_what_threads_refuse_does_not_lose_what_ranks_measured(made, tmp_path, t
 def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
     text = mgg("links", "--pes", 2, "--backend", "simulated", "--out", "here.json", cwd=tmp_path, XDG_CACHE_HOME=".")
     assert "shared_memory: " in text.stdout and "GB/s" in text.stdout
+    barrier = json.loads((tmp_path / "here.json").read_text())["links"]["barrier"]
+    assert text.stdout.splitlines()[-1] == f"barrier: {barrier * 1e6:.3g} us"
     assert len(files(tmp_path / "mgg" / "links")) == 1 and "kept: " not in text.stdout
     again = mgg("links", "--pes", 2, "--backend", "simulated", cwd=tmp_path, XDG_CACHE_HOME=".").stdout
     said, values = again.split("\n", 1)
@@ -477,6 +498,16 @@ def test_predictions_are_a_line_each(made):
         f"digits {name}: D=64 P={pes}" for pes in (2, 64) for name in ("halo", "cola")
     ]
     assert all(" ms predicted on h200" in line for line in told)
+
+
+def test_predictions_mark_what_auto_would_pick(made):
+    """The fastest of all techniques, where it is among those named."""
+    told = json.loads(mgg("predict", made / "graph", "--pes", "2,64", "--json", cwd=made).stdout)["predictions"]
+    for pes in (2, 64):
+        ours = [each for each in told if each["pes"] == pes]
+        assert [each for each in ours if each["chosen"]] == [min(ours, key=lambda each: each["seconds"])]
+    lines = mgg("predict", made / "graph", "--pes", "2,64", cwd=made).stdout.splitlines()
+    assert [line.endswith(", the pick of auto") for line in lines] == [each["chosen"] for each in told]
 
 
 def test_variants_are_predicted(made, tmp_path):
@@ -521,7 +552,10 @@ def test_auto_is_measured_beside_what_was_named(made, tmp_path):
         (["--link", "nvlink.bandwidth=-1"], "predict: links.nvlink.bandwidth: input should be greater than 0"),
         (["--network", "ethernet"], "link class 'ethernet' is unknown"),
         (["--machine", "h300"], "machine 'h300': neither a file of mgg links nor known; did you mean h200"),
-        (["--technique", "auto"], "technique 'auto': unknown"),
+        (
+            ["--technique", "auto"],
+            "mgg predict marks its pick by itself, where it is among the techniques named: leave",
+        ),
         (["--pes", "8"], "--pes: partitions and layouts are split already"),
     ],
 )

@@ -118,8 +118,8 @@ def test_what_a_job_used_is_not_read_from_something_else(tmp_path, made):
         record.read_used([tmp_path / "p2.jsonl"])
 
 
-def test_a_missing_run_names_its_file(tmp_path):
-    with pytest.raises(InputError, match=r"run\.json: No such file"):
+def test_a_missing_run_names_its_file_and_what_makes_it(tmp_path):
+    with pytest.raises(InputError, match=r"not a run folder \(no run\.json\); make it with mgg train"):
         record.read_run(tmp_path)
 
 

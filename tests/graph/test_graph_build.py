@@ -1,3 +1,4 @@
+import csv
 import gzip
 import re
 import runpy
@@ -11,10 +12,11 @@ from support.workflow import ROOT
 from mgg.errors import NOT_ENOUGH_MEMORY, InputError, MachineError
 from mgg.graph import datasets, sources
 from mgg.graph.build import build, scatter
-from mgg.graph.csr import from_arcs
+from mgg.graph.csr import from_arcs, row_ids
 from mgg.graph.datasets import catalog
 from mgg.graph.generate import generate
 from mgg.graph.retrieve import retrieve
+from mgg.graph.source import Source
 from mgg.graph.sources import Generator, GraphData
 from mgg.graph.store import Graph
 
@@ -193,14 +195,62 @@ def test_a_wrong_catalog_names_the_field(tmp_path, monkeypatch, change, message)
         catalog.cache_clear()
 
 
+def program_of(heading):
+    """The first program of docs/data.md below a heading, as it stands there."""
+    _, _, below = (ROOT / "docs/data.md").read_text(encoding="utf-8").partition(f"\n{heading}\n")
+    return re.search(r"```python\n(.*?)```", below, re.DOTALL)[1]
+
+
 def test_the_manuals_way_to_another_split(raw, tmp_path, monkeypatch):
     """The program of docs/data.md, as it stands there."""
     monkeypatch.chdir(tmp_path)
     natural = build(raw, "graph")
-    program = re.search(r"```python\n(.*?)```", (ROOT / "docs/data.md").read_text(encoding="utf-8"), re.DOTALL)[1]
-    (tmp_path / "program.py").write_text(program)
+    (tmp_path / "program.py").write_text(program_of("## Splits"))
     runpy.run_path("program.py")
     made = Graph.open("graph2")
     assert (made.manifest.name, made.manifest.arcs) == ("mine", natural.arcs)
     assert np.bincount(made.splits(0, natural.nodes)).tolist() == [0, 898, 449, 450]
     assert np.array_equal(made.labels(0, natural.nodes), Graph.open("graph").labels(0, natural.nodes))
+
+
+def test_the_manuals_way_to_numbers_for_names(tmp_path, monkeypatch):
+    """What refuses names points to it."""
+    monkeypatch.chdir(tmp_path)
+    arcs = [("alice", "bob"), ("NA", "alice"), ("bob", "10"), ("bob, jr.", "NA")]
+    rows = "".join(f'0.{i},"{a}",{b}\n' for i, (a, b) in enumerate(arcs, 1))
+    (tmp_path / "named.csv").write_text("weight,source,target\n" + rows)
+    with pytest.raises(InputError, match="source is 'alice', not a whole number: number the nodes first") as caught:
+        build("named.csv", "graph")
+    (tmp_path / "program.py").write_text(program_of("### " + str(caught.value).rpartition(", ")[2].rstrip(")")))
+    indexer = runpy.run_path("program.py")["names"].get_indexer
+    build("edges.csv", "graph")
+    graph = Graph.open("graph")
+    with (tmp_path / "names.csv").open(newline="") as file:
+        names = {int(row["id"]): row["name"] for row in csv.DictReader(file)}
+    assert indexer([*names.values(), "nobody"]).tolist() == [*names, -1]
+    assert graph.ids(0, 5) is None
+    csr = graph.rows(0, 5)
+    ends = zip(csr.weights.tolist(), csr.indices.tolist(), row_ids(csr).tolist(), strict=True)
+    assert [(names[a], names[b]) for _, a, b in sorted(ends)] == arcs
+
+
+@pytest.mark.parametrize("make", [build, scatter])
+def test_labels_that_are_asked_for(tmp_path, make):
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    for path, loader in ((tmp_path / "edges.csv", None), (tmp_path, "table")):
+        with pytest.raises(InputError) as caught:
+            make(path, tmp_path / "out", loader=loader, labels=True, name="mine")
+        assert str(caught.value).startswith(f"{path}: nodes have no labels, and --labels (")
+        assert "graph.datasets.mine.labels" in str(caught.value)
+        assert not (tmp_path / "out").exists()
+    (tmp_path / "nodes.csv").write_text("label\n1\n0\n")
+    assert make(tmp_path, tmp_path / "out", loader="table", labels=True).classes == 2
+
+
+def test_yes_or_no_labels_are_labels(tmp_path):
+    tasks = np.array([[0, 1], [1, 0]], np.uint8)
+    arcs = sources.ArcStream(lambda: iter([sources.Arcs(np.array([0]), np.array([1]))]), 2)
+    asked = Source("mine", sources.StreamedGraph(arcs, tasks=tasks), {})
+    assert build(asked, tmp_path / "out", labels=True).tasks == 2
+    with pytest.raises(InputError, match=r"^mine: nodes have no labels"):
+        build(Source("mine", sources.StreamedGraph(arcs), {}), tmp_path / "none", labels=True)

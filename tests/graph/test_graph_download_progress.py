@@ -27,3 +27,12 @@ def test_progress_is_a_bar_on_a_terminal(site, path, monkeypatch, capsys):
     assert said.out == ""
     assert "file.bin" in said.err
     assert "━" in said.err
+
+
+def test_a_terminal_that_cannot_write_over_a_line_has_lines(site, path, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(progress, "REPORT_EVERY", 0.0)
+    fetch(site.url, path)
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1] == "file.bin: 0.3 of 0.3 MB (100%)" and "━" not in "".join(said)

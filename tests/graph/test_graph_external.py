@@ -1,5 +1,6 @@
 """Shards made out of core against the same graph made in memory, whatever the steps, threads and memory."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -306,6 +307,19 @@ def test_a_budget_that_cannot_hold_a_row_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(Memory, "free", lambda self, least: 100 * 2**20)
     with pytest.raises(MachineError, match=r"row 0 has 3145727 arcs, which need .* at once: raise --memory by"):
         shard(scattered, tmp_path / "out", budget(2))
+
+
+@pytest.mark.parametrize("header", ["source,target", "source,target,weight"])
+def test_the_memory_that_is_named_is_enough(tmp_path, header):
+    """One number, not a larger one after every try; the first run compiles, which takes more."""
+    (tmp_path / "edges.csv").write_text(header + "\n" + ",".join("012"[: header.count(",") + 1]) + "\n")
+    command = [sys.executable, "-m", "mgg.cli", "graph", "edges.csv", "--out", "graph", "--memory"]
+    subprocess.run([*command, "1GiB"], cwd=tmp_path, check=True, capture_output=True)
+    refused = subprocess.run([*command, "1KB"], cwd=tmp_path, check=False, capture_output=True, text=True)
+    said = re.fullmatch(r"mgg: memory of 0 MiB is too small: at least (\d+) MiB are needed\n", refused.stderr)
+    assert said is not None, refused.stderr
+    enough = subprocess.run([*command, f"{said[1]}MiB"], cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert enough.returncode == 0, enough.stderr
 
 
 #: Runs the command line and prints the largest amount of memory that the process ever held, in KiB.

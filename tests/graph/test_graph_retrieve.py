@@ -16,7 +16,8 @@ from mgg.errors import InputError, MachineError
 from mgg.graph import datasets, download
 from mgg.graph.build import build
 from mgg.graph.datasets import Dataset, RawFile
-from mgg.graph.retrieve import check_sha256, retrieve
+from mgg.graph.described import check_sha256
+from mgg.graph.retrieve import retrieve
 from mgg.graph.sources import planetoid
 
 
@@ -117,8 +118,88 @@ def test_an_altered_cache_is_downloaded_again(tiny, tmp_path):
     raw, _ = tiny
     retrieve("tiny", tmp_path / "out", cache=tmp_path / "cache")
     (tmp_path / "cache/tiny/ind.tiny.graph").write_bytes(b"altered")
+    retrieve("tiny", tmp_path / "again", cache=tmp_path / "cache")
+    assert raw_files(tmp_path / "again") == files_of(raw)
+
+
+def test_a_folder_that_has_everything_needs_neither_cache_nor_network(tiny, tmp_path, caplog):
+    raw, asked = tiny
     retrieve("tiny", tmp_path / "out", cache=tmp_path / "cache")
-    assert raw_files(tmp_path / "out") == files_of(raw)
+    before, inode = files_of(tmp_path / "out"), (tmp_path / "out").stat().st_ino
+    assert caplog.messages == []
+    for path in raw.iterdir():
+        path.unlink()
+    retrieve("tiny", tmp_path / "out", cache=tmp_path / "empty")
+    assert len(asked) == 8
+    assert (files_of(tmp_path / "out"), (tmp_path / "out").stat().st_ino) == (before, inode)
+    assert caplog.messages == [f"{tmp_path / 'out'}: has the files of tiny already, unaltered; nothing was retrieved"]
+
+
+def alter(out):
+    (out / "ind.tiny.tx").write_bytes(b"altered")
+
+
+def lose(out):
+    (out / "ind.tiny.tx").unlink()
+
+
+def nest(out):
+    (out / "ind.tiny.tx").unlink()
+    (out / "ind.tiny.tx").mkdir()
+    (out / "ind.tiny.tx" / "mine").write_text("x")
+
+
+def rename(out):
+    made = yaml.safe_load((out / "source.yaml").read_text()) | {"name": "other"}
+    (out / "source.yaml").write_text(yaml.safe_dump(made))
+
+
+def restate(out):
+    """As if the catalogue had another file since: the folder agrees with itself, but not with the catalogue."""
+    (out / "ind.tiny.tx").write_bytes(b"older")
+    made = yaml.safe_load((out / "source.yaml").read_text())
+    made["files"]["ind.tiny.tx"] = hashlib.sha256(b"older").hexdigest()
+    (out / "source.yaml").write_text(yaml.safe_dump(made))
+
+
+def break_description(out):
+    (out / "source.yaml").write_text("files: [")
+
+
+@pytest.mark.parametrize("change", [alter, lose, nest, rename, restate, break_description])
+def test_a_folder_that_has_not_everything_is_replaced(tiny, tmp_path, caplog, change):
+    retrieve("tiny", tmp_path / "out", cache=tmp_path / "cache")
+    before = files_of(tmp_path / "out")
+    change(tmp_path / "out")
+    assert files_of(tmp_path / "out") != before
+    retrieve("tiny", tmp_path / "out", cache=tmp_path / "cache")
+    assert files_of(tmp_path / "out") == before
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("members", [None, {"set/README": "readme"}])
+def test_an_unpacked_archive_is_known_by_what_it_held(tmp_path, packed, monkeypatch, members):
+    packed(members=members)
+    retrieve("packed", tmp_path / "out")
+    (described,) = datasets.catalog().values()
+    gone = {file: raw.model_copy(update={"url": "http://127.0.0.1:9/gone"}) for file, raw in described.files.items()}
+    monkeypatch.setattr(datasets, "catalog", lambda: {"packed": described.model_copy(update={"files": gone})})
+    before = files_of(tmp_path / "out")
+    retrieve("packed", tmp_path / "out")
+    assert files_of(tmp_path / "out") == before
+    others = {"set.zip": gone["set.zip"].model_copy(update={"members": {"set/raw/edge.csv": "edges.csv"}})}
+    monkeypatch.setattr(datasets, "catalog", lambda: {"packed": described.model_copy(update={"files": gone | others})})
+    with pytest.raises(MachineError, match="cannot be downloaded"):
+        retrieve("packed", tmp_path / "out")
+
+
+def test_files_of_this_machine_are_copied_again(packed, tmp_path):
+    """They may be others since, where nothing states their hash."""
+    folder = packed()
+    retrieve("packed", tmp_path / "out")
+    (folder / "labels.txt").write_text("1\n")
+    retrieve("packed", tmp_path / "out")
+    assert (tmp_path / "out" / "labels.txt").read_text() == "1\n"
 
 
 @pytest.mark.parametrize("folder", ["a_mirror", "."])

@@ -122,7 +122,10 @@ def test_a_folder_with_one_file(write, tmp_path):
     [
         (HEAD.replace("5", "4") + BODY, "line 8: one more than the 4 that line 2 announces"),
         (HEAD.replace("5", "6") + BODY, "ends after 5 of the 6 lines that line 2 announces"),
-        (HEAD + BODY.replace("9\t9", "9\tnine"), "line 6: target is 'nine', not a whole number"),
+        (
+            HEAD + BODY.replace("9\t9", "9\tnine"),
+            "line 6: target is 'nine', not a whole number: number the nodes first",
+        ),
         (HEAD + BODY.replace("9\t9", "9.0\t9"), "line 6: source is '9.0', not a whole number"),
         (HEAD + BODY.replace("9\t9", "9"), r"line 6: 1 fields, expected 2"),
         (HEAD + BODY.replace("9\t9", "9\t9\t1217567877"), r"line 6: 3 fields, expected 2"),

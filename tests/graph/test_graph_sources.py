@@ -1,10 +1,14 @@
 import gzip
 import importlib.util
+import re
+import subprocess
+import sys
 from importlib import resources
 
 import numpy as np
 import pytest
 from graph_helpers import TinyPlanetoid, python2, python2_array, python2_graph
+from support.workflow import ROOT
 
 from mgg.errors import InputError
 from mgg.graph.build import build
@@ -309,3 +313,15 @@ def test_a_scale_that_leaves_nothing_is_refused(tmp_path, name):
     with pytest.raises(InputError, match=f"{name}: scale 1e-07 gives 0 nodes"):
         generate(name, tmp_path / "graph", scale=1e-7)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_manuals_way_to_what_a_loader_expects():
+    """The command of docs/data.md, by the Python that MGG is installed for: a bare pydoc may be another one's."""
+    command = re.search(r"`(.*pydoc) mgg\.graph\.sources\.NAME`", (ROOT / "docs/data.md").read_text(encoding="utf-8"))
+    assert command is not None
+    python, *options = command[1].split()
+    assert python == "python"
+    shown = subprocess.run(
+        [sys.executable, *options, "mgg.graph.sources.table"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "Read an edge table, or a folder" in shown.stdout

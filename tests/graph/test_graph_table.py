@@ -157,9 +157,12 @@ def typed(**changes):
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
-        (EDGES.replace("30,30", "30,x"), r"edges\.csv: line 4: target is 'x', not a whole number"),
-        (EDGES.replace("30,30", "30,1.0"), r"line 4: target is '1\.0', not a whole number"),
-        (EDGES.replace("30,30", "30,"), r"line 4: target is '', not a whole number"),
+        (
+            EDGES.replace("30,30", "30,x"),
+            r"edges\.csv: line 4: target is 'x', not a whole number: number the nodes first",
+        ),
+        (EDGES.replace("30,30", "30,1.0"), r"line 4: target is '1\.0', not a whole number$"),
+        (EDGES.replace("30,30", "30,"), r"line 4: target is '', not a whole number$"),
         (EDGES.replace("30,30", "30,31"), r"line 4: target is 31, an id that nodes\.csv has not"),
         (EDGES.replace("30,30", "9223372036854775808,30"), r"line 4: source is '9223372036854775808', beyond 2\^63"),
         (EDGES.replace("30,30", "30"), r"line 4: 3 fields, expected 4"),
@@ -169,9 +172,9 @@ def typed(**changes):
         (EDGES.replace("1e-3", "heavy"), "line 4: weight is 'heavy', not a number"),
         (EDGES.replace("1e-3,0", "1e-3,-1"), r"line 4: type is -1, outside 0\.\."),
         (EDGES.replace("1e-3,0", "1e-3,2147483647"), r"line 4: type is 2147483647, outside 0\.\."),
-        (EDGES.replace("1e-3,0", "1e-3,cites"), "line 4: type is 'cites', not a whole number"),
+        (EDGES.replace("1e-3,0", "1e-3,cites"), "line 4: type is 'cites', not a whole number$"),
         (EDGES.replace("type", "time"), r"columns are source, target, weight, time; expected source, target\["),
-        (EDGES.replace("source", "src"), r"columns are src, target, weight, type; expected"),
+        (EDGES.replace("source", "tail"), r"columns are tail, target, weight, type; expected"),
         (EDGES.replace("type", "weight"), "two columns are called 'weight'"),
         (EDGES.replace("type", ""), "line 1: no header: .* holds numbers or empty names"),
         (EDGES.replace("type", "7"), "line 1: no header"),
@@ -197,8 +200,9 @@ def test_bad_edges_are_named(write, tmp_path, edges, message):
             typed(source=pa.array([10, 30, 2**63, 10], pa.uint64())),
             r"row 2: source is 9223372036854775808, beyond 2\^63",
         ),
-        (typed(source=[0.5] * 4), "column 'source' is of type double, expected whole numbers"),
-        (typed(target=["a"] * 4), "column 'target' is of type string, expected whole numbers"),
+        (typed(source=[0.5] * 4), "column 'source' is of type double, expected whole numbers$"),
+        (typed(target=["a"] * 4), "column 'target' is of type string, expected whole numbers: number the nodes first"),
+        (typed(type=["a"] * 4), "column 'type' is of type string, expected whole numbers$"),
         (typed(weight=["a"] * 4), "column 'weight' is of type string, expected numbers"),
         (typed(weight=[0.5, 1, None, 2]), "row 2: weight is nan, not a finite float32"),
         (typed(weight=[0.5, 1, np.inf, 2]), "row 2: weight is inf, not a finite float32"),
@@ -219,7 +223,8 @@ def test_bad_parquet_edges_are_named(write, tmp_path, monkeypatch, edges, messag
     ("nodes", "message"),
     [
         (NODES.replace("99", "10"), "line 5: id 10 is that of an earlier node, too"),
-        (NODES.replace("99", "9.5"), "line 5: id is '9.5', not a whole number"),
+        (NODES.replace("99", "9.5"), "line 5: id is '9.5', not a whole number$"),
+        (NODES.replace("99", "zoe"), "line 5: id is 'zoe', not a whole number: number the nodes first"),
         (NODES.replace("99", ""), "line 5: id is '', not a whole number"),
         (NODES.replace("-1,TEST", "-2,TEST"), "line 5: label is -2; expected a whole number from 0"),
         (NODES.replace("-1,TEST", "0.5,TEST"), "line 5: label is 0.5; expected a whole number from 0"),
@@ -303,13 +308,38 @@ def test_folders_that_are_unclear(write, tmp_path):
         load("table", tmp_path / "none.csv")
 
 
-def test_two_columns_of_any_names(tmp_path):
-    (tmp_path / "edges.csv").write_text("node_1,node_2\n3,5\n5,3\n")
-    (chunk,) = find_loader("table")(tmp_path / "edges.csv").arcs.read()
-    assert (chunk.sources.tolist(), chunk.targets.tolist()) == ([3, 5], [5, 3])
+@pytest.mark.parametrize("parquet", [False, True])
+@pytest.mark.parametrize(
+    "header", ["target,source", "dst,src", "Dest,Source", "DESTINATION,from", "to,From", "to,source", "Target,SRC"]
+)
+def test_ends_are_known_by_their_names_in_any_order(write, caplog, header, parquet):
+    content = header + "\n3,7\n7,7\n"
+    path = write(columns(content), "edges.parquet") if parquet else write(content)
+    assert arcs_of(load("table", path).arcs) == [(7, 3), (7, 7)]
+    assert arcs_of(load("table", write(header + ",weight\n3,7,2\n")).arcs) == [(7, 3, 2)]
+    assert caplog.messages == []
 
 
-@pytest.mark.parametrize("header", ["node_1,weight", "source,node_2", "a,b,c", "type,weight"])
+@pytest.mark.parametrize("parquet", [False, True])
+@pytest.mark.parametrize("header", ["node_1,node_2", "head,tail", "v,u"])
+def test_two_columns_whose_names_say_nothing_are_taken_by_place_and_named(write, caplog, header, parquet):
+    content = header + "\n3,5\n5,3\n"
+    path = write(columns(content), "edges.parquet") if parquet else write(content)
+    assert arcs_of(load("table", path).arcs) == [(3, 5), (5, 3)]
+    first, second = header.split(",")
+    (said,) = caplog.messages
+    assert said.startswith(f"{path}: column {first!r} is taken as source and {second!r} as target, by their places")
+
+
+def test_a_table_without_a_header_is_taken_by_place_without_a_word(write, caplog):
+    assert arcs_of(load("table", write("3,5\n5,3\n")).arcs) == [(3, 5), (5, 3)]
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["node_1,weight", "source,node_2", "node_1,SRC", "a,b,c", "type,weight", "from,src", "from,src,to", "to,weight"],
+)
 def test_columns_that_name_no_ends(tmp_path, header):
     (tmp_path / "edges.csv").write_text(header + "\n" + ",".join("1" * len(header.split(","))) + "\n")
     with pytest.raises(InputError, match=r"edges\.csv: columns are .*; expected source, target"):

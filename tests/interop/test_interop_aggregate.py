@@ -194,6 +194,51 @@ def test_gradients_are_summed_over_the_pes(layouts):
         assert torch.equal(bias, torch.full((2,), 3.0))
 
 
+def test_totals_of_any_type(layouts):
+    """Of booleans and small integers they need more than their type holds."""
+    negated = torch.complex(torch.zeros(2), torch.tensor([1.0, 2.0])).conj().imag
+    assert negated.is_neg()
+
+    def program(graph):
+        found = [
+            graph.total(torch.tensor([True, False])),
+            graph.total(torch.tensor(100, dtype=torch.int8)),
+            graph.total(torch.tensor([[200]], dtype=torch.uint8)),
+            graph.total(torch.tensor([1.5, 256.0], dtype=torch.bfloat16)),
+            graph.total(torch.tensor([0.25], dtype=torch.float64)),
+            graph.total(negated),
+        ]
+        for wrong, message in (
+            (3.0, "values is a float: expected a torch.Tensor"),
+            (torch.ones(2, dtype=torch.complex64), "values is torch.complex64, .*: expected dense real numbers"),
+            (torch.ones(2).to_sparse(), "values is torch.float32, stored as torch.sparse_coo"),
+        ):
+            with pytest.raises(InputError, match=message):
+                graph.total(wrong)
+        return found
+
+    expected = [
+        torch.tensor([3, 0]), torch.tensor(300), torch.tensor([[600]]),
+        torch.tensor([4.5, 768.0], dtype=torch.bfloat16), torch.tensor([0.75], dtype=torch.float64),
+        torch.tensor([-3.0, -6.0]),
+    ]  # fmt: skip
+    for found in interop.run(layouts("directed", 3), program, width=1, backend="simulated"):
+        for mine, right in zip(found, expected, strict=True):
+            assert mine.dtype == right.dtype and torch.equal(mine, right)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"backend": "cuda"}, "^unknown backend 'cuda'; known: auto, simulated, mpi, nvshmem$"),
+        ({"dtype": "fp16"}, "^unknown type of embeddings 'fp16'; known: bf16, fp32$"),
+    ],
+)
+def test_what_run_does_not_know(wrong, message, layouts):
+    with pytest.raises(InputError, match=message):
+        interop.run(layouts("weighted", 2), print, width=1, **{"backend": "simulated"} | wrong)
+
+
 def test_parameters_that_are_not_trained_get_no_gradient(layouts):
     def program(graph):
         layer = torch.nn.Linear(3, 2)

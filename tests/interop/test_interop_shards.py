@@ -116,8 +116,8 @@ def test_the_same_bytes_as_a_data_set(name, library, tmp_path):
         y=torch.tensor(graph.labels(0, nodes)),
         **masks,
     )
-    interop.shards(library(data), tmp_path / "graph", name=name)
-    assert content(tmp_path / "graph") == content(tmp_path / "source")
+    interop.shards(library(data), tmp_path / "graph", name="mine")
+    assert content(tmp_path / "graph") | {"name": name} == content(tmp_path / "source")
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -205,6 +205,7 @@ def bad(**more):
     return lambda: random_data(**more)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -225,12 +226,14 @@ def bad(**more):
         (bad(edge_index=torch.ones(2, ARCS).to_sparse()), "wrong: edge_index is sparse"),
         (bad(edge_weight=[1.0] * ARCS), "wrong: edge_weight is a list, expected a torch.Tensor"),
         (bad(edge_weight=torch.full((ARCS,), torch.inf)), "edge_weight: weight of arc 0 is inf"),
+        (bad(edge_weight=torch.full((ARCS,), 1e300, dtype=torch.float64)), r"edge_weight: weight of arc 0 is 1e\+300,"),
         (bad(edge_type=torch.ones(ARCS)), r"edge_type must be 200 integers, found float32 of shape \(200,\)"),
         (bad(edge_type=torch.full((ARCS,), -1)), r"edge_type of arc 0 is -1; types are 0\.\.2147483647"),
         (bad(edge_type=torch.arange(ARCS) // 199 << 31), "edge_type of arc 199 is 2147483648; types are"),
         (bad(x=[[1.0]] * NODES), "wrong: x is a list, expected a torch.Tensor"),
         (bad(x=torch.ones(NODES, 2, dtype=torch.complex64)), "x is torch.complex64, expected real numbers"),
-        (bad(x=torch.ones(NODES)), r"features have shape \(40,\), expected 40 rows"),
+        (bad(x=torch.ones(NODES)), r"x has shape \(40,\), expected \[40, columns\], of one column or more"),
+        (bad(x=torch.ones(NODES, 0)), r"x has shape \(40, 0\), expected \[40, columns\], of one column or more"),
         (bad(x=torch.full((NODES, 2), torch.nan)), "feature of node 0, column 0 is nan"),
         (bad(y=torch.rand(NODES)), r"labels are float32 of shape \(40,\)"),
         (bad(y=torch.full((NODES, 2), 2)), "task 0 of node 0 is 2; expected 0, 1 or NaN"),
@@ -255,6 +258,45 @@ def test_what_is_wrong(make, message, tmp_path):
         interop.shards(make(), tmp_path / "graph", name="wrong")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "graph").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "name '': only letters"),
+        ("a\nb, <b>", r"name 'a\\nb, <b>': only letters"),
+        ("cora", "name 'cora': is that of a real data set"),
+        (3, "name is a int: expected a str"),
+    ],
+)
+def test_a_name_that_is_none(name, message, tmp_path):
+    with pytest.raises(InputError, match=message) as caught:
+        interop.shards(random_data(), tmp_path / "graph", name=name)
+    assert "\n" not in str(caught.value) and not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ("edge_wieght", "g: weights 'edge_wieght': the arcs have no such attribute"),
+        ("edge_weight", "g: weights 'edge_weight': the arcs have no such attribute"),
+        (3, "g: weights is a int: expected the name of an attribute, or None"),
+    ],
+)
+def test_weights_that_are_asked_for_must_be_there(weights, message, library, tmp_path):
+    data = random_data(**{"edge_weight": None} if weights == "edge_weight" else {})
+    with pytest.raises(InputError, match=message):
+        interop.shards(library(data), tmp_path / "graph", name="g", weights=weights)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_numbers_that_pytorch_has_yet_to_negate(tmp_path):
+    parts = torch.complex(torch.rand(NODES, 4), torch.rand(NODES, 4))
+    given = parts.conj().imag
+    assert given.is_neg()
+    interop.shards(random_data(x=given), tmp_path / "graph", name="g")
+    np.testing.assert_array_equal(Graph.open(tmp_path / "graph").features(0, NODES), -parts.imag.numpy())
 
 
 def test_several_labels_a_node_come_back_as_they_went_in(tmp_path):

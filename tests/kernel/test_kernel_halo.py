@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from support.graphs import awkward_graphs, products, random_csr
 from support.ranks import changed_environment
 
-from mgg.kernel.halo import CUT_FROM, halo_schedule
+from mgg.errors import InputError
+from mgg.graph.csr import Csr
+from mgg.kernel.halo import CUT_FROM, MOST_PULLED, halo_schedule
 from mgg.kernel.schedule import PIECES_PER_TASK
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -92,6 +94,26 @@ def test_only_long_rows_with_both_kinds_of_arcs_are_cut():
     both = (np.diff(product.local.indptr) > 0) & (np.diff(product.remote.indptr) > 0)
     assert set(schedule.split_rows) >= set(np.flatnonzero(both & (lengths >= CUT_FROM)))
     assert not set(schedule.split_rows) & set(np.flatnonzero(lengths < min(CUT_FROM, 512)))
+
+
+def bare(lengths, columns=1):
+    """A CSR that has row pointers alone."""
+    return Csr(np.concatenate(([0], np.cumsum(lengths))), np.empty(0, np.int32), None, columns)
+
+
+@pytest.mark.parametrize(("local", "remote"), [(2**36, 0), (2**35, 2**35)])
+def test_pieces_beyond_int32_are_refused(local, remote):
+    """Those of early and of late work together: each alone may be fewer."""
+    said = rf"1 rows on one PE make {2**31} pieces of work; 2\^31 - 1 are possible: use more PEs"
+    with pytest.raises(InputError, match=said):
+        halo_schedule(bare([local]), bare([remote]), 1, 32)
+
+
+def test_halos_beyond_int32_are_refused():
+    """What pull.cu adds to the last row: a chunk, a 32nd of the halo in whole blocks, or a run of each of its warps."""
+    assert MOST_PULLED + MOST_PULLED // 32 + 2**20 < 2**31
+    with pytest.raises(InputError, match=f"one PE needs {MOST_PULLED + 1} rows of others; {MOST_PULLED} are possible"):
+        halo_schedule(bare([1]), bare([0], MOST_PULLED + 1), 1)
 
 
 @pytest.mark.parametrize("sums", ["beside", "in turn"])

@@ -25,7 +25,7 @@ from mgg.record import (
 
 MACHINE = Machine(cpu="AMD EPYC 9654 96-Core Processor", cores=2, memory_bytes=8 * 2**30, system="Linux 6.1.0")
 OTHER = Machine(cpu="Intel Xeon Platinum 8480", cores=16, memory_bytes=64 * 2**30, system="Linux 6.8.0")
-#: Four GPUs, and the options that MGG's kernel has on them by default.
+#: Four GPUs, and options of MGG's kernel.
 GPUS = MACHINE.model_copy(update={"gpus": ["NVIDIA H200"] * 4})
 USUAL = {"ps": 16, "dist": 16, "wpb": 4, "neighbor_partition": True, "interleave": True, "primitive": "direct"}
 VERSIONS = {

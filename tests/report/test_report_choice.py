@@ -15,7 +15,8 @@ from synthetic_records import aggregate, train, write_run
 import mgg.report
 from mgg.errors import InputError
 from mgg.record import AggregateRecord, PredictionRecord, holds_predictions, read_lines, write_lines
-from mgg.report.foreseen import FORESEEN, check_figure
+from mgg.report.experiments import FORESEEN
+from mgg.report.foreseen import check_figure
 
 LINKS = {
     "nvlink": {"latency": 1e-5, "bandwidth": 3e11, "message": 0.0},

@@ -157,6 +157,11 @@ def test_cpu_ranks_hide_nothing_by_the_last_step(report):
     assert "fetch rows of other workgroups by loads of their GPUs' memory" in section(page, "cola_table8")
 
 
+def plain(page):
+    """The page without its links, which stand in sentences."""
+    return re.sub(r"</?a\b[^>]*>", "", page)
+
+
 def test_bytes_between_workgroups_stand_beside_vi_cola(report):
     """Steps that move the same are one line; without fusion it is VI_FC."""
     records = steps_of_cola(dataset="pokec-like")
@@ -169,16 +174,17 @@ def test_bytes_between_workgroups_stand_beside_vi_cola(report):
     rows, page = report(records, "cola_table8", table="aggregate")
     assert {row["bytes_between"] for row in rows if row["technique"] == "mgg"} == {""}
     assert {row["vi_fc"] for row in rows if row["technique"] == "cola"} == {"3000000"}
-    assert (
-        "Between workgroups cola moved VI_CoLa in 3 of 3 cases, cola without fusion moved VI_FC in 1 of 1 case." in page
-    )
+    once, each = "a row once a workgroup (VI_CoLa)", "a row once a PE (VI_FC)"
+    said = f"Between workgroups cola moved {once} in 3 of 3 cases, cola without fusion moved {each} in 1 of 1 case."
+    assert said in plain(page)
     text = section(page, "cola_table8")
     assert "4 PEs in workgroups of 2, D = 16, forward, fp32" in text
-    assert text.count("pokec-like|5.00|2.00|3.00|2.00") == 1
-    assert text.count("pokec-like, without fusion|5.00|3.00|3.00|2.00") == 1
+    # 5, 2 and 3 MB in MiB.
+    assert text.count("pokec-like|4.77|1.91|2.86|1.91") == 1
+    assert text.count("pokec-like, without fusion|4.77|2.86|2.86|1.91") == 1
     more = [record.model_copy(update={"bytes_between": 2_500_000, "dim": 32}) for record in (records[0], records[-2])]
-    said = "moved VI_CoLa in 3 of 4 cases, cola without fusion moved VI_FC in 1 of 2 cases."
-    assert said in report([*records, *more], "cola_table8")[1]
+    said = f"moved {once} in 3 of 4 cases, cola without fusion moved {each} in 1 of 2 cases."
+    assert said in plain(report([*records, *more], "cola_table8")[1])
 
 
 def test_records_without_vi_fc_have_a_dash(report):
@@ -186,8 +192,8 @@ def test_records_without_vi_fc_have_a_dash(report):
     records = steps_of_cola(dataset="pokec-like")
     crossed = {"workgroup": 2, "bytes_wire": 5_000_000, "bytes_between": 2_000_000, "vi_cola": 2_000_000}
     _, page = report([records[0].model_copy(update=crossed), *records[1:]], "cola_table8")
-    assert "Between workgroups cola moved VI_CoLa in 1 of 1 case." in page
-    assert section(page, "cola_table8").count("pokec-like|5.00|2.00|-|2.00") == 1
+    assert "Between workgroups cola moved a row once a workgroup (VI_CoLa) in 1 of 1 case." in plain(page)
+    assert section(page, "cola_table8").count("pokec-like|4.77|1.91|-|1.91") == 1
 
 
 def test_without_bytes_between_workgroups_there_is_no_table_of_them(report):
@@ -271,6 +277,26 @@ def test_what_depends_on_the_width_the_most(report, cola, verdict):
     records += [timed(1.0, "cola", dim=32), timed(cola, "cola", dim=128)]
     _, page = report(records, "cola_fig5")
     assert f"The paper's steepest is “CAGNET”: {verdict}." in section(page, "cola_fig5")
+
+
+BASELINE = "nothing to compare here: the baseline “local” on 1 PE was not measured: add 1 to partition.pes."
+UNTOLD = "nothing to compare here: one side or both were not measured, or not together."
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        ([("cola", 2), ("broadcast", 2)], BASELINE),
+        ([("cola", 2), ("cola", 1)], BASELINE),
+        ([("local", 1)], UNTOLD),
+        ([("local", 1), ("cola", 1)], UNTOLD),
+    ],
+)
+def test_scaling_without_its_baseline_names_the_missing_number_of_pes(report, measured, said):
+    """As config/laptop.yaml measures it; in its section and at the head of the page."""
+    records = [timed(1.0, technique, pes=pes, dataset="orkut-like") for technique, pes in measured]
+    _, page = report(records, "cola_fig3")
+    assert said in section(page, "cola_fig3") and page.count(said) == 2
 
 
 def test_one_point_is_no_sweep(report):

@@ -434,7 +434,7 @@ class HostsWorld(StrictWorld):
     @property
     def addressable(self) -> Sequence[int]:
         first = self.rank - self.rank % self._members
-        return range(first, first + self._members)
+        return range(first, min(first + self._members, self.size))
 
     def symmetric(self, elements: int, reach: Sequence[int] | None = None) -> SymmetricArray:
         reach = range(self.size) if reach is None else reach

@@ -7,7 +7,7 @@ from support.train_program import Stop, run
 from support.train_program import layouts as parts_of
 
 from mgg.aggregate import machines, rates
-from mgg.backend import launch
+from mgg.backend import host_memory, launch
 from mgg.errors import InputError, MachineError, StoppedError
 from mgg.model import build, settings_of
 from mgg.train import memory, train
@@ -54,7 +54,7 @@ def test_a_pick_without_enough_memory_gives_way_to_the_next(layouts, monkeypatch
         return replace(found, plans=found.plans + (100 * found.total if name != "halo" else 0))
 
     monkeypatch.setattr(memory, "need", need)
-    monkeypatch.setattr(memory, "available", lambda: free[-1])
+    monkeypatch.setattr(host_memory, "available", lambda: free[-1])
     options = {"model": "gcn", "technique": "auto", "epochs": 1}
     found = run("simulated", layouts("planted", 2), 2, **options)[0].record
     assert (found.technique, found.chosen) == ("halo", True)

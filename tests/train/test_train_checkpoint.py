@@ -225,6 +225,24 @@ def test_a_torn_checkpoint_is_skipped(damage, layouts, tmp_path, caplog):
     assert not older.exists()
 
 
+def test_one_that_somebody_else_has_removed_is_no_error(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path / "run.checkpoint", IDENTITY, 45)
+    superseded = Checkpoints._superseded
+
+    def removed(self, written):
+        found = superseded(self, written)
+        for path in found:
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Checkpoints, "_superseded", removed)
+    epochs = [EpochRecord(epoch=each, loss=1, train_accuracy=1, test_accuracy=1, seconds=1) for each in (1, 2, 3)]
+    for done in (1, 2, 3):
+        checkpoints.save(Checkpoint(History(epochs=epochs[:done])))
+        checkpoints.wait()
+    assert [path.name for path in checkpoint_files(tmp_path / "run")] == [f"epoch-00000{n}.safetensors" for n in (2, 3)]
+
+
 def test_a_torn_checkpoint_takes_no_place_of_a_whole_one(layouts, tmp_path):
     """Also where its epoch is ahead of the run that was resumed before it: it goes once there is a new one."""
     folder, out = layouts("planted", 1), tmp_path / "run"

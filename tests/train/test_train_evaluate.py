@@ -190,3 +190,10 @@ def test_damaged_predictions(finished, tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"node": [0]}), tmp_path / "predictions.parquet")
     with pytest.raises(InputError, match=r"has columns node, expected node, .* or node, logit, .*; train again"):
         evaluate(tmp_path)
+
+
+def test_what_is_no_run(finished, tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere", finished[0] / "weights.safetensors"):
+        with pytest.raises(InputError) as caught:
+            evaluate(path)
+        assert str(caught.value) == f"{path}: not a run folder (no run.json); make it with mgg train"

@@ -11,7 +11,7 @@ from support.graphs import make_layout, random_csr, typed_csr
 from support.train_program import FETCHING, run
 
 from mgg import layout
-from mgg.backend import launch
+from mgg.backend import host_memory, launch
 from mgg.backend.simulated import SimulatedWorld
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 from mgg.model import build, models, settings_of
@@ -132,12 +132,17 @@ def check_prediction(folder, pes, technique, model, settings, metric="auto", at_
         return trainer.need.total
 
     launch("simulated", lambda: pes, epochs)  # what is compiled and imported at the first use does not count
-    tracemalloc.start()
-    predicted = sum(launch("simulated", lambda: pes, epochs))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    # The peaks of two PEs need not come at the same time.
-    assert 0.8 < predicted / peak < (at_most or (1.25 if pes == 1 else 4 / 3))
+    at_most = at_most or (1.25 if pes == 1 else 4 / 3)
+    peak = 0
+    # The peaks of two PEs need not come at the same time: on a busy machine they may miss each other.
+    for _ in range(1 if pes == 1 else 3):
+        tracemalloc.start()
+        predicted = sum(launch("simulated", lambda: pes, epochs))
+        peak = max(peak, tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        if predicted / peak < at_most:
+            break
+    assert 0.8 < predicted / peak < at_most
 
 
 @pytest.mark.parametrize("pes", [1, 3])
@@ -188,7 +193,7 @@ def test_what_trained_is_freed_before_predictions_are_collected(tmp_path, monkey
 def test_predictions_that_do_not_fit_are_said_before_anything_is_trained(tmp_path, monkeypatch):
     folder = folder_of(tmp_path, 4, 1, 2)
     needed = sum(predictions.memory(layout.load(folder, pe), first=pe == 0) for pe in range(2))
-    monkeypatch.setattr(memory, "available", lambda: needed - 1)
+    monkeypatch.setattr(host_memory, "available", lambda: needed - 1)
     message = rf"^{NOT_ENOUGH_MEMORY}: PEs 0, 1: .*predictions of {NODES} nodes needs about {needed} bytes of memory "
     with pytest.raises(MachineError, match=message):
         run("simulated", folder, 2, model="gcn", technique="halo", out=tmp_path / "run")
@@ -210,7 +215,7 @@ LEARNED = pytest.mark.parametrize(
 
 @LEARNED
 def test_nothing_is_placed_before_memory_is_checked(graph, metric, placed, layouts, monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda: 0)
+    monkeypatch.setattr(host_memory, "available", lambda: 0)
     with pytest.raises(MachineError, match=rf"^{NOT_ENOUGH_MEMORY}: .* targets [1-9]\d+"):
         run("simulated", layouts(graph, 2), 2, model="gcn", technique="halo", metric=metric)
     assert not placed
@@ -238,7 +243,7 @@ def test_what_is_learned_is_counted(gpu, graph, metric, placed, layouts, monkeyp
 
 @pytest.mark.parametrize(("pes", "named"), [(1, "PE 0"), (2, "PEs 0, 1")])
 def test_too_little_memory_is_said_before_it_is_taken(pes, named, tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda: 2**20)
+    monkeypatch.setattr(host_memory, "available", lambda: 2**20)
     # The first words have the workflow ask for more.
     message = rf"^{NOT_ENOUGH_MEMORY}: {named}: training needs about \d+ bytes of memory and .* host has 1048576 free "
     message += r".*activations \d+"

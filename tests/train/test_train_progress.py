@@ -83,6 +83,17 @@ def test_a_frame_is_shown_ten_times_a_second_and_at_the_end(frames):
     assert len(set(found)) == 256 // 7 + 1
 
 
+def test_a_terminal_that_cannot_write_over_a_line_has_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    clock = Clock()
+    with reporting("gcn on cora", 10, 0, shown=True, clock=clock) as report:
+        report(clock.epoch(1, 1.0))
+        assert sys.stderr.getvalue().startswith("gcn on cora: epoch 1/10  loss 1.0663  ")
+        report(clock.epoch(2, 1.0))
+    assert len(sys.stderr.getvalue().splitlines()) == 3 and "\x1b" not in sys.stderr.getvalue()
+
+
 @pytest.mark.parametrize("columns", [80, 200])
 def test_a_training_that_ends_early_says_so(columns, frames):
     assert (

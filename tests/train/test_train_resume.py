@@ -65,6 +65,23 @@ def test_without_resume_earlier_checkpoints_go(layouts, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, "holds epoch 5: starting anew; --resume goes on from it"),
+        ({"seed": 3}, "holds epoch 5, not of this run or"),
+    ],
+)
+def test_without_resume_earlier_checkpoints_are_told(change, said, layouts, tmp_path, caplog):
+    """Once, whatever the number of PEs; nothing is said where there are none."""
+    out = tmp_path / "run"
+    stop_at(5, layouts("planted", 2), 2, model="gcn", out=out, **BASE)
+    assert not caplog.messages
+    stop_at(2, layouts("planted", 2), 2, model="gcn", out=out, **(BASE | change))
+    (line,) = caplog.messages
+    assert line.startswith(f"{out}.checkpoint {said}")
+
+
+@pytest.mark.parametrize(
     ("graph", "pes", "change", "message"),
     [
         ("planted", 2, {"model": "gin"}, "is of a run with model gcn, this run has model gin"),

@@ -95,6 +95,30 @@ def test_files_of_ones_own_in_shards_and_by_their_address(folder: Folder):
     assert yaml.safe_load((folder.results / "graph/mine/manifest.yaml").read_text())["name"] == "mine"
 
 
+def test_labels_that_files_do_not_have_are_missed_in_stage_graph(folder: Folder):
+    own_tables(folder)
+    (folder.path / "my data/nodes.csv").unlink()
+    own_overlay(folder, mine={"source": "my data/edges.csv", "labels": True})
+    for overlay in ("own.yaml", ["own.yaml", "shards.yaml"]):
+        folder.overlay({"graph": {"shards": 2}}, "shards.yaml")
+        run = folder.run(overlay=overlay)
+        assert run.returncode != 0
+        assert (
+            "my data/edges.csv: nodes have no labels, and --labels (in the config: graph.datasets.mine.labels"
+            in run.stdout
+        )
+        assert not (folder.results / "graph").exists() and not (folder.results / "partition").exists()
+
+
+def test_labels_that_a_graph_folder_does_not_have_are_missed_at_the_start(folder: Folder):
+    (folder.path / "pairs.csv").write_text("source,target\n0,1\n")
+    build(folder.path / "pairs.csv", folder.path / "mine")
+    own_overlay(folder, mine={"source": "mine", "labels": True})
+    run = folder.run(overlay="own.yaml")
+    assert run.returncode == 2
+    assert "error: graph.datasets.mine: labels: nodes of the graph folder mine have none" in run.stdout
+
+
 def test_a_graph_folder_says_itself_whether_it_has_labels(folder: Folder):
     build("digits", folder.path / "mine")
     own_overlay(folder, mine={"source": "mine"})

@@ -133,6 +133,8 @@ def test_all_files_of_rules_name_their_functions_apart():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"results": "tiny.yaml"}, "results: tiny.yaml: is not a folder; choose another name"),
+        ({"results": "tiny.yaml/x"}, "results: tiny.yaml/x: /"),
         ({"partition": {"pez": [1]}}, "config: partition.pez: unknown field; did you mean pes?"),
         ({"aggregate": {"iterations": "many"}}, "config: aggregate.iterations: input should be a valid integer"),
         ({"partition": {"pes": [0]}}, "config: partition.pes.0: input should be greater than or equal to 1, found 0"),
@@ -189,6 +191,10 @@ def test_all_files_of_rules_name_their_functions_apart():
             {"aggregate": {"techniques": ["hallo"]}},
             "aggregate.techniques: technique 'hallo': unknown; did you mean halo",
         ),
+        (
+            {"predict": {"techniques": ["auto"]}},
+            "predict.techniques: technique 'auto': picks one of the others in mgg aggregate and mgg train; mgg predict",
+        ),
         ({"train": {"techniques": ["hallo"]}}, "technique 'hallo': unknown; did you mean halo"),
         ({"aggregate": {"options": {"mgg": {"px": 4}}}}, "technique mgg: option px: unknown field"),
         (
@@ -229,7 +235,7 @@ def test_all_files_of_rules_name_their_functions_apart():
 def test_a_mistake_in_the_config_is_one_line(folder: Folder, values: dict, message: str):
     folder.overlay(values, "wrong.yaml")
     run = folder.run("--dry-run", overlay="wrong.yaml")
-    assert run.returncode != 0
+    assert run.returncode == 2
     errors = [line for line in run.stdout.splitlines() if "rror" in line]
     assert len(errors) == 1, run.stdout
     assert message in errors[0]

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from support.workflow import Folder, job_counts
 
 from mgg.record import AggregateRecord, read_lines, read_run
@@ -154,6 +155,16 @@ def test_a_run_that_lives_on_another_host_is_seen_without_its_lock(folder: Folde
     again = _on_host(folder, "login1", "--until", "generate")
     said, _ = again.communicate(timeout=folder.limit)
     assert again.returncode == 0, said
+
+
+@pytest.mark.parametrize("results", ["/proc/results", "locked"])
+def test_results_that_cannot_be_made_are_one_line(folder: Folder, results: str):
+    """Only an attempt tells."""
+    (folder.path / "locked/.lock").mkdir(parents=True)
+    folder.overlay({"results": results}, "elsewhere.yaml")
+    run = folder.run(overlay=["tiny.yaml", "elsewhere.yaml"])
+    assert run.returncode == 2 and "Traceback" not in run.stdout, run.stdout
+    assert run.stdout.splitlines()[-1].startswith(f"error: results: {results}/.lock: cannot be written: ")
 
 
 def test_a_killed_run_is_completed_by_the_same_command(folder: Folder, finished: Folder):

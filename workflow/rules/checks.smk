@@ -1,5 +1,7 @@
 # What the schema cannot say of a config, since other parts of MGG know it: each mistake is one line that names the field.
+import os
 from contextlib import contextmanager
+from pathlib import Path
 
 from mgg.errors import InputError
 from mgg.graph import own
@@ -21,6 +23,8 @@ def check_names(settings):
     from mgg.partition.schemes import scheme
     from mgg.report.foreseen import check_figure
 
+    with field("results"):
+        check_results(settings.results)
     with field("graph.memory"):
         parse_size(settings.graph.memory)
     for name, dataset in settings.graph.datasets.items():
@@ -50,6 +54,16 @@ def check_names(settings):
     for name in [*settings.train.models, *settings.train.settings]:
         with field("train.settings" if name in settings.train.settings else "train.models"):
             settings_of(name, settings.train.settings.get(name))
+
+
+def check_results(folder):
+    """Raise InputError for results that cannot be there; writes nothing, so that dry runs ask, too."""
+    path = Path(folder).absolute()
+    there = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    if not there.is_dir():
+        raise InputError(f"{folder}: {'' if there == path else f'{there} '}is not a folder; choose another name")
+    if there != path and not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: cannot be made, since {there} cannot be written; choose another place")
 
 
 def check_training(train):
@@ -98,7 +112,10 @@ def check_own(name, dataset):
         raise InputError("source: generator, scale, seed, shuffle, features and classes are no options of own files")
     own.check_name(name)
     own.files_of(dataset.source)
-    own.made(dataset.source)
+    made = own.made(dataset.source)
+    # Of files that are not read yet stage graph knows.
+    if dataset.labels and made is not None and not made.classes and not made.tasks:
+        raise InputError(f"labels: nodes of the graph folder {dataset.source} have none")
     if dataset.loader is not None:
         find_loader(dataset.loader)
     elif not own.says_loader(own.path_of(dataset.source)):

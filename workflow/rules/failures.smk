@@ -49,7 +49,7 @@ class Failures(logging.Handler):
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO:
             self.wildcards[record.jobid] = dict(record.wildcards or {})
-        elif event == LogEvent.JOB_ERROR:
+        elif event == LogEvent.JOB_ERROR and not INTERRUPTION.ended(record):
             # Now: the next attempt writes the rule's log anew.
             record.short_of_memory, record.unbegun = short_of_memory(record), unbegun(record)
             self.failed.setdefault(record.jobid, []).append(record)
@@ -134,10 +134,10 @@ def ends_of_logs(logs):
 
 
 def last_lines(path):
-    """The last lines of a file, None if it cannot be read."""
+    """The last lines of a file that are not blank, None if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return [line.rstrip()[:300] for line in deque(file, SHOWN_LINES)]
+            return [line.rstrip()[:300] for line in deque(filter(str.strip, file), SHOWN_LINES)]
     except OSError:
         return None
 
@@ -148,4 +148,9 @@ logger.addHandler(FAILURES)
 
 onerror:
     JOB_RECORDS.write()
-    logger.error(FAILURES.summary())
+    if FAILURES.failed:
+        logger.error(FAILURES.summary())
+    if INTERRUPTION.at is not None:
+        INTERRUPTION.tell(logger.error)
+        workflow.logger_manager.logfile_hint()
+        sys.exit(INTERRUPTED)  # Snakemake would go on to say that a job has failed

@@ -6,7 +6,8 @@ import math
 import socket
 
 from mgg import heartbeat
-from mgg.files import remove_leftovers
+from mgg.errors import MggError
+from mgg.files import check_writable, remove_leftovers
 
 # In the lock's file, the name of the holder's Slurm jobs.
 SLURM_RUN = "Slurm run "
@@ -18,9 +19,7 @@ def claim(folder):
     A POSIX record lock belongs to this process alone: no child inherits it, and the system drops it with the process.
     """
     path = Path(folder, ".lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Not touched: its age says whether its last holder lives.
-    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")
+    file = opened(path)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
@@ -40,6 +39,18 @@ def claim(folder):
     sign(file, slurm_run())
     atexit.register(leave, folder, file, slurm_run(), beating)
     return file
+
+
+def opened(path):
+    """The lock's file; refuses results where none can be made, of which a dry run knows nothing."""
+    try:
+        check_writable(path.absolute())
+        # Not touched: its age says whether its last holder lives.
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")
+    except MggError as error:
+        refuse(f"results: {error}", error.exit_code)
+    except OSError as error:
+        refuse(f"results: {path}: cannot be written: {error.strerror}")
 
 
 def refuse_live(folder, file, holder):

@@ -14,7 +14,7 @@ except ImportError:  # an environment that was made without it
 class Bars(RichLogHandler):
     """The plugin's display, but for failed jobs.
 
-    Their whole logs are left out: the summary at the end has what matters of them. And their run does not end in green.
+    Their whole logs are left out: the summary at the end has what matters of them. And no run ends in green but a finished one.
     """
 
     def __init__(self, settings):
@@ -27,8 +27,9 @@ class Bars(RichLogHandler):
             record = copy.copy(record)
             record.log = []
         message = record.getMessage()
-        if FAILURES.failed and message.startswith("Complete log"):
-            self.console.rule("Workflow failed", style="red")
+        if (FAILURES.failed or INTERRUPTION.at is not None) and message.startswith("Complete log"):
+            ended, style = ("failed", "red") if FAILURES.failed else ("interrupted", "yellow")
+            self.console.rule(f"Workflow {ended}", style=style)
             self.console.print(message, soft_wrap=True, markup=False, highlight=False)
             return
         super().emit(record)
@@ -51,3 +52,6 @@ def show_bars():
 
 
 show_bars()
+for handler in logger.handlers:
+    if isinstance(handler, RichLogHandler) or handler.name == "DefaultStreamHandler":
+        handler.addFilter(INTERRUPTION.shown)

@@ -16,4 +16,4 @@ def graph_options(wildcards):
     dataset = DATASETS[wildcards.dataset]
     name = ["--name", wildcards.dataset] if dataset.source else []
     loader = ["--loader", dataset.loader] if dataset.loader else []
-    return name + loader + flags(symmetrize=dataset.symmetrize)
+    return name + loader + flags(symmetrize=dataset.symmetrize, labels=dataset.labels)

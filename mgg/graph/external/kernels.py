@@ -83,6 +83,11 @@ def bits_before(words):  # type: ignore[no-untyped-def]
     return out
 
 
+def load() -> None:
+    """Load one of the loops, and with it what all of them need: 60 MiB of Numba and LLVM."""
+    bits_before(np.zeros(1, np.uint64))
+
+
 @numba.njit(cache=True, nogil=True)
 def rank(words, before, at):  # type: ignore[no-untyped-def]
     """Number of set bits below bit ``at``."""

@@ -11,9 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from mgg.errors import InputError
+from mgg.graph.external import kernels
 
 MIB = 2**20
 DEFAULT = 4 * 2**30
+#: MiB by which a process may hold more than the one before: who takes the number that is named is not told another.
+_SPREAD = 8
 #: glibc's mallopt parameter for the size from which an allocation is a mapping of its own.
 _M_MMAP_THRESHOLD = -3
 
@@ -31,10 +34,12 @@ class Memory:
         Raises:
             InputError: fewer than ``least``.
         """
+        # Loaded later they would count as free now: too much would be given away, and the next step refused.
+        kernels.load()
         _return_freed()
         used = resident()
         if self.limit - used < least:
-            least = -(-(used + least) // MIB)
+            least = -(-(used + least) // MIB) + _SPREAD
             raise InputError(f"memory of {self.limit // MIB} MiB is too small: at least {least} MiB are needed")
         return self.limit - used
 

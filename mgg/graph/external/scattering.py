@@ -25,8 +25,9 @@ TABLE_FILE = "table.npy"
 SUMS_FILE = "sums.npy"
 SEEN_FILE = "seen.npy"
 KIND = Kind(FILE, (TABLE_FILE, SUMS_FILE, SEEN_FILE, "keys.bin", *(f"{name}.bin" for name in PAYLOADS), *KINDS))
-#: What reading needs at least: the spool's buffers, a chunk of arcs and its keys, and what parses the chunk.
-LEAST, LEAST_PAYLOAD = 96 * MIB, 224 * MIB
+#: What reading needs at least: the spool's buffers, a chunk of arcs and its keys, what parses the chunk, and 8 MiB by
+#: which loops that are loaded meanwhile leave less for sorting: where a small graph may be read, it can be sorted.
+LEAST, LEAST_PAYLOAD = 104 * MIB, 232 * MIB
 #: Share of the free memory that the spool's buffers take; reading and parsing the source take most of the rest.
 SPOOL_SHARE = 0.25
 

@@ -99,7 +99,7 @@ def _stated(file: Path, line: int, found: re.Match[str]) -> tuple[int, int]:
 
 
 def _layout(delimiter: str) -> Layout:
-    return Layout((Column("source"), Column("target")), delimiter)
+    return Layout((Column("source", "id"), Column("target", "id")), delimiter)
 
 
 def _read(file: Path, header: _Header) -> Iterator[Arcs]:

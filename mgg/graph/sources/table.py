@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,13 @@ EDGES, NODES = "edges", "nodes"
 #: Ids that may occur where no node table gives them.
 MOST_IDS = 2**32
 
-_EDGE_TYPES: dict[str, Type] = {"source": "whole", "target": "whole", "weight": "number", "type": "whole"}
-_NODE_TYPES: dict[str, Type] = {"id": "whole", "label": "number", "split": "text"}
+_log = logging.getLogger(__name__)
+#: Names, in small letters, that say which end of an arc a column holds. Others (head and tail, u and v) are used for
+#: either end.
+_SOURCES = frozenset(("source", "src", "from"))
+_TARGETS = frozenset(("target", "dst", "dest", "destination", "to"))
+_VALUE_TYPES: dict[str, Type] = {"weight": "number", "type": "whole"}
+_NODE_TYPES: dict[str, Type] = {"id": "id", "label": "number", "split": "text"}
 _SPLITS = {
     "": 0,
     "none": 0,
@@ -39,11 +45,12 @@ _SPLITS = {
 def load(path: Path) -> StreamedGraph:
     """Read an edge table, or a folder with ``edges.*`` and optional ``nodes.*`` (csv, tsv, either also .gz, parquet).
 
-    The edge table has the columns ``source`` and ``target`` and may have ``weight`` and ``type`` (whole numbers from 0;
-    relations are the largest + 1). Two columns of other names are source and target, in this order. A CSV file whose
-    first line begins with two numbers has no header: its first two columns are source and target, others are not read.
-    CSV fields are divided by commas or tabs and may stand in double quotes. Without a node table the ids that occur (0
-    to 2^32 - 1) are the nodes.
+    The edge table has the columns ``source`` (or ``src``, ``from``) and ``target`` (or ``dst``, ``dest``,
+    ``destination``, ``to``), in any order, in capitals or not, and may have ``weight`` and ``type`` (whole numbers from
+    0; relations are the largest + 1). Two columns whose names say nothing are source and target, in this order; a
+    warning tells which is which. A CSV file whose first line begins with two numbers has no header: its first two
+    columns are source and target, others are not read. CSV fields are divided by commas or tabs and may stand in double
+    quotes. Without a node table the ids that occur (0 to 2^32 - 1) are the nodes.
 
     A row of the node table is a node. Columns: ``id`` (any different 64-bit numbers; without it a node's id is the
     number of its row, from 0), ``label`` (a whole number from 0; empty or -1: unlabeled; if all are, the graph has
@@ -57,13 +64,11 @@ def load(path: Path) -> StreamedGraph:
     """
     edges_file, nodes_file = _find(path)
     edges = open_table(edges_file, headless=("source", "target"))
-    named = ("source", "target") if {"source", "target"} <= set(edges.names) else ()
-    ends = named or edges.names
-    types: dict[str, Type] = dict.fromkeys(ends, "whole")
-    types |= {name: kind for name, kind in _EDGE_TYPES.items() if name in edges.names}
-    unknown = [name for name in edges.names if name and name not in types]
-    if len(ends) != 2 or unknown or "" in ends or len(set(ends) & set(_EDGE_TYPES)) not in (0, len(named)):
-        raise InputError(f"{edges_file}: columns are {_listed(edges.names)}; expected source, target[, weight][, type]")
+    ends = _ends(edges)
+    types: dict[str, Type] = dict.fromkeys(ends, "id")
+    types |= {name: kind for name, kind in _VALUE_TYPES.items() if name in edges.names}
+    if any(name and name not in types for name in edges.names):
+        raise _unexpected(edges)
     nodes = None if nodes_file is None else _Nodes.read(open_table(nodes_file))
 
     def read() -> Iterator[Arcs]:
@@ -87,6 +92,26 @@ def _find(path: Path) -> tuple[Path, Path | None]:
             raise InputError(f"{path}: {_listed([file.name for file in files])}: leave one table of {stem}")
     edges = found[EDGES][0] if found[EDGES] else find_file(path, SUFFIXES)
     return edges, found[NODES][0] if found[NODES] else None
+
+
+def _ends(edges: Table) -> tuple[str, str]:
+    """The columns of sources and targets: by their names, else by their places where there are two and no others."""
+    sources, targets = ([name for name in edges.names if name.lower() in known] for known in (_SOURCES, _TARGETS))
+    if len(sources) == len(targets) == 1:
+        return sources[0], targets[0]
+    # A name that says one end, or that of a value, leaves open what the other column is.
+    if sources or targets or len(edges.names) != 2 or {"", *_VALUE_TYPES} & set(edges.names):
+        raise _unexpected(edges)
+    first, second = edges.names
+    _log.warning(
+        "%s: column %r is taken as source and %r as target, by their places: call them source and target to say it",
+        edges.file, first, second,
+    )  # fmt: skip
+    return first, second
+
+
+def _unexpected(edges: Table) -> InputError:
+    return InputError(f"{edges.file}: columns are {_listed(edges.names)}; expected source, target[, weight][, type]")
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:

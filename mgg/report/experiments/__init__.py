@@ -1,7 +1,8 @@
 """The figures and tables of the papers that a report can set beside its records: one module a paper.
 
 A module holds ``EXPERIMENTS``, by the name of the overlay that measures what they need (config/experiments/NAME.yaml,
-which names them in report.figures), and may hold ``STAND_INS``. Adding a paper is adding such a file.
+which names them in report.figures), and may hold ``STAND_INS``, and ``FORESEEN``: figures that take more hosts, or
+other links, than can be measured here, whose overlays predict them. Adding a paper is adding such a file.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import importlib
 import pkgutil
 
 from mgg.errors import InputError
-from mgg.report.experiments.kinds import Experiment, Side, StandIn, Sweep, Versus, Volumes
+from mgg.report.experiments.kinds import Experiment, Foreseen, Side, StandIn, Sweep, Versus, Volumes
 from mgg.schema import nearest
 
 __all__ = [
     "EXPERIMENTS",
+    "FORESEEN",
     "Experiment",
+    "Foreseen",
     "Side",
     "StandIn",
     "Sweep",
@@ -27,10 +30,12 @@ __all__ = [
 ]
 
 EXPERIMENTS: dict[str, Experiment] = {}
+FORESEEN: dict[str, Foreseen] = {}
 _STAND_INS: dict[str, StandIn] = {}
 for _found in pkgutil.iter_modules(__path__):
     _module = importlib.import_module(f"{__name__}.{_found.name}")
     EXPERIMENTS |= getattr(_module, "EXPERIMENTS", {})
+    FORESEEN |= getattr(_module, "FORESEEN", {})
     _STAND_INS |= getattr(_module, "STAND_INS", {})
 
 

@@ -1,4 +1,4 @@
-"""What a figure or table of a paper can be: comparisons of two, of many side by side, sweeps, volumes."""
+"""What a figure or table of a paper can be: comparisons of two, of many side by side, sweeps, volumes, predictions."""
 
 from __future__ import annotations
 
@@ -166,3 +166,25 @@ class Experiment:
     hidden: bool = False
     between: str = ""
     departs: str = ""
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """A figure or table of a paper.
+
+    Attributes:
+        title, source, machine, says: as of ``Experiment``.
+        methods: the paper's methods and the techniques that stand for them; the last is the paper's own.
+        printed: the paper's milliseconds in the order of the methods, by graph (its stand-in's name) and PEs.
+        means: by PEs, the paper's geometric means over its graphs of the methods' times over those of its own.
+        curves: it is a figure of times over PEs.
+    """
+
+    title: str
+    source: str
+    machine: str
+    says: str
+    methods: Sequence[Side]
+    printed: Mapping[str, Mapping[int, Sequence[float]]]
+    means: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    curves: bool = False

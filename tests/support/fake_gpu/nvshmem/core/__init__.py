@@ -16,7 +16,7 @@ __all__ = ["NvshmemError", "interop"]
 
 SignalOp = SimpleNamespace(SIGNAL_SET="set")
 ComparisonType = SimpleNamespace(CMP_GE="at least")
-under_way = []  # memory that has been put to, and what it is to hold
+under_way = []  # memory that has been put to, and where what it is to hold lies
 
 
 def get_version():
@@ -53,12 +53,12 @@ def _meet(stream):
         until(request.Test)
 
 
-def put(dst, src, remote_pe, stream):
-    """Nothing arrives before ``quiet``, ``barrier_all``: NVSHMEM promises no more."""
+def put_nbi(dst, src, remote_pe, stream):
+    """Nothing leaves or arrives before ``quiet``, ``barrier_all``: NVSHMEM promises no more."""
     assert isinstance(stream, Stream) and dst.size == src.size
     (array, offset), (source, start) = interop.place_of(dst), interop.place_of(src)
     if not state.stuck:
-        values = source.bytes_of(job.comm.rank)[start : start + src.size].copy()
+        values = source.bytes_of(job.comm.rank)[start : start + src.size]
         under_way.append((array.bytes_of(remote_pe)[offset : offset + src.size], values))
 
 

@@ -1,0 +1,56 @@
+"""``source.yaml``: what a folder that ``mgg retrieve`` made says of itself, and whether its files are still those."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import yaml
+
+from mgg.errors import InputError
+from mgg.graph.datasets import FileName
+from mgg.graph.manifest import Sha256
+from mgg.schema import Closed, parsed
+
+SOURCE_FILE = "source.yaml"
+
+
+class Described(Closed):
+    """What ``source.yaml`` holds; ``files`` are all others of the folder."""
+
+    name: str
+    loader: str
+    licence: str
+    files: dict[FileName, Sha256]
+
+
+def description(folder: Path) -> Described:
+    """Read ``source.yaml`` of a folder; raises InputError that names the file and what is wrong with it."""
+    path = folder / SOURCE_FILE
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+    return parsed(Described, values, f"{path}: ", "; run mgg retrieve again")
+
+
+def check_files(folder: Path, described: Described) -> None:
+    """Raise InputError for the first file that is missing or altered."""
+    for file, sha256 in described.files.items():
+        check_sha256(folder / file, sha256)
+
+
+def check_sha256(path: Path, expected: str) -> None:
+    """Read ``path``; InputError if it cannot be read or its sha256 is not ``expected``."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    expect_sha256(path, found, expected)
+
+
+def expect_sha256(path: Path, found: str, expected: str) -> None:
+    """Raise InputError unless the sha256 of ``path`` that was found is the one expected."""
+    if found != expected:
+        raise InputError(f"{path}: truncated or altered: its sha256 is not {expected}")

@@ -1,0 +1,92 @@
+"""One training at a time writes a run: a lock on ``.RUN.lock`` beside it, which dies with the process that holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from mgg.errors import InputError
+
+#: Seconds that a training waits for the one before, and most of that as a share of what makes a stall: where a job is
+#: started again, a process of the killed one may take a moment to end.
+PATIENCE, PATIENCE_SHARE = 5.0, 0.25
+_NAP = 0.1
+_log = logging.getLogger(__name__)
+
+
+class RunLock:
+    """The lock of the run ``out``; rank 0 alone uses it.
+
+    Args:
+        out: the run's folder.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self._out, self._path = out, out.with_name(f".{out.name}.lock")
+        self._handle: int | None = None
+
+    def take(self, stall_after: float) -> None:
+        """Take it, unless it is taken already; where the file system knows no locks, go on without, with a warning.
+
+        Args:
+            stall_after: seconds that this PE may stand still.
+
+        Raises:
+            InputError: another training holds it.
+        """
+        deadline = time.monotonic() + min(PATIENCE, PATIENCE_SHARE * stall_after)
+        try:
+            while self._handle is None and not self._taken():
+                if time.monotonic() > deadline:
+                    raise InputError(
+                        f"another training writes to {self._out}{self._holder()}: wait for it, or choose another"
+                        " output folder"
+                    )
+                time.sleep(_NAP)
+        except OSError as error:
+            with suppress(OSError):
+                if not self._path.stat().st_size:  # whoever holds it has written its name
+                    self._path.unlink()
+            _log.warning(
+                "%s: cannot be locked (%s), so nothing keeps a second training of this run out",
+                self._path, error.strerror,
+            )  # fmt: skip
+
+    def free(self) -> None:
+        """Give it back; nothing stays."""
+        if self._handle is not None:
+            # Before the lock goes: whoever opened the file meanwhile finds that it is no longer this name's.
+            with suppress(OSError):
+                self._path.unlink()
+            os.close(self._handle)
+            self._handle = None
+
+    def _taken(self) -> bool:
+        """Whether it could be taken at once; raises OSError where there are no locks."""
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The one before removes the file at its end: a lock on that one keeps nobody out.
+            if os.path.samestat(os.fstat(handle), self._path.stat()):
+                self._handle = handle
+                with suppress(OSError):  # a full disk
+                    os.ftruncate(handle, 0)
+                    os.write(handle, f"{socket.gethostname()}, process {os.getpid()}".encode())
+        except (BlockingIOError, FileNotFoundError):
+            return False
+        finally:
+            if self._handle is None:
+                os.close(handle)
+        return self._handle is not None
+
+    def _holder(self) -> str:
+        """Host and process, as far as they can be read."""
+        with suppress(OSError, UnicodeDecodeError):
+            if said := self._path.read_text():
+                return f" ({said})"
+        return ""

@@ -1,0 +1,95 @@
+"""A job that is paused and goes on: limits of waits count the time in which the process that waits is awake."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support.ranks import _command, changed_environment
+
+from mgg.backend import waits
+from mgg.cli import group
+
+#: Seconds: PE 0 waits at a barrier and PE 2 for a signal while PE 1 stays away, the job paused for longer than LIMIT.
+LIMIT, PAUSE = 4.0, 6.0
+PROGRAM = """
+import os, sys, time
+from pathlib import Path
+from mgg.backend import launch
+here = Path(sys.argv[2])
+def program(world):
+    world.limit_waits(float(sys.argv[3]))
+    world.barrier()
+    if world.rank == 1:
+        while not (here / "go").exists():
+            time.sleep(0.02)
+        world.signal(2)
+    else:
+        (here / f"pid{world.rank}").write_text(str(os.getpid()))
+    if world.rank == 2:
+        world.wait_signal(1)
+    world.barrier()
+launch(sys.argv[1], lambda: 3, program)
+"""
+
+
+@pytest.mark.parametrize("backend", ["simulated", pytest.param("mpi", marks=pytest.mark.mpi)])
+def test_a_job_that_is_paused_as_a_whole_goes_on(backend, tmp_path):
+    arguments = ["-c", PROGRAM, backend, str(tmp_path), str(LIMIT)]
+    command = [sys.executable, *arguments] if backend == "simulated" else _command(3, arguments)
+    job = subprocess.Popen(command, env=changed_environment({}), stderr=subprocess.PIPE, text=True)
+    try:
+        files = [tmp_path / "pid0", tmp_path / "pid2"]
+        deadline = time.monotonic() + 120
+        while not all(file.exists() and file.read_text() for file in files):
+            assert job.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(0.3)  # they wait
+        waiting = {int(file.read_text()) for file in files}
+        for process in waiting:
+            os.kill(process, signal.SIGSTOP)
+        time.sleep(PAUSE)
+        for process in waiting:
+            os.kill(process, signal.SIGCONT)
+        time.sleep(0.5)  # they look
+        (tmp_path / "go").touch()
+        errors = job.communicate(timeout=120)[1]
+    finally:
+        job.kill()
+    assert job.returncode == 0, errors
+
+
+def test_a_wait_counts_the_time_awake(monkeypatch):
+    """Looks a hundredth of a second apart, and a pause of an hour before the third."""
+    times = iter([0.0, 0.0, 0.01, 0.02, 3600.0, 3600.01, 3600.02])
+    monkeypatch.setattr(waits, "awake", waits.Awake(lambda: next(times)))
+    looks, seen = iter([False] * 5 + [True]), []
+    waits.poll(lambda: next(looks), seen.append)
+    assert seen == pytest.approx([0.01, 0.02, 0.52, 0.53, 0.54])
+
+
+def test_readings_of_all_threads_make_one_clock():
+    """One that looks seldom gets the time of those that look often."""
+    times = iter([0.0] + [0.25 * step for step in range(9)])
+    clock = waits.Awake(lambda: next(times))
+    readings = [clock() for _ in range(9)]
+    assert readings[-1] - readings[0] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("PE 1: waited 45 s for a signal", "mgg: PE 1: waited 45 s for a signal"),
+        ("PE 1 (epoch 3, loss): its GPU did not finish", "mgg: PE 1 (epoch 3, loss): its GPU did not finish"),
+        ("PE 12: waited 45 s", "mgg: PE 1: PE 12: waited 45 s"),
+        ("PE 0 did not reach a barrier", "mgg: PE 1: PE 0 did not reach a barrier"),
+    ],
+)
+def test_who_speaks_is_said_once(message, said, monkeypatch, capsys):
+    monkeypatch.setattr("mgg.backend.mpi_runs", lambda: True)
+    monkeypatch.setattr("mgg.backend.job_rank", lambda: 1)
+    monkeypatch.setattr("mgg.backend.abort_job", lambda code: None)
+    group._fail(message, 6, everywhere=False)
+    assert capsys.readouterr().err == f"{said}\n"

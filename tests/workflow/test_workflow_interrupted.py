@@ -1,0 +1,98 @@
+"""Ctrl-C ends a run with one line and exit code 130, and the same command goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.workflow import TINY, Folder, job_counts
+from test_workflow_progress import seen
+
+SAID = "Interrupted: run the same command again, it goes on where it stopped."
+#: Snakemake that is interrupted when it begins to import a module of ours.
+WHILE_READ = """
+import importlib.abc, os, runpy, signal, sys
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "mgg.report.foreseen":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+sys.argv[0] = "snakemake"
+runpy.run_module("snakemake", run_name="__main__", alter_sys=True)
+"""
+#: In the place of mgg, which starts it: what fails by itself, and what Ctrl-C ends.
+FAILS_THEN_INTERRUPTED = """#!/bin/sh
+case "$*" in
+  *"partition "*"--pes 4"*) echo "mgg: a mistake"; exit 2;;
+  *"partition "*"--pes 1"*) sleep 2; kill -INT $PPID; sleep 1; echo; exit 130;;
+esac
+exec {python} -m mgg.cli "$@"
+"""
+
+
+def interrupted(folder: Folder, words: str) -> str:
+    """What a run prints whose terminal sends Ctrl-C a moment after ``words``; it must end with 130."""
+    log = folder.path / "run.log"
+    with log.open("w") as output:
+        run = subprocess.Popen(
+            folder.command(), cwd=folder.path, env=folder.environment(), stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    while words not in log.read_text():
+        assert run.poll() is None, log.read_text()
+        time.sleep(0.02)
+    time.sleep(0.3)
+    os.killpg(run.pid, signal.SIGINT)
+    assert run.wait(folder.limit) == 130, log.read_text()
+    return log.read_text()
+
+
+def test_ctrl_c_is_no_failure_and_the_same_command_goes_on(folder: Folder):
+    for words in ("rule partition", "rule train"):
+        *_, said, log = interrupted(folder, words).splitlines()
+        assert said == SAID and log.startswith("Complete log(s): ")
+        told = (folder.path / "run.log").read_text()
+        assert not any(wrong in told for wrong in ("What failed", "Error in rule", "Traceback", "RuleException"))
+        assert (folder.results / ".lock").read_text() == ""
+    again = folder.run()
+    assert again.returncode == 0, again.stdout
+    assert "generate" not in job_counts(again.stdout)
+
+
+def test_ctrl_c_while_the_workflow_is_read_is_one_line(folder: Folder):
+    run = folder.run_command([sys.executable, "-c", WHILE_READ, *folder.command()[3:]], folder.environment())
+    assert run.returncode == 130, run.stdout
+    assert run.stdout.splitlines()[-1] == SAID and "Traceback" not in run.stdout
+
+
+def test_what_had_failed_before_ctrl_c_is_told(folder: Folder):
+    folder.overlay(TINY | {"partition": {"pes": [1], "quality_pes": [4]}, "train": {"models": []}})
+    folder.program("mgg", FAILS_THEN_INTERRUPTED.format(python=sys.executable))
+    run = folder.run("--cores", "2", "--until", "partition")
+    assert run.returncode == 130, run.stdout
+    failed = run.stdout[run.stdout.index("What failed:") :].splitlines()
+    assert failed[1:4] == [
+        "  partition (dataset=planted, pes=4)",
+        "    results/logs/partition/planted/p4.log ends:",
+        "    | mgg: a mistake",
+    ]
+    assert failed[5] == SAID and len(failed) == 7
+
+
+def test_a_terminal_shows_that_a_run_was_interrupted(folder: Folder):
+    pytest.importorskip("snakemake_logger_plugin_rich")
+    folder.program("mgg", "#!/bin/sh\nkill -INT $PPID; sleep 1; exit 130\n")
+    told = seen(folder, code=130, PATH=folder.environment()["PATH"])
+    said, end = told.rfind("Interrupted: "), told.rfind("Workflow interrupted")
+    assert -1 < said < end and "Workflow Finished" not in told and "What failed" not in told, told
+
+
+def test_a_log_of_blank_lines_is_called_empty(folder: Folder):
+    folder.program("mgg", "#!/bin/sh\necho; exit 1\n")
+    run = folder.run("--until", "generate")
+    told = run.stdout[run.stdout.index("What failed:") :].splitlines()
+    assert run.returncode == 1 and told[2] == "    results/logs/graph/planted.log: empty", told
+    assert Path(folder.results / "logs/graph/planted.log").read_text() == "\n"
