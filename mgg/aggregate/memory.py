@@ -46,8 +46,8 @@ def check_host(
 ) -> None:  # fmt: skip
     """Raise MachineError on every PE where a host has too little memory left for its CPU PEs (collective).
 
-    Only matrices count that there are at the same time, so that nothing is refused that would have fitted: layouts
-    are files, which the system may drop, and whatever else techniques and libraries take comes on top.
+    Only matrices count that there are at the same time, so that nothing is refused that would have fitted without swap:
+    layouts are files, which the system may drop, and whatever else techniques and libraries take comes on top.
     """
     if world.gpu:
         return

@@ -26,8 +26,8 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -35,7 +35,7 @@ import cupy
 import numpy as np
 
 from mgg.backend import gpu, pinned
-from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, in_rank_order, together
+from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, Work, World, in_rank_order, together
 from mgg.backend.arrivals import Arrivals
 from mgg.backend.choice import enough
 from mgg.backend.gpu import GpuArrays
@@ -259,6 +259,19 @@ class NvshmemWorld(GpuArrays):
         self._core.put_nbi(*ends, pe, stream=cupy.cuda.get_current_stream())
         self._under_way = True
 
+    @contextmanager
+    def aside(self) -> Iterator[Work]:
+        """As on every GPU; what is put there has arrived when the work is waited for."""
+        with super().aside() as work:
+            yield work
+            self._arrived()
+
+    def _arrived(self) -> None:
+        """Let the stream wait until all that it was given to put has arrived."""
+        if self._under_way:
+            self._core.quiet(stream=cupy.cuda.get_current_stream())
+            self._under_way = False
+
     def _slot(self) -> Any:
         """A symmetric counter of signals, as NVSHMEM wants it (collective)."""
         return self._core.interop.cupy.array_get_buffer(self._allocate((1,), "uint64"))[0]
@@ -283,9 +296,7 @@ class NvshmemWorld(GpuArrays):
     def signal(self, pe: int) -> None:
         """Signal PE ``pe``, behind the stream's work so far."""
         self.recorder.refuse("a signal")
-        if self._under_way:  # NVSHMEM orders signals with nothing that was put before
-            self._core.quiet(stream=cupy.cuda.get_current_stream())
-            self._under_way = False
+        self._arrived()  # NVSHMEM orders signals with nothing that was put before
         self._sent[pe] += 1
         set_to, slot = self._core.SignalOp.SIGNAL_SET, self._slots[self.rank]
         self._core.signal_op(slot, self._sent[pe], set_to, pe, stream=cupy.cuda.get_current_stream())

@@ -43,7 +43,7 @@ def retrieve(name: str, out: str | Path, *, cache: Path | None = None) -> None:
     check_output(out, kind)
     local = {file: _local(dataset, file, raw) for file, raw in dataset.files.items()}
     if None in local.values() and _whole(Path(out), name, dataset):
-        _log.warning("%s: has the files of %s already, unaltered; nothing was retrieved", out, name)
+        _log.warning("%s: has the files of %s already, as they were retrieved; nothing was retrieved", out, name)
         return
     found = [local[file] or _fetched(name, file, raw, cache) for file, raw in dataset.files.items()]
     hashes: dict[str, str] = {}
@@ -64,7 +64,10 @@ def _kind(out: Path, dataset: Dataset) -> Kind:
 
 
 def _whole(out: Path, name: str, dataset: Dataset) -> bool:
-    """Whether ``out`` holds the data set as the catalogue has it today, no more, no less, every byte as it came."""
+    """Whether ``out`` holds the files of the catalogue's data set, no more, no less, every byte as it came.
+
+    Of what an archive unpacks to the catalogue says names at most: whether it has another one since, nothing tells.
+    """
     try:
         made = description(out)
         if (made.name, made.loader, made.licence) != (name, dataset.loader, dataset.licence):

@@ -100,8 +100,10 @@ class Checkpoints:
         found = self._newest_first()
         if not found:
             return
-        epoch = _epoch(found[0])
-        if self.begun():
+        epoch, begun = _epoch(found[0]), False
+        with suppress(InputError):  # a later MGG's
+            begun = self.begun()
+        if begun:
             _log.warning("%s holds epoch %d: starting anew; --resume goes on from it", self.folder, epoch)
         else:
             _log.warning("%s holds epoch %d, not of this run or not whole: starting anew", self.folder, epoch)

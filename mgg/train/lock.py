@@ -27,7 +27,8 @@ class RunLock:
     """
 
     def __init__(self, out: Path) -> None:
-        self._out, self._path = out, out.with_name(f".{out.name}.lock")
+        real = out.resolve()  # of a link and of what it leads to there is one
+        self._out, self._path = out, real.with_name(f".{real.name}.lock")
         self._handle: int | None = None
 
     def take(self, stall_after: float) -> None:
@@ -88,5 +89,6 @@ class RunLock:
         """Host and process, as far as they can be read."""
         with suppress(OSError, UnicodeDecodeError):
             if said := self._path.read_text():
-                return f" ({said})"
+                elsewhere = not said.startswith(f"{socket.gethostname()},")
+                return f" ({said}{'; where that host is down, the file server frees it' if elsewhere else ''})"
         return ""

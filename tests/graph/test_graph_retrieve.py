@@ -132,7 +132,9 @@ def test_a_folder_that_has_everything_needs_neither_cache_nor_network(tiny, tmp_
     retrieve("tiny", tmp_path / "out", cache=tmp_path / "empty")
     assert len(asked) == 8
     assert (files_of(tmp_path / "out"), (tmp_path / "out").stat().st_ino) == (before, inode)
-    assert caplog.messages == [f"{tmp_path / 'out'}: has the files of tiny already, unaltered; nothing was retrieved"]
+    assert caplog.messages == [
+        f"{tmp_path / 'out'}: has the files of tiny already, as they were retrieved; nothing was retrieved"
+    ]
 
 
 def alter(out):

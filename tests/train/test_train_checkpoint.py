@@ -347,6 +347,9 @@ def test_a_checkpoint_of_a_later_version_is_refused_and_stays(layouts, tmp_path)
     with pytest.raises(InputError, match=message):
         run("simulated", layouts("planted", 1), 1, model="gcn", weights=before[-1], **BASE)
     assert checkpoint_files(tmp_path / "run") == before
+    # A start anew needs none of them.
+    run("simulated", layouts("planted", 1), 1, **options)
+    assert not checkpoint_files(tmp_path / "run")
 
 
 def test_checkpoints_are_sorted_by_number(layouts, tmp_path, capsys):

@@ -27,7 +27,9 @@ runpy.run_module("snakemake", run_name="__main__", alter_sys=True)
 FAILS_THEN_INTERRUPTED = """#!/bin/sh
 case "$*" in
   *"partition "*"--pes 4"*) echo "mgg: a mistake"; exit 2;;
-  *"partition "*"--pes 1"*) sleep 2; kill -INT $PPID; sleep 1; echo; exit 130;;
+  *"partition "*"--pes 1"*)
+    until grep -qs "Error in rule partition" .snakemake/log/*.log; do sleep 0.1; done
+    sleep 1; kill -INT $PPID; sleep 1; echo; exit 130;;
 esac
 exec {python} -m mgg.cli "$@"
 """
