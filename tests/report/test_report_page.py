@@ -123,7 +123,7 @@ def test_headings_captions_and_figures_are_accessible(whole):
 
 def rule(page, selector):
     """What the style sheet says of ``selector``, all of its rules together."""
-    sheet = re.sub(r"/\*.*?\*/", "", re.search(r"<style>(.*?)</style>", page, re.S)[1])
+    sheet = re.sub(r"(?s)/\*.*?\*/", "", re.search(r"(?s)<style>(.*?)</style>", page)[1])
     rules = re.findall(r"([^{}]+)\{([^{}]*)\}", sheet)
     return " ".join(body for names, body in rules if selector in names.strip().split(", "))
 
