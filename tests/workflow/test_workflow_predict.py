@@ -48,7 +48,7 @@ def test_from_graph_to_predictions(folder: Folder):
     [
         ({"links": {"nvlnk": {"bandwidth": 1e9}}}, "predict: link class 'nvlnk' is unknown; did you mean nvlink?"),
         ({"pes": [8], "machine": "h20"}, "predict.machine: machine 'h20': neither a file of mgg links nor known"),
-        ({"techniques": ["auto"]}, "predict.techniques: technique 'auto': unknown"),
+        ({"techniques": ["auto"]}, "predict.techniques: technique 'auto': picks one of the others"),
         ({"pes": [8], "links": {"qpi": {"latency": 1e-6}}}, "link qpi: this machine has none"),
         ({"pes": [0]}, "predict.pes.0: "),
         ({"variants": {"cola": [{"fusing": True}]}}, "predict.variants: technique cola: option fusing"),
