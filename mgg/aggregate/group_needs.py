@@ -78,6 +78,12 @@ def _mailboxes(messages: np.ndarray, members: int) -> np.ndarray:
     return messages.reshape(-1, members, messages.shape[1]).sum(axis=0)
 
 
+def _sent(messages: np.ndarray, arcs_back: np.ndarray | None) -> np.ndarray:
+    """Rows that each PE sends at most, int [P], of messages [P, W]: each is for at least one arc to it."""
+    sent = messages.sum(axis=1)
+    return sent if arcs_back is None else np.minimum(sent, arcs_back)
+
+
 def _at_most(case: Case, members: int, mine: Told) -> Room:
     """Other PEs need of this one what it sends them, and of the others all the rest of their halo, if these have it."""
     product, heights, rank, pes = case.product, case.heights, case.rank, np.arange(case.size)
@@ -115,6 +121,6 @@ def _at_most(case: Case, members: int, mine: Told) -> Room:
         halos(of_mates, ~outside, mine.near),
         halos(of_others, outside & (place != place[rank]), mine.far),
         int(messages.max()),
-        int(messages.sum(axis=1).max()),
+        int(_sent(messages, case.arcs_back).max()),
         int(boxes.max()),
     )

@@ -63,6 +63,7 @@ class Case:
         padded: whether the rows of embeddings are, as on GPUs (``Plan.pitched``).
 
     Attributes:
+        arcs_back: of each PE the arcs of other PEs' rows to its own, int64 [P]; None: the layout does not hold them.
         told: what every PE said of itself (``Plan.told``); None: nobody was asked.
     """
 
@@ -76,6 +77,10 @@ class Case:
         self._pitch = row_pitch(dim, self._element) if padded else dim
         self.product: Product = layout.product(direction)
         self.counts = layout.manifest.direction(direction)
+        self.arcs_back: np.ndarray | None = None
+        if layout.transpose is not layout.forward:  # it has a transposed product of its own
+            back = {"forward": "transpose", "transpose": "forward"}[direction]
+            self.arcs_back = np.array(layout.manifest.direction(back).remote_arcs)
         self.rows, self.size, self.rank = self.product.rows, layout.size, layout.rank
         self.heights = np.diff(layout.bounds)
         self.ids = self.product.local.indices.dtype.itemsize

@@ -82,15 +82,21 @@ def counted(world, folder, name, options, direction, dim):
     return counting.held, need.total - need.schedules
 
 
+#: Every technique on one PE and on several, and options that change which matrices there are.
+PRODUCTS = [
+    *((name, {}, pes) for name, plan in techniques().items() for pes in (1, 3) if pes == 1 or not plan.single_pe),
+    ("broadcast", {"replication": 2}, 4),
+    ("halo", {"workgroup": 1}, 3),
+    ("halo", {"workgroup": 2}, 4),
+    ("cola", {"workgroup": 2}, 4),
+]
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     ("name", "options", "pes"),
     [
-        *((name, {}, pes) for name, plan in techniques().items() for pes in (1, 3) if pes == 1 or not plan.single_pe),
-        ("broadcast", {"replication": 2}, 4),
-        ("halo", {"workgroup": 1}, 3),
-        ("halo", {"workgroup": 2}, 4),
-        ("cola", {"workgroup": 2}, 4),
+        *PRODUCTS,
         ("cola", {"workgroup": 2, "coalesced": False}, 4),
         ("mgg", {"ps": 1}, 3),
         ("mgg", {"neighbor_partition": False}, 3),
@@ -140,7 +146,7 @@ def test_symmetric_memory_of_uneven_graphs_is_predicted(tmp_path, name, options,
     for direction in ("forward", "transpose"):
         for held, alone, told in simulated.run(pes, lambda world: program(world, direction)):  # noqa: B023
             assert abs(told - held) <= 0.05 * held, (direction, told, held)
-            assert 0.95 * held <= alone <= 2.2 * held, (direction, alone, held)
+            assert 0.95 * held <= alone <= 2 * held, (direction, alone, held)
 
 
 def test_a_replicated_product_is_padded_to_the_largest_of_its_group(tmp_path):
@@ -297,16 +303,7 @@ def least_of(folder, pes, name, dim, dtype="fp32", options=None):
     return int(found[0].split(" bytes of memory")[0].rpartition(" ")[2])
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "pes"),
-    [
-        *((name, {}, pes) for name, plan in techniques().items() for pes in (1, 3) if pes == 1 or not plan.single_pe),
-        ("broadcast", {"replication": 2}, 4),
-        ("halo", {"workgroup": 1}, 3),
-        ("halo", {"workgroup": 2}, 4),
-        ("cola", {"workgroup": 2}, 4),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "pes"), PRODUCTS)
 def test_cpu_pes_allocate_what_a_host_must_have_or_more(tmp_path, name, options, pes):
     """Else something would be refused that fits."""
     folder = make_layout(tmp_path, uneven_csr("sparse"), pes)
