@@ -20,7 +20,20 @@ from mgg.layout import PeLayout
 from mgg.registry import Registry, lacking
 from mgg.schema import parsed
 
-__all__ = ["TECHNIQUES", "Plan", "TechniqueOptions", "accepted", "parse_options", "prepare", "technique", "techniques"]
+__all__ = [
+    "AUTO",
+    "TECHNIQUES",
+    "Plan",
+    "TechniqueOptions",
+    "accepted",
+    "parse_options",
+    "prepare",
+    "technique",
+    "techniques",
+]
+
+#: The config value that stands for a technique (auto.py).
+AUTO = "auto"
 
 
 def _techniques_of(module: ModuleType) -> dict[str, type[Plan]]:
@@ -47,10 +60,10 @@ def techniques() -> dict[str, type[Plan]]:
 
 def technique(name: str) -> type[Plan]:
     """The technique called ``name``; raises InputError with the nearest names, or with what is wrong with its file."""
-    if name == "auto":
+    if name == AUTO:
         raise InputError(
-            "technique 'auto': picks one of the others in mgg aggregate and mgg train; mgg predict marks its pick by"
-            " itself, where it is among the techniques named: leave auto out"
+            f"technique {AUTO!r}: picks one of the others in mgg aggregate and mgg train; mgg predict marks its pick by"
+            " itself, where it is among the techniques named: leave it out"
         )
     return TECHNIQUES.find(name)
 

@@ -19,8 +19,6 @@ from mgg.errors import InputError
 from mgg.layout import PeLayout, Product
 
 _log = logging.getLogger(__name__)
-#: The config value that stands for a technique.
-AUTO = "auto"
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from mgg.aggregate import accepted, memory, oracle, parse_options, prepare
+from mgg.aggregate import AUTO, accepted, memory, oracle, parse_options, prepare
 from mgg.aggregate import technique as technique_of
-from mgg.aggregate.auto import AUTO, Forecast, forecast, tell_left_out
+from mgg.aggregate.auto import Forecast, forecast, tell_left_out
 from mgg.aggregate.group_needs import told
 from mgg.aggregate.muted import MutedWorld
 from mgg.aggregate.options import TechniqueOptions

@@ -15,8 +15,7 @@ def learning_rate(settings: ModelSettings, epoch: int, epochs: int) -> float:
 
     In the first ``warmup`` epochs it grows in equal steps, epoch ``warmup`` has all of it (Goyal et al. 2017, section
     2.2). From then on "cosine" is SGDR's equation 5 without restarts, from the full step size towards 0 (Loshchilov and
-    Hutter, ICLR 2017), and "step" halves it every 50 epochs, counted from the first, those of the
-    warm-up included.
+    Hutter, ICLR 2017), and "step" halves it every 50 epochs, counted from the first, those of the warm-up included.
 
     Args:
         settings: learning_rate, schedule and warmup.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mgg.aggregate.auto import AUTO, for_training
+from mgg.aggregate import AUTO
+from mgg.aggregate.auto import for_training
 from mgg.backend.api import World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout

@@ -170,7 +170,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Foreseen:
-    """A figure or table of a paper.
+    """A figure or table of a paper whose hosts or links are not to be had here: it is set beside predictions.
 
     Attributes:
         title, source, machine, says: as of ``Experiment``.
