@@ -39,6 +39,8 @@ def replace_datasets(values):
 def read_settings():
     """Check `config` against the schema; the message names the field and what is allowed."""
     try:
+        for file in dict.fromkeys(workflow.configfiles) if workflow.is_main_process else ():
+            mgg.config.refuse_repeats(Path(file))
         replace_datasets(config)
         settings = mgg.config.validate(config)
         if workflow.is_main_process:
