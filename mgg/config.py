@@ -52,6 +52,10 @@ def scalar(text: str) -> Any:
 Scalar = Annotated[bool | int | float | str, BeforeValidator(with_exponents)]
 Choice = Scalar | Annotated[list[Scalar], Field(min_length=1)]
 Dtype = Literal["fp32", "bf16"]
+#: What a column of an edge table (the first four) or of a node table may be.
+Role = Literal[
+    "source", "target", "weight", "type", "id", "label", "split", "train", "validation", "test", "feature", "ignore"
+]  # fmt: skip
 Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
 
 
@@ -103,6 +107,16 @@ class DatasetConfig(Section):
     )
     loader: Name | None = Field(
         None, description="own files: what reads them (docs/data.md); none: endings, or the folder itself, say it"
+    )
+    columns: list[str] = Field(
+        default_factory=list,
+        description="own tables of edges without a header: what their columns are, in order, for example"
+        " [source, target, weight]; ignore: not read",
+    )
+    column: dict[Role, str | list[str]] = Field(
+        default_factory=dict,
+        description="own tables: names of columns by what they are, where MGG does not know them, for example"
+        " {id: paper, ignore: [title, year]}",
     )
     labels: bool | None = Field(
         None,

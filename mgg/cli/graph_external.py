@@ -19,14 +19,19 @@ from mgg.errors import InputError
 @budget
 @common
 def graph_scatter(
-    source: str, out: Path, loader: str | None, symmetrize: bool, labels: bool, name: str | None, budget: str,
+    source: str, out: Path, loader: str | None, columns: str | None, column: tuple[str, ...], symmetrize: bool,
+    labels: bool, name: str | None, budget: str,
     workers: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Step 1 of mgg graph for a cluster: read SOURCE and spool its arcs by row range."""
     from mgg.graph.build import scatter
+    from mgg.graph.columns import Columns
 
     memory = memory_of(budget, workers)
-    made = scatter(source, out, loader=loader, symmetrize=symmetrize, labels=labels, memory=memory, name=name)
+    said = Columns.parsed(columns, column)
+    made = scatter(
+        source, out, loader=loader, columns=said, symmetrize=symmetrize, labels=labels, memory=memory, name=name
+    )
     show({"name": made.name, "nodes": made.nodes, "listed_arcs": made.listed_arcs, "out": str(out)}, as_json)
 
 

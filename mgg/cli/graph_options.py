@@ -28,6 +28,13 @@ def reads(command: F) -> F:
     command = click.option("--name", help=called)(command)
     command = click.option("--labels", is_flag=True, help="refuse a source whose nodes have no labels")(command)
     command = click.option("--symmetrize", is_flag=True, help="add the reverse of every arc")(command)
+    role = (
+        "tables: what a column is, for one that MGG does not know by its name: source, target, weight, type; id, label,"
+        " split, train, validation, test, feature; ignore; may be repeated"
+    )
+    command = click.option("--column", metavar="ROLE=NAME", multiple=True, help=role)(command)
+    header = "edges without a header: what their columns are, for example source,target,weight"
+    command = click.option("--columns", metavar="NAMES", help=header)(command)
     return click.option("--loader", help=text)(command)
 
 

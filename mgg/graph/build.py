@@ -10,6 +10,7 @@ from pathlib import Path
 from mgg.errors import InputError, MachineError
 from mgg.files import refuse_foreign, replace_folder
 from mgg.graph import external
+from mgg.graph.columns import Columns
 from mgg.graph.external import Memory, scattering, sharding
 from mgg.graph.external.memory import MIB
 from mgg.graph.external.scattering import Counted
@@ -18,7 +19,7 @@ from mgg.graph.manifest import KIND, Manifest
 from mgg.graph.own import check_name
 from mgg.graph.relabel import relabeled
 from mgg.graph.reorder import chosen, find_order, needed_bytes, permutation
-from mgg.graph.source import Source, opened, stored
+from mgg.graph.source import NONE, Source, opened, stored
 from mgg.graph.store import Graph
 
 #: Where the steps of a single call work, inside the folder that is being made.
@@ -30,6 +31,7 @@ def build(
     out: str | Path,
     *,
     loader: str | None = None,
+    columns: Columns = NONE,
     symmetrize: bool = False,
     labels: bool = False,
     order: str = "natural",
@@ -43,6 +45,7 @@ def build(
             been opened already.
         out: the graph folder; one that exists is replaced when the new one is whole.
         loader: which reader to use.
+        columns: what the user says of a table's columns.
         symmetrize: add the reverse of every arc.
         labels: refuse a source whose nodes have no labels.
         order: how nodes are numbered: one of mgg/graph/reorder, or ``auto``.
@@ -57,7 +60,7 @@ def build(
     memory = memory or Memory()
     find_order(order)
     refuse_foreign(Path(out), KIND)
-    with replace_folder(out, KIND) as folder, opened(source, folder / SCRATCH / "raw", loader) as found:
+    with replace_folder(out, KIND) as folder, opened(source, folder / SCRATCH / "raw", loader, columns) as found:
         given = _named(found, name)
         _check_labels(given, source, labels)
         plain = order == "natural"
@@ -76,6 +79,7 @@ def scatter(
     out: str | Path,
     *,
     loader: str | None = None,
+    columns: Columns = NONE,
     symmetrize: bool = False,
     labels: bool = False,
     memory: Memory | None = None,
@@ -83,7 +87,10 @@ def scatter(
 ) -> scattering.Buckets:
     """Step 1 of :func:`build` alone: read ``source`` and spool its arcs by row range into the folder ``out``."""
     refuse_foreign(Path(out), scattering.KIND)
-    with replace_folder(out, scattering.KIND) as folder, opened(source, folder / SCRATCH / "raw", loader) as found:
+    with (
+        replace_folder(out, scattering.KIND) as folder,
+        opened(source, folder / SCRATCH / "raw", loader, columns) as found,
+    ):
         given = _named(found, name)
         _check_labels(given, source, labels)
         facts = _scatter(given, folder, memory or Memory(), symmetrize).facts

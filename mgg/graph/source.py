@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mgg.errors import InputError, memory_error
+from mgg.graph.columns import Columns, sentence
 from mgg.graph.csr import row_ids
 from mgg.graph.datasets import Dataset, catalog, find
 from mgg.graph.described import SOURCE_FILE, check_files, description
@@ -28,8 +30,13 @@ from mgg.graph.sources import (
     StreamedGraph,
     find_loader,
     loader_of,
+    reads_columns,
 )
 from mgg.graph.store import Graph
+
+_log = logging.getLogger(__name__)
+#: Nothing is said of columns.
+NONE = Columns()
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,9 @@ class Source:
 
 
 @contextmanager
-def opened(source: str | Path | Source, scratch: Path, loader: str | None = None) -> Iterator[Source]:
+def opened(
+    source: str | Path | Source, scratch: Path, loader: str | None = None, columns: Columns = NONE
+) -> Iterator[Source]:
     """Open SOURCE for reading.
 
     Args:
@@ -66,6 +75,7 @@ def opened(source: str | Path | Source, scratch: Path, loader: str | None = None
             suffix; anything else needs ``loader``. Write ``./NAME`` for a folder called like a data set.
         scratch: a folder that does not exist; gets the raw files of a data set that is named, and goes in the end.
         loader: which reader to use.
+        columns: what the user says of a table's columns.
 
     Raises:
         InputError: unknown name (with the nearest ones), or files that are not what the loader expects.
@@ -76,14 +86,17 @@ def opened(source: str | Path | Source, scratch: Path, loader: str | None = None
     if isinstance(source, str) and source in catalog():
         try:
             retrieve(source, scratch)
-            yield _raw(scratch, loader)
+            yield _raw(scratch, loader, columns)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return
     path = Path(source)
     if not path.exists():
         raise _unknown(str(source))
-    yield _made(path) if loader is None and (path / MANIFEST_FILE).is_file() else _raw(path, loader)
+    made = loader is None and (path / MANIFEST_FILE).is_file()
+    if made and columns:
+        raise InputError(f"{path}: a graph folder has no columns: --column and --columns are for tables")
+    yield _made(path) if made else _raw(path, loader, columns)
 
 
 def _made(path: Path) -> Source:
@@ -91,7 +104,7 @@ def _made(path: Path) -> Source:
     return Source(graph.manifest.name, stored(graph), graph.manifest.source, made=graph)
 
 
-def _raw(path: Path, loader: str | None) -> Source:
+def _raw(path: Path, loader: str | None, columns: Columns) -> Source:
     dataset = None
     if (path / SOURCE_FILE).is_file():
         made = description(path)
@@ -104,11 +117,17 @@ def _raw(path: Path, loader: str | None) -> Source:
         name, facts = os.fsencode(path.resolve().name).decode("utf-8", "replace"), {}
     if loader is None:
         raise InputError(needs_loader(path, "--loader"))
+    if columns and not reads_columns(loader):
+        raise InputError(f"{path}: loader {loader} reads no table: --column and --columns are not for it")
     try:
-        data = find_loader(loader)(path)
+        data = find_loader(loader)(path, columns) if columns else find_loader(loader)(path)
     except MemoryError:
         raise memory_error(f"{path} does not fit") from None
-    return Source(name, _streamed(data), {"loader": loader, **facts}, dataset)
+    graph = _streamed(data)
+    if graph.columns:
+        _log.warning("%s: columns: %s", path, sentence(graph.columns))
+        facts["columns"] = {kind: dict(roles) for kind, roles in graph.columns.items()}
+    return Source(name, graph, {"loader": loader, **facts}, dataset)
 
 
 def _unknown(source: str) -> InputError:

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 
 from mgg.errors import InputError
 from mgg.graph.text import NUMBER_FIRST, Column, Layout, Part, lines, read_rows
 
-#: How a column is read: as text.Column says; ``number`` may be empty (nan), ``text`` too (""). ``vector``: float32
-#: rows of one length, which only Parquet has.
-Type = Literal["whole", "id", "number", "float32", "text", "vector"]
+#: How a column is read: as text.Column says; ``number`` may be empty (nan), ``text`` too (""). ``mask``: text that says
+#: true or false. ``vector``: float32 rows of one length: lists of Parquet, quoted numbers of CSV.
+Type = Literal["whole", "id", "number", "float32", "text", "mask", "vector"]
 
 #: Rows of a part of a Parquet file.
 PARQUET_ROWS = 2**18
 
 _MAGIC = b"PAR1"
-_CSV: dict[str, tuple[Literal["int64", "id", "float64", "float32", "text"], bool]] = {
-    "whole": ("int64", False), "id": ("id", False), "number": ("float64", True), "float32": ("float32", False),
-    "text": ("text", True),
+_CSV: dict[str, tuple[Literal["whole", "id", "float64", "float32", "text"], bool]] = {
+    "whole": ("whole", False), "id": ("id", False), "number": ("float64", True), "float32": ("float32", False),
+    "text": ("text", True), "mask": ("text", False), "vector": ("text", False),
 }  # fmt: skip
+#: What divides fields, the likeliest first; a space stands for any run of spaces and tabs.
+_DELIMITERS = (",", "\t", ";", " ")
+_QUOTED = re.compile(r'"[^"]*"')
+#: What is said of text where a number should be, in a column that nobody gave a role.
+_NO_FEATURE = ": leave the column out by --column ignore={name}, or make numbers of it"
+_BETWEEN = r"[\s,;]+"
 
 
 class Table(ABC):
@@ -48,14 +57,28 @@ class Table(ABC):
     def vector_width(self, name: str) -> int:
         """The length of the vectors of a column, 0 if it holds none."""
 
+    @abstractmethod
+    def first(self, name: str) -> str:
+        """The first value of a column as text, "" if there is none."""
 
-def open_table(file: Path, *, headless: tuple[str, ...] = ()) -> Table:
+
+@dataclass(frozen=True)
+class Headless:
+    """What may be known of a CSV file that has no line of names.
+
+    Attributes:
+        names: those that the user gives, in order; none: there may be a header.
+        ends: names of the first columns of a file that has as many, all numbers; none: such a file is refused.
+        known: whether names that a comment holds are names of such a table.
+    """
+
+    names: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    known: Callable[[Sequence[str]], bool] = lambda names: False
+
+
+def open_table(file: Path, headless: Headless | None = None) -> Table:
     """The table in a file: Parquet if it begins like that, else CSV, compressed or not.
-
-    Args:
-        file: the file.
-        headless: names of the first columns of a CSV file whose first line begins with as many numbers; without them,
-            such a file is refused.
 
     Raises:
         InputError: the file cannot be read, has no header, or one with repeated or empty names.
@@ -65,41 +88,137 @@ def open_table(file: Path, *, headless: tuple[str, ...] = ()) -> Table:
             parquet = raw.read(len(_MAGIC)) == _MAGIC
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+    headless = headless or Headless()
+    if parquet and headless.names:
+        raise InputError(f"{file}: names its columns itself: --columns is for a file that has no header")
     table = _Parquet(file) if parquet else _Csv(file, headless)
-    named = [name for name in table.names if name]
+    named = [name for name in table.names if name and not (name == "ignore" and headless.names)]
     if len(set(named)) != len(named):
         raise InputError(f"{file}: two columns are called {max(named, key=named.count)!r}")
     return table
 
 
 class _Csv(Table):
-    """Fields divided by commas, or by tabs where the first line has tabs and no comma; ``#`` begins a comment line."""
+    """Fields divided by commas, tabs, semicolons or spaces; ``#`` begins a comment line, which may hold the names."""
 
-    def __init__(self, file: Path, headless: tuple[str, ...]) -> None:
+    def __init__(self, file: Path, headless: Headless) -> None:
         self.file = file
         base = Layout((), ",", comments=b"#", quoted=True)
-        kept = ((number, line) for number, line in lines(file) if base.content(line.encode()) is not None)
-        self.skip, first = next(kept, (0, ",".join(headless)))
-        self.delimiter = "\t" if "\t" in first and "," not in first else ","
-        names = replace(base, delimiter=self.delimiter).fields(first.encode()) if first else []
-        if headless and all(_is_number(name) for name in names[: len(headless)]):
-            self.skip = 0
-            names = [*headless, *[""] * (len(names) - len(headless))]
-        elif not names or any(_is_number(name) or not name for name in names):
-            what = f"line {self.skip}: no header: {first[:60]!r} holds numbers or empty names" if names else "is empty"
-            raise InputError(f"{file}: {what}")
-        self.names = tuple(names)
+        comment, self.skip, line = "", 0, ",".join(headless.names or headless.ends)
+        for number, text in lines(file):
+            if base.content(text.encode()) is not None:
+                self.skip, line = number, text
+                break
+            comment = text.strip().lstrip("#").strip() or comment
+        self.delimiter = _delimiter(line)
+        self.layout = replace(base, delimiter=self.delimiter, attributes=_attributes(file, self.skip, line))
+        fields = self.layout.fields(self.layout.plain(line.encode())) if line else []
+        self.names = self._names(headless, fields, comment) if line else ()
+        if not self.names:
+            raise InputError(f"{file}: is empty")
+
+    def _names(self, headless: Headless, fields: list[str], comment: str) -> tuple[str, ...]:
+        """The names of the columns: of the user, the first line or the comment above it; sets what is skipped."""
+        line, ends = self.skip, headless.ends
+        numbers = [_is_number(field) for field in fields]
+        if not headless.names and not (numbers and all(numbers[: len(ends)]) if ends else any(numbers)):
+            # pandas leaves the name of an index in the first column empty.
+            if any(numbers) or not all(fields[1:]) or fields == [""]:
+                raise self._no_header(line, fields)
+            return tuple(fields)
+        self.skip = 0
+        if headless.names:
+            if len(headless.names) != len(fields):
+                raise InputError(
+                    f"{self.file}: line {line}: {len(fields)} fields, --columns names {len(headless.names)}"
+                )
+            return headless.names
+        for remark in (self.layout.fields(comment.encode()), re.split(_BETWEEN, comment)):
+            if len(remark) == len(fields) and headless.known(remark):
+                return tuple(remark)
+        if not ends:
+            raise self._no_header(line, fields)
+        if self.layout.attributes:
+            return (*ends, *("weight",) * (len(fields) - len(ends)))
+        if len(fields) > len(ends):
+            example = ",".join([*ends, "weight", *["ignore"] * (len(fields) - len(ends) - 1)])
+            raise InputError(
+                f"{self.file}: line {line}: no header, and {len(fields)} columns: say what they are, for example"
+                f" --columns {example} (source, target, weight, type; ignore: not read)"
+            )
+        return ends
+
+    def _no_header(self, line: int, fields: list[str]) -> InputError:
+        shown = ascii(self.delimiter.join(fields)[:60])
+        return InputError(f"{self.file}: line {line}: no header: {shown} holds numbers or empty names")
 
     def read(self, types: Mapping[str, Type]) -> Iterator[Part]:
         columns = []
         for place, name in enumerate(self.names):
             kind, empty = _CSV[types[name]] if name in types else ("skip", False)
-            columns.append(Column(name or f"column {place + 1}", kind, empty))  # type: ignore[arg-type]
-        layout = Layout(tuple(columns), self.delimiter, comments=b"#", quoted=True)
-        yield from read_rows(self.file, layout, self.skip)
+            remedy = _NO_FEATURE.format(name=name) if types.get(name) == "float32" else ""
+            columns.append(Column(name or f"column {place + 1}", kind, empty, remedy))  # type: ignore[arg-type]
+        vectors = [self.names.index(name) for name, kind in types.items() if kind == "vector"]
+        layout = replace(self.layout, columns=tuple(columns), decimal_comma=self.delimiter == ";" and not vectors)
+        for part in read_rows(self.file, layout, self.skip):
+            for place in vectors:
+                part.columns[place] = _text_vectors(part, place, self.vector_width(self.names[place]))
+            yield part
 
     def vector_width(self, name: str) -> int:
-        return 0
+        value = self.first(name)
+        fields = _vector_fields(value)
+        several = len(fields) > 1 or value.startswith("[")
+        return len(fields) if several and all(_is_number(field) for field in fields) else 0
+
+    def first(self, name: str) -> str:
+        return self._first.get(name, "")
+
+    @cached_property
+    def _first(self) -> dict[str, str]:
+        rows = (line.encode() for number, line in lines(self.file) if number > self.skip)
+        row = next((line for line in rows if self.layout.content(line) is not None), b"")
+        fields = self.layout.fields(self.layout.plain(row))
+        return dict(zip(self.names, fields, strict=False))
+
+
+def _delimiter(line: str) -> str:
+    """What divides the fields of the first line: what makes its first two numbers, else the first that it has."""
+    bare = _QUOTED.sub("", line).strip()
+    for delimiter in _DELIMITERS:
+        fields = bare.split() if delimiter == " " else bare.split(delimiter)
+        if len(fields) > 1 and all(_is_number(field) for field in fields[:2]):
+            return delimiter
+    return next((delimiter for delimiter in _DELIMITERS if delimiter in bare), ",")
+
+
+def _attributes(file: Path, number: int, line: str) -> bool:
+    """Whether lines end in the dicts of NetworkX; InputError for attributes that are no weight."""
+    found = re.search(r"\{.*\}\s*$", line)
+    if found is None:
+        return False
+    if not re.fullmatch(r"\{('weight': ?[^{}',]+)?\}\s*", found[0]):
+        raise InputError(
+            f"{file}: line {number}: attributes {found[0][:60]}: an edge may have {{}} or {{'weight': NUMBER}};"
+            " write the columns that you need, for example by networkx.to_pandas_edgelist"
+        )
+    return True
+
+
+def _vector_fields(value: str) -> list[str]:
+    return [field for field in re.split(_BETWEEN, value.strip("[] ")) if field]
+
+
+def _text_vectors(part: Part, place: int, width: int) -> np.ndarray:
+    """float32 [rows, width] from text that lists numbers; InputError for one that does not, or not as many."""
+    bare = pc.replace_substring_regex(part.columns[place], r"^[\[\s]+|[\]\s]+$", "")
+    lists = pc.split_pattern_regex(bare, _BETWEEN)
+    try:
+        return _vectors(part, place, lists.cast(pa.list_(pa.float32())), width)
+    except pa.ArrowInvalid:
+        rows = enumerate(part.columns[place].to_pylist())
+        bad = next(row for row, text in rows if not all(_is_number(field) for field in _vector_fields(text)))
+        raise part.error(bad, f"{part.name(place)} is no list of numbers") from None
 
 
 @dataclass(frozen=True)
@@ -155,6 +274,12 @@ class _Parquet(Table):
                 return len(batch.column(name)[0].as_py() or ())
         return 0
 
+    def first(self, name: str) -> str:
+        with self._open() as opened:
+            for batch in opened.iter_batches(1, columns=[name]):
+                return str(batch.column(name)[0].as_py())
+        return ""
+
     @contextmanager
     def _open(self) -> Iterator[pyarrow.parquet.ParquetFile]:
         try:
@@ -166,10 +291,14 @@ class _Parquet(Table):
     def _check_type(self, name: str, kind: Type) -> None:
         found = self.schema.field(name).type
         inner = found.value_type if kind == "vector" or pa.types.is_dictionary(found) else found
-        whole, real = pa.types.is_integer(inner), pa.types.is_floating(inner) or pa.types.is_boolean(inner)
+        whole, decimal = pa.types.is_integer(inner), pa.types.is_decimal(inner)
+        real = pa.types.is_floating(inner) or decimal
+        flag = pa.types.is_boolean(inner)
         text = pa.types.is_string(inner) or pa.types.is_large_string(inner)
-        if not (whole or (kind == "text" and text) or (kind not in ("whole", "id", "text") and real)):
-            remedy = NUMBER_FIRST if kind == "id" and text else ""
+        fits = {"text": text, "mask": text or flag or real, "id": real, "whole": real}.get(kind, real or flag)
+        if not (whole or fits):
+            remedy = _NO_FEATURE.format(name=name) if kind == "float32" else ""
+            remedy = NUMBER_FIRST if kind == "id" and text else remedy
             raise InputError(f"{self.file}: column {name!r} is of type {found}, expected {_WANTED[kind]}{remedy}")
 
 
@@ -179,6 +308,7 @@ _WANTED = {
     "number": "numbers",
     "float32": "numbers",
     "text": "text or whole numbers",
+    "mask": "true or false",
     "vector": "lists of numbers",
 }
 
@@ -187,7 +317,7 @@ def _converted(part: Part, place: int, values: pa.Array, kind: Type, width: int)
     """A column of a batch as :meth:`Table.read` gives it; ``width`` is the length of the table's first vector."""
     if values.null_count and kind not in ("number", "text"):
         raise part.error(int(np.flatnonzero(values.is_null())[0]), f"{part.name(place)} is empty")
-    if kind == "text":
+    if kind in ("text", "mask"):
         text = values.cast(pa.string()).fill_null("")
         text.validate(full=True)  # Parquet promises UTF-8, nothing keeps it from holding other bytes
         return text
@@ -197,6 +327,13 @@ def _converted(part: Part, place: int, values: pa.Array, kind: Type, width: int)
         big = np.flatnonzero(values.to_numpy() > np.iinfo(np.int64).max)
         if big.size:
             raise part.error(int(big[0]), f"{part.name(place)} is {values[int(big[0])]}, beyond 2^63")
+    if pa.types.is_decimal(values.type):
+        values = values.cast(pa.float64())
+    if kind in ("whole", "id") and pa.types.is_floating(values.type):
+        numbers = values.to_numpy().astype(np.float64)
+        bad = np.flatnonzero(~((numbers == np.floor(numbers)) & (np.abs(numbers) <= 2**53)))
+        if bad.size:
+            raise part.error(int(bad[0]), f"{part.name(place)} is {numbers[bad[0]]}, not a whole number up to 2^53")
     wanted = {"whole": pa.int64(), "id": pa.int64(), "number": pa.float64(), "float32": pa.float32()}[kind]
     return values.cast(wanted, safe=False).to_numpy(zero_copy_only=False)
 

@@ -19,12 +19,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 from isal import igzip, isal_zlib
 
@@ -56,7 +57,18 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(in
 _NO_NUMBER = "not a number"
 _HEXADECIMAL = re.compile(rb"(?<![^\s,\"-])0[xX]")
 _PLUS = re.compile(rb"(?<![^\s,\"])\+(?=[0-9.])")
-_TYPES = {"int64": pa.int64(), "id": pa.int64(), "float32": pa.float32(), "float64": pa.float64(), "text": pa.string()}
+_TYPES = {
+    "int64": pa.int64(), "whole": pa.int64(), "id": pa.int64(), "float32": pa.float32(), "float64": pa.float64(),
+    "text": pa.string(),
+}  # fmt: skip
+#: Types of whole numbers that may be written as decimals.
+_LOOSE = ("whole", "id")
+#: Beyond, float64 does not tell whole numbers apart.
+_EXACT = 2**53
+_DECIMAL = r"^[+-]?[0-9]+(\.0*)?$"
+#: What NetworkX writes behind an edge: its attributes as a Python dict.
+_NO_ATTRIBUTES = re.compile(rb"[ \t,;]*\{\}(?=[ \t]*\r?$)", re.MULTILINE)
+_WEIGHT_ATTRIBUTE = re.compile(rb"([ \t,;])[ \t]*\{'weight': ?([^{}',]+)\}(?=[ \t]*\r?$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -65,14 +77,16 @@ class Column:
 
     Attributes:
         name: what errors call it.
-        type: int64, id (int64, of a node that may have a name instead), float32, float64, text (kept as an Arrow array)
-            or skip (not looked at).
+        type: int64, whole (int64, also written as 1.0 or 1e3), id (the same, of a node that may have a name instead),
+            float32, float64, text (kept as an Arrow array) or skip (not looked at).
         empty: whether it may be empty: nan in a float column, "" in one of text.
+        remedy: what errors add where a field is no number.
     """
 
     name: str
-    type: Literal["int64", "id", "float32", "float64", "text", "skip"] = "int64"
+    type: Literal["int64", "whole", "id", "float32", "float64", "text", "skip"] = "int64"
     empty: bool = False
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,12 +98,22 @@ class Layout:
         delimiter: a comma, a tab, or a space, which stands for any run of spaces and tabs.
         comments: characters that begin a comment line.
         quoted: fields may stand in double quotes.
+        attributes: lines may end in the dict that NetworkX writes: an empty one is no field, a weight is one.
+        decimal_comma: a comma stands for a decimal point.
     """
 
     columns: tuple[Column, ...]
     delimiter: str = " "
     comments: bytes = b"#%"
     quoted: bool = False
+    attributes: bool = False
+    decimal_comma: bool = False
+
+    def plain(self, data: bytes) -> bytes:
+        """The text, with as many lines, without what other programs write otherwise: dicts and decimal commas."""
+        if self.attributes and b"{" in data:
+            data = _WEIGHT_ATTRIBUTE.sub(rb"\1\2", _NO_ATTRIBUTES.sub(b"", data))
+        return data.replace(b",", b".") if self.decimal_comma else data
 
     def content(self, line: bytes) -> bytes | None:
         """The line without spaces around it; None where it is blank or a comment."""
@@ -105,9 +129,11 @@ class Layout:
     def fields(self, line: bytes) -> list[str]:
         """The fields of a line that is neither blank nor a comment."""
         text = line.decode("utf-8", "replace")
-        if self.delimiter == " ":
+        quoted = self.quoted and '"' in text
+        if self.delimiter == " " and not quoted:
             return text.split()
-        if self.quoted and '"' in text:
+        if quoted:
+            text = " ".join(text.split()) if self.delimiter == " " else text
             with suppress(csv.Error):  # a field of more than 128 KiB: it is no number, with or without its quotes
                 return [field.strip() for field in next(csv.reader([text], delimiter=self.delimiter))]
         return [field.strip() for field in text.split(self.delimiter)]
@@ -408,15 +434,23 @@ def _without(block: Block, skip: int) -> Iterator[Block]:
 
 
 def _parse(block: Block, layout: Layout) -> Rows:
+    block = replace(block, data=layout.plain(block.data))
     if block.data.isspace():
         return _rows(block, layout, None)
-    if not layout.commented(block.data):
+    # Where a field may be empty, Arrow takes two spaces for one.
+    irregular = layout.delimiter == " " and any(column.empty for column in layout.columns)
+    if not irregular and not layout.commented(block.data):
         with suppress(pa.ArrowInvalid):
             spaced = block.data.replace(b"\t", b" ") if layout.delimiter == " " else block.data
             return _rows(block, layout, _arrow(spaced, layout))
     tidy = layout.tidy(block.data)
+    if not tidy:
+        return _rows(block, layout, None)
+    if any(column.type in _LOOSE for column in layout.columns):
+        with suppress(pa.ArrowInvalid):
+            return _rows(block, layout, _arrow(tidy, layout))
     try:
-        return _rows(block, layout, _arrow(tidy, layout) if tidy else None)
+        return _rows(block, layout, _arrow(tidy, layout, loose=True))
     except pa.ArrowInvalid as error:
         _explain(block, layout)
         raise InputError(f"{block.file}: from line {block.first} on: {' '.join(str(error).split())}") from None
@@ -433,14 +467,16 @@ def _squeezed(data: bytes) -> bytes:
     return single.replace(b" \n", b"\n").strip()
 
 
-def _arrow(data: bytes, layout: Layout) -> pa.Table:
-    """Parse lines; ArrowInvalid if they are not exactly in the layout."""
+def _arrow(data: bytes, layout: Layout, *, loose: bool = False) -> pa.Table:
+    """Parse lines; ArrowInvalid if they are not exactly in the layout; ``loose``: 1.0 and 1e3 are whole numbers."""
     # Arrow also reads hexadecimal numbers and takes a lone carriage return for the end of a line.
     if (b"x" in data or b"X" in data) and _HEXADECIMAL.search(data):
         raise pa.ArrowInvalid("hexadecimal number")
     if b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
         raise pa.ArrowInvalid("carriage return inside a line")
     types = {str(i): _TYPES[column.type] for i, column in enumerate(layout.columns) if column.type != "skip"}
+    decimals = [str(i) for i, column in enumerate(layout.columns) if loose and column.type in _LOOSE]
+    types |= dict.fromkeys(decimals, pa.string())
     empty = any(column.empty for column in layout.columns)
     table = pyarrow.csv.read_csv(
         pa.py_buffer(data),
@@ -462,7 +498,20 @@ def _arrow(data: bytes, layout: Layout) -> pa.Table:
     for index, column in enumerate(layout.columns):
         if empty and column.type != "skip" and not column.empty and table.column(str(index)).null_count:
             raise pa.ArrowInvalid(f"empty {column.name}")
+    for name in decimals:
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, pa.chunked_array([_whole(table.column(name).combine_chunks())]))
     return table
+
+
+def _whole(fields: pa.Array) -> pa.Array:
+    """int64 from text; ArrowInvalid where one is no whole number, or not exactly one."""
+    digits = pc.match_substring_regex(fields, _DECIMAL)
+    integers = pc.replace_substring_regex(pc.if_else(digits, fields, "0"), r"^\+|\.0*$", "").cast(pa.int64())
+    numbers = to_numpy(pc.if_else(digits, "0", fields).cast(pa.float64()))
+    if not ((numbers == np.floor(numbers)) & (np.abs(numbers) <= _EXACT)).all():
+        raise pa.ArrowInvalid("not a whole number")
+    return pc.if_else(digits, integers, pa.array(numbers.astype(np.int64)))
 
 
 def _rows(block: Block, layout: Layout, table: pa.Table | None) -> Rows:
@@ -500,7 +549,8 @@ def _explain(block: Block, layout: Layout) -> None:
         for field, column in zip(fields, layout.columns, strict=True):
             problem = _CHECKS[column.type](field) if field or not column.empty else None
             if problem:
-                raise InputError(f"{block.file}: line {number}: {column.name} is {_shown(field)}, {problem}")
+                remedy = column.remedy if _NO_NUMBER in problem else ""
+                raise InputError(f"{block.file}: line {number}: {column.name} is {_shown(field)}, {problem}{remedy}")
 
 
 def _shown(field: str) -> str:
@@ -516,8 +566,17 @@ def _not_whole(field: str) -> str | None:
     return "beyond 2^63" if len(digits) > 19 or int(digits) > most else None
 
 
+def _not_loose(field: str) -> str | None:
+    if _not_number(field) or re.fullmatch(_DECIMAL, field):
+        return _not_whole(re.sub(r"\.0*$", "", field))
+    number = float(field)
+    if not number.is_integer():
+        return "not a whole number"
+    return "beyond 2^53, and written so that its last digits are lost" if abs(number) > _EXACT else None
+
+
 def _no_id(field: str) -> str | None:
-    problem = _not_whole(field)
+    problem = _not_loose(field)
     named = problem is not None and field != "" and _not_number(field) == _NO_NUMBER
     return f"{problem}{NUMBER_FIRST}" if named else problem
 
@@ -533,5 +592,6 @@ def _fits(field: str) -> str | None:
 
 
 _CHECKS: dict[str, Callable[[str], str | None]] = {
-    "int64": _not_whole, "id": _no_id, "float32": _not_number, "float64": _not_number, "text": _fits, "skip": _fits
+    "int64": _not_whole, "whole": _not_loose, "id": _no_id, "float32": _not_number, "float64": _not_number,
+    "text": _fits, "skip": _fits,
 }  # fmt: skip

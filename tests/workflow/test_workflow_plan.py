@@ -172,7 +172,10 @@ def test_all_files_of_rules_name_their_functions_apart():
             {"graph": {"datasets": {"mine": {"source": "config", "scale": 2}}}},
             "graph.datasets.mine: source: generator,",
         ),
-        ({"graph": {"datasets": {"digits": {"labels": True}}}}, "graph.datasets.digits: loader and labels are options"),
+        (
+            {"graph": {"datasets": {"digits": {"labels": True}}}},
+            "graph.datasets.digits: loader, labels, columns and column are",
+        ),
         (
             {"graph": {"datasets": {"mine": {"generator": "wep-like"}}}},
             "graph.datasets.mine: unknown generator 'wep-like'; did you mean web-like",

@@ -89,8 +89,8 @@ def check_dataset(name, dataset):
     if dataset.source is not None:
         check_own(name, dataset)
         return
-    if dataset.model_dump(include={"loader", "labels"}, exclude_defaults=True):
-        raise InputError("loader and labels are options of files of your own, which source names")
+    if dataset.model_dump(include={"loader", "labels", "columns", "column"}, exclude_defaults=True):
+        raise InputError("loader, labels, columns and column are options of files of your own, which source names")
     if dataset.generator or name in generators():
         name_of(dataset.generator or name, name)
         if dataset.symmetrize:

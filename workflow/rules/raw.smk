@@ -16,4 +16,11 @@ def graph_options(wildcards):
     dataset = DATASETS[wildcards.dataset]
     name = ["--name", wildcards.dataset] if dataset.source else []
     loader = ["--loader", dataset.loader] if dataset.loader else []
-    return name + loader + flags(symmetrize=dataset.symmetrize, labels=dataset.labels)
+    assigned = [
+        f"{role}={each}"
+        for role, names in dataset.column.items()
+        for each in ([names] if isinstance(names, str) else names)
+    ]
+    columns = [word for each in assigned for word in ("--column", each)]
+    columns += ["--columns", ",".join(dataset.columns)] if dataset.columns else []
+    return name + loader + columns + flags(symmetrize=dataset.symmetrize, labels=dataset.labels)

@@ -6,10 +6,10 @@ A module registers a loader (raw files -> graph) with :func:`loader` or a genera
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -109,6 +109,7 @@ class StreamedGraph:
         tasks: uint8 [nodes, tasks] of 0 and 1 (255: unknown), the labels of a multi-label data set, or None.
         ids: int64 [nodes], the source's own ids, or None where it numbers nodes as ``arcs`` does (or ``arcs.nodes`` is
             None).
+        columns: what was read from which column of a table: by kind of table (edges, nodes) role -> names.
     """
 
     arcs: ArcStream
@@ -118,10 +119,12 @@ class StreamedGraph:
     classes: int | None = None
     tasks: np.ndarray | None = None
     ids: np.ndarray | None = None
+    columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-#: Reads a file or folder; raises InputError that names the file if it is not what the loader expects.
-Loader = Callable[[Path], GraphData | StreamedGraph]
+#: Reads a file or folder; raises InputError that names the file if it is not what the loader expects. One of tables
+#: takes what the user says of their columns, too.
+Loader = Callable[..., GraphData | StreamedGraph]
 
 
 @dataclass(frozen=True)
@@ -144,15 +147,20 @@ class Generator:
 LOADERS: Registry[Loader] = Registry(__name__, "loader", "loader", unknown="unknown {what} {name!r}")
 GENERATORS: Registry[Generator] = Registry(__name__, "generator", "generator", unknown="unknown {what} {name!r}")
 _SUFFIXES: dict[str, tuple[str, ...]] = {}
+_OF_TABLES: set[str] = set()
 L = TypeVar("L", bound=Loader)
 
 
-def loader(name: str, *suffixes: str) -> Callable[[L], L]:
-    """Decorator: register a function as the loader ``name``, the default one of files that end in ``suffixes``."""
+def loader(name: str, *suffixes: str, columns: bool = False) -> Callable[[L], L]:
+    """Decorator: register a function as the loader ``name``, the default one of files that end in ``suffixes``.
+
+    ``columns``: it reads tables, and takes a :class:`mgg.graph.columns.Columns` beside the path.
+    """
 
     def register(function: L) -> L:
         LOADERS.add(name, function, function.__module__)
         _SUFFIXES[name] = suffixes
+        _OF_TABLES.update([name] * columns)
         return function
 
     return register
@@ -179,6 +187,12 @@ def loader_of(path: Path) -> str | None:
         suffix: name for name in loaders() for suffix in _SUFFIXES.get(name, ()) if path.name.lower().endswith(suffix)
     }
     return fitting[max(fitting, key=len)] if fitting else None
+
+
+def reads_columns(name: str) -> bool:
+    """Whether a loader reads tables, whose columns the user may name."""
+    find_loader(name)
+    return name in _OF_TABLES
 
 
 def find_loader(name: str) -> Loader:

@@ -10,22 +10,21 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
+from mgg.graph.columns import MASKS, Columns, Kind, Placed, check_said, known_edges, known_nodes, listed, place
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
-from mgg.graph.tables import Table, Type, open_table
+from mgg.graph.tables import Headless, Table, Type, open_table
 from mgg.graph.text import Part, find_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 EDGES, NODES = "edges", "nodes"
-#: Ids that may occur where no node table gives them.
-MOST_IDS = 2**32
+#: Ids that occur where no node table gives them.
+MOST_IDS = 2**63
 
 _log = logging.getLogger(__name__)
-#: Names, in small letters, that say which end of an arc a column holds. Others (head and tail, u and v) are used for
-#: either end.
-_SOURCES = frozenset(("source", "src", "from"))
-_TARGETS = frozenset(("target", "dst", "dest", "destination", "to"))
-_VALUE_TYPES: dict[str, Type] = {"weight": "number", "type": "whole"}
-_NODE_TYPES: dict[str, Type] = {"id": "id", "label": "number", "split": "text"}
+_TYPES: dict[str, Type] = {
+    "source": "id", "target": "id", "weight": "number", "type": "whole", "id": "id", "label": "number", "split": "text",
+    **dict.fromkeys(MASKS, "mask"),
+}  # fmt: skip
 _SPLITS = {
     "": 0,
     "none": 0,
@@ -39,46 +38,73 @@ _SPLITS = {
     "test": 3,
     "3": 3,
 }
+_FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+#: What Gephi has in the column Type of its edges.
+_DIRECTIONS = ("directed", "undirected")
 
 
-@loader("table", *SUFFIXES)
-def load(path: Path) -> StreamedGraph:
+@loader("table", *SUFFIXES, columns=True)
+def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008  # it is frozen
     """Read an edge table, or a folder with ``edges.*`` and optional ``nodes.*`` (csv, tsv, either also .gz, parquet).
 
-    The edge table has the columns ``source`` (or ``src``, ``from``) and ``target`` (or ``dst``, ``dest``,
-    ``destination``, ``to``), in any order, in capitals or not, and may have ``weight`` and ``type`` (whole numbers from
-    0; relations are the largest + 1). Two columns whose names say nothing are source and target, in this order; a
-    warning tells which is which. A CSV file whose first line begins with two numbers has no header: its first two
-    columns are source and target, others are not read. CSV fields are divided by commas or tabs and may stand in double
-    quotes. Without a node table the ids that occur (0 to 2^32 - 1) are the nodes.
+    What a column is its name says, in any order, without regard to case, ``-``, ``_`` and spaces, or else ``said``
+    (mgg/graph/columns.py has all names). The edge table has ``source`` (``src``, ``from``, ``src_id``, ``:START_ID``)
+    and ``target`` (``dst``, ``to``, ``dst_id``, ``:END_ID``), and may have ``weight`` and ``type`` (whole numbers from
+    0; relations are the largest + 1; or all Directed, or all Undirected, as Gephi has it). Two columns whose names say
+    nothing are source and target, in this order; a warning tells which is which. A CSV file whose first line begins
+    with two numbers has no header: the comment above it may name the columns, else there are two of them, source and
+    target, or ``said`` names them. CSV fields are divided by commas, tabs, semicolons (then numbers may have decimal
+    commas) or spaces, may stand in double quotes, and NetworkX's ``{}`` or ``{'weight': 0.5}`` may end a line. Without
+    a node table the ids that occur (0 to 2^63 - 1, also as 1.0) are the nodes.
 
-    A row of the node table is a node. Columns: ``id`` (any different 64-bit numbers; without it a node's id is the
-    number of its row, from 0), ``label`` (a whole number from 0; empty or -1: unlabeled; if all are, the graph has
-    no labels), ``split`` (train, validation or val or valid, test, empty or none; or 0 to 3: none, train, validation,
-    test). All other columns are features, in their order; a Parquet file may instead have one column of lists of equal
-    length.
+    A row of the node table is a node. Columns: ``id`` (``node_id``, ``:ID``, or pandas' index: any different 64-bit
+    numbers; without it a node's id is the number of its row, from 0), ``label`` (``y``, ``class``: a whole number from
+    0; empty or -1: unlabeled; if all are, the graph has no labels), ``split`` (train, validation or val or valid, test,
+    empty or none; or 0 to 3: none, train, validation, test) or ``train_mask``, ``val_mask`` and ``test_mask`` (true or
+    false, 1 or 0). All other columns are features, in their order; or one column of lists of equal length, in CSV
+    quoted ("0.5,1"). What ends in ``id`` or may otherwise have a role is refused until it has one; so is text.
 
     Raises:
-        InputError: names the file and column that is missing or unknown. The stream's errors name file and line (row,
-            from 0, of a Parquet file) of what is no number, out of range or a node that the node table has not.
+        InputError: names the file and column that is missing or unknown, and the option that decides. The stream's
+            errors name file and line (row, from 0, of a Parquet file) of what is no number, out of range or a node that
+            the node table has not.
     """
     edges_file, nodes_file = _find(path)
-    edges = open_table(edges_file, headless=("source", "target"))
-    ends = _ends(edges)
-    types: dict[str, Type] = dict.fromkeys(ends, "id")
-    types |= {name: kind for name, kind in _VALUE_TYPES.items() if name in edges.names}
-    if any(name and name not in types for name in edges.names):
-        raise _unexpected(edges)
-    nodes = None if nodes_file is None else _Nodes.read(open_table(nodes_file))
+    edges = open_table(edges_file, Headless(said.header, ("source", "target"), known_edges))
+    table = None if nodes_file is None else open_table(nodes_file, Headless(known=known_nodes))
+    found: dict[Kind, tuple[Path, Sequence[str]]] = {"edges": (edges.file, edges.names)}
+    if table is not None:
+        found["nodes"] = (table.file, table.names)
+    check_said(said, found)
+    placed = place(edges.file, "edges", edges.names, said)
+    if placed.by_place:
+        _log.warning(
+            "%s: column %r is taken as source and %r as target, by their places: call them source and target to say it",
+            edges.file, placed.one("source"), placed.one("target"),
+        )  # fmt: skip
+    kind = placed.one("type")
+    direction = edges.first(kind).lower() if kind is not None else ""
+    columns: dict[str, dict[str, object]] = {"edges": placed.told()}
+    if kind is not None and direction in _DIRECTIONS:
+        columns["edges"] = {"direction" if role == "type" else role: name for role, name in columns["edges"].items()}
+    nodes = None if table is None else _Nodes.read(table, place(table.file, "nodes", table.names, said), said)
+    if nodes is not None:
+        columns["nodes"] = nodes.placed.told()
 
     def read() -> Iterator[Arcs]:
-        return _arcs(edges, types, ends, nodes)
+        return _arcs(edges, placed, direction if direction in _DIRECTIONS else "", nodes)
 
-    relations = _relations(edges) if "type" in types else 0
-    arcs = ArcStream(read, None if nodes is None else nodes.count, "weight" in types, relations)
+    relations = _relations(edges, kind) if kind is not None and direction not in _DIRECTIONS else 0
+    arcs = ArcStream(
+        read,
+        None if nodes is None else nodes.count,
+        placed.one("weight") is not None,
+        relations,
+        undirected=direction == "undirected",
+    )
     if nodes is None:
-        return StreamedGraph(arcs)
-    return StreamedGraph(arcs, nodes.features(), nodes.labels, nodes.splits, ids=nodes.source_ids())
+        return StreamedGraph(arcs, columns=columns)
+    return StreamedGraph(arcs, nodes.features(), nodes.labels, nodes.splits, ids=nodes.source_ids(), columns=columns)
 
 
 def _find(path: Path) -> tuple[Path, Path | None]:
@@ -89,57 +115,50 @@ def _find(path: Path) -> tuple[Path, Path | None]:
     found = {stem: [path / name for name in names[stem] if (path / name).is_file()] for stem in names}
     for stem, files in found.items():
         if len(files) > 1:
-            raise InputError(f"{path}: {_listed([file.name for file in files])}: leave one table of {stem}")
+            raise InputError(f"{path}: {listed([file.name for file in files])}: leave one table of {stem}")
     edges = found[EDGES][0] if found[EDGES] else find_file(path, SUFFIXES)
     return edges, found[NODES][0] if found[NODES] else None
 
 
-def _ends(edges: Table) -> tuple[str, str]:
-    """The columns of sources and targets: by their names, else by their places where there are two and no others."""
-    sources, targets = ([name for name in edges.names if name.lower() in known] for known in (_SOURCES, _TARGETS))
-    if len(sources) == len(targets) == 1:
-        return sources[0], targets[0]
-    # A name that says one end, or that of a value, leaves open what the other column is.
-    if sources or targets or len(edges.names) != 2 or {"", *_VALUE_TYPES} & set(edges.names):
-        raise _unexpected(edges)
-    first, second = edges.names
-    _log.warning(
-        "%s: column %r is taken as source and %r as target, by their places: call them source and target to say it",
-        edges.file, first, second,
-    )  # fmt: skip
-    return first, second
-
-
-def _unexpected(edges: Table) -> InputError:
-    return InputError(f"{edges.file}: columns are {_listed(edges.names)}; expected source, target[, weight][, type]")
-
-
-def _listed(names: tuple[str, ...] | list[str]) -> str:
-    shown = ", ".join(name or "(no name)" for name in names[:8])
-    return shown + (", ..." if len(names) > 8 else "")
-
-
-def _relations(edges: Table) -> int:
-    place = edges.names.index("type")
+def _relations(edges: Table, name: str) -> int:
+    place = edges.names.index(name)
     largest = -1
-    for part in edges.read({"type": "whole"}):
+    for part in edges.read({name: "whole"}):
         types = part.ids(place, 0, np.iinfo(np.int32).max - 1)
         largest = max(largest, int(types.max(initial=-1)))
     return largest + 1
 
 
-def _arcs(edges: Table, types: dict[str, Type], ends: Sequence[str], nodes: _Nodes | None) -> Iterator[Arcs]:
-    at = {name: edges.names.index(name) for name in types}
+def _arcs(edges: Table, placed: Placed, direction: str, nodes: _Nodes | None) -> Iterator[Arcs]:
+    names = {role: name for role in ("source", "target", "weight", "type") if (name := placed.one(role)) is not None}
+    types = {name: _TYPES[role] for role, name in names.items()}
+    if direction:
+        types[names["type"]] = "text"
+    at = {role: edges.names.index(name) for role, name in names.items()}
     seen = 0
     for part in edges.read(types):
         seen += part.count
         source, target = (
-            part.ids(at[name], 0, MOST_IDS - 1) if nodes is None else nodes.numbers(part, at[name]) for name in ends
+            part.ids(at[end], 0, MOST_IDS - 1) if nodes is None else nodes.numbers(part, at[end])
+            for end in ("source", "target")
         )
+        if direction:
+            _check_direction(part, at.get("type", 0), direction)
         weights = part.weights(at["weight"]) if "weight" in at else None
-        yield Arcs(target, source, weights, part.columns[at["type"]].astype(np.int32) if "type" in at else None)
+        kinds = part.columns[at["type"]].astype(np.int32) if "type" in at and not direction else None
+        yield Arcs(target, source, weights, kinds)
     if not seen and nodes is None:
         raise InputError(f"{edges.file}: has no arcs, so no nodes")
+
+
+def _check_direction(part: Part, column: int, direction: str) -> None:
+    """Raise InputError for the first edge that is directed where others are not, or the other way round."""
+    values = part.columns[column].dictionary_encode()
+    other = [number for number, name in enumerate(values.dictionary.to_pylist()) if name.lower() != direction]
+    bad = np.flatnonzero(np.isin(values.indices.to_numpy(zero_copy_only=False), other))
+    if bad.size:
+        name = part.columns[column][int(bad[0])].as_py()
+        raise part.error(int(bad[0]), f"{part.name(column)} is {name[:40]!r}, and {direction} above: one for all edges")
 
 
 @dataclass(frozen=True)
@@ -148,6 +167,7 @@ class _Nodes:
 
     Attributes:
         table: the file.
+        placed: the roles of its columns.
         count: number of nodes.
         ids: int64 [nodes] in ascending order, and the node of each, or None where ids are 0..nodes-1 in order.
         labels: int32 [nodes], some not -1, or None.
@@ -155,33 +175,38 @@ class _Nodes:
     """
 
     table: Table
+    placed: Placed
     count: int
     ids: tuple[np.ndarray, np.ndarray] | None
     labels: np.ndarray | None
     splits: np.ndarray | None
 
     @classmethod
-    def read(cls, table: Table) -> _Nodes:
+    def read(cls, table: Table, placed: Placed, said: Columns) -> _Nodes:
         """Read all but the features, which are checked when they are streamed."""
-        types: dict[str, Type] = {name: kind for name, kind in _NODE_TYPES.items() if name in table.names}
+        names = {role: name for role in _COLUMNS if (name := placed.one(role)) is not None}
+        types = {name: _TYPES[role] for role, name in names.items()}
         # A table of features alone still has to be counted.
-        counting: dict[str, Type] = types or {
-            table.names[0]: "vector" if table.vector_width(table.names[0]) else "number"
-        }
-        found: dict[str, list[np.ndarray]] = {name: [] for name in types}
+        first = table.names[0]
+        counting: dict[str, Type] = types or {first: "vector" if table.vector_width(first) else "number"}
+        found: dict[str, list[np.ndarray]] = {role: [] for role in names}
         count = 0
         for part in table.read(counting):
             count += part.count
-            for name in types:
-                found[name].append(_COLUMNS[name](part, table.names.index(name)))
+            for role, name in names.items():
+                found[role].append(_COLUMNS[role](part, table.names.index(name)))
+            if sum(role in MASKS for role in names) > 1:
+                _check_apart(part, {role: found[role][-1] for role in MASKS if role in names})
         if not count:
             raise InputError(f"{table.file}: has no nodes")
-        whole = {name: np.concatenate(parts) for name, parts in found.items()}
-        ids = _sorted_ids(table, whole["id"]) if "id" in whole else None
+        whole = {role: np.concatenate(parts) for role, parts in found.items()}
         labels = whole.get("label")
         if labels is not None and labels.max() < 0:
             labels = None
-        return cls(table, count, ids, labels, whole.get("split"))
+        if labels is not None and "label" not in dict(said.roles):
+            _check_names(placed, labels, whole.get("id"))
+        ids = _sorted_ids(table, names["id"], whole["id"]) if "id" in whole else None
+        return cls(table, placed, count, ids, labels, _merged(whole, count))
 
     def numbers(self, part: Part, column: int) -> np.ndarray:
         """int64 [rows]: the nodes that a column of ids names."""
@@ -206,12 +231,15 @@ class _Nodes:
 
     def features(self) -> FeatureStream | None:
         """The stream of the other columns, None if there are none."""
-        names = [name for name in self.table.names if name not in _NODE_TYPES]
+        names = self.placed.by_role.get("feature", [])
         vectors = [name for name in names if self.table.vector_width(name)]
         if not names:
             return None
         if vectors and len(names) > 1:
-            raise InputError(f"{self.table.file}: columns {_listed(names)}: one of lists, or numbers, but not both")
+            raise InputError(
+                f"{self.table.file}: columns {listed(names)}: one of lists, or numbers, but not both; leave columns out"
+                f" by --column ignore={next((name for name in names if name not in vectors), names[-1])}"
+            )
         types: dict[str, Type] = dict.fromkeys(names, "vector" if vectors else "float32")
         places = [self.table.names.index(name) for name in names]
 
@@ -225,7 +253,7 @@ class _Nodes:
         return FeatureStream(read, self.table.vector_width(names[0]) or len(names))
 
 
-def _sorted_ids(table: Table, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def _sorted_ids(table: Table, name: str, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     if np.array_equal(ids, np.arange(len(ids))):
         return None
     order = np.argsort(ids, kind="stable")
@@ -233,11 +261,10 @@ def _sorted_ids(table: Table, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray] 
     again = np.flatnonzero(known[1:] == known[:-1])
     if again.size:
         row = int(order[again + 1].min())
-        for part in table.read({"id": "whole"}):
+        place = table.names.index(name)
+        for part in table.read({name: "whole"}):
             if row < part.count:
-                raise part.error(
-                    row, f"id {part.columns[table.names.index('id')][row]} is that of an earlier node, too"
-                )
+                raise part.error(row, f"{part.name(place)} {part.columns[place][row]} is that of an earlier node, too")
             row -= part.count
     return known, order
 
@@ -247,7 +274,9 @@ def _labels(part: Part, column: int) -> np.ndarray:
     labels = np.nan_to_num(part.columns[column], nan=-1, posinf=np.inf, neginf=-np.inf)
     bad = np.flatnonzero((labels != np.floor(labels)) | (labels < -1) | (labels > np.iinfo(np.int32).max - 1))
     if bad.size:
-        raise part.error(int(bad[0]), f"label is {labels[bad[0]]:g}; expected a whole number from 0, or nothing")
+        raise part.error(
+            int(bad[0]), f"{part.name(column)} is {labels[bad[0]]:g}; expected a whole number from 0, or nothing"
+        )
     return labels.astype(np.int32)
 
 
@@ -260,7 +289,9 @@ def _splits(part: Part, column: int) -> np.ndarray:
     bad = np.flatnonzero(splits == 255)
     if bad.size:
         name = part.columns[column][int(bad[0])].as_py()
-        raise part.error(int(bad[0]), f"split is {name[:40]!r}; expected train, validation, test, nothing, or 0 to 3")
+        raise part.error(
+            int(bad[0]), f"{part.name(column)} is {name[:40]!r}; expected train, validation, test, nothing, or 0 to 3"
+        )
     return splits
 
 
@@ -268,7 +299,49 @@ def _ids(part: Part, column: int) -> np.ndarray:
     return part.columns[column]
 
 
-_COLUMNS = {"id": _ids, "label": _labels, "split": _splits}
+def _flags(part: Part, column: int) -> np.ndarray:
+    """bool [rows]."""
+    values = part.columns[column].dictionary_encode()
+    names = values.dictionary.to_pylist()
+    known = [_FLAGS.get(name.strip().lower()) for name in names]
+    indices = values.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    bad = np.flatnonzero(np.array([flag is None for flag in known] or [False])[indices])
+    if bad.size:
+        name = part.columns[column][int(bad[0])].as_py()
+        raise part.error(int(bad[0]), f"{part.name(column)} is {name[:40]!r}; expected true or false, 1 or 0")
+    return np.array(known or [False], bool)[indices]
+
+
+_COLUMNS = {"id": _ids, "label": _labels, "split": _splits, **dict.fromkeys(MASKS, _flags)}
+
+
+def _merged(columns: dict[str, np.ndarray], count: int) -> np.ndarray | None:
+    """uint8 [nodes]: the split, from its column or from masks."""
+    masks = {number: columns[role] for number, role in enumerate(MASKS, 1) if role in columns}
+    if not masks:
+        return columns.get("split")
+    splits = np.zeros(count, np.uint8)
+    for number, mask in masks.items():
+        splits[mask] = number
+    return splits
+
+
+def _check_apart(part: Part, masks: dict[str, np.ndarray]) -> None:
+    """Raise InputError for the first node that is in two masks."""
+    bad = np.flatnonzero(np.sum(list(masks.values()), axis=0) > 1)
+    if bad.size:
+        both = " and ".join(role for role, mask in masks.items() if mask[bad[0]])
+        raise part.error(int(bad[0]), f"the node is in the masks of {both}: it may be in one")
+
+
+def _check_names(placed: Placed, labels: np.ndarray, ids: np.ndarray | None) -> None:
+    """Raise InputError where labels repeat the nodes' ids: Gephi calls nodes so, and each would be a class."""
+    if ids is not None and len(ids) > 2 and np.array_equal(labels, ids):
+        name = placed.one("label")
+        raise InputError(
+            f"{placed.file}: {name!r} repeats the nodes' ids, so it names nodes, as in Gephi: say --column"
+            f" ignore={name}, or --column label={name} if each node is a class of its own"
+        )
 
 
 def _finite_rows(part: Part, column: int) -> np.ndarray:
