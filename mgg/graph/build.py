@@ -10,8 +10,8 @@ from pathlib import Path
 from mgg.errors import InputError, MachineError
 from mgg.files import refuse_foreign, replace_folder
 from mgg.graph import external
+from mgg.graph.budget import MIB, limited
 from mgg.graph.external import Memory, scattering, sharding
-from mgg.graph.external.memory import MIB
 from mgg.graph.external.scattering import Counted
 from mgg.graph.external.sharding import Shards
 from mgg.graph.manifest import KIND, Manifest
@@ -57,7 +57,11 @@ def build(
     memory = memory or Memory()
     find_order(order)
     refuse_foreign(Path(out), KIND)
-    with replace_folder(out, KIND) as folder, opened(source, folder / SCRATCH / "raw", loader) as found:
+    with (
+        replace_folder(out, KIND) as folder,
+        limited(memory.limit),
+        opened(source, folder / SCRATCH / "raw", loader) as found,
+    ):
         given = _named(found, name)
         _check_labels(given, source, labels)
         plain = order == "natural"
@@ -82,11 +86,16 @@ def scatter(
     name: str | None = None,
 ) -> scattering.Buckets:
     """Step 1 of :func:`build` alone: read ``source`` and spool its arcs by row range into the folder ``out``."""
+    memory = memory or Memory()
     refuse_foreign(Path(out), scattering.KIND)
-    with replace_folder(out, scattering.KIND) as folder, opened(source, folder / SCRATCH / "raw", loader) as found:
+    with (
+        replace_folder(out, scattering.KIND) as folder,
+        limited(memory.limit),
+        opened(source, folder / SCRATCH / "raw", loader) as found,
+    ):
         given = _named(found, name)
         _check_labels(given, source, labels)
-        facts = _scatter(given, folder, memory or Memory(), symmetrize).facts
+        facts = _scatter(given, folder, memory, symmetrize).facts
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return facts
 

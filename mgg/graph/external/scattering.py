@@ -12,8 +12,9 @@ from pydantic import Field
 from mgg import hashed, npy
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind
+from mgg.graph.budget import MIB
 from mgg.graph.external import kernels
-from mgg.graph.external.memory import MIB, Memory
+from mgg.graph.external.memory import Memory
 from mgg.graph.external.spool import PAYLOADS, Index, Spool, SpoolWriter
 from mgg.graph.manifest import KINDS, Sha256, Shard, ShardName
 from mgg.graph.nodes import NodeData, write_nodes

@@ -16,9 +16,10 @@ from mgg import hashed
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind
 from mgg.graph import shards
+from mgg.graph.budget import MIB
 from mgg.graph.csr import index_dtype
 from mgg.graph.external import kernels
-from mgg.graph.external.memory import MIB, Memory
+from mgg.graph.external.memory import Memory
 from mgg.graph.external.scattering import Scattered
 from mgg.graph.manifest import ARC_KINDS, Sha256, Shard, ShardName
 from mgg.graph.parts import PartWriter, Rows
