@@ -52,6 +52,9 @@ def scalar(text: str) -> Any:
 Scalar = Annotated[bool | int | float | str, BeforeValidator(with_exponents)]
 Choice = Scalar | Annotated[list[Scalar], Field(min_length=1)]
 Dtype = Literal["fp32", "bf16"]
+#: What becomes of arcs that repeat another one, and of those from a node to itself.
+Repeats = Literal["first", "sum", "max"]
+Loops = Literal["drop", "keep"]
 Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
 
 
@@ -78,6 +81,14 @@ class DatasetConfig(Section):
     """How one data set is made; a generated one takes ``generator`` and on, files of one's own ``source`` and on."""
 
     symmetrize: bool = Field(False, description="add the reverse of every arc (some sources always do)")
+    repeats: Repeats | None = Field(
+        None,
+        description="what arcs that repeat one another weigh: first (the one that is listed first counts), sum, max;"
+        " none: sum for matrices of your own, else first",
+    )
+    loops: Loops | None = Field(
+        None, description="arcs from a node to itself: drop or keep; none: keep for matrices of your own, else drop"
+    )
     order: Name = Field(
         "natural",
         description="numbering of the nodes: natural (the source's), degree, rcm, rabbit, or auto: rabbit where"

@@ -160,7 +160,14 @@ def stored(graph: Graph) -> StreamedGraph:
             yield block
 
     return StreamedGraph(
-        arcs=ArcStream(read, manifest.nodes, weighted=manifest.weighted, relations=manifest.relations),
+        arcs=ArcStream(
+            read,
+            manifest.nodes,
+            weighted=manifest.weighted,
+            relations=manifest.relations,
+            repeats=manifest.repeats,
+            loops=manifest.loops,
+        ),
         features=FeatureStream(features, manifest.features) if manifest.features else None,
         labels=graph.labels(0, manifest.nodes),
         splits=graph.splits(0, manifest.nodes),
