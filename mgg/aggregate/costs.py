@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from mgg.aggregate.links import Fixed, Links
 from mgg.aggregate.options import TechniqueOptions
 from mgg.kernel.bf16 import ELEMENTS
-from mgg.record import PartitionRecord
+from mgg.record import Partition
 
 FLOAT, INDEX = 4, 4
 
@@ -129,7 +129,7 @@ class Split:
     fused_rows: np.ndarray
 
     @classmethod
-    def of(cls, record: PartitionRecord) -> Split:
+    def of(cls, record: Partition) -> Split:
         """The split of a partition's record, for as many PEs as that has."""
         quality = record.quality
         row = FLOAT * quality.dim

@@ -19,6 +19,7 @@ from mgg.backend import World, job_machine
 from mgg.backend.api import together
 from mgg.errors import InputError, MachineError
 from mgg.files import cache_folder, write_text
+from mgg.hashed import sealed, unsealed
 from mgg.schema import explain, nearest
 
 _log = logging.getLogger(__name__)
@@ -196,9 +197,15 @@ def _cached(path: Path) -> Machine | None:
     return found
 
 
+def write(path: Path, machine: Machine) -> None:
+    """Write what ``find`` reads; raises MachineError where the disk is full or fails."""
+    write_text(path, json.dumps(sealed(machine.model_dump()), indent=1) + "\n")
+
+
 def _read(path: Path) -> Machine:
     try:
-        return Machine.model_validate_json(path.read_text(encoding="utf-8"))
+        values = unsealed(path.read_text(encoding="utf-8"), str(path), _REMEDY.removeprefix(": "))
+        return Machine.model_validate(values)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not readable ({error}){_REMEDY}") from None
     except ValidationError as error:
@@ -215,4 +222,4 @@ def _keep(path: Path, machine: Machine) -> None:
         return
     with suppress(OSError, InputError, MachineError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, machine.model_dump_json(indent=1) + "\n")
+        write(path, machine)

@@ -1,6 +1,5 @@
 """The cost model: costs grow with what there is to do, and add up; machines and links are checked."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,9 +8,10 @@ import numpy as np
 import pytest
 from support.crossings import crossings
 from support.graphs import make_layout, random_csr
+from support.records import changed
 
 from mgg import layout, partition
-from mgg.aggregate import Plan, links, technique, techniques
+from mgg.aggregate import Plan, links, machines, technique, techniques
 from mgg.aggregate.auto import Forecast, split_of
 from mgg.aggregate.costs import Rate, Split, Workload, crowd, relative_errors, slowest
 from mgg.aggregate.links import Link, Links, fit
@@ -19,10 +19,10 @@ from mgg.aggregate.machines import H200, MACHINES, find, measure
 from mgg.backend import simulated
 from mgg.config import LinkConfig
 from mgg.errors import InputError
-from mgg.record import PartitionRecord, read_lines
+from mgg.record import Partition, read_lines
 
 #: Partitions of the benchmarks' graphs, which the rates of H200 were fitted with.
-SPLITS = read_lines(Path(__file__).parents[2] / "benchmarks/measured/splits.jsonl", PartitionRecord)
+SPLITS = read_lines(Path(__file__).parents[2] / "benchmarks/measured/splits.jsonl", Partition)
 CPUS = H200.model_copy(
     update={
         "gpu": False, "exposed": 1.0, "staged": 1.0,
@@ -394,11 +394,9 @@ def test_machines_are_found_by_name_or_file(tmp_path):
     with pytest.raises(InputError, match="did you mean h200"):
         find("h20")
     path = tmp_path / "here.json"
-    path.write_text(H200.model_dump_json())
+    machines.write(path, H200)
     assert find(str(path)) == H200
-    values = json.loads(path.read_text())
-    values["links"]["links"]["nvlink"]["bandwidth"] = 0
-    path.write_text(json.dumps(values))
+    path.write_text(changed(path.read_text(), lambda values: values["links"]["links"]["nvlink"].update(bandwidth=0)))
     with pytest.raises(InputError, match=r"here.json: links.links.nvlink.bandwidth: .*greater than 0.*run mgg links"):
         find(str(path))
 
@@ -412,10 +410,8 @@ def test_machines_are_found_by_name_or_file(tmp_path):
     ],
 )
 def test_a_machine_that_lacks_something_is_refused(tmp_path, change, message):
-    values = H200.model_dump()
-    change(values)
     path = tmp_path / "here.json"
-    path.write_text(json.dumps(values))
+    path.write_text(changed(H200.model_dump_json(), change))
     with pytest.raises(InputError, match=f"here.json: .*{message}.*run mgg links"):
         find(str(path))
 

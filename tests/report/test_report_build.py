@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from support.records import alter, altered
 from synthetic_records import aggregate, split, sweep, train, write_all, write_run, write_split
 
 import mgg.report
@@ -103,10 +103,6 @@ def test_nothing_is_written_for_bad_input(records, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def altered(record, **fields):
-    return json.dumps(json.loads(record.model_dump_json()) | fields)
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -119,7 +115,7 @@ def altered(record, **fields):
 )
 def test_an_altered_record_is_named(tmp_path, fields, message):
     path = tmp_path / "a.jsonl"
-    path.write_text(altered(aggregate(), **fields))
+    path.write_text(altered(aggregate().model_dump_json(), **fields))
     with pytest.raises(InputError, match=message):
         mgg.report.build([path], tmp_path / "out", "t")
 
@@ -187,7 +183,7 @@ def test_two_results_of_one_partition_name_both_folders(tmp_path):
 def test_an_altered_partition_is_named(tmp_path):
     folder = write_split(tmp_path / "p", split())
     file = folder / "partition.json"
-    file.write_text(file.read_text().replace('"pes": 4', '"pes": 5'))
+    alter(file, pes=5)
     with pytest.raises(InputError, match=r"p/partition\.json: bounds: they do not cut"):
         mgg.report.build([folder], tmp_path / "out", "t")
     file.write_text(file.read_text()[:80])
