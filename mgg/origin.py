@@ -34,6 +34,13 @@ class _Command:
     config_hash: str | None = None
 
 
+def share(settings: Mapping[str, Any]) -> None:
+    """From here on what this process and those that it starts record is of one run, over these ``settings``."""
+    os.environ.setdefault(RUN_ID, _Command.run_id)
+    os.environ[CONFIG_HASH] = settings_hash(settings)
+    begin("", {})
+
+
 def begin(command: str, options: Mapping[str, Any]) -> None:
     """A command begins: its records are of one run, and its ``options`` are their settings.
 

@@ -5,7 +5,6 @@ import logging
 from snakemake.benchmark import BENCHMARK_INTERVAL, BENCHMARK_INTERVAL_SHORT
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from mgg.origin import origin
 from mgg.record import JobRecord, Origin, read_lines, read_used, write_lines
 
 # No input of the report: a job that left no benchmark would be run again for it.
@@ -59,7 +58,7 @@ class Jobs(logging.Handler):
             "submitted": submitted,
             "ended": end_of(job),
         }
-        record = JobRecord(**fields, **used_by(job, bench), **asked_for(bench), **origin())
+        record = JobRecord(**fields, **used_by(job, bench), **asked_for(bench), **origin.origin())
         old = before.get((record.rule, *record.wildcards.items()))
         if old is None or any(
             getattr(old, name) != getattr(record, name) for name in ("seconds", "seen", "cpu_seconds")
