@@ -103,7 +103,7 @@ def machine(values: Constants, name: str = "h200") -> Machine:
     rates = {key: Rate(**{term: value(f"{key}.{term}") for term in terms}, power=POWER) for key, terms in RATES.items()}
     return Machine(
         name=name, gpu=True, rates=rates, exposed=min(1, value("exposed")), staged=min(1, value("staged")),
-        links=Links(links=links, rows="nvlink", network="infiniband-ndr", barrier=0),
+        links=Links(links=links, rows="nvlink", network="infiniband-ndr", barrier=0), basis="fitted",
     )  # fmt: skip
 
 

@@ -292,6 +292,7 @@ class PredictionRecord(Origin):
     dim: int = Field(ge=1, description="embedding columns D")
     dtype: str = Field(description="type of the embeddings")
     machine: str = Field(description="machine of the model")
+    basis: str = Field(description="where its constants are from: measured, fitted, or not measured")
     links: dict[str, dict[str, float]] = Field(
         description="its links by class: latency and message in seconds, bandwidth in bytes a second and PE"
     )

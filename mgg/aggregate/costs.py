@@ -86,6 +86,7 @@ class Machine(Fixed):
         exposed: share of the shorter of transfer and arithmetic that a pipeline does not hide.
         staged: the same of a pipeline of stages.
         whole: host memory of all PEs is one piece, so that a product reads it in place.
+        basis: where links and rates are from: measured, fitted, or not measured.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Machine(Fixed):
     exposed: float = 1.0
     staged: float = 1.0
     whole: bool = False
+    basis: str
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

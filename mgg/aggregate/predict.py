@@ -120,9 +120,10 @@ def _records(
             yield PredictionRecord(
                 dataset=known.dataset, graph_hash=known.graph_hash, nodes=known.nodes, arcs=known.arcs,
                 scheme=known.scheme, technique=name, options=given, pes=known.split.pes, workgroup=known.workgroup,
-                dim=dim, dtype=question.dtype, machine=machine.name, links=links, network=machine.links.network,
-                seconds=cost.seconds, arithmetic=cost.arithmetic, transfer=cost.transfer, fixed=cost.fixed,
-                hidden=cost.hidden, chosen=name == best and not given, **where,
+                dim=dim, dtype=question.dtype, machine=machine.name, basis=machine.basis,
+                links=links, network=machine.links.network, seconds=cost.seconds,
+                arithmetic=cost.arithmetic, transfer=cost.transfer, fixed=cost.fixed, hidden=cost.hidden,
+                chosen=name == best and not given, **where,
             )  # fmt: skip
 
 

@@ -41,7 +41,10 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 @click.option(
     "--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="type of the embeddings"
 )
-@click.option("--machine", default=_PREDICT.machine, show_default=True, help="h200, a800, v100 or a file of mgg links")
+@click.option(
+    "--machine", default=_PREDICT.machine, show_default=True,
+    help="h200, h100, a100, a800, v100 (docs/costs.md), or a file of mgg links",
+)  # fmt: skip
 @click.option("--network", help="class of the link between workgroups  [default: the machine's]")
 @click.option("--link", "pairs", multiple=True, metavar="CLASS.FIELD=NUMBER", help="latency, bandwidth or message")
 @click.option("--pes", type=CommaList(int, most=config.MAX_PES), help="of a GRAPH: numbers of PEs to split it for")
@@ -71,6 +74,8 @@ def predict(
     if as_json:
         show({"predictions": [record.model_dump() for record in records]}, True)
         return
+    if records[0].basis.startswith("not measured"):
+        show({"note": f"machine {records[0].machine} is {records[0].basis}"}, False)
     for record in records:
         line = f"D={record.dim} P={record.pes}  {record.seconds * 1e3:.3f} ms predicted on {record.machine}"
         options = ", ".join(f"{key}={value}" for key, value in record.options.items())

@@ -223,6 +223,7 @@ _TABLES: dict[str, list[Column]] = {
         *_GRAPH,
         _SCHEME,
         Column("model_machine", "text", "", "machine that the cost model predicts for"),
+        Column("basis", "text", "", "where its constants are from: measured, fitted, or not measured"),
         Column("network", "text", "", "class of the link between workgroups"),
         _DTYPE,
         _DIM,

@@ -175,7 +175,11 @@ def test_links_of_gpus_rest_on_the_fit_of_this_release(monkeypatch):
     monkeypatch.setattr(machines, "job_machine", lambda world: SimpleNamespace(model_dump=dict))
     gpus = SimpleNamespace(gpu="NVIDIA X", name="nvshmem", size=2)
     kept = cache_file(gpus)
-    monkeypatch.setattr(machines, "H200", H200.model_copy(update={"exposed": 0.5}))
+    with monkeypatch.context() as another:
+        another.setattr(machines, "H200", H200.model_copy(update={"exposed": 0.5}))
+        assert cache_file(gpus) != kept
+    assert cache_file(gpus) == kept
+    monkeypatch.setitem(machines.FITTED, "x", H200.model_copy(update={"staged": 0.5}))
     assert cache_file(gpus) != kept
 
 
