@@ -281,7 +281,7 @@ class PredictConfig(Section):
     dims: list[Dim] = Field(default_factory=lambda: [64], min_length=1, description="embedding columns to predict for")
     dtype: Dtype = Field("fp32", description="type of the embeddings")
     machine: str = Field(
-        "h200", min_length=1, description="h200, a800, v100 (docs/costs.md), or a file that mgg links wrote"
+        "h200", min_length=1, description="h200, h100, a100, a800, v100 (docs/costs.md), or a file that mgg links wrote"
     )
     network: Name | None = Field(
         None, description="class of the link between workgroups (partition.workgroup); none: the machine's own"

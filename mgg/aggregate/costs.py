@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from mgg.aggregate.links import Fixed, Links
 from mgg.aggregate.options import TechniqueOptions
 from mgg.kernel.bf16 import ELEMENTS
-from mgg.record import PartitionRecord
+from mgg.record import Partition
 
 FLOAT, INDEX = 4, 4
 
@@ -86,6 +86,7 @@ class Machine(Fixed):
         exposed: share of the shorter of transfer and arithmetic that a pipeline does not hide.
         staged: the same of a pipeline of stages.
         whole: host memory of all PEs is one piece, so that a product reads it in place.
+        basis: where links and rates are from: measured, fitted, or not measured.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Machine(Fixed):
     exposed: float = 1.0
     staged: float = 1.0
     whole: bool = False
+    basis: str
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -129,7 +131,7 @@ class Split:
     fused_rows: np.ndarray
 
     @classmethod
-    def of(cls, record: PartitionRecord) -> Split:
+    def of(cls, record: Partition) -> Split:
         """The split of a partition's record, for as many PEs as that has."""
         quality = record.quality
         row = FLOAT * quality.dim

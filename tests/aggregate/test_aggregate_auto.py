@@ -102,7 +102,8 @@ def test_links_are_measured_once_and_anew_when_asked(caplog):
     assert not caplog.records
     kept.write_text("{}")  # as another version may have left it
     found = simulated.run(2, of_world)[0]
-    assert [record.message.split(": ")[1:] for record in caplog.records] == [["name", "field required; measuring anew"]]
+    (told,) = caplog.messages
+    assert told == f"{kept}: has no sha256, so it was altered or is of an earlier MGG; measuring anew"
     assert simulated.run(2, of_world)[0] == found and kept.read_text() != "{}"
 
 
@@ -111,7 +112,7 @@ def test_links_that_cannot_be_are_not_kept(caplog):
     assert not found.links.beyond()
     kept, row = simulated.run(2, cache_file)[0], found.links["shared_memory"].model_copy(update={"bandwidth": 1e15})
     links = found.links.model_copy(update={"links": found.links.links | {"shared_memory": row}})
-    kept.write_text(found.model_copy(update={"links": links}).model_dump_json())
+    machines.write(kept, found.model_copy(update={"links": links}))
     assert simulated.run(2, of_world)[0].links["shared_memory"].bandwidth < 1e15
     assert "shared_memory: faster than memory; measuring anew" in caplog.records[0].message
 
@@ -152,7 +153,7 @@ def test_a_barrier_of_one_round_is_measured_anew(monkeypatch, caplog):
     """As they were kept before there were rounds, whatever disturbed that one."""
     found, kept = simulated.run(2, of_world)[0], simulated.run(2, cache_file)[0]
     old = found.links.model_copy(update={"barrier": 8e-3, "barrier_again": 0.0})
-    kept.write_text(found.model_copy(update={"links": old}).model_dump_json())
+    machines.write(kept, found.model_copy(update={"links": old}))
     in_rounds(monkeypatch, 5e-6, 5e-6, 5e-6, 5e-6)
     assert simulated.run(2, of_world)[0].links.barrier == 5e-6
     assert caplog.records[0].message.endswith("links.barrier: of one round alone; measuring anew")
@@ -174,7 +175,11 @@ def test_links_of_gpus_rest_on_the_fit_of_this_release(monkeypatch):
     monkeypatch.setattr(machines, "job_machine", lambda world: SimpleNamespace(model_dump=dict))
     gpus = SimpleNamespace(gpu="NVIDIA X", name="nvshmem", size=2)
     kept = cache_file(gpus)
-    monkeypatch.setattr(machines, "H200", H200.model_copy(update={"exposed": 0.5}))
+    with monkeypatch.context() as another:
+        another.setattr(machines, "H200", H200.model_copy(update={"exposed": 0.5}))
+        assert cache_file(gpus) != kept
+    assert cache_file(gpus) == kept
+    monkeypatch.setitem(machines.FITTED, "x", H200.model_copy(update={"staged": 0.5}))
     assert cache_file(gpus) != kept
 
 
