@@ -73,6 +73,8 @@ def test_simulated(tmp_path, name, pes):
     assert worst(GRAPHS[name], parts) <= (1e-6,)
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
 @pytest.mark.parametrize("pes", [2, 4])

@@ -119,6 +119,7 @@ return len(memory.registered)"""
     assert done.stdout.strip() == "[0, 0, 0]", done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_ranks_share_host_memory_and_leave_nothing_behind():
     code = (
@@ -137,6 +138,7 @@ def test_ranks_share_host_memory_and_leave_nothing_behind():
     assert done.stdout.count("closed 0 0;") == 3, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("harm", "said"),
@@ -295,6 +297,7 @@ def folder(tmp_path):
     return make_layout(tmp_path, random_csr(200, 2_000, weighted=True), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_one_job_measures_ranks_and_threads(folder, tmp_path):
     done = aggregate(folder, tmp_path / "out.jsonl", 2, "--technique", "mgg_uvm,halo,zero_copy")
@@ -321,6 +324,7 @@ def test_without_a_launcher_unified_memory_takes_the_gpus(folder, tmp_path):
             assert record.backend == "simulated" and len(record.machine.gpus) == gpus
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_what_unified_memory_cannot_hold_is_left_out_or_one_line(folder, tmp_path):
     out = tmp_path / "out.jsonl"
@@ -359,6 +363,7 @@ def test_unified_memory_of_all_pes_fits_a_gpu_beside_what_its_pe_has(folder, tmp
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_other_ranks_than_pes_and_hidden_gpus_are_one_line(folder, tmp_path):
     out = tmp_path / "out.jsonl"
@@ -369,6 +374,7 @@ def test_other_ranks_than_pes_and_hidden_gpus_are_one_line(folder, tmp_path):
     assert not out.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_training_over_unified_memory_of_several_ranks_is_refused(folder):
     code = (
