@@ -17,6 +17,8 @@ from mgg.aggregate import parse_options, technique
 from mgg.aggregate.needs import Case
 from mgg.record import AggregateRecord, read_lines
 
+pytestmark = pytest.mark.slow
+
 SUPPORT = Path(__file__).parents[1] / "support"
 FAKE = str(SUPPORT / "fake_gpu" / "run.py")
 GRAPHS = awkward_graphs()
@@ -47,7 +49,9 @@ def threads(size: int, code: str, devices: list[int] | None = None, **environmen
     )
 
 
-@pytest.mark.parametrize(("size", "devices"), [(1, None), (3, None), (5, [1]), (4, [2, 0])])
+@pytest.mark.parametrize(
+    ("size", "devices"), [(1, None), pytest.param(3, None, marks=pytest.mark.sentinel), (5, [1]), (4, [2, 0])]
+)
 def test_the_world_keeps_its_promises(size, devices):
     done = threads(size, "from support.world_program import program as all_of_it\nreturn all_of_it(world)", devices)
     assert done.stdout.strip() == str(["ok"] * size), done.stdout + done.stderr
@@ -119,7 +123,6 @@ return len(memory.registered)"""
     assert done.stdout.strip() == "[0, 0, 0]", done.stdout + done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.mpi
 def test_ranks_share_host_memory_and_leave_nothing_behind():
     code = (
@@ -138,7 +141,6 @@ def test_ranks_share_host_memory_and_leave_nothing_behind():
     assert done.stdout.count("closed 0 0;") == 3, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("harm", "said"),
@@ -173,7 +175,7 @@ def test_host_memory_that_ranks_cannot_share_is_one_line_and_stays_with_nobody(h
     assert set(Path("/dev/shm").glob("mgg-*")) <= before
 
 
-@pytest.mark.parametrize("pes", [1, 2, 4])
+@pytest.mark.parametrize("pes", [1, pytest.param(2, marks=pytest.mark.sentinel), 4])
 def test_products_and_bytes(tmp_path, pes):
     """Every technique that runs without NVSHMEM, on one GPU and on several."""
     names = ("weighted", "empty rows", "no arcs", "more PEs than nodes", "directed")
@@ -297,7 +299,6 @@ def folder(tmp_path):
     return make_layout(tmp_path, random_csr(200, 2_000, weighted=True), 2)
 
 
-@pytest.mark.slow
 @pytest.mark.mpi
 def test_one_job_measures_ranks_and_threads(folder, tmp_path):
     done = aggregate(folder, tmp_path / "out.jsonl", 2, "--technique", "mgg_uvm,halo,zero_copy")
@@ -324,7 +325,6 @@ def test_without_a_launcher_unified_memory_takes_the_gpus(folder, tmp_path):
             assert record.backend == "simulated" and len(record.machine.gpus) == gpus
 
 
-@pytest.mark.slow
 @pytest.mark.mpi
 def test_what_unified_memory_cannot_hold_is_left_out_or_one_line(folder, tmp_path):
     out = tmp_path / "out.jsonl"
@@ -363,7 +363,6 @@ def test_unified_memory_of_all_pes_fits_a_gpu_beside_what_its_pe_has(folder, tmp
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.mpi
 def test_other_ranks_than_pes_and_hidden_gpus_are_one_line(folder, tmp_path):
     out = tmp_path / "out.jsonl"
@@ -374,7 +373,6 @@ def test_other_ranks_than_pes_and_hidden_gpus_are_one_line(folder, tmp_path):
     assert not out.exists()
 
 
-@pytest.mark.slow
 @pytest.mark.mpi
 def test_training_over_unified_memory_of_several_ranks_is_refused(folder):
     code = (

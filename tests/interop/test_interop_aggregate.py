@@ -302,6 +302,7 @@ def test_a_width_that_is_none(width, layouts):
         interop.run(layouts("weighted", 2), print, width=width, backend="simulated")
 
 
+@pytest.mark.slow
 def test_pytorch_geometric_is_imported_for_its_layers_alone():
     program = (
         "import sys; sys.modules['torch_geometric'] = None\n"
