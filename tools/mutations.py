@@ -73,9 +73,13 @@ class Mistake:
         """Tests that concern it: of the module's name, of its folders, with ``far`` all; each without those before."""
         part = next((part for part in CONCERNED if self.file.startswith(f"{part}/")), "")
         folders = [f"tests/{name}" for name in CONCERNED.get(part, ())]
-        named = [
-            path for folder in folders for path in sorted((ROOT / folder).glob(f"test_*_{Path(self.file).stem}*.py"))
-        ]
+        words = set(re.findall("[a-z0-9]{3,}", self.file.removeprefix(part).rpartition(".")[0]))
+        files = [path for folder in folders for path in sorted((ROOT / folder).glob("test_*.py"))]
+        # After a module's own tests those that share a word with its path.
+        named = sorted(
+            (path for path in files if words & set(path.stem.split("_")[2:])),
+            key=lambda path: not path.stem.endswith(f"_{Path(self.file).stem}"),
+        )
         first = [str(path.relative_to(ROOT)) for path in named]
         rest = ["tests", *(f"--ignore={folder}" for folder in folders)] if far or not folders else []
         return [
@@ -88,8 +92,8 @@ class Mistake:
 class Tree:
     """A copy of the working tree, where tests import from."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, once: bool):
+        self.path, self.once = path, once
         shutil.copytree(ROOT, path, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
 
     def fails(self, *tests: str, compiled: Path | None, limit: float) -> str | None:
@@ -137,7 +141,7 @@ class Tree:
                 finally:
                     path.write_text(right, encoding="utf-8")
                     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-                if failed in (None, HANG, CRASH) or not self.fails(failed, compiled=None, limit=limit):
+                if self.once or failed in (None, HANG, CRASH) or not self.fails(failed, compiled=None, limit=limit):
                     return failed
                 asked = [*asked, f"--deselect={failed}"]
 
@@ -149,6 +153,7 @@ def main() -> int:
     parser.add_argument("--apply", action="store_true", help="only say which mistakes do not apply any more")
     parser.add_argument("--only", default="", help="mistakes in files whose path contains this")
     parser.add_argument("--far", action="store_true", help="also run the tests of folders that do not concern a file")
+    parser.add_argument("--once", action="store_true", help="trust that every test passes without the mistake")
     parser.add_argument("--jobs", type=int, default=1, help="mistakes at a time, each in a copy of the tree")
     parser.add_argument("--limit", type=float, default=900, help="seconds after which tests count as hanging")
     parser.add_argument(
@@ -183,7 +188,7 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder, ThreadPoolExecutor(options.jobs) as pool:
         for number in range(options.jobs):
-            trees.put(Tree(Path(folder) / str(number) / "tree"))
+            trees.put(Tree(Path(folder) / str(number) / "tree", options.once))
         show(list(pool.map(trial, mistakes)))
     return 0
 
