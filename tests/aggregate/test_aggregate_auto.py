@@ -294,6 +294,7 @@ def test_a_sweep_says_what_auto_leaves_out(folder, monkeypatch, caplog):
     assert [record.message.split(": ")[1] for record in caplog.records] == ["leaves out cola, halo"]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(("pes", "hosts"), [(1, 1), (2, 1), (4, 2), (2, 2)])
 def test_links_of_stand_ins_for_gpus_are_measured(tmp_path, pes, hosts):

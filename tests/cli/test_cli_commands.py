@@ -73,6 +73,7 @@ def test_from_graph_to_report(made, tmp_path):
     assert "Mine" in (tmp_path / "report" / "index.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.skipif(bool(backend.gpus()), reason="there are GPUs")
 @pytest.mark.parametrize("pes", [1, 2])
@@ -395,6 +396,7 @@ def test_training_a_graph_without_labels_is_refused(tmp_path):
     assert files(tmp_path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_layout_for_another_number_of_pes_than_the_job_has(made, tmp_path, ranks):
@@ -408,6 +410,8 @@ def test_a_layout_for_another_number_of_pes_than_the_job_has(made, tmp_path, ran
     assert files(tmp_path) == []
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_ranks_speak_with_one_voice(made, tmp_path):
     arguments = ["aggregate", str(made / "layout2"), "--technique", "halo", "--dim", "4"]
@@ -419,6 +423,7 @@ def test_ranks_speak_with_one_voice(made, tmp_path):
     assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_an_array_harmed_on_one_pe_ends_all_ranks_with_one_line(made, tmp_path):
     import shutil

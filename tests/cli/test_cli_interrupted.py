@@ -87,6 +87,8 @@ def test_ctrl_c_while_an_output_is_made_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_one_rank_tells(tmp_path):
     """All of them hear it."""

@@ -37,6 +37,7 @@ def test_a_report_is_a_page_and_every_table_twice(records, tmp_path):
     assert {name.split("/")[0] for name in made if name.endswith(".svg")} == {"figures_aggregate"}
 
 
+@pytest.mark.slow
 def test_the_same_records_give_the_same_bytes_in_any_order(tmp_path):
     paths = write_all(tmp_path / "in")
     mgg.report.build(paths, tmp_path / "one", "t")
@@ -44,6 +45,7 @@ def test_the_same_records_give_the_same_bytes_in_any_order(tmp_path):
     assert snapshot(tmp_path / "one") == snapshot(tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_bytes(records, tmp_path):
     mgg.report.build([records], tmp_path / "one", "t")
     code = "import sys, mgg.report; mgg.report.build([sys.argv[1]], sys.argv[2], 't')"

@@ -19,6 +19,7 @@ from mgg.record import read_run
 FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.mpi,
     pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host"),
 ]

@@ -51,6 +51,8 @@ def _scores(results: Path) -> dict[str, object]:
     }
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 def test_every_stage_leaves_its_output_log_and_benchmark(finished: Folder):
     assert (finished.results / "report/index.html").stat().st_size > 10_000
     assert list((finished.results / "report").glob("*.csv"))
@@ -62,6 +64,7 @@ def test_every_stage_leaves_its_output_log_and_benchmark(finished: Folder):
             assert json.loads(benchmark.read_text().splitlines()[0])["s"] >= 0
 
 
+@pytest.mark.slow
 def test_nothing_that_the_workflow_leaves_is_everybodys_to_write(finished: Folder):
     """Outputs of every stage, logs, benchmarks and records, files and folders; the run's user keeps nothing back."""
     made = [finished.results, *finished.results.rglob("*")]
@@ -80,12 +83,15 @@ def test_nothing_that_the_workflow_leaves_is_everybodys_to_write(finished: Folde
     assert [path for path in made if path.stat().st_mode & 0o002] == []
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 def test_a_second_run_does_nothing(finished: Folder):
     run = finished.run()
     assert run.returncode == 0
     assert NOTHING in run.stdout
 
 
+@pytest.mark.slow
 def test_forcing_one_stage_runs_that_stage_alone(finished: Folder):
     before = _scores(finished.results)
     run = finished.run("--forcerun", "train", "--until", "train")
@@ -94,6 +100,7 @@ def test_forcing_one_stage_runs_that_stage_alone(finished: Folder):
     assert _scores(finished.results) == before
 
 
+@pytest.mark.slow
 def test_a_second_live_run_is_refused_and_named(folder: Folder):
     first = folder.start()
     try:
@@ -111,6 +118,7 @@ def test_a_second_live_run_is_refused_and_named(folder: Folder):
         first.wait()
 
 
+@pytest.mark.slow
 def test_phases_and_a_metric_are_trained_for_and_shown(whole: Path, tmp_path: Path):
     """The trainings alone are made again, under the same names."""
     shutil.copytree(whole, tmp_path / "copy", symlinks=True)
@@ -134,6 +142,7 @@ def _on_host(folder: Folder, host: str, *arguments: str) -> subprocess.Popen:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_that_lives_on_another_host_is_seen_without_its_lock(folder: Folder):
     lock = folder.results / ".lock"
     first = _on_host(folder, "login1")
@@ -157,6 +166,7 @@ def test_a_run_that_lives_on_another_host_is_seen_without_its_lock(folder: Folde
     assert again.returncode == 0, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("results", ["/proc/results", "locked"])
 def test_results_that_cannot_be_made_are_one_line(folder: Folder, results: str):
     """Only an attempt tells."""
@@ -167,6 +177,7 @@ def test_results_that_cannot_be_made_are_one_line(folder: Folder, results: str):
     assert run.stdout.splitlines()[-1].startswith(f"error: results: {results}/.lock: cannot be written: ")
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_completed_by_the_same_command(folder: Folder, finished: Folder):
     for words in ("rule layout", "rule train"):
         run = folder.start()
@@ -182,6 +193,7 @@ def test_a_killed_run_is_completed_by_the_same_command(folder: Folder, finished:
     assert NOTHING in folder.run().stdout
 
 
+@pytest.mark.slow
 def test_jobs_die_with_a_killed_snakemake(folder: Folder):
     run = folder.start()
     _started(folder, run, "rule ")

@@ -147,6 +147,7 @@ def test_what_the_submitting_job_holds_does_not_reach_the_jobs(tmp_path: Path):
     assert "MGG_SLURM" not in (cluster.calls / "environment").read_text()
 
 
+@pytest.mark.slow
 def test_all_nodes_get_the_memory_of_the_fullest(folder: Folder):
     """Of 5 ranks on 2 nodes one has 3."""
     folder.overlay(TINY | {"partition": {"pes": [5], "quality_pes": []}, "train": TINY["train"] | {"pes": [5]}})
