@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from mgg.aggregate import links
 from mgg.aggregate.costs import BLOCKS, Machine, Rate
 from mgg.aggregate.links import GIVEN, Link, Links
-from mgg.aggregate.rates import measure_rates
+from mgg.aggregate.rates import compared_with_h200, measure_rates
 from mgg.backend import World, job_machine
 from mgg.backend.api import together
 from mgg.errors import InputError, MachineError
@@ -81,7 +81,7 @@ def _of_paper(name: str, hbm: float, more: dict[str, Link], rows: str, network: 
                 links=memory | blocks | more | {"pcie": more.get("pcie", GIVEN["pcie"])},
                 rows=rows, network=network, ports=ports, barrier=0.0,
             ),
-            "rates": {key: rate.scaled(slower) for key, rate in H200.rates.items()},
+            "rates": {key: rate.scaled(slower, slower) for key, rate in H200.rates.items()},
         }
     )  # fmt: skip
 
@@ -142,11 +142,12 @@ def found_or_measured(world: World, refresh: bool) -> tuple[Machine, Path | None
 
 
 def measure(world: World) -> Machine:
-    """Measure links and, on CPUs, operators (collective); on GPUs the operators are those of H200, scaled by memory."""
+    """Measure links and operators (collective); those of GPUs are H200's, as many times as long as a probe takes."""
     here = links.measure(world)
     if world.gpu:
-        slower = H200.links["hbm"].bandwidth / here["hbm"].bandwidth
-        rates = {key: rate.scaled(slower) for key, rate in H200.rates.items()}
+        longer = compared_with_h200(world)
+        longer |= {"pulled": longer["rows"], "blocking": (1.0, 1.0)}  # the same core; a wait for NVLink
+        rates = {key: rate.scaled(*longer[key]) for key, rate in H200.rates.items()}
         return H200.model_copy(update={"name": world.gpu, "links": _as_fitted(here), "rates": rates})
     return Machine(name=world.name, gpu=False, links=here, rates=measure_rates(world), whole=world.name == "simulated")
 
