@@ -54,10 +54,12 @@ class Rate(Fixed):
         """The coefficients in the order of ``terms``."""
         return self.call, self.arc, self.arc_byte, self.row, self.row_byte
 
-    def scaled(self, factor: float) -> Rate:
-        """An operator that takes ``factor`` times as long, but for the call."""
-        longer = {name: factor * getattr(self, name) for name in RATE_TERMS[1:]}
-        return Rate(call=self.call, power=self.power, **longer)
+    def scaled(self, work: float, moved: float) -> Rate:
+        """An operator that takes ``work`` times as long for arcs and rows, ``moved`` times for their bytes."""
+        return Rate(
+            call=self.call, arc=work * self.arc, arc_byte=moved * self.arc_byte, row=work * self.row,
+            row_byte=moved * self.row_byte, power=self.power,
+        )  # fmt: skip
 
 
 RATE_TERMS = ("call", "arc", "arc_byte", "row", "row_byte")

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from mgg.aggregate import links
 from mgg.aggregate.costs import BLOCKS, Machine, Rate
 from mgg.aggregate.links import GIVEN, Link, Links
-from mgg.aggregate.rates import measure_rates
+from mgg.aggregate.rates import ON_H200, compared_with_h200, measure_rates
 from mgg.backend import World, job_machine
 from mgg.backend.api import together
 from mgg.errors import InputError, MachineError
@@ -66,10 +66,22 @@ H200 = Machine(
 FITTED = {"h200": H200}
 
 
-def fitted_for(gpu: str) -> Machine:
-    """The machine whose constants are the nearest to those of ``gpu``, the driver's name of a model."""
+def fitted_for(gpu: str) -> Machine | None:
+    """The machine with constants of its own for ``gpu``, the driver's name of a model; None: there is none."""
     words = re.split(r"\W+", gpu.lower())
-    return next((machine for name, machine in FITTED.items() if name in words), H200)
+    return next((machine for name, machine in FITTED.items() if name in words), None)
+
+
+def _compared(name: str, here: Links, longer: dict[str, tuple[float, float]], basis: str) -> Machine:
+    """A machine with links of its own whose operators take ``longer`` than H200's: so many times for work, for bytes.
+
+    What pulls a halo is the core of the row-wise product; what a warp of ``direct`` waits for is NVLink.
+    """
+    longer = longer | {"pulled": longer["rows"], "blocking": (1.0, 1.0)}
+    rates = {key: rate.scaled(*longer[key]) for key, rate in H200.rates.items()}
+    said = ", ".join(f"{key} {work:.3g} and {moved:.3g}" for key, (work, moved) in longer.items() if key in ON_H200)
+    told = f"{basis}; rates of h200, times as long for work and bytes: {said}"
+    return H200.model_copy(update={"name": name, "links": here, "rates": rates, "basis": told})
 
 
 def _scaled(name: str, hbm: Link, more: dict[str, Link], rows: str, network: str, ports: int, basis: str) -> Machine:
@@ -94,7 +106,7 @@ def _scaled(name: str, hbm: Link, more: dict[str, Link], rows: str, network: str
                 links={"hbm": hbm} | blocks | more | {"pcie": more.get("pcie", GIVEN["pcie"])},
                 rows=rows, network=network, ports=ports, barrier=0.0,
             ),
-            "rates": {key: rate.scaled(slower) for key, rate in H200.rates.items()},
+            "rates": {key: rate.scaled(slower, slower) for key, rate in H200.rates.items()},
             "basis": f"{basis}; rates of h200, {slower:.3g} times as long",
         }
     )  # fmt: skip
@@ -121,10 +133,28 @@ def _of_sheet(name: str, memory: float, nvlink: float) -> Machine:
     return _scaled(name, hbm, GIVEN | {"nvlink": rows}, "nvlink", links.network, links.ports, basis)
 
 
+#: What mgg links measured on two H100 (80 GB HBM3, docs/results/costs.md).
+_ON_H100 = "measured on two H100, docs/results/costs.md"
+_H100 = _compared(
+    "h100",
+    H200.links.model_copy(
+        update={
+            "links": H200.links.links | {
+                "hbm": Link(latency=0, bandwidth=3.05e12, source=_ON_H100),
+                "nvlink": Link(latency=3.964e-5, bandwidth=3.501e11, message=4.43e-11, source=_ON_H100),
+                "broadcast": Link(latency=0, bandwidth=2.263e11, source=_ON_H100),
+                "shift": Link(latency=0, bandwidth=2.955e11, source=_ON_H100),
+            }
+        }
+    ),
+    {"rows": (1.079, 1.182), "partitions": (1.008, 1.084), "columns": (1.196, 1.255)},
+    f"links and operators {_ON_H100}",
+)  # fmt: skip
+
 #: Machines by name. Those of the CoLa paper have its links; that a host of A800 has 4 ports is our guess: with one,
 #: table 3's volumes would take longer than table 7's products do.
 MACHINES: dict[str, Machine] = {
-    "h100": _of_sheet("h100", 3.35e12, 9e11),
+    "h100": _H100,
     "a100": _of_sheet("a100", 2.039e12, 6e11),
     **FITTED,
     "a800": _of_paper(
@@ -191,18 +221,21 @@ def found_or_measured(world: World, refresh: bool) -> tuple[Machine, Path | None
 
 
 def measure(world: World) -> Machine:
-    """Measure links and, on CPUs, operators (collective); on GPUs operators are fitted ones, scaled by memory."""
+    """Measure links and operators (collective).
+
+    Operators of GPUs that have constants of their own are these; of others H200's, compared with them by a probe.
+    """
     here = links.measure(world)
-    if world.gpu:
-        fit = fitted_for(world.gpu)
-        slower = fit.links["hbm"].bandwidth / here["hbm"].bandwidth
-        rates = {key: rate.scaled(slower) for key, rate in fit.rates.items()}
-        told = {"name": world.gpu, "basis": f"links measured; rates of {fit.name}, {slower:.3g} times as long"}
-        return fit.model_copy(update={"links": _as_fitted(here, fit), "rates": rates, **told})
-    return Machine(
-        name=world.name, gpu=False, links=here, rates=measure_rates(world), whole=world.name == "simulated",
-        basis="measured",
-    )  # fmt: skip
+    if not world.gpu:
+        return Machine(
+            name=world.name, gpu=False, links=here, rates=measure_rates(world), whole=world.name == "simulated",
+            basis="measured",
+        )  # fmt: skip
+    fit = fitted_for(world.gpu)
+    if fit is None:
+        return _compared(world.gpu, _as_fitted(here, H200), compared_with_h200(world), "links and operators measured")
+    told = {"name": world.gpu, "basis": f"links measured; rates of {fit.name}"}
+    return fit.model_copy(update={"links": _as_fitted(here, fit), **told})
 
 
 def _as_fitted(here: Links, fit: Machine) -> Links:
@@ -229,7 +262,7 @@ def cache_file(world: World) -> Path:
     """Where this machine is kept (collective): a file for each machine, backend and number of PEs, and for each fit."""
     facts = job_machine(world).model_dump() | {"backend": world.name, "pes": world.size}
     if world.gpu:  # what is kept holds constants of the fit, which those of another release are not
-        facts["fit"] = fitted_for(world.gpu).model_dump()
+        facts["fit"] = (fitted_for(world.gpu) or H200).model_dump(), ON_H200
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     return cache_folder("links") / f"{digest}.json"
 

@@ -16,6 +16,7 @@ from mgg.aggregate.auto import Forecast, split_of
 from mgg.aggregate.costs import Rate, Split, Workload, crowd, relative_errors, slowest
 from mgg.aggregate.links import Link, Links, fit
 from mgg.aggregate.machines import H200, MACHINES, find, measure
+from mgg.aggregate.rates import ON_H200
 from mgg.backend import simulated
 from mgg.config import LinkConfig
 from mgg.errors import InputError
@@ -409,27 +410,30 @@ def test_machines_are_found_by_name_or_file(tmp_path):
 
 
 def test_what_was_not_measured_is_in_proportion_to_data_sheets_and_says_so():
-    """H100: 3.35 of H200's 4.8 TB/s, the same NVLink; A100: 2.039 TB/s, and 600 of 900 GB/s."""
-    for name, memory, nvlink in (("h100", 3.35 / 4.8, 1), ("a100", 2.039 / 4.8, 2 / 3)):
-        found = MACHINES[name]
-        assert found.basis.startswith("not measured: ") and found.name == name
-        assert found.links["hbm"].bandwidth == pytest.approx(memory * H200.links["hbm"].bandwidth)
-        for link in ("nvlink", "broadcast", "shift"):
-            assert found.links[link].bandwidth == pytest.approx(nvlink * H200.links[link].bandwidth)
-        assert found.rates["rows"].arc_byte == pytest.approx(H200.rates["rows"].arc_byte / memory)
-        assert found.rates["rows"].call == H200.rates["rows"].call
-    assert not H200.basis.startswith("not measured")
+    """A100: 2.039 of H200's 4.8 TB/s, and 600 of its 900 GB/s."""
+    found, memory = MACHINES["a100"], 2.039 / 4.8
+    assert found.basis.startswith("not measured: ") and found.name == "a100"
+    assert found.links["hbm"].bandwidth == pytest.approx(memory * H200.links["hbm"].bandwidth)
+    for link in ("nvlink", "broadcast", "shift"):
+        assert found.links[link].bandwidth == pytest.approx(2 / 3 * H200.links[link].bandwidth)
+    assert found.rates["rows"].arc_byte == pytest.approx(H200.rates["rows"].arc_byte / memory)
+    assert found.rates["rows"].call == H200.rates["rows"].call
+    assert not any(MACHINES[name].basis.startswith("not measured") for name in ("h200", "h100"))
 
 
 def test_gpus_of_a_kind_with_constants_of_its_own_rest_on_these(monkeypatch):
     own = H200.model_copy(update={"name": "h100", "exposed": 0.5})
     monkeypatch.setitem(machines.FITTED, "h100", own)
     monkeypatch.setattr("mgg.aggregate.links.measure", lambda world: H200.links)
-    found = {gpu: measure(SimpleNamespace(gpu=gpu)) for gpu in ("NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB")}
-    assert [machine.exposed for machine in found.values()] == [0.5, H200.exposed]
-    assert [machine.basis for machine in found.values()] == [
-        f"links measured; rates of {name}, 1 times as long" for name in ("h100", "h200")
-    ]
+    monkeypatch.setattr("mgg.aggregate.machines.compared_with_h200", lambda world: dict.fromkeys(ON_H200, (2.0, 3.0)))
+    gpus = ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GH200 480GB")
+    found = [measure(SimpleNamespace(gpu=gpu)) for gpu in gpus]
+    assert [machine.exposed for machine in found] == [0.5, H200.exposed, H200.exposed]
+    assert [machine.rates["rows"].arc / H200.rates["rows"].arc for machine in found] == [1, 1, 2]
+    assert [machine.basis.partition(": ")[0] for machine in found] == [
+        "links measured; rates of h100", "links measured; rates of h200",
+        "links and operators measured; rates of h200, times as long for work and bytes",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
