@@ -61,8 +61,8 @@ class Forecast:
     def order(self, seconds: Mapping[str, float]) -> list[str]:
         """Techniques by their ``seconds``, then by name.
 
-        On GPUs, of those that take at most ``EQUAL`` times the least, which the model cannot tell apart, those that move
-        least come first: volumes are counted, and no technique moves less than each needed row once (CoLa, equation 7).
+        On GPUs, of those that take at most ``EQUAL`` times the least, which the model cannot tell apart, those
+        that move least come first: volumes are counted, and none moves less than each needed row once (CoLa, eq. 7).
         On one PE ``local`` is first, whose work all others do, too; last are those whose cost is rough.
         """
         last = {name for name in seconds if self.machine.gpu and technique(name).rough}

@@ -472,8 +472,8 @@ def test_work_and_bytes_add_up_or_cover_each_other():
     rate = {"call": 0.1, "arc": 0.01, "arc_byte": 0.001, "row": 0.02, "row_byte": 0.01}
     both = [Rate(**rate, power=power).seconds(10, 20, 40, 4, calls=2) for power in (1, 2, 100)]
     assert both == pytest.approx([0.2 + 0.5 + 1.2, 0.2 + 1.3, 0.2 + 1.2])
-    longer = Rate(**rate, power=2).scaled(3)
-    assert longer.seconds(10, 20, 40, 4, calls=2) == pytest.approx(0.2 + 3 * 1.3)
+    longer = Rate(**rate, power=2).scaled(3, 2)
+    assert longer.seconds(10, 20, 40, 4, calls=2) == pytest.approx(0.2 + float(np.hypot(3 * 0.5, 2 * 1.2)))
 
 
 @pytest.mark.parametrize("wrong", [{"power": 0}, {"power": float("inf")}, {"arc": -1e-12}, {"call": float("nan")}])
