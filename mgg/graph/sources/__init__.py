@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,13 @@ class GraphData:
     classes: int | None = None
 
 
+class _Merging(TypedDict):
+    repeats: Repeats
+    loops: Loops
+
+
+#: How the arcs of a matrix are merged, so that the graph's product is that of SciPy's matrix.
+AS_MATRIX: _Merging = {"repeats": "sum", "loops": "keep"}
 #: Most arcs of one chunk of an :class:`ArcStream`.
 CHUNK_ARCS = 2**20
 

@@ -1,0 +1,243 @@
+"""Matrix files as graphs: the arcs, weights, repeats and self-loops are those of the matrix that SciPy reads."""
+
+import numpy as np
+import pytest
+import scipy.io
+from scipy import sparse
+from text_helpers import load
+
+from mgg.errors import InputError
+from mgg.graph import text
+from mgg.graph.build import build, gather, scatter, shard
+from mgg.graph.store import Graph
+
+#: Entries of a matrix of 30 rows with repeats and a diagonal; the values are quarters, so float32 sums are exact.
+N = 30
+RNG = np.random.default_rng(5)
+ROWS, COLUMNS = RNG.integers(0, N, (2, 400))
+VALUES = RNG.integers(1, 9, 400) / 4
+COO = sparse.coo_array((VALUES, (ROWS, COLUMNS)), shape=(N, N))
+
+
+def product_matrix(folder) -> sparse.csr_array:
+    """The matrix of a graph folder, whose product is C = A B."""
+    graph = Graph.open(folder)
+    return sparse.csr_array(graph.rows(0, graph.manifest.nodes).to_scipy(np.float64))
+
+
+def same(found, expected) -> bool:
+    """Equal entries in equal places, explicit zeros included."""
+    expected = sparse.csr_array(expected, copy=True)
+    expected.sum_duplicates()
+    return (
+        np.array_equal(found.indptr, expected.indptr)
+        and np.array_equal(found.indices, expected.indices)
+        and np.array_equal(found.data, expected.data)
+    )
+
+
+def write_mtx(path, matrix, **options):
+    """A Matrix Market file by SciPy, or with the entries of a COO matrix as they are, repeats included."""
+    if sparse.issparse(matrix) and matrix.format == "coo" and not options:
+        lines = [f"{i + 1} {j + 1} {v}" for i, j, v in zip(*matrix.coords, matrix.data, strict=True)]
+        head = f"%%MatrixMarket matrix coordinate real general\n{N} {N} {matrix.nnz}\n"
+        path.write_text(head + "\n".join(lines) + "\n")
+    else:
+        scipy.io.mmwrite(path, matrix, **options)
+    return path
+
+
+@pytest.mark.parametrize("field", ["real", "integer"])
+@pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("block", [7, 2**21])
+def test_every_matrix_market_form_is_scipys_matrix(tmp_path, monkeypatch, field, symmetry, dense, block):
+    monkeypatch.setattr(text, "BLOCK", block)
+    made = COO.toarray() if field == "real" else np.round(COO.toarray()).astype(np.int64)
+    made = {"general": made, "symmetric": made + made.T, "skew-symmetric": made - made.T}[symmetry]
+    path = tmp_path / "a.mtx"
+    write_mtx(path, made if dense else sparse.csc_array(made), field=field, symmetry=symmetry)
+    assert path.read_text().split("\n")[0].split()[2:] == ["array" if dense else "coordinate", field, symmetry]
+    manifest = build(path, tmp_path / "graph")
+    assert same(product_matrix(tmp_path / "graph"), sparse.coo_array(scipy.io.mmread(path)))
+    assert manifest.symmetric == (symmetry == "symmetric")
+    assert manifest.dropped_loops == manifest.dropped_repeats == 0
+
+
+@pytest.mark.parametrize("field", ["unsigned-integer", "double"])
+def test_fields_beyond_the_standard_that_scipy_reads(tmp_path, field):
+    path = write_mtx(tmp_path / "a.mtx", sparse.coo_array(np.array([[0, 2], [3, 4]])), symmetry="general")
+    path.write_text(path.read_text().replace("integer", field))
+    build(path, tmp_path / "graph")
+    assert same(product_matrix(tmp_path / "graph"), scipy.io.mmread(path))
+
+
+@pytest.mark.parametrize(
+    ("banner", "lines", "message"),
+    [
+        ("coordinate complex general", "2 2 1\n1 2 1 1", "line 1: field 'complex' is no graph"),
+        ("coordinate complex hermitian", "2 2 1\n2 1 1 1", "line 1: field 'complex' is no graph"),
+        ("coordinate real hermitian", "2 2 1\n2 1 1", "line 1: symmetry 'hermitian' is no graph"),
+        ("array complex general", "1 1\n1 1", "line 1: field 'complex' is no graph"),
+        ("array pattern general", "1 1\n1", "line 1: a pattern has no values: it cannot be array general"),
+        ("coordinate pattern skew-symmetric", "2 2 1\n2 1", "line 1: a pattern has no values"),
+        ("coordinate real skew-symmetric", "2 2 1\n1 1 3", r"line 3: entry \(1, 1\) is on the diagonal"),
+        ("coordinate real skew-symmetric", "2 2 1\n1 2 3", r"line 3: entry \(1, 2\) is above the diagonal"),
+        ("array real general", "2 2\n1\n2\n3", "ends after 3 of the 4 lines that the size of line 2 announces"),
+        ("array real symmetric", "2 2\n1\n2\n3\n4", "line 6: one more than the 3 that the size of line 2"),
+        ("array real general", "2 2 4\n1\n2\n3\n4", "line 2: expected rows and columns as two whole numbers"),
+        ("array real general", "2 3\n1\n2\n3\n4\n5\n6", "line 2: the matrix is 2 x 3"),
+        ("array real general", "4294967296 4294967296\n1\n2", "ends after 2 of the"),
+    ],
+)
+def test_matrix_market_files_that_are_no_graph_are_refused_by_name(tmp_path, banner, lines, message):
+    path = tmp_path / "a.mtx"
+    path.write_text(f"%%MatrixMarket matrix {banner}\n{lines}\n")
+    with pytest.raises(InputError, match=message):
+        for _ in load("matrix_market", path).arcs.read():
+            pass
+
+
+MERGED = {"sum": np.add, "max": np.maximum}
+
+
+def merged(repeats, loops, rows=ROWS, columns=COLUMNS, values=VALUES):
+    """The entries merged one by one in their order."""
+    found: dict[tuple[int, int], float] = {}
+    for row, column, value in zip(rows.tolist(), columns.tolist(), values.tolist(), strict=True):
+        if row != column or loops == "keep":
+            known = found.get((row, column))
+            found[row, column] = value if known is None else MERGED.get(repeats, lambda a, _: a)(known, value)
+    ends = np.array(list(found), int).reshape(-1, 2).T
+    return sparse.csr_array(sparse.coo_array((list(found.values()), tuple(ends)), shape=(N, N)))
+
+
+@pytest.mark.parametrize("loops", ["drop", "keep"])
+@pytest.mark.parametrize("repeats", ["first", "sum", "max"])
+def test_repeats_and_loops_as_asked_for(tmp_path, repeats, loops):
+    path = write_mtx(tmp_path / "a.mtx", COO)
+    manifest = build(path, tmp_path / "graph", repeats=repeats, loops=loops)
+    assert same(product_matrix(tmp_path / "graph"), merged(repeats, loops))
+    listed_loops = int((ROWS == COLUMNS).sum())
+    assert (manifest.repeats, manifest.loops, manifest.listed_arcs) == (repeats, loops, 400)
+    assert manifest.dropped_loops == (listed_loops if loops == "drop" else 0)
+    assert manifest.arcs == 400 - manifest.dropped_loops - manifest.dropped_repeats
+    again = build(tmp_path / "graph", tmp_path / "again", order="degree")
+    assert (again.repeats, again.loops, again.dropped_repeats) == (repeats, loops, manifest.dropped_repeats)
+    assert again.arcs == manifest.arcs
+    turned = Graph.open(tmp_path / "again").ids(0, N)
+    assert same(product_matrix(tmp_path / "again"), merged(repeats, loops)[turned][:, turned])
+
+
+def test_matrices_are_scipys_unless_told_otherwise_and_tables_are_not(tmp_path, caplog):
+    mtx, csv = write_mtx(tmp_path / "a.mtx", COO), tmp_path / "a.csv"
+    assert same(sparse.csr_array(scipy.io.mmread(mtx)), COO)
+    build(mtx, tmp_path / "matrix")
+    assert same(product_matrix(tmp_path / "matrix"), scipy.io.mmread(mtx))
+    assert not caplog.records
+    lines = [f"{j},{i},{v}" for i, j, v in zip(ROWS, COLUMNS, VALUES, strict=True)]
+    csv.write_text("source,target,weight\n" + "\n".join(lines) + "\n")
+    found = build(csv, tmp_path / "table")
+    assert same(product_matrix(tmp_path / "table"), merged("first", "drop"))
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        f"a.csv: {found.dropped_loops} of 400 arcs join a node to itself and are left out (--loops keep keeps them)",
+        f"a.csv: {found.dropped_repeats} arcs repeat another one and are left out (--repeats sum adds them up)",
+    ]
+    build(csv, tmp_path / "asked", repeats="sum", loops="keep")
+    assert same(product_matrix(tmp_path / "asked"), COO)
+
+
+@pytest.mark.parametrize("repeated", [(), (3,), (3, 3, 17, 399)])
+@pytest.mark.parametrize("of", [1, 3])
+def test_repeats_of_a_pattern_are_counted_as_scipy_counts_them(tmp_path, monkeypatch, repeated, of):
+    """Without repeats a pattern has no weights; with some in one of three ranges it has them everywhere."""
+    monkeypatch.setattr("mgg.graph.shards.VERTICES_PER_PART", 8)
+    monkeypatch.setattr("mgg.graph.shards.ARCS_PER_PART", 40)
+    first = np.unique(ROWS * N + COLUMNS)
+    at = np.concatenate([first, first[[k % len(first) for k in repeated]]])
+    body = "".join(f"{k // N + 1} {k % N + 1}\n" for k in at)
+    path = tmp_path / "a.mtx"
+    path.write_text(f"%%MatrixMarket matrix coordinate pattern general\n{N} {N} {len(at)}\n{body}")
+    scatter(path, tmp_path / "buckets")
+    for k in range(of):
+        shard(tmp_path / "buckets", tmp_path / f"{k}", number=k + 1, of=of)
+    manifest = gather(tmp_path / "buckets", [tmp_path / f"{k}" for k in range(of)], tmp_path / "graph")
+    assert same(product_matrix(tmp_path / "graph"), scipy.io.mmread(path))
+    assert (manifest.weighted, manifest.dropped_repeats) == (bool(repeated), len(repeated))
+    whole = build(path, tmp_path / "whole", name=manifest.name)
+    assert whole == manifest
+    symmetric = sparse.coo_array(scipy.io.mmread(path))
+    assert not manifest.symmetric and (symmetric != symmetric.T).nnz
+
+
+def test_a_symmetric_pattern_with_repeats_is_symmetric_in_any_ranges(tmp_path, monkeypatch):
+    monkeypatch.setattr("mgg.graph.shards.VERTICES_PER_PART", 8)
+    low, high = np.minimum(ROWS, COLUMNS), np.maximum(ROWS, COLUMNS)
+    both = sorted({*zip(low.tolist(), high.tolist(), strict=True), *zip(high.tolist(), low.tolist(), strict=True)})
+    one = next(pair for pair in both if pair[0] < 8 and pair[1] < 8 and pair[0] != pair[1])
+    for name, more, expected in (("same", [one, one[::-1]], True), ("other", [one], False)):
+        body = "".join(f"{i + 1} {j + 1}\n" for i, j in [*both, *more])
+        path = tmp_path / f"{name}.mtx"
+        path.write_text(f"%%MatrixMarket matrix coordinate pattern general\n{N} {N} {len(both) + len(more)}\n{body}")
+        scatter(path, tmp_path / "buckets")
+        for k in range(3):
+            shard(tmp_path / "buckets", tmp_path / f"{k}", number=k + 1, of=3)
+        manifest = gather(tmp_path / "buckets", [tmp_path / f"{k}" for k in range(3)], tmp_path / "graph")
+        assert (manifest.weighted, manifest.symmetric) == (True, expected)
+        assert same(product_matrix(tmp_path / "graph"), scipy.io.mmread(path))
+
+
+@pytest.mark.parametrize("repeats", ["first", "sum", "max"])
+def test_added_reverses_are_merged_by_the_same_rule_and_loops_have_none(tmp_path, repeats):
+    path = write_mtx(tmp_path / "a.mtx", COO)
+    manifest = build(path, tmp_path / "graph", symmetrize=True, repeats=repeats)
+    off = ROWS != COLUMNS
+    rows = np.stack([ROWS, np.where(off, COLUMNS, -1)], axis=1).ravel()
+    columns = np.stack([COLUMNS, ROWS], axis=1).ravel()
+    kept = rows >= 0
+    expected = merged(repeats, "keep", rows[kept], columns[kept], np.repeat(VALUES, 2)[kept])
+    assert same(product_matrix(tmp_path / "graph"), expected)
+    assert manifest.symmetric and (expected != expected.T).nnz == 0
+
+
+def test_sums_do_not_depend_on_memory_threads_or_jobs(tmp_path, monkeypatch):
+    """Values whose sum depends on the order: rounded once, after a sum in float64 in the order of the file."""
+    values = np.float32(RNG.standard_normal(4000) * 10.0 ** RNG.integers(-12, 12, 4000))
+    ends = RNG.integers(0, N // 3, (2, 4000))
+    body = "".join(f"{i + 1} {j + 1} {v!r}\n" for i, j, v in zip(*ends.tolist(), values.tolist(), strict=True))
+    path = tmp_path / "a.mtx"
+    path.write_text(f"%%MatrixMarket matrix coordinate real general\n{N} {N} 4000\n{body}")
+    whole = build(path, tmp_path / "whole")
+    expected = np.zeros((N, N))
+    for row, column, value in zip(*ends.tolist(), values.tolist(), strict=True):
+        expected[row, column] += value
+    assert np.array_equal(product_matrix(tmp_path / "whole").toarray(), expected.astype(np.float32))
+    monkeypatch.setattr("mgg.graph.external.sharding.TASK_ARCS", 300)
+    monkeypatch.setattr("mgg.graph.external.scattering._capacity", lambda free, payloads: 97)
+    monkeypatch.setattr("mgg.graph.external.spool.BUCKETS", 4)
+    monkeypatch.setattr(text, "BLOCK", 1000)
+    scatter(path, tmp_path / "buckets")
+    for k in range(2):
+        shard(tmp_path / "buckets", tmp_path / f"{k}", number=k + 1, of=2)
+    assert gather(tmp_path / "buckets", [tmp_path / f"{k}" for k in range(2)], tmp_path / "graph") == whole
+
+
+def test_sums_beyond_float32_are_refused(tmp_path):
+    path = tmp_path / "a.mtx"
+    path.write_text("%%MatrixMarket matrix coordinate real general\n3 3 3\n1 1 1\n3 2 3e38\n3 2 3e38\n")
+    with pytest.raises(InputError, match=r"a\.mtx: the weights of the arcs from node 1 to node 2 add up to more than"):
+        build(path, tmp_path / "graph")
+    assert build(path, tmp_path / "graph", repeats="max").arcs == 2
+
+
+@pytest.mark.parametrize("option", [{"loops": "keep"}, {"repeats": "sum"}, {"repeats": "max"}])
+def test_a_graph_folder_that_lost_what_is_asked_for_says_so(tmp_path, option):
+    build(write_mtx(tmp_path / "a.mtx", COO), tmp_path / "graph", repeats="first", loops="drop")
+    (name, value), *_ = option.items()
+    with pytest.raises(InputError, match=rf"--{name} {value}: \d+ arcs were left out or merged"):
+        build(tmp_path / "graph", tmp_path / "again", **option)
+    kept = build(tmp_path / "a.mtx", tmp_path / "kept")
+    bare = build(tmp_path / "kept", tmp_path / "bare", loops="drop")
+    loops = int((COO.tocsr().diagonal() != 0).sum())
+    assert (bare.loops, bare.dropped_loops, bare.arcs) == ("drop", loops, kept.arcs - loops)
