@@ -6,9 +6,11 @@ import scipy.io
 from scipy import sparse
 from text_helpers import load
 
-from mgg.errors import InputError
+from mgg.errors import InputError, MachineError
 from mgg.graph import text
+from mgg.graph.budget import limited, resident
 from mgg.graph.build import build, gather, scatter, shard
+from mgg.graph.sources import scipy_npz
 from mgg.graph.store import Graph
 
 #: Entries of a matrix of 30 rows with repeats and a diagonal; the values are quarters, so float32 sums are exact.
@@ -241,3 +243,131 @@ def test_a_graph_folder_that_lost_what_is_asked_for_says_so(tmp_path, option):
     bare = build(tmp_path / "kept", tmp_path / "bare", loops="drop")
     loops = int((COO.tocsr().diagonal() != 0).sum())
     assert (bare.loops, bare.dropped_loops, bare.arcs) == ("drop", loops, kept.arcs - loops)
+
+
+FORMATS = ["csr", "csc", "coo", "bsr", "dia"]
+
+
+def save(path, **members):
+    """A file like those of save_npz, with members as they are."""
+    np.savez(path, **members)
+    return path
+
+
+@pytest.mark.parametrize("container", ["matrix", "array"])
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(("compressed", "chunk"), [(False, 7), (True, 2**20)])
+def test_every_format_of_save_npz_has_the_arcs_of_tocoo(tmp_path, monkeypatch, form, container, compressed, chunk):
+    monkeypatch.setattr(scipy_npz, "CHUNK_ARCS", chunk)
+    made = getattr(sparse, f"{form}_{container}")(COO if form == "coo" else COO.toarray())
+    if form == "bsr":
+        made = sparse.bsr_array(COO.toarray(), blocksize=(3, 5))
+    sparse.save_npz(tmp_path / "a.npz", made, compressed=compressed)
+    manifest = build(tmp_path / "a.npz", tmp_path / "graph")
+    read = sparse.load_npz(tmp_path / "a.npz")
+    assert read.format == form
+    assert same(product_matrix(tmp_path / "graph"), read.tocoo())
+    assert not (COO.toarray() == COO.toarray().T).all()  # so that a transposed one would be noticed
+    assert manifest.listed_arcs == read.tocoo().nnz
+    assert manifest.dropped_loops == 0
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_matrices_of_ones_have_no_weights_and_nan_is_named(tmp_path, form):
+    ones = sparse.coo_array((COO.toarray() != 0).astype(np.int8))
+    sparse.save_npz(tmp_path / "a.npz", ones.asformat(form))
+    # Blocks that are not full have zeros, which are entries.
+    assert build(tmp_path / "a.npz", tmp_path / "graph").weighted == bool(
+        (sparse.load_npz(tmp_path / "a.npz").data != 1).any() and form == "bsr"
+    )
+    assert same(product_matrix(tmp_path / "graph"), sparse.load_npz(tmp_path / "a.npz").tocoo())
+    values = ones.astype(np.float64)
+    values.data[11] = np.nan
+    sparse.save_npz(tmp_path / "a.npz", values.asformat(form))
+    with pytest.raises(InputError, match=r"a\.npz: weight of arc \d+ is nan, not a finite float32"):
+        build(tmp_path / "a.npz", tmp_path / "bad")
+
+
+def test_stored_orders_repeats_and_padding(tmp_path):
+    """Column by column, unsorted with repeats, diagonals longer than the matrix, entries beyond the last pointer."""
+    blocks = sparse.bsr_array(COO.toarray(), blocksize=(3, 5))
+    blocks.data = np.asfortranarray(blocks.data)
+    diagonals = sparse.dia_array((np.arange(1, 91.0).reshape(45, 2).T, [-3, 4]), shape=(N, N))
+    assert diagonals.data.shape == (2, 45) and diagonals.data.flags.f_contiguous
+    unsorted = sparse.csr_array((np.arange(1, 7.0), [5, 2, 5, 0, 29, 0], [0, 3] + [6] * (N - 1)), shape=(N, N))
+    for matrix in (blocks, diagonals, unsorted, unsorted.T):
+        sparse.save_npz(tmp_path / "a.npz", matrix)
+        build(tmp_path / "a.npz", tmp_path / "graph")
+        assert same(product_matrix(tmp_path / "graph"), sparse.load_npz(tmp_path / "a.npz").tocoo())
+    longer = {"indices": [1, 2, 9], "data": [1.0, 2, 3], "indptr": [0, 1] + [2] * (N - 1)}
+    save(tmp_path / "a.npz", format=np.array(b"csr"), shape=[N, N], **longer)
+    build(tmp_path / "a.npz", tmp_path / "graph")
+    assert same(product_matrix(tmp_path / "graph"), sparse.load_npz(tmp_path / "a.npz"))
+
+
+GOOD = {"format": np.array(b"csr"), "shape": [2, 2], "indices": [1, 0], "indptr": [0, 1, 2], "data": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"format": np.array(b"lil")}, "format 'lil': expected coo, csr, csc, bsr, dia"),
+        ({"format": np.arange(3)}, r"format\.npy: expected a word, found int64"),
+        ({"format": None}, r"has no member format\.npy, so csr, csc or bsr\?"),
+        ({"shape": [2]}, "a csr array of 1 dimensions is no graph"),
+        ({"shape": [2, 2, 2]}, "a csr array of 3 dimensions is no graph"),
+        ({"shape": [2, 3]}, r"the adjacency matrix has shape \[2, 3\]; expected a square one"),
+        ({"shape": [0, 0]}, r"the adjacency matrix has shape \[0, 0\]"),
+        ({"shape": [3, 3]}, r"indptr\.npy is int64 of shape \(3,\); expected 4 integers"),
+        ({"indptr": [0, 1, 3]}, r"indptr\.npy does not ascend from 0 to at most 2"),
+        ({"indptr": [0, 2, 1]}, r"indptr\.npy does not ascend"),
+        ({"indptr": [1, 1, 2]}, r"indptr\.npy does not ascend"),
+        ({"indptr": [0.0, 1, 2]}, r"indptr\.npy is float64 of shape \(3,\)"),
+        ({"indices": [1.0, 0]}, r"indices\.npy is float64"),
+        ({"indices": [1, 2]}, r"arc 1: node id 2 is outside 0\.\.1"),
+        ({"indices": [-1, 0]}, r"arc 0: node id -1 is outside 0\.\.1"),
+        ({"data": [1.0]}, r"data\.npy is float64 of shape \(1,\); expected as many values as indices, \(2,\)"),
+        ({"data": [1j, 2]}, r"data\.npy: expected numbers, found dtype complex128"),
+        ({"format": np.array(b"bsr")}, r"data\.npy is float64 of shape \(2,\); expected blocks that divide 2"),
+        ({"format": np.array(b"bsr"), "data": np.ones((2, 2, 2))}, r"indptr\.npy .* expected 2 integers"),
+        ({"format": np.array(b"dia")}, r"has no member offsets\.npy"),
+        ({"format": np.array(b"dia"), "offsets": [0]}, r"data\.npy .* a row for each of the offsets, int64"),
+        ({"format": np.array(b"coo")}, r"has no member row\.npy"),
+    ],
+)
+def test_files_that_hold_no_square_matrix_are_named(tmp_path, changed, message):
+    members = {key: value for key, value in (GOOD | changed).items() if value is not None}
+    save(tmp_path / "a.npz", **members)
+    with pytest.raises(InputError, match=rf"a\.npz: {message}"):
+        build(tmp_path / "a.npz", tmp_path / "graph")
+    assert not (tmp_path / "graph").exists()
+
+
+@pytest.mark.parametrize("form", ["coo", "csr"])
+def test_vectors_of_save_npz_are_refused_by_name(tmp_path, form):
+    sparse.save_npz(tmp_path / "a.npz", getattr(sparse, f"{form}_array")(np.array([1.0, 0, 2])))
+    with pytest.raises(InputError, match=rf"a\.npz: a {form} array of 1 dimensions is no graph"):
+        build(tmp_path / "a.npz", tmp_path / "graph")
+
+
+def test_matrices_with_node_data_are_graphs_and_without_any_are_matrices(tmp_path):
+    csr = sparse.csr_array(COO)
+    parts = {f"adj_{part}": getattr(csr, part) for part in ("data", "indices", "indptr", "shape")}
+    save(tmp_path / "alone.npz", **parts)
+    save(tmp_path / "graph.npz", **parts, labels=np.arange(N) % 2)
+    alone, graph = (build(tmp_path / f"{name}.npz", tmp_path / name) for name in ("alone", "graph"))
+    assert (alone.repeats, alone.loops, graph.repeats, graph.loops) == ("sum", "keep", "first", "drop")
+    assert same(product_matrix(tmp_path / "alone"), COO)
+    assert same(product_matrix(tmp_path / "graph"), merged("sum", "drop"))
+    assert graph.dropped_loops == np.count_nonzero(csr.diagonal())
+
+
+def test_members_that_have_to_be_whole_stay_within_the_memory(tmp_path):
+    rows = 2**23
+    indptr = np.zeros(rows + 1, np.int64)
+    save(tmp_path / "a.npz", format=np.array(b"csr"), shape=[rows] * 2, indices=[], data=[], indptr=indptr)
+    with (
+        limited(resident() + 2**25),
+        pytest.raises(MachineError, match=r"indptr\.npy: reading it whole may take 65 MiB"),
+    ):
+        load("npz", tmp_path / "a.npz")
