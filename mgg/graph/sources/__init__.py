@@ -20,7 +20,7 @@ from mgg.registry import Registry
 
 @dataclass(frozen=True)
 class GraphData:
-    """A whole graph in memory, as a source hands it over.
+    """A whole graph in memory, as a generator hands it over.
 
     Attributes:
         csr: the square adjacency matrix.
@@ -134,7 +134,7 @@ class StreamedGraph:
 
 
 #: Reads a file or folder; raises InputError that names the file if it is not what the loader expects.
-Loader = Callable[[Path], GraphData | StreamedGraph]
+Loader = Callable[[Path], StreamedGraph]
 
 
 @dataclass(frozen=True)
