@@ -106,7 +106,7 @@ def _raw(path: Path, loader: str | None) -> Source:
         data = find_loader(loader)(path)
     except MemoryError:
         raise memory_error(f"{path} does not fit") from None
-    return Source(name, data, {"loader": loader, **facts}, dataset)
+    return Source(name, data, {"loader": data.loader or loader, **facts}, dataset)
 
 
 def _unknown(source: str) -> InputError:

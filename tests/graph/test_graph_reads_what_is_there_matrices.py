@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.io
 from scipy import sparse
-from text_helpers import load
+from text_helpers import gz, load
 
 from mgg.errors import InputError, MachineError
 from mgg.graph import text
@@ -371,3 +371,72 @@ def test_members_that_have_to_be_whole_stay_within_the_memory(tmp_path):
         pytest.raises(MachineError, match=r"indptr\.npy: reading it whole may take 65 MiB"),
     ):
         load("npz", tmp_path / "a.npz")
+
+
+PAIRS = "1 2\n3 1\n4 4\n2 6\n"
+
+
+def konect(*head, body=PAIRS):
+    return "".join(f"{line}\n" for line in head) + body
+
+
+def directed(nodes, weights=(1, 1, 1, 1)):
+    """The matrix of PAIRS with nodes counted from 1: row = target."""
+    return sparse.coo_array((weights, ([1, 0, 3, 5], [0, 2, 3, 1])), shape=(nodes, nodes)).tocsr()
+
+
+@pytest.mark.parametrize("head", [("% sym",), ("% sym unweighted", "% 4 7 7"), ("%SYM positive", "% 4 7"), ()])
+@pytest.mark.parametrize("kind", ["sym", "asym"])
+def test_the_banner_of_konect_says_whether_a_line_is_one_arc_or_two(tmp_path, head, kind):
+    path = tmp_path / "out.txt"
+    path.write_text(konect(*(line.replace("sym", kind).replace("SYM", kind.upper()) for line in head)))
+    made = build(path, tmp_path / "graph", loops="keep")
+    counted = len(head) > 1
+    ids = np.arange(1, 8) if counted else np.array([1, 2, 3, 4, 6])
+    graph = Graph.open(tmp_path / "graph")
+    assert graph.ids(0, made.nodes).tolist() == ids.tolist()
+    expected = directed(7)
+    expected = expected.maximum(expected.T) if kind == "sym" and head else expected
+    assert same(product_matrix(tmp_path / "graph"), expected[ids - 1][:, ids - 1])
+    assert made.listed_arcs == 4
+
+
+def test_a_third_field_of_konect_is_a_weight(tmp_path):
+    body = "".join(
+        f"{line} {weight}\n" for line, weight in zip(PAIRS.split("\n"), ("0.5", "-1", "2", "3"), strict=False)
+    )
+    path = tmp_path / "out.txt"
+    path.write_text(konect("% asym multiweighted", "% 4 6 6", body=body))
+    build(path, tmp_path / "graph", loops="keep")
+    assert same(product_matrix(tmp_path / "graph"), directed(6, (0.5, -1, 2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (konect("% bip unweighted", "% 4 3 4"), "line 1: a bipartite network numbers both sets of nodes from 1: add"),
+        (konect("% bip"), "line 1: a bipartite network"),
+        (konect("% asym unweighted", "% 5 6 6"), "ends after 4 of the 5 lines that line 2 announces"),
+        (konect("% asym unweighted", "% 4 5 5"), r"line 6: target is 6, outside 1\.\.5"),
+        (konect("% sym dynamic", body="1 2 1 1082008561\n"), "line 2: 4 fields: the fourth is a time"),
+        (konect("% sym", body="1 2\n3 4 5\n"), "line 3: 3 fields, expected 2"),
+        (konect("% sym weighted", body="1 2 x\n"), "line 2: weight is 'x', not a number"),
+    ],
+)
+def test_networks_of_konect_that_are_no_graph_are_refused_by_line(tmp_path, content, message):
+    path = tmp_path / "out.txt"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        build(path, tmp_path / "graph")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.edges", "a.txt.gz"])
+def test_a_matrix_market_banner_in_an_edge_list_is_no_remark(tmp_path, name):
+    matrix = sparse.coo_array(COO.toarray() + COO.toarray().T)
+    scipy.io.mmwrite(tmp_path / "a.mtx", matrix, symmetry="symmetric")
+    text = (tmp_path / "a.mtx").read_bytes()
+    (tmp_path / name).write_bytes(gz(text) if name.endswith(".gz") else text)
+    made = build(tmp_path / name, tmp_path / "graph")
+    assert same(product_matrix(tmp_path / "graph"), matrix)
+    assert made.source["loader"] == "matrix_market"
+    assert made.symmetric and made.weighted

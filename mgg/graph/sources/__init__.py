@@ -122,6 +122,7 @@ class StreamedGraph:
         tasks: uint8 [nodes, tasks] of 0 and 1 (255: unknown), the labels of a multi-label data set, or None.
         ids: int64 [nodes], the source's own ids, or None where it numbers nodes as ``arcs`` does (or ``arcs.nodes`` is
             None).
+        loader: the loader that read it, where the one that was asked handed the file on; "" where it did not.
     """
 
     arcs: ArcStream
@@ -131,6 +132,7 @@ class StreamedGraph:
     classes: int | None = None
     tasks: np.ndarray | None = None
     ids: np.ndarray | None = None
+    loader: str = ""
 
 
 #: Reads a file or folder; raises InputError that names the file if it is not what the loader expects.

@@ -21,7 +21,7 @@ SUFFIXES = (".mtx", ".mtx.gz")
 MOST_NODES = 2**32
 
 #: Some writers leave out one of the two percent signs.
-_BANNERS = ("%%matrixmarket", "%matrixmarket")
+BANNERS = ("%%matrixmarket", "%matrixmarket")
 #: Word of the banner -> what is supported; the order is that of the banner.
 _SUPPORTED = {
     "object": ("matrix",),
@@ -89,7 +89,7 @@ def _read_header(file: Path) -> _Header:
     """The banner and the first line after it that is neither blank nor a comment."""
     text = lines(file)
     words = next(text, (1, ""))[1].lower().split()
-    if not words or words[0] not in _BANNERS or len(words) != 1 + len(_SUPPORTED):
+    if not words or words[0] not in BANNERS or len(words) != 1 + len(_SUPPORTED):
         raise InputError(f"{file}: line 1: not a Matrix Market banner (%%MatrixMarket matrix coordinate ...)")
     for word, (name, supported) in zip(words[1:], _SUPPORTED.items(), strict=True):
         if word not in supported:
