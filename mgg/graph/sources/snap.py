@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
+from mgg.graph.budget import fit
 from mgg.graph.sources import Arcs, ArcStream, StreamedGraph, loader, matrix_market
 from mgg.graph.text import Column, Layout, counted, find_file, lines, read_rows
 
@@ -75,7 +76,10 @@ def load(path: Path) -> StreamedGraph:
     header = _read_header(file)
     if header.nodes is not None and not 1 <= header.nodes <= MOST_IDS:
         raise InputError(f"{file}: line {header.line}: {header.nodes} nodes, expected 1..{MOST_IDS}")
-    known = header.first_id == 1
+    known, ids = header.first_id == 1, None
+    if header.konect and header.nodes:
+        fit(8 * header.nodes, f"{file}: line {header.line}: {header.nodes} nodes")
+        ids = np.arange(1, header.nodes + 1)
     return StreamedGraph(
         ArcStream(
             partial(_read, file, header),
@@ -85,7 +89,7 @@ def load(path: Path) -> StreamedGraph:
             stated_nodes=None if known else header.nodes,
             stated_in="" if known or header.nodes is None else f"{file}: line {header.line}",
         ),
-        ids=np.arange(1, header.nodes + 1) if header.konect and header.nodes else None,
+        ids=ids,
     )
 
 
@@ -106,8 +110,8 @@ def _read_header(file: Path) -> _Header:
         banner = _KONECT.fullmatch(text)
         if banner and banner[1].lower() == "bip":
             raise InputError(
-                f"{file}: line {number}: a bipartite network numbers both sets of nodes from 1: add the number of nodes of"
-                " the first set to the second column, and write asym in the place of bip"
+                f"{file}: line {number}: a bipartite network numbers both sets of nodes from 1: add the number of nodes"
+                " of the first set to the second column, and write asym in the place of bip"
             )
         konect = banner[1].lower() if banner else konect
         found = _KONECT_COUNTS.fullmatch(text) if konect else None
