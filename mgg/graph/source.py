@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from mgg.errors import InputError, memory_error
-from mgg.graph.csr import row_ids
 from mgg.graph.datasets import Dataset, catalog, find
 from mgg.graph.described import SOURCE_FILE, check_files, description
 from mgg.graph.manifest import MANIFEST_FILE
@@ -24,7 +23,6 @@ from mgg.graph.sources import (
     Arcs,
     ArcStream,
     FeatureStream,
-    GraphData,
     StreamedGraph,
     find_loader,
     loader_of,
@@ -108,7 +106,7 @@ def _raw(path: Path, loader: str | None) -> Source:
         data = find_loader(loader)(path)
     except MemoryError:
         raise memory_error(f"{path} does not fit") from None
-    return Source(name, _streamed(data), {"loader": loader, **facts}, dataset)
+    return Source(name, data, {"loader": data.loader or loader, **facts}, dataset)
 
 
 def _unknown(source: str) -> InputError:
@@ -119,26 +117,6 @@ def _unknown(source: str) -> InputError:
     except InputError as error:
         return InputError(f"{source}: no such file or folder, and {error}")
     return InputError(f"{source}: no such file or folder")
-
-
-def _streamed(data: GraphData | StreamedGraph) -> StreamedGraph:
-    if isinstance(data, StreamedGraph):
-        return data
-    csr, features = data.csr, data.features
-
-    def read() -> Iterator[Arcs]:
-        rows = row_ids(csr)
-        for lo in range(0, csr.arcs, CHUNK_ARCS):
-            at = slice(lo, lo + CHUNK_ARCS)
-            yield Arcs(rows[at], csr.indices[at], None if csr.weights is None else csr.weights[at])
-
-    return StreamedGraph(
-        arcs=ArcStream(read, csr.rows, weighted=csr.weights is not None),
-        features=None if features is None else FeatureStream(lambda: iter([features]), features.shape[1]),
-        labels=data.labels,
-        splits=data.splits,
-        classes=data.classes,
-    )
 
 
 def stored(graph: Graph) -> StreamedGraph:

@@ -26,7 +26,7 @@ def sage(facts) -> Reference:
 
 
 @pytest.mark.parametrize("pes", pyg.PES)
-@pytest.mark.parametrize("graph", ["directed", "hub", "cora"])
+@pytest.mark.parametrize("graph", ["directed", "hub", "loops", "cora"])
 def test_sage(graph, pes, oracle_layouts):
     pyg.check("sage", SETTINGS, sage, oracle_layouts(graph, pes), pes)
 

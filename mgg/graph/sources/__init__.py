@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from mgg.registry import Registry
 
 @dataclass(frozen=True)
 class GraphData:
-    """A whole graph in memory, as a source hands it over.
+    """A whole graph in memory, as a generator hands it over.
 
     Attributes:
         csr: the square adjacency matrix.
@@ -39,6 +39,13 @@ class GraphData:
     classes: int | None = None
 
 
+class _Merging(TypedDict):
+    repeats: Repeats
+    loops: Loops
+
+
+#: How the arcs of a matrix are merged, so that the graph's product is that of SciPy's matrix.
+AS_MATRIX: _Merging = {"repeats": "sum", "loops": "keep"}
 #: Most arcs of one chunk of an :class:`ArcStream`.
 CHUNK_ARCS = 2**20
 
@@ -115,6 +122,7 @@ class StreamedGraph:
         tasks: uint8 [nodes, tasks] of 0 and 1 (255: unknown), the labels of a multi-label data set, or None.
         ids: int64 [nodes], the source's own ids, or None where it numbers nodes as ``arcs`` does (or ``arcs.nodes`` is
             None).
+        loader: the loader that read it, where the one that was asked handed the file on; "" where it did not.
     """
 
     arcs: ArcStream
@@ -124,10 +132,11 @@ class StreamedGraph:
     classes: int | None = None
     tasks: np.ndarray | None = None
     ids: np.ndarray | None = None
+    loader: str = ""
 
 
 #: Reads a file or folder; raises InputError that names the file if it is not what the loader expects.
-Loader = Callable[[Path], GraphData | StreamedGraph]
+Loader = Callable[[Path], StreamedGraph]
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from mgg.errors import InputError
-from mgg.graph.sources import Arcs, ArcStream, StreamedGraph, loader
+from mgg.graph.budget import fit
+from mgg.graph.sources import Arcs, ArcStream, StreamedGraph, loader, matrix_market
 from mgg.graph.text import Column, Layout, counted, find_file, lines, read_rows
 
 SUFFIXES = (".txt.gz", ".txt", ".edges", ".jlg")
@@ -21,6 +24,12 @@ MOST_IDS = 2**32
 
 _COUNTS = re.compile(r"Nodes:\s*([0-9]+)\s+Edges:\s*([0-9]+)", re.IGNORECASE)
 _JULIA = re.compile(r"([0-9]+),([0-9]+),([du])(,.*)?")
+#: The banner of a KONECT network (J. Kunegis, "Handbook of Network Analysis: The KONECT Project"), and the line that
+#: may follow: lines, nodes, and for networks of one set of nodes the same again.
+_KONECT = re.compile(
+    r"%\s*(sym|asym|bip)(\s+(un|pos|multi|multipos)?(weighted|positive|signed|dynamic))?", re.IGNORECASE
+)
+_KONECT_COUNTS = re.compile(r"%\s*([0-9]+)\s+([0-9]+)(?:\s+\2)?")
 #: No count has more digits.
 _MOST_DIGITS = 40
 
@@ -36,58 +45,99 @@ class _Header:
     line: int = 0
     first_id: int = 0
     undirected: bool = False
+    konect: bool = False
 
 
 @loader("snap", *SUFFIXES)
 def load(path: Path) -> StreamedGraph:
     """Read an edge list (a file, compressed or not, or a folder with one).
 
-    Two forms, told apart by the first line:
+    Forms, told apart by the first lines:
 
     - SNAP: comments (``#`` or ``%``), then ``u v`` a line, divided by spaces and tabs or by a comma. The ids that occur
       are the nodes. ``# Nodes: N Edges: M`` announces the number of lines; ``# Undirected graph`` that each stands for
       both directions (not so "Directed graph (each unordered pair of nodes is saved once)", which SNAP writes above
       arcs).
+    - KONECT: ``% sym ...`` (each line stands for both directions) or ``% asym ...``, and maybe ``% LINES NODES NODES``:
+      then the nodes are 1 to NODES. A third field is a weight. ``% bip ...``, which numbers two sets of nodes from 1
+      each, and lines with times are refused.
+    - Matrix Market's banner: what the loader ``matrix_market`` makes of the file.
     - Julia: ``nodes,edges,d|u,...``, then ``u,v`` a line, counted from 1; ``u`` is undirected.
 
-    More than two fields in a line (times, ratings) are refused: the loader ``table`` reads weights.
+    More than two fields in another line (times, ratings) are refused: the loader ``table`` reads weights.
 
     Raises:
         InputError: the header is not one of these. The stream's errors name the line that is no arc, has an id out of
             range, or is one too many.
     """
     file = find_file(path, SUFFIXES)
+    if next(lines(file), (1, ""))[1].lower().startswith(matrix_market.BANNERS):
+        return replace(matrix_market.load(file), loader="matrix_market")
     header = _read_header(file)
     if header.nodes is not None and not 1 <= header.nodes <= MOST_IDS:
         raise InputError(f"{file}: line {header.line}: {header.nodes} nodes, expected 1..{MOST_IDS}")
-    known = header.first_id == 1
+    known, ids = header.first_id == 1, None
+    if header.konect and header.nodes:
+        fit(8 * header.nodes, f"{file}: line {header.line}: {header.nodes} nodes")
+        ids = np.arange(1, header.nodes + 1)
     return StreamedGraph(
         ArcStream(
             partial(_read, file, header),
             nodes=header.nodes if known else None,
+            weighted=len(header.layout.columns) > 2,
             undirected=header.undirected,
             stated_nodes=None if known else header.nodes,
             stated_in="" if known or header.nodes is None else f"{file}: line {header.line}",
-        )
+        ),
+        ids=ids,
     )
 
 
 def _read_header(file: Path) -> _Header:
     """The comments (or Julia's first line) before the first arc, whose delimiter is that of all."""
     counts: tuple[int | None, int | None, int] = (None, None, 0)
-    undirected = False
+    undirected, konect = False, ""
     for number, line in lines(file):
         text = line.strip()
         julia = _JULIA.fullmatch(text)
         if julia and number == 1:
             nodes, arcs = _stated(file, 1, julia)
             return _Header(1, _layout(","), nodes, arcs, line=1, first_id=1, undirected=julia[3] == "u")
+        if text and text[0] not in "#%" and konect:
+            return _konect(file, number, text, konect, counts)
         if text and text[0] not in "#%":
             return _Header(0, _layout("," if "," in text else " "), *counts, undirected=undirected)
+        banner = _KONECT.fullmatch(text)
+        if banner and banner[1].lower() == "bip":
+            raise InputError(
+                f"{file}: line {number}: a bipartite network numbers both sets of nodes from 1: add the number of nodes"
+                " of the first set to the second column, and write asym in the place of bip"
+            )
+        konect = banner[1].lower() if banner else konect
+        found = _KONECT_COUNTS.fullmatch(text) if konect else None
+        if found:
+            arcs, nodes = _stated(file, number, found)
+            counts = nodes, arcs, number
+            continue
         found = _COUNTS.search(text)
         counts = (*_stated(file, number, found), number) if found else counts
         undirected |= text.lstrip("#% ").lower().startswith("undirected graph")
     return _Header(0, _layout(" "), *counts, undirected=undirected)
+
+
+def _konect(file: Path, number: int, text: str, kind: str, counts: tuple[int | None, int | None, int]) -> _Header:
+    """The header of a KONECT network whose first arc is line ``number``."""
+    layout = _layout("," if "," in text else " ")
+    fields = len(layout.fields(text.encode()))
+    if fields > 3:
+        raise InputError(
+            f"{file}: line {number}: {fields} fields: the fourth is a time: leave source, target and weight"
+        )
+    if fields == 3:
+        layout = replace(layout, columns=(*layout.columns, Column("weight", "float64")))
+    nodes, arcs, line = counts
+    first = 0 if nodes is None else 1
+    return _Header(0, layout, nodes, arcs, line, first, undirected=kind == "sym", konect=True)
 
 
 def _stated(file: Path, line: int, found: re.Match[str]) -> tuple[int, int]:
@@ -112,6 +162,7 @@ def _read(file: Path, header: _Header) -> Iterator[Arcs]:
     for part in rows:
         seen += part.count
         sources, targets = part.ids(0, first, last), part.ids(1, first, last)
-        yield Arcs(targets - first, sources - first) if first else Arcs(targets, sources)
+        weights = part.finite(2) if len(header.layout.columns) > 2 else None
+        yield Arcs(targets - first, sources - first, weights) if first else Arcs(targets, sources, weights)
     if not seen and first == 0:
         raise InputError(f"{file}: has no arcs, so no nodes")
