@@ -10,6 +10,8 @@ from pathlib import Path
 # Set by the launchers of MPICH (hydra, srun --mpi=pmi2), PMIx, Open MPI and plain srun.
 _LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS")
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+_HOST_RANKS = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+_HOST_SIZES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
 
 
 #: What a job is told whose PEs do.
@@ -31,6 +33,15 @@ def job_rank() -> int:
     """This process's rank in the job, as its launcher says; 0 without a launcher."""
     ranks = [os.environ[name] for name in _RANKS if name in os.environ]
     return max((int(rank) for rank in ranks if rank.isdigit()), default=0) if job_size() > 1 else 0
+
+
+def host_ranks() -> tuple[int, int]:
+    """This process's rank among those of its host, and how many these are; 0 and 1 where its launcher does not say."""
+    rank, size = (
+        next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), other)
+        for names, other in ((_HOST_RANKS, 0), (_HOST_SIZES, 1))
+    )
+    return rank, max(size, 1)
 
 
 def launcher() -> int | None:

@@ -38,6 +38,8 @@ def report() -> dict[str, Any]:
 def _mpi() -> str:
     try:
         mpi = importlib.import_module("mgg.backend.mpi")
+    except MachineError as error:
+        return f"missing: {error}"
     except (ImportError, RuntimeError) as error:
         return f"missing: {error}; pip install mpi4py mpich, or load your MPI module"
     return f"works: {' '.join(mpi.library().split())}"
