@@ -254,7 +254,7 @@ def say_regret(samples: list[Sample], splits: Splits, on: Machine) -> None:
 @click.argument("measured", type=click.Path(path_type=Path, exists=True), nargs=-1)
 @click.option(
     "--splits", "folder", type=click.Path(path_type=Path, exists=True), default=HERE / "measured" / "splits.jsonl",
-    help="partition records, a line each",
+    help="partitions, a line each",
 )  # fmt: skip
 def main(measured: tuple[Path, ...], folder: Path) -> None:
     """Fit, and print constants, tables and errors."""

@@ -55,7 +55,9 @@ def load(path: Path, kind: str, command: str) -> tuple[Any, str]:
         raise InputError(f"{path}: {error.strerror}") from None
     match = _HASHED.fullmatch(data)
     if not match or hashlib.sha256(match[1]).hexdigest() != match[2].decode():
-        raise InputError(f"{path}: truncated or altered: its last line is not the hash of the rest")
+        raise InputError(
+            f"{path}: truncated or altered: its last line is not the hash of the rest: run {command} again"
+        )
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         # Aliases of aliases would grow without end when they are looked at; what we write has none.

@@ -85,7 +85,7 @@ class Job:
         for record in check_lines_output(self.out, AggregateRecord, replace=self.replace):
             if (record.graph_hash, record.layout) != (manifest.graph_hash, manifest.digest()):
                 raise InputError(
-                    f"{self.out}: holds records of another layout ({record.dataset}, {record.pes} PEs,"
+                    f"{self.out}: holds records of another layout ({record.dataset}, P = {record.pes},"
                     f" {record.scheme}): choose another name, or replace them with --replace"
                 )
 

@@ -32,7 +32,7 @@ def test_predictions_take_partitions_alone(folder: Folder):
     assert "results/partition/reddit-like/p16 results/partition/reddit-like/p1024 --technique halo,mgg" in command
     assert "--dim 8,16 --dtype fp32 --machine a800 --variant halo --variant halo:workgroup=4,8 --link nvl" in command
     assert "--link nvlink.bandwidth=250000000000.0 --network" in command and "fusion" not in command
-    assert "--network infiniband-hdr --out results/predict/reddit-like.jsonl" in command
+    assert "--network infiniband-hdr --replace --out results/predict/reddit-like.jsonl" in command
     assert "--technique auto,halo" in run.stdout
 
 

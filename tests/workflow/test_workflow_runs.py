@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.workflow import Folder, job_counts
 
-from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.record import AggregateRecord, JobRecord, read_lines, read_partition, read_run
 
 NOTHING = "Nothing to be done"
 #: Snakemake on a host of that name, which touches its lock five times a second, where locks hold on one host alone.
@@ -49,6 +49,20 @@ def _scores(results: Path) -> dict[str, object]:
         "losses": [epoch.loss for epoch in epochs],
         "accuracy": run.test_accuracy,
     }
+
+
+@pytest.mark.slow
+def test_all_records_of_a_workflow_are_of_one_run_and_its_config(finished: Folder):
+    """Of ranks that a launcher starts and of Snakemake's own process, too."""
+    results = finished.results
+    made = [
+        *read_lines(results / "aggregate/planted/p2.jsonl", AggregateRecord),
+        read_run(results / "train/planted/gcn-halo-p2-s0")[0],
+        read_partition(results / "partition/planted/p2"),
+        *read_lines(results / "jobs.jsonl", JobRecord),
+    ]
+    told = {(record.run_id, record.config_hash, record.machine_id) for record in made}
+    assert len(told) == 1 and None not in told.pop()
 
 
 @pytest.mark.sentinel
