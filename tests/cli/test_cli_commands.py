@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from support import forked
 from support.ranks import mpiexec
 from support.workflow import ROOT
 
@@ -363,7 +364,9 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_line_exit_code_2_and_writes_nothing(made, tmp_path, name):
     arguments, said = MISTAKES[name]
-    done = mgg(*[argument.format(made=made) for argument in arguments], cwd=tmp_path, code=2)
+    words = [argument.format(made=made) for argument in arguments]
+    done = forked.run("mgg", words, tmp_path, dict(os.environ), 120)
+    assert done.returncode == 2, done.stderr
     assert said in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and done.stderr.startswith("mgg: ")
     assert done.stdout == ""
