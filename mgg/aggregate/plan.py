@@ -35,6 +35,7 @@ class Plan(ABC):
         single_pe: runs on one PE alone.
         one_process: on GPUs its PEs are threads of one process.
         rough: on GPUs ``cost`` leaves out what uneven rows take, so that ``auto`` does not trust it.
+        least_volume: each needed row crosses once (V_FC, CoLa's equation 7), so that no technique moves less.
         pitched: on GPUs the rows of embeddings are padded (``row_pitch``); no whole blocks of them are sent.
         sums_apart: on CPUs it sums in ``accumulator`` where rows come from other PEs.
         host: the product's arrays as the layout has them; plans are worked out from these.
@@ -47,6 +48,7 @@ class Plan(ABC):
     single_pe: ClassVar[bool] = False
     one_process: ClassVar[bool] = False
     rough: ClassVar[bool] = False
+    least_volume: ClassVar[bool] = False
     pitched: ClassVar[bool] = True
     sums_apart: ClassVar[bool] = True
     #: The technique reads other PEs' input rows, so it must wait until all are written.

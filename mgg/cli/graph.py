@@ -23,14 +23,16 @@ _DATASET = config.DatasetConfig()
 @budget
 @common
 def graph(
-    source: str, out: Path, loader: str | None, symmetrize: bool, labels: bool, name: str | None, order: str,
-    budget: str, workers: int | None, as_json: bool,
+    source: str, out: Path, loader: str | None, symmetrize: bool, repeats: config.Repeats | None,
+    loops: config.Loops | None, labels: bool, name: str | None, order: str, budget: str, workers: int | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Turn SOURCE (a file, a folder or a data set's name) into a graph folder of Parquet CSR shards."""
     from mgg.graph.build import build
 
     memory = memory_of(budget, workers)
     manifest = build(
-        source, out, loader=loader, symmetrize=symmetrize, labels=labels, order=order, memory=memory, name=name
-    )
+        source, out, loader=loader, symmetrize=symmetrize, repeats=repeats, loops=loops, labels=labels, order=order,
+        memory=memory, name=name,
+    )  # fmt: skip
     show(facts(manifest, out), as_json)

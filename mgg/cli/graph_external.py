@@ -9,6 +9,7 @@ import click
 
 from mgg.cli.graph_options import budget, facts, memory_of, reads
 from mgg.cli.options import FOLDER, common, show
+from mgg.config import Loops, Repeats
 from mgg.errors import InputError
 
 
@@ -19,14 +20,17 @@ from mgg.errors import InputError
 @budget
 @common
 def graph_scatter(
-    source: str, out: Path, loader: str | None, symmetrize: bool, labels: bool, name: str | None, budget: str,
-    workers: int | None, as_json: bool,
+    source: str, out: Path, loader: str | None, symmetrize: bool, repeats: Repeats | None, loops: Loops | None,
+    labels: bool, name: str | None, budget: str, workers: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Step 1 of mgg graph for a cluster: read SOURCE and spool its arcs by row range."""
     from mgg.graph.build import scatter
 
     memory = memory_of(budget, workers)
-    made = scatter(source, out, loader=loader, symmetrize=symmetrize, labels=labels, memory=memory, name=name)
+    made = scatter(
+        source, out, loader=loader, symmetrize=symmetrize, repeats=repeats, loops=loops, labels=labels, memory=memory,
+        name=name,
+    )  # fmt: skip
     show({"name": made.name, "nodes": made.nodes, "listed_arcs": made.listed_arcs, "out": str(out)}, as_json)
 
 

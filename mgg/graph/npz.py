@@ -7,7 +7,6 @@ unpickler.
 
 from __future__ import annotations
 
-import io
 import math
 import tokenize
 import zipfile
@@ -85,7 +84,7 @@ class Npz:
             if not header.dtype.hasobject:
                 return self.array(key)
             self._bounded(key)
-            return read_object(io.BytesIO(file.read()), f"{self.path}: {key}{_SUFFIX}")
+            return read_object(file.read(), f"{self.path}: {key}{_SUFFIX}")
 
     def blocks(self, key: str, rows: int) -> Iterator[np.ndarray]:
         """A numeric array in blocks of at most ``rows`` of its rows, in constant memory.

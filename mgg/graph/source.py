@@ -117,7 +117,7 @@ def _unknown(source: str) -> InputError:
     try:
         find(source)
     except InputError as error:
-        return error
+        return InputError(f"{source}: no such file or folder, and {error}")
     return InputError(f"{source}: no such file or folder")
 
 
@@ -160,7 +160,14 @@ def stored(graph: Graph) -> StreamedGraph:
             yield block
 
     return StreamedGraph(
-        arcs=ArcStream(read, manifest.nodes, weighted=manifest.weighted, relations=manifest.relations),
+        arcs=ArcStream(
+            read,
+            manifest.nodes,
+            weighted=manifest.weighted,
+            relations=manifest.relations,
+            repeats=manifest.repeats,
+            loops=manifest.loops,
+        ),
         features=FeatureStream(features, manifest.features) if manifest.features else None,
         labels=graph.labels(0, manifest.nodes),
         splits=graph.splits(0, manifest.nodes),

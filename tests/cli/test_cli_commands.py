@@ -12,6 +12,7 @@ import pytest
 import yaml
 from support import forked
 from support.ranks import mpiexec
+from support.records import alter
 from support.workflow import ROOT
 
 from mgg import backend, record
@@ -378,8 +379,7 @@ def test_the_largest_seed_goes_through_training_and_report(made, tmp_path):
     mgg("train", made / "layout2", "--model", "gcn", "--epochs", 1, "--seed", seed, "--out", "run", cwd=tmp_path)
     mgg("report", "run", "--out", "report", cwd=tmp_path)
     assert str(seed) in (tmp_path / "report/training.csv").read_text()
-    text = (tmp_path / "run/run.json").read_text()
-    (tmp_path / "run/run.json").write_text(text.replace(str(seed), str(seed + 1)))
+    alter(tmp_path / "run/run.json", seed=seed + 1)
     done = mgg("report", "run", "--out", "report", cwd=tmp_path, code=2)
     assert "field seed: Input should be less than or equal to" in done.stderr
 

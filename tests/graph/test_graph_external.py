@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from mgg.errors import InputError, MachineError
 from mgg.graph import build as stage
 from mgg.graph import shards
+from mgg.graph.budget import resident
 from mgg.graph.csr import Csr, from_arcs
 from mgg.graph.external import Memory, gather, scatter, scattering, shard, sharding, spool
-from mgg.graph.external.memory import resident
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph
 from mgg.graph.store import Graph, write_graph
 

@@ -213,7 +213,7 @@ def no_umask():
 def test_a_run_with_odd_texts_obeys_none_and_lets_nobody_write(folder: Folder, no_umask: None):
     """Every field with free text at once, through every stage that gets one."""
     machine = folder.path / f"{ODD}.json"
-    machine.write_text(machines.find("h200").model_dump_json())
+    machines.write(machine, machines.find("h200"))
     (folder.path / f"{ODD}.csv").write_text("0,1\n1,2\n")
     changed = {
         "graph": {"datasets": {"planted": {"scale": 0.05}, "mine": {"source": f"{ODD}.csv"}}},

@@ -39,13 +39,6 @@ def test_every_operation_of_the_table():
     assert done.stdout == "ok\n"
 
 
-@pytest.mark.parametrize("model", ["gat", "gcn", "gin"])
-def test_pes_without_rows(model, layouts, tmp_path):
-    options = {"model": model, "technique": "halo", "settings": {"hidden": 3}, "folder": str(layouts("three_nodes", 4))}
-    found = on_fakes("gradients", 4, tmp_path / "out.npz", [options])[0]
-    assert_close(found, gradients("simulated", pes=4, **options)[0])
-
-
 @pytest.mark.parametrize("pes", [1, 2])
 def test_loss_and_gradients(pes, layouts, tmp_path):
     options = [

@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 from support.graphs import make_layout, planted
 from support.ranks import changed_environment
+from support.records import alter
 from support.stopped import ALWAYS, BASE, stop_at
 from support.train_program import SMALL, Stop, checkpoint_files, graphs_for, result_arrays, run, tables
 
@@ -325,10 +326,7 @@ def test_a_finished_run_of_an_earlier_version(layouts, tmp_path):
     """What it did not note is not asked for."""
     options = {**BASE, "model": "gcn", "out": tmp_path / "run"}
     run("simulated", layouts("planted", 1), 1, **options)
-    record = json.loads((tmp_path / "run/run.json").read_text())
-    for name in ("scheme", "layout", "asked_epochs"):
-        del record[name]
-    (tmp_path / "run/run.json").write_text(json.dumps(record))
+    alter(tmp_path / "run/run.json", scheme=None, layout=None, asked_epochs=None)
     assert len(run("simulated", layouts("planted", 1), 1, **options, resume=True)[0].epochs) == 12
 
 

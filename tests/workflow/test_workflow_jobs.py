@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.records import altered
 from support.slurm import StandIns
 from support.workflow import ROOT, Folder, job_counts
 
@@ -149,7 +150,7 @@ def test_ranks_that_slurm_starts_tell_what_they_used(finished: Folder, tmp_path:
 
     def used(file: Path, memory: int, cpu: float, seconds: float, **changes: int) -> str:
         told = {"used": {"memory": memory, "cpu_seconds": cpu, "seconds": seconds}}
-        return json.dumps(json.loads(file.read_text()) | told | changes) + "\n"
+        return altered(file.read_text(), **told, **changes)
 
     one.write_text(used(one, 300, 50.0, 41.0))
     two.write_text(used(two, 300, 30.0, 20.0) + used(two, 400, 60.0, 39.0, dim=8))

@@ -252,6 +252,14 @@ def test_a_mistake_in_the_config_is_one_line(folder: Folder, values: dict, messa
     assert "Traceback" not in run.stdout
 
 
+def test_a_key_that_an_overlay_has_twice_is_refused_with_its_line(folder: Folder):
+    wrong = folder.overlay({}, "wrong.yaml")
+    wrong.write_text("graph: {datasets: {digits: {}}}\ntrain: {models: []}\ngraph: {datasets: {planted: {}}}\n")
+    run = folder.run("--dry-run", overlay="wrong.yaml")
+    assert run.returncode == 2
+    assert "wrong.yaml: line 3: graph is there again: line 1 has it, too" in run.stdout
+
+
 @pytest.mark.slow
 def test_snakemake_lint_passes():
     run = subprocess.run(

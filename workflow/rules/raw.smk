@@ -16,4 +16,6 @@ def graph_options(wildcards):
     dataset = DATASETS[wildcards.dataset]
     name = ["--name", wildcards.dataset] if dataset.source else []
     loader = ["--loader", dataset.loader] if dataset.loader else []
-    return name + loader + flags(symmetrize=dataset.symmetrize, labels=dataset.labels)
+    repeats = ["--repeats", dataset.repeats] if dataset.repeats else []
+    loops = ["--loops", dataset.loops] if dataset.loops else []
+    return name + loader + repeats + loops + flags(symmetrize=dataset.symmetrize, labels=dataset.labels)

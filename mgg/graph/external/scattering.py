@@ -10,10 +10,12 @@ import numpy as np
 from pydantic import Field
 
 from mgg import hashed, npy
+from mgg.config import Loops, Repeats
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind
+from mgg.graph.budget import MIB
 from mgg.graph.external import kernels
-from mgg.graph.external.memory import MIB, Memory
+from mgg.graph.external.memory import Memory
 from mgg.graph.external.spool import PAYLOADS, Index, Spool, SpoolWriter
 from mgg.graph.manifest import KINDS, Sha256, Shard, ShardName
 from mgg.graph.nodes import NodeData, write_nodes
@@ -48,11 +50,13 @@ class Buckets(Closed):
     order: str = Field(description="how its nodes are numbered")
     ids: int = Field(ge=0, description="arcs have ids 0 .. ids - 1")
     nodes: int = Field(ge=1, description="number of nodes: ids, or fewer where only those that occur count")
-    keys: int = Field(ge=0, description="spooled arcs, reverses counted, self-loops not")
+    keys: int = Field(ge=0, description="spooled arcs, reverses counted, self-loops that are left out not")
     shift: int = Field(ge=0, description="a bucket is 2^shift ids")
     weighted: bool
     relations: int = Field(ge=0)
     symmetric: bool = Field(description="reverses were added")
+    repeats: Repeats = Field(description="what arcs that repeat one another weigh")
+    loops: Loops = Field(description="whether self-loops were kept")
     listed_arcs: int = Field(ge=0, description="arcs that the source lists")
     dropped_loops: int = Field(ge=0)
     counted: Counted | None = Field(None, description="counts to keep, where the source is a graph folder")
@@ -160,6 +164,8 @@ def scatter(
         weighted=arcs.weighted,
         relations=arcs.relations,
         symmetric=mirror,
+        repeats=arcs.repeats,
+        loops=arcs.loops,
         listed_arcs=reader.read,
         dropped_loops=reader.loops,
         counted=counted,
@@ -189,7 +195,8 @@ class _Reader:
     def spool(self, chunk: Arcs, mirror: bool, spool: SpoolWriter) -> None:
         size = len(chunk.targets)
         self._make_room(size * (2 if mirror else 1))
-        count, largest = kernels.pack(chunk.targets, chunk.sources, mirror, self._keys, self._origin)
+        keep = self.arcs.loops == "keep"
+        count, largest, loops = kernels.pack(chunk.targets, chunk.sources, mirror, keep, self._keys, self._origin)
         if largest < -1:
             self._refuse(chunk, -2 - largest)
         if self.arcs.nodes is not None and largest >= self.arcs.nodes:
@@ -203,7 +210,7 @@ class _Reader:
         if len(payloads) != len(payload_names(self.arcs.weighted, self.arcs.relations)):
             raise ValueError(f"{self.name}: the stream says which values its arcs have, and this chunk differs")
         spool.add(self._keys[:count], payloads)
-        self.loops += size - count // (2 if mirror else 1)
+        self.loops += loops
         self.read += size
 
     def nodes(self) -> tuple[int, int]:

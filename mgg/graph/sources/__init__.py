@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from mgg.config import Loops, Repeats
 from mgg.graph.csr import Csr
 from mgg.registry import Registry
 
@@ -69,7 +70,10 @@ class ArcStream:
         nodes: number of nodes; None: the nodes are the ids that occur (0 to 2^32 - 1), renumbered in ascending order.
         weighted: whether arcs have weights.
         relations: number of arc types, 0: arcs have none.
-        undirected: each arc stands for both directions.
+        undirected: each arc stands for both directions; a self-loop does so once.
+        repeats: what arcs that join the same nodes (by the same type) weigh unless the user says otherwise: as the
+            ``first``, their ``sum`` (without weights: their number) or their ``max``.
+        loops: whether arcs from a node to itself are kept unless the user says otherwise.
         stated_nodes: number of nodes that the source says it has, checked once the ids that occur are known.
         stated_in: where it says so, ``PATH: line N``, for the error about it; "" where it does not.
     """
@@ -79,6 +83,8 @@ class ArcStream:
     weighted: bool = False
     relations: int = 0
     undirected: bool = False
+    repeats: Repeats = "first"
+    loops: Loops = "drop"
     stated_nodes: int | None = None
     stated_in: str = ""
 

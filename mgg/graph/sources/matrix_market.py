@@ -103,7 +103,7 @@ def _read(file: Path, header: _Header) -> Iterator[Arcs]:
         rows, columns_ = part.ids(0, 1, header.nodes), part.ids(1, 1, header.nodes)
         if header.symmetric:
             _check_triangle(part, rows, columns_)
-        yield Arcs(rows - 1, columns_ - 1, part.finite(2) if header.weighted else None)
+        yield Arcs(rows - 1, columns_ - 1, part.weights(2) if header.weighted else None)
 
 
 def _check_triangle(part: Rows, rows: np.ndarray, columns: np.ndarray) -> None:

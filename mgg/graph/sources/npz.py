@@ -15,7 +15,7 @@ import numpy as np
 import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
-from mgg.graph.check import check_labels, check_splits, split_vector
+from mgg.graph.check import check_labels, check_splits, float32_weights, split_vector
 from mgg.graph.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.unpickle import csr_of
@@ -120,13 +120,8 @@ def _csr_arcs(matrix: scipy.sparse.csr_matrix, path: Path) -> ArcStream:
 
 
 def _weights(values: np.ndarray, first: int, path: Path) -> np.ndarray:
-    """float32 weights; InputError, naming the arc, if one is not finite."""
-    with np.errstate(over="ignore"):
-        weights = values.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(weights))
-    if bad.size:
-        raise InputError(f"{path}: weight of arc {first + bad[0]} is {values[bad[0]]}, not a finite float32")
-    return weights
+    """float32 weights; InputError, naming the arc, if float32 cannot hold one."""
+    return float32_weights(values, lambda arc, problem: InputError(f"{path}: weight of arc {first + arc} {problem}"))
 
 
 def _features(file: Npz, nodes: int) -> FeatureStream | None:
