@@ -27,7 +27,7 @@ def test_simulated(pes):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
-@pytest.mark.parametrize("pes", [1, 4])
+@pytest.mark.parametrize("pes", [1, pytest.param(4, marks=pytest.mark.sentinel)])
 def test_mpi(pes, shared):
     done = mpiexec(pes, [str(SCRIPT)], MGG_MPI_SHARED_MEMORY=shared)
     assert done.returncode == 0, done.stderr
