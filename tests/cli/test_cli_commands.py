@@ -501,7 +501,10 @@ def test_links_go_to_a_file(tmp_path):
 
 
 def test_predictions_are_a_line_each(made):
-    told = mgg("predict", made / "graph", "--pes", "2,64", "--technique", "halo,cola", cwd=made).stdout.splitlines()
+    asked = ["predict", made / "graph", "--pes", "2,64", "--technique", "halo,cola"]
+    told = mgg(*asked, cwd=made).stdout.splitlines()
+    exact = [each["seconds"] * 1e3 for each in json.loads(mgg(*asked, "--json", cwd=made).stdout)["predictions"]]
+    assert [float(line.split(" ms predicted")[0].split()[-1]) for line in told] == pytest.approx(exact, abs=1e-3)
     assert [line.split("  ")[0] for line in told] == [
         f"digits {name}: D=64 P={pes}" for pes in (2, 64) for name in ("halo", "cola")
     ]
