@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import queue
+import random
 import re
 import shutil
 import signal
@@ -96,11 +97,10 @@ class Tree:
         self.path, self.once = path, once
         shutil.copytree(ROOT, path, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
 
-    def fails(self, *tests: str, compiled: Path | None, limit: float) -> str | None:
+    def fails(self, *tests: str, limit: float) -> str | None:
         """The first of these tests that fails, or None; what takes longer than ``limit`` seconds hangs."""
         paths = [str(self.path), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        environment |= {"NUMBA_CACHE_DIR": str(compiled)} if compiled else {}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *tests]
         with subprocess.Popen(
             command, cwd=self.path, env=environment, text=True, start_new_session=True,
@@ -131,19 +131,32 @@ class Tree:
     def _failing(self, mistake: Mistake, asked: list[str], limit: float) -> str | None:
         path = self.path / mistake.file
         right, times = path.read_text(encoding="utf-8"), path.stat()
-        # Numba's caches do not know that a function which they took over from another file has changed.
-        with tempfile.TemporaryDirectory() as folder:
-            compiled = Path(folder) if "numba" in right else None
-            while True:
-                try:
-                    path.write_text(right.replace(mistake.old, mistake.new), encoding="utf-8")
-                    failed = self.fails(*asked, compiled=compiled, limit=limit)
-                finally:
-                    path.write_text(right, encoding="utf-8")
-                    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-                if self.once or failed in (None, HANG, CRASH) or not self.fails(failed, compiled=None, limit=limit):
-                    return failed
-                asked = [*asked, f"--deselect={failed}"]
+        while True:
+            try:
+                path.write_text(right.replace(mistake.old, mistake.new), encoding="utf-8")
+                self._forget_compiled(path)
+                failed = self.fails(*asked, limit=limit)
+            finally:
+                path.write_text(right, encoding="utf-8")
+                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+                self._forget_compiled(path)
+            if self.once or failed in (None, HANG, CRASH) or not self.fails(failed, limit=limit):
+                return failed
+            asked = [*asked, f"--deselect={failed}"]
+
+    def _forget_compiled(self, changed: Path) -> None:
+        """Numba's caches do not know that a function which they took over from another file has changed."""
+        texts = {path: path.read_text(encoding="utf-8") for path in (self.path / "mgg").rglob("*.py")}
+        stale, rest = {changed}, {path for path, text in texts.items() if "numba" in text} - {changed}
+        while found := {
+            path
+            for path in rest
+            if any(re.search(rf"import .*\b{each.stem}\b|\b{each.stem} import", texts[path]) for each in stale)
+        }:
+            stale, rest = stale | found, rest - found
+        for path in stale:
+            for cache in path.parent.glob(f"__pycache__/{path.stem}.*.nb?"):
+                cache.unlink()
 
 
 def main() -> int:
@@ -189,7 +202,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder, ThreadPoolExecutor(options.jobs) as pool:
         for number in range(options.jobs):
             trees.put(Tree(Path(folder) / str(number) / "tree", options.once))
-        show(list(pool.map(trial, mistakes)))
+        # Mixed, so that those of the first hour tell something of all folders.
+        show(list(pool.map(trial, random.Random(0).sample(mistakes, len(mistakes)))))
     return 0
 
 

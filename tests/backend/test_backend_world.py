@@ -27,7 +27,7 @@ def test_simulated(pes):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
-@pytest.mark.parametrize("pes", [1, 4])
+@pytest.mark.parametrize("pes", [1, pytest.param(4, marks=pytest.mark.sentinel)])
 def test_mpi(pes, shared):
     done = mpiexec(pes, [str(SCRIPT)], MGG_MPI_SHARED_MEMORY=shared)
     assert done.returncode == 0, done.stderr
@@ -196,7 +196,10 @@ def test_mpi_waits_of_collectives_are_bounded(call, said):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize(("shared", "late"), [(True, "PE 2"), (False, "a PE of another host")])
+@pytest.mark.parametrize(
+    ("shared", "late"),
+    [pytest.param(True, "PE 2", marks=pytest.mark.sentinel), (False, "a PE of another host")],
+)
 def test_mpi_names_the_pe_that_stays_away(shared, late):
     code = (
         "from mpi4py import MPI\nfrom mgg.backend.mpi import MpiWorld\nfrom mgg.errors import PeError\n"

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from support import forked
 from support.ranks import mpiexec
 from support.records import alter
 from support.workflow import ROOT
@@ -364,7 +365,9 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_line_exit_code_2_and_writes_nothing(made, tmp_path, name):
     arguments, said = MISTAKES[name]
-    done = mgg(*[argument.format(made=made) for argument in arguments], cwd=tmp_path, code=2)
+    words = [argument.format(made=made) for argument in arguments]
+    done = forked.run("mgg", words, tmp_path, dict(os.environ), 120)
+    assert done.returncode == 2, done.stderr
     assert said in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and done.stderr.startswith("mgg: ")
     assert done.stdout == ""
@@ -498,7 +501,10 @@ def test_links_go_to_a_file(tmp_path):
 
 
 def test_predictions_are_a_line_each(made):
-    told = mgg("predict", made / "graph", "--pes", "2,64", "--technique", "halo,cola", cwd=made).stdout.splitlines()
+    asked = ["predict", made / "graph", "--pes", "2,64", "--technique", "halo,cola"]
+    told = mgg(*asked, cwd=made).stdout.splitlines()
+    exact = [each["seconds"] * 1e3 for each in json.loads(mgg(*asked, "--json", cwd=made).stdout)["predictions"]]
+    assert [float(line.split(" ms predicted")[0].split()[-1]) for line in told] == pytest.approx(exact, abs=1e-3)
     assert [line.split("  ")[0] for line in told] == [
         f"digits {name}: D=64 P={pes}" for pes in (2, 64) for name in ("halo", "cola")
     ]

@@ -10,7 +10,7 @@ from typing import Self
 
 import yaml
 
-from support import forked_snakemake
+from support import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,7 +79,7 @@ class Folder:
         """Run snakemake to its end; output and errors come together."""
         if "--dry-run" in arguments:
             words = self.command(*arguments, **options)[3:]
-            return forked_snakemake.run(words, self.path, env or self.environment(), self.limit)
+            return forked.run("snakemake", words, self.path, env or self.environment(), self.limit, merged=True)
         return self.run_command(self.command(*arguments, **options), env or self.environment())
 
     def run_command(self, command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -164,6 +164,8 @@ def test_stopping_without_an_output(layouts):
         run("simulated", layouts("planted", 1), 1, model="gcn", stop=Stop(1), **BASE)
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 def test_a_killed_run_resumes(layouts, tmp_path):
     """SIGKILL in the middle of a checkpoint-writing run, again and again, until it is done."""
     folder, out = layouts("planted", 2), tmp_path / "run"

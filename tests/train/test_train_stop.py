@@ -91,6 +91,7 @@ def test_the_second_ctrl_c_is_obeyed_at_once(case, said):
     assert done.stderr.endswith("KeyboardInterrupt\n") == (case == "heard")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_signals_stop_the_command_after_a_checkpoint(number, layouts, tmp_path):
     """They go on until the process is gone: while it writes the checkpoint, and while the interpreter ends."""
