@@ -31,6 +31,7 @@ class Ahead:
         self._expected: list[Build] = []
         self._begun: dict[Path, tuple[Build, str]] = {}
         self._futures: list[Future[Path | None]] = []
+        self._told: list[_Told] = []
 
     def expect(self, builds: Sequence[Build]) -> None:
         """Have the next ``start`` compile ``builds``, too."""
@@ -53,6 +54,7 @@ class Ahead:
             return
         cores = len(os.sched_getaffinity(0))
         told = _Told(len(todo), arch, min(len(todo), cores * ranks), lambda: sum(path.exists() for path in todo))
+        self._told.append(told)
         first = place * len(todo) // ranks
         pool = ThreadPoolExecutor(min(cores, len(todo)), thread_name_prefix="nvcc")
         for path in todo[first:] + todo[:first]:
@@ -72,7 +74,10 @@ class Ahead:
                 made.result()
             for build, arch in self._begun.values():
                 kernels.cubin_of(build, arch)
+        for each in self._told:
+            each.look()
         self._futures.clear()
+        self._told.clear()
 
 
 class _Told:
