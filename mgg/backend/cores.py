@@ -138,7 +138,8 @@ def said(
 ) -> str | None:
     """The line about the ranks of a host, of which the first has taken ``cores``; None where none is bound closely."""
     mine, every = masks[0], frozenset[int]().union(*masks)
-    if len(mine) >= ENOUGH * len(masks) or (len(mine) >= ENOUGH and every != mine):
+    unbound = mine == allowed and len(mine) >= len(masks)
+    if unbound or len(mine) >= ENOUGH * len(masks) or (len(mine) >= ENOUGH and every != mine):
         return None
     ranks = f"{len(masks)} rank{'s' * (len(masks) > 1)} on this host"
     each = ", each" * (len(masks) > 1)

@@ -77,6 +77,7 @@ def test_what_is_said_names_the_binding_and_what_was_taken(monkeypatch):
     assert kept.startswith("2 ranks on this host, each bound to 1 core by Open MPI, and left there: MGG_BIND=keep;")
     assert said([one(0), one(0)], ALL, one(0), None).startswith("2 ranks on this host share 1 core:")
     assert said([ALL, ALL], ALL, ALL, None) is None
+    assert said([one(0, 1), one(0, 1)], one(0, 1), one(0, 1), None) is None  # a host of two cores
 
 
 def test_a_wrong_variable_is_named(monkeypatch):
