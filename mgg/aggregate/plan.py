@@ -19,6 +19,7 @@ from mgg.backend.api import Array, SymmetricArray, name_pes, told_of_gpu_memory
 from mgg.errors import InputError, MggError
 from mgg.graph.csr import Csr
 from mgg.kernel.bf16 import ELEMENTS
+from mgg.kernel.compile import Build, build_of
 from mgg.layout import PeLayout
 
 
@@ -43,6 +44,8 @@ class Plan(ABC):
     """
 
     name: ClassVar[str]
+    #: Sources of kernels that GPUs compile ahead, beside ``rows`` and ``gather``; others when they are asked for.
+    kernels: ClassVar[tuple[str, ...]] = ()
     deterministic: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("fp32",)
     single_pe: ClassVar[bool] = False
@@ -116,6 +119,13 @@ class Plan(ABC):
     def beyond(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> list[int]:
         """The PEs of ``reach`` whose memory this PE does not address."""
         return [pe for pe in cls.reach(layout, options) if pe not in world.addressable]
+
+    @classmethod
+    def builds(cls, options: TechniqueOptions, dtype: str) -> list[Build]:
+        """The kernels that GPUs compile for it ahead."""
+        bf16 = dtype == "bf16"
+        made = [build_of(name, 32, bf16=bf16) for name in ("gather", "rows", *cls.kernels)]
+        return made + ([build_of("rows", 32)] if bf16 else [])
 
     @cached_property
     def local(self) -> Csr:
