@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from mgg import __version__
 from mgg.errors import InputError
 
 #: Variables by which whoever starts several commands says that they are one run, and which settings they are of.
@@ -74,7 +75,7 @@ def origin(hosts: Iterable[str] = ()) -> dict[str, str | None]:
     return {
         "run_id": _Command.run_id,
         "recorded_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "mgg_version": metadata.version("mgg"),
+        "mgg_version": __version__,
         "commit": commit(),
         "config_hash": _Command.config_hash,
         "machine_id": "+".join(sorted(set(hosts) or {this_host()})),

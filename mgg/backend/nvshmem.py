@@ -542,7 +542,14 @@ def _operators(core: ModuleType) -> Operators:
 
 
 def _core() -> ModuleType:
-    return importlib.import_module("nvshmem.core")
+    """nvshmem4py, without the PyTorch that it imports where there is one: that takes 4 s, and nothing here needs it."""
+    if "torch" in sys.modules:
+        return importlib.import_module("nvshmem.core")
+    sys.modules["torch"] = None  # type: ignore[assignment]  # an ImportError for whoever asks
+    try:
+        return importlib.import_module("nvshmem.core")
+    finally:
+        del sys.modules["torch"]
 
 
 def _buffer(address: int, size: int) -> Any:
