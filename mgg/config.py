@@ -23,8 +23,9 @@ from pydantic import (
 from mgg.errors import InputError
 from mgg.schema import MAX_INT64, Closed, Fixed, nearest, parsed
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.', '-'")]
+#: Files are called by them, with something more, and file systems take 255 bytes.
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$"
+Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.', '-', at most 200")]
 MAX_PES = 4096
 Pes = Annotated[int, Field(ge=1, le=MAX_PES, description="processing elements (one GPU or one CPU rank each)")]
 MAX_DIM = 65536
@@ -56,6 +57,9 @@ Dtype = Literal["fp32", "bf16"]
 Role = Literal[
     "source", "target", "weight", "type", "id", "label", "split", "train", "validation", "test", "feature", "ignore"
 ]  # fmt: skip
+#: What becomes of arcs that repeat another one, and of those from a node to itself.
+Repeats = Literal["first", "sum", "max"]
+Loops = Literal["drop", "keep"]
 Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
 
 
@@ -82,6 +86,14 @@ class DatasetConfig(Section):
     """How one data set is made; a generated one takes ``generator`` and on, files of one's own ``source`` and on."""
 
     symmetrize: bool = Field(False, description="add the reverse of every arc (some sources always do)")
+    repeats: Repeats | None = Field(
+        None,
+        description="what arcs that repeat one another weigh: first (the one that is listed first counts), sum, max;"
+        " none: sum for matrices of your own, else first",
+    )
+    loops: Loops | None = Field(
+        None, description="arcs from a node to itself: drop or keep; none: keep for matrices of your own, else drop"
+    )
     order: Name = Field(
         "natural",
         description="numbering of the nodes: natural (the source's), degree, rcm, rabbit, or auto: rabbit where"
@@ -284,7 +296,7 @@ class PredictConfig(Section):
     dims: list[Dim] = Field(default_factory=lambda: [64], min_length=1, description="embedding columns to predict for")
     dtype: Dtype = Field("fp32", description="type of the embeddings")
     machine: str = Field(
-        "h200", min_length=1, description="h200, a800, v100 (docs/costs.md), or a file that mgg links wrote"
+        "h200", min_length=1, description="h200, h100, a100, a800, v100 (docs/costs.md), or a file that mgg links wrote"
     )
     network: Name | None = Field(
         None, description="class of the link between workgroups (partition.workgroup); none: the machine's own"

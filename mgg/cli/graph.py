@@ -24,8 +24,8 @@ _DATASET = config.DatasetConfig()
 @common
 def graph(
     source: str, out: Path, loader: str | None, columns: str | None, column: tuple[str, ...], symmetrize: bool,
-    labels: bool, name: str | None, order: str,
-    budget: str, workers: int | None, as_json: bool,
+    repeats: config.Repeats | None, loops: config.Loops | None, labels: bool, name: str | None, order: str, budget: str,
+    workers: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Turn SOURCE (a file, a folder or a data set's name) into a graph folder of Parquet CSR shards."""
     from mgg.graph.build import build
@@ -34,14 +34,7 @@ def graph(
     memory = memory_of(budget, workers)
     said = Columns.parsed(columns, column)
     manifest = build(
-        source,
-        out,
-        loader=loader,
-        columns=said,
-        symmetrize=symmetrize,
-        labels=labels,
-        order=order,
-        memory=memory,
-        name=name,
-    )
+        source, out, loader=loader, columns=said, symmetrize=symmetrize, repeats=repeats, loops=loops, labels=labels,
+        order=order, memory=memory, name=name,
+    )  # fmt: skip
     show(facts(manifest, out), as_json)

@@ -9,6 +9,7 @@ import click
 
 from mgg.cli.graph_options import budget, facts, memory_of, reads
 from mgg.cli.options import FOLDER, common, show
+from mgg.config import Loops, Repeats
 from mgg.errors import InputError
 
 
@@ -20,8 +21,8 @@ from mgg.errors import InputError
 @common
 def graph_scatter(
     source: str, out: Path, loader: str | None, columns: str | None, column: tuple[str, ...], symmetrize: bool,
-    labels: bool, name: str | None, budget: str,
-    workers: int | None, as_json: bool,
+    repeats: Repeats | None, loops: Loops | None, labels: bool, name: str | None, budget: str, workers: int | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Step 1 of mgg graph for a cluster: read SOURCE and spool its arcs by row range."""
     from mgg.graph.build import scatter
@@ -30,8 +31,9 @@ def graph_scatter(
     memory = memory_of(budget, workers)
     said = Columns.parsed(columns, column)
     made = scatter(
-        source, out, loader=loader, columns=said, symmetrize=symmetrize, labels=labels, memory=memory, name=name
-    )
+        source, out, loader=loader, columns=said, symmetrize=symmetrize, repeats=repeats, loops=loops, labels=labels,
+        memory=memory, name=name,
+    )  # fmt: skip
     show({"name": made.name, "nodes": made.nodes, "listed_arcs": made.listed_arcs, "out": str(out)}, as_json)
 
 

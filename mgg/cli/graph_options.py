@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -27,6 +27,10 @@ def reads(command: F) -> F:
     called = "what the graph is called  [default: as the data set, or the file or folder]"
     command = click.option("--name", help=called)(command)
     command = click.option("--labels", is_flag=True, help="refuse a source whose nodes have no labels")(command)
+    kept = "arcs from a node to itself  [default: keep for matrix files, else drop]"
+    command = click.option("--loops", type=click.Choice(get_args(config.Loops)), help=kept)(command)
+    merged = "what arcs that repeat one another weigh  [default: sum for matrix files, else first]"
+    command = click.option("--repeats", type=click.Choice(get_args(config.Repeats)), help=merged)(command)
     command = click.option("--symmetrize", is_flag=True, help="add the reverse of every arc")(command)
     role = (
         "tables: what a column is, for one that MGG does not know by its name: source, target, weight, type; id, label,"
@@ -63,5 +67,7 @@ def facts(manifest: Any, out: Path) -> dict[str, Any]:
         "listed_arcs",
         "dropped_loops",
         "dropped_repeats",
+        "repeats",
+        "loops",
     )
     return {field: getattr(manifest, field) for field in fields} | {"out": str(out)}

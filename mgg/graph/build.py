@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mgg.config import Loops, Repeats
 from mgg.errors import InputError, MachineError
 from mgg.files import refuse_foreign, replace_folder
 from mgg.graph import external
+from mgg.graph.budget import MIB, limited
 from mgg.graph.columns import Columns
 from mgg.graph.external import Memory, scattering, sharding
-from mgg.graph.external.memory import MIB
 from mgg.graph.external.scattering import Counted
 from mgg.graph.external.sharding import Shards
 from mgg.graph.manifest import KIND, Manifest
@@ -33,6 +34,8 @@ def build(
     loader: str | None = None,
     columns: Columns = NONE,
     symmetrize: bool = False,
+    repeats: Repeats | None = None,
+    loops: Loops | None = None,
     labels: bool = False,
     order: str = "natural",
     memory: Memory | None = None,
@@ -46,7 +49,10 @@ def build(
         out: the graph folder; one that exists is replaced when the new one is whole.
         loader: which reader to use.
         columns: what the user says of a table's columns.
-        symmetrize: add the reverse of every arc.
+        symmetrize: add the reverse of every arc; a self-loop has none.
+        repeats: what arcs that join the same nodes (by the same type), added reverses among them, weigh: as the
+            ``first``, their ``sum`` or their ``max``; None: as the loader says, of data sets the first.
+        loops: ``drop`` or ``keep`` arcs from a node to itself; None: as the loader says, of data sets drop.
         labels: refuse a source whose nodes have no labels.
         order: how nodes are numbered: one of mgg/graph/reorder, or ``auto``.
         memory: how much of it, and how many threads, this may take.
@@ -60,15 +66,19 @@ def build(
     memory = memory or Memory()
     find_order(order)
     refuse_foreign(Path(out), KIND)
-    with replace_folder(out, KIND) as folder, opened(source, folder / SCRATCH / "raw", loader, columns) as found:
+    with (
+        replace_folder(out, KIND) as folder,
+        limited(memory.limit),
+        opened(source, folder / SCRATCH / "raw", loader, columns) as found,
+    ):
         given = _named(found, name)
         _check_labels(given, source, labels)
-        plain = order == "natural"
-        if plain or given.made is None or symmetrize:
+        plain, as_made = order == "natural", given.made is not None and not (symmetrize or repeats or loops)
+        if plain or not as_made:
             target = folder if plain else _subfolder(folder / SCRATCH, "natural")
-            manifest = _steps(target, lambda at: _scatter(given, at, memory, symmetrize), memory)
+            manifest = _steps(target, lambda at: _scatter(given, at, memory, symmetrize, repeats, loops), memory)
         if not plain:
-            natural = Graph.open(target) if given.made is None or symmetrize else given.made
+            natural = given.made if as_made and given.made is not None else Graph.open(target)
             manifest = _reorder(natural, given.name, folder, order, memory)
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return manifest
@@ -81,19 +91,23 @@ def scatter(
     loader: str | None = None,
     columns: Columns = NONE,
     symmetrize: bool = False,
+    repeats: Repeats | None = None,
+    loops: Loops | None = None,
     labels: bool = False,
     memory: Memory | None = None,
     name: str | None = None,
 ) -> scattering.Buckets:
     """Step 1 of :func:`build` alone: read ``source`` and spool its arcs by row range into the folder ``out``."""
+    memory = memory or Memory()
     refuse_foreign(Path(out), scattering.KIND)
     with (
         replace_folder(out, scattering.KIND) as folder,
+        limited(memory.limit),
         opened(source, folder / SCRATCH / "raw", loader, columns) as found,
     ):
         given = _named(found, name)
         _check_labels(given, source, labels)
-        facts = _scatter(given, folder, memory or Memory(), symmetrize).facts
+        facts = _scatter(given, folder, memory, symmetrize, repeats, loops).facts
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return facts
 
@@ -129,19 +143,40 @@ def _check_labels(given: Source, source: str | Path | Source, wanted: bool) -> N
         )
 
 
-def _scatter(given: Source, folder: Path, memory: Memory, symmetrize: bool) -> scattering.Scattered:
-    made = given.made
+def _scatter(
+    given: Source, folder: Path, memory: Memory, symmetrize: bool, repeats: Repeats | None, loops: Loops | None
+) -> scattering.Scattered:
+    made, dataset, arcs = given.made, given.dataset, given.graph.arcs
+    if made is not None:
+        _check_left(made.manifest, repeats, loops)
+    if dataset is not None:
+        arcs = replace(arcs, repeats="first", loops="drop")
+    arcs = replace(arcs, repeats=repeats or arcs.repeats, loops=loops or arcs.loops)
     return external.scatter(
-        given.graph,
+        replace(given.graph, arcs=arcs),
         folder,
         name=given.name,
         source=given.facts,
         memory=memory,
         symmetrize=symmetrize or given.undirected,
         order="natural" if made is None else made.manifest.order,
-        counted=None if made is None or symmetrize else _counted(made.manifest),
-        expected={} if given.dataset is None else given.dataset.expected(symmetrize),
+        counted=None if made is None or symmetrize or repeats or loops else _counted(made.manifest),
+        expected={} if dataset is None else dataset.expected(symmetrize, arcs.loops),
     )
+
+
+def _check_left(made: Manifest, repeats: Repeats | None, loops: Loops | None) -> None:
+    """Raise InputError where a graph folder no longer has what an option asks for."""
+    gone = {
+        f"--loops {loops}": made.dropped_loops if loops == "keep" and made.loops != "keep" else 0,
+        f"--repeats {repeats}": made.dropped_repeats if repeats not in (None, made.repeats) else 0,
+    }
+    for option, count in gone.items():
+        if count:
+            raise InputError(
+                f"{made.name}: {option}: {count} arcs were left out or merged when this graph folder was made; make it"
+                " anew from its source, with this option"
+            )
 
 
 def _counted(made: Manifest) -> Counted:

@@ -97,7 +97,9 @@ class Columns:
         if twice or (header and not all(names)):
             problem = f"{twice[0]!r} is there twice" if twice else "a name is empty"
             raise InputError(f"--columns {header}: {problem}; what is not to be read is called ignore")
-        return cls(names, tuple(roles))
+        unread = [("ignore", f"column {number}") for number, name in enumerate(names, 1) if name == "ignore"]
+        names = tuple(f"column {number}" if name == "ignore" else name for number, name in enumerate(names, 1))
+        return cls(names, (*roles, *unread))
 
     def __bool__(self) -> bool:
         return bool(self.header or self.roles)
@@ -119,11 +121,11 @@ class Placed:
         """The column of a role that one column may have."""
         return next(iter(self.by_role.get(role, ())), None)
 
-    def told(self) -> dict[str, Any]:
-        """Role -> name, as the manifest has it."""
+    def told(self, places: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Role -> name, as the manifest has it; ``places``: name -> what is said in its place."""
         facts: dict[str, Any] = {}
         for role in (*OF_KIND[self.kind], "ignore"):
-            names = [name or "(no name)" for name in self.by_role.get(role, ())]
+            names = [(places or {}).get(name, name) or "(no name)" for name in self.by_role.get(role, ())]
             if not names:
                 continue
             if role in MASKS:
@@ -241,7 +243,7 @@ def _chosen(kind: Kind, names: Sequence[str], said: Columns) -> dict[str, str]:
         found = _found(name, names) if role == "ignore" or role in OF_KIND[kind] else None
         if found is not None:
             chosen[found] = role
-    return chosen | {name: name for name in names if kind == "edges" and name == "ignore" and said.header}
+    return chosen
 
 
 def _role(kind: Kind, name: str, *, first: bool, ids: bool) -> str | None:

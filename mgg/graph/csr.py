@@ -14,6 +14,8 @@ from mgg.errors import InputError
 NARROW_NODES = 2**31
 #: ``row * n + column`` fits a signed 64-bit integer up to this many nodes.
 KEY_NODES = 3_037_000_499
+#: Rows that are looked at together.
+_ROWS = 2**16
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,16 @@ def is_symmetric(csr: Csr) -> bool:
         and np.array_equal(matrix.indices, other.indices)
         and np.array_equal(matrix.data, other.data)
     )
+
+
+def has_loops(csr: Csr) -> bool:
+    """Whether an arc joins a node to itself."""
+    for lo in range(0, csr.rows, _ROWS):
+        ends = csr.indptr[lo : lo + _ROWS + 1]
+        rows = np.repeat(np.arange(lo, lo + len(ends) - 1), np.diff(ends))
+        if (rows == csr.indices[ends[0] : ends[-1]]).any():
+            return True
+    return False
 
 
 def row_ids(csr: Csr) -> np.ndarray:

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from mgg.config import refuse_repeats
+from mgg.config import Loops, refuse_repeats
 from mgg.errors import InputError
 from mgg.graph.archive import relative_name
 from mgg.graph.manifest import Sha256
@@ -84,16 +84,17 @@ class Dataset(Fixed):
     tasks: Count | None = Field(None, description="yes-or-no labels of a node, 0 for none")
     files: dict[FileName, RawFile] = Field(min_length=1, description="its published files")
 
-    def expected(self, symmetrized: bool) -> dict[str, int]:
+    def expected(self, symmetrized: bool, loops: Loops = "drop") -> dict[str, int]:
         """Fields of the manifest that the graph must have, as far as its publisher states them.
 
         Args:
             symmetrized: the reverse of every arc was asked for.
+            loops: whether self-loops were asked for, which ``arcs`` leaves out.
         """
         stated = {
             "nodes": self.nodes,
             "listed_arcs": self.edges,
-            "arcs": self.arcs if self.undirected or not symmetrized else None,
+            "arcs": self.arcs if loops == "drop" and (self.undirected or not symmetrized) else None,
             "features": self.features,
             "classes": self.classes,
             "tasks": self.tasks,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from mgg import hashed
+from mgg.config import Loops, Repeats
 from mgg.files import Kind
 from mgg.schema import Fixed, parsed
 
@@ -51,7 +52,11 @@ class Manifest(Fixed):
     )
     listed_arcs: int = Field(0, ge=0, description="arcs that the source lists, 0: not counted")
     dropped_loops: int = Field(0, ge=0, description="arcs of the source that join a node to itself, left out")
-    dropped_repeats: int = Field(0, ge=0, description="arcs that repeat another one, added reverses counted, left out")
+    dropped_repeats: int = Field(
+        0, ge=0, description="arcs that repeat another one, added reverses counted, left out or merged with it"
+    )
+    repeats: Repeats = Field("first", description="what arcs that repeat one another weigh")
+    loops: Loops = Field("drop", description="whether self-loops of the source were kept")
     source: dict[str, Any] = Field(default_factory=dict, description="where the graph comes from")
     shards: dict[ShardName, Shard] = Field(description="every part, by its path relative to the folder")
 

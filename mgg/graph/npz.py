@@ -7,7 +7,6 @@ unpickler.
 
 from __future__ import annotations
 
-import io
 import math
 import tokenize
 import zipfile
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from mgg.errors import InputError
+from mgg.graph.budget import fit
 from mgg.graph.unpickle import read_object
 
 #: What a member that is read whole may unpack to: this many bytes and so many times the archive's size. Graphs stay
@@ -32,6 +32,8 @@ MOST_RATIO = 100
 #: What NumPy raises for a header that is no header.
 HEADER_ERRORS = (ValueError, EOFError, SyntaxError, tokenize.TokenError)
 _SUFFIX = ".npy"
+#: Bytes of a member that holds a word.
+_LONGEST_TEXT = 64
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,27 @@ class Npz:
             if not header.dtype.hasobject:
                 return self.array(key)
             self._bounded(key)
-            return read_object(io.BytesIO(file.read()), f"{self.path}: {key}{_SUFFIX}")
+            return read_object(file.read(), f"{self.path}: {key}{_SUFFIX}")
+
+    def text(self, key: str) -> str:
+        """A member that holds one short text."""
+        with self._open(key) as (file, header):
+            if header.dtype.kind not in "SU" or header.shape != () or header.dtype.itemsize > _LONGEST_TEXT:
+                raise InputError(f"{self.path}: {key}{_SUFFIX}: expected a word, found {header.dtype} {header.shape}")
+            value = np.frombuffer(file.read(), header.dtype)[0]
+            return value.decode("latin1") if isinstance(value, bytes) else str(value)
+
+    def flat(self, key: str, count: int) -> Iterator[np.ndarray]:
+        """The numbers of an array of any shape as they are stored, at most ``count`` at a time, in constant memory."""
+        with self._open(key) as (file, header):
+            self._numeric(key, header)
+            total = math.prod(header.shape)
+            for lo in range(0, total, count):
+                size = min(count, total - lo) * header.dtype.itemsize
+                data = file.read(size)
+                if len(data) != size:
+                    raise EOFError(f"it ends after {lo * header.dtype.itemsize + len(data)} bytes of numbers")
+                yield np.frombuffer(data, header.dtype)
 
     def blocks(self, key: str, rows: int) -> Iterator[np.ndarray]:
         """A numeric array in blocks of at most ``rows`` of its rows, in constant memory.
@@ -130,6 +152,7 @@ class Npz:
             raise InputError(
                 f"{self.path}: {key}{_SUFFIX}: unpacks to {size} bytes, at most {self._limit} are believed of this file"
             )
+        fit(size, f"{self.path}: {key}{_SUFFIX}: reading it whole")
 
 
 def read_header(file: IO[bytes], size: int) -> Header:

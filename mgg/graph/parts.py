@@ -22,10 +22,12 @@ class Rows:
     Attributes:
         degrees: int64 [rows].
         arcs: by kind, "adjacency" and where there are any "weights" and "arc_types", the values of all arcs in order.
+        repeats: number of arcs that were merged with others.
     """
 
     degrees: np.ndarray
     arcs: dict[Kind, np.ndarray]
+    repeats: int = 0
 
 
 class PartWriter:

@@ -15,7 +15,6 @@ import numpy as np
 
 from mgg.errors import InputError, memory_error
 from mgg.graph.columns import Columns, sentence
-from mgg.graph.csr import row_ids
 from mgg.graph.datasets import Dataset, catalog, find
 from mgg.graph.described import SOURCE_FILE, check_files, description
 from mgg.graph.manifest import MANIFEST_FILE
@@ -26,7 +25,6 @@ from mgg.graph.sources import (
     Arcs,
     ArcStream,
     FeatureStream,
-    GraphData,
     StreamedGraph,
     find_loader,
     loader_of,
@@ -123,11 +121,10 @@ def _raw(path: Path, loader: str | None, columns: Columns) -> Source:
         data = find_loader(loader)(path, columns) if columns else find_loader(loader)(path)
     except MemoryError:
         raise memory_error(f"{path} does not fit") from None
-    graph = _streamed(data)
-    if graph.columns:
-        _log.warning("%s: columns: %s", path, sentence(graph.columns))
-        facts["columns"] = {kind: dict(roles) for kind, roles in graph.columns.items()}
-    return Source(name, graph, {"loader": loader, **facts}, dataset)
+    if data.columns:
+        _log.warning("%s: columns: %s", name, sentence(data.columns))
+        facts["columns"] = {kind: dict(roles) for kind, roles in data.columns.items()}
+    return Source(name, data, {"loader": data.loader or loader, **facts}, dataset)
 
 
 def _unknown(source: str) -> InputError:
@@ -138,26 +135,6 @@ def _unknown(source: str) -> InputError:
     except InputError as error:
         return InputError(f"{source}: no such file or folder, and {error}")
     return InputError(f"{source}: no such file or folder")
-
-
-def _streamed(data: GraphData | StreamedGraph) -> StreamedGraph:
-    if isinstance(data, StreamedGraph):
-        return data
-    csr, features = data.csr, data.features
-
-    def read() -> Iterator[Arcs]:
-        rows = row_ids(csr)
-        for lo in range(0, csr.arcs, CHUNK_ARCS):
-            at = slice(lo, lo + CHUNK_ARCS)
-            yield Arcs(rows[at], csr.indices[at], None if csr.weights is None else csr.weights[at])
-
-    return StreamedGraph(
-        arcs=ArcStream(read, csr.rows, weighted=csr.weights is not None),
-        features=None if features is None else FeatureStream(lambda: iter([features]), features.shape[1]),
-        labels=data.labels,
-        splits=data.splits,
-        classes=data.classes,
-    )
 
 
 def stored(graph: Graph) -> StreamedGraph:
@@ -179,7 +156,14 @@ def stored(graph: Graph) -> StreamedGraph:
             yield block
 
     return StreamedGraph(
-        arcs=ArcStream(read, manifest.nodes, weighted=manifest.weighted, relations=manifest.relations),
+        arcs=ArcStream(
+            read,
+            manifest.nodes,
+            weighted=manifest.weighted,
+            relations=manifest.relations,
+            repeats=manifest.repeats,
+            loops=manifest.loops,
+        ),
         features=FeatureStream(features, manifest.features) if manifest.features else None,
         labels=graph.labels(0, manifest.nodes),
         splits=graph.splits(0, manifest.nodes),

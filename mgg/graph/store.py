@@ -14,7 +14,7 @@ from mgg.files import replace_folder
 from mgg.graph import manifest as manifests
 from mgg.graph import shards
 from mgg.graph.check import check_csr, check_ids
-from mgg.graph.csr import Csr, index_dtype, is_symmetric
+from mgg.graph.csr import Csr, has_loops, index_dtype, is_symmetric
 from mgg.graph.manifest import KIND, Manifest, Shard
 from mgg.graph.nodes import NodeData, write_nodes
 from mgg.graph.parts import PartWriter, Rows
@@ -201,6 +201,7 @@ def write_graph(
             classes=data.classes or 0,
             tasks=0 if tasks is None else tasks.shape[1],
             relations=0 if csr.types is None else int(csr.types.max(initial=0)) + 1,
+            loops="keep" if has_loops(csr) else "drop",
             source=source,
             shards=parts,
         )

@@ -34,8 +34,9 @@ _CSV: dict[str, tuple[Literal["whole", "id", "float64", "float32", "text"], bool
 #: What divides fields, the likeliest first; a space stands for any run of spaces and tabs.
 _DELIMITERS = (",", "\t", ";", " ")
 _QUOTED = re.compile(r'"[^"]*"')
-#: What is said of text where a number should be, in a column that nobody gave a role.
-_NO_FEATURE = ": leave the column out by --column ignore={name}, or make numbers of it"
+#: What is said of text where a number should be, in a column that can be left out, and what such a one is read as.
+_LEFT_OUT = ("float32", "number", "whole")
+_NO_NUMBERS = ": leave the column out by --column ignore={name}, or make numbers of it"
 _BETWEEN = r"[\s,;]+"
 
 
@@ -44,6 +45,8 @@ class Table(ABC):
 
     file: Path
     names: tuple[str, ...]
+    #: Whether the file itself names them.
+    named = True
 
     @abstractmethod
     def read(self, types: Mapping[str, Type]) -> Iterator[Part]:
@@ -92,24 +95,24 @@ def open_table(file: Path, headless: Headless | None = None) -> Table:
     if parquet and headless.names:
         raise InputError(f"{file}: names its columns itself: --columns is for a file that has no header")
     table = _Parquet(file) if parquet else _Csv(file, headless)
-    named = [name for name in table.names if name and not (name == "ignore" and headless.names)]
+    named = [name for name in table.names if name]
     if len(set(named)) != len(named):
         raise InputError(f"{file}: two columns are called {max(named, key=named.count)!r}")
     return table
 
 
 class _Csv(Table):
-    """Fields divided by commas, tabs, semicolons or spaces; ``#`` begins a comment line, which may hold the names."""
+    """Fields divided by commas, tabs, semicolons or spaces; ``#`` or ``%`` begins a comment, where names may stand."""
 
     def __init__(self, file: Path, headless: Headless) -> None:
         self.file = file
-        base = Layout((), ",", comments=b"#", quoted=True)
+        base = Layout((), ",", quoted=True)
         comment, self.skip, line = "", 0, ",".join(headless.names or headless.ends)
         for number, text in lines(file):
             if base.content(text.encode()) is not None:
                 self.skip, line = number, text
                 break
-            comment = text.strip().lstrip("#").strip() or comment
+            comment = text.strip().lstrip("#%").strip() or comment
         self.delimiter = _delimiter(line)
         self.layout = replace(base, delimiter=self.delimiter, attributes=_attributes(file, self.skip, line))
         fields = self.layout.fields(self.layout.plain(line.encode())) if line else []
@@ -126,7 +129,7 @@ class _Csv(Table):
             if any(numbers) or not all(fields[1:]) or fields == [""]:
                 raise self._no_header(line, fields)
             return tuple(fields)
-        self.skip = 0
+        self.skip, self.named = 0, False
         if headless.names:
             if len(headless.names) != len(fields):
                 raise InputError(
@@ -135,6 +138,7 @@ class _Csv(Table):
             return headless.names
         for remark in (self.layout.fields(comment.encode()), re.split(_BETWEEN, comment)):
             if len(remark) == len(fields) and headless.known(remark):
+                self.named = True
                 return tuple(remark)
         if not ends:
             raise self._no_header(line, fields)
@@ -156,7 +160,7 @@ class _Csv(Table):
         columns = []
         for place, name in enumerate(self.names):
             kind, empty = _CSV[types[name]] if name in types else ("skip", False)
-            remedy = _NO_FEATURE.format(name=name) if types.get(name) == "float32" else ""
+            remedy = _NO_NUMBERS.format(name=name) if types.get(name) in _LEFT_OUT else ""
             columns.append(Column(name or f"column {place + 1}", kind, empty, remedy))  # type: ignore[arg-type]
         vectors = [self.names.index(name) for name, kind in types.items() if kind == "vector"]
         layout = replace(self.layout, columns=tuple(columns), decimal_comma=self.delimiter == ";" and not vectors)
@@ -297,7 +301,7 @@ class _Parquet(Table):
         text = pa.types.is_string(inner) or pa.types.is_large_string(inner)
         fits = {"text": text, "mask": text or flag or real, "id": real, "whole": real}.get(kind, real or flag)
         if not (whole or fits):
-            remedy = _NO_FEATURE.format(name=name) if kind == "float32" else ""
+            remedy = _NO_NUMBERS.format(name=name) if kind in _LEFT_OUT else ""
             remedy = NUMBER_FIRST if kind == "id" and text else remedy
             raise InputError(f"{self.file}: column {name!r} is of type {found}, expected {_WANTED[kind]}{remedy}")
 

@@ -549,7 +549,7 @@ def _explain(block: Block, layout: Layout) -> None:
         for field, column in zip(fields, layout.columns, strict=True):
             problem = _CHECKS[column.type](field) if field or not column.empty else None
             if problem:
-                remedy = column.remedy if _NO_NUMBER in problem else ""
+                remedy = column.remedy if problem.startswith("not a ") else ""
                 raise InputError(f"{block.file}: line {number}: {column.name} is {_shown(field)}, {problem}{remedy}")
 
 

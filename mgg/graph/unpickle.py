@@ -3,26 +3,46 @@
 A pickle is a program that may call anything. Here every global is refused, by name, but those that arrays, CSR
 matrices and dictionaries of lists need, and even those are replaced by passive records, which are checked and turned
 into arrays when the program has ended. So neither code nor a malformed array reaches NumPy's or SciPy's C code.
+
+Before it runs, its instructions are counted: one that no such pickle has, or that claims more than the file holds, is
+refused, and what all of them make must fit the memory that is left.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 import re
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import scipy  # its subpackages load at first use
 
-from mgg.errors import InputError
+from mgg.errors import InputError, MggError
+from mgg.graph.budget import fit
 
 _NUMBER = re.compile(r"[biuf][1248]")
 #: What NumPy has called the dtype of Python objects.
 _OBJECTS = ("O", "O4", "O8")
+
+#: Instructions that make what no array, matrix or dictionary of lists consists of, or take it from elsewhere.
+_FOREIGN = frozenset(
+    (
+        "EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID", "EMPTY_SET", "ADDITEMS", "FROZENSET", "NEXT_BUFFER",
+        "READONLY_BUFFER", "NEWOBJ_EX",
+    )
+)  # fmt: skip
+_MEMO = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
+#: Bytes that an instruction makes at most, beside the text it was given: an object, and its places on the stack, in
+#: the memo, and in a list or dictionary that grows.
+_TAKEN = dict.fromkeys(("REDUCE", "NEWOBJ", "OBJ", "INST", "BUILD"), 640)
+_TAKEN |= dict.fromkeys(["LIST", "EMPTY_LIST", "DICT", "EMPTY_DICT", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"], 160)
+_OTHERS_TAKE = 64
+#: Bytes that a character takes at most: read, as text of any script, and as the array made of it.
+_CHARACTER = 6
 
 
 def read_pickle(path: Path) -> Any:
@@ -31,28 +51,58 @@ def read_pickle(path: Path) -> Any:
     Raises:
         InputError: the file cannot be read, is truncated or no pickle, holds a malformed array, or asks for a global
             outside the few allowed ones, which the message names.
+        MachineError: what it holds does not fit the memory that is left.
     """
     try:
-        program = io.BytesIO(path.read_bytes())
+        fit(path.stat().st_size, f"{path}: reading it")
+        program = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     return read_object(program, str(path))
 
 
-def read_object(program: IO[bytes], name: str) -> Any:
-    """The same from an open file; ``name`` is what errors call it.
+def read_object(program: bytes, name: str) -> Any:
+    """The same from the bytes of a file; ``name`` is what errors call it.
 
     An object array of no dimension, which is how ``numpy.save`` stores a SciPy matrix, gives what it holds.
 
     Raises:
-        InputError: as :func:`read_pickle`.
+        InputError, MachineError: as :func:`read_pickle`.
     """
     try:
-        return _finished(_Restricted(program, encoding="latin1").load())
+        fit(_needed(program), f"{name}: unpickling it")
+        return _finished(_Restricted(io.BytesIO(program), encoding="latin1").load())
+    except MggError:
+        raise
     except _RefusedError as refused:
         raise InputError(f"{name}: refused: this pickle asks for {refused}, which is code, not data") from None
     except Exception as error:  # the pickle machine passes on whatever a broken program makes it trip over
         raise InputError(f"{name}: not a whole pickle of arrays: {' '.join(str(error).split())}") from None
+
+
+def _needed(program: bytes) -> int:
+    """Bytes that running a pickle takes at most, told by its instructions alone; ValueError if one is malformed.
+
+    ``genops`` refuses strings that are longer than what is left of the file. Numbers of the memo, whose table a
+    program makes as long as it likes, follow each other in every pickle that was written by one.
+    """
+    needed, memos = 0, 0
+    code: Any
+    argument: Any
+    place: Any
+    for code, argument, place in pickletools.genops(program):
+        if code.name in _FOREIGN:
+            raise ValueError(f"byte {place}: {code.name} makes neither array nor dictionary")
+        if code.name == "FRAME" and argument > len(program) - place:
+            raise ValueError(f"byte {place}: a frame of {argument} bytes, and {len(program) - place} are left")
+        if code.name in _MEMO:
+            memos += 1
+            if not 0 <= argument <= memos:
+                raise ValueError(f"byte {place}: memo {argument} where {memos} are made")
+        needed += _TAKEN.get(code.name, _OTHERS_TAKE)
+        if isinstance(argument, str | bytes | bytearray):
+            needed += _CHARACTER * len(argument)
+    return needed
 
 
 class _RefusedError(Exception):
@@ -99,6 +149,15 @@ class _CsrMatrix:
         self.parts = state["data"], state["indices"], state["indptr"]
 
 
+def _dictionary(factory: Any) -> dict:
+    """What stands for ``defaultdict``, which would copy a dictionary that it is given as often as it is called."""
+    if factory != _LIST:
+        raise ValueError("a defaultdict of other things than lists")
+    return {}
+
+
+#: Stands for the name ``list``, which a pickle that could call it would copy lists with.
+_LIST = "list"
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
@@ -106,9 +165,9 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "dtype"): _Dtype,
     ("scipy.sparse.csr", "csr_matrix"): _CsrMatrix,
     ("scipy.sparse._csr", "csr_matrix"): _CsrMatrix,
-    ("collections", "defaultdict"): defaultdict,
-    ("__builtin__", "list"): list,
-    ("builtins", "list"): list,
+    ("collections", "defaultdict"): _dictionary,
+    ("__builtin__", "list"): _LIST,
+    ("builtins", "list"): _LIST,
 }
 
 
@@ -126,7 +185,7 @@ def _finished(value: Any) -> Any:
     if isinstance(value, _CsrMatrix):
         return _csr(value)
     if isinstance(value, dict):
-        return dict(value)
+        return value
     raise ValueError(f"holds a {type(value).__name__}")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from mgg.config import Loops, Repeats
 from mgg.errors import InputError
 from mgg.graph.build import build
 from mgg.graph.check import UNKNOWN, float32_weights, split_vector
@@ -37,14 +38,17 @@ def shards(
     weights: str | None = None,
     split: int | None = None,
     symmetrize: bool = False,
+    repeats: Repeats | None = None,
+    loops: Loops | None = None,
     order: str = "natural",
     memory: Memory | None = None,
 ) -> Manifest:
     """Make the graph folder ``folder`` of a graph in memory; the same graph gives the same bytes.
 
     An arc from ``edge_index[0]`` to ``edge_index[1]`` (of DGL: from source to destination) puts its source into the
-    row of its target, so that A X is what layers of both libraries sum up. As of every source, self-loops are left out
-    and of repeated arcs the first is kept; the manifest counts them. Other attributes are not stored.
+    row of its target, so that A X is what layers of both libraries sum up. As of every source but matrices, self-loops
+    are left out and of repeated arcs the first is kept, unless ``loops`` and ``repeats`` say otherwise; the manifest
+    counts them. Other attributes are not stored.
 
     Args:
         data: a ``torch_geometric.data.Data`` with ``edge_index`` and any of ``x`` [nodes, columns], ``y``,
@@ -55,7 +59,7 @@ def shards(
         name: name of the graph: letters, digits, ``_``, ``.`` and ``-``; not that of a data set or generator.
         weights: which attribute of the arcs is their weight; None: ``edge_weight``, where there is one.
         split: which column of masks with several columns is meant.
-        symmetrize, order, memory: as in :func:`mgg.graph.build.build`.
+        symmetrize, repeats, loops, order, memory: as in :func:`mgg.graph.build.build`.
 
     Raises:
         InputError: the name is none, or names the attribute, arc or node that is wrong.
@@ -75,8 +79,9 @@ def shards(
         tasks=tasks,
     )
     return build(
-        Source(name, graph, {"loader": given.loader}), folder, symmetrize=symmetrize, order=order, memory=memory
-    )
+        Source(name, graph, {"loader": given.loader}), folder, symmetrize=symmetrize, repeats=repeats, loops=loops,
+        order=order, memory=memory,
+    )  # fmt: skip
 
 
 class _Pyg:

@@ -38,12 +38,11 @@ def test_two_pairs_are_rows(tmp_path):
         (np.zeros(6, np.int64), "expected 32 or 64-bit integers"),
         (np.zeros((3, 2)), "expected 32 or 64-bit integers"),
         (np.zeros((3, 2), np.int16), "expected 32 or 64-bit integers"),
-        (np.array([[0, -1]]), r"byte 136: node id -1 is outside 0\.\.4294967295"),
+        (np.array([[0, -1]]), r"byte 136: node id -1 is outside 0\.\.9223372036854775807"),
         (np.array([[0, -1]], np.int32), "byte 132: node id -1 is outside"),
-        (np.array([[0, 2**31], [0, 2**63 - 1]]), "byte 152: node id 9223372036854775807 is outside"),
         (np.array([[0, 2**63]], np.uint64), "byte 136: node id 9223372036854775808 is outside"),
-        (np.array([[0, 1, 2], [0, 1, 2**32]]), "byte 168: node id 4294967296 is outside"),
-        (np.array([[0, 1], [2, 3], [2**32, 2]], order="F"), "byte 144: node id 4294967296 is outside"),
+        (np.array([[0, 1, 2], [0, 1, 2**63]], np.uint64), "byte 168: node id 9223372036854775808 is outside"),
+        (np.array([[0, 1], [2, 3], [2**63, 2]], np.uint64, order="F"), "byte 144: node id 9223372036854775808 is"),
         (np.zeros((0, 2), np.int64), "holds no arc"),
         (np.array([[None, 1]]), "expected 32 or 64-bit integers"),
     ],
@@ -78,7 +77,7 @@ def test_the_byte_of_an_id_out_of_range_in_a_later_chunk(tmp_path, monkeypatch, 
     assert (tmp_path / "edges.npy").read_bytes()[128 + 189 * 8 :][:8] == np.int64(-4).tobytes()
     with pytest.raises(InputError) as caught:
         list(find_loader("edges")(tmp_path / "edges.npy").arcs.read())
-    message = f"{tmp_path / 'edges.npy'}: byte {128 + 189 * 8}: node id -4 is outside 0..4294967295"
+    message = f"{tmp_path / 'edges.npy'}: byte {128 + 189 * 8}: node id -4 is outside 0..9223372036854775807"
     assert str(caught.value) == message
 
 

@@ -12,7 +12,7 @@ from scipy import sparse
 from mgg.errors import InputError
 from mgg.graph import npz as archive
 from mgg.graph.csr import from_arcs, row_ids
-from mgg.graph.sources import find_loader, npz
+from mgg.graph.sources import find_loader, npz, scipy_npz
 
 PUBLISHED = {  # nodes, stored arcs, arcs with reverses, features, classes, share of arcs whose ends have one class
     "coauthor_cs/coauthor_cs.npz": (18333, 163788, 163788, 6805, 15, 0.808),
@@ -158,6 +158,7 @@ class Pair:
 
 def test_reddit(tmp_path, monkeypatch):
     monkeypatch.setattr(npz, "CHUNK_ARCS", 7)
+    monkeypatch.setattr(scipy_npz, "CHUNK_ARCS", 7)
     monkeypatch.setattr(npz, "BLOCK_VALUES", 6)
     pair = Pair()
     pair.write(tmp_path / "reddit")
@@ -175,6 +176,7 @@ def test_reddit(tmp_path, monkeypatch):
 
 def test_reddit_with_weights(tmp_path, monkeypatch):
     monkeypatch.setattr(npz, "CHUNK_ARCS", 7)
+    monkeypatch.setattr(scipy_npz, "CHUNK_ARCS", 7)
     pair = Pair()
     pair.graph["data"][29] = 0.25
     weights = arcs_of(find_loader("npz")(pair.write(tmp_path)))[2]
@@ -226,6 +228,7 @@ def put(part, key, index, value):
 )
 def test_reddit_that_does_not_fit_is_named(tmp_path, monkeypatch, edit, message):
     monkeypatch.setattr(npz, "CHUNK_ARCS", 7)
+    monkeypatch.setattr(scipy_npz, "CHUNK_ARCS", 7)
     monkeypatch.setattr(npz, "BLOCK_VALUES", 6)
     pair = Pair()
     edit(pair)

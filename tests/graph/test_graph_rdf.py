@@ -162,6 +162,34 @@ def test_tables_give_labels_and_split(tmp_path):
     assert graph.classes == 2
 
 
+def test_the_tables_of_mutag_have_two_classes(tmp_path):
+    """As published: 0 and 1 in the table of all, 0.0 and 1.0 in those of the split; 272 and 68 nodes, 211 and 129."""
+    classes = [int(number >= 211) for number in range(340)]
+    order = np.random.default_rng(0).permutation(340)
+    triples = "".join(f"<http://dl-learner.org/carcinogenesis#d{k}> <urn:is> <urn:thing> .\n" for k in range(340))
+    complete = "".join(f"{k}.0\thttp://dl-learner.org/carcinogenesis#d{k}\t{classes[k]}\n" for k in range(340))
+    train, test = (
+        "".join(f"http://dl-learner.org/carcinogenesis#d{k}\t{k}\t{classes[k]}.0\n" for k in part)
+        for part in (order[:272], order[272:])
+    )
+    tables = {"completeDataset": "id\tbond\tlabel_mutagenic\n" + complete}
+    tables |= {"trainingSet": "bond\tid\tlabel_mutagenic\n" + train, "testSet": "bond\tid\tlabel_mutagenic\n" + test}
+    graph, _ = drain(write(tmp_path, triples, **tables))
+    assert graph.classes == 2
+    assert np.bincount(graph.splits).tolist() == [1, 272, 0, 68]
+    names = [f"<http://dl-learner.org/carcinogenesis#d{k}>" for k in range(340)]
+    assert graph.labels[:-1].tolist() == [classes[k] for k in sorted(range(340), key=lambda k: names[k])]
+    assert np.bincount(graph.labels[:-1]).tolist() == [211, 129]
+
+
+@pytest.mark.parametrize(
+    ("other", "same"), [("1.00", True), ("+1", True), ("01", True), ("1e0", False), ("1.5", False)]
+)
+def test_class_names_that_are_equal_numbers_are_one_class(tmp_path, other, same):
+    tables = {"completeDataset": COMPLETE.replace("\tz", "\t1").replace("\ta", f"\t{other}")}
+    assert drain(write(tmp_path, **tables))[0].classes == (1 if same else 2)
+
+
 def test_every_table_is_optional(tmp_path):
     graph, _ = drain(write(tmp_path / "complete", completeDataset=COMPLETE))
     assert (graph.labels.tolist(), graph.splits, graph.classes) == ([-1, -1, 0, 1, -1], None, 2)

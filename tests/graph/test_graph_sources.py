@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from graph_helpers import TinyPlanetoid, python2, python2_array, python2_graph
 from support.workflow import ROOT
+from text_helpers import arcs_of, features_of
 
 from mgg.errors import InputError
 from mgg.graph.build import build
@@ -66,13 +67,27 @@ def tiny(monkeypatch):
 
 def test_planetoid_by_hand(tiny, tmp_path):
     data = find_loader("planetoid")(tiny.write(tmp_path))
-    arcs = set(zip(row_ids(data.csr).tolist(), data.csr.indices.tolist(), strict=True))
-    edges = {(0, 1), (2, 3), (4, 5), (6, 7), (8, 10)}
-    assert arcs == edges | {(b, a) for a, b in edges}
+    assert data.arcs.undirected
+    assert arcs_of(data.arcs) == [(other, node) for node, others in tiny.graph.items() for other in others]
+    features = features_of(data)
     assert data.labels.tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 1, -1, 2]
     assert data.splits.tolist() == [1, 1, 2, 2, 2, 0, 0, 0, 3, 0, 3]
-    assert data.features[:8].tolist() == np.eye(8, 4).tolist()
-    assert data.features[8:].tolist() == [[0.5] * 4, [0] * 4, [0.5] * 4]
+    assert features[:8].tolist() == np.eye(8, 4).tolist()
+    assert features[8:].tolist() == [[0.5] * 4, [0] * 4, [0.5] * 4]
+    made = build(tmp_path, tmp_path / "graph", loader="planetoid")
+    csr = Graph.open(tmp_path / "graph").rows(0, 11)
+    edges = {(0, 1), (2, 3), (4, 5), (6, 7), (8, 10)}
+    assert set(zip(row_ids(csr).tolist(), csr.indices.tolist(), strict=True)) == edges | {(b, a) for a, b in edges}
+    assert (made.listed_arcs, made.dropped_loops, made.dropped_repeats) == (11, 1, 10)
+
+
+def test_planetoid_arcs_come_in_chunks_of_whole_or_cut_lists(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(planetoid, "CHUNK_ARCS", 2)
+    monkeypatch.setattr(planetoid, "BLOCK_VALUES", 9)
+    data = find_loader("planetoid")(tiny.write(tmp_path))
+    assert max(len(part.targets) for part in data.arcs.read()) == 2
+    assert arcs_of(data.arcs) == [(other, node) for node, others in tiny.graph.items() for other in others]
+    assert features_of(data)[8:].tolist() == [[0.5] * 4, [0] * 4, [0.5] * 4]
 
 
 def put(**changes):
@@ -93,8 +108,8 @@ def row(name, index, value):
         (put(test="10\n"), r"test\.index: 1 test nodes, tx has 2 rows"),
         (put(test="10\neight\n"), r"test\.index: expected one node id a line.*eight"),
         (put(test="10\n" + "9" * 30 + "\n"), r"test\.index: expected one node id"),
-        (row("graph", 3, [2, 11]), r"ind\.tiny\.graph: arc \d+: node id 11 is outside 0\.\.10"),
-        (row("graph", 3, [-2]), r"ind\.tiny\.graph: arc \d+: node id -2"),
+        (row("graph", 3, [2, 11]), r"ind\.tiny\.graph: node 3: neighbor 11 is outside 0\.\.10"),
+        (row("graph", 3, [-2]), r"ind\.tiny\.graph: node 3: neighbor -2"),
         (row("graph", 12, []), r"ind\.tiny\.graph: its keys are not the node ids"),
         (put(graph={}), r"ind\.tiny\.graph: its keys"),
         (row("allx", (4, 2), np.nan), r"ind\.tiny\.allx: feature of row 4, column 2 is nan"),
@@ -170,12 +185,14 @@ def test_digits_facts(tmp_path):
 
 def test_digits_neighbors_are_the_nearest(tmp_path):
     data = find_loader("digits")(digits_file())
-    points = data.features.astype(np.float64)
+    points = features_of(data).astype(np.float64)
+    (arcs,) = data.arcs.read()
+    assert (len(arcs.targets), data.arcs.undirected) == (17970, True)
     for node in (0, 700, 1796):
         distance = np.square(points - points[node]).sum(axis=1)
         distance[node] = np.inf
         closest = np.lexsort((np.arange(1797), distance))[:10]
-        assert set(closest) <= set(data.csr.indices[data.csr.indptr[node] : data.csr.indptr[node + 1]])
+        assert set(closest) == set(arcs.sources[arcs.targets == node])
 
 
 def edited(change):

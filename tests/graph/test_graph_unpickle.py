@@ -1,6 +1,7 @@
 import os
 import pickle
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from mgg.errors import InputError
+from mgg.errors import InputError, MachineError
 from mgg.graph import unpickle
+from mgg.graph.budget import limited, resident
 from mgg.graph.unpickle import read_pickle
 
 
@@ -206,3 +208,57 @@ def test_random_bytes_are_reported_or_data(tmp_path_factory, data):
 def test_a_claimed_length_beyond_the_file_is_refused(read):
     with pytest.raises(InputError):
         read(b"\x80\x02T" + struct.pack("<i", 2**31 - 1) + b"x")
+
+
+GREEDY = {
+    "a memo of 64 GiB": b"]r" + struct.pack("<I", 2**32 - 1),
+    "a memo written as text": b"]p4294967295\n",
+    "bytes": b"\x8e" + struct.pack("<Q", 2**40) + b"x",
+    "a text": b"\x8d" + struct.pack("<Q", 2**40) + b"x",
+    "a bytearray": b"\x96" + struct.pack("<Q", 2**40) + b"x",
+    "a number": b"\x8b" + struct.pack("<i", 2**31 - 1) + b"x",
+    "a frame": b"\x95" + struct.pack("<Q", 2**40) + b"]",
+    "a list by its class": b"c__builtin__\nlist\n](K\x01K\x02e\x85R",
+    "a dictionary by its class": b"ccollections\ndefaultdict\nc__builtin__\nlist\n}K\x01K\x02s\x86R",
+    "sets": b"\x8f\x8f",
+}
+
+
+@pytest.mark.parametrize("program", GREEDY.values(), ids=list(GREEDY))
+def test_what_claims_more_than_the_file_holds_is_refused_before_it_runs(read, program):
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=r"file\.pickle: not a whole pickle of arrays"):
+            read(python2(program))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("program", [b"]" * 2**20, b"}" * 2**20, b"N" * 2**20, b")" * 2**20, b"](" + b"]a" * 2**19])
+def test_what_does_not_fit_the_memory_that_is_left_does_not_run(read, program, monkeypatch):
+    monkeypatch.setattr(unpickle, "_Restricted", None)
+    with limited(resident() + 32 * 2**20), pytest.raises(MachineError, match=r"file\.pickle.* raise --memory"):
+        read(python2(program))
+
+
+def test_a_file_larger_than_the_memory_is_not_read(tmp_path):
+    path = tmp_path / "large.pickle"
+    with path.open("wb") as file:
+        file.truncate(2**33)
+    with limited(2**32), pytest.raises(MachineError, match=r"large\.pickle: reading it may take 8192 MiB"):
+        read_pickle(path)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_memory_is_not_underrated(protocol):
+    """What objects and their tables take, by their sizes and growth, is below what is counted."""
+    graph = {node: list(range(node * 1000, node * 1000 + 40)) for node in range(1000)}
+    program = pickle.dumps(graph, protocol=protocol)
+    tracemalloc.start()
+    try:
+        assert unpickle.read_object(program, "graph") == graph
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < unpickle._needed(program) < 5 * peak

@@ -1,5 +1,6 @@
 """GCN and GIN against PyTorch Geometric: outputs, loss and all gradients from the same weights."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -68,6 +69,23 @@ def test_model(model, graph, pes, oracle_layouts):
     check(model, oracle_layouts(graph, pes), pes)
 
 
+def gcn_of_all_loops(facts) -> Reference:
+    """GCN with I on top of the loops that the graph has, as published; GCNConv leaves a loop that it is given alone."""
+    reference = gcn(facts)
+
+    def forward(x, arcs):
+        loops = (arcs.edge_index[0] == arcs.edge_index[1]).float()
+        assert 0 < loops.sum() < facts.nodes
+        return reference.forward(x, replace(arcs, edge_weight=1 + loops))
+
+    return replace(reference, forward=forward)
+
+
+@pytest.mark.parametrize("pes", (1, 2))
+def test_self_loops_that_are_kept(pes, oracle_layouts):
+    pyg.check("gcn", {"hidden": 16, "dropout": 0.0}, gcn_of_all_loops, oracle_layouts("loops", pes), pes)
+
+
 @pytest.mark.parametrize("pes", pyg.PES)
 @pytest.mark.parametrize("normalization", NORMS)
 def test_gin_with_residual_layers(normalization, pes, oracle_layouts):
@@ -76,6 +94,7 @@ def test_gin_with_residual_layers(normalization, pes, oracle_layouts):
     pyg.check("gin", {**MODELS["gin"][1], "dropout": 0.0, **settings}, make, oracle_layouts("weighted", pes), pes)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("model", MODELS)
 def test_model_on_ranks(model, oracle_layouts, tmp_path):

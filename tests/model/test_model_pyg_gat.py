@@ -23,11 +23,12 @@ def gat(facts) -> Reference:
 
 
 @pytest.mark.parametrize("pes", pyg.PES)
-@pytest.mark.parametrize("graph", [*pyg.GRAPHS, "cora"])
+@pytest.mark.parametrize("graph", [*pyg.GRAPHS, *pyg.LOOPS, "cora"])
 def test_gat(graph, pes, oracle_layouts):
     pyg.check("gat", SETTINGS, gat, oracle_layouts(graph, pes), pes)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_gat_on_ranks(oracle_layouts, tmp_path):
     pyg.check("gat", SETTINGS, gat, oracle_layouts("weighted", 2), 2, tmp_path)

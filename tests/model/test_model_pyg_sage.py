@@ -26,11 +26,12 @@ def sage(facts) -> Reference:
 
 
 @pytest.mark.parametrize("pes", pyg.PES)
-@pytest.mark.parametrize("graph", ["directed", "hub", "cora"])
+@pytest.mark.parametrize("graph", ["directed", "hub", "loops", "cora"])
 def test_sage(graph, pes, oracle_layouts):
     pyg.check("sage", SETTINGS, sage, oracle_layouts(graph, pes), pes)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_sage_on_ranks(oracle_layouts, tmp_path):
     pyg.check("sage", SETTINGS, sage, oracle_layouts("directed", 2), 2, tmp_path)

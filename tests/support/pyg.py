@@ -115,12 +115,20 @@ def _typed() -> Csr:
     return typed_csr(120, 700, 5, seed=6)
 
 
+def _loops() -> Csr:
+    """Every third node joins itself; some of the random arcs do, too."""
+    csr, every = random_csr(60, 200, seed=8), np.arange(0, 60, 3)
+    return from_arcs(np.concatenate([row_ids(csr), every]), np.concatenate([csr.indices, every]), n=60)
+
+
 #: No self-loops: layers differ in what they do with them. The graphs of random arcs have nodes without any.
 GRAPHS: dict[str, Callable[[], Csr]] = {
     "directed": lambda: _without_loops(random_csr(200, 500, seed=5)),
     "weighted": _positive,
     "hub": _hub,
 }
+#: Self-loops that are kept.
+LOOPS = {"loops": _loops}
 #: Arcs of several types, some of them loops or between the same two nodes.
 TYPED = {"typed": _typed, "typed, no features": _typed}
 PES = (1, 2, 4)
@@ -141,7 +149,7 @@ def _node_data(nodes: int) -> dict[str, np.ndarray]:
 
 
 def layouts_below(new_folder: Callable[[str], Path]) -> Callable[[str, int], Path]:
-    """``layouts(name, pes)``: the folder of a layout of one of ``GRAPHS``, ``TYPED`` or ``cora``, made once."""
+    """``layouts(name, pes)``: the folder of a layout of a graph above, or of ``cora``, made once."""
     folders: dict[str, Path] = {}
 
     @cache
@@ -154,7 +162,7 @@ def layouts_below(new_folder: Callable[[str], Path]) -> Callable[[str, int], Pat
                 build("cora", folders[name] / "graph")
         if name == "cora":
             return make_layout(folders[name], None, pes, scheme="edge_balanced")
-        csr = (GRAPHS | TYPED)[name]()
+        csr = (GRAPHS | LOOPS | TYPED)[name]()
         data = _node_data(csr.rows)
         if "no features" in name:
             del data["features"]

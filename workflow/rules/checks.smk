@@ -95,6 +95,8 @@ def check_dataset(name, dataset):
         name_of(dataset.generator or name, name)
         if dataset.symmetrize:
             raise InputError("symmetrize: generated graphs are symmetric already")
+        if dataset.repeats or dataset.loops:
+            raise InputError("repeats and loops: generated graphs have neither")
         if (dataset.features is None) != (dataset.classes is None):
             raise InputError("features and classes are given together or not at all")
         return

@@ -12,6 +12,7 @@ from snakemake.common.configfile import load_configfile
 from snakemake.utils import validate
 
 import mgg.config
+from mgg import origin
 from mgg.backend.choice import enough
 from mgg.backend.job import shares_gpus
 from mgg.errors import InputError
@@ -241,6 +242,7 @@ keep_others_out()
 use_own_installation()
 tie_jobs_to_snakemake()
 SETTINGS = read_settings()
+origin.share(SETTINGS.model_dump(mode="json"))
 RESULTS = SETTINGS.results
 # What an experiment measures stands apart; graphs, partitions and layouts are shared.
 RECORDS = f"{RESULTS}/experiments/{SETTINGS.experiment}" if SETTINGS.experiment else RESULTS

@@ -23,4 +23,6 @@ def graph_options(wildcards):
     ]
     columns = [word for each in assigned for word in ("--column", each)]
     columns += ["--columns", ",".join(dataset.columns)] if dataset.columns else []
-    return name + loader + columns + flags(symmetrize=dataset.symmetrize, labels=dataset.labels)
+    repeats = ["--repeats", dataset.repeats] if dataset.repeats else []
+    loops = ["--loops", dataset.loops] if dataset.loops else []
+    return name + loader + columns + repeats + loops + flags(symmetrize=dataset.symmetrize, labels=dataset.labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ from mgg.graph.manifest import Manifest, Shard
 from mgg.graph.nodes import write_column
 from mgg.graph.shards import Kind, part_name
 from mgg.graph.store import write_offsets
+
+_log = logging.getLogger(__name__)
 
 
 def gather(scattered: Scattered, folders: Sequence[Path], out: Path, *, verify: bool = True) -> Manifest:
@@ -52,20 +55,39 @@ def gather(scattered: Scattered, folders: Sequence[Path], out: Path, *, verify: 
         nodes=facts.nodes,
         arcs=arcs,
         symmetric=facts.symmetric or _equal_halves([one for _, one in made]),
-        weighted=facts.weighted,
+        weighted=facts.weighted or any(one.counted for _, one in made),
         index_dtype=index_dtype(facts.nodes).name,
         features=facts.features,
         classes=facts.classes,
         relations=facts.relations,
         tasks=facts.tasks,
         order=facts.order,
+        repeats=facts.repeats,
+        loops=facts.loops,
         source=facts.source,
         shards=_in_order(parts),
         **(facts.counted or Counted(facts.listed_arcs, facts.dropped_loops, facts.keys - arcs))._asdict(),
     )
     _check_counts(facts, manifest)
     manifests.save(out, manifest)
+    if facts.counted is None:
+        _tell(manifest)
     return manifest
+
+
+def _tell(manifest: Manifest) -> None:
+    """Say what is not in the graph as the source lists it."""
+    if manifest.dropped_loops:
+        _log.warning(
+            "%s: %d of %d arcs join a node to itself and are left out (--loops keep keeps them)",
+            manifest.name, manifest.dropped_loops, manifest.listed_arcs,
+        )  # fmt: skip
+    if manifest.dropped_repeats and manifest.repeats != "sum":
+        _log.warning(
+            "%s: %d arcs%s repeat another one and are left out%s (--repeats sum adds them up)",
+            manifest.name, manifest.dropped_repeats, ", added reverses counted," if manifest.symmetric else "",
+            {"first": "", "max": ": the largest weight counts"}[manifest.repeats],
+        )  # fmt: skip
 
 
 def _all_ranges(scattered: Scattered, folders: Sequence[Path]) -> list[tuple[Path, Shards]]:
@@ -91,14 +113,19 @@ def _check_counts(facts: Buckets, manifest: Manifest) -> None:
 def _linked(made: list[tuple[Path, Shards]], out: Path, verify: bool) -> Iterator[tuple[str, Shard]]:
     """Link the parts of all ranges, numbered on from range to range."""
     kinds: list[Kind] = ["adjacency", "weights", "arc_types"]
+    counted = any(one.counted for _, one in made)
     for kind in kinds:
         number = 0
         for folder, one in made:
-            for k in range(sum(name.startswith(f"{kind}/") for name in one.parts)):
-                part = one.parts[part_name(kind, k)]
+            for k, part in one.of_kind(kind):
                 _link(folder / part_name(kind, k), out / part_name(kind, number), part if verify else None)
                 yield part_name(kind, number), part
                 number += 1
+            if kind == "weights" and counted and not one.counted:
+                for _, part in one.of_kind("adjacency"):
+                    ones = np.ones(part.arcs or 0, np.float32)
+                    yield shards.write_part(out, kind, number, ones, first=part.first, rows=part.rows)
+                    number += 1
 
 
 def _degrees(made: list[tuple[Path, Shards]]) -> Iterator[np.ndarray]:

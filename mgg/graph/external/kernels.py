@@ -23,38 +23,41 @@ def _mix(value):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def pack(targets, sources, mirror, keys, origin):  # type: ignore[no-untyped-def]
-    """Fill ``keys`` with the arcs that are no self-loops, each followed by its reverse if ``mirror``.
+def pack(targets, sources, mirror, keep, keys, origin):  # type: ignore[no-untyped-def]
+    """Fill ``keys`` with the arcs, each that is no self-loop followed by its reverse if ``mirror``.
 
     Args:
         targets: integers [arcs].
         sources: integers [arcs].
         mirror: whether to add reverses.
+        keep: whether to keep self-loops.
         keys: uint64 [>= arcs, or twice as many with mirror], filled from its beginning.
         origin: int32 [like keys] or empty: number of the arc that each key comes from.
 
     Returns:
-        number of keys, and the largest id or -1; -2 - i if arc i has an id that is negative or not below 2^32.
+        number of keys, the largest id or -1 (-2 - i if arc i has an id that is negative or not below 2^32), and the
+        number of self-loops that were not kept.
     """
-    count, largest = 0, np.int64(-1)
+    count, largest, dropped = 0, np.int64(-1), 0
     for i in range(targets.size):
         row, column = np.int64(targets[i]), np.int64(sources[i])
         if row < 0 or column < 0 or row >= IDS or column >= IDS:
-            return count, -2 - i
+            return count, -2 - i, dropped
         largest = max(largest, row)
         largest = max(largest, column)
-        if row == column:
+        if row == column and not keep:
+            dropped += 1
             continue
         keys[count] = (np.uint64(row) << np.uint64(32)) | np.uint64(column)
         if origin.size:
             origin[count] = i
         count += 1
-        if mirror:
+        if mirror and row != column:
             keys[count] = (np.uint64(column) << np.uint64(32)) | np.uint64(row)
             if origin.size:
                 origin[count] = i
             count += 1
-    return count, largest
+    return count, largest, dropped
 
 
 @numba.njit(cache=True, nogil=True)
@@ -279,6 +282,32 @@ def unique_arcs(keys, types, bits, degrees, columns, kept):  # type: ignore[no-u
             kept[count] = i
         count += 1
     return count
+
+
+@numba.njit(cache=True, nogil=True)
+def merge_weights(starts, order, weights, largest, merged):  # type: ignore[no-untyped-def]
+    """Sums of the weights of repeated arcs, in float64 and in the order of the source, or the largest of them.
+
+    Args:
+        starts: int32 [arcs + 1], where each arc's repeats begin among the sorted keys, and how many these are.
+        order: int32 [keys], the place of each sorted key's weight.
+        weights: float32 [keys].
+        largest: whether to take the largest instead of the sum.
+        merged: float32 [arcs], gets the results.
+
+    Returns:
+        the first arc whose sum is not finite, or -1.
+    """
+    bad = -1
+    for arc in range(merged.size):
+        value = np.float64(weights[order[starts[arc]]])
+        for i in range(starts[arc] + 1, starts[arc + 1]):
+            weight = np.float64(weights[order[i]])
+            value = max(value, weight) if largest else value + weight
+        merged[arc] = value
+        if bad < 0 and not np.isfinite(merged[arc]):
+            bad = arc
+    return bad
 
 
 @numba.njit(cache=True, nogil=True)

@@ -6,15 +6,13 @@ import ctypes
 import os
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import pyarrow as pa
 
 from mgg.errors import InputError
+from mgg.graph.budget import DEFAULT, MIB, resident
 from mgg.graph.external import kernels
 
-MIB = 2**20
-DEFAULT = 4 * 2**30
 #: MiB by which a process may hold more than the one before: who takes the number that is named is not told another.
 _SPREAD = 8
 #: glibc's mallopt parameter for the size from which an allocation is a mapping of its own.
@@ -42,12 +40,6 @@ class Memory:
             least = -(-(used + least) // MIB) + _SPREAD
             raise InputError(f"memory of {self.limit // MIB} MiB is too small: at least {least} MiB are needed")
         return self.limit - used
-
-
-def resident() -> int:
-    """Bytes of memory that this process holds now."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGESIZE")
 
 
 def usable_cores() -> int:

@@ -10,11 +10,14 @@ import numpy as np
 from pydantic import Field
 
 from mgg import hashed, npy
+from mgg.config import Loops, Repeats
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind
+from mgg.graph.budget import MIB
 from mgg.graph.external import kernels
-from mgg.graph.external.memory import MIB, Memory
+from mgg.graph.external.memory import Memory
 from mgg.graph.external.spool import PAYLOADS, Index, Spool, SpoolWriter
+from mgg.graph.external.wide import WideIdsError, numbered
 from mgg.graph.manifest import KINDS, Sha256, Shard, ShardName
 from mgg.graph.nodes import NodeData, write_nodes
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph
@@ -48,11 +51,13 @@ class Buckets(Closed):
     order: str = Field(description="how its nodes are numbered")
     ids: int = Field(ge=0, description="arcs have ids 0 .. ids - 1")
     nodes: int = Field(ge=1, description="number of nodes: ids, or fewer where only those that occur count")
-    keys: int = Field(ge=0, description="spooled arcs, reverses counted, self-loops not")
+    keys: int = Field(ge=0, description="spooled arcs, reverses counted, self-loops that are left out not")
     shift: int = Field(ge=0, description="a bucket is 2^shift ids")
     weighted: bool
     relations: int = Field(ge=0)
     symmetric: bool = Field(description="reverses were added")
+    repeats: Repeats = Field(description="what arcs that repeat one another weigh")
+    loops: Loops = Field(description="whether self-loops were kept")
     listed_arcs: int = Field(ge=0, description="arcs that the source lists")
     dropped_loops: int = Field(ge=0)
     counted: Counted | None = Field(None, description="counts to keep, where the source is a graph folder")
@@ -139,13 +144,13 @@ def scatter(
     if arcs.nodes is not None:
         data = data.checked(arcs.nodes, name)
     parts = dict(write_nodes(folder, data, arcs.nodes or 0, name))
-    payloads = payload_names(arcs.weighted, arcs.relations)
-    free = memory.free(LEAST_PAYLOAD if payloads else LEAST)
-    reader = _Reader(arcs, name, free)
-    with SpoolWriter(folder, _capacity(free, bool(payloads)), payloads) as spool:
-        for chunk in arcs.read():
-            reader.spool(chunk, mirror, spool)
-        index = spool.finish(max(reader.largest, (arcs.nodes or 0) - 1))
+    spooled = _spooled(arcs, folder, name, memory, mirror)
+    if spooled is None:
+        arcs, ids = numbered(arcs, name, memory.free(LEAST) // 4)
+        parts = dict(write_nodes(folder, NodeData(ids=ids), len(ids), name))
+        spooled = _spooled(arcs, folder, name, memory, mirror)
+        assert spooled is not None  # it knows its nodes now
+    reader, index = spooled
     nodes, count = reader.nodes()
     arrays = {TABLE_FILE: index.table, SUMS_FILE: index.sums} | ({SEEN_FILE: reader.seen} if count < nodes else {})
     table = index.table
@@ -160,6 +165,8 @@ def scatter(
         weighted=arcs.weighted,
         relations=arcs.relations,
         symmetric=mirror,
+        repeats=arcs.repeats,
+        loops=arcs.loops,
         listed_arcs=reader.read,
         dropped_loops=reader.loops,
         counted=counted,
@@ -172,6 +179,20 @@ def scatter(
     )
     hashed.save(folder / FILE, facts.model_dump(exclude_none=True))
     return Scattered.open(folder)
+
+
+def _spooled(arcs: ArcStream, folder: Path, name: str, memory: Memory, mirror: bool) -> tuple[_Reader, Index] | None:
+    """Read the stream and spool it; None where it has ids that need numbers first."""
+    payloads = payload_names(arcs.weighted, arcs.relations)
+    free = memory.free(LEAST_PAYLOAD if payloads else LEAST)
+    reader = _Reader(arcs, name, free)
+    with SpoolWriter(folder, _capacity(free, bool(payloads)), payloads) as spool:
+        try:
+            for chunk in arcs.read():
+                reader.spool(chunk, mirror, spool)
+        except WideIdsError:
+            return None
+        return reader, spool.finish(max(reader.largest, (arcs.nodes or 0) - 1))
 
 
 class _Reader:
@@ -189,7 +210,8 @@ class _Reader:
     def spool(self, chunk: Arcs, mirror: bool, spool: SpoolWriter) -> None:
         size = len(chunk.targets)
         self._make_room(size * (2 if mirror else 1))
-        count, largest = kernels.pack(chunk.targets, chunk.sources, mirror, self._keys, self._origin)
+        keep = self.arcs.loops == "keep"
+        count, largest, loops = kernels.pack(chunk.targets, chunk.sources, mirror, keep, self._keys, self._origin)
         if largest < -1:
             self._refuse(chunk, -2 - largest)
         if self.arcs.nodes is not None and largest >= self.arcs.nodes:
@@ -203,7 +225,7 @@ class _Reader:
         if len(payloads) != len(payload_names(self.arcs.weighted, self.arcs.relations)):
             raise ValueError(f"{self.name}: the stream says which values its arcs have, and this chunk differs")
         spool.add(self._keys[:count], payloads)
-        self.loops += size - count // (2 if mirror else 1)
+        self.loops += loops
         self.read += size
 
     def nodes(self) -> tuple[int, int]:
@@ -243,9 +265,10 @@ class _Reader:
     def _refuse(self, chunk: Arcs, arc: int) -> None:
         nodes = self.arcs.nodes
         bad = next(int(i) for i in (chunk.sources[arc], chunk.targets[arc]) if not 0 <= i < (nodes or kernels.IDS))
-        raise InputError(
-            f"{self.name}: arc {self.read + arc}: node id {bad} is outside 0..{(nodes or kernels.IDS) - 1}"
-        )
+        if nodes is None and bad >= 0:
+            raise WideIdsError
+        last = 2**63 - 1 if nodes is None else nodes - 1
+        raise InputError(f"{self.name}: arc {self.read + arc}: node id {bad} is outside 0..{last}")
 
 
 def _capacity(free: int, payloads: bool) -> int:

@@ -1,4 +1,4 @@
-"""Step 2: sort one range of rows, drop repeats and write its parts."""
+"""Step 2: sort one range of rows, merge repeats and write its parts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from mgg import hashed
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind
 from mgg.graph import shards
+from mgg.graph.budget import MIB
 from mgg.graph.csr import index_dtype
 from mgg.graph.external import kernels
-from mgg.graph.external.memory import MIB, Memory
+from mgg.graph.external.memory import Memory
 from mgg.graph.external.scattering import Scattered
 from mgg.graph.manifest import ARC_KINDS, Sha256, Shard, ShardName
 from mgg.graph.parts import PartWriter, Rows
+from mgg.graph.shards import Kind as PartKind
 from mgg.schema import Closed, parsed
 
 FILE = "shards.yaml"
@@ -51,9 +53,15 @@ class Shards(Closed):
     first: int = Field(ge=0)
     rows: int = Field(ge=0)
     arcs: int = Field(ge=0)
+    counted: bool = Field(description="weights of an unweighted graph are here: some of its arcs repeat others")
     fingerprint: list[int] = Field(min_length=4, max_length=4, description="sums of kernels.fingerprint")
     degrees: Sha256 = Field(description="hash of degrees.bin")
     parts: dict[ShardName, Shard]
+
+    def of_kind(self, kind: PartKind) -> list[tuple[int, Shard]]:
+        """Number and entry of the parts of one kind, in order."""
+        count = sum(name.startswith(f"{kind}/") for name in self.parts)
+        return [(k, self.parts[shards.part_name(kind, k)]) for k in range(count)]
 
 
 @dataclass(frozen=True)
@@ -90,27 +98,52 @@ def shard(scattered: Scattered, folder: Path, memory: Memory, *, number: int = 1
     ids = _Ids(scattered)
     low, high = _range(scattered, ids, number, of)
     first, last = ids.rank(low), ids.rank(high)
-    sums, digest, arcs = np.zeros(4, np.uint64), hashlib.sha256(), 0
+    counting = scattered.facts.repeats == "sum" and not scattered.facts.weighted
+    written = _write(scattered, folder, ids, low, high, memory)
+    # Arcs without weights weigh something only where some repeat others, which is known afterwards, and rare.
+    counted = counting and written.repeats > 0
+    if counted:
+        written = _write(scattered, folder, ids, low, high, memory, count=True)
+    made = Shards(
+        scattered=scattered.hash, number=number, of=of, first=first, rows=last - first, arcs=written.arcs,
+        counted=counted, fingerprint=[int(value) for value in written.sums], degrees=written.degrees,
+        parts=written.parts,
+    )  # fmt: skip
+    hashed.save(folder / FILE, made.model_dump(exclude_none=True))
+    return made
+
+
+@dataclass
+class _Written:
+    """What the rows of a range are: see :class:`Shards`; and how many arcs were merged with others."""
+
+    sums: np.ndarray
+    degrees: str
+    arcs: int
+    repeats: int
+    parts: dict[str, Shard]
+
+
+def _write(
+    scattered: Scattered, folder: Path, ids: _Ids, low: int, high: int, memory: Memory, count: bool = False
+) -> _Written:
+    """Write the parts of ids low..high-1; with ``count`` each arc weighs as many as it stands for."""
+    first, ones = ids.rank(low), scattered.facts.repeats == "sum"
+    sums, digest, arcs, repeats = np.zeros(4, np.uint64), hashlib.sha256(), 0, 0
     with ThreadPoolExecutor(memory.workers) as pool, (folder / DEGREES_FILE).open("wb") as degrees:
-        shares = _shares(memory, bool(scattered.spool.payloads))
+        shares = _shares(memory, count or bool(scattered.spool.payloads))
         writer = PartWriter(folder, first, pool.submit, shares.encoders)
-        at = first
-        for rows in _sorted_rows(scattered, ids, low, high, shares, pool):
-            _add_fingerprint(at, rows, sums)
-            at += len(rows.degrees)
+        for rows in _sorted_rows(scattered, ids, low, high, shares, pool, count):
+            _add_fingerprint(first, rows, sums, ones)
+            first += len(rows.degrees)
             block = rows.degrees.astype("<u4").tobytes()
             degrees.write(block)
             digest.update(block)
             arcs += int(rows.degrees.sum())
+            repeats += rows.repeats
             writer.add(rows)
         parts = writer.finish()
-    made = Shards(
-        scattered=scattered.hash, number=number, of=of, first=first, rows=last - first, arcs=arcs,
-        fingerprint=[int(value) for value in sums],
-        degrees=digest.hexdigest(), parts=parts,
-    )  # fmt: skip
-    hashed.save(folder / FILE, made.model_dump(exclude_none=True))
-    return made
+    return _Written(sums, digest.hexdigest(), arcs, repeats, parts)
 
 
 class _Ids:
@@ -191,7 +224,7 @@ def _shares(memory: Memory, payloads: bool) -> _Shares:
 
 
 def _sorted_rows(
-    scattered: Scattered, ids: _Ids, low: int, high: int, shares: _Shares, pool: ThreadPoolExecutor
+    scattered: Scattered, ids: _Ids, low: int, high: int, shares: _Shares, pool: ThreadPoolExecutor, count: bool
 ) -> Iterator[Rows]:
     """The rows of ids low..high-1, in order; several tasks are sorted at once, as far as the memory goes."""
     most = max(1, min(TASK_ARCS, shares.sorting // (shares.arc * (shares.tasks // 2 + 1))))
@@ -208,7 +241,7 @@ def _sorted_rows(
             future, bytes_held = running.popleft()
             yield future.result()
             held -= bytes_held
-        running.append((pool.submit(_sort, scattered, ids, task), need))
+        running.append((pool.submit(_sort, scattered, ids, task, count), need))
         held += need
     while running:
         yield running.popleft()[0].result()
@@ -246,8 +279,8 @@ def _split(counts: np.ndarray, first: int, most: int) -> Iterator[Task]:
         lo, before = hi, int(ends[hi - 1])
 
 
-def _sort(scattered: Scattered, ids: _Ids, task: Task) -> Rows:
-    """Load, sort and deduplicate the arcs of a task."""
+def _sort(scattered: Scattered, ids: _Ids, task: Task, count: bool) -> Rows:
+    """Load and sort the arcs of a task, and merge those that repeat others; ``count`` how many each stands for."""
     first, last = ids.rank(task.low), ids.rank(task.high)
     keys, payloads = scattered.spool.load(task.low, task.high, task.keys)
     ids.renumber(keys)
@@ -262,13 +295,27 @@ def _sort(scattered: Scattered, ids: _Ids, task: Task) -> Rows:
     types = payloads["types"][order] if "types" in payloads else np.empty(0, np.int32)
     degrees = np.zeros(last - first, np.int64)
     columns = np.empty(len(keys), index_dtype(ids.nodes))
-    kept = np.empty(len(order), np.int32)
-    count = kernels.unique_arcs(keys, types, bits, degrees, columns, kept)
-    rows = Rows(degrees, {"adjacency": columns[:count]})
+    kept = np.empty(len(keys) if count else len(order), np.int32)
+    arcs = kernels.unique_arcs(keys, types, bits, degrees, columns, kept)
+    rows = Rows(degrees, {"adjacency": columns[:arcs]}, repeats=len(keys) - arcs)
     if types.size:
-        rows.arcs["arc_types"] = types[kept[:count]]
+        rows.arcs["arc_types"] = types[kept[:arcs]]
+    if count:
+        rows.arcs["weights"] = np.diff(kept[:arcs], append=np.int32(len(keys))).astype(np.float32)
     if "weights" in payloads:
-        rows.arcs["weights"] = payloads["weights"][order[kept[:count]]]
+        weights, repeats = payloads["weights"], scattered.facts.repeats
+        if repeats == "first" or not rows.repeats:
+            rows.arcs["weights"] = weights[order[kept[:arcs]]]
+        else:
+            merged, starts = np.empty(arcs, np.float32), np.append(kept[:arcs], np.int32(len(keys)))
+            bad = kernels.merge_weights(starts, order, weights, repeats == "max", merged)
+            if bad >= 0:
+                row = first + int(np.searchsorted(np.cumsum(degrees), bad, side="right"))
+                raise InputError(
+                    f"{scattered.facts.name}: the weights of the arcs from node {columns[bad]} to node {row} add up to"
+                    " more than float32 holds (--repeats sum)"
+                )
+            rows.arcs["weights"] = merged
     return rows
 
 
@@ -281,8 +328,10 @@ def _argsort(keys: np.ndarray, payloads: dict[str, np.ndarray], span: int) -> tu
     return kernels.radix_argsort(keys, np.empty_like(keys), order, np.empty_like(order), span)
 
 
-def _add_fingerprint(first: int, rows: Rows, sums: np.ndarray) -> None:
-    weights = rows.arcs.get("weights", np.empty(0, np.float32))
+def _add_fingerprint(first: int, rows: Rows, sums: np.ndarray, ones: bool) -> None:
+    """Add the arcs of rows; with ``ones`` those without weights weigh 1, as others of the graph may weigh more."""
+    plain = np.ones(len(rows.arcs["adjacency"]) if ones else 0, np.float32)
+    weights = rows.arcs.get("weights", plain)
     types = rows.arcs.get("arc_types", np.empty(0, np.int32))
     # Adding zero turns -0.0, which equals 0.0, into the same bits.
     bits = (weights + np.float32(0)).view(np.uint32)

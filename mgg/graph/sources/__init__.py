@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 
+from mgg.config import Loops, Repeats
 from mgg.graph.csr import Csr
 from mgg.registry import Registry
 
 
 @dataclass(frozen=True)
 class GraphData:
-    """A whole graph in memory, as a source hands it over.
+    """A whole graph in memory, as a generator hands it over.
 
     Attributes:
         csr: the square adjacency matrix.
@@ -38,6 +39,13 @@ class GraphData:
     classes: int | None = None
 
 
+class _Merging(TypedDict):
+    repeats: Repeats
+    loops: Loops
+
+
+#: How the arcs of a matrix are merged, so that the graph's product is that of SciPy's matrix.
+AS_MATRIX: _Merging = {"repeats": "sum", "loops": "keep"}
 #: Most arcs of one chunk of an :class:`ArcStream`.
 CHUNK_ARCS = 2**20
 
@@ -66,10 +74,13 @@ class ArcStream:
     Attributes:
         read: gives the arcs anew at every call, at most CHUNK_ARCS at a time, always the same; raises InputError that
             names file and line (or byte) of what is wrong, ids outside 0..nodes-1 included.
-        nodes: number of nodes; None: the nodes are the ids that occur (0 to 2^32 - 1), renumbered in ascending order.
+        nodes: number of nodes; None: the nodes are the ids that occur (0 to 2^63 - 1), renumbered in ascending order.
         weighted: whether arcs have weights.
         relations: number of arc types, 0: arcs have none.
-        undirected: each arc stands for both directions.
+        undirected: each arc stands for both directions; a self-loop does so once.
+        repeats: what arcs that join the same nodes (by the same type) weigh unless the user says otherwise: as the
+            ``first``, their ``sum`` (without weights: their number) or their ``max``.
+        loops: whether arcs from a node to itself are kept unless the user says otherwise.
         stated_nodes: number of nodes that the source says it has, checked once the ids that occur are known.
         stated_in: where it says so, ``PATH: line N``, for the error about it; "" where it does not.
     """
@@ -79,6 +90,8 @@ class ArcStream:
     weighted: bool = False
     relations: int = 0
     undirected: bool = False
+    repeats: Repeats = "first"
+    loops: Loops = "drop"
     stated_nodes: int | None = None
     stated_in: str = ""
 
@@ -109,6 +122,7 @@ class StreamedGraph:
         tasks: uint8 [nodes, tasks] of 0 and 1 (255: unknown), the labels of a multi-label data set, or None.
         ids: int64 [nodes], the source's own ids, or None where it numbers nodes as ``arcs`` does (or ``arcs.nodes`` is
             None).
+        loader: the loader that read it, where the one that was asked handed the file on; "" where it did not.
         columns: what was read from which column of a table: by kind of table (edges, nodes) role -> names.
     """
 
@@ -119,12 +133,13 @@ class StreamedGraph:
     classes: int | None = None
     tasks: np.ndarray | None = None
     ids: np.ndarray | None = None
+    loader: str = ""
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 #: Reads a file or folder; raises InputError that names the file if it is not what the loader expects. One of tables
 #: takes what the user says of their columns, too.
-Loader = Callable[..., GraphData | StreamedGraph]
+Loader = Callable[..., StreamedGraph]
 
 
 @dataclass(frozen=True)

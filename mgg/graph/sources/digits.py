@@ -14,8 +14,7 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.check import check_features, split_vector
-from mgg.graph.csr import from_arcs
-from mgg.graph.sources import GraphData, loader
+from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 
 FILE = "digits.csv.gz"
 PIXELS = 64
@@ -28,7 +27,7 @@ SPLIT_SEED = 0
 
 
 @loader("digits")
-def load(path: Path) -> GraphData:
+def load(path: Path) -> StreamedGraph:
     """Read ``digits.csv.gz`` (64 pixels and the digit, a line an image).
 
     Features are pixels over 16, so 0..1. The split takes 20 images a class for training and 500 of the others for
@@ -48,10 +47,10 @@ def load(path: Path) -> GraphData:
         raise InputError(f"{file}: label of node {bad[0]} is {digits[bad[0]]:g}; classes are 0..{CLASSES - 1}")
     labels = digits.astype(np.int32)
     rows, columns = _nearest(pixels.astype(np.int64))
-    return GraphData(
-        csr=from_arcs(rows, columns, n=len(table), symmetrize=True),
-        symmetric=True,
-        features=(pixels / BRIGHTEST).astype(np.float32),
+    features = (pixels / BRIGHTEST).astype(np.float32)
+    return StreamedGraph(
+        arcs=ArcStream(lambda: iter([Arcs(rows, columns)]), len(table), undirected=True),
+        features=FeatureStream(lambda: iter([features]), PIXELS),
         labels=labels,
         splits=_split(labels, str(file)),
         classes=CLASSES,

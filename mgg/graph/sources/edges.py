@@ -14,7 +14,7 @@ from mgg.graph.npz import HEADER_ERRORS
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 #: Ids that may occur.
-MOST_IDS = 2**32
+MOST_IDS = 2**63
 
 
 @loader("edges", ".npy")
@@ -25,11 +25,13 @@ def load(path: Path) -> StreamedGraph:
 
     Raises:
         InputError: the file is not that, or shorter than its header says. The stream's errors name the byte at which an
-            id stands that is not within 0..2^32 - 1.
+            id stands that is not within 0..2^63 - 1.
     """
     with _open(path) as file:
         shape, dtype, begin, columns = _header(path, file)
-    return StreamedGraph(ArcStream(lambda: _read(path, begin, shape, dtype, columns), nodes=None))
+    kind = "row" if columns else "column"
+    read = {"edges": {"source": f"{kind} 1", "target": f"{kind} 2"}}
+    return StreamedGraph(ArcStream(lambda: _read(path, begin, shape, dtype, columns), nodes=None), columns=read)
 
 
 def _open(path: Path) -> BinaryIO:

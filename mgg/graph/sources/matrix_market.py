@@ -1,4 +1,4 @@
-"""Matrix Market coordinate files, the text format in which the SuiteSparse collection serves its graphs.
+"""Matrix Market files, the text format in which the SuiteSparse collection serves its graphs.
 
 R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats: Initial Design", NISTIR 5935, 1996.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.sources import Arcs, ArcStream, StreamedGraph, loader
+from mgg.graph.sources import AS_MATRIX, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.text import Column, Layout, Rows, counted, lines, read_rows
 
 SUFFIXES = (".mtx", ".mtx.gz")
@@ -21,23 +21,36 @@ SUFFIXES = (".mtx", ".mtx.gz")
 MOST_NODES = 2**32
 
 #: Some writers leave out one of the two percent signs.
-_BANNERS = ("%%matrixmarket", "%matrixmarket")
+BANNERS = ("%%matrixmarket", "%matrixmarket")
 #: Word of the banner -> what is supported; the order is that of the banner.
 _SUPPORTED = {
     "object": ("matrix",),
-    "format": ("coordinate",),
-    "field": ("real", "integer", "pattern"),
-    "symmetry": ("general", "symmetric"),
+    "format": ("coordinate", "array"),
+    "field": ("real", "double", "integer", "unsigned-integer", "pattern"),
+    "symmetry": ("general", "symmetric", "skew-symmetric"),
 }
 
 
 @dataclass(frozen=True)
 class _Header:
+    """What the banner and the size line (number ``line``) say; ``entries`` are the lines after it."""
+
     nodes: int
     entries: int
     line: int
+    dense: bool
     weighted: bool
-    symmetric: bool
+    symmetry: str
+
+    @property
+    def triangle(self) -> bool:
+        """Whether only the lower triangle is listed."""
+        return self.symmetry != "general"
+
+    @property
+    def skew(self) -> bool:
+        """Whether entries above the diagonal are those below it with another sign."""
+        return self.symmetry == "skew-symmetric"
 
 
 @loader("matrix_market", *SUFFIXES)
@@ -45,19 +58,22 @@ def load(path: Path) -> StreamedGraph:
     """Read a square matrix as a graph: entry (i, j) is row i, column j of the adjacency matrix, an arc j -> i.
 
     ``path`` is a file, compressed or not, or a folder with one ``.mtx``, in itself or in a folder below; of several
-    the one counts that is called like its folder (``NAME/NAME.mtx``, as SuiteSparse packs them). Values of ``real`` and
-    ``integer`` matrices are weights; ``symmetric`` ones list the lower triangle and are undirected.
+    the one counts that is called like its folder (``NAME/NAME.mtx``, as SuiteSparse packs them). Values are weights,
+    but of ``pattern`` matrices; ``symmetric`` ones list the lower triangle and are undirected; of ``skew-symmetric``
+    ones the arcs are those listed and their reverses with the other sign. An ``array`` file lists all entries, column
+    by column, whose zeros are no arcs. Entries that repeat another one are summed up and the diagonal stays, so the
+    graph is the matrix that SciPy reads.
 
     Raises:
-        InputError: the header is wrong or announces a matrix that is no such graph (complex, array, skew-symmetric,
-            Hermitian, not square). The stream's errors name the line that is no entry, is outside the matrix or its
-            lower triangle, or is one too many.
+        InputError: the header is wrong or announces a matrix that is no such graph (complex, Hermitian, not square).
+            The stream's errors name the line that is no entry, is outside the matrix or its lower triangle, or is one
+            too many.
     """
     file = _find(path) if path.is_dir() else path
     header = _read_header(file)
-    return StreamedGraph(
-        ArcStream(partial(_read, file, header), header.nodes, weighted=header.weighted, undirected=header.symmetric)
-    )
+    read = partial(_dense if header.dense else _read, file, header)
+    undirected = header.symmetry == "symmetric"
+    return StreamedGraph(ArcStream(read, header.nodes, header.weighted, undirected=undirected, **AS_MATRIX))
 
 
 def _find(folder: Path) -> Path:
@@ -73,27 +89,33 @@ def _read_header(file: Path) -> _Header:
     """The banner and the first line after it that is neither blank nor a comment."""
     text = lines(file)
     words = next(text, (1, ""))[1].lower().split()
-    if not words or words[0] not in _BANNERS or len(words) != 1 + len(_SUPPORTED):
+    if not words or words[0] not in BANNERS or len(words) != 1 + len(_SUPPORTED):
         raise InputError(f"{file}: line 1: not a Matrix Market banner (%%MatrixMarket matrix coordinate ...)")
     for word, (name, supported) in zip(words[1:], _SUPPORTED.items(), strict=True):
         if word not in supported:
             raise InputError(f"{file}: line 1: {name} {word!r} is no graph; supported: {', '.join(supported)}")
+    if words[3] == "pattern" and (words[2] == "array" or words[4] == "skew-symmetric"):
+        raise InputError(f"{file}: line 1: a pattern has no values: it cannot be {words[2]} {words[4]}")
     for number, line in text:
         sizes = line.split()
         if sizes and not sizes[0].startswith("%"):
-            return _sized(file, number, sizes, weighted=words[3] != "pattern", symmetric=words[4] == "symmetric")
+            return _sized(file, number, sizes, *words[2:])
     raise InputError(f"{file}: has no size line (rows columns entries)")
 
 
-def _sized(file: Path, line: int, sizes: list[str], *, weighted: bool, symmetric: bool) -> _Header:
-    if len(sizes) != 3 or not all(size.isascii() and size.isdigit() and len(size) < 20 for size in sizes):
-        raise InputError(f"{file}: line {line}: expected rows, columns and entries as three whole numbers")
-    rows, columns, entries = map(int, sizes)
+def _sized(file: Path, line: int, sizes: list[str], form: str, field: str, symmetry: str) -> _Header:
+    dense = form == "array"
+    whole = all(size.isascii() and size.isdigit() and len(size) < 20 for size in sizes)
+    if not whole or len(sizes) != (2 if dense else 3):
+        expected = "rows and columns as two" if dense else "rows, columns and entries as three"
+        raise InputError(f"{file}: line {line}: expected {expected} whole numbers")
+    rows, columns, *counts = map(int, sizes)
     if rows != columns:
         raise InputError(f"{file}: line {line}: the matrix is {rows} x {columns}; that of a graph is square")
     if not 1 <= rows <= MOST_NODES:
         raise InputError(f"{file}: line {line}: {rows} rows, expected 1..{MOST_NODES}")
-    return _Header(rows, entries, line, weighted, symmetric)
+    below = {"general": rows**2, "symmetric": rows * (rows + 1) // 2, "skew-symmetric": rows * (rows - 1) // 2}
+    return _Header(rows, below[symmetry] if dense else counts[0], line, dense, field != "pattern", symmetry)
 
 
 def _read(file: Path, header: _Header) -> Iterator[Arcs]:
@@ -101,15 +123,43 @@ def _read(file: Path, header: _Header) -> Iterator[Arcs]:
     layout = Layout(columns if header.weighted else columns[:2], comments=b"%")
     for part in counted(read_rows(file, layout, header.line), file, header.entries, f"line {header.line}"):
         rows, columns_ = part.ids(0, 1, header.nodes), part.ids(1, 1, header.nodes)
-        if header.symmetric:
-            _check_triangle(part, rows, columns_)
-        yield Arcs(rows - 1, columns_ - 1, part.weights(2) if header.weighted else None)
+        if header.triangle:
+            _check_triangle(part, rows, columns_, header)
+        yield from _arcs(rows - 1, columns_ - 1, part.weights(2) if header.weighted else None, header)
 
 
-def _check_triangle(part: Rows, rows: np.ndarray, columns: np.ndarray) -> None:
-    above = np.flatnonzero(rows < columns)
+def _arcs(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, header: _Header) -> Iterator[Arcs]:
+    """The arcs of some entries; a skew-symmetric matrix has their reverses with the other sign, too."""
+    yield Arcs(rows, columns, values)
+    if header.skew and values is not None:
+        yield Arcs(columns, rows, -values)
+
+
+def _check_triangle(part: Rows, rows: np.ndarray, columns: np.ndarray, header: _Header) -> None:
+    above = np.flatnonzero(rows <= columns if header.skew else rows < columns)
     if above.size:
         at = int(above[0])
+        where = "on" if rows[at] == columns[at] else "above"
         raise part.error(
-            at, f"entry ({rows[at]}, {columns[at]}) is above the diagonal; a symmetric matrix lists the lower triangle"
+            at,
+            f"entry ({rows[at]}, {columns[at]}) is {where} the diagonal;"
+            f" a {header.symmetry} matrix lists the lower triangle{' below it' if header.skew else ''}",
         )
+
+
+def _dense(file: Path, header: _Header) -> Iterator[Arcs]:
+    """The entries of an array file that are not 0: column by column, of triangles from the diagonal or below it on."""
+    layout, n, below = Layout((Column("value", "float64"),), comments=b"%"), header.nodes, int(header.skew)
+    first, column = 0, 0
+    announced = f"the size of line {header.line}"
+    for part in counted(read_rows(file, layout, header.line), file, header.entries, announced):
+        values = part.weights(0)
+        at = np.flatnonzero(values)
+        # The columns that this part may reach, and what is listed before each of them.
+        reached = np.arange(column, min(n, column + part.count + 2))
+        starts = reached * n - (reached * (reached - 1) // 2 + below * reached if header.triangle else 0)
+        columns = column + np.searchsorted(starts, first + at, side="right") - 1
+        rows = first + at - starts[columns - column] + (columns + below if header.triangle else 0)
+        yield from _arcs(rows, columns, values[at], header)
+        first += part.count
+        column += int(np.searchsorted(starts, first, side="right")) - 1

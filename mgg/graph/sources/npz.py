@@ -7,7 +7,7 @@ file is the adjacency matrix A: entry (i, j) is row i (target), column j (source
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import numpy as np
 import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
-from mgg.graph.check import check_labels, check_splits, float32_weights, split_vector
+from mgg.graph.check import check_labels, check_splits, split_vector
 from mgg.graph.npz import Npz
-from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
+from mgg.graph.sources import AS_MATRIX, CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
+from mgg.graph.sources.scipy_npz import finite_weights, has_matrix, matrix_arcs
 from mgg.graph.unpickle import csr_of
 
 TRAIN_PER_CLASS = 20
@@ -28,7 +29,7 @@ BLOCK_VALUES = 2**22
 #: More columns than this are taken for damage: one row would take 4 MiB.
 MOST_COLUMNS = 2**20
 
-_ADJACENCY = ("adj_", "adj_matrix.", "")
+_ADJACENCY = ("adj_", "adj_matrix.")
 _ATTRIBUTES = ("attr_", "attr_matrix.")
 _DENSE = ("attr_matrix", "node_attr")
 _LABELS = ("labels", "node_label")
@@ -38,12 +39,14 @@ _LABELS = ("labels", "node_label")
 def load(path: Path) -> StreamedGraph:
     """Read one ``.npz`` file, a folder that holds one, or a folder with ``NAME_graph.npz`` and ``NAME_data.npz``.
 
-    One file holds the adjacency as the parts of a CSR matrix (``adj_data``, ``adj_indices``, ``adj_indptr``,
-    ``adj_shape``; also ``adj_matrix.data`` and so on, or what ``scipy.sparse.save_npz`` writes), or as a pickled SciPy
-    CSR matrix (``adj_matrix``, read by the restricted unpickler); optional features alike (``attr_...``, ``node_attr``,
-    or dense), and optional integer labels (``labels``, ``node_label``). Arcs are those stored, weights too unless all
-    are 1. These files have no split; this one is drawn with seed 0 as in the paper: of each class 20 nodes for training
-    and 30 others for validation, all others for testing. Nodes of classes with less than 51 nodes are in no split.
+    What ``scipy.sparse.save_npz`` wrote, in any format, is a matrix (scipy_npz.py). Another file holds the adjacency as
+    the parts of a CSR matrix (``adj_data``, ``adj_indices``, ``adj_indptr``, ``adj_shape``; also ``adj_matrix.data``
+    and so on), or as a pickled SciPy CSR matrix (``adj_matrix``, read by the restricted unpickler); optional features
+    alike (``attr_...``, ``node_attr``, or dense), and optional integer labels (``labels``, ``node_label``). Arcs are
+    those stored, weights too unless all are 1; of a matrix alone repeated entries are summed up and the diagonal stays,
+    as in SciPy. These files have no split; this one is drawn with seed 0 as in the paper: of each class 20 nodes for
+    training and 30 others for validation, all others for testing. Nodes of classes with less than 51 nodes are in no
+    split.
 
     A pair (Reddit) has the arcs in a COO matrix of ``scipy.sparse.save_npz``; ``feature``, ``label`` and ``node_types``
     (1 train, 2 validation, 3 test) in the other file. Its arcs and features are read block by block.
@@ -54,7 +57,7 @@ def load(path: Path) -> StreamedGraph:
     graph, data = _find(path)
     if data is None:
         return _benchmark(graph)
-    return _with_data(_coo(graph), data)
+    return _with_data(matrix_arcs(graph), data)
 
 
 def _find(path: Path) -> tuple[Path, Path | None]:
@@ -76,10 +79,12 @@ def _find(path: Path) -> tuple[Path, Path | None]:
 
 def _benchmark(path: Path) -> StreamedGraph:
     with Npz(path) as file:
-        if {"row", "col"} <= file.keys:
-            return StreamedGraph(_coo(path))
+        if has_matrix(file):
+            return StreamedGraph(replace(matrix_arcs(path), **AS_MATRIX))
         matrix = _matrix(file, _ADJACENCY, ("adj_matrix",))
         if matrix is None:
+            if "indptr" in file.keys:
+                raise InputError(f"{path}: has no member format.npy, so csr, csc or bsr? scipy.sparse.save_npz says it")
             raise InputError(f"{path}: holds no adjacency matrix; found {', '.join(sorted(file.keys)) or 'nothing'}")
         if not scipy.sparse.issparse(matrix) or matrix.shape[0] != matrix.shape[1] or not matrix.shape[0]:
             raise InputError(f"{path}: the adjacency matrix is {_kind(matrix)}; expected a square sparse one")
@@ -87,7 +92,9 @@ def _benchmark(path: Path) -> StreamedGraph:
         features = _features(file, nodes)
         labels = next((_integers(file, key, nodes) for key in _LABELS if key in file.keys), None)
     splits = None if labels is None else random_split(labels, str(path))
-    return StreamedGraph(_csr_arcs(matrix, path), features, labels, splits)
+    arcs = _csr_arcs(matrix, path)
+    alone = features is None and labels is None
+    return StreamedGraph(replace(arcs, **AS_MATRIX) if alone else arcs, features, labels, splits)
 
 
 def _matrix(file: Npz, prefixes: tuple[str, ...], keys: tuple[str, ...]) -> Any:
@@ -107,7 +114,7 @@ def _kind(value: Any) -> str:
 
 
 def _csr_arcs(matrix: scipy.sparse.csr_matrix, path: Path) -> ArcStream:
-    weights = _weights(matrix.data, 0, path)
+    weights = finite_weights(matrix.data, 0, path)
     weighted = bool((weights != 1).any())
 
     def read() -> Iterator[Arcs]:
@@ -117,11 +124,6 @@ def _csr_arcs(matrix: scipy.sparse.csr_matrix, path: Path) -> ArcStream:
             yield Arcs(rows, matrix.indices[lo:hi], weights[lo:hi] if weighted else None)
 
     return ArcStream(read, matrix.shape[0], weighted)
-
-
-def _weights(values: np.ndarray, first: int, path: Path) -> np.ndarray:
-    """float32 weights; InputError, naming the arc, if float32 cannot hold one."""
-    return float32_weights(values, lambda arc, problem: InputError(f"{path}: weight of arc {first + arc} {problem}"))
 
 
 def _features(file: Npz, nodes: int) -> FeatureStream | None:
@@ -180,51 +182,6 @@ def random_split(labels: np.ndarray, name: str, seed: int = SPLIT_SEED) -> np.nd
     empty = np.empty(0, np.int64)
     parts = {"train": train, "validation": validation, "test": test}
     return split_vector(len(labels), name, **{key: np.concatenate([empty, *ids]) for key, ids in parts.items()})
-
-
-@dataclass(frozen=True)
-class _Coo:
-    """A COO matrix of scipy.sparse.save_npz, read in place."""
-
-    path: Path
-    nodes: int
-    weighted: bool
-
-    def read(self) -> Iterator[Arcs]:
-        first = 0
-        with Npz(self.path) as file:
-            values = file.blocks("data", CHUNK_ARCS)
-            for targets, sources in zip(file.blocks("row", CHUNK_ARCS), file.blocks("col", CHUNK_ARCS), strict=True):
-                for ids in (targets, sources):
-                    self._check(ids, first)
-                yield Arcs(targets, sources, _weights(next(values), first, self.path) if self.weighted else None)
-                first += len(targets)
-
-    def _check(self, ids: np.ndarray, first: int) -> None:
-        bad = np.flatnonzero((ids < 0) | (ids >= self.nodes))
-        if bad.size:
-            where = f"arc {first + bad[0]}: node id {ids[bad[0]]}"
-            raise InputError(f"{self.path}: {where} is outside 0..{self.nodes - 1}")
-
-
-def _coo(path: Path) -> ArcStream:
-    """The arcs of a COO file. Its values are read once beforehand, in blocks, to learn whether all are 1."""
-    with Npz(path) as file:
-        headers = {key: file.header(key) for key in ("row", "col", "data")}
-        shape = file.array("shape")
-        if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape[0] != shape[1] or not shape[0] > 0:
-            raise InputError(f"{path}: the adjacency matrix has shape {shape.tolist()}; expected a square one")
-        lengths = [header.shape for header in headers.values()]
-        if (
-            len(lengths[0]) != 1
-            or len(set(lengths)) != 1
-            or any(headers[key].dtype.kind not in "iu" for key in ("row", "col"))
-        ):
-            found = ", ".join(f"{key} {header.shape} {header.dtype}" for key, header in headers.items())
-            raise InputError(f"{path}: expected row and col integers and as many values; found {found}")
-        weighted = any((block != 1).any() for block in file.blocks("data", CHUNK_ARCS))
-    nodes = int(shape[0])
-    return ArcStream(_Coo(path, nodes, weighted).read, nodes, weighted)
 
 
 def _with_data(arcs: ArcStream, path: Path) -> StreamedGraph:

@@ -6,7 +6,11 @@ Files and split: Yang, Cohen, Salakhutdinov, "Revisiting Semi-Supervised Learnin
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +19,8 @@ import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
 from mgg.graph.check import split_vector
-from mgg.graph.csr import Csr, from_arcs
-from mgg.graph.sources import GraphData, loader
+from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
+from mgg.graph.sources.npz import BLOCK_VALUES, MOST_COLUMNS
 from mgg.graph.unpickle import read_pickle
 
 #: Nodes for validation: those that follow the training nodes.
@@ -38,6 +42,8 @@ class _Files:
         value = read_pickle(self.path(part))
         if not scipy.sparse.issparse(value):
             raise InputError(f"{self.path(part)}: expected a sparse feature matrix, found {type(value).__name__}")
+        if not 1 <= value.shape[1] <= MOST_COLUMNS:
+            raise InputError(f"{self.path(part)}: {value.shape[1]} feature columns, expected 1..{MOST_COLUMNS}")
         matrix = value.astype(np.float32)
         bad = np.flatnonzero(~np.isfinite(matrix.data))
         if bad.size:
@@ -57,10 +63,11 @@ class _Files:
 
 
 @loader("planetoid")
-def load(path: Path) -> GraphData:
+def load(path: Path) -> StreamedGraph:
     """Read a folder of the eight ``ind.NAME.*`` files.
 
-    The graph is stored symmetric, without repeats and self-loops, features as they are (not normalized). The split:
+    Each pair of the adjacency lists stands for both directions (the published files list most of them both ways, and
+    self-loops twice); features are as they are (not normalized). The split:
     the rows of ``y`` train, the next 500 validate, ``test.index`` tests. Ids between the least and the largest test id
     that ``test.index`` leaves out are isolated nodes (Citeseer has 15): no features, no label, in no split.
 
@@ -78,10 +85,8 @@ def load(path: Path) -> GraphData:
     graph = _graph(files)
     test = _test_nodes(files, tx.shape[0], allx.shape[0], len(graph))
     nodes = len(graph)
-    features = np.zeros((nodes, allx.shape[1]), np.float32)
     labels = np.full(nodes, -1, np.int32)
-    for ids, rows, hot in ((np.arange(allx.shape[0]), allx, ally), (test, tx, ty)):
-        features[ids] = rows.toarray()
+    for ids, hot in ((np.arange(allx.shape[0]), ally), (test, ty)):
         labels[ids] = np.where(hot.any(axis=1), hot.argmax(axis=1), -1)
     splits = split_vector(
         nodes,
@@ -90,7 +95,8 @@ def load(path: Path) -> GraphData:
         validation=np.arange(train, train + VALIDATION),
         test=test,
     )
-    return GraphData(_adjacency(files, graph), True, features, labels, splits, ally.shape[1])
+    arcs = ArcStream(partial(_arcs, graph), nodes, undirected=True)
+    return StreamedGraph(arcs, _features(allx, tx, test, nodes), labels, splits, ally.shape[1])
 
 
 def _find(path: Path) -> _Files:
@@ -127,16 +133,39 @@ def _graph(files: _Files) -> dict[int, list[int]]:
             raise InputError(f"{files.path('graph')}: node {node!r}: expected a whole number and a list of them")
     if not graph or min(graph) != 0 or max(graph) != len(graph) - 1:
         raise InputError(f"{files.path('graph')}: its keys are not the node ids 0..{len(graph) - 1}")
+    for node, neighbors in graph.items():
+        if neighbors and (min(neighbors) < 0 or max(neighbors) >= len(graph)):
+            bad = next(other for other in neighbors if not 0 <= other < len(graph))
+            raise InputError(f"{files.path('graph')}: node {node}: neighbor {bad} is outside 0..{len(graph) - 1}")
     return graph
 
 
-def _adjacency(files: _Files, graph: dict[int, list[int]]) -> Csr:
-    rows = np.repeat(np.fromiter(graph, np.int64), [len(neighbors) for neighbors in graph.values()])
-    try:
-        columns = np.array([other for neighbors in graph.values() for other in neighbors], np.int64)
-        return from_arcs(rows, columns, n=len(graph), symmetrize=True, drop_loops=True)
-    except (InputError, OverflowError) as error:
-        raise InputError(f"{files.path('graph')}: {error}") from None
+def _arcs(graph: dict[int, list[int]]) -> Iterator[Arcs]:
+    """The lists of all nodes, in their order; together they may be far longer than the file, which may share them."""
+    rows, columns = array("q"), array("q")
+    for node, neighbors in graph.items():
+        for lo in range(0, len(neighbors), CHUNK_ARCS):
+            some = neighbors[lo : lo + CHUNK_ARCS]
+            if len(rows) + len(some) > CHUNK_ARCS:
+                yield Arcs(np.frombuffer(rows, np.int64), np.frombuffer(columns, np.int64))
+                rows, columns = array("q"), array("q")
+            rows.extend(repeat(node, len(some)))
+            columns.extend(some)
+    if rows:
+        yield Arcs(np.frombuffer(rows, np.int64), np.frombuffer(columns, np.int64))
+
+
+def _features(
+    known: scipy.sparse.csr_matrix, tested: scipy.sparse.csr_matrix, test: np.ndarray, nodes: int
+) -> FeatureStream:
+    """Rows of the known nodes, of the test nodes at their places, and zeros for those between them."""
+    width = known.shape[1]
+    stacked = scipy.sparse.vstack([known, tested, scipy.sparse.csr_matrix((1, width), dtype=np.float32)], "csr")
+    place = np.full(nodes, stacked.shape[0] - 1)
+    place[: known.shape[0]] = np.arange(known.shape[0])
+    place[test] = known.shape[0] + np.arange(len(test))
+    rows = max(1, BLOCK_VALUES // width)
+    return FeatureStream(lambda: (stacked[place[lo : lo + rows]].toarray() for lo in range(0, nodes, rows)), width)
 
 
 def _test_nodes(files: _Files, count: int, known: int, nodes: int) -> np.ndarray:

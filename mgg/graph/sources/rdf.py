@@ -7,10 +7,12 @@ Evaluations of Machine Learning on the Semantic Web", 2016.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from mgg.graph.text import Block, blocks, lines
 SUFFIXES = (".nt", ".nt.gz")
 #: How the tables of labels begin: all labeled entities, those for training, those for testing.
 _COMPLETE, _TRAIN, _TEST = "completeDataset", "trainingSet", "testSet"
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{0,18})?")
 
 
 @loader("rdf", *SUFFIXES)
@@ -37,7 +40,8 @@ def load(path: Path) -> StreamedGraph:
 
     ``completeDataset*.tsv`` names classes, ``trainingSet*.tsv`` and ``testSet*.tsv`` also the split. Their first line
     names the columns: the class is the first ``label_...``, the entity is the one that is neither that nor ``id``.
-    Classes are numbered in the byte order of their names; entities in no table have none.
+    Classes are numbered in the byte order of their names; names that are equal numbers (``0`` and ``0.0``) are one
+    class, called by the first of them. Entities in no table have none.
 
     The names are in memory, and 12 bytes a triple.
 
@@ -167,15 +171,24 @@ def _labels(
 
 def _classes(tables: list[_Table], nodes: int) -> tuple[np.ndarray, int]:
     """int32 [nodes]: what all tables say together; and the number of classes."""
-    names = sorted({name for table in tables for _, _, name in table.rows})
-    numbers = {name: number for number, name in enumerate(names)}
+    first: dict[Decimal | str, str] = {}
+    for name in sorted({name for table in tables for _, _, name in table.rows}):
+        first.setdefault(_value(name), name)
+    names = list(first.values())
+    values = {value: number for number, value in enumerate(first)}
     labels = np.full(nodes, -1, np.int32)
     for table in tables:
         for line, node, name in table.rows:
-            if labels[node] not in (-1, numbers[name]):
+            number = values[_value(name)]
+            if labels[node] not in (-1, number):
                 raise InputError(f"{table.file}: line {line}: class {name}; before, it was {names[labels[node]]}")
-            labels[node] = numbers[name]
+            labels[node] = number
     return labels, len(names)
+
+
+def _value(name: str) -> Decimal | str:
+    """What makes two names of classes one: the number that they are, else the name."""
+    return Decimal(name) if _NUMBER.fullmatch(name) else name
 
 
 def _table(file: Path, entities: dict[str, int], order: np.ndarray) -> _Table:

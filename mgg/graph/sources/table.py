@@ -84,7 +84,8 @@ def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008 
         )  # fmt: skip
     kind = placed.one("type")
     direction = edges.first(kind).lower() if kind is not None else ""
-    columns: dict[str, dict[str, object]] = {"edges": placed.told()}
+    places = {} if edges.named else {name: f"column {number}" for number, name in enumerate(edges.names, 1)}
+    columns: dict[str, dict[str, object]] = {"edges": placed.told(places)}
     if kind is not None and direction in _DIRECTIONS:
         columns["edges"] = {"direction" if role == "type" else role: name for role, name in columns["edges"].items()}
     nodes = None if table is None else _Nodes.read(table, place(table.file, "nodes", table.names, said), said)
