@@ -12,12 +12,12 @@ from support.workflow import ROOT
 from mgg.errors import NOT_ENOUGH_MEMORY, InputError, MachineError
 from mgg.graph import datasets, sources
 from mgg.graph.build import build, scatter
-from mgg.graph.csr import from_arcs, row_ids
+from mgg.graph.csr import row_ids
 from mgg.graph.datasets import catalog
 from mgg.graph.generate import generate
 from mgg.graph.retrieve import retrieve
 from mgg.graph.source import Source
-from mgg.graph.sources import Generator, GraphData
+from mgg.graph.sources import Arcs, ArcStream, Generator, StreamedGraph
 from mgg.graph.store import Graph
 
 
@@ -126,7 +126,8 @@ def test_the_manifest_does_not_depend_on_the_folder(raw, tmp_path):
 
 
 def test_symmetrize_adds_reverse_arcs(tmp_path, monkeypatch):
-    directed = GraphData(from_arcs(np.array([0, 1, 2]), np.array([1, 2, 2]), n=3))
+    arcs = Arcs(np.array([0, 1, 2]), np.array([1, 2, 2]))
+    directed = StreamedGraph(ArcStream(lambda: iter([arcs]), 3))
     monkeypatch.setattr("mgg.graph.source.find_loader", lambda name: lambda path: directed)
     plain = build(tmp_path, tmp_path / "plain", loader="any")
     both = build(tmp_path, tmp_path / "both", loader="any", symmetrize=True)

@@ -1,11 +1,15 @@
 """Matrix files as graphs: the arcs, weights, repeats and self-loops are those of the matrix that SciPy reads."""
 
+import json
+
 import numpy as np
 import pytest
 import scipy.io
+from click.testing import CliRunner
 from scipy import sparse
 from text_helpers import gz, load
 
+from mgg.cli.group import cli
 from mgg.errors import InputError, MachineError
 from mgg.graph import text
 from mgg.graph.budget import limited, resident
@@ -440,3 +444,22 @@ def test_a_matrix_market_banner_in_an_edge_list_is_no_remark(tmp_path, name):
     assert same(product_matrix(tmp_path / "graph"), matrix)
     assert made.source["loader"] == "matrix_market"
     assert made.symmetric and made.weighted
+
+
+def test_the_commands_take_repeats_and_loops_and_say_what_they_left_out(tmp_path):
+    path = write_mtx(tmp_path / "a.mtx", COO)
+    at = {name: str(tmp_path / name) for name in ("buckets", "part", "graph", "whole")}
+    asked = ["--repeats", "max", "--loops", "drop"]
+    steps = [
+        ["graph-scatter", str(path), "--out", at["buckets"], *asked],
+        ["graph-shard", at["buckets"], "--part", "1-of-1", "--out", at["part"]],
+        ["graph-gather", at["buckets"], at["part"], "--out", at["graph"]],
+        ["graph", str(path), "--out", at["whole"], *asked, "--json"],
+    ]
+    for step in steps:
+        ended = CliRunner().invoke(cli, step)
+        assert ended.exit_code == 0, ended.output
+    assert json.loads(ended.stdout)["repeats"] == "max" and json.loads(ended.stdout)["loops"] == "drop"
+    for name in ("graph", "whole"):
+        assert same(product_matrix(tmp_path / name), merged("max", "drop"))
+    assert CliRunner().invoke(cli, ["graph", str(path), "--out", at["whole"], "--loops", "some"]).exit_code == 2

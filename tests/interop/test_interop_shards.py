@@ -74,9 +74,24 @@ LIBRARIES = [
 ]
 
 
+#: What a source lists; a graph that is stored already lists what it kept.
+COUNTED = ("listed_arcs", "dropped_loops", "dropped_repeats")
+
+
 def content(folder):
-    """All shards by their hashes, and the facts of the graph, but for where it comes from."""
-    return Graph.open(folder).manifest.model_dump(exclude={"source"})
+    """All shards by their hashes, and the facts of the graph, but for where it comes from and what was left out."""
+    return Graph.open(folder).manifest.model_dump(exclude={"source", *COUNTED})
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_repeats_and_loops_as_asked_for(library, tmp_path):
+    data = random_data()
+    interop.shards(library(data), tmp_path / "graph", name="random", repeats="sum", loops="keep")
+    found = Graph.open(tmp_path / "graph").rows(0, NODES).to_scipy(np.float64)
+    sources, targets = data.edge_index.numpy()
+    expected = sparse.coo_array((data.edge_weight.double().numpy(), (targets, sources)), shape=(NODES, NODES))
+    assert abs(found - expected).max() < 1e-6
+    assert expected.tocsr().diagonal().any()
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

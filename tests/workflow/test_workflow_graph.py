@@ -84,15 +84,20 @@ def test_files_of_ones_own_go_through_every_stage_and_changes_make_them_anew(fol
 def test_files_of_ones_own_in_shards_and_by_their_address(folder: Folder):
     made = own_tables(folder)
     (made / "edges.csv").rename(folder.path / "pairs.csv")
-    own_overlay(folder, mine={"source": f"file://{folder.path}/pairs.csv"}, digits={})
+    mine = {"source": f"file://{folder.path}/pairs.csv", "repeats": "sum", "loops": "keep"}
+    own_overlay(folder, mine=mine, digits={})
     shown = folder.run("--dry-run", overlay="own.yaml").stdout
-    assert f"mgg graph {folder.path}/pairs.csv --out results/graph/mine --name mine --memory" in shown
+    assert (
+        f"mgg graph {folder.path}/pairs.csv --out results/graph/mine --name mine --repeats sum --loops keep --memory"
+        in shown
+    )
     assert "train.models: not trained on mine: no labels are known of; `labels: true` says that own files" in shown
     assert "mgg train results/layout/mine" not in shown and "mgg train results/layout/digits" in shown
     folder.overlay({"graph": {"shards": 2}}, "shards.yaml")
     run = folder.run("--printshellcmds", "results/graph/mine", overlay=["own.yaml", "shards.yaml"])
     assert run.returncode == 0, run.stdout
-    assert yaml.safe_load((folder.results / "graph/mine/manifest.yaml").read_text())["name"] == "mine"
+    manifest = yaml.safe_load((folder.results / "graph/mine/manifest.yaml").read_text())
+    assert [manifest[field] for field in ("name", "repeats", "loops")] == ["mine", "sum", "keep"]
 
 
 def test_labels_that_files_do_not_have_are_missed_in_stage_graph(folder: Folder):

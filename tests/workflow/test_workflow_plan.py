@@ -183,6 +183,7 @@ def test_all_files_of_rules_name_their_functions_apart():
         ),
         ({"aggregate": {"dtypes": ["fp8"]}}, "config: aggregate.dtypes.0: input should be 'fp32' or 'bf16'"),
         ({"graph": {"datasets": {"planted": {"symmetrize": True}}}}, "graph.datasets.planted: symmetrize"),
+        ({"graph": {"datasets": {"planted": {"loops": "keep"}}}}, "graph.datasets.planted: repeats and loops"),
         ({"graph": {"datasets": {"digits": {"order": "rabit"}}}}, "graph.datasets.digits: unknown order 'rabit'; did"),
         ({"graph": {"memory": "1 parsec"}}, "graph.memory: '1 parsec' is not an amount of memory"),
         ({"graph": {"datasets": {"../up": {}}}}, "config: graph.datasets.../up: string should match pattern"),
