@@ -1,4 +1,4 @@
-# make demo, make test: both do all the set-up themselves, into .venv. Killed at any moment, the next call goes on.
+# make demo, make test, make test-all: each does all its set-up itself, into .venv. Killed at any moment, the next call goes on.
 VENV ?= .venv
 BIN := $(VENV)/bin
 # The interpreter behind an activated environment: that of .venv cannot make .venv anew.
@@ -13,12 +13,13 @@ SLURM_FAULTS := tests/slurm/test_slurm_faults.py
 SLURM := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo test test-slurm slurm-packages test-faults test-gpu lint audit kernels schema constraints clean \
+.PHONY: help demo test test-all test-slurm slurm-packages test-faults test-gpu lint audit kernels schema constraints clean \
 	distclean runtime-environment dev-environment kernels-environment gpu-environment gpu
 
 help:
 	@echo "make demo         set up, then take small graphs through every stage: results/report/index.html"
-	@echo "make test         set up, then run the tests (WORKERS=2 at once)"
+	@echo "make test         set up, then run the quick tests (WORKERS=2 at once): minutes"
+	@echo "make test-all     set up, then run all tests that need no GPU and no Slurm cluster"
 	@echo "make test-slurm   set up, then run the workflow on a Slurm cluster of this machine (root; apt-get install $(SLURM))"
 	@echo "make test-faults  set up, then break off the workflow in every way we know, 158 times (root for some)"
 	@echo "make test-gpu     set up with the packages for GPUs, then run the tests that need GPUs; error 3 without one"
@@ -33,8 +34,12 @@ demo: runtime-environment
 	@$(TIED) snakemake --profile profiles/local
 	@echo "Done: open results/report/index.html in a browser."
 
+# Every module and every way of running something, few cases of each; CONTRIBUTING.md, Tests.
 test: dev-environment
-	@$(TIED) pytest -n $(WORKERS) --dist worksteal
+	@$(TIED) pytest -n $(WORKERS) --dist worksteal -m "not slow or sentinel"
+
+test-all: dev-environment
+	@$(TIED) pytest -n $(WORKERS) --dist worksteal --took .pytest_cache/took.json
 
 # One test at a time: the cluster has the machine to itself. First the workflow, then what breaks it.
 test-slurm: dev-environment
@@ -45,7 +50,7 @@ test-slurm: dev-environment
 slurm-packages:
 	@echo $(SLURM)
 
-# All faults; make test and make test-slurm have a short form of them. What was measured, as a table.
+# All faults; make test-all and make test-slurm have a short form of them. What was measured, as a table.
 test-faults: dev-environment
 	@rm -f faults.jsonl
 	@FAULTS=full FAULTS_RECORD=$(abspath faults.jsonl) $(TIED) pytest tests/fault $(SLURM_FAULTS)

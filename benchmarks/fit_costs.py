@@ -26,7 +26,7 @@ from mgg.aggregate import technique
 from mgg.aggregate.auto import Forecast
 from mgg.aggregate.costs import Machine, Rate, Split, Workload, relative_errors
 from mgg.aggregate.links import GIVEN, Link, Links
-from mgg.record import PartitionRecord, read_lines
+from mgg.record import Partition, read_lines
 
 HERE = Path(__file__).parent
 #: Of baselines measured apart from products: a device copy; random rows of 64 bytes at 275 GB/s, from 128 on at 328.
@@ -103,7 +103,7 @@ def machine(values: Constants, name: str = "h200") -> Machine:
     rates = {key: Rate(**{term: value(f"{key}.{term}") for term in terms}, power=POWER) for key, terms in RATES.items()}
     return Machine(
         name=name, gpu=True, rates=rates, exposed=min(1, value("exposed")), staged=min(1, value("staged")),
-        links=Links(links=links, rows="nvlink", network="infiniband-ndr", barrier=0),
+        links=Links(links=links, rows="nvlink", network="infiniband-ndr", barrier=0), basis="fitted",
     )  # fmt: skip
 
 
@@ -254,12 +254,12 @@ def say_regret(samples: list[Sample], splits: Splits, on: Machine) -> None:
 @click.argument("measured", type=click.Path(path_type=Path, exists=True), nargs=-1)
 @click.option(
     "--splits", "folder", type=click.Path(path_type=Path, exists=True), default=HERE / "measured" / "splits.jsonl",
-    help="partition records, a line each",
+    help="partitions, a line each",
 )  # fmt: skip
 def main(measured: tuple[Path, ...], folder: Path) -> None:
     """Fit, and print constants, tables and errors."""
     samples = read(measured or [HERE / "measured" / "h200.csv"])
-    records = read_lines(folder, PartitionRecord)
+    records = read_lines(folder, Partition)
     splits = {(record.name, record.pes): Split.of(record) for record in records}
     constants = fitted(samples, splits)
     for name, value in constants.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
@@ -19,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from mgg.errors import InputError
 from mgg.schema import MAX_INT64, Closed, Fixed, nearest, parsed
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
@@ -279,7 +281,7 @@ class PredictConfig(Section):
     dims: list[Dim] = Field(default_factory=lambda: [64], min_length=1, description="embedding columns to predict for")
     dtype: Dtype = Field("fp32", description="type of the embeddings")
     machine: str = Field(
-        "h200", min_length=1, description="h200, a800, v100 (docs/costs.md), or a file that mgg links wrote"
+        "h200", min_length=1, description="h200, h100, a100, a800, v100 (docs/costs.md), or a file that mgg links wrote"
     )
     network: Name | None = Field(
         None, description="class of the link between workgroups (partition.workgroup); none: the machine's own"
@@ -353,3 +355,33 @@ def validate(values: Mapping[str, Any]) -> Config:
 def section(kind: type[S], values: Mapping[str, Any], source: str) -> S:
     """``values``, those of ``source``, as a section of the config; raises InputError as ``validate``."""
     return parsed(kind, dict(values), f"{source}: ")
+
+
+def refuse_repeats(file: Path) -> None:
+    """Raise InputError, with the line, for a mapping of a YAML (or JSON) file that has a key twice.
+
+    YAML's readers take the last one and say nothing. What cannot be read is left to them.
+    """
+    try:
+        root = yaml.compose(file.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return
+    waiting, seen = [root], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen or not isinstance(node, yaml.CollectionNode):  # an alias is the node that it stands for
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+            continue
+        lines: dict[tuple[str, str], int] = {}
+        for key, value in node.value:
+            waiting.append(value)
+            line, name = key.start_mark.line + 1, (key.tag, str(key.value))
+            if name in lines:
+                raise InputError(
+                    f"{file}: line {line}: {key.value} is there again: line {lines[name]} has it, too, and one alone"
+                    " can count"
+                )
+            lines[name] = line

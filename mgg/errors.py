@@ -13,6 +13,14 @@ class MggError(Exception):
     #: Every PE raises this same error: rank 0 alone speaks, and no PE has to be stopped by force.
     everywhere = False
 
+    #: This PE speaks, whatever its rank: others may not know.
+    alone = False
+
+    def by_itself(self) -> Self:
+        """This error, marked as one of a host, which other hosts may not have."""
+        self.alone = True
+        return self
+
     def on_every_pe(self) -> Self:
         """This error, marked as one that every PE raises."""
         self.everywhere = True

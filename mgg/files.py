@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import takewhile
@@ -117,6 +118,17 @@ def _refused(path: Path) -> Iterator[None]:
                 raise InputError(f"{folder}: is not a folder, so {path} cannot be written") from None
         failed = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
         raise (MachineError if failed else InputError)(f"{path}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep others out who want to replace a file in the folder of ``path``, where its file system has locks."""
+    with ExitStack() as opened:
+        with suppress(OSError):
+            handle = os.open(path.parent, os.O_RDONLY)
+            opened.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def write_file(path: Path, data: bytes | memoryview) -> None:

@@ -1,8 +1,9 @@
-"""YAML files that end with their own hash: manifests, whose every change must be noticed."""
+"""Files whose every change must be noticed: YAML that ends with its own hash, JSON objects that hold theirs."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,9 @@ def load(path: Path, kind: str, command: str) -> tuple[Any, str]:
         raise InputError(f"{path}: {error.strerror}") from None
     match = _HASHED.fullmatch(data)
     if not match or hashlib.sha256(match[1]).hexdigest() != match[2].decode():
-        raise InputError(f"{path}: truncated or altered: its last line is not the hash of the rest")
+        raise InputError(
+            f"{path}: truncated or altered: its last line is not the hash of the rest: run {command} again"
+        )
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         # Aliases of aliases would grow without end when they are looked at; what we write has none.
@@ -67,3 +70,49 @@ def load(path: Path, kind: str, command: str) -> tuple[Any, str]:
         return values, match[2].decode()
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+
+
+#: The field of a JSON object that holds the hash of all others.
+SEAL = "sha256"
+
+
+def sealed(values: dict[str, Any]) -> dict[str, Any]:
+    """``values``, which JSON can hold, and as last field their hash."""
+    return values | {SEAL: _json_hash(values)}
+
+
+def unsealed(text: str, where: str, again: str) -> dict[str, Any]:
+    """The values of a JSON object that :func:`sealed` made, without their hash.
+
+    Args:
+        text: the object.
+        where: the file, and the line in it, for messages.
+        again: how to get another one, the end of a message: ``run mgg aggregate again``.
+
+    Raises:
+        InputError: no such object, one without a hash, or one that was altered.
+    """
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not JSON ({error.msg} at column {error.colno}): {again}") from None
+    except (RecursionError, ValueError):  # of numbers of thousands of digits
+        raise InputError(f"{where}: not JSON that MGG writes: {again}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{where}: no JSON object: {again}")
+    if SEAL not in values:
+        raise InputError(f"{where}: has no {SEAL}, so it was altered or is of an earlier MGG: {again}")
+    if values.pop(SEAL) != _json_hash(values):
+        raise InputError(f"{where}: altered since it was written: its {SEAL} is not that of the rest: {again}")
+    return values
+
+
+def _json_hash(values: dict[str, Any]) -> str:
+    """Of the shortest JSON: sorted keys, no spaces, ASCII alone."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,6 +4,9 @@ A partition is a folder that holds ``partition.json`` (a ``PartitionRecord``). A
 ``AggregateRecord`` a line. A training run is a folder that holds ``run.json`` (a ``TrainRecord``) and
 ``metrics.jsonl`` (an ``EpochRecord`` a line; ``metrics.parquet`` holds the same). ``mgg predict`` writes a
 ``PredictionRecord`` a line, the workflow a ``JobRecord`` a line of each of its jobs.
+
+Every object carries its own hash, and ``run.json`` those of the other files of its folder, so that a reader notices
+any change (docs/format.md).
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from mgg import hashed
 from mgg.errors import InputError
-from mgg.files import check_file_output, write_text
+from mgg.files import check_file_output, locked, write_text
+from mgg.origin import HASH_PATTERN, RUN_PATTERN
 from mgg.schema import MAX_INT64, Fixed
 
 PARTITION_FILE = "partition.json"
@@ -29,6 +34,31 @@ class Frozen(Fixed):
     """A record: its fields are fixed, unknown ones are refused."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
+
+
+Sha256 = Annotated[str, Field(pattern=HASH_PATTERN)]
+
+
+class Origin(Frozen):
+    """Where a record comes from (``mgg.origin``): by it results of two runs, machines or versions are told apart."""
+
+    run_id: str = Field(pattern=RUN_PATTERN, description="the run that made it: a command, or all those of a workflow")
+    recorded_at: str = Field(
+        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$", description="when it was made, UTC, as in 2026-01-31T23:59:59Z"
+    )
+    mgg_version: str = Field(description="version of MGG")
+    commit: str | None = Field(
+        pattern=r"^[0-9a-f]{40,64}(-dirty)?$",
+        description="commit of MGG's sources, -dirty where they were changed since; None: nothing told it",
+    )
+    config_hash: Sha256 | None = Field(
+        description="sha256 of the settings: of the workflow's config, else of the command and its options; None: a"
+        " program called MGG as a library"
+    )
+    machine_id: str = Field(
+        pattern=r"^[0-9a-f]{16}(\+[0-9a-f]{16})*$",
+        description="hash of processor, cores, memory and GPU models of a host, joined by + where a job's hosts differ",
+    )
 
 
 #: Metric of a training -> what it is called.
@@ -69,24 +99,21 @@ class Quality(Frozen):
     vi_cola: int = Field(ge=0, description="communication fusion (4.2): once for each workgroup that needs the row")
 
 
-class PartitionRecord(Frozen):
+class Partition(Frozen):
     """Which PE owns which rows of a graph: a permutation of its nodes (none: as they are) and P - 1 split points."""
 
-    schema_version: Literal[2] = 2
     name: str = Field(description="name of the graph")
     graph_hash: str = Field(description="hash of the graph that was partitioned")
     nodes: int = Field(ge=0, description="number of nodes")
     pes: int = Field(ge=1, description="number of PEs")
     scheme: str = Field(description="partition scheme")
     workgroup: int = Field(ge=1, description="PEs joined by fast links; the last workgroup may have fewer")
-    order: str | None = Field(
-        pattern=r"^[0-9a-f]{64}$", description="sha256 of order.npy, the new position of each node; none: as they are"
-    )
+    order: Sha256 | None = Field(description="sha256 of order.npy, the new position of each node; none: as they are")
     bounds: list[Count] = Field(description="pes + 1 positions: PE p owns those from bounds[p] to bounds[p + 1] - 1")
     quality: Quality
 
     @model_validator(mode="after")
-    def _consistent(self) -> PartitionRecord:
+    def _consistent(self) -> Partition:
         bounds, quality = self.bounds, self.quality
         if len(bounds) != self.pes + 1 or bounds[0] != 0 or bounds[-1] != self.nodes or bounds != sorted(bounds):
             raise ValueError(f"bounds: they do not cut {self.nodes} rows into {self.pes} ranges")
@@ -97,6 +124,12 @@ class PartitionRecord(Frozen):
         if per_pe != {self.pes} or per_group != {-(-self.pes // self.workgroup)}:
             raise ValueError(f"quality: its lists do not fit {self.pes} PEs in workgroups of {self.workgroup}")
         return self
+
+
+class PartitionRecord(Origin, Partition):
+    """A partition as ``mgg partition`` writes it."""
+
+    schema_version: Literal[3] = 3
 
 
 class Machine(Frozen):
@@ -125,10 +158,10 @@ class Used(Frozen):
     seconds: Seconds = Field(description="how long the first of them had run")
 
 
-class Common(Frozen):
-    """Fields that every record has."""
+class Common(Origin):
+    """Fields that timings and trainings have."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     dataset: str = Field(description="name of the graph")
     graph_hash: str = Field(description="hash of the graph's shards (its manifest's hash)")
     nodes: int = Field(description="number of nodes")
@@ -152,6 +185,7 @@ class AggregateRecord(Common):
     defaults: dict[str, Any] = Field(
         default_factory=dict, description="the technique's options where nothing else was asked for"
     )
+    layout: Sha256 = Field(description="digest of the layout's manifest")
     direction: Literal["forward", "transpose"] = Field(description="A B or A^T B")
     dim: int = Field(description="embedding columns D")
     scheme: str = Field(description="partition scheme")
@@ -241,10 +275,10 @@ class TrainRecord(Common):
     )
 
 
-class PredictionRecord(Frozen):
+class PredictionRecord(Origin):
     """What the cost model says of one technique and width on so many PEs: nothing ran (docs/costs.md)."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     kind: Literal["prediction"] = "prediction"
     dataset: str = Field(description="name of the graph")
     graph_hash: str = Field(description="hash of the graph's shards (its manifest's hash)")
@@ -258,6 +292,7 @@ class PredictionRecord(Frozen):
     dim: int = Field(ge=1, description="embedding columns D")
     dtype: str = Field(description="type of the embeddings")
     machine: str = Field(description="machine of the model")
+    basis: str = Field(description="where its constants are from: measured, fitted, or not measured")
     links: dict[str, dict[str, float]] = Field(
         description="its links by class: latency and message in seconds, bandwidth in bytes a second and PE"
     )
@@ -277,10 +312,10 @@ class PredictionRecord(Frozen):
         return self
 
 
-class JobRecord(Frozen):
+class JobRecord(Origin):
     """A job of the workflow: what it asked for, when it ran, what it used. None: nobody measured or told it."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     kind: Literal["job"] = "job"
     stage: str = Field(description="stage of the rule")
     rule: str = Field(description="rule of the workflow")
@@ -324,28 +359,69 @@ class EpochRecord(Frozen):
 
 
 R = TypeVar("R", bound=BaseModel)
+#: What to do where a record was altered, or is of an MGG that wrote others.
+_AGAIN: dict[type[BaseModel], str] = {
+    PartitionRecord: "run mgg partition again",
+    AggregateRecord: "run mgg aggregate again",
+    TrainRecord: "run mgg train again",
+    PredictionRecord: "run mgg predict again",
+    JobRecord: "remove it, and the workflow writes it anew",
+}
+
+
+def as_json(record: BaseModel, *, indent: int | None = None, **more: Any) -> str:
+    """A record, and ``more`` fields, as a JSON object that holds its own hash: a line, or with ``indent`` several."""
+    values = hashed.sealed(json.loads(record.model_dump_json()) | more)
+    separators = (",", ":") if indent is None else None
+    return json.dumps(values, ensure_ascii=False, indent=indent, separators=separators) + "\n"
 
 
 def write_lines(path: str | Path, records: Iterable[BaseModel]) -> None:
     """Write records as JSON lines: whole or not at all (temporary name, fsync, rename)."""
-    write_text(path, "".join(record.model_dump_json() + "\n" for record in records))
+    write_text(path, "".join(map(as_json, records)))
 
 
-def check_lines_output(path: Path, model: type[BaseModel] = AggregateRecord) -> None:
-    """Raise InputError, before anything is measured, when records cannot be written to ``path``."""
+def add_lines(path: Path, records: Iterable[BaseModel], *, replace: bool) -> None:
+    """Write records as JSON lines after those that ``path`` holds, or with ``replace`` instead of them.
+
+    Whole or not at all, and beside other commands that write to the same file.
+    """
+    with locked(path):
+        before = [] if replace or not path.exists() else [line for line in _text(path).split("\n") if line.strip()]
+        write_text(path, "".join(f"{line}\n" for line in before) + "".join(map(as_json, records)))
+
+
+def check_lines_output(path: Path, model: type[R], *, replace: bool) -> list[R]:
+    """The records that ``path`` holds, which stay there; with ``replace`` they go, and there are none.
+
+    Raises:
+        InputError: before anything is measured, when records cannot be written to ``path``.
+    """
     check_file_output(path, "records")
-    if path.exists() and path.stat().st_size:
-        try:
-            read_lines(path, model)
-        except InputError:
-            kind = "timing records" if model is AggregateRecord else "predictions"
-            raise InputError(f"{path}: exists and holds no {kind}; choose another name") from None
+    if not (path.exists() and path.stat().st_size):
+        return []
+    try:
+        return [] if replace and _of_kind(path, model) else read_lines(path, model)
+    except InputError as error:
+        if _of_kind(path, model):
+            raise InputError(f"{error} (--replace replaces the file)") from None
+        kind = "timing records" if model is AggregateRecord else "predictions"
+        raise InputError(f"{path}: exists and holds no {kind}; choose another name") from None
+
+
+def _of_kind(path: Path, model: type[BaseModel]) -> bool:
+    """Whether a line of ``path`` is a record of ``model``, of any version and be it damaged."""
+    try:
+        found = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    return f'"kind":"{model.model_fields["kind"].default}"'.encode() in found.replace(b" ", b"")
 
 
 def read_lines(path: str | Path, model: type[R]) -> list[R]:
     """Read JSON lines; raises InputError that names the file, the line and the field."""
     records = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(_text(path).split("\n"), 1):
         if line.strip():
             records.append(_parse(line, model, f"{path}: line {number}"))
     if not records:
@@ -354,17 +430,41 @@ def read_lines(path: str | Path, model: type[R]) -> list[R]:
 
 
 def holds_predictions(path: str | Path) -> bool:
-    """Whether the first line of ``path`` is a prediction; raises InputError where the file cannot be read."""
-    first = next((line for line in _text(path).splitlines() if line.strip()), "")
-    return '"kind":"prediction"' in first.replace(" ", "")
+    """Whether ``path`` holds predictions; raises InputError where the file cannot be read."""
+    return _of_kind(Path(path), PredictionRecord)
 
 
 def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:
     """Read a training run's folder; raises InputError that names the file and field."""
+    record, files = _read_run(folder)
+    path = Path(folder) / METRICS_FILE
+    lines = _text(_checked(path, files)).splitlines()
+    return record, [_validated(json.loads(line), EpochRecord, str(path)) for line in lines]
+
+
+def run_file(folder: str | Path, name: str) -> Path:
+    """The file ``name`` of a run, once its hash is that which ``run.json`` names; raises InputError otherwise."""
+    return _checked(Path(folder) / name, _read_run(folder)[1])
+
+
+def _read_run(folder: str | Path) -> tuple[TrainRecord, dict[str, str]]:
+    """The record of a run, and the sha256 of its other files by name."""
     run = Path(folder) / RUN_FILE
     missing = f"{folder}: not a run folder (no {RUN_FILE}); make it with mgg train"
-    record = _parse(_text(run, missing), TrainRecord, str(run))
-    return record, read_lines(Path(folder) / METRICS_FILE, EpochRecord)
+    values = hashed.unsealed(_text(run, missing), str(run), _AGAIN[TrainRecord])
+    files = values.pop("files", {})
+    return _validated(values, TrainRecord, str(run)), files
+
+
+def _checked(path: Path, files: dict[str, str]) -> Path:
+    try:
+        if hashed.file_hash(path) == files.get(path.name):
+            return path
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}: {_AGAIN[TrainRecord]}") from None
+    raise InputError(
+        f"{path}: altered since the run was written: {RUN_FILE} names another sha256: {_AGAIN[TrainRecord]}"
+    )
 
 
 def read_partition(folder: str | Path) -> PartitionRecord:
@@ -405,12 +505,15 @@ def _text(path: str | Path, missing: str = "") -> str:
 
 
 def _parse(text: str, model: type[R], where: str) -> R:
+    return _validated(hashed.unsealed(text, where, _AGAIN.get(model, "make it again")), model, where)
+
+
+def _validated(values: dict[str, Any], model: type[R], where: str) -> R:
     try:
-        return model.model_validate(json.loads(text))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not JSON ({error.msg} at column {error.colno})") from None
+        return model.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         place = f"field {field}: " if field else ""
-        raise InputError(f"{where}: {place}{first['msg'].removeprefix('Value error, ')}") from None
+        again = _AGAIN.get(model, "make it again")
+        raise InputError(f"{where}: {place}{first['msg'].removeprefix('Value error, ')}: {again}") from None

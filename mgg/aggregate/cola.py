@@ -48,6 +48,8 @@ class Cola(Plan):
     """
 
     name = "cola"
+    kernels = ("cola",)
+    least_volume = True
     deterministic = False  # on GPUs its float atomics make the last bits vary
     Options = ColaOptions
 

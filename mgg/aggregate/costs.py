@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from mgg.aggregate.links import Fixed, Links
 from mgg.aggregate.options import TechniqueOptions
 from mgg.kernel.bf16 import ELEMENTS
-from mgg.record import PartitionRecord
+from mgg.record import Partition
 
 FLOAT, INDEX = 4, 4
 
@@ -54,10 +54,12 @@ class Rate(Fixed):
         """The coefficients in the order of ``terms``."""
         return self.call, self.arc, self.arc_byte, self.row, self.row_byte
 
-    def scaled(self, factor: float) -> Rate:
-        """An operator that takes ``factor`` times as long, but for the call."""
-        longer = {name: factor * getattr(self, name) for name in RATE_TERMS[1:]}
-        return Rate(call=self.call, power=self.power, **longer)
+    def scaled(self, work: float, moved: float) -> Rate:
+        """An operator that takes ``work`` times as long for arcs and rows, ``moved`` times for their bytes."""
+        return Rate(
+            call=self.call, arc=work * self.arc, arc_byte=moved * self.arc_byte, row=work * self.row,
+            row_byte=moved * self.row_byte, power=self.power,
+        )  # fmt: skip
 
 
 RATE_TERMS = ("call", "arc", "arc_byte", "row", "row_byte")
@@ -86,6 +88,7 @@ class Machine(Fixed):
         exposed: share of the shorter of transfer and arithmetic that a pipeline does not hide.
         staged: the same of a pipeline of stages.
         whole: host memory of all PEs is one piece, so that a product reads it in place.
+        basis: where links and rates are from: measured, fitted, or not measured.
     """
 
     name: str
@@ -95,6 +98,7 @@ class Machine(Fixed):
     exposed: float = 1.0
     staged: float = 1.0
     whole: bool = False
+    basis: str
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -129,7 +133,7 @@ class Split:
     fused_rows: np.ndarray
 
     @classmethod
-    def of(cls, record: PartitionRecord) -> Split:
+    def of(cls, record: Partition) -> Split:
         """The split of a partition's record, for as many PEs as that has."""
         quality = record.quality
         row = FLOAT * quality.dim

@@ -32,6 +32,8 @@ class Halo(Plan):
     """
 
     name = "halo"
+    kernels = ("halo", "pull")
+    least_volume = True
     dtypes = ("fp32", "bf16")
     Options = WorkgroupOptions
 

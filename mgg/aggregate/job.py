@@ -12,7 +12,7 @@ from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World, job_rank, launch, launch_threads, splits, together
 from mgg.errors import InputError, MachineError, MggError
 from mgg.layout import load, read_manifest
-from mgg.record import AggregateRecord, check_lines_output, write_lines
+from mgg.record import AggregateRecord, add_lines, check_lines_output
 
 #: Techniques, each with a set of options.
 Chosen = Sequence[tuple[str, TechniqueOptions]]
@@ -32,6 +32,7 @@ class Job:
         protocol: how products are measured.
         auto: measure the cost model's picks, too.
         out: file of the records.
+        replace: they take the place of those in the file, instead of coming after them.
     """
 
     layout: Path
@@ -41,6 +42,7 @@ class Job:
     protocol: Protocol
     auto: bool
     out: Path
+    replace: bool = False
 
     def run(self, chosen: Chosen) -> Found:
         """Measure ``chosen`` and write ``out``; what is refused is left out as long as something else can be measured.
@@ -73,16 +75,29 @@ class Job:
                 raise
             # What the ranks have measured is kept.
             if job_rank() == 0:
-                write_lines(self.out, records)
+                self._write(records)
             return records, [*refused, refusal]
         return (records + found[0], refused + found[1]) if found else (records, refused)
+
+    def _check_output(self) -> None:
+        """Raise InputError, before anything is measured, where records cannot be added to ``out``."""
+        manifest = read_manifest(self.layout)
+        for record in check_lines_output(self.out, AggregateRecord, replace=self.replace):
+            if (record.graph_hash, record.layout) != (manifest.graph_hash, manifest.digest()):
+                raise InputError(
+                    f"{self.out}: holds records of another layout ({record.dataset}, P = {record.pes},"
+                    f" {record.scheme}): choose another name, or replace them with --replace"
+                )
+
+    def _write(self, records: list[AggregateRecord]) -> None:
+        add_lines(self.out, records, replace=self.replace)
 
     def _pes(self) -> int:
         return read_manifest(self.layout).pes
 
     def _measure(self, world: World, part: Chosen, auto: bool, earlier: list[AggregateRecord], last: bool) -> Found:
         """Measure a ``part`` of what was chosen; the ``last`` one writes its records and ``earlier`` ones."""
-        together(world, lambda: check_lines_output(self.out) if world.rank == 0 else None)
+        together(world, lambda: self._check_output() if world.rank == 0 else None)
         mine = together(world, lambda: load(self.layout, world.rank))
         protocol = replace(self.protocol, references={})  # a PE's own
         try:
@@ -95,5 +110,5 @@ class Job:
                 raise
             records, refused = [], [error]
         if last:
-            together(world, lambda: write_lines(self.out, earlier + records) if world.rank == 0 else None)
+            together(world, lambda: self._write(earlier + records) if world.rank == 0 else None)
         return records, refused

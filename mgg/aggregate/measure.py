@@ -302,6 +302,7 @@ def _record(
         defaults=plan.Options().model_dump(),
         dtype=plan.dtype,
         **job_fields(world),
+        layout=manifest.digest(),
         direction=protocol.direction,
         dim=dim,
         scheme=manifest.scheme,

@@ -16,6 +16,7 @@ from mgg.aggregate.plan import Plan
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.errors import InputError
+from mgg.kernel.compile import Build, build_of
 from mgg.layout import PeLayout
 
 
@@ -45,6 +46,11 @@ class Partitioned(Plan):
                 self.world, self.host, self.max_dim,
                 ps=schedule.ps, share=schedule.share, interleave=schedule.interleave,
             )  # fmt: skip
+
+    @classmethod
+    def builds(cls, options: TechniqueOptions, dtype: str) -> list[Build]:
+        """MGG's kernel, with the primitive that fetches remote rows."""
+        return [*super().builds(options, dtype), build_of("mgg", 32, cls.schedule(options, shmem=True).primitive)]
 
     @classmethod
     def need(cls, case: Case) -> Need:

@@ -19,6 +19,7 @@ from mgg.backend.api import Array, SymmetricArray, name_pes, told_of_gpu_memory
 from mgg.errors import InputError, MggError
 from mgg.graph.csr import Csr
 from mgg.kernel.bf16 import ELEMENTS
+from mgg.kernel.compile import Build, build_of
 from mgg.layout import PeLayout
 
 
@@ -35,6 +36,7 @@ class Plan(ABC):
         single_pe: runs on one PE alone.
         one_process: on GPUs its PEs are threads of one process.
         rough: on GPUs ``cost`` leaves out what uneven rows take, so that ``auto`` does not trust it.
+        least_volume: each needed row crosses once (V_FC, CoLa's equation 7), so that no technique moves less.
         pitched: on GPUs the rows of embeddings are padded (``row_pitch``); no whole blocks of them are sent.
         sums_apart: on CPUs it sums in ``accumulator`` where rows come from other PEs.
         host: the product's arrays as the layout has them; plans are worked out from these.
@@ -42,11 +44,14 @@ class Plan(ABC):
     """
 
     name: ClassVar[str]
+    #: Sources of kernels that GPUs compile ahead, beside ``rows`` and ``gather``; others when they are asked for.
+    kernels: ClassVar[tuple[str, ...]] = ()
     deterministic: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("fp32",)
     single_pe: ClassVar[bool] = False
     one_process: ClassVar[bool] = False
     rough: ClassVar[bool] = False
+    least_volume: ClassVar[bool] = False
     pitched: ClassVar[bool] = True
     sums_apart: ClassVar[bool] = True
     #: The technique reads other PEs' input rows, so it must wait until all are written.
@@ -114,6 +119,13 @@ class Plan(ABC):
     def beyond(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> list[int]:
         """The PEs of ``reach`` whose memory this PE does not address."""
         return [pe for pe in cls.reach(layout, options) if pe not in world.addressable]
+
+    @classmethod
+    def builds(cls, options: TechniqueOptions, dtype: str) -> list[Build]:
+        """The kernels that GPUs compile for it ahead."""
+        bf16 = dtype == "bf16"
+        made = [build_of(name, 32, bf16=bf16) for name in ("gather", "rows", *cls.kernels)]
+        return made + ([build_of("rows", 32)] if bf16 else [])
 
     @cached_property
     def local(self) -> Csr:

@@ -19,9 +19,10 @@ from mgg.config import LinkConfig
 from mgg.errors import InputError
 from mgg.graph.store import Graph
 from mgg.layout import store as layouts
+from mgg.origin import origin
 from mgg.partition.quality import measure
 from mgg.partition.schemes import scheme as find_scheme
-from mgg.record import PARTITION_FILE, PartitionRecord, PredictionRecord, read_partition
+from mgg.record import PARTITION_FILE, Partition, PredictionRecord, read_partition
 
 _log = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ def _records(
     known: Known, machine: Machine, question: Question, chosen: Sequence[tuple[str, TechniqueOptions]]
 ) -> Iterator[PredictionRecord]:
     said = Forecast(machine, known.split, question.dtype)
+    where = origin()
     links = {
         name: link.model_dump(include={"latency", "bandwidth", "message"}) for name, link in machine.links.links.items()
     }
@@ -118,9 +120,10 @@ def _records(
             yield PredictionRecord(
                 dataset=known.dataset, graph_hash=known.graph_hash, nodes=known.nodes, arcs=known.arcs,
                 scheme=known.scheme, technique=name, options=given, pes=known.split.pes, workgroup=known.workgroup,
-                dim=dim, dtype=question.dtype, machine=machine.name, links=links, network=machine.links.network,
-                seconds=cost.seconds, arithmetic=cost.arithmetic, transfer=cost.transfer, fixed=cost.fixed,
-                hidden=cost.hidden, chosen=name == best and not given,
+                dim=dim, dtype=question.dtype, machine=machine.name, basis=machine.basis,
+                links=links, network=machine.links.network, seconds=cost.seconds,
+                arithmetic=cost.arithmetic, transfer=cost.transfer, fixed=cost.fixed, hidden=cost.hidden,
+                chosen=name == best and not given, **where,
             )  # fmt: skip
 
 
@@ -144,7 +147,7 @@ def _known(path: Path, question: Question) -> Iterator[Known]:
         raise InputError(f"{path}: no such folder of mgg graph, mgg partition or mgg layout")
 
 
-def _of_partition(record: PartitionRecord) -> Known:
+def _of_partition(record: Partition) -> Known:
     arcs = sum(record.quality.arcs_per_pe)
     return Known(
         record.name, record.graph_hash, record.nodes, arcs, record.scheme, record.workgroup, Split.of(record)
@@ -155,7 +158,7 @@ def _of_graph(graph: Graph, pes: int, question: Question) -> Known:
     made = find_scheme(question.scheme)(graph, pes)
     quality = measure(graph.blocks, made.owners(), pes=pes, workgroup=question.workgroup, dim=1)
     return _of_partition(
-        PartitionRecord(
+        Partition(
             name=graph.manifest.name, graph_hash=graph.hash, nodes=graph.manifest.nodes, pes=pes,
             scheme=question.scheme, workgroup=question.workgroup, order=None, bounds=made.bounds.tolist(),
             quality=quality,

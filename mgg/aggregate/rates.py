@@ -1,8 +1,9 @@
-"""What the operators of CPU PEs take, measured inside the job on arcs without locality (docs/costs.md)."""
+"""What operators take, measured inside the job: each term on CPUs, on GPUs the ratio to H200 (docs/costs.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,15 @@ ROWS, DEGREES, WIDTHS = 2048, (2, 16), (16, 64, 128)
 #: Rows of what is read, or by columns written, at random: beyond the caches of a core.
 TABLE = 32768
 REPEATS = 12
+
+#: Of the probe of GPUs: rows, arcs a row, and the widths at which the work on arcs counts most, and their bytes.
+GPU_ROWS, GPU_DEGREE, GPU_WIDTHS = 2**20, 24, (16, 128)
+#: Of its arcs one in so many leads anywhere, the others to rows at most so far away: as in a graph with communities.
+ANYWHERE, NEAR = 8, 2048
+#: Most arcs of its neighbor partitions.
+GPU_PS = 8
+#: Seconds of each operator on one H200 at each of the widths (docs/results/costs.md).
+ON_H200 = {"rows": (4.611e-4, 1.391e-3), "partitions": (2.05e-3, 1.809e-3), "columns": (6.11e-4, 4.138e-3)}
 
 
 def measure_rates(world: World) -> dict[str, Rate]:
@@ -35,6 +45,38 @@ def measure_rates(world: World) -> dict[str, Rate]:
     every = world.gather(mine)
     slowest = {name: np.max([each[name] for each in every], axis=0) for name in mine}
     return {name: Rate(**dict(zip(RATE_TERMS, map(float, each), strict=True))) for name, each in slowest.items()}
+
+
+def compared_with_h200(world: World) -> dict[str, tuple[float, float]]:
+    """How many times as long as on H200 operators take on this job's slowest GPU: their work, and their bytes.
+
+    Collective; of ``rows``, ``partitions`` and ``columns``.
+    """
+    seconds = gpu_seconds(world)
+    return {name: (work / ON_H200[name][0], moved / ON_H200[name][1]) for name, (work, moved) in seconds.items()}
+
+
+def gpu_seconds(world: World) -> dict[str, tuple[float, ...]]:
+    """Seconds of each operator of GPUs on the probe's graph, at ``GPU_WIDTHS`` (collective; the slowest PE's)."""
+    generator = np.random.default_rng(2026)  # the same graph everywhere: it is compared
+    rows = np.arange(GPU_ROWS)[:, None]
+    columns = (rows + generator.integers(-NEAR, NEAR, (GPU_ROWS, GPU_DEGREE))) % GPU_ROWS
+    columns[:, ::ANYWHERE] = generator.integers(0, GPU_ROWS, columns[:, ::ANYWHERE].shape)
+    indices = world.upload(np.sort(columns, axis=1).astype(np.int32).reshape(-1))
+    bounds = np.arange(0, GPU_ROWS * GPU_DEGREE + 1, GPU_DEGREE, dtype=np.int64)
+    starts = np.arange(0, GPU_ROWS * GPU_DEGREE, GPU_PS, dtype=np.int64)
+    indptr, owners = world.upload(bounds), world.upload(starts // GPU_DEGREE)
+    first, last = world.upload(starts), world.upload(starts + GPU_PS)
+    actions: list[Callable[[], object]] = []
+    for dim in GPU_WIDTHS:
+        b, c = (world.upload(np.ones((GPU_ROWS, dim), np.float32)) for _ in range(2))
+        actions += [
+            partial(world.operators.spmm_rows, indptr, indices, None, b, c, False),
+            partial(world.operators.spmm_partitions, owners, first, last, indices, None, b, c),
+            partial(world.operators.spmm_columns, indptr, indices, None, b, c),
+        ]
+    taken = np.max(world.gather(_rounds(world, actions)), axis=0).reshape(len(GPU_WIDTHS), len(ON_H200))
+    return {name: tuple(map(float, taken[:, place])) for place, name in enumerate(ON_H200)}
 
 
 def _rounds(world: World, actions: list[Callable[[], object]]) -> list[float]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from mgg.errors import MggError, gpu_memory_error
 from mgg.kernel.operators import Operators
+from mgg.limits import lack_behind
 
 #: Seconds after which a PE that waits for others gives up with a PeError: nothing hangs.
 DEFAULT_TIMEOUT = 600.0
@@ -432,7 +433,7 @@ def together(world: World, action: Callable[[], T]) -> T:
     try:
         result = action()
     except MggError as caught:
-        error = caught
+        error = lack_behind(caught) or caught
     for failed in world.gather(error):
         if failed is not None:
             raise failed.on_every_pe()

@@ -7,11 +7,11 @@ import platform
 import sys
 from collections.abc import Iterable
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from mgg.backend import usage
 from mgg.backend.api import World
+from mgg.origin import cpu_model, origin, this_host
 from mgg.record import Machine
 
 
@@ -34,7 +34,14 @@ def job_fields(world: World) -> dict[str, Any]:
         "machine": job_machine(world),
         "versions": these_versions(),
         "used": usage.of_all(world.gather(usage.this_process())),
+        **_origin(world),
     }
+
+
+def _origin(world: World) -> dict[str, str | None]:
+    """Where the job's records come from, as its first PE says (collective)."""
+    hosts = world.gather(this_host([world.gpu]))
+    return world.gather(origin(hosts) if world.rank == 0 else None)[0]
 
 
 def my_cores() -> set[tuple[str, int]]:
@@ -48,17 +55,7 @@ def this_machine(cores: set[tuple[str, int]] | None = None, gpus: Iterable[str] 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     system = f"{platform.system()} {platform.release()}"
     hosts = len({host for host, _ in cores})
-    return Machine(cpu=_cpu_model(), cores=len(cores), hosts=hosts, memory_bytes=memory, gpus=list(gpus), system=system)
-
-
-def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return Machine(cpu=cpu_model(), cores=len(cores), hosts=hosts, memory_bytes=memory, gpus=list(gpus), system=system)
 
 
 def these_versions() -> dict[str, str]:

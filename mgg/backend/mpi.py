@@ -32,7 +32,7 @@ from mgg.backend.api import (
 from mgg.backend.arrivals import Arrivals
 from mgg.backend.host import HostArrays
 from mgg.backend.host_memory import mappable
-from mgg.backend.mpi_start import MPI
+from mgg.backend.mpi_start import MPI, SHARED_MEMORY
 from mgg.backend.rollcall import RollCall
 from mgg.backend.segments import unlink_mapped
 from mgg.backend.stalls import LAST_WORD, unmoved
@@ -45,7 +45,6 @@ from mgg.kernel.operators import Operators
 T = TypeVar("T")
 
 _SIGNAL_TAG, _SHIFT_TAG = 7, 8
-_SHARED_MEMORY = "/dev/shm"
 _ITEM = 4  # bytes of a float32
 _GATHERED = 2**17  # numbers, those of all ranks together, up to which an all-reduce brings all of them to every rank
 #: Seconds that ranks wait for rank 0's own work, whose waits have shorter limits.
@@ -141,13 +140,13 @@ class MpiWorld(HostArrays):
 
     def _check_shared_memory(self, size: int) -> None:
         """Windows of ranks that share memory live in /dev/shm; writing past its end kills the process."""
-        if self._host.Get_size() == 1 or not Path(_SHARED_MEMORY).is_dir():
+        if self._host.Get_size() == 1 or not Path(SHARED_MEMORY).is_dir():
             return
-        status = os.statvfs(_SHARED_MEMORY)
+        status = os.statvfs(SHARED_MEMORY)
         free, needed = status.f_bavail * status.f_frsize, size * self._host.Get_size()
         if needed > free:
             raise MachineError(
-                f"{_SHARED_MEMORY} has {free} bytes left and the ranks of a host need {needed}: enlarge it"
+                f"{SHARED_MEMORY} has {free} bytes left and the ranks of a host need {needed}: enlarge it"
                 " (docker run --shm-size, or mount -o remount,size=...), or use fewer ranks a host"
             )
 

@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 import cupy
 import numpy as np
 
-from mgg.backend import gpu, pinned
+from mgg.backend import cores, gpu, pinned
 from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, Work, World, in_rank_order, together
 from mgg.backend.arrivals import Arrivals
 from mgg.backend.choice import enough
@@ -43,10 +43,12 @@ from mgg.backend.job import SHARED, shares_gpus
 from mgg.backend.mpi import MpiWorld, check_size
 from mgg.backend.mpi_start import MPI
 from mgg.backend.nccl import NcclTeam, NcclTeams
+from mgg.backend.start_times import start_times
 from mgg.backend.stream_watch import StreamWatch
 from mgg.errors import InputError, MachineError, MggError
 from mgg.kernel import compile as kernels
 from mgg.kernel import cublas
+from mgg.kernel.ahead import ahead
 from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
@@ -59,8 +61,8 @@ SETTINGS = {
     "NCCL_NVLS_ENABLE": "0",
     "NCCL_RUNTIME_CONNECT": "0",
 }
-#: Likewise where all PEs share a host: no network is looked for.
-ONE_HOST_SETTINGS = {"NVSHMEM_REMOTE_TRANSPORT": "none"}
+#: Likewise where all PEs share a host: no network is looked for, and no thread spins to serve one.
+ONE_HOST_SETTINGS = {"NVSHMEM_REMOTE_TRANSPORT": "none", "NVSHMEM_DISABLE_LOCAL_ONLY_PROXY": "1"}
 
 _ITEM = 4  # bytes of a float32
 _PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -97,15 +99,19 @@ class NvshmemWorld(GpuArrays):
         for name, value in (SETTINGS if len(self._host) < self.size else SETTINGS | ONE_HOST_SETTINGS).items():
             os.environ.setdefault(name, value)
         together(control, _check_machine)
+        cores.spread(control, hosts[self.rank])  # before CUDA, NVSHMEM, NCCL and compilers make threads and processes
         self.device, self.sharing = _choose_device(control, hosts)
         # Said here, what compilation lacks is one line; each PE comes to its first kernel alone.
-        together(control, lambda: kernels.check_compiler(gpu.architecture(self.device)))
+        place = self._host.index(self.rank), len(self._host)
+        together(control, lambda: _check_compiler(gpu.architecture(self.device), *place))
+        start_times.done("GPUs, first kernel")
         cupy.cuda.Device(self.device).use()
         self.gpu, self.gpu_bus = gpu.named(self.device)
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self._arrivals = Arrivals(control)
         self._watch = StreamWatch(self.device, self.rank, self._arrivals, timeout, self.recorder)
         self._core = _start(control, self.device, self._watch)
+        start_times.done("NVSHMEM")
         self.operators: Operators = _operators(self._core)
         self._arrays: dict[int, Array] = {}  # by address, in the order in which they were made
         self._sums: dict[bool, SymmetricArray] = {}  # where all-reduces meet: those of CUDA graphs, and the others
@@ -118,6 +124,7 @@ class NvshmemWorld(GpuArrays):
         with self.stream:
             self._slots = [self._slot() for _ in range(self.size)]  # slot q counts the signals from PE q
             self.barrier()
+        start_times.done("signals")
         self._sent, self._awaited = [0] * self.size, [0] * self.size
         self._under_way = False  # rows that NVSHMEM has been told to put, and perhaps not delivered yet
 
@@ -431,6 +438,12 @@ class NvshmemWorld(GpuArrays):
         self._watch.close()
 
 
+def _check_compiler(arch: str, place: int, ranks: int) -> None:
+    """Compile what is expected in the background, and wait for a kernel that every job needs."""
+    ahead.start(arch, place, ranks)
+    kernels.check_compiler(arch)
+
+
 def _check_machine() -> None:
     lack = missing()
     if lack:
@@ -529,7 +542,14 @@ def _operators(core: ModuleType) -> Operators:
 
 
 def _core() -> ModuleType:
-    return importlib.import_module("nvshmem.core")
+    """nvshmem4py, without the PyTorch that it imports where there is one: that takes 4 s, and nothing here needs it."""
+    if "torch" in sys.modules:
+        return importlib.import_module("nvshmem.core")
+    sys.modules["torch"] = None  # type: ignore[assignment]  # an ImportError for whoever asks
+    try:
+        return importlib.import_module("nvshmem.core")
+    finally:
+        del sys.modules["torch"]
 
 
 def _buffer(address: int, size: int) -> Any:
@@ -563,6 +583,7 @@ def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = 
     """
     control = MpiWorld(MPI.COMM_WORLD, timeout)
     together(control, lambda: check_size(control.size, pes()))
+    start_times.done("MPI, CuPy")
     world = NvshmemWorld(control, timeout)
     with world.stream:
         try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import platform
 import re
 import shutil
 import subprocess
 from typing import Any
 
-from mgg.backend import job_size
+from mgg.backend import cores, job_size
 from mgg.backend.facts import these_versions, this_machine
 from mgg.errors import MachineError
 from mgg.kernel import compile as kernels
@@ -21,6 +22,7 @@ def report() -> dict[str, Any]:
     machine = this_machine()
     return {
         "cpu": f"{machine.cpu}, {machine.cores} cores, {machine.memory_bytes / 2**30:.1f} GiB",
+        "cores": cores.described(platform.node()),
         "system": machine.system,
         "ranks in this job": job_size() or "none: not started by mpiexec or srun",
         "MGG_DATA_DIR": os.environ.get("MGG_DATA_DIR", "not set: data sets come from the cache or the network"),
@@ -38,6 +40,8 @@ def report() -> dict[str, Any]:
 def _mpi() -> str:
     try:
         mpi = importlib.import_module("mgg.backend.mpi")
+    except MachineError as error:
+        return f"missing: {error}"
     except (ImportError, RuntimeError) as error:
         return f"missing: {error}; pip install mpi4py mpich, or load your MPI module"
     return f"works: {' '.join(mpi.library().split())}"

@@ -28,6 +28,14 @@ _log = logging.getLogger(__name__)
 QUESTION, QUEUE, RANKS, SHOWN = 30, 60, 120, 30
 #: What helps where sbatch says no.
 _CHOICES = "choose another --partition, or name the --account or --qos that your site wants"
+#: What Slurm's commands say where its controller is busy or away, in whatever words: it has not refused anything.
+UNANSWERED = re.compile(
+    "Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted"
+    "|Connection (refused|timed out|reset)|Unexpected message received"
+    "|Message receive failure|Communication (connection|send|shutdown) failure"
+    "|Slurm backup controller in standby mode|temporarily (disabled|unable|unavailable)|job queue full",
+    re.IGNORECASE,
+)
 #: Flavours of ``srun --mpi=list`` that MPI libraries of today speak.
 _FLAVOURS = re.compile(r"pmi2|pmix|cray_shasta")
 #: GPUs of a node, as ``sinfo -o %G`` has them: gpu:8, gpu:h200:8(S:0-1).
@@ -279,6 +287,8 @@ def _run_job(request: list[str], command: list[str]) -> tuple[str, str]:
     if sent.returncode:
         # All that it says: the policy that a job violates stands before the line that it violates one.
         words = " ".join(sent.stderr.split())[:600] or f"exit code {sent.returncode}, no reason given"
+        if UNANSWERED.search(words):
+            return f"sbatch gets no answer, try again later: {words}", first
         asked = " ".join(word for word in request if word.startswith("--") and word != "--output")
         return f"sbatch refuses a job with {asked}: {words}; {_CHOICES}", first
     job, submitted = sent.stdout.split(";")[0].split()[-1], time.monotonic()

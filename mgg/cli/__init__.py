@@ -5,7 +5,9 @@ Stages are imported inside their commands: `mgg --help` and one stage must not w
 
 import sys
 
+from mgg import limits
 from mgg.cli import stop
+from mgg.errors import MachineError
 
 __all__ = ["main"]
 
@@ -18,9 +20,15 @@ def main() -> None:
     else:
         stop.end_on_ctrl_c()
     try:
+        limits.prepare()
         from mgg.cli.group import run
-    except BaseException:
-        if not stop.interrupted.is_set():
+    except BaseException as error:
+        if stop.interrupted.is_set():
+            sys.exit(stop.tell())  # whatever the libraries made of it
+        lack = error if isinstance(error, MachineError) else limits.lack_behind(error)
+        if lack is None:
             raise
-        sys.exit(stop.tell())  # whatever the libraries made of it
+        if stop.speaks():
+            print(f"mgg: {lack}", file=sys.stderr, flush=True)
+        sys.exit(lack.exit_code)
     run()

@@ -78,12 +78,13 @@ def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterabl
 )
 @click.option("--no-check", is_flag=True, help="skip the comparison with a float64 product")
 @click.option("--breakdown", is_flag=True, help="also time each product with its transfers left out")
-@click.option("--out", type=FOLDER, required=True, help="records, JSON lines")
+@click.option("--out", type=FOLDER, required=True, help="records, JSON lines; those of the same layout in it stay")
+@click.option("--replace", is_flag=True, help="replace the records in --out instead")
 @common
 def aggregate(
     layout: Path, techniques: list[str], dims: list[int], dtypes: list[str], transpose: bool,
     assignments: tuple[str, ...], variants: tuple[str, ...], backend: str, warmup: int, iterations: int, no_check: bool,
-    breakdown: bool, out: Path, as_json: bool,
+    breakdown: bool, out: Path, replace: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Check and time the aggregation of LAYOUT; more than one PE: mpiexec -n P mgg aggregate ..."""
     from mgg.aggregate.job import Job
@@ -91,7 +92,7 @@ def aggregate(
 
     chosen = _chosen(techniques, assignments, variants)
     protocol = Protocol("transpose" if transpose else "forward", warmup, iterations, not no_check, breakdown)
-    records, refused = Job(layout, backend, dims, dtypes, protocol, _AUTO in techniques, out).run(chosen)
+    records, refused = Job(layout, backend, dims, dtypes, protocol, _AUTO in techniques, out, replace).run(chosen)
     if speaks():
         for error in refused:
             click.echo(f"mgg: not measured: {' '.join(str(error).split())}", err=True)

@@ -25,6 +25,7 @@ from mgg.cli.retrieve import retrieve
 from mgg.cli.train import train
 from mgg.errors import MachineError, MggError, gpu_memory_error, memory_error
 from mgg.files import keep_others_out
+from mgg.limits import lack_behind
 
 
 class _InterruptedError(Exception):
@@ -80,12 +81,14 @@ def run() -> None:
     except (click.Abort, _InterruptedError):
         code = _interrupted()
     except MggError as error:
-        code = _fail(str(error), error.exit_code, error.everywhere)
+        told = lack_behind(error) or error
+        code = _fail(str(told), told.exit_code, error.everywhere, error.alone)
     except MemoryError as error:
         code = _fail(_memory(error), MachineError.exit_code, everywhere=False)
     except Exception as error:
+        lack = lack_behind(error)
         said = ": ".join(filter(None, ("internal error", type(error).__name__, str(error))))
-        code = _fail(f"{said} (--debug shows where)", 1, everywhere=False)
+        code = _fail(str(lack or f"{said} (--debug shows where)"), lack.exit_code if lack else 1, everywhere=False)
     sys.stdout.flush()
     sys.exit(code)
 
@@ -98,7 +101,9 @@ def _usage(error: click.ClickException) -> str:
 
 def _memory(error: MemoryError) -> str:
     """One line for memory that ran out, a GPU's or the host's."""
-    return str(gpu_memory_error(error) or memory_error(str(error) or "the operating system gave no more"))
+    limit = lack_behind(error)
+    told = str(error) or "the operating system gave no more"
+    return str(gpu_memory_error(error) or memory_error(str(limit) if limit else told))
 
 
 def _interrupted() -> int:
@@ -108,7 +113,7 @@ def _interrupted() -> int:
     return stop.tell()
 
 
-def _fail(message: str, code: int, everywhere: bool) -> int:
+def _fail(message: str, code: int, everywhere: bool, speaks: bool = False) -> int:
     """Print one line; end the other ranks too if this one failed alone."""
     if stop.interrupted.is_set():
         return _interrupted()
@@ -120,7 +125,7 @@ def _fail(message: str, code: int, everywhere: bool) -> int:
     alone = not everywhere and mpi_runs()
     if alone and not message.startswith((f"PE {job_rank()}:", f"PE {job_rank()} (")):
         message = f"PE {job_rank()}: {message}"
-    if alone or job_rank() == 0:
+    if alone or speaks or job_rank() == 0:
         click.echo(f"mgg: {' '.join(message.split())}", err=True)
     sys.stderr.flush()
     if alone:

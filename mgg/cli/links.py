@@ -26,9 +26,9 @@ _AGGREGATE = config.AggregateConfig()
 @common
 def links(pes: int | None, backend: str, refresh: bool, out: Path | None, as_json: bool) -> None:
     """Measure what the links and operators of this job take, and keep it for technique auto; mpiexec -n P mgg links."""
-    from mgg.aggregate.machines import found_or_measured
+    from mgg.aggregate.machines import found_or_measured, write
     from mgg.backend import World, job_size, launch, together
-    from mgg.files import check_file_output, write_text
+    from mgg.files import check_file_output
 
     def program(world: World) -> tuple[Machine, Path | None]:
         if out is not None:
@@ -38,7 +38,7 @@ def links(pes: int | None, backend: str, refresh: bool, out: Path | None, as_jso
     found = launch(backend, lambda: pes or job_size() or 1, program)
     machine, kept = found[0]
     if out is not None and speaks():
-        write_text(out, machine.model_dump_json(indent=1) + "\n")
+        write(out, machine)
     if as_json:
         show(machine.model_dump(), True)
         return

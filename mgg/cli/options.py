@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import click
 
-from mgg import config
+from mgg import config, origin
 from mgg.errors import InputError
 from mgg.schema import nearest
 
@@ -61,11 +62,17 @@ class CommaList(click.ParamType):
 
 
 def common(command: F) -> F:
-    """The options that every command has."""
+    """The options that every command has; and that records know of the others."""
+
+    @functools.wraps(command)
+    def begun(**options: Any) -> Any:
+        origin.begin(click.get_current_context().info_name or "", options)
+        return command(**options)
+
     # The group reads it, where errors end.
     debug = click.option("--debug", is_flag=True, expose_value=False, help="show the traceback of an error")
-    command = debug(command)
-    return click.option("--json", "as_json", is_flag=True, help="print one JSON object on standard output")(command)
+    as_json = click.option("--json", "as_json", is_flag=True, help="print one JSON object on standard output")
+    return cast("F", as_json(debug(begun)))
 
 
 def speaks() -> bool:

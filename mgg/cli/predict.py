@@ -41,35 +41,41 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 @click.option(
     "--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="type of the embeddings"
 )
-@click.option("--machine", default=_PREDICT.machine, show_default=True, help="h200, a800, v100 or a file of mgg links")
+@click.option(
+    "--machine", default=_PREDICT.machine, show_default=True,
+    help="h200, h100, a100, a800, v100 (docs/costs.md), or a file of mgg links",
+)  # fmt: skip
 @click.option("--network", help="class of the link between workgroups  [default: the machine's]")
 @click.option("--link", "pairs", multiple=True, metavar="CLASS.FIELD=NUMBER", help="latency, bandwidth or message")
 @click.option("--pes", type=CommaList(int, most=config.MAX_PES), help="of a GRAPH: numbers of PEs to split it for")
 @click.option("--scheme", default="edge_balanced", show_default=True, help="of a GRAPH: partition scheme")
 @click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="of a GRAPH: PEs of a host")
-@click.option("--out", type=FOLDER, help="records, JSON lines, for mgg report")
+@click.option("--out", type=FOLDER, help="records, JSON lines, for mgg report; those in it stay")
+@click.option("--replace", is_flag=True, help="replace the records in --out instead")
 @common
 def predict(
     paths: tuple[Path, ...], techniques: list[str], variants: tuple[str, ...], dims: list[int], dtype: str,
     machine: str, network: str | None, pairs: tuple[str, ...], pes: list[int] | None, scheme: str, workgroup: int,
-    out: Path | None, as_json: bool,
+    out: Path | None, replace: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Predict products of PATHS (graphs, partitions, layouts) by the cost model, for any number of PEs."""
     from mgg.aggregate import machines
     from mgg.aggregate.predict import Question, changed
     from mgg.aggregate.predict import predict as run
-    from mgg.record import PredictionRecord, check_lines_output, write_lines
+    from mgg.record import PredictionRecord, add_lines, check_lines_output
 
     given = config.section(config.PredictConfig, {"links": _links(pairs), "network": network}, "predict")
     if out is not None:
-        check_lines_output(out, PredictionRecord)
+        check_lines_output(out, PredictionRecord, replace=replace)
     asked = Question(techniques, dims, dtype, pes or (), scheme, workgroup, split_variants(variants, techniques))
     records = run(paths, changed(machines.find(machine), given.links, given.network), asked)
     if out is not None:
-        write_lines(out, records)
+        add_lines(out, records, replace=replace)
     if as_json:
         show({"predictions": [record.model_dump() for record in records]}, True)
         return
+    if records[0].basis.startswith("not measured"):
+        show({"note": f"machine {records[0].machine} is {records[0].basis}"}, False)
     for record in records:
         line = f"D={record.dim} P={record.pes}  {record.seconds * 1e3:.3f} ms predicted on {record.machine}"
         options = ", ".join(f"{key}={value}" for key, value in record.options.items())

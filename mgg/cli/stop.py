@@ -48,13 +48,18 @@ def tell() -> int:
     Imports nothing: what was being imported is broken. Until it is there, no rank knows which one it is.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interpreter's end would show a traceback of it
-    rank = getattr(sys.modules.get("mgg.backend.job"), "job_rank", lambda: 0)
-    if rank() == 0:
+    if speaks():
         again = "run the same command again"
         if asked.is_set():
             again += " with --resume, which goes on from the newest checkpoint if there is one"
         print(f"mgg: interrupted; outputs appear only when they are whole: {again}", file=sys.stderr, flush=True)
     return INTERRUPTED
+
+
+def speaks() -> bool:
+    """Whether this is rank 0, as far as is known without an import."""
+    rank = getattr(sys.modules.get("mgg.backend.job"), "job_rank", lambda: 0)
+    return bool(rank() == 0)
 
 
 def _end(number: int, frame: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
@@ -10,6 +11,7 @@ import click
 from mgg import config
 from mgg.cli import stop
 from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, SECONDS, common, show, split_assignments
+from mgg.errors import InputError
 from mgg.schema import MAX_INT64
 
 _TRAIN = config.TrainConfig()
@@ -100,16 +102,25 @@ def train(
 ) -> None:  # fmt: skip
     """Train a model on the whole graph of LAYOUT; more than one PE: mpiexec -n P mgg train ..."""
     from mgg.backend import World, launch, together
+    from mgg.backend.start_times import start_times
+    from mgg.kernel.ahead import ahead
     from mgg.layout import load, read_manifest
     from mgg.train import Result
     from mgg.train import train as run
+    from mgg.train.foreseen import foreseen
 
     settings, options = split_assignments(assignments, [technique], model)
 
+    with suppress(InputError):  # is told by every PE alike, once there is a job
+        ahead.expect(foreseen(model, technique, options[technique], dtype))
+    start_times.done("Python, imports")
+
     def program(world: World) -> Result:
+        part = together(world, lambda: load(layout, world.rank))
+        start_times.done("layout")
         return run(
             world,
-            together(world, lambda: load(layout, world.rank)),
+            part,
             model=model,
             technique=technique,
             options=options[technique],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mgg.errors import InputError
@@ -40,6 +42,23 @@ def check_csr(csr: Csr, name: str) -> None:
         bad = np.flatnonzero(~np.isfinite(csr.weights))
         if bad.size:
             raise InputError(f"{name}: weight of arc {bad[0]} is {csr.weights[bad[0]]}")
+
+
+def float32_weights(values: np.ndarray, error: Callable[[int, str], InputError]) -> np.ndarray:
+    """float32: the numbers ``values`` of any shape [arcs].
+
+    Raises:
+        InputError: ``error(arc, problem)`` of the first that is not finite as float32, or is 0 there alone.
+    """
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32, copy=False)
+    lost = (narrow == 0) & (values != 0)
+    bad = np.flatnonzero(lost | ~np.isfinite(narrow))
+    if bad.size:
+        at = int(bad[0])
+        problem = "too small for a float32, which would hold 0" if lost[at] else "not a finite float32"
+        raise error(at, f"is {values[at]}, {problem}")
+    return narrow
 
 
 def check_ids(ids: np.ndarray, n: int, name: str) -> None:

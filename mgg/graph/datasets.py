@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from mgg.config import Loops
+from mgg.config import Loops, refuse_repeats
 from mgg.errors import InputError
 from mgg.graph.archive import relative_name
 from mgg.graph.manifest import Sha256
@@ -122,6 +122,7 @@ def find(name: str) -> Dataset:
 def catalog() -> dict[str, Dataset]:
     """Every data set by name; InputError names the wrong field of the file."""
     path = _path()
+    refuse_repeats(path)
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import yaml
-
+from mgg import hashed
 from mgg.errors import InputError
 from mgg.graph.datasets import FileName
 from mgg.graph.manifest import Sha256
@@ -27,11 +26,13 @@ class Described(Closed):
 def description(folder: Path) -> Described:
     """Read ``source.yaml`` of a folder; raises InputError that names the file and what is wrong with it."""
     path = folder / SOURCE_FILE
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+    values, _ = hashed.load(path, "raw data", "mgg retrieve")
     return parsed(Described, values, f"{path}: ", "; run mgg retrieve again")
+
+
+def describe(folder: Path, described: Described) -> None:
+    """Write ``source.yaml``."""
+    hashed.save(folder / SOURCE_FILE, described.model_dump())
 
 
 def check_files(folder: Path, described: Described) -> None:

@@ -13,10 +13,18 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from mgg.errors import InputError, MachineError
-from mgg.files import Kind, cache_folder, check_output, replace_folder, write_file
+from mgg.files import Kind, cache_folder, check_output, replace_folder
 from mgg.graph.archive import unpack_hashed
 from mgg.graph.datasets import Dataset, RawFile, find
-from mgg.graph.described import SOURCE_FILE, check_files, check_sha256, description, expect_sha256
+from mgg.graph.described import (
+    SOURCE_FILE,
+    Described,
+    check_files,
+    check_sha256,
+    describe,
+    description,
+    expect_sha256,
+)
 
 _log = logging.getLogger(__name__)
 MIRROR_VARIABLE = "MGG_DATA_DIR"
@@ -50,8 +58,7 @@ def retrieve(name: str, out: str | Path, *, cache: Path | None = None) -> None:
     with replace_folder(out, kind) as folder:
         for file, (path, raw) in (item for origin in found for item in origin.items()):
             hashes |= _place(path, file, raw, folder)
-        source = {"name": name, "loader": dataset.loader, "licence": dataset.licence, "files": hashes}
-        write_file(folder / SOURCE_FILE, yaml.safe_dump(source, sort_keys=False, allow_unicode=True).encode())
+        describe(folder, Described(name=name, loader=dataset.loader, licence=dataset.licence, files=hashes))
 
 
 def _kind(out: Path, dataset: Dataset) -> Kind:

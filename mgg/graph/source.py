@@ -115,7 +115,7 @@ def _unknown(source: str) -> InputError:
     try:
         find(source)
     except InputError as error:
-        return error
+        return InputError(f"{source}: no such file or folder, and {error}")
     return InputError(f"{source}: no such file or folder")
 
 

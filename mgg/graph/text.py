@@ -1,5 +1,7 @@
 """Text files of numbers, of any size: decompressed, cut into blocks of whole lines, parsed by Arrow side by side.
 
+UTF-16 and UTF-32 with a byte order mark become UTF-8, and lines may end in LF, CR LF or CR.
+
 Arrow parses well-formed blocks. A block that it refuses is tidied (comments, blank lines, irregular spaces) and parsed
 again; one that is still refused is read line by line to name the first bad line. Memory is a few blocks, whatever the
 file unpacks to.
@@ -7,6 +9,7 @@ file unpacks to.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import lzma
 import os
@@ -27,6 +30,7 @@ from isal import igzip, isal_zlib
 
 from mgg.errors import InputError
 from mgg.graph.arrow import to_numpy
+from mgg.graph.check import float32_weights
 
 #: No line is longer, in bytes.
 LONGEST_LINE = 2**20
@@ -37,6 +41,11 @@ WORKERS = min(4, len(os.sched_getaffinity(0)))
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz"}
 _BOM = b"\xef\xbb\xbf"
+#: Byte order marks of other encodings; that of little-endian UTF-16 begins that of UTF-32, too.
+_WIDE = {
+    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
 #: What is said of a name where a node's id should be.
 NUMBER_FIRST = ": number the nodes first (docs/data.md, Nodes with names)"
 _WHOLE = re.compile(r"-?[0-9]+")
@@ -158,6 +167,12 @@ class Part(ABC):
             row = int(np.flatnonzero((ids < least) | (ids > most))[0])
             raise self.error(row, f"{self.name(column)} is {ids[row]}, outside {least}..{most}")
         return ids
+
+    def weights(self, column: int) -> np.ndarray:
+        """float32 [rows]: a column of weights; InputError that names the place of the first beyond float32."""
+        return float32_weights(
+            self.columns[column], lambda row, problem: self.error(row, f"{self.name(column)} {problem}")
+        )
 
     def finite(self, column: int) -> np.ndarray:
         """float32 [rows]: a column of numbers; InputError that names the place of the first not finite as float32."""
@@ -307,6 +322,9 @@ class _Reader:
             self.stream = self._open()
         except OSError as error:
             raise InputError(f"{file}: cannot be read: {error.strerror or error}") from None
+        self.decoder: codecs.IncrementalDecoder | None = None
+        self.classic = False
+        self.head: bytes | None = None
 
     def _open(self):  # type: ignore[no-untyped-def]  # pyarrow has no types
         if self.kind == "gzip":
@@ -317,7 +335,44 @@ class _Reader:
         return pa.CompressedInputStream(raw, self.kind) if self.kind else raw
 
     def read(self, total: int, lines: int) -> bytes:
-        """Up to BLOCK bytes, b"" at the end; an error tells the bytes and whole lines that came before."""
+        """Some bytes, b"" at the end; an error tells the bytes and whole lines that came before."""
+        if self.head is None:
+            self._begin(total, lines)
+        fresh, self.head = self.head or self._decoded(total, lines), b""
+        return fresh.replace(b"\r", b"\n") if self.classic else fresh
+
+    def _begin(self, total: int, lines: int) -> None:
+        """Read the first line, which shows the encoding and what ends a line."""
+        self.head = self._raw(total, lines)
+        while len(self.head) < 4 and (fresh := self._raw(total, lines)):
+            self.head += fresh
+        encoding = next((name for mark, name in _WIDE.items() if self.head.startswith(mark)), None)
+        if encoding:
+            self.decoder = codecs.getincrementaldecoder(encoding)()
+            self.head = self._utf8(self.head, final=False)
+        while b"\n" not in self.head and len(self.head) < LONGEST_LINE and (fresh := self._decoded(total, lines)):
+            self.head += fresh
+        if 3 * self.head[:64].count(0) > len(self.head[:64]):  # every other one of UTF-16's, three of four of UTF-32's
+            raise InputError(f"{self.file}: looks like UTF-16 without a byte order mark: save it as UTF-8")
+        self.classic = b"\r" in self.head and b"\n" not in self.head
+
+    def _decoded(self, total: int, lines: int) -> bytes:
+        """What comes next, as UTF-8; a decoder may need several reads for a character."""
+        if self.decoder is None:
+            return self._raw(total, lines)
+        while raw := self._raw(total, lines):
+            if text := self._utf8(raw, final=False):
+                return text
+        return self._utf8(b"", final=True)
+
+    def _utf8(self, raw: bytes, *, final: bool) -> bytes:
+        assert self.decoder is not None
+        try:
+            return self.decoder.decode(raw, final).encode()
+        except UnicodeError as error:
+            raise InputError(f"{self.file}: begins as {error.encoding} and is none: {error.reason}") from None  # type: ignore[attr-defined]
+
+    def _raw(self, total: int, lines: int) -> bytes:
         try:
             return self.stream.read(BLOCK)
         except _BROKEN as error:

@@ -12,7 +12,7 @@ import torch
 from mgg.config import Loops, Repeats
 from mgg.errors import InputError
 from mgg.graph.build import build
-from mgg.graph.check import UNKNOWN, split_vector
+from mgg.graph.check import UNKNOWN, float32_weights, split_vector
 from mgg.graph.external import Memory
 from mgg.graph.manifest import Manifest
 from mgg.graph.own import check_name
@@ -165,12 +165,7 @@ def _arc_weights(given: _Pyg | _Dgl, arcs: int, name: str, asked: str | None) ->
     if values.shape not in ((arcs,), (arcs, 1)) or values.dtype.kind == "c":
         raise InputError(f"{name}: {key} has shape {values.shape} of {values.dtype}, expected {arcs} weights")
     values = values.reshape(arcs)
-    with np.errstate(over="ignore"):
-        stored = values.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(stored))
-    if bad.size:
-        raise InputError(f"{name}: {key}: weight of arc {bad[0]} is {values[bad[0]]}, expected finite float32 numbers")
-    return stored
+    return float32_weights(values, lambda arc, problem: InputError(f"{name}: {key}: weight of arc {arc} {problem}"))
 
 
 def _arc_types(given: _Pyg | _Dgl, arcs: int, name: str) -> np.ndarray | None:

@@ -31,6 +31,8 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 FLAGS = ("-std=c++17", "-O3", "--generate-line-info")
 #: Threads, by ``threading.get_native_id``, for which nvcc works, or another process that has the lock.
 waiting: set[int] = set()
+#: Seconds that each of them has waited so.
+_waited: dict[int, float] = {}
 #: How the ``mgg`` kernel fetches remote rows: value of MGG_PRIMITIVE in kernels/aggregate/mgg.cu.
 PRIMITIVES = {"direct": 0, "warp": 1, "thread": 2, "block": 3}
 
@@ -109,6 +111,25 @@ def cubin(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
     Raises:
         MachineError: nvcc or NVSHMEM is missing, the source does not compile, or the cache cannot be written.
     """
+    path = _made(source, arch, defines, nvshmem, wait=True)
+    assert path is not None
+    return path
+
+
+def try_build(build: Build, arch: str) -> Path | None:
+    """``cubin`` of a build; None where another thread or process is at it."""
+    return _made(build.path, arch, build.defines, build.nvshmem, wait=False)
+
+
+def cubin_path(build: Build, arch: str) -> Path:
+    """Where the cubin of a build is, or will be; raises MachineError as ``cubin``."""
+    return _recipe(build.path, arch, build.defines, build.nvshmem)[0]
+
+
+def _recipe(
+    source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bool
+) -> tuple[Path, str, list[str], list[str]]:
+    """The cubin, nvcc, its flags and what is linked."""
     nvcc, flags, libraries = find_nvcc(), [*FLAGS, f"-arch={arch}"], []
     if nvshmem:
         folder = device_library()
@@ -116,12 +137,21 @@ def cubin(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
         libraries = [f"-L{folder / 'lib'}", "-lnvshmem_device"]
     flags += [f"-D{name}={value}" for name, value in sorted(defines.items())]
     path = cache_folder() / f"{source.stem}-{arch}-{_key(source, nvcc, flags, nvshmem)}.cubin"
+    return path, nvcc, flags, libraries
+
+
+def _made(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bool, *, wait: bool) -> Path | None:
+    """``cubin``; without ``wait`` None where another thread or process is at it."""
+    path, nvcc, flags, libraries = _recipe(source, arch, defines, nvshmem)
     if path.exists():
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _waits(), path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with waits(), path.with_suffix(".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
             if not path.exists():
                 _compile(nvcc, source, path, [*flags, f"-I{source_folder() / 'include'}"], libraries)
     except OSError as error:
@@ -135,17 +165,27 @@ def check_compiler(arch: str) -> None:
     Raises:
         MachineError: as ``cubin``.
     """
-    _cubin_of(build_of("gather", 32), arch)
+    cubin_of(build_of("gather", 32), arch)
 
 
 @contextmanager
-def _waits() -> Iterator[None]:
-    thread = threading.get_native_id()
+def waits() -> Iterator[None]:
+    """Say while this thread waits for compilers: it does not stand still, and what it does takes no such time."""
+    thread, began = threading.get_native_id(), time.perf_counter()
+    if thread in waiting:  # for several kernels, of which this is one
+        yield
+        return
     waiting.add(thread)
     try:
         yield
     finally:
         waiting.discard(thread)
+        _waited[thread] = waited() + time.perf_counter() - began
+
+
+def waited() -> float:
+    """Seconds that this thread has waited for compilers so far."""
+    return _waited.get(threading.get_native_id(), 0.0)
 
 
 def cache_folder() -> Path:
@@ -293,7 +333,7 @@ def main(arguments: list[str] | None = None) -> int:
         builds = sorted(all_builds(), key=lambda build: not build.nvshmem)
         jobs = [(build, arch) for build in builds for arch in options.arch]
         with ThreadPoolExecutor(options.workers) as pool:
-            for path in pool.map(lambda job: _cubin_of(*job), jobs):
+            for path in pool.map(lambda job: cubin_of(*job), jobs):
                 print(path)
     except MggError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -304,7 +344,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _cubin_of(build: Build, arch: str) -> Path:
+def cubin_of(build: Build, arch: str) -> Path:
+    """``cubin`` of a build."""
     return cubin(build.path, arch, build.defines, build.nvshmem)
 
 

@@ -103,7 +103,7 @@ def save_node_data(folder: Path, **arrays: np.ndarray | None) -> None:
         _save(folder / f"{name}.npy", array)
 
 
-def begin_rows(path: Path, dtype: str, shape: tuple[int, int]) -> None:
+def begin_rows(path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     """Begin an array of this ``shape`` whose rows :func:`add_rows` will bring."""
     header = {"descr": dtype, "fortran_order": False, "shape": shape}
     with path.open("wb") as file:
@@ -118,7 +118,9 @@ def add_rows(path: Path, rows: np.ndarray) -> None:
 
 def _save(path: Path, array: np.ndarray | None) -> None:
     if array is not None:
-        np.save(path, np.ascontiguousarray(array), allow_pickle=False)
+        # np.save's own errors do not say why an array was not written.
+        begin_rows(path, array.dtype.str, array.shape)
+        add_rows(path, array)
 
 
 def describe_files(folder: Path) -> dict[str, Shard]:

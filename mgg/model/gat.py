@@ -15,6 +15,9 @@ from mgg.model.layers import Bias, Dropout, Elu, Linear, MeanOfHeads
 from mgg.model.module import Chain
 from mgg.model.settings import LayeredSettings, Sizes
 
+#: Sources of the kernels of its arcs, which GPUs compile ahead.
+KERNELS = ("attention", "signed_rows")
+
 
 class Settings(LayeredSettings):
     """The published hyperparameters for Cora and Citeseer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def relations_of(product: Product, places: np.ndarray, relations: int, arrays: A
     present, first = np.unique(types, return_index=True)
     return [
         _relation(int(kind), rows[a:b], sources[a:b], arrays, dtype)
-        for kind, a, b in zip(present, first, np.append(first[1:], len(types)), strict=True)
+        for kind, (a, b) in zip(present, pairwise([*first, len(types)]), strict=True)
     ]
 
 

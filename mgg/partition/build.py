@@ -10,9 +10,10 @@ from mgg import npy
 from mgg.errors import InputError
 from mgg.files import Kind, check_output, replace_folder, write_file
 from mgg.graph.store import Graph
+from mgg.origin import origin
 from mgg.partition.quality import measure
 from mgg.partition.schemes import scheme as find_scheme
-from mgg.record import PARTITION_FILE, PartitionRecord, read_partition
+from mgg.record import PARTITION_FILE, PartitionRecord, as_json, read_partition
 
 ORDER_FILE = "order.npy"
 KIND = Kind(PARTITION_FILE, (ORDER_FILE,))
@@ -43,8 +44,9 @@ def build(
             order=None if made.order is None else npy.save(folder / ORDER_FILE, made.order),
             bounds=made.bounds.tolist(),
             quality=quality,
+            **origin(),
         )
-        write_file(folder / PARTITION_FILE, record.model_dump_json(indent=1).encode() + b"\n")
+        write_file(folder / PARTITION_FILE, as_json(record, indent=1).encode())
     return record
 
 

@@ -7,6 +7,7 @@ import statistics
 
 from mgg.report.findings import Finding
 from mgg.report.numbers import count, number, percent, time_unit, within
+from mgg.report.origins import joined
 from mgg.report.parts import Cell, Grid, Part, Section
 from mgg.report.tables import COMPARISON, Row, Rows, graph_names, group, shared, sound
 
@@ -33,6 +34,7 @@ def compute(aggregate: Rows) -> Rows:
                 "ratio": pick["median"] / best["median"],
                 "close": pick is not best and pick["q1"] <= best["q3"],
                 "compared": len(found),
+                **joined(found),
             }
         )
     return rows

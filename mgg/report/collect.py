@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
@@ -18,6 +19,7 @@ from mgg.record import (
     AggregateRecord,
     Common,
     EpochRecord,
+    Origin,
     PartitionRecord,
     PredictionRecord,
     TrainRecord,
@@ -31,7 +33,9 @@ GIB = 2**30
 
 T = TypeVar("T")
 Key = tuple[str, ...]
-Found = dict[Key, tuple[T, Path]]
+#: By what was measured: the results of it, and their files.
+Found = dict[Key, list[tuple[T, Path]]]
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -72,30 +76,31 @@ class Collection:
 def collect(paths: Iterable[str | Path]) -> Collection:
     """Read aggregate records and predictions (``.jsonl`` files), training runs and partitions (folders).
 
-    A record that is given twice counts once. Two different measurements of the same thing are refused: the records
-    hold no date, so neither can be preferred, and both side by side would mislead.
+    A record that is given twice counts once. Of different results of one measurement the newest counts, since both
+    side by side would mislead; a warning says what was left out.
 
     Raises:
-        InputError: names the file, line or field that is wrong, or the two files that contradict each other.
+        InputError: names the file, line or field that is wrong, or two files that contradict each other: results of one
+            measurement by one run, or of the same second.
     """
-    timings: Found[AggregateRecord] = {}
-    runs: Found[tuple[TrainRecord, list[EpochRecord]]] = {}
-    partitions: Found[PartitionRecord] = {}
-    predictions: Found[PredictionRecord] = {}
+    timings: Found[AggregateRecord] = defaultdict(list)
+    runs: Found[tuple[TrainRecord, list[EpochRecord]]] = defaultdict(list)
+    partitions: Found[PartitionRecord] = defaultdict(list)
+    predictions: Found[PredictionRecord] = defaultdict(list)
     for path in map(Path, paths):
         if (path / PARTITION_FILE).is_file():
             partition = read_partition(path)
-            _add(partitions, _partition_key(partition), partition, path)
+            partitions[_partition_key(partition)].append((partition, path))
         elif path.is_dir():
             run = _read_run(path)
-            _add(runs, _train_key(run[0]), run, path)
+            runs[_train_key(run[0])].append((run, path))
         elif holds_predictions(path):
             for prediction in read_lines(path, PredictionRecord):
-                _add(predictions, _prediction_key(prediction), prediction, path)
+                predictions[_prediction_key(prediction)].append((prediction, path))
         else:
             for number, record in enumerate(read_lines(path, AggregateRecord), 1):
                 _check_values(record, f"{path}: record {number}")
-                _add(timings, _aggregate_key(record), record, path)
+                timings[_aggregate_key(record)].append((record, path))
     if not (timings or runs or partitions or predictions):
         raise InputError(
             "report: no records given; name .jsonl files of mgg aggregate or mgg predict, run folders of mgg train or"
@@ -123,7 +128,38 @@ def environment(record: Common) -> tuple[Hashable, ...]:
 
 
 def _in_order(found: Found[T]) -> list[T]:
-    return [found[key][0] for key in sorted(found)]
+    return [_newest(key, found[key]) for key in sorted(found)]
+
+
+def _newest(key: Key, results: list[tuple[T, Path]]) -> T:
+    """The newest result of one measurement; raises InputError where two have the same run or time."""
+    # Compared as text: a loss that diverged is NaN, and NaN differs from itself.
+    distinct = {repr(result): (result, path) for result, path in sorted(results, key=lambda each: str(each[1]))}
+    ordered = sorted(distinct.values(), key=lambda each: (_origin(each[0]).recorded_at, str(each[1])))
+    told = ", ".join(key[:-1])
+    for index, (result, path) in enumerate(ordered):
+        for other, second in ordered[index + 1 :]:
+            one, two = _origin(result), _origin(other)
+            same = one.run_id == two.run_id or one.recorded_at == two.recorded_at
+            if same and _measured(result) != _measured(other):
+                files = f"{path}: holds" if path == second else f"{path} and {second}: hold"
+                raise InputError(f"{files} two different results of one measurement ({told}); give only one")
+    newest = ordered[-1][0]
+    older = {str(path) for result, path in ordered if _measured(result) != _measured(newest)}
+    if older:
+        _log.warning("%s: left out, as there is a newer result of the same measurement (%s)", ", ".join(older), told)
+    return newest
+
+
+def _origin(result: Any) -> Origin:
+    record: Origin = result[0] if isinstance(result, tuple) else result
+    return record
+
+
+def _measured(result: Any) -> str:
+    """What a result says, wherever it comes from."""
+    record = _origin(result)
+    return repr((record.model_dump(exclude=set(Origin.model_fields)), result[1:] if isinstance(result, tuple) else ()))
 
 
 def _read_run(folder: Path) -> tuple[TrainRecord, list[EpochRecord]]:
@@ -146,14 +182,6 @@ def _check_values(record: AggregateRecord | TrainRecord, where: str) -> None:
         raise InputError(f"{where}: fields q1, median, q3 are not in ascending order; measure it again")
     if record.pes < 1:
         raise InputError(f"{where}: field pes: {record.pes} is not a number of PEs; measure it again")
-
-
-def _add(found: Found[T], key: Key, item: T, path: Path) -> None:
-    known, first = found.setdefault(key, (item, path))
-    # Compared as text: a loss that diverged is NaN, and NaN differs from itself.
-    if repr(known) != repr(item):
-        files = f"{path}: holds" if first == path else f"{first} and {path}: hold"
-        raise InputError(f"{files} two different results of one measurement ({', '.join(key[:-1])}); give only one")
 
 
 def _common_key(record: Common) -> Key:

@@ -19,9 +19,10 @@ class Column(NamedTuple):
 
 
 def schema(table: str) -> pa.Schema:
-    """The Arrow schema of a table; meaning and unit of a column are in its metadata."""
+    """The Arrow schema of a table; its metadata say which table and version, those of a column unit and meaning."""
     return pa.schema(
-        pa.field(c.name, TYPES[c.kind], metadata={"unit": c.unit, "description": c.meaning}) for c in TABLES[table]
+        (pa.field(c.name, TYPES[c.kind], metadata={"unit": c.unit, "description": c.meaning}) for c in TABLES[table]),
+        metadata={"mgg.table": table, "mgg.schema_version": str(SCHEMA_VERSION), "description": ABOUT[table]},
     )
 
 
@@ -69,7 +70,24 @@ _PHASES = [
     Column("other", "number", "seconds", "the same in everything else"),
 ]
 
-TABLES: dict[str, list[Column]] = {
+#: Of the tables: it grows where a column goes, or gets another meaning.
+SCHEMA_VERSION = 2
+
+#: What every table ends with: where a row's record comes from, or all those that it is made of.
+ORIGIN = [
+    Column("run_id", "text", "", "run that made the record, of a command or workflow; several: with commas between"),
+    Column("recorded_at", "text", "", "when the record was made, UTC; of several the latest"),
+    Column("mgg_version", "text", "", "version of MGG"),
+    Column("commit", "text", "", "commit of MGG's sources, -dirty where they were changed; empty: nothing told it"),
+    Column(
+        "config_hash", "text", "", "sha256 of the settings: of the workflow's config, else of the command's options"
+    ),
+    Column(
+        "machine_id", "text", "", "hash of a host's processor, cores, memory and GPU models: the same in every report"
+    ),
+]
+
+_TABLES: dict[str, list[Column]] = {
     "machines": [
         Column("machine", "text", "", "name of this machine and software in this report: M1, M2 ..."),
         Column("cpu", "text", "", "processor model"),
@@ -205,6 +223,7 @@ TABLES: dict[str, list[Column]] = {
         *_GRAPH,
         _SCHEME,
         Column("model_machine", "text", "", "machine that the cost model predicts for"),
+        Column("basis", "text", "", "where its constants are from: measured, fitted, or not measured"),
         Column("network", "text", "", "class of the link between workgroups"),
         _DTYPE,
         _DIM,
@@ -380,6 +399,8 @@ TABLES: dict[str, list[Column]] = {
         Column("enough", "number", "", "then enough for the largest: minutes, MB or cores, as a profile has them"),
     ],
 }
+
+TABLES = {name: [*columns, *ORIGIN] for name, columns in _TABLES.items()}
 
 #: What each table holds, one line; a row is ...
 ABOUT = {

@@ -10,6 +10,7 @@ from mgg.report.collect import canonical
 from mgg.report.experiments import Side, Versus, claimed_as, experiment
 from mgg.report.experiments.kinds import at
 from mgg.report.numbers import count
+from mgg.report.origins import joined
 from mgg.report.tables import SETTING, Row, Rows, group, sound
 
 AGREES, DISAGREES, CLOSE = "the paper's direction", "not the paper's direction", "too close to call"
@@ -144,6 +145,7 @@ def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> R
         "verdict": _verdict(versus, subject, rival, ratio, claim),
         "untold": _untold(versus, subject),
         "oversubscribed": subject["oversubscribed"],
+        **joined((subject, rival)),
     }
 
 

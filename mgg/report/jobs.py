@@ -9,6 +9,7 @@ from mgg.record import JobRecord, read_lines
 from mgg.report import requests, timeline
 from mgg.report.collect import canonical
 from mgg.report.numbers import utc
+from mgg.report.origins import origin_of
 from mgg.report.parts import Part, Section
 from mgg.report.stages import stage_place
 from mgg.report.tables import Row, Rows
@@ -79,6 +80,7 @@ def _row(record: JobRecord) -> Row:
         "cores_asked": record.cores_asked,
         "cores": cores,
         "cores_share": _share(cores, record.cores_asked),
+        **origin_of(record),
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mgg.report.collect import canonical
+from mgg.report.origins import joined
 from mgg.report.tables import SETTING, Row, Rows, group, sound
 
 NAMES = ("ps", "dist", "wpb")
@@ -150,4 +151,5 @@ def _row(rows: Rows) -> Row:
         "search_wpb": end.wpb if end else None,
         "search_steps": len(tried) if tried else None,
         "oversubscribed": first["oversubscribed"],
+        **joined(rows),
     }

@@ -163,6 +163,8 @@ def _machines(rows: Rows) -> Grid | None:
         "backends": lambda row: row["backends"],
         "records": lambda row: f"{count(row['timings'], 'timing')}, {count(row['runs'], 'training run')}",
         "versions": lambda row: row["versions"],
+        "commit": lambda row: row["commit"] or "unknown",
+        "id": lambda row: row["machine_id"],
     }
     lines = [(name, [Cell(text(row)) for row in rows]) for name, text in fields.items()]
     return Grid("Machines and software", "machine", [row["machine"] for row in rows], [("", lines)], prose=True)

@@ -66,7 +66,7 @@ def links_text(row: Row) -> str:
     ]
     return (
         f"Workgroups of {count(row['workgroup'], 'PE')}, joined by {row['network']}; {row['dtype']}, partition scheme "
-        f"{row['scheme']}. Links: {listing(told, 12)}."
+        f"{row['scheme']}. Constants of {row['model_machine']}: {row['basis']}. Links: {listing(told, 12)}."
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from mgg.report.numbers import ABSENT, duration, number, percent, quantity
+from mgg.report.origins import joined
 from mgg.report.parts import Cell, Grid, Part
 from mgg.report.stages import stage_place
 from mgg.report.tables import Row, Rows, group
@@ -72,6 +73,7 @@ def _row(rule: str, jobs: Rows, resource: Resource) -> Row | None:
         "verdict": verdict,
         "factor": factor,
         "enough": None if factor is None else float(math.ceil(most * factor / resource.unit)),
+        **joined(jobs),
     }
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from mgg.record import AggregateRecord, Common, PartitionRecord, PredictionRecord
 from mgg.report.collect import GIB, Collection, Run, Timing, canonical
 from mgg.report.columns import TABLES, schema
+from mgg.report.origins import joined, origin_of, without
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -42,7 +43,11 @@ def compute(collection: Collection) -> dict[str, Rows]:
         "training": training,
         "accuracy": _accuracy(training),
         "predictions": _predictions(collection.predictions),
-        "epochs": [{"run": n, **e.model_dump()} for n, run in enumerate(collection.runs, 1) for e in run.epochs],
+        "epochs": [
+            {"run": number, **epoch.model_dump(), **origin_of(run.record)}
+            for number, run in enumerate(collection.runs, 1)
+            for epoch in run.epochs
+        ],
     }
 
 
@@ -80,7 +85,10 @@ def _sorted(rows: Iterable[Row], table: str) -> Rows:
 
 
 def _once(rows: Iterable[Row], table: str) -> Rows:
-    return _sorted({canonical(row): row for row in rows}.values(), table)
+    found: dict[str, Rows] = defaultdict(list)
+    for row in rows:
+        found[canonical(without(row))].append(row)
+    return _sorted((each[0] | joined(each) for each in found.values()), table)
 
 
 def _machines(collection: Collection) -> Rows:
@@ -102,6 +110,7 @@ def _machines(collection: Collection) -> Rows:
                 "backends": ", ".join(sorted({record.backend for record in records})),
                 "timings": sum(isinstance(entry, Timing) for entry in entries),
                 "runs": sum(isinstance(entry, Run) for entry in entries),
+                **joined(map(origin_of, records)),
             }
         )
     return sorted(rows, key=lambda row: int(row["machine"][1:]))
@@ -127,12 +136,13 @@ def _graphs(collection: Collection) -> Rows:
         rows.append({**_split_graph(partition), "nodes": nodes, "arcs": arcs, "arcs_per_node": share})
     for prediction in collection.predictions:
         facts = prediction.model_dump(include={"dataset", "graph_hash", "nodes", "arcs"})
-        rows.append(facts | {"arcs_per_node": facts["arcs"] / facts["nodes"] if facts["nodes"] else 0.0})
+        share = facts["arcs"] / facts["nodes"] if facts["nodes"] else 0.0
+        rows.append(facts | {"arcs_per_node": share} | origin_of(prediction))
     return _once(rows, "graphs")
 
 
 def _graph(record: Common) -> Row:
-    return {"dataset": record.dataset, "graph_hash": record.graph_hash}
+    return {"dataset": record.dataset, "graph_hash": record.graph_hash, **origin_of(record)}
 
 
 def _partitions(timings: Iterable[Timing]) -> Rows:
@@ -155,7 +165,7 @@ def _partitions(timings: Iterable[Timing]) -> Rows:
 
 
 def _split_graph(record: PartitionRecord) -> Row:
-    return {"dataset": record.name, "graph_hash": record.graph_hash}
+    return {"dataset": record.name, "graph_hash": record.graph_hash, **origin_of(record)}
 
 
 def _quality(record: PartitionRecord) -> Row:
@@ -292,7 +302,7 @@ def _fastest(aggregate: Rows) -> Rows:
         kept = {column: first[column] for column in (*COMPARISON, "label", "median", "oversubscribed")}
         ratio = second["median"] / first["median"]
         told = {"runner_up": second["label"], "ratio": ratio, "close": first["close"]}
-        rows.append(kept | {"compared": len(found)} | told)
+        rows.append(kept | {"compared": len(found)} | told | joined(found))
     return _sorted(rows, "fastest")
 
 
@@ -312,6 +322,7 @@ def _checks(aggregate: Rows) -> Rows:
                 "unchecked": count["not checked"],
                 "error": worst,
                 "tolerance": min((row["tolerance"] for row in checked), default=None),
+                **joined(found),
             }
         )
     return rows
@@ -364,6 +375,7 @@ def _accuracy(training: Rows) -> Rows:
                 "epoch": statistics.median(_values(found, "median")),
                 "bytes_wire": max(row["bytes_wire"] for row in found),
                 "oversubscribed": any(row["oversubscribed"] for row in found),
+                **joined(found),
             }
         )
     return rows

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from mgg.errors import InputError, MachineError
 from mgg.graph.check import SPLITS
 from mgg.model.loss import decisions
-from mgg.record import read_run
+from mgg.record import read_run, run_file
 from mgg.train.metrics import OGB
 from mgg.train.output import PREDICTIONS_FILE
 from mgg.train.predictions import SCHEMA, task_schema
@@ -38,7 +38,7 @@ def evaluate(run: str | Path) -> dict[str, Any]:
         MachineError: the data set is OGB's and the package ogb is not installed.
     """
     record, _ = read_run(Path(run))
-    predicted, label, split = _predictions(Path(run) / PREDICTIONS_FILE)
+    predicted, label, split = _predictions(run_file(run, PREDICTIONS_FILE))
     known = label >= 0 if label.ndim == 1 else (label <= 1).any(axis=1)
     judge = _Ogb(run, record.dataset) if record.dataset.startswith(OGB) else None
     scores: dict[str, Any] = {}

@@ -25,15 +25,19 @@ import pyarrow as pa
 from mgg.aggregate import parse_options
 from mgg.backend.api import DEFAULT_TIMEOUT, World, together
 from mgg.backend.facts import job_fields
+from mgg.backend.start_times import start_times
 from mgg.config import TrainConfig
 from mgg.errors import InputError, StoppedError
 from mgg.files import check_output
+from mgg.kernel import compile as kernels
+from mgg.kernel.ahead import ahead
 from mgg.layout import PeLayout
 from mgg.model import Array, ModelSettings, settings_of
 from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run
 from mgg.train.board import Board, check_apart
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_technique, read_weights
 from mgg.train.digest import digest
+from mgg.train.foreseen import foreseen
 from mgg.train.identity import Identity, device_of, difference, identity_of
 from mgg.train.lock import RunLock
 from mgg.train.memory import ShortError, check_writing
@@ -150,6 +154,7 @@ def train(
             world, layout, technique, options or {}, model, resolved, dtype, kept=world.gather(kept)[0]
         )
         world.at(0, "loading")
+        _compile(world, model, candidates[0], options or {}, dtype)
         if out:
             check_writing(world, layout)
         trainer, chosen = _fitting(
@@ -170,6 +175,7 @@ def train(
             trainer.close()
             return done
         run.start(resume, start)
+        start_times.done("start of the run")
         _stop_before(world, stop)
         run.train(stop, progress)
         predicted = run.predict()
@@ -181,6 +187,21 @@ def train(
             lock.free()
 
 
+def _compile(world: World, model: str, technique: str, options: dict[str, Any], dtype: str) -> None:
+    """Compile the kernels that GPUs will be asked for, before any epoch (collective)."""
+    if not world.gpu:
+        return
+    if arch := getattr(world.operators, "arch", ""):
+
+        def finish() -> None:
+            ahead.expect(foreseen(model, technique, options, dtype))
+            ahead.start(arch)
+            ahead.finish()
+
+        together(world, finish)
+    start_times.done("kernels")
+
+
 def _settings(model: str, given: dict[str, Any] | None, epochs: int) -> ModelSettings:
     """The model's settings; raises InputError where ``epochs`` are too few for them."""
     settings = settings_of(model, given)
@@ -190,6 +211,11 @@ def _settings(model: str, given: dict[str, Any] | None, epochs: int) -> ModelSet
             " would never be learning_rate: lower it, or ask for more epochs"
         )
     return settings
+
+
+def _clock() -> float:
+    """Seconds that stand still while this PE waits for compilers, which epochs to come will not."""
+    return time.monotonic() - kernels.waited()
 
 
 def _stop_before(world: World, stop: threading.Event) -> None:
@@ -330,7 +356,7 @@ class _Run:
         title = f"{self.identity.model} on {self.identity.dataset}"
         board = together(self.world, lambda: Board(self.asked.tensorboard if first else None, metric, done))
         shown = progress and first
-        with board, reporting(title, self.asked.epochs, done, shown=shown, metric=metric) as report:
+        with board, reporting(title, self.asked.epochs, done, shown=shown, metric=metric, clock=_clock) as report:
             while not self._finished():
                 stopping = self._epoch(len(self.history.epochs) + 1, stop)
                 report(self.history.epochs[-1])
@@ -359,7 +385,7 @@ class _Run:
         """One step and one evaluation; returns whether any PE was asked to stop (collective)."""
         self.trainer.phases()  # what came between the epochs belongs to none
         moved = self.world.counters.embeddings()
-        started = time.perf_counter()
+        started, compiled = time.perf_counter(), kernels.waited()
         try:
             loss, scores = self.trainer.epoch(epoch)
         except DivergedError as error:
@@ -369,10 +395,16 @@ class _Run:
             raise InputError(f"{error}{kept}").on_every_pe() from None
         seconds = time.perf_counter() - started
         phases = self.trainer.phases()
-        mine = (seconds, self.world.counters.embeddings() - moved, stop.is_set(), phases)
-        all_seconds, sent, stops, spent = zip(*self.world.gather(mine), strict=True)
+        mine = (
+            seconds, kernels.waited() - compiled, self.world.counters.embeddings() - moved, stop.is_set(), phases
+        )  # fmt: skip
+        all_seconds, compiling, sent, stops, spent = zip(*self.world.gather(mine), strict=True)
         shares = {} if phases is None else {name: float(np.mean([each[name] for each in spent])) for name in phases}
-        self._record(epoch, loss, scores, max(all_seconds), sum(sent), shares)
+        # Who waits for compilers has the others wait.
+        self._record(epoch, loss, scores, max(all_seconds) - max(compiling), sum(sent), shares)
+        if len(self.history.epochs) == 1:
+            start_times.done("first epoch")
+            start_times.say(self.world.rank)
         self.world.limit_waits(self._longest())
         self.world.limit_work(self._longest())
         return any(stops)

@@ -15,8 +15,9 @@ import pyarrow.parquet
 from safetensors.numpy import save
 
 from mgg.files import Kind, replace_folder, write_file
+from mgg.hashed import file_hash
 from mgg.model import Array
-from mgg.record import METRICS_FILE, METRICS_TABLE, RUN_FILE, EpochRecord, TrainRecord
+from mgg.record import METRICS_FILE, METRICS_TABLE, RUN_FILE, EpochRecord, TrainRecord, as_json
 from mgg.train.digest import digest
 from mgg.train.predictions import GROUP_BYTES
 
@@ -51,7 +52,8 @@ def write_run(
         lines = "".join(epoch.model_dump_json(exclude_none=True) + "\n" for epoch in epochs)
         write_file(folder / METRICS_FILE, lines.encode())
         pa.parquet.write_table(metrics_table(epochs), folder / METRICS_TABLE, compression="zstd")
-        write_file(folder / RUN_FILE, record.model_dump_json(indent=2).encode() + b"\n")
+        files = {path.name: file_hash(path) for path in sorted(folder.iterdir())}
+        write_file(folder / RUN_FILE, as_json(record, indent=2, files=files).encode())
 
 
 def write_predictions(predictions: pa.Table, path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from mgg.aggregate.agreement import check_layouts
 from mgg.backend.api import Repeated, World, together
+from mgg.backend.start_times import start_times
 from mgg.errors import InputError
 from mgg.layout import PeLayout
 from mgg.model import Array, ModelSettings, Pass, build, settings_of
@@ -97,6 +98,7 @@ class Trainer:
         if layout.features is not None:
             x = prepare_features(np.asarray(layout.features), as_sparse=as_sparse, row_normalize=row_normalize)
             self._x = on_device(world, x, layout.source_ids)
+        start_times.done("features")
         world.at(0, "plans")
         self._graph = Neighborhood.prepare(
             world, layout, technique, options, self._chain.width, self._chain.fetched, dtype
@@ -107,9 +109,21 @@ class Trainer:
         self._always = world.upload(np.ones(1))
         self._repeat = repeat and not phases
         self._submission: Repeated | None = None
+        start_times.done("plans, parameters")
         world.at(0, "first pass")
         # What never changes is computed here, so that no epoch differs from the others.
         _check_output(self._logits(self.weights, self.state), (layout.rows, self._targets.columns), model)
+        start_times.done("first pass")
+        if world.gpu:
+            self._rehearse()
+            start_times.done("rehearsal")
+
+    def _rehearse(self) -> None:
+        """An epoch that changes nothing: what CuPy compiles at its first use is no epoch's time (collective)."""
+        upload, self._now = self._world.upload, 1
+        total = self._summed(self._differentiate(1, upload(np.ones(1))), "all-reduce")
+        self._update(total[1:], upload(self._rates(1)), upload(np.zeros(1)))
+        self._measure(1)
 
     def _place_parameters(self, seed: int) -> None:
         """Bring random weights, running statistics and the optimizer's moments to the device."""

@@ -13,6 +13,7 @@ from support.strict import HostsWorld
 from mgg import layout, partition
 from mgg.aggregate import auto, machines, parse_options, rates
 from mgg.aggregate import measure as measuring
+from mgg.aggregate.costs import Split
 from mgg.aggregate.machines import H200, cache_file, of_world
 from mgg.aggregate.measure import Protocol, sweep
 from mgg.backend import simulated
@@ -26,6 +27,7 @@ def quick_probes(tmp_path, monkeypatch):
     monkeypatch.setattr(machines.links, "CPU_BYTES", 2**18)
     monkeypatch.setattr(rates, "ROWS", 128)
     monkeypatch.setattr(rates, "TABLE", 128)
+    monkeypatch.setattr(rates, "GPU_ROWS", 256)
 
 
 @pytest.fixture
@@ -102,7 +104,8 @@ def test_links_are_measured_once_and_anew_when_asked(caplog):
     assert not caplog.records
     kept.write_text("{}")  # as another version may have left it
     found = simulated.run(2, of_world)[0]
-    assert [record.message.split(": ")[1:] for record in caplog.records] == [["name", "field required; measuring anew"]]
+    (told,) = caplog.messages
+    assert told == f"{kept}: has no sha256, so it was altered or is of an earlier MGG; measuring anew"
     assert simulated.run(2, of_world)[0] == found and kept.read_text() != "{}"
 
 
@@ -111,7 +114,7 @@ def test_links_that_cannot_be_are_not_kept(caplog):
     assert not found.links.beyond()
     kept, row = simulated.run(2, cache_file)[0], found.links["shared_memory"].model_copy(update={"bandwidth": 1e15})
     links = found.links.model_copy(update={"links": found.links.links | {"shared_memory": row}})
-    kept.write_text(found.model_copy(update={"links": links}).model_dump_json())
+    machines.write(kept, found.model_copy(update={"links": links}))
     assert simulated.run(2, of_world)[0].links["shared_memory"].bandwidth < 1e15
     assert "shared_memory: faster than memory; measuring anew" in caplog.records[0].message
 
@@ -152,7 +155,7 @@ def test_a_barrier_of_one_round_is_measured_anew(monkeypatch, caplog):
     """As they were kept before there were rounds, whatever disturbed that one."""
     found, kept = simulated.run(2, of_world)[0], simulated.run(2, cache_file)[0]
     old = found.links.model_copy(update={"barrier": 8e-3, "barrier_again": 0.0})
-    kept.write_text(found.model_copy(update={"links": old}).model_dump_json())
+    machines.write(kept, found.model_copy(update={"links": old}))
     in_rounds(monkeypatch, 5e-6, 5e-6, 5e-6, 5e-6)
     assert simulated.run(2, of_world)[0].links.barrier == 5e-6
     assert caplog.records[0].message.endswith("links.barrier: of one round alone; measuring anew")
@@ -161,6 +164,7 @@ def test_a_barrier_of_one_round_is_measured_anew(monkeypatch, caplog):
 def test_meetings_of_gpus_are_part_of_the_fit(monkeypatch):
     measured = H200.links.model_copy(update={"barrier": 4e-6, "barrier_again": 1e-3})
     monkeypatch.setattr(machines.links, "measure", lambda world: measured)
+    monkeypatch.setattr(rates, "gpu_seconds", lambda world: rates.ON_H200)
     found = machines.measure(SimpleNamespace(gpu="NVIDIA X", name="nvshmem", size=4))
     assert found.links.barrier == H200.links.barrier and not found.links.doubtful()
 
@@ -174,7 +178,11 @@ def test_links_of_gpus_rest_on_the_fit_of_this_release(monkeypatch):
     monkeypatch.setattr(machines, "job_machine", lambda world: SimpleNamespace(model_dump=dict))
     gpus = SimpleNamespace(gpu="NVIDIA X", name="nvshmem", size=2)
     kept = cache_file(gpus)
-    monkeypatch.setattr(machines, "H200", H200.model_copy(update={"exposed": 0.5}))
+    with monkeypatch.context() as another:
+        another.setattr(machines, "H200", H200.model_copy(update={"exposed": 0.5}))
+        assert cache_file(gpus) != kept
+    assert cache_file(gpus) == kept
+    monkeypatch.setitem(machines.FITTED, "x", H200.model_copy(update={"staged": 0.5}))
     assert cache_file(gpus) != kept
 
 
@@ -218,18 +226,52 @@ def test_a_width_that_fits_nowhere_leaves_the_others(folder, monkeypatch):
     assert caught.value.everywhere
 
 
-def test_operators_of_gpus_follow_their_memory(monkeypatch):
-    class Gpu:
-        gpu, name, size = "NVIDIA X", "nvshmem", 4
+def on_gpus(monkeypatch, seconds):
+    """What is measured on two GPUs whose operators take ``seconds`` on the probe."""
+    monkeypatch.setattr(machines.links, "measure", lambda world: H200.links)
+    monkeypatch.setattr(rates, "gpu_seconds", lambda world: seconds)
+    return machines.measure(SimpleNamespace(gpu="NVIDIA X", name="nvshmem", size=2))
 
-    slower = H200.links.model_copy(
-        update={"links": H200.links.links | {"hbm": H200.links["hbm"].model_copy(update={"bandwidth": 2.113e12})}}
-    )
-    monkeypatch.setattr(machines.links, "measure", lambda world: slower)
-    found = machines.measure(Gpu())
+
+def test_operators_of_gpus_are_compared_with_those_of_h200(monkeypatch):
+    """Twice the time for arcs and rows, three times for their bytes; other operators as on H200."""
+    work, moved = rates.ON_H200["rows"]
+    found = on_gpus(monkeypatch, rates.ON_H200 | {"rows": (2 * work, 3 * moved)})
     assert found.gpu and found.name == "NVIDIA X" and found.exposed == H200.exposed
-    assert found.rates["rows"].arc_byte == pytest.approx(2 * H200.rates["rows"].arc_byte)
-    assert found.rates["rows"].call == H200.rates["rows"].call
+    for name, (arcs, its_bytes) in {"rows": (2, 3), "pulled": (2, 3), "partitions": (1, 1), "columns": (1, 1)}.items():
+        here, there = found.rates[name], H200.rates[name]
+        expected = (
+            there.call,
+            arcs * there.arc,
+            its_bytes * there.arc_byte,
+            arcs * there.row,
+            its_bytes * there.row_byte,
+        )
+        assert here.values() == pytest.approx(expected) and here.power == there.power, name
+    assert found.rates["blocking"] == H200.rates["blocking"]
+
+
+def test_a_gpu_that_probes_as_h200_is_one(monkeypatch):
+    assert on_gpus(monkeypatch, rates.ON_H200).rates == H200.rates
+
+
+def test_the_probe_of_gpus_times_each_operator_at_each_width(monkeypatch):
+    """On CPU ranks, whose operators are the same table, on a graph that is small."""
+    monkeypatch.setattr(rates, "REPEATS", 1)
+    first, second = simulated.run(2, rates.gpu_seconds)
+    assert first == second and set(first) == set(rates.ON_H200)
+    assert all(len(each) == len(rates.GPU_WIDTHS) and min(each) > 0 for each in first.values())
+
+
+@pytest.mark.parametrize(("halo", "first"), [(1.04, "halo"), (1.06, "cola")])
+def test_what_the_model_cannot_tell_apart_is_decided_by_the_volume(halo, first):
+    split = Split(
+        *(np.ones(2, int) for _ in range(4)), members=2, outside_arcs=0, outside_rows=0, fused_rows=np.zeros(1)
+    )
+    seconds = {"ring": 1.0, "mgg": 1.01, "halo": halo, "cola": 1.05, "direct": 0.1}
+    ranked = auto.Forecast(H200, split).order(seconds)
+    assert ranked[0] == first and ranked[-1] == "direct"
+    assert ranked.index("ring") < ranked.index("mgg")
 
 
 def test_what_gpus_of_several_hosts_cannot_run_is_not_picked(tmp_path, monkeypatch):
@@ -289,13 +331,14 @@ def test_a_sweep_says_what_auto_leaves_out(folder, monkeypatch, caplog):
     assert [record.message.split(": ")[1] for record in caplog.records] == ["leaves out cola, halo"]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(("pes", "hosts"), [(1, 1), (2, 1), (4, 2), (2, 2)])
 def test_links_of_stand_ins_for_gpus_are_measured(tmp_path, pes, hosts):
     fake = Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py"
     code = (
-        "from mgg.aggregate import links, machines\nfrom mgg.backend import nvshmem\n"
-        "links.GPU_BYTES = 2**18\n"
+        "from mgg.aggregate import links, machines, rates\nfrom mgg.backend import nvshmem\n"
+        "links.GPU_BYTES, rates.GPU_ROWS = 2**18, 256\n"
         f"for found in nvshmem.run(lambda: {pes}, machines.of_world):\n"
         "    said = f'{found.gpu} {found.links.rows} {found.links.network} {sorted(found.links.links)}'\n"
         "    print(said + chr(10), end='', flush=True)\n"

@@ -80,6 +80,8 @@ def test_simulated(tmp_path_factory, nodes, arcs, pes, seed, direction, dim):
     assert {name: sum(part[name] for part in counted) for name in SIDE} == {n: expected[f] for n, f in SIDE.items()}
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
 def test_mpi(tmp_path, shared):

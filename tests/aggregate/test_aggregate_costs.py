@@ -1,6 +1,5 @@
 """The cost model: costs grow with what there is to do, and add up; machines and links are checked."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,20 +8,22 @@ import numpy as np
 import pytest
 from support.crossings import crossings
 from support.graphs import make_layout, random_csr
+from support.records import changed
 
 from mgg import layout, partition
-from mgg.aggregate import Plan, links, technique, techniques
+from mgg.aggregate import Plan, links, machines, technique, techniques
 from mgg.aggregate.auto import Forecast, split_of
 from mgg.aggregate.costs import Rate, Split, Workload, crowd, relative_errors, slowest
 from mgg.aggregate.links import Link, Links, fit
 from mgg.aggregate.machines import H200, MACHINES, find, measure
+from mgg.aggregate.rates import ON_H200
 from mgg.backend import simulated
 from mgg.config import LinkConfig
 from mgg.errors import InputError
-from mgg.record import PartitionRecord, read_lines
+from mgg.record import Partition, read_lines
 
 #: Partitions of the benchmarks' graphs, which the rates of H200 were fitted with.
-SPLITS = read_lines(Path(__file__).parents[2] / "benchmarks/measured/splits.jsonl", PartitionRecord)
+SPLITS = read_lines(Path(__file__).parents[2] / "benchmarks/measured/splits.jsonl", Partition)
 CPUS = H200.model_copy(
     update={
         "gpu": False, "exposed": 1.0, "staged": 1.0,
@@ -99,9 +100,11 @@ def test_bf16_halves_the_wire():
 
 #: A graph on which calls count little, on some workgroups of every machine: hosts of 8, of V100 two domains of 4.
 LARGE = {"rows": 1_000_000, "arcs": 20_000_000, "remote": 5_000_000, "halo": 800_000}
-SPLIT_OVER = {"h200": even(32, **LARGE), "a800": even(32, **LARGE), "v100": even(8, members=4, **LARGE)}
+SPLIT_OVER = {name: even(32, **LARGE) for name in ("h200", "h100", "a100", "a800")} | {
+    "v100": even(8, members=4, **LARGE)
+}
 #: PEs to a port there: 8 have 8 ports, 8 have 4, 4 have 1.
-TO_A_PORT = {"h200": 1, "a800": 2, "v100": 4}
+TO_A_PORT = {"h200": 1, "h100": 1, "a100": 1, "a800": 2, "v100": 4}
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
@@ -391,16 +394,46 @@ def test_links_can_be_replaced():
 
 def test_machines_are_found_by_name_or_file(tmp_path):
     assert find("a800") is MACHINES["a800"]
-    with pytest.raises(InputError, match="did you mean h200"):
-        find("h20")
+    assert find("H100") is find("NVIDIA H100 80GB HBM3") is MACHINES["h100"]
+    assert find(" nvidia h200") is H200
+    for name in ("h20", "NVIDIA H100 PCIe", "NVIDIA H200 NVL", "somewhere/h200.json"):
+        with pytest.raises(
+            InputError, match=rf"{name}'.* known \(there are a100, a800, h100, h200, v100\): run mgg links"
+        ):
+            find(name)
     path = tmp_path / "here.json"
-    path.write_text(H200.model_dump_json())
+    machines.write(path, H200)
     assert find(str(path)) == H200
-    values = json.loads(path.read_text())
-    values["links"]["links"]["nvlink"]["bandwidth"] = 0
-    path.write_text(json.dumps(values))
+    path.write_text(changed(path.read_text(), lambda values: values["links"]["links"]["nvlink"].update(bandwidth=0)))
     with pytest.raises(InputError, match=r"here.json: links.links.nvlink.bandwidth: .*greater than 0.*run mgg links"):
         find(str(path))
+
+
+def test_what_was_not_measured_is_in_proportion_to_data_sheets_and_says_so():
+    """A100: 2.039 of H200's 4.8 TB/s, and 600 of its 900 GB/s."""
+    found, memory = MACHINES["a100"], 2.039 / 4.8
+    assert found.basis.startswith("not measured: ") and found.name == "a100"
+    assert found.links["hbm"].bandwidth == pytest.approx(memory * H200.links["hbm"].bandwidth)
+    for link in ("nvlink", "broadcast", "shift"):
+        assert found.links[link].bandwidth == pytest.approx(2 / 3 * H200.links[link].bandwidth)
+    assert found.rates["rows"].arc_byte == pytest.approx(H200.rates["rows"].arc_byte / memory)
+    assert found.rates["rows"].call == H200.rates["rows"].call
+    assert not any(MACHINES[name].basis.startswith("not measured") for name in ("h200", "h100"))
+
+
+def test_gpus_of_a_kind_with_constants_of_its_own_rest_on_these(monkeypatch):
+    own = H200.model_copy(update={"name": "h100", "exposed": 0.5})
+    monkeypatch.setitem(machines.FITTED, "h100", own)
+    monkeypatch.setattr("mgg.aggregate.links.measure", lambda world: H200.links)
+    monkeypatch.setattr("mgg.aggregate.machines.compared_with_h200", lambda world: dict.fromkeys(ON_H200, (2.0, 3.0)))
+    gpus = ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GH200 480GB")
+    found = [measure(SimpleNamespace(gpu=gpu)) for gpu in gpus]
+    assert [machine.exposed for machine in found] == [0.5, H200.exposed, H200.exposed]
+    assert [machine.rates["rows"].arc / H200.rates["rows"].arc for machine in found] == [1, 1, 2]
+    assert [machine.basis.partition(": ")[0] for machine in found] == [
+        "links measured; rates of h100", "links measured; rates of h200",
+        "links and operators measured; rates of h200, times as long for work and bytes",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -412,10 +445,8 @@ def test_machines_are_found_by_name_or_file(tmp_path):
     ],
 )
 def test_a_machine_that_lacks_something_is_refused(tmp_path, change, message):
-    values = H200.model_dump()
-    change(values)
     path = tmp_path / "here.json"
-    path.write_text(json.dumps(values))
+    path.write_text(changed(H200.model_dump_json(), change))
     with pytest.raises(InputError, match=f"here.json: .*{message}.*run mgg links"):
         find(str(path))
 
@@ -441,8 +472,8 @@ def test_work_and_bytes_add_up_or_cover_each_other():
     rate = {"call": 0.1, "arc": 0.01, "arc_byte": 0.001, "row": 0.02, "row_byte": 0.01}
     both = [Rate(**rate, power=power).seconds(10, 20, 40, 4, calls=2) for power in (1, 2, 100)]
     assert both == pytest.approx([0.2 + 0.5 + 1.2, 0.2 + 1.3, 0.2 + 1.2])
-    longer = Rate(**rate, power=2).scaled(3)
-    assert longer.seconds(10, 20, 40, 4, calls=2) == pytest.approx(0.2 + 3 * 1.3)
+    longer = Rate(**rate, power=2).scaled(3, 2)
+    assert longer.seconds(10, 20, 40, 4, calls=2) == pytest.approx(0.2 + float(np.hypot(3 * 0.5, 2 * 1.2)))
 
 
 @pytest.mark.parametrize("wrong", [{"power": 0}, {"power": float("inf")}, {"arc": -1e-12}, {"call": float("nan")}])

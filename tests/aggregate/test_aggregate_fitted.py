@@ -9,7 +9,7 @@ import pytest
 
 from mgg.aggregate.costs import Split
 from mgg.aggregate.machines import H200
-from mgg.record import PartitionRecord, read_lines
+from mgg.record import Partition, read_lines
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SPEC = importlib.util.spec_from_file_location("fit_costs", BENCHMARKS / "fit_costs.py")
@@ -20,7 +20,7 @@ SPEC.loader.exec_module(fit)
 @pytest.fixture(scope="module")
 def measured():
     """What was measured, and how its graphs split."""
-    records = read_lines(BENCHMARKS / "measured/splits.jsonl", PartitionRecord)
+    records = read_lines(BENCHMARKS / "measured/splits.jsonl", Partition)
     return fit.read([BENCHMARKS / "measured/h200.csv"]), {(each.name, each.pes): Split.of(each) for each in records}
 
 

@@ -120,6 +120,8 @@ RANKS = (
 )
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
 def test_mpi_ranks_put_between_workgroups(tmp_path, shared):

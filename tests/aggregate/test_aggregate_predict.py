@@ -32,7 +32,10 @@ def test_a_thousand_pes_are_predicted(made, machine):
         for name in ALL
         if pes == 8 or name != "zero_copy"  # no bus leads to another host's memory
     ]
-    assert all(math.isfinite(r.seconds) and r.seconds > 0 and r.machine == machine.name for r in found)
+    assert all(
+        math.isfinite(r.seconds) and r.seconds > 0 and (r.machine, r.basis) == (machine.name, machine.basis)
+        for r in found
+    )
     for pes in (8, 128, 1024):
         for dim in (16, 128):
             picks = [r for r in found if (r.pes, r.dim) == (pes, dim) and r.chosen]
@@ -44,7 +47,8 @@ def test_graph_partition_and_layout_say_the_same(made):
     techniques = ("halo", "mgg"), [32]
     graph = predict([made / "graph"], H200, Question(*techniques, pes=[16], scheme="equal_nodes"))
     part, layout = (predict([made / name], H200, Question(*techniques)) for name in ("partition-16", "layout-16"))
-    assert graph == part == layout
+    said = [[record.model_dump(exclude={"recorded_at"}) for record in found] for found in (graph, part, layout)]
+    assert said[0] == said[1] == said[2]
     assert graph[0].network == "infiniband-ndr" and graph[0].workgroup == 8
 
 
@@ -56,7 +60,7 @@ def test_variants_are_predicted_beside_each_other(made):
         ("cola", {"coalesced": False, "pipelined": False}), ("halo", {}),
     ]  # fmt: skip
     plain = predict([made / "partition-16"], H200, Question(("cola", "halo"), [32]))
-    assert [found[0], found[-1]] == plain
+    assert [found[0].seconds, found[-1].seconds] == [record.seconds for record in plain]
     assert found[0].seconds < found[2].seconds < found[3].seconds < found[1].seconds
     assert [r.chosen for r in found] == [False] * 4 + [True]
 

@@ -23,6 +23,8 @@ from mgg.kernel.halo import CUT_FROM
 
 GRAPHS = awkward_graphs()
 PROGRAM = Path(__file__).parents[1] / "support" / "spmm_program.py"
+#: Takes ten times as long as any other.
+LONG = pytest.param("row of 10,000 arcs", marks=pytest.mark.slow)
 #: Numbers of PEs; on GPUs these and 3.
 PES = [1, 2, 4]
 #: What a product of one PE may look like, from it and the number of rows that others have.
@@ -66,16 +68,17 @@ def test_the_graphs_have_every_case(on_many, direction, case):
 
 
 @pytest.mark.parametrize("pes", PES)
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [LONG if name == LONG.values[0] else name for name in GRAPHS])
 def test_simulated(tmp_path, name, pes):
     folder = make_layout(tmp_path, GRAPHS[name], pes)
     parts = simulated.run(pes, lambda world: products(world, folder, DIMS))
     assert worst(GRAPHS[name], parts) <= (1e-6,)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
-@pytest.mark.parametrize("pes", [2, 4])
+@pytest.mark.parametrize("pes", [2, pytest.param(4, marks=pytest.mark.sentinel)])
 def test_mpi(tmp_path, pes, shared):
     folders = [make_layout(tmp_path / str(number), csr, pes) for number, csr in enumerate(GRAPHS.values())]
     done = mpiexec(pes, [str(PROGRAM), "mpi", str(tmp_path), *map(str, folders)], MGG_MPI_SHARED_MEMORY=shared)

@@ -53,6 +53,7 @@ def test_ranks_without_mpi(monkeypatch):
     assert backend.resolve("simulated", lambda: 2) == "simulated"
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("hosts", "seen", "expected"),
@@ -99,6 +100,7 @@ def test_a_pe_does_not_leave_the_gpus_of_its_job_idle(variables, held, monkeypat
     assert backend.resolve("auto", lambda: 1) == "nvshmem"
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_ranks_do_not_leave_the_gpus_of_their_job_idle():
     """Those of all hosts count, each host's once."""

@@ -17,7 +17,7 @@ from mgg.backend import simulated
 SUPPORT = Path(__file__).parents[1] / "support"
 FAKE = str(SUPPORT / "fake_gpu" / "run.py")
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
 
 def fails(code: str, ranks: int = 1, pes: int | None = None, **environment: str):
@@ -66,6 +66,7 @@ nvshmem.run(lambda: 3, program)
 """
 
 
+@pytest.mark.sentinel
 def test_sums_that_follow_each_other_meet_in_turns():
     """Rank 1 reads late, when the others have given their part of the next sum."""
     done = mpiexec(3, [FAKE, "-c", SUMS])

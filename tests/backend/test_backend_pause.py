@@ -35,6 +35,7 @@ launch(sys.argv[1], lambda: 3, program)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["simulated", pytest.param("mpi", marks=pytest.mark.mpi)])
 def test_a_job_that_is_paused_as_a_whole_goes_on(backend, tmp_path):
     arguments = ["-c", PROGRAM, backend, str(tmp_path), str(LIMIT)]

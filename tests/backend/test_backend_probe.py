@@ -67,6 +67,7 @@ def test_gpus_that_cupy_is_missing_for_are_counted(monkeypatch, init, count, sai
     assert probe._gpus() == {"GPUs": said}
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("environment", "said"),

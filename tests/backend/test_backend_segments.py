@@ -27,6 +27,7 @@ world.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("end", ["in order", "killed"])
 def test_no_job_leaves_a_name(end):

@@ -119,6 +119,14 @@ def test_a_refused_trial_is_one_fact_of_many(tmp_path, monkeypatch):
     assert given in told and given in (tmp_path / "asked").read_text()
 
 
+def test_a_busy_controller_has_refused_nothing(tmp_path, monkeypatch):
+    said = "sbatch: error: Batch job submission failed: Unexpected message received"
+    (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert slurm._run_job([], ["true"])[0] == f"sbatch gets no answer, try again later: {said}"
+
+
 @pytest.mark.parametrize(
     ("answers", "found"),
     [

@@ -17,6 +17,8 @@ from mgg.aggregate import parse_options, technique
 from mgg.aggregate.needs import Case
 from mgg.record import AggregateRecord, read_lines
 
+pytestmark = pytest.mark.slow
+
 SUPPORT = Path(__file__).parents[1] / "support"
 FAKE = str(SUPPORT / "fake_gpu" / "run.py")
 GRAPHS = awkward_graphs()
@@ -47,7 +49,9 @@ def threads(size: int, code: str, devices: list[int] | None = None, **environmen
     )
 
 
-@pytest.mark.parametrize(("size", "devices"), [(1, None), (3, None), (5, [1]), (4, [2, 0])])
+@pytest.mark.parametrize(
+    ("size", "devices"), [(1, None), pytest.param(3, None, marks=pytest.mark.sentinel), (5, [1]), (4, [2, 0])]
+)
 def test_the_world_keeps_its_promises(size, devices):
     done = threads(size, "from support.world_program import program as all_of_it\nreturn all_of_it(world)", devices)
     assert done.stdout.strip() == str(["ok"] * size), done.stdout + done.stderr
@@ -171,7 +175,7 @@ def test_host_memory_that_ranks_cannot_share_is_one_line_and_stays_with_nobody(h
     assert set(Path("/dev/shm").glob("mgg-*")) <= before
 
 
-@pytest.mark.parametrize("pes", [1, 2, 4])
+@pytest.mark.parametrize("pes", [1, pytest.param(2, marks=pytest.mark.sentinel), 4])
 def test_products_and_bytes(tmp_path, pes):
     """Every technique that runs without NVSHMEM, on one GPU and on several."""
     names = ("weighted", "empty rows", "no arcs", "more PEs than nodes", "directed")

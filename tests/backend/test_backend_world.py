@@ -24,9 +24,10 @@ def test_simulated(pes):
     assert simulated.run(pes, program) == ["ok"] * pes
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
-@pytest.mark.parametrize("pes", [1, 4])
+@pytest.mark.parametrize("pes", [1, pytest.param(4, marks=pytest.mark.sentinel)])
 def test_mpi(pes, shared):
     done = mpiexec(pes, [str(SCRIPT)], MGG_MPI_SHARED_MEMORY=shared)
     assert done.returncode == 0, done.stderr
@@ -139,6 +140,7 @@ def test_a_missing_signal_is_a_time_out():
         simulated.run(2, lambda world: world.wait_signal(1) if world.rank == 0 else time.sleep(1), timeout=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_the_start_of_mpi_is_bounded():
     """A rank that never comes leaves the others in MPI_Init, a native call."""
@@ -152,6 +154,7 @@ def test_the_start_of_mpi_is_bounded():
     assert done.returncode == 6 and not done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_mpi_waits_are_bounded():
     code = (
@@ -166,6 +169,7 @@ def test_mpi_waits_are_bounded():
     assert done.returncode == 6
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("call", "said"),
@@ -190,8 +194,12 @@ def test_mpi_waits_of_collectives_are_bounded(call, said):
     assert done.returncode == 6
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize(("shared", "late"), [(True, "PE 2"), (False, "a PE of another host")])
+@pytest.mark.parametrize(
+    ("shared", "late"),
+    [pytest.param(True, "PE 2", marks=pytest.mark.sentinel), (False, "a PE of another host")],
+)
 def test_mpi_names_the_pe_that_stays_away(shared, late):
     code = (
         "from mpi4py import MPI\nfrom mgg.backend.mpi import MpiWorld\nfrom mgg.errors import PeError\n"
@@ -206,6 +214,7 @@ def test_mpi_names_the_pe_that_stays_away(shared, late):
     assert done.stdout.count(f"{late} did not reach a barrier within 0.5 s;") == 2, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_too_little_shared_memory_is_said_before_it_kills():
     code = (
@@ -236,6 +245,7 @@ LIMITED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_window_that_cannot_be_mapped_is_said_on_every_pe():
     done = mpiexec(2, ["-c", f"{LIMITED}launch('mpi', lambda: 2, program)\n"], timeout=60)
@@ -248,6 +258,7 @@ def test_a_window_that_cannot_be_mapped_is_said_on_every_pe():
     assert sorted(re.findall(r"\d True [^;]*;", done.stdout)) == [f"{rank} {said}" for rank in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_window_that_mpi_refuses_ends_the_job():
     """What MPI needs beyond the window is not known before."""
@@ -258,6 +269,7 @@ def test_a_window_that_mpi_refuses_ends_the_job():
     assert "fewer columns (MPI: " in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_an_error_of_one_pe_is_raised_on_all():
     code = (
@@ -285,6 +297,7 @@ def test_together_raises_the_error_of_the_lowest_pe():
     assert simulated.run(3, act) == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", ["mpi", "auto"])
 def test_another_number_of_ranks_than_pes_is_refused(name):
@@ -296,6 +309,7 @@ def test_another_number_of_ranks_than_pes_is_refused(name):
     assert done.stdout.count("for 4 PEs but the job has 2") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_simulated_under_mpiexec_is_refused():
     code = (

@@ -10,7 +10,9 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from support import forked
 from support.ranks import mpiexec
+from support.records import alter
 from support.workflow import ROOT
 
 from mgg import backend, record
@@ -72,6 +74,7 @@ def test_from_graph_to_report(made, tmp_path):
     assert "Mine" in (tmp_path / "report" / "index.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.skipif(bool(backend.gpus()), reason="there are GPUs")
 @pytest.mark.parametrize("pes", [1, 2])
@@ -362,7 +365,9 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_line_exit_code_2_and_writes_nothing(made, tmp_path, name):
     arguments, said = MISTAKES[name]
-    done = mgg(*[argument.format(made=made) for argument in arguments], cwd=tmp_path, code=2)
+    words = [argument.format(made=made) for argument in arguments]
+    done = forked.run("mgg", words, tmp_path, dict(os.environ), 120)
+    assert done.returncode == 2, done.stderr
     assert said in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and done.stderr.startswith("mgg: ")
     assert done.stdout == ""
@@ -374,8 +379,7 @@ def test_the_largest_seed_goes_through_training_and_report(made, tmp_path):
     mgg("train", made / "layout2", "--model", "gcn", "--epochs", 1, "--seed", seed, "--out", "run", cwd=tmp_path)
     mgg("report", "run", "--out", "report", cwd=tmp_path)
     assert str(seed) in (tmp_path / "report/training.csv").read_text()
-    text = (tmp_path / "run/run.json").read_text()
-    (tmp_path / "run/run.json").write_text(text.replace(str(seed), str(seed + 1)))
+    alter(tmp_path / "run/run.json", seed=seed + 1)
     done = mgg("report", "run", "--out", "report", cwd=tmp_path, code=2)
     assert "field seed: Input should be less than or equal to" in done.stderr
 
@@ -395,6 +399,7 @@ def test_training_a_graph_without_labels_is_refused(tmp_path):
     assert files(tmp_path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_layout_for_another_number_of_pes_than_the_job_has(made, tmp_path, ranks):
@@ -408,6 +413,8 @@ def test_a_layout_for_another_number_of_pes_than_the_job_has(made, tmp_path, ran
     assert files(tmp_path) == []
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_ranks_speak_with_one_voice(made, tmp_path):
     arguments = ["aggregate", str(made / "layout2"), "--technique", "halo", "--dim", "4"]
@@ -419,6 +426,7 @@ def test_ranks_speak_with_one_voice(made, tmp_path):
     assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_an_array_harmed_on_one_pe_ends_all_ranks_with_one_line(made, tmp_path):
     import shutil
@@ -493,7 +501,10 @@ def test_links_go_to_a_file(tmp_path):
 
 
 def test_predictions_are_a_line_each(made):
-    told = mgg("predict", made / "graph", "--pes", "2,64", "--technique", "halo,cola", cwd=made).stdout.splitlines()
+    asked = ["predict", made / "graph", "--pes", "2,64", "--technique", "halo,cola"]
+    told = mgg(*asked, cwd=made).stdout.splitlines()
+    exact = [each["seconds"] * 1e3 for each in json.loads(mgg(*asked, "--json", cwd=made).stdout)["predictions"]]
+    assert [float(line.split(" ms predicted")[0].split()[-1]) for line in told] == pytest.approx(exact, abs=1e-3)
     assert [line.split("  ")[0] for line in told] == [
         f"digits {name}: D=64 P={pes}" for pes in (2, 64) for name in ("halo", "cola")
     ]

@@ -76,6 +76,7 @@ def test_what_ctrl_c_broke_is_shown_on_request(tmp_path):
     assert done.returncode == 130 and "KeyboardInterrupt" in done.stderr and done.stderr.splitlines()[-1] == LINE
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_an_output_is_made_leaves_nothing(tmp_path):
     program = [sys.executable, "-m", "mgg.cli", "generate", "web-like", "--scale", "0.5", "--out", "out"]
     with subprocess.Popen(program, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -87,6 +88,8 @@ def test_ctrl_c_while_an_output_is_made_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_one_rank_tells(tmp_path):
     """All of them hear it."""

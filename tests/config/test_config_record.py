@@ -1,9 +1,9 @@
 """mgg/record.py: records survive the disk; a broken one is named by file, line and field."""
 
-import json
 import re
 
 import pytest
+from support.records import altered
 from support.workflow import ROOT
 
 from mgg import record
@@ -11,19 +11,21 @@ from mgg.aggregate.costs import Machine
 from mgg.aggregate.links import Links
 from mgg.backend.facts import these_versions, this_machine
 from mgg.errors import InputError, MachineError
+from mgg.origin import origin
 
 AGGREGATE = {
-    "dataset": "digits", "graph_hash": "0" * 64, "nodes": 3, "arcs": 4, "technique": "halo", "options": {},
-    "backend": "mpi", "pes": 2, "dtype": "fp32", "direction": "forward", "dim": 16, "scheme": "edge_balanced",
-    "imbalance": 1.0, "edge_cut": 2, "halo_rows": 2, "warmup": 1, "seconds": [0.1, 0.2], "median": 0.15, "q1": 0.1,
-    "q3": 0.2, "bytes_wire": 128, "bytes_per_pe": [64, 64], "v_cg": 192, "v_fr": 128, "v_fc": 128, "error": 1e-8,
-    "tolerance": 1e-6,
+    "dataset": "digits", "graph_hash": "0" * 64, "layout": "1" * 64, "nodes": 3, "arcs": 4, "technique": "halo",
+    "options": {}, "backend": "mpi", "pes": 2, "dtype": "fp32", "direction": "forward", "dim": 16,
+    "scheme": "edge_balanced", "imbalance": 1.0, "edge_cut": 2, "halo_rows": 2, "warmup": 1, "seconds": [0.1, 0.2],
+    "median": 0.15, "q1": 0.1, "q3": 0.2, "bytes_wire": 128, "bytes_per_pe": [64, 64], "v_cg": 192, "v_fr": 128,
+    "v_fc": 128, "error": 1e-8, "tolerance": 1e-6,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("section", "models"),
     [
+        ("Origin", [record.Origin]),
         ("Predictions", [record.PredictionRecord]),
         ("Machines", [Machine, Links]),
         ("Jobs", [record.JobRecord]),
@@ -34,12 +36,13 @@ def test_the_page_of_formats_has_every_field(section, models):
     tables = re.search(rf"^### {section}\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)[1]
     stated = re.findall(r"^\| (`.*?`) \|", tables, re.MULTILINE)
     fields = [name for cell in stated for name in re.findall(r"`(\w+)`", cell)]
-    assert sorted(fields) == sorted(name for model in models for name in model.model_fields)
+    of_all = () if models == [record.Origin] else record.Origin.model_fields
+    assert sorted(fields) == sorted(name for model in models for name in model.model_fields if name not in of_all)
 
 
 @pytest.fixture
 def made() -> record.AggregateRecord:
-    return record.AggregateRecord(**AGGREGATE, machine=this_machine(), versions=these_versions())
+    return record.AggregateRecord(**AGGREGATE, machine=this_machine(), versions=these_versions(), **origin())
 
 
 def test_records_survive_the_disk(tmp_path, made):
@@ -70,8 +73,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, made, monkeypatch):
 )
 def test_a_wrong_field_is_named_with_its_line(tmp_path, made, change, message):
     path = tmp_path / "p2.jsonl"
-    good = json.loads(made.model_dump_json())
-    path.write_text(f"{json.dumps(good)}\n{json.dumps(good | change)}\n")
+    path.write_text(record.as_json(made) + altered(record.as_json(made), **change))
     with pytest.raises(InputError, match=message):
         record.read_lines(path, record.AggregateRecord)
 
@@ -100,10 +102,9 @@ def used(memory: int, cpu_seconds: float, seconds: float) -> dict:
     ids=["the most", "some older", "all older"],
 )
 def test_what_a_job_used_is_the_most_of_its_records(tmp_path, made, lines, expected):
-    good = json.loads(made.model_dump_json(exclude={"used"}))
-    (tmp_path / "p2.jsonl").write_text("".join(f"{json.dumps(good | line)}\n" for line in lines))
-    # A run's record has lines of its own.
-    (tmp_path / record.RUN_FILE).write_text(json.dumps(good | lines[0], indent=2))
+    good = made.model_dump_json(exclude={"used"})
+    (tmp_path / "p2.jsonl").write_text("".join(altered(good, **line) for line in lines))
+    (tmp_path / record.RUN_FILE).write_text(altered(good, **lines[0]))
     expected = record.Used(**dict(zip(record.Used.model_fields, expected, strict=True))) if expected else None
     assert record.read_used([tmp_path / "p2.jsonl"]) == record.read_used([tmp_path, tmp_path / "p2.jsonl"]) == expected
     for each in record.read_lines(tmp_path / "p2.jsonl", record.AggregateRecord):
@@ -113,7 +114,7 @@ def test_what_a_job_used_is_the_most_of_its_records(tmp_path, made, lines, expec
 def test_what_a_job_used_is_not_read_from_something_else(tmp_path, made):
     with pytest.raises(InputError, match=r"run\.json: No such file"):
         record.read_used([tmp_path])
-    (tmp_path / "p2.jsonl").write_text(json.dumps(json.loads(made.model_dump_json()) | used(-1, 1.0, 1.0)))
+    (tmp_path / "p2.jsonl").write_text(altered(made.model_dump_json(), **used(-1, 1.0, 1.0)))
     with pytest.raises(InputError, match=r"line 1: field used\.memory"):
         record.read_used([tmp_path / "p2.jsonl"])
 

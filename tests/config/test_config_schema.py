@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.workflow import ROOT
 
 from mgg import config
+from mgg.config import refuse_repeats
 from mgg.errors import InputError
 from mgg.record import TrainRecord
 from mgg.train.metrics import METRICS
@@ -109,3 +110,30 @@ def test_any_mapping_is_accepted_or_refused_in_one_line(values: dict):
         config.validate(values)
     except InputError as error:
         assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("graph: {}\ntrain:\n  epochs: 1\n  epochs: 2\n", "line 4: epochs is there again: line 3 has it, too"),
+        ("graph: {}\ntrain: {}\ngraph: {}\n", "line 3: graph is there again: line 1"),
+        ("a: [{b: 1}, {c: 1,\n c: 1}]\n", "line 2: c is there again: line 1"),
+        ('{"a": {"b": 1,\n"b": 1}}', "line 2: b is there again: line 1"),
+        ("a: &x {b: 1, b: 1}\nc: *x\n", "line 1: b is there again: line 1"),
+    ],
+)
+def test_a_key_that_a_file_has_twice_is_refused(tmp_path, content, message):
+    (tmp_path / "mine.yaml").write_text(content)
+    with pytest.raises(InputError, match=f"mine.yaml: {message}"):
+        refuse_repeats(tmp_path / "mine.yaml")
+
+
+@pytest.mark.parametrize("content", ["", "a: &x {b: 1}\nc: [*x, *x, b]\nb: {b: 1}\n1: 1\n'1': 1\n", "a: [", "x"])
+def test_files_without_repeated_keys(tmp_path, content):
+    (tmp_path / "mine.yaml").write_text(content)
+    refuse_repeats(tmp_path / "mine.yaml")
+
+
+def test_our_own_configs_repeat_no_key():
+    for file in [*(ROOT / "config").rglob("*.yaml"), *(ROOT / "profiles").rglob("*.yaml")]:
+        refuse_repeats(file)

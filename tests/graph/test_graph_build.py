@@ -14,6 +14,7 @@ from mgg.graph import datasets, sources
 from mgg.graph.build import build, scatter
 from mgg.graph.csr import row_ids
 from mgg.graph.datasets import catalog
+from mgg.graph.described import describe, description
 from mgg.graph.generate import generate
 from mgg.graph.retrieve import retrieve
 from mgg.graph.source import Source
@@ -102,9 +103,7 @@ def test_a_source_file_of_nonsense(raw, tmp_path, text):
 
 
 def test_a_source_file_cannot_point_elsewhere(raw, tmp_path):
-    values = yaml.safe_load((raw / "source.yaml").read_text())
-    values["files"] = {"../secret": "0" * 64}
-    (raw / "source.yaml").write_text(yaml.safe_dump(values))
+    describe(raw, description(raw).model_copy(update={"files": {"../secret": "0" * 64}}))
     with pytest.raises(InputError, match=r"source\.yaml: files"):
         build(raw, tmp_path / "out")
 

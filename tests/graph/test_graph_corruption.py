@@ -41,6 +41,7 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
     return data[:at] + bytes([data[at] ^ int(rng.integers(1, 256))]) + data[at + 1 :]
 
 
+@pytest.mark.slow
 def test_random_damage(tmp_path, small_parts):
     write_graph(tmp_path / "graph", **arrays())
     before, files = content(tmp_path / "graph"), files_of(tmp_path / "graph")

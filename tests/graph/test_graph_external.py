@@ -160,7 +160,7 @@ def test_arcs_of_several_types_join_the_same_nodes(small_parts, tmp_path):
     assert np.array_equal(some.types, csr.types[csr.indptr[3] : csr.indptr[5]])
 
 
-@pytest.mark.parametrize("largest", [2**31 + 10, 1000])
+@pytest.mark.parametrize("largest", [pytest.param(2**31 + 10, marks=pytest.mark.slow), 1000])
 def test_nodes_are_the_ids_that_occur(small_parts, tmp_path, largest):
     """Far apart, or so close that parts of 64 nodes begin and end within words of 64 ids."""
     rng = np.random.default_rng(4)
@@ -309,6 +309,7 @@ def test_a_budget_that_cannot_hold_a_row_says_so(tmp_path, monkeypatch):
         shard(scattered, tmp_path / "out", budget(2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("header", ["source,target", "source,target,weight"])
 def test_the_memory_that_is_named_is_enough(tmp_path, header):
     """One number, not a larger one after every try; the first run compiles, which takes more."""
@@ -338,6 +339,7 @@ def peak(folder, *command: str) -> int:
     return int(run.stdout.split()[-1]) // 2**10
 
 
+@pytest.mark.slow
 def test_the_peak_stays_within_the_budget(tmp_path):
     """56 million pairs: their keys alone are more than the budget, which the interpreter and its libraries share."""
     rng = np.random.default_rng(0)
@@ -345,6 +347,7 @@ def test_the_peak_stays_within_the_budget(tmp_path):
     assert peak(tmp_path, "graph", "edges.npy", "--out", "graph", "--memory", "416MiB", "--workers", "2") <= 416
 
 
+@pytest.mark.slow
 def test_the_peak_with_weights_and_types(tmp_path):
     """12 million arcs in both directions are 384 MB in buckets."""
     rng = np.random.default_rng(0)
@@ -356,6 +359,7 @@ def test_the_peak_with_weights_and_types(tmp_path):
     assert peak(tmp_path, "graph", "edges.parquet", "--out", "graph", "--symmetrize", *budget) <= 520
 
 
+@pytest.mark.slow
 def test_the_peak_of_a_graph_of_many_nodes(tmp_path):
     """Degrees of 60 million nodes would take 480 MB."""
     header = "%%MatrixMarket matrix coordinate pattern general\n60000000 60000000 2\n"

@@ -16,7 +16,7 @@ from mgg.errors import InputError, MachineError
 from mgg.graph import datasets, download
 from mgg.graph.build import build
 from mgg.graph.datasets import Dataset, RawFile
-from mgg.graph.described import check_sha256
+from mgg.graph.described import check_sha256, describe, description
 from mgg.graph.retrieve import retrieve
 from mgg.graph.sources import planetoid
 
@@ -152,16 +152,14 @@ def nest(out):
 
 
 def rename(out):
-    made = yaml.safe_load((out / "source.yaml").read_text()) | {"name": "other"}
-    (out / "source.yaml").write_text(yaml.safe_dump(made))
+    describe(out, description(out).model_copy(update={"name": "other"}))
 
 
 def restate(out):
     """As if the catalogue had another file since: the folder agrees with itself, but not with the catalogue."""
     (out / "ind.tiny.tx").write_bytes(b"older")
-    made = yaml.safe_load((out / "source.yaml").read_text())
-    made["files"]["ind.tiny.tx"] = hashlib.sha256(b"older").hexdigest()
-    (out / "source.yaml").write_text(yaml.safe_dump(made))
+    made = description(out)
+    describe(out, made.model_copy(update={"files": made.files | {"ind.tiny.tx": hashlib.sha256(b"older").hexdigest()}}))
 
 
 def break_description(out):

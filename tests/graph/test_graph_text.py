@@ -308,6 +308,7 @@ def test_a_stream_that_is_collected_in_any_thread_blocks_nobody(file, monkeypatc
 BOMBS = {"one line": b"0", "blank lines": b"\n", "numbers": b"1 2\n", "spaces": b"  7  8  \n", "comments": b"# \n"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_gzip_bomb_needs_little_memory(tmp_path, bomb):
     """256 MiB of text in a few hundred KiB; the process may only have 150 MiB more than its imports take."""

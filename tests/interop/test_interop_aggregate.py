@@ -47,6 +47,7 @@ def test_every_technique(technique, layouts):
     assert_right(parts, GRAPHS["weighted"])
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_on_ranks(layouts, tmp_path):
     done = on_ranks("mpi", 2, tmp_path, [layouts("weighted", 2), layouts("directed", 2)])
@@ -55,6 +56,7 @@ def test_on_ranks(layouts, tmp_path):
         assert_right([dict(np.load(tmp_path / f"{number}-{rank}.npz")) for rank in range(2)], GRAPHS[graph])
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_rank_that_fails_ends_the_others(layouts, tmp_path):
     done = on_ranks("mpi", 2, tmp_path, [layouts("weighted", 2)], fail=True)
@@ -300,6 +302,7 @@ def test_a_width_that_is_none(width, layouts):
         interop.run(layouts("weighted", 2), print, width=width, backend="simulated")
 
 
+@pytest.mark.slow
 def test_pytorch_geometric_is_imported_for_its_layers_alone():
     program = (
         "import sys; sys.modules['torch_geometric'] = None\n"

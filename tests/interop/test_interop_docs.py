@@ -15,6 +15,7 @@ TEXT = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python)?\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_the_examples_run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)

@@ -94,6 +94,7 @@ def test_gin_with_residual_layers(normalization, pes, oracle_layouts):
     pyg.check("gin", {**MODELS["gin"][1], "dropout": 0.0, **settings}, make, oracle_layouts("weighted", pes), pes)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("model", MODELS)
 def test_model_on_ranks(model, oracle_layouts, tmp_path):

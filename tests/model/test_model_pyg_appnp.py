@@ -31,6 +31,7 @@ def test_appnp(arc_dropout, graph, pes, oracle_layouts):
     pyg.check("appnp", settings(arc_dropout), appnp, oracle_layouts(graph, pes), pes)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("arc_dropout", [0.0, NEARLY_NONE])
 def test_appnp_on_ranks(arc_dropout, oracle_layouts, tmp_path):

@@ -28,6 +28,7 @@ def test_gat(graph, pes, oracle_layouts):
     pyg.check("gat", SETTINGS, gat, oracle_layouts(graph, pes), pes)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_gat_on_ranks(oracle_layouts, tmp_path):
     pyg.check("gat", SETTINGS, gat, oracle_layouts("weighted", 2), 2, tmp_path)

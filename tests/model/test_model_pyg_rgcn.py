@@ -37,6 +37,7 @@ def test_rgcn(bases, graph, pes, oracle_layouts):
     check(bases, oracle_layouts(graph, pes), pes)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("graph", pyg.TYPED)
 def test_rgcn_on_ranks(graph, oracle_layouts, tmp_path):

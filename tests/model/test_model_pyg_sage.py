@@ -31,6 +31,7 @@ def test_sage(graph, pes, oracle_layouts):
     pyg.check("sage", SETTINGS, sage, oracle_layouts(graph, pes), pes)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_sage_on_ranks(oracle_layouts, tmp_path):
     pyg.check("sage", SETTINGS, sage, oracle_layouts("directed", 2), 2, tmp_path)

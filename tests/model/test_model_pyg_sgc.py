@@ -18,6 +18,7 @@ def test_sgc(graph, pes, oracle_layouts):
     pyg.check("sgc", {"hops": 3}, sgc, oracle_layouts(graph, pes), pes)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_sgc_on_ranks(oracle_layouts, tmp_path):
     pyg.check("sgc", {"hops": 3}, sgc, oracle_layouts("weighted", 2), 2, tmp_path)

@@ -1,9 +1,9 @@
-import json
 import sys
 
 import numpy as np
 import pytest
 from support.graphs import random_csr
+from support.records import alter, changed
 
 from mgg import partition
 from mgg.errors import InputError
@@ -71,9 +71,7 @@ def test_a_folder_that_cannot_be_written_is_refused_first(graph, monkeypatch):
 def test_an_altered_partition_is_named(graph, tmp_path, change):
     partition.build(graph, tmp_path / "p", pes=3, scheme="equal_nodes", workgroup=2, dim=8)
     file = tmp_path / "p" / "partition.json"
-    values = json.loads(file.read_text())
-    change(values)
-    file.write_text(json.dumps(values))
+    file.write_text(changed(file.read_text(), change))
     with pytest.raises(InputError, match=r"partition\.json"):
         partition.load(tmp_path / "p")
 
@@ -94,8 +92,7 @@ def altered_order(graph, tmp_path, change):
     file = tmp_path / "p" / "order.npy"
     np.save(file, change(np.load(file)))
     record = tmp_path / "p" / "partition.json"
-    values = json.loads(record.read_text()) | {"order": hashlib.sha256(file.read_bytes()).hexdigest()}
-    record.write_text(json.dumps(values))
+    alter(record, order=hashlib.sha256(file.read_bytes()).hexdigest())
     return partition.load(tmp_path / "p")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 from collections.abc import Sequence
@@ -20,11 +21,20 @@ from mgg.record import (
     PartitionRecord,
     Quality,
     TrainRecord,
+    as_json,
     write_lines,
 )
 
 MACHINE = Machine(cpu="AMD EPYC 9654 96-Core Processor", cores=2, memory_bytes=8 * 2**30, system="Linux 6.1.0")
 OTHER = Machine(cpu="Intel Xeon Platinum 8480", cores=16, memory_bytes=64 * 2**30, system="Linux 6.8.0")
+ORIGIN = {
+    "run_id": "0123456789abcdef",
+    "recorded_at": "2026-02-03T04:05:06Z",
+    "mgg_version": "0.1.0",
+    "commit": "5e" * 20,
+    "config_hash": "c5" * 32,
+    "machine_id": "ad" * 8,
+}
 #: Four GPUs, and options of MGG's kernel.
 GPUS = MACHINE.model_copy(update={"gpus": ["NVIDIA H200"] * 4})
 USUAL = {"ps": 16, "dist": 16, "wpb": 4, "neighbor_partition": True, "interleave": True, "primitive": "direct"}
@@ -45,8 +55,10 @@ def aggregate(**changes: Any) -> AggregateRecord:
     seconds = changes.pop("seconds", [0.002, 0.004, 0.003])
     q1, median, q3 = (float(value) for value in np.quantile(seconds, [0.25, 0.5, 0.75]))
     fields: dict[str, Any] = {
+        **ORIGIN,
         "dataset": "cora",
         "graph_hash": "c0" * 32,
+        "layout": "1a" * 32,
         "nodes": 2708,
         "arcs": 10_556,
         "technique": "halo",
@@ -139,6 +151,7 @@ def _made(dataset: str, nodes: int, arcs: int, p: int, dim: int, technique: str,
 def train(**changes: Any) -> TrainRecord:
     """One training record, every field given; ``changes`` replace fields."""
     fields: dict[str, Any] = {
+        **ORIGIN,
         "dataset": "cora",
         "graph_hash": f"{sum(map(ord, 'cora')):064x}"[::-1],
         "nodes": 2708,
@@ -195,8 +208,10 @@ def epochs(record: TrainRecord, top: float = 0.8) -> list[EpochRecord]:
 def write_run(folder: Path, record: TrainRecord, lines: Sequence[EpochRecord] | None = None) -> Path:
     """Write a run folder."""
     folder.mkdir(parents=True)
-    (folder / RUN_FILE).write_text(record.model_dump_json())
-    write_lines(folder / METRICS_FILE, epochs(record) if lines is None else lines)
+    lines = epochs(record) if lines is None else lines
+    metrics = "".join(line.model_dump_json() + "\n" for line in lines).encode()
+    (folder / METRICS_FILE).write_bytes(metrics)
+    (folder / RUN_FILE).write_text(as_json(record, files={METRICS_FILE: hashlib.sha256(metrics).hexdigest()}))
     return folder
 
 
@@ -243,13 +258,14 @@ def split(dataset: str = "cora", pes: int = 4, *, scheme: str = "edge_balanced",
         order=None if scheme != "metis" else "ab" * 32,
         bounds=[nodes // pes * pe for pe in range(pes)] + [nodes],
         quality=quality,
+        **ORIGIN,
     )
 
 
 def write_split(folder: Path, record: PartitionRecord) -> Path:
     """Write a partition's folder, as far as the report reads it."""
     folder.mkdir(parents=True)
-    (folder / PARTITION_FILE).write_text(record.model_dump_json(indent=1))
+    (folder / PARTITION_FILE).write_text(as_json(record, indent=1))
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,7 +9,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from synthetic_records import aggregate, split, sweep, train, write_all, write_run, write_split
+from support.records import alter, altered
+from synthetic_records import ORIGIN, aggregate, split, sweep, train, write_all, write_run, write_split
 
 import mgg.report
 from mgg.errors import InputError, MachineError
@@ -37,6 +37,7 @@ def test_a_report_is_a_page_and_every_table_twice(records, tmp_path):
     assert {name.split("/")[0] for name in made if name.endswith(".svg")} == {"figures_aggregate"}
 
 
+@pytest.mark.slow
 def test_the_same_records_give_the_same_bytes_in_any_order(tmp_path):
     paths = write_all(tmp_path / "in")
     mgg.report.build(paths, tmp_path / "one", "t")
@@ -44,6 +45,7 @@ def test_the_same_records_give_the_same_bytes_in_any_order(tmp_path):
     assert snapshot(tmp_path / "one") == snapshot(tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_bytes(records, tmp_path):
     mgg.report.build([records], tmp_path / "one", "t")
     code = "import sys, mgg.report; mgg.report.build([sys.argv[1]], sys.argv[2], 't')"
@@ -103,10 +105,6 @@ def test_nothing_is_written_for_bad_input(records, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def altered(record, **fields):
-    return json.dumps(json.loads(record.model_dump_json()) | fields)
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -119,7 +117,7 @@ def altered(record, **fields):
 )
 def test_an_altered_record_is_named(tmp_path, fields, message):
     path = tmp_path / "a.jsonl"
-    path.write_text(altered(aggregate(), **fields))
+    path.write_text(altered(aggregate().model_dump_json(), **fields))
     with pytest.raises(InputError, match=message):
         mgg.report.build([path], tmp_path / "out", "t")
 
@@ -147,6 +145,36 @@ def test_two_results_of_one_measurement_name_both_files(tmp_path):
     write_lines(tmp_path / "c.jsonl", [aggregate(), aggregate(seconds=[0.5])])
     with pytest.raises(InputError, match=r"c\.jsonl: holds two different results"):
         mgg.report.build([tmp_path / "c.jsonl"], tmp_path / "out", "t")
+
+
+def test_of_two_runs_the_newest_result_counts(tmp_path, caplog):
+    """In whatever order they are given; what is left out is said."""
+    day = {"run_id": "second", "recorded_at": "2026-02-04T00:00:00Z"}
+    write_lines(tmp_path / "old.jsonl", [aggregate(seconds=[0.5]), aggregate(pes=4)])
+    write_lines(tmp_path / "new.jsonl", [aggregate(seconds=[0.25], **day)])
+    paths = [tmp_path / "old.jsonl", tmp_path / "new.jsonl"]
+    for number, order in enumerate((paths, paths[::-1])):
+        mgg.report.build(order, tmp_path / str(number), "t")
+        (told,) = caplog.messages
+        assert told.startswith(f"{paths[0]}: left out, as there is a newer result of the same measurement (graph cora")
+        caplog.clear()
+    assert snapshot(tmp_path / "0") == snapshot(tmp_path / "1")
+    rows = pq.read_table(tmp_path / "0" / "aggregate.parquet").to_pylist()
+    assert [(row["pes"], row["median"], row["run_id"]) for row in rows] == [
+        (2, 0.25, "second"), (4, 0.003, ORIGIN["run_id"]),
+    ]  # fmt: skip
+    graphs = pq.read_table(tmp_path / "0" / "graphs.parquet")
+    assert [(row["run_id"], row["recorded_at"]) for row in graphs.to_pylist()] == [
+        (f"{ORIGIN['run_id']}, second", day["recorded_at"])
+    ]
+    assert graphs.schema.metadata[b"mgg.schema_version"] == b"2" and graphs.schema.metadata[b"mgg.table"] == b"graphs"
+
+
+def test_a_partition_that_was_made_twice_counts_once_without_a_word(tmp_path, caplog):
+    again = split().model_copy(update={"run_id": "second", "recorded_at": "2026-02-04T00:00:00Z"})
+    folders = [write_split(tmp_path / name, record) for name, record in (("p1", split()), ("p2", again))]
+    mgg.report.build(folders, tmp_path / "out", "t")
+    assert len(pq.read_table(tmp_path / "out" / "quality.parquet")) == 1 and not caplog.messages
 
 
 def test_two_results_of_one_run_name_both_folders(tmp_path):
@@ -187,7 +215,7 @@ def test_two_results_of_one_partition_name_both_folders(tmp_path):
 def test_an_altered_partition_is_named(tmp_path):
     folder = write_split(tmp_path / "p", split())
     file = folder / "partition.json"
-    file.write_text(file.read_text().replace('"pes": 4', '"pes": 5'))
+    alter(file, pes=5)
     with pytest.raises(InputError, match=r"p/partition\.json: bounds: they do not cut"):
         mgg.report.build([folder], tmp_path / "out", "t")
     file.write_text(file.read_text()[:80])

@@ -10,7 +10,7 @@ import re
 
 import pytest
 from pydantic import ValidationError
-from synthetic_records import aggregate, train, write_run
+from synthetic_records import ORIGIN, aggregate, train, write_run
 
 import mgg.report
 from mgg.errors import InputError
@@ -26,9 +26,11 @@ LINKS = {
 
 def prediction(**changes):
     fields = {
+        **ORIGIN,
         "dataset": "orkut-like", "graph_hash": "ab" * 32, "nodes": 100, "arcs": 1000, "scheme": "edge_balanced",
-        "technique": "cola", "pes": 16, "workgroup": 8, "dim": 32, "dtype": "fp32", "machine": "a800", "links": LINKS,
-        "network": "infiniband", "seconds": 0.004, "arithmetic": 0.003, "transfer": 0.002, "fixed": 0.001,
+        "technique": "cola", "pes": 16, "workgroup": 8, "dim": 32, "dtype": "fp32", "machine": "a800",
+        "basis": "made up", "links": LINKS, "network": "infiniband", "seconds": 0.004,
+        "arithmetic": 0.003, "transfer": 0.002, "fixed": 0.001,
         "hidden": 0.002, "chosen": False,
     }  # fmt: skip
     return PredictionRecord(**(fields | changes))

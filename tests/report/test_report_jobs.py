@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pyarrow.parquet
 import pytest
-from synthetic_records import aggregate
+from synthetic_records import ORIGIN, aggregate
 
 from mgg.errors import InputError
 from mgg.record import JobRecord, write_lines
@@ -23,6 +23,7 @@ NOON = 1_700_049_600.0  # 2023-11-15 12:00:00 UTC
 def job(**changes) -> JobRecord:
     """A layout that took 100 seconds and asked for what it used twice over; ``changes`` replace fields."""
     fields = {
+        **ORIGIN,
         "stage": "layout",
         "rule": "layout",
         "wildcards": {"dataset": "cora", "pes": "2"},

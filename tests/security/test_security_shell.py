@@ -170,6 +170,7 @@ def test_an_odd_value_is_refused(read: Callable):
         read(ODD)
 
 
+@pytest.mark.slow
 def test_odd_texts_reach_mgg_as_they_are(folder: Folder):
     folder.overlay(TINY | {"results": ODD, "report": {"title": ODD, "notes": {"mgg_fig7": ODD}}})
     run = folder.run("--dry-run", "--forceall")
@@ -208,10 +209,11 @@ def no_umask():
     os.umask(before)
 
 
+@pytest.mark.slow
 def test_a_run_with_odd_texts_obeys_none_and_lets_nobody_write(folder: Folder, no_umask: None):
     """Every field with free text at once, through every stage that gets one."""
     machine = folder.path / f"{ODD}.json"
-    machine.write_text(machines.find("h200").model_dump_json())
+    machines.write(machine, machines.find("h200"))
     (folder.path / f"{ODD}.csv").write_text("0,1\n1,2\n")
     changed = {
         "graph": {"datasets": {"planted": {"scale": 0.05}, "mine": {"source": f"{ODD}.csv"}}},
@@ -231,6 +233,7 @@ def test_a_run_with_odd_texts_obeys_none_and_lets_nobody_write(folder: Folder, n
     assert not list(folder.path.rglob("obeyed"))
 
 
+@pytest.mark.slow
 def test_a_clusters_script_takes_odd_names_as_they_are(tmp_path: Path):
     """Of the folder, results, config files and --config: the shell of a job hands each on as one word."""
     odd = 'a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *'
@@ -252,6 +255,7 @@ def test_a_clusters_script_takes_odd_names_as_they_are(tmp_path: Path):
     assert not list(tmp_path.rglob("obeyed"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("results", ["it's", "back\\slash", "two\nlines"])
 def test_names_that_would_break_a_clusters_script_are_refused(folder: Folder, results: str):
     folder.overlay(TINY | {"results": results})

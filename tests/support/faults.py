@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pyarrow import parquet
 
-from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.record import PARTITION_FILE, AggregateRecord, read_lines, read_partition, read_run
 from mgg.report.columns import TABLES
 from support import fault_program
 from support.attempts import newest_checkpoint, work_lost
@@ -55,7 +55,7 @@ OUTPUTS = {
 }
 #: What follows from times or was measured like them: fields of records, columns of the report's tables.
 FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "compute", "transfer", "used"}
-FROM_TIMES |= {"hidden", "fastest", "close", "speedup", "efficiency", "ratio"}
+FROM_TIMES |= {"run_id", "recorded_at", "hidden", "fastest", "close", "speedup", "efficiency", "ratio"}
 #: Seconds that each epoch takes at least, however fast the machine is: a fault meets a training that has a checkpoint.
 PAUSE = 0.01
 # In the process that the kernel calls mgg, as the entry point of the installation.
@@ -161,7 +161,11 @@ def outcome(results: Path) -> dict[str, object]:
     for stage in ("graph", "partition", "layout"):
         folder = results / stage
         found[stage] = {
-            str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+            str(path.relative_to(folder)): read_partition(path.parent).model_dump(exclude=FROM_TIMES)
+            if path.name == PARTITION_FILE
+            else path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
         }
     found["report"] = sorted(path.name for path in (results / "report").iterdir())
     return found | tables(results / "report") | trained(results / RUN)

@@ -10,6 +10,8 @@ from typing import Self
 
 import yaml
 
+from support import forked
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # Small enough that all stages take seconds, and with every kind of job: generated, one PE, several PEs, training.
@@ -75,6 +77,9 @@ class Folder:
 
     def run(self, *arguments: str, env: dict[str, str] | None = None, **options: str | Sequence[str] | None):
         """Run snakemake to its end; output and errors come together."""
+        if "--dry-run" in arguments:
+            words = self.command(*arguments, **options)[3:]
+            return forked.run("snakemake", words, self.path, env or self.environment(), self.limit, merged=True)
         return self.run_command(self.command(*arguments, **options), env or self.environment())
 
     def run_command(self, command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -57,6 +57,7 @@ def test_every_overlay_is_valid_and_is_found():
     assert benchmark.settings_for("gin", "cora") == (200, {})
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_give_the_records_of_one_after_the_other():
     alone = benchmark.accuracy("digits", 3, epochs=3)
     options = ["--datasets", "digits", "--seeds", "3", "--epochs", "3", "--jobs", "2"]

@@ -159,6 +159,7 @@ def test_epochs_come_back_bit_by_bit(tmp_path):
         assert (found.history.best_epoch, found.history.bytes_wire, found.groups) == (done, 7, {})
 
 
+@pytest.mark.slow
 def test_a_checkpoint_after_very_many_epochs(tmp_path):
     """The header of the file holds 100 MB at most."""
     epoch = EpochRecord(

@@ -13,6 +13,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 FAKE, PROGRAM = str(SUPPORT / "fake_gpu" / "run.py"), str(SUPPORT / "epochs_program.py")
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.mpi,
     pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host"),
 ]

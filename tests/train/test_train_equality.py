@@ -11,7 +11,13 @@ from mgg.errors import InputError
 from mgg.model import models
 from mgg.train import loss_and_gradients
 
-PAIRS = [(model, technique) for model in models() for technique in techniques()]
+#: Every model, every technique; a model asks techniques for products with A, as gcn does, or for rows, as gat does.
+PAIRS = [
+    (model, technique)
+    for model in models()
+    for technique in techniques()
+    if technique == "halo" or model in ("gat", "gcn")
+]
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,17 @@
 
 import importlib.util
 import re
+import shutil
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
 from sklearn.metrics import roc_auc_score
 from support.graphs import make_layout, planted
+from support.records import alter_run
 from support.train_graphs import GRAPHS
 from support.train_program import run
 
@@ -33,12 +36,7 @@ def finished(tmp_path_factory):
 
 def renamed(run, folder, dataset):
     """The same run over another data set's name."""
-    folder.mkdir()
-    for path in run.iterdir():
-        text = path.read_bytes()
-        (folder / path.name).write_bytes(text.replace(b'"dataset": "test"', f'"dataset": "{dataset}"'.encode()))
-    assert read_run(folder)[0].dataset == dataset
-    return folder
+    return alter_run(Path(shutil.copytree(run, folder)), dataset=dataset)
 
 
 @pytest.fixture
@@ -72,6 +70,7 @@ def test_nodes_without_a_label_are_not_scored(finished, tmp_path):
     rows = [(3, 3, 1), (3, 2, 1), (1, 1, 1), (1, -1, 1), (2, -1, 2), (2, 2, 0)]
     named = [dict(zip(schema.names, (node, *row), strict=True)) for node, row in enumerate(rows)]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(named, schema), path)
+    alter_run(folder)
     found = evaluate(folder)
     assert found["train"] == pytest.approx(2 / 3)
     assert (found["validation"], found["test"], found["nodes"]) == (None, None, 6)
@@ -182,14 +181,15 @@ def test_the_real_evaluator_agrees(finished, ogb_run):
 
 
 def test_damaged_predictions(finished, tmp_path):
-    for path in finished[0].iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "predictions.parquet").write_bytes(b"PAR1")
+    run = Path(shutil.copytree(finished[0], tmp_path / "run"))
+    (run / "predictions.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=r"predictions\.parquet: altered since the run was written: .* train again"):
+        evaluate(run)
     with pytest.raises(InputError, match=r"predictions\.parquet: not readable"):
-        evaluate(tmp_path)
-    pyarrow.parquet.write_table(pyarrow.table({"node": [0]}), tmp_path / "predictions.parquet")
+        evaluate(alter_run(run))
+    pyarrow.parquet.write_table(pyarrow.table({"node": [0]}), run / "predictions.parquet")
     with pytest.raises(InputError, match=r"has columns node, expected node, .* or node, logit, .*; train again"):
-        evaluate(tmp_path)
+        evaluate(alter_run(run))
 
 
 def test_what_is_no_run(finished, tmp_path):

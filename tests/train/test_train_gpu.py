@@ -19,6 +19,7 @@ from mgg.record import read_run
 FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.mpi,
     pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host"),
 ]
@@ -32,20 +33,14 @@ def on_fakes(kind, ranks, out, calls):
     return on_ranks(kind, ranks, out, calls, "nvshmem", [FAKE])
 
 
+@pytest.mark.sentinel
 def test_every_operation_of_the_table():
     done = mpiexec(1, [FAKE, str(Path(FAKE).parents[1] / "arrays_program.py")])
     assert done.returncode == 0, done.stderr
     assert done.stdout == "ok\n"
 
 
-@pytest.mark.parametrize("model", ["gat", "gcn", "gin"])
-def test_pes_without_rows(model, layouts, tmp_path):
-    options = {"model": model, "technique": "halo", "settings": {"hidden": 3}, "folder": str(layouts("three_nodes", 4))}
-    found = on_fakes("gradients", 4, tmp_path / "out.npz", [options])[0]
-    assert_close(found, gradients("simulated", pes=4, **options)[0])
-
-
-@pytest.mark.parametrize("pes", [1, 2])
+@pytest.mark.parametrize("pes", [1, pytest.param(2, marks=pytest.mark.sentinel)])
 def test_loss_and_gradients(pes, layouts, tmp_path):
     options = [
         {"model": model, "technique": "halo", "settings": settings, "epoch": 5, "folder": str(layouts(graph, pes))}

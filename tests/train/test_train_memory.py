@@ -175,6 +175,7 @@ def test_what_predictions_take_is_near_the_peak(kind, columns, nodes, pes, tmp_p
     assert 0.75 < expected / peak < 1.25
 
 
+@pytest.mark.slow
 def test_what_trained_is_freed_before_predictions_are_collected(tmp_path, monkeypatch):
     """So the larger of the two counts, not their sum."""
     folder, left = folder_of(tmp_path, 100, 1), []

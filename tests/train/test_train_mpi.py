@@ -7,7 +7,7 @@ from support import train_program
 from mgg.aggregate import techniques
 from mgg.model import models
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
@@ -32,6 +32,7 @@ def test_loss_and_gradients(pes, layouts, tmp_path):
         train_program.assert_close(found, expected)
 
 
+@pytest.mark.sentinel
 def test_runs_give_the_bits_of_the_simulated_backend(layouts, tmp_path):
     options = {"model": "gin", "technique": "halo", "settings": {"hidden": 16}, "epochs": 5}
     simulated = train_program.result_arrays(train_program.run("simulated", layouts("planted", 2), 2, **options)[0])

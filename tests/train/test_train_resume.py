@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 from support.graphs import make_layout, planted
 from support.ranks import changed_environment
+from support.records import alter
 from support.stopped import ALWAYS, BASE, stop_at
 from support.train_program import SMALL, Stop, checkpoint_files, graphs_for, result_arrays, run, tables
 
@@ -163,6 +164,8 @@ def test_stopping_without_an_output(layouts):
         run("simulated", layouts("planted", 1), 1, model="gcn", stop=Stop(1), **BASE)
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 def test_a_killed_run_resumes(layouts, tmp_path):
     """SIGKILL in the middle of a checkpoint-writing run, again and again, until it is done."""
     folder, out = layouts("planted", 2), tmp_path / "run"
@@ -325,10 +328,7 @@ def test_a_finished_run_of_an_earlier_version(layouts, tmp_path):
     """What it did not note is not asked for."""
     options = {**BASE, "model": "gcn", "out": tmp_path / "run"}
     run("simulated", layouts("planted", 1), 1, **options)
-    record = json.loads((tmp_path / "run/run.json").read_text())
-    for name in ("scheme", "layout", "asked_epochs"):
-        del record[name]
-    (tmp_path / "run/run.json").write_text(json.dumps(record))
+    alter(tmp_path / "run/run.json", scheme=None, layout=None, asked_epochs=None)
     assert len(run("simulated", layouts("planted", 1), 1, **options, resume=True)[0].epochs) == 12
 
 

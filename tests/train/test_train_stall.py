@@ -18,6 +18,8 @@ from mgg.backend import launch
 from mgg.errors import PeError, StoppedError
 from mgg.train import Trainer, loop, train
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 10_000, "stall_after": 0.5}
 
 

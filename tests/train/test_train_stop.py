@@ -44,6 +44,7 @@ def test_a_signal_while_the_libraries_are_loaded(number, module, layouts, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_signal_to_one_rank_while_the_libraries_are_loaded(victim, layouts, tmp_path):
@@ -54,6 +55,7 @@ def test_a_signal_to_one_rank_while_the_libraries_are_loaded(victim, layouts, tm
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.sentinel
 def test_ctrl_c_stops_after_a_checkpoint(layouts, tmp_path):
     out = tmp_path / "run"
     program = [sys.executable, "-m", "mgg.cli", *command(layouts("planted", 1), out, "--epochs", "1000000")]
@@ -89,6 +91,7 @@ def test_the_second_ctrl_c_is_obeyed_at_once(case, said):
     assert done.stderr.endswith("KeyboardInterrupt\n") == (case == "heard")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_signals_stop_the_command_after_a_checkpoint(number, layouts, tmp_path):
     """They go on until the process is gone: while it writes the checkpoint, and while the interpreter ends."""

@@ -17,6 +17,7 @@ MAKE = """\
 case "$*" in
     *slurm-packages) echo slurmctld munge;;
     test-slurm) echo "test-slurm, not fetched: ${SLURM_NOT_FETCHED:-false}";;
+    test|test-all) echo "tests: $*";;
     demo) mkdir -p results/report; echo page > results/report/index.html;;
 esac
 """
@@ -78,4 +79,5 @@ def test_an_installed_slurm_is_used(tmp_path: Path):
     """apt-get is not asked."""
     run = ci(tmp_path, "*", PROGRAMS)
     assert run.returncode == 0 and "== Slurm is installed\n" in run.stdout
+    assert run.stdout.endswith("tests: test-all\n")  # all tiers; their summary is the last line
     assert "not fetched: false" in run.stdout and not (tmp_path / "asked").read_text()

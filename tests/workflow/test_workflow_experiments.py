@@ -30,6 +30,7 @@ def test_every_figure_has_its_overlay():
     assert sorted([*EXPERIMENTS, *FORESEEN, *UNASKED]) == NAMES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_is_planned(folder: Folder, name: str):
     values = yaml.safe_load((ROOT / f"config/experiments/{name}.yaml").read_text())
@@ -97,6 +98,7 @@ def test_both_orders_of_a_graph_are_the_same_graph():
     assert len(graphs) == 8
 
 
+@pytest.mark.slow
 def test_volumes_from_graph_to_table(folder: Folder):
     folder.overlay(
         SMALLER | {"graph": SMALLER["graph"] | {"datasets": {"pokec-like": {"generator": "web-like"}}}}, "s.yaml"
@@ -110,6 +112,7 @@ def test_volumes_from_graph_to_table(folder: Folder):
     assert "pokec-like, 16 PEs" in text and "V_FC is the least of V_CG, V_FR and V_FC on 1 of 1 graph" in text
 
 
+@pytest.mark.slow
 def test_curves_from_8_to_1024_pes(folder: Folder):
     folder.overlay(SMALLER | {"graph": {"datasets": {"reddit-like": {"scale": 0.01}}}}, "s.yaml")
     run = folder.run(overlay=["config/experiments/predicted_scaling.yaml", "s.yaml"])
@@ -125,6 +128,7 @@ def test_curves_from_8_to_1024_pes(folder: Folder):
     assert '<section id="predictions">' in page and "predicted time of one aggregation over PEs" in page
 
 
+@pytest.mark.slow
 def test_an_epoch_of_five_layers_from_graph_to_table(folder: Folder):
     graph = {"pokec-like": {"generator": "web-like", "features": 4, "classes": 3}}
     values = SMALLER | {"graph": SMALLER["graph"] | {"datasets": graph}}
@@ -139,6 +143,7 @@ def test_an_epoch_of_five_layers_from_graph_to_table(folder: Folder):
     assert (row["rival"], row["model"], round(float(row["paper"]), 2)) == ("MGG", "gcn", 3.71)  # 1.93 / 0.52
 
 
+@pytest.mark.slow
 def test_a_grid_reaches_the_command_line(folder: Folder):
     shown = folder.run("--dry-run", overlay=overlays("mgg_fig11")).stdout
     words = shlex.split(re.search(r"mpiexec -n 2 mgg aggregate [^>]*", shown)[0])
@@ -165,6 +170,8 @@ def made(folder: Folder, name: str, datasets: dict) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 def test_an_ablation_from_graph_to_figure(folder: Folder):
     rows = made(folder, "mgg_fig10a", {"reddit-like": {}})
     assert [(row["dim"], row["subject"], row["rival"], row["paper"]) for row in rows] == [
@@ -177,6 +184,7 @@ def test_an_ablation_from_graph_to_figure(folder: Folder):
     assert all(record.defaults["wpb"] != 2 for record in records)
 
 
+@pytest.mark.slow
 def test_products_and_training_from_graph_to_figure(folder: Folder):
     rows = made(folder, "mgg_fig7", {"reddit-like": {"features": 6, "classes": 3}})
     assert sorted((row["dim"], row["model"], row["paper"]) for row in rows) == [
@@ -199,6 +207,7 @@ def two_gpus(folder: Folder) -> dict[str, str]:
     return environment | {"PATH": f"{programs}:{environment['PATH']}"}
 
 
+@pytest.mark.slow
 def test_jobs_ask_for_the_gpus_that_they_use(folder: Folder, two_gpus: dict[str, str]):
     folder.overlay({"partition": {"pes": [1, 2, 4], "quality_pes": []}, "train": {"pes": [2]}})
     run = folder.run("--dry-run", env=two_gpus)
@@ -212,6 +221,7 @@ def test_jobs_ask_for_the_gpus_that_they_use(folder: Folder, two_gpus: dict[str,
     assert "on this host with 2 GPUs jobs of 4 PEs compute on CPU cores" in run.stdout
 
 
+@pytest.mark.slow
 def test_no_gpus_are_asked_for_on_cpus(folder: Folder, two_gpus: dict[str, str]):
     folder.overlay({"aggregate": {"backend": "mpi"}, "train": {"backend": "mpi"}})
     shown = folder.run("--dry-run", env=two_gpus).stdout

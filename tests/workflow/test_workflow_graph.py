@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+import pytest
 import yaml
 from support.workflow import Folder, job_counts
 
@@ -23,6 +24,8 @@ def write(folder: Folder, name: str, **graph) -> str:
     return name
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 def test_scattered_jobs_make_the_same_graph_as_one(folder: Folder):
     graphs = [f"results/graph/{name}" for name in DATASETS]
     one = folder.run("--printshellcmds", *graphs, overlay=write(folder, "one.yaml"))
@@ -40,6 +43,7 @@ def test_scattered_jobs_make_the_same_graph_as_one(folder: Folder):
     assert "--memory 1GiB" in many.stdout
 
 
+@pytest.mark.slow
 def test_the_plan_of_an_order(folder: Folder):
     shown = folder.run("--dry-run", overlay=write(folder, "one.yaml")).stdout
     counts = job_counts(shown)
@@ -64,6 +68,7 @@ def own_overlay(folder: Folder, **datasets) -> None:
     folder.overlay(OVERLAY | {"graph": {"datasets": datasets}, "train": train}, "own.yaml")
 
 
+@pytest.mark.slow
 def test_files_of_ones_own_go_through_every_stage_and_changes_make_them_anew(folder: Folder):
     made = own_tables(folder)
     own_overlay(folder, mine={"source": "my data", "loader": "table", "labels": True, "symmetrize": True})
@@ -81,6 +86,7 @@ def test_files_of_ones_own_go_through_every_stage_and_changes_make_them_anew(fol
     assert job_counts(shown)["graph"] == 1, shown
 
 
+@pytest.mark.slow
 def test_files_of_ones_own_in_shards_and_by_their_address(folder: Folder):
     made = own_tables(folder)
     (made / "edges.csv").rename(folder.path / "pairs.csv")
@@ -100,6 +106,7 @@ def test_files_of_ones_own_in_shards_and_by_their_address(folder: Folder):
     assert [manifest[field] for field in ("name", "repeats", "loops")] == ["mine", "sum", "keep"]
 
 
+@pytest.mark.slow
 def test_labels_that_files_do_not_have_are_missed_in_stage_graph(folder: Folder):
     own_tables(folder)
     (folder.path / "my data/nodes.csv").unlink()
@@ -115,6 +122,7 @@ def test_labels_that_files_do_not_have_are_missed_in_stage_graph(folder: Folder)
         assert not (folder.results / "graph").exists() and not (folder.results / "partition").exists()
 
 
+@pytest.mark.slow
 def test_labels_that_a_graph_folder_does_not_have_are_missed_at_the_start(folder: Folder):
     (folder.path / "pairs.csv").write_text("source,target\n0,1\n")
     build(folder.path / "pairs.csv", folder.path / "mine")
@@ -124,6 +132,7 @@ def test_labels_that_a_graph_folder_does_not_have_are_missed_at_the_start(folder
     assert "error: graph.datasets.mine: labels: nodes of the graph folder mine have none" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_graph_folder_says_itself_whether_it_has_labels(folder: Folder):
     build("digits", folder.path / "mine")
     own_overlay(folder, mine={"source": "mine"})

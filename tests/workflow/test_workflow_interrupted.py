@@ -52,6 +52,8 @@ def interrupted(folder: Folder, words: str) -> str:
     return log.read_text()
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 def test_ctrl_c_is_no_failure_and_the_same_command_goes_on(folder: Folder):
     for words in ("rule partition", "rule train"):
         *_, said, log = interrupted(folder, words).splitlines()
@@ -64,12 +66,14 @@ def test_ctrl_c_is_no_failure_and_the_same_command_goes_on(folder: Folder):
     assert "generate" not in job_counts(again.stdout)
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_workflow_is_read_is_one_line(folder: Folder):
     run = folder.run_command([sys.executable, "-c", WHILE_READ, *folder.command()[3:]], folder.environment())
     assert run.returncode == 130, run.stdout
     assert run.stdout.splitlines()[-1] == SAID and "Traceback" not in run.stdout
 
 
+@pytest.mark.slow
 def test_what_had_failed_before_ctrl_c_is_told(folder: Folder):
     folder.overlay(TINY | {"partition": {"pes": [1], "quality_pes": [4]}, "train": {"models": []}})
     folder.program("mgg", FAILS_THEN_INTERRUPTED.format(python=sys.executable))
@@ -84,6 +88,7 @@ def test_what_had_failed_before_ctrl_c_is_told(folder: Folder):
     assert failed[5] == SAID and len(failed) == 7
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_that_a_run_was_interrupted(folder: Folder):
     pytest.importorskip("snakemake_logger_plugin_rich")
     folder.program("mgg", "#!/bin/sh\nkill -INT $PPID; sleep 1; exit 130\n")
@@ -92,6 +97,7 @@ def test_a_terminal_shows_that_a_run_was_interrupted(folder: Folder):
     assert -1 < said < end and "Workflow Finished" not in told and "What failed" not in told, told
 
 
+@pytest.mark.slow
 def test_a_log_of_blank_lines_is_called_empty(folder: Folder):
     folder.program("mgg", "#!/bin/sh\necho; exit 1\n")
     run = folder.run("--until", "generate")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.records import altered
 from support.slurm import StandIns
 from support.workflow import ROOT, Folder, job_counts
 
@@ -37,6 +38,7 @@ def records(folder: Folder) -> dict[tuple[str, ...], JobRecord]:
     return {(r.rule, *r.wildcards.values()): r for r in read_lines(folder.results / "jobs.jsonl", JobRecord)}
 
 
+@pytest.mark.slow
 def test_every_job_has_a_record_of_what_snakemake_measured(finished: Folder):
     found = records(finished)
     assert Counter(rule for rule, *_ in found) == COUNTS
@@ -54,6 +56,7 @@ def test_every_job_has_a_record_of_what_snakemake_measured(finished: Folder):
     assert "How the workflow ran" in page and "<title>train dataset=planted" in page
 
 
+@pytest.mark.slow
 def test_a_rerun_changes_the_records_of_its_jobs_alone(finished: Folder, tmp_path: Path):
     """Even in a copy whose files have other dates, and where Snakemake's own notes are gone."""
     copy = copied(finished, tmp_path, notes=False)
@@ -68,6 +71,7 @@ def test_a_rerun_changes_the_records_of_its_jobs_alone(finished: Folder, tmp_pat
     assert after[key].ended > started > before[key].ended > COPIED + 1
 
 
+@pytest.mark.slow
 def test_a_missing_benchmark_is_no_reason_to_run_a_job_again(finished: Folder, tmp_path: Path):
     copy = copied(finished, tmp_path)
     shutil.rmtree(copy.results / "benchmarks/layout")
@@ -82,11 +86,13 @@ def test_a_missing_benchmark_is_no_reason_to_run_a_job_again(finished: Folder, t
     }
 
 
+@pytest.mark.slow
 def test_a_dry_run_writes_no_records(folder: Folder):
     assert folder.run("--dry-run").returncode == 0
     assert not folder.results.exists()
 
 
+@pytest.mark.slow
 def test_the_page_does_not_fail_for_want_of_records(finished: Folder, tmp_path: Path):
     """Something else in their place costs the section, not the results."""
     copy = copied(finished, tmp_path)
@@ -129,6 +135,7 @@ def test_of_slurms_jobs_their_numbers_and_requests_are_kept(tmp_path: Path):
         assert (record.ranks, record.cores_asked) == (2, 6)
 
 
+@pytest.mark.slow
 def test_ranks_that_slurm_starts_tell_what_they_used(finished: Folder, tmp_path: Path):
     """Snakemake sees srun alone; one rank is started by it, too. Records of another run say nothing."""
     copy = copied(finished, tmp_path)
@@ -143,7 +150,7 @@ def test_ranks_that_slurm_starts_tell_what_they_used(finished: Folder, tmp_path:
 
     def used(file: Path, memory: int, cpu: float, seconds: float, **changes: int) -> str:
         told = {"used": {"memory": memory, "cpu_seconds": cpu, "seconds": seconds}}
-        return json.dumps(json.loads(file.read_text()) | told | changes) + "\n"
+        return altered(file.read_text(), **told, **changes)
 
     one.write_text(used(one, 300, 50.0, 41.0))
     two.write_text(used(two, 300, 30.0, 20.0) + used(two, 400, 60.0, 39.0, dim=8))

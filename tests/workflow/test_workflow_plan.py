@@ -12,6 +12,8 @@ from support.workflow import ROOT, Folder, job_counts
 from mgg.report.figure_files import FOLDERS
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 def test_default_config_runs_every_stage_for_every_combination(folder: Folder):
     run = folder.run("--dry-run", overlay=None)
     assert run.returncode == 0, run.stdout
@@ -30,6 +32,7 @@ def test_default_config_runs_every_stage_for_every_combination(folder: Folder):
     assert not folder.results.exists(), "a dry run must not write"
 
 
+@pytest.mark.slow
 def test_ranks_start_with_mpiexec_only_where_there_are_several(folder: Folder):
     shown = folder.run("--dry-run").stdout
     assert "mpiexec -n 2 mgg aggregate results/layout/planted/p2" in shown
@@ -41,6 +44,7 @@ def test_ranks_start_with_mpiexec_only_where_there_are_several(folder: Folder):
     assert "mpiexec -n" not in simulated
 
 
+@pytest.mark.slow
 def test_overlay_replaces_lists_and_data_sets_and_keeps_the_rest(folder: Folder):
     folder.overlay(
         {
@@ -60,6 +64,7 @@ def test_overlay_replaces_lists_and_data_sets_and_keeps_the_rest(folder: Folder)
     assert "--technique mgg,broadcast,cola,halo --dim 16,64" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_generated_graph_has_the_name_of_its_data_set(folder: Folder):
     datasets = {"mine": {"generator": "planted", "scale": 0.05}, "other": {"generator": "web-like", "seed": 7}}
     folder.overlay({"graph": {"datasets": datasets}, "train": {"datasets": None}}, "named.yaml")
@@ -69,6 +74,7 @@ def test_a_generated_graph_has_the_name_of_its_data_set(folder: Folder):
     assert "mgg train results/layout/mine" in shown and "mgg train results/layout/other" not in shown
 
 
+@pytest.mark.slow
 def test_without_techniques_nothing_is_timed_or_laid_out(folder: Folder):
     folder.overlay({"aggregate": {"techniques": []}, "train": {"models": []}}, "volumes.yaml")
     run = folder.run("--dry-run", overlay="volumes.yaml")
@@ -80,6 +86,7 @@ def test_without_techniques_nothing_is_timed_or_laid_out(folder: Folder):
     assert [folder for folder in FOLDERS.values() if f"results/report/{folder}" not in outputs] == []
 
 
+@pytest.mark.slow
 def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Folder):
     datasets = {"digits": {}, "web-like": {"scale": 0.001}, "planted": {}, "ppi": {}}
     folder.overlay({"graph": {"datasets": datasets}, "train": {"datasets": None}}, "all.yaml")
@@ -89,6 +96,7 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
     assert "mgg train results/layout/web-like" not in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -106,6 +114,7 @@ def test_trainings_are_asked_for_their_phases_and_a_metric(folder: Folder, asked
     assert " --out results/train/planted/gcn-halo-p1-s0 " in command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "models", "warned"),
     [({"scale": 0.001}, ["gcn"], 1), ({"scale": 0.001}, [], 0), ({"features": 8, "classes": 2}, ["gcn"], 0)],
@@ -130,6 +139,7 @@ def test_all_files_of_rules_name_their_functions_apart():
     assert [name for name, count in Counter(map("".join, names)).items() if count > 1] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -243,6 +253,15 @@ def test_a_mistake_in_the_config_is_one_line(folder: Folder, values: dict, messa
     assert "Traceback" not in run.stdout
 
 
+def test_a_key_that_an_overlay_has_twice_is_refused_with_its_line(folder: Folder):
+    wrong = folder.overlay({}, "wrong.yaml")
+    wrong.write_text("graph: {datasets: {digits: {}}}\ntrain: {models: []}\ngraph: {datasets: {planted: {}}}\n")
+    run = folder.run("--dry-run", overlay="wrong.yaml")
+    assert run.returncode == 2
+    assert "wrong.yaml: line 3: graph is there again: line 1 has it, too" in run.stdout
+
+
+@pytest.mark.slow
 def test_snakemake_lint_passes():
     run = subprocess.run(
         [sys.executable, "-m", "snakemake", "--lint"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -250,6 +269,7 @@ def test_snakemake_lint_passes():
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+@pytest.mark.slow
 def test_rules_are_formatted():
     snakefmt = Path(sys.executable).with_name("snakefmt")
     run = subprocess.run(
@@ -258,6 +278,7 @@ def test_rules_are_formatted():
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 def test_text_of_the_config_never_reaches_the_shell(folder: Folder):
     nasty = "a b; touch pwned $(touch pwned) `touch pwned` 'x' \"y\" & | > pwned"
     folder.overlay(

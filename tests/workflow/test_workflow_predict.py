@@ -15,6 +15,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 def test_predictions_take_partitions_alone(folder: Folder):
     predict = {
         "pes": [16, 1024], "techniques": ["halo", "mgg"], "dims": [8, 16], "machine": "a800",
@@ -31,10 +32,11 @@ def test_predictions_take_partitions_alone(folder: Folder):
     assert "results/partition/reddit-like/p16 results/partition/reddit-like/p1024 --technique halo,mgg" in command
     assert "--dim 8,16 --dtype fp32 --machine a800 --variant halo --variant halo:workgroup=4,8 --link nvl" in command
     assert "--link nvlink.bandwidth=250000000000.0 --network" in command and "fusion" not in command
-    assert "--network infiniband-hdr --out results/predict/reddit-like.jsonl" in command
+    assert "--network infiniband-hdr --replace --out results/predict/reddit-like.jsonl" in command
     assert "--technique auto,halo" in run.stdout
 
 
+@pytest.mark.slow
 def test_from_graph_to_predictions(folder: Folder):
     folder.overlay(SMALL | {"predict": {"pes": [16], "techniques": ["halo", "cola"]}}, "predict.yaml")
     run = folder.run("--until", "predict", overlay="predict.yaml")
@@ -43,6 +45,7 @@ def test_from_graph_to_predictions(folder: Folder):
     assert [(record.technique, record.pes, record.workgroup) for record in found] == [("halo", 16, 8), ("cola", 16, 8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("predict", "message"),
     [

@@ -38,6 +38,7 @@ def seen(folder: Folder, *arguments: str, code: int = 0, **environment: str) -> 
     return told.decode()
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_bars(folder: Folder):
     pytest.importorskip("snakemake_logger_plugin_rich")
     told = seen(folder)
@@ -48,6 +49,7 @@ def test_a_terminal_shows_bars(folder: Folder):
     assert PLAIN in log.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_failed_run_does_not_end_in_green(folder: Folder):
     pytest.importorskip("snakemake_logger_plugin_rich")
     (folder.path / "mgg").write_text("#!/bin/sh\necho no >&2; exit 4\n", encoding="utf-8")
@@ -58,21 +60,25 @@ def test_a_failed_run_does_not_end_in_green(folder: Folder):
     assert -1 < failed < end < log, told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", [{"CI": "true"}, {"TERM": "dumb"}])
 def test_what_no_one_watches_gets_plain_lines(folder: Folder, environment: dict[str, str]):
     told = seen(folder, **environment)
     assert PLAIN in told and BARS not in told
 
 
+@pytest.mark.slow
 def test_a_file_gets_plain_lines(finished: Folder):
     told = finished.run("--forcerun", "generate", "--until", "generate").stdout
     assert PLAIN in told and BARS not in told and "\x1b[" not in told
 
 
+@pytest.mark.slow
 def test_snakemakes_own_lines_are_a_flag_away(folder: Folder):
     assert PLAIN in seen(folder, "--nocolor")
 
 
+@pytest.mark.slow
 def test_a_plan_is_printed_as_it_is(folder: Folder):
     told = seen(folder, "--dry-run")
     assert PLAIN in told and "mgg generate planted" in told and not Path(folder.results).exists()

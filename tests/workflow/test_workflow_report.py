@@ -48,6 +48,7 @@ def variable(text: str, name: str) -> Any:
     return json.JSONDecoder().raw_decode(text, re.search(rf'var {name} = (?={{")', text).end())[0]
 
 
+@pytest.mark.slow
 def test_snakemakes_report_has_every_stage_and_needs_no_network(shown: tuple[str, str]):
     said, text = shown
     assert "No files found for patterns" not in said
@@ -63,6 +64,7 @@ def test_snakemakes_report_has_every_stage_and_needs_no_network(shown: tuple[str
     assert sum(name.endswith(".svg") for name in names) == text.count('"mime_type": "image/svg+xml"') > 3
 
 
+@pytest.mark.slow
 def test_captions_say_what_is_shown(shown: tuple[str, str]):
     """Every file has one, with what it is about filled in."""
     captions = {path: plain(each["caption"]) for path, each in variable(shown[1], "results").items()}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.workflow import Folder, job_counts
 
-from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.record import AggregateRecord, JobRecord, read_lines, read_partition, read_run
 
 NOTHING = "Nothing to be done"
 #: Snakemake on a host of that name, which touches its lock five times a second, where locks hold on one host alone.
@@ -51,6 +51,22 @@ def _scores(results: Path) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
+def test_all_records_of_a_workflow_are_of_one_run_and_its_config(finished: Folder):
+    """Of ranks that a launcher starts and of Snakemake's own process, too."""
+    results = finished.results
+    made = [
+        *read_lines(results / "aggregate/planted/p2.jsonl", AggregateRecord),
+        read_run(results / "train/planted/gcn-halo-p2-s0")[0],
+        read_partition(results / "partition/planted/p2"),
+        *read_lines(results / "jobs.jsonl", JobRecord),
+    ]
+    told = {(record.run_id, record.config_hash, record.machine_id) for record in made}
+    assert len(told) == 1 and None not in told.pop()
+
+
+@pytest.mark.sentinel
+@pytest.mark.slow
 def test_every_stage_leaves_its_output_log_and_benchmark(finished: Folder):
     assert (finished.results / "report/index.html").stat().st_size > 10_000
     assert list((finished.results / "report").glob("*.csv"))
@@ -62,6 +78,7 @@ def test_every_stage_leaves_its_output_log_and_benchmark(finished: Folder):
             assert json.loads(benchmark.read_text().splitlines()[0])["s"] >= 0
 
 
+@pytest.mark.slow
 def test_nothing_that_the_workflow_leaves_is_everybodys_to_write(finished: Folder):
     """Outputs of every stage, logs, benchmarks and records, files and folders; the run's user keeps nothing back."""
     made = [finished.results, *finished.results.rglob("*")]
@@ -80,12 +97,15 @@ def test_nothing_that_the_workflow_leaves_is_everybodys_to_write(finished: Folde
     assert [path for path in made if path.stat().st_mode & 0o002] == []
 
 
+@pytest.mark.sentinel
+@pytest.mark.slow
 def test_a_second_run_does_nothing(finished: Folder):
     run = finished.run()
     assert run.returncode == 0
     assert NOTHING in run.stdout
 
 
+@pytest.mark.slow
 def test_forcing_one_stage_runs_that_stage_alone(finished: Folder):
     before = _scores(finished.results)
     run = finished.run("--forcerun", "train", "--until", "train")
@@ -94,6 +114,7 @@ def test_forcing_one_stage_runs_that_stage_alone(finished: Folder):
     assert _scores(finished.results) == before
 
 
+@pytest.mark.slow
 def test_a_second_live_run_is_refused_and_named(folder: Folder):
     first = folder.start()
     try:
@@ -111,6 +132,7 @@ def test_a_second_live_run_is_refused_and_named(folder: Folder):
         first.wait()
 
 
+@pytest.mark.slow
 def test_phases_and_a_metric_are_trained_for_and_shown(whole: Path, tmp_path: Path):
     """The trainings alone are made again, under the same names."""
     shutil.copytree(whole, tmp_path / "copy", symlinks=True)
@@ -134,6 +156,7 @@ def _on_host(folder: Folder, host: str, *arguments: str) -> subprocess.Popen:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_that_lives_on_another_host_is_seen_without_its_lock(folder: Folder):
     lock = folder.results / ".lock"
     first = _on_host(folder, "login1")
@@ -157,6 +180,7 @@ def test_a_run_that_lives_on_another_host_is_seen_without_its_lock(folder: Folde
     assert again.returncode == 0, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("results", ["/proc/results", "locked"])
 def test_results_that_cannot_be_made_are_one_line(folder: Folder, results: str):
     """Only an attempt tells."""
@@ -167,6 +191,7 @@ def test_results_that_cannot_be_made_are_one_line(folder: Folder, results: str):
     assert run.stdout.splitlines()[-1].startswith(f"error: results: {results}/.lock: cannot be written: ")
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_completed_by_the_same_command(folder: Folder, finished: Folder):
     for words in ("rule layout", "rule train"):
         run = folder.start()
@@ -182,6 +207,7 @@ def test_a_killed_run_is_completed_by_the_same_command(folder: Folder, finished:
     assert NOTHING in folder.run().stdout
 
 
+@pytest.mark.slow
 def test_jobs_die_with_a_killed_snakemake(folder: Folder):
     run = folder.start()
     _started(folder, run, "rule ")

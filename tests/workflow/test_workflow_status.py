@@ -1,7 +1,11 @@
 """What becomes of a run when Slurm is slow, silent or says no: stand-ins for its commands."""
 
+import os
 import re
+import shutil
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,6 +91,45 @@ def test_a_job_that_slurm_took_without_an_answer_is_not_doubled(tmp_path: Path):
     assert len(cluster.stand_ins.memory()) == 1
 
 
+def without_slurm(folder: Folder, *arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
+    """A run on a host that has no command of Slurm's."""
+    for name in ("bash", "which"):
+        folder.program(name, f'#!/bin/sh\nexec {shutil.which(name)} "$@"\n')
+    path = os.pathsep.join([str(folder.programs), str(Path(sys.executable).parent)])
+    return folder.run(*arguments, env=folder.environment(PATH=path), **options)
+
+
+def test_a_host_without_slurm_is_told_of_at_once_and_nothing_is_locked(folder: Folder):
+    run = without_slurm(folder, profile="dgx")
+    assert run.returncode == 3 and run.stdout.splitlines()[-1] == (
+        "error: no sbatch on this host, and the profile hands its jobs to Slurm: run this on a login node of the"
+        " cluster, or here with --profile profiles/local"
+    )
+    assert not folder.results.exists()
+
+
+def test_jobs_of_a_killed_run_that_this_host_cannot_ask_for(folder: Folder):
+    folder.results.mkdir()
+    (folder.results / ".lock").write_text(f"process 1 on {socket.gethostname()}\nSlurm run dead-1\n")
+    run = without_slurm(folder)
+    assert run.returncode == 3 and run.stdout.splitlines()[-1].endswith(
+        "this host has no squeue that says whether its Slurm jobs (dead-1) are still there: run this on a host of that"
+        " cluster, or remove results/.lock if they are not"
+    )
+
+
+def test_a_busy_controller_is_asked_until_it_takes_the_job(tmp_path: Path):
+    """However many attempts the profile allows."""
+    busy = (
+        "echo >> asked; [ $(wc -l < asked) -gt 10 ] ||"
+        " { echo 'sbatch: error: Batch job submission failed: Unexpected message received' >&2; exit 1; }"
+    )
+    cluster = Cluster(tmp_path, sbatch=busy)
+    run = cluster.run("--retries", "1")
+    assert run.returncode == 0, run.stdout
+    assert len(cluster.stand_ins.memory()) == 1
+
+
 @pytest.mark.parametrize(("sacct", "said", "code"), [
     ("exit 0", "sacct tells how jobs are: squeue forgets them 130 s after their end (MinJobAge)", 1),
     ("exit 1", "Slurm forgets jobs 130 s after their end (MinJobAge) and sacct knows none", 3),
@@ -104,6 +147,7 @@ def test_what_the_submitting_job_holds_does_not_reach_the_jobs(tmp_path: Path):
     assert "MGG_SLURM" not in (cluster.calls / "environment").read_text()
 
 
+@pytest.mark.slow
 def test_all_nodes_get_the_memory_of_the_fullest(folder: Folder):
     """Of 5 ranks on 2 nodes one has 3."""
     folder.overlay(TINY | {"partition": {"pes": [5], "quality_pes": []}, "train": TINY["train"] | {"pes": [5]}})

@@ -34,7 +34,7 @@ rule aggregate:
     shell:
         "{params.launcher} mgg aggregate {input:q} --technique {params.techniques:q} --dim {params.dims:q}"
         " --dtype {params.dtypes:q} --backend {params.backend:q} --warmup {params.warmup:q}"
-        " --iterations {params.iterations:q} {params.options:q} --out {output:q} > {log:q} 2>&1"
+        " --iterations {params.iterations:q} {params.options:q} --replace --out {output:q} > {log:q} 2>&1"
 
 
 settle("aggregate", SETTINGS.aggregate.backend)

@@ -12,6 +12,7 @@ from snakemake.common.configfile import load_configfile
 from snakemake.utils import validate
 
 import mgg.config
+from mgg import origin
 from mgg.backend.choice import enough
 from mgg.backend.job import shares_gpus
 from mgg.errors import InputError
@@ -39,6 +40,8 @@ def replace_datasets(values):
 def read_settings():
     """Check `config` against the schema; the message names the field and what is allowed."""
     try:
+        for file in dict.fromkeys(workflow.configfiles) if workflow.is_main_process else ():
+            mgg.config.refuse_repeats(Path(file))
         replace_datasets(config)
         settings = mgg.config.validate(config)
         if workflow.is_main_process:
@@ -239,6 +242,7 @@ keep_others_out()
 use_own_installation()
 tie_jobs_to_snakemake()
 SETTINGS = read_settings()
+origin.share(SETTINGS.model_dump(mode="json"))
 RESULTS = SETTINGS.results
 # What an experiment measures stands apart; graphs, partitions and layouts are shared.
 RECORDS = f"{RESULTS}/experiments/{SETTINGS.experiment}" if SETTINGS.experiment else RESULTS

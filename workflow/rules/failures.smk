@@ -2,6 +2,7 @@
 import logging
 from collections import deque
 
+from mgg.backend.slurm import UNANSWERED
 from snakemake_interface_logger_plugins.common import LogEvent
 
 # States of an attempt that never became a job of Slurm's: it said no, or nothing.
@@ -21,7 +22,7 @@ NEXT = {
     "NODE_FAIL": "its node went down (`sinfo -R` says why): run the same command again",
     "BOOT_FAIL": "its node did not start (`sinfo -R` says why): run the same command again",
     "not submitted": "correct partition, account, GPU model or numbers in the profile; `mgg doctor --slurm` shows what there is",
-    "not answered": "Slurm did not answer: run the same command again; what is finished is kept",
+    "not answered": "Slurm is busy or does not answer: run the same command again; what is finished is kept",
 }
 # By exit code, where Slurm's state says no more than that the job has failed. 6: mgg's, of a PE that died or stalled; srun's
 # is above 128 where a signal ended one of the ranks, whatever the others say.
@@ -30,11 +31,6 @@ NEXT_BY_CODE = {
     3: f"get what the log names, or a node that has it (partition, gpu_model of rule {{rule}} in the profile), {RETRY}",
     DIED: "a process died or stalled: run the same command again; a training goes on from its checkpoint",
 }
-# What sbatch says where it did not come to ask for the job.
-UNANSWERED = re.compile(
-    "Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Connection (refused|timed out)",
-    re.I,
-)
 
 
 class Failures(logging.Handler):

@@ -5,7 +5,7 @@ import logging
 from snakemake.benchmark import BENCHMARK_INTERVAL, BENCHMARK_INTERVAL_SHORT
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from mgg.record import JobRecord, read_lines, read_used, write_lines
+from mgg.record import JobRecord, Origin, read_lines, read_used, write_lines
 
 # No input of the report: a job that left no benchmark would be run again for it.
 JOBS = f"{RECORDS}/jobs.jsonl"
@@ -58,25 +58,27 @@ class Jobs(logging.Handler):
             "submitted": submitted,
             "ended": end_of(job),
         }
-        record = JobRecord(**fields, **used_by(job, bench), **asked_for(bench))
+        record = JobRecord(**fields, **used_by(job, bench), **asked_for(bench), **origin.origin())
         old = before.get((record.rule, *record.wildcards.items()))
         if old is None or any(
             getattr(old, name) != getattr(record, name) for name in ("seconds", "seen", "cpu_seconds")
         ):
             return record
         # Only the run that submitted a job knows this; and the times of outputs change where they are touched.
-        kept = {
-            name: getattr(old, name) for name in ("slurm_job", "submitted", "ended", "runtime_asked", "memory_asked")
-        }
+        told = ("slurm_job", "submitted", "ended", "runtime_asked", "memory_asked", *Origin.model_fields)
+        kept = {name: getattr(old, name) for name in told}
         kept = {name: value for name, value in kept.items() if value is not None}
         return record.model_copy(update=kept | {"attempts": max(old.attempts, record.attempts)})
 
 
 def earlier_records():
-    """What the file held; nothing where it cannot be read."""
+    """What the file held; nothing, with a warning, where it cannot be read."""
+    if not Path(JOBS).is_file():
+        return []
     try:
         return read_lines(JOBS, JobRecord)
-    except InputError:
+    except InputError as error:
+        logger.warning(f"{error}: when jobs were submitted is lost")
         return []
 
 

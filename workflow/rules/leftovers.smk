@@ -11,6 +11,21 @@ ANSWER = 60
 TAKEN = 10
 
 
+# What the plugin and the rules call, so that a host without one of them has no Slurm.
+COMMANDS = ("sbatch", "squeue", "sacct", "scancel")
+
+
+def refuse_without_slurm():
+    """End a run whose jobs would go to a Slurm that this host does not have, before anything is locked."""
+    lack = next((name for name in COMMANDS if slurm_run() and shutil.which(name) is None), None)
+    if lack:
+        refuse(
+            f"no {lack} on this host, and the profile hands its jobs to Slurm: run this on a login node of the cluster, or here"
+            " with --profile profiles/local",
+            3,
+        )
+
+
 def slurm_run():
     """The name that all Slurm jobs of this run have and no other run's ever get; '' where none goes to Slurm."""
     return getattr(workflow.scheduler._executor, "run_uuid", "")
@@ -49,6 +64,12 @@ def end_jobs_of(run):
         while left and time.monotonic() < deadline:
             time.sleep(1)
             left = jobs_named(run)
+    except FileNotFoundError:
+        refuse(
+            f"the run before was killed, and this host has no squeue that says whether its Slurm jobs ({run}) are still there:"
+            f" run this on a host of that cluster, or remove {RESULTS}/.lock if they are not",
+            3,
+        )
     except (OSError, subprocess.SubprocessError) as error:
         told = " ".join((getattr(error, "stderr", "") or str(error)).split())
         refuse(f"the run before was killed, and Slurm does not say whether its jobs ({run}) are still there: {told}", 3)

@@ -101,6 +101,7 @@ HELD = []
 
 # Not in dry runs, --lint, --report or the processes that snakemake starts for jobs.
 onstart:
+    refuse_without_slurm()
     refuse_broken_names()
     refuse_uneven_ranks()
     ask_who_answers()

@@ -28,4 +28,4 @@ rule predict:
         options=predict_options(SETTINGS.predict),
     shell:
         "mgg predict {input:q} --technique {params.techniques:q} --dim {params.dims:q} --dtype {params.dtype:q}"
-        " --machine {params.machine:q} {params.options:q} --out {output:q} > {log:q} 2>&1"
+        " --machine {params.machine:q} {params.options:q} --replace --out {output:q} > {log:q} 2>&1"

@@ -22,6 +22,8 @@ SHORT_OF_MEMORY = re.compile(
     )""".encode(),
     re.MULTILINE | re.VERBOSE,
 )
+# How often a job is submitted anew that Slurm was too busy for: at least TAKEN seconds lie between two of these attempts.
+BUSY = 30
 # Bytes at the end of a log in which exit code and lack of memory stand.
 TAIL = 2**16
 
@@ -81,12 +83,14 @@ def paused(record):
 def attempts_left(job):
     """How often Snakemake may start a job again, which it asks once the job's error is in its log.
 
-    Attempts that paused do not count: each has trained for an epoch at least, so that their number has an end.
+    Attempts that paused do not count: each has trained for an epoch at least, so that their number has an end. Nor do those
+    that Slurm was too busy for, up to BUSY of them.
     """
     allowed, records = job.rule.restart_times, FAILURES.failed.get(job.jobid, [])
     if not allowed or (records and (exit_code(records[-1]) in FINAL or not nothing_submitted(records[-1]))):
         return 0
-    return allowed + sum(map(paused, records))
+    unanswered = sum(slurm_state(each)[0] == "not answered" for each in records)
+    return allowed + sum(map(paused, records)) + min(unanswered, BUSY)
 
 
 def nothing_submitted(record):

@@ -125,7 +125,7 @@ def _read(file: Path, header: _Header) -> Iterator[Arcs]:
         rows, columns_ = part.ids(0, 1, header.nodes), part.ids(1, 1, header.nodes)
         if header.triangle:
             _check_triangle(part, rows, columns_, header)
-        yield from _arcs(rows - 1, columns_ - 1, part.finite(2) if header.weighted else None, header)
+        yield from _arcs(rows - 1, columns_ - 1, part.weights(2) if header.weighted else None, header)
 
 
 def _arcs(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, header: _Header) -> Iterator[Arcs]:
@@ -153,7 +153,7 @@ def _dense(file: Path, header: _Header) -> Iterator[Arcs]:
     first, column = 0, 0
     announced = f"the size of line {header.line}"
     for part in counted(read_rows(file, layout, header.line), file, header.entries, announced):
-        values = part.finite(0)
+        values = part.weights(0)
         at = np.flatnonzero(values)
         # The columns that this part may reach, and what is listed before each of them.
         reached = np.arange(column, min(n, column + part.count + 2))

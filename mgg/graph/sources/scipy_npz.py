@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
+from mgg.graph.check import float32_weights
 from mgg.graph.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream
 
@@ -72,13 +73,8 @@ def _read(path: Path, nodes: int, weighted: bool, reader: Reader) -> Iterator[Ar
 
 
 def finite_weights(values: np.ndarray, first: int, path: Path) -> np.ndarray:
-    """float32 weights; InputError, naming the arc, if one is not finite."""
-    with np.errstate(over="ignore"):
-        weights = values.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(weights))
-    if bad.size:
-        raise InputError(f"{path}: weight of arc {first + bad[0]} is {values[bad[0]]}, not a finite float32")
-    return weights
+    """float32 weights; InputError, naming the arc, if float32 cannot hold one."""
+    return float32_weights(values, lambda arc, problem: InputError(f"{path}: weight of arc {first + arc} {problem}"))
 
 
 def _coo(file: Npz, nodes: int) -> Reader:

@@ -136,7 +136,7 @@ def _arcs(edges: Table, types: dict[str, Type], ends: Sequence[str], nodes: _Nod
         source, target = (
             part.ids(at[name], 0, MOST_IDS - 1) if nodes is None else nodes.numbers(part, at[name]) for name in ends
         )
-        weights = part.finite(at["weight"]) if "weight" in at else None
+        weights = part.weights(at["weight"]) if "weight" in at else None
         yield Arcs(target, source, weights, part.columns[at["type"]].astype(np.int32) if "type" in at else None)
     if not seen and nodes is None:
         raise InputError(f"{edges.file}: has no arcs, so no nodes")

@@ -1,0 +1,139 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mgg.backend import cores
+from mgg.backend.cores import ENOUGH, Found, said, share, withheld
+from mgg.errors import InputError
+
+ALL = frozenset(range(32))
+PLENTY = frozenset(range(16))
+
+
+def one(*numbers):
+    return frozenset(numbers)
+
+
+def test_ranks_bound_to_a_core_each_take_equal_parts_of_the_free_ones():
+    masks = [one(0), one(16)]
+    taken = [share(masks, ALL, place) for place in range(2)]
+    assert [len(each) for each in taken] == [16, 16]
+    assert not taken[0] & taken[1] and taken[0] | taken[1] == ALL
+    assert masks[0] <= taken[0] and masks[1] <= taken[1]
+
+
+def test_the_parts_go_by_the_cores_and_not_by_the_ranks():
+    assert max(share([one(20), one(3)], ALL, 1)) < max(share([one(20), one(3)], ALL, 0))
+
+
+@pytest.mark.parametrize(
+    "masks",
+    [
+        [one(0), one(0)],  # somebody wanted both there
+        [ALL, ALL],
+        [frozenset(range(16)), frozenset(range(16, 32))],  # sockets
+        [frozenset(range(ENOUGH)), frozenset(range(ENOUGH, 2 * ENOUGH))],
+    ],
+)
+def test_other_masks_stay(masks):
+    assert [share(masks, ALL, place) for place in range(2)] == masks
+
+
+def test_no_core_is_taken_that_is_not_allowed():
+    assert share([one(0), one(1)], one(0, 1), 0) == one(0)
+    assert share([one(0), one(1)], one(0, 1, 6, 7), 1) == one(1, 7)
+    assert share([one(0), one(1)], one(0, 1, 6), 1) == one(1, 6)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "environment", "whole", "kept"),
+    [
+        (ALL, {}, 32, None),
+        (ALL, {"SLURM_JOB_ID": "1", "SLURM_CPUS_ON_NODE": "32"}, 32, None),
+        (PLENTY, {"SLURM_JOB_ID": "1", "SLURM_CPUS_ON_NODE": "16"}, 32, None),
+        (ALL, {"SLURM_JOB_ID": "1", "SLURM_CPUS_ON_NODE": "2"}, 32, "Slurm has given this job 2 cores"),
+        (ALL, {"SLURM_JOB_ID": "1", "SLURM_JOB_CPUS_PER_NODE": "32(x2),16"}, 32, "Slurm has given this job 16 cores"),
+        (PLENTY, {"SLURM_JOB_ID": "1", "SLURM_JOB_CPUS_PER_NODE": "32(x2),16"}, 32, None),
+        (ALL, {"SLURM_JOB_ID": "1"}, 32, "Slurm has given this job unknown cores"),
+        (ALL, {"PBS_JOBID": "1"}, 32, "PBS does not confine this job"),
+        (PLENTY, {"PBS_JOBID": "1"}, 32, None),
+    ],
+)
+def test_cores_that_may_be_another_jobs_are_left_alone(allowed, environment, whole, kept):
+    found = withheld(allowed, environment, whole)
+    assert found is None if kept is None else found.startswith(kept)
+
+
+def test_what_is_said_names_the_binding_and_what_was_taken(monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    masks = [one(0), one(1)]
+    line = said(masks, ALL, share(masks, ALL, 0), None)
+    assert line == "2 ranks on this host, each bound to 1 core by Open MPI; took 16 of the 32 allowed cores each"
+    kept = said(masks, ALL, masks[0], "MGG_BIND=keep")
+    assert kept.startswith("2 ranks on this host, each bound to 1 core by Open MPI, and left there: MGG_BIND=keep;")
+    assert said([one(0), one(0)], ALL, one(0), None).startswith("2 ranks on this host share 1 core:")
+    assert said([ALL, ALL], ALL, ALL, None) is None
+    assert said([one(0, 1), one(0, 1)], one(0, 1), one(0, 1), None) is None  # a host of two cores
+
+
+def test_a_wrong_variable_is_named(monkeypatch):
+    monkeypatch.setenv("MGG_BIND", "core")
+    with pytest.raises(InputError, match="MGG_BIND=core: takes auto, keep, spread"):
+        cores.find("here")
+
+
+class Gathered:
+    """The control of two ranks of a host, this one the first."""
+
+    rank, size = 0, 2
+
+    def __init__(self, other):
+        self.other, self.calls = other, 0
+
+    def gather(self, value):
+        return [value, self.other if isinstance(value, Found) else value]
+
+
+IN_A_PROCESS = """
+import os, sys, threading
+sys.path.insert(0, {tests!r})
+from backend.test_backend_cores import Gathered
+from mgg.backend import cores
+from mgg.backend.cores import Found
+ready, end, seen = threading.Event(), threading.Event(), []
+def other():
+    ready.set(); end.wait(); seen.append(sorted(os.sched_getaffinity(0)))
+first, second = sorted(os.sched_getaffinity(0))[:2]
+os.sched_setaffinity(0, [first])
+thread = threading.Thread(target=other); thread.start(); ready.wait()
+cores.launcher = lambda: os.getppid()
+cores.ENOUGH = 99
+every = frozenset([first, second])
+cores._granted = lambda: every
+# The other rank has a core that this host lacks.
+cores.spread(Gathered(Found("here", frozenset([4095]), every | {{4095}}, None)), "here")
+end.set(); thread.join()
+print([sorted(os.sched_getaffinity(0)), seen[0], [first, second]])
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_all_threads_of_a_rank_leave_the_core_it_was_bound_to():
+    code = IN_A_PROCESS.format(tests=str(Path(__file__).parents[1]))
+    environment = {**os.environ}
+    for name in ("SLURM_JOB_ID", "PBS_JOBID", "MGG_BIND"):
+        environment.pop(name, None)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    mine, threads, every = json.loads(done.stdout)
+    assert mine == threads == every
+    assert "took" in done.stderr
+
+
+def test_what_the_kernel_grants_is_asked_for_by_a_thread_alone():
+    before = os.sched_getaffinity(0)
+    assert cores._granted() >= before
+    assert os.sched_getaffinity(0) == before

@@ -1,0 +1,113 @@
+import fcntl
+import threading
+
+import pytest
+
+from mgg.errors import MachineError
+from mgg.kernel import ahead as module
+from mgg.kernel import compile as kernels
+from mgg.kernel.ahead import Ahead
+from mgg.kernel.compile import build_of
+
+BUILDS = [build_of(name, 32) for name in ("gather", "rows", "halo", "pull")]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kernels, "find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr(kernels, "nvcc_version", lambda _: "release 13")
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: range(4))
+    return tmp_path
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Names of the sources that were compiled, in the order in which that began."""
+    names = []
+
+    def compile_one(nvcc, source, path, flags, libraries):
+        names.append(source.stem)
+        path.write_text("")
+
+    monkeypatch.setattr(kernels, "_compile", compile_one)
+    return names
+
+
+def test_what_is_expected_is_compiled_once_and_said(compiled, capsys):
+    ahead = Ahead()
+    ahead.expect(BUILDS[:3])
+    ahead.expect(BUILDS[2:])
+    ahead.start("sm_90")
+    ahead.finish()
+    assert sorted(compiled) == sorted(build.source for build in BUILDS)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "compiling 4 kernels for sm_90, 4 at a time"
+    assert said[-1] == "compiling 4 kernels for sm_90, 4 at a time: 4 done"
+    ahead.start("sm_90")
+    ahead.finish()
+    again = Ahead()
+    again.expect(BUILDS)
+    again.start("sm_90")
+    again.finish()
+    assert len(compiled) == 4 and capsys.readouterr().err == ""
+
+
+def test_compilers_work_side_by_side(monkeypatch):
+    together = threading.Barrier(4, timeout=60)
+
+    def compile_one(nvcc, source, path, flags, libraries):
+        together.wait()
+        path.write_text("")
+
+    monkeypatch.setattr(kernels, "_compile", compile_one)
+    ahead = Ahead()
+    ahead.expect(BUILDS)
+    ahead.start("sm_90")
+    ahead.finish()
+
+
+def test_ranks_of_a_host_begin_at_different_kernels_and_one_speaks(compiled, capsys, monkeypatch):
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: range(1))
+    first, second = Ahead(), Ahead()
+    held = kernels.cubin_path(BUILDS[2], "sm_90").with_suffix(".lock")
+    held.parent.mkdir(parents=True)
+    with held.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another rank is at it, and is passed over
+        first.expect(BUILDS)
+        first.start("sm_90", 1, 2)
+        for made in first._futures:
+            made.result()
+    assert compiled == ["pull", "gather", "rows"]
+    second.expect(BUILDS)
+    second.start("sm_90", 0, 2)
+    for each in (second, first):
+        each.finish()
+    assert compiled == ["pull", "gather", "rows", "halo"]
+    assert capsys.readouterr().err.splitlines()[0] == "compiling 4 kernels for sm_90, 2 at a time"
+
+
+def test_what_does_not_compile_is_told_where_it_is_waited_for(monkeypatch):
+    def compile_one(nvcc, source, path, flags, libraries):
+        raise MachineError(f"{source}: does not compile")
+
+    monkeypatch.setattr(kernels, "_compile", compile_one)
+    ahead = Ahead()
+    ahead.expect(BUILDS[:1])
+    ahead.start("sm_90")
+    with pytest.raises(MachineError, match=r"gather\.cu: does not compile"):
+        ahead.finish()
+
+
+def test_who_waits_says_so_and_its_seconds_are_counted(monkeypatch):
+    now = [10.0]
+    monkeypatch.setattr(kernels.time, "perf_counter", lambda: now[0])
+    before = kernels.waited()
+    with kernels.waits():
+        now[0] += 3.0
+        with kernels.waits():  # of what is waited for, one kernel
+            now[0] += 2.0
+        assert threading.get_native_id() in kernels.waiting
+    assert threading.get_native_id() not in kernels.waiting
+    now[0] += 7.0
+    assert kernels.waited() - before == 5.0

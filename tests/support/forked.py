@@ -1,0 +1,70 @@
+"""Command lines from a process that has loaded them: each run is a fork, which saves a second of imports.
+
+For runs that end with one process, and where what is loaded when is no matter.
+"""
+
+import importlib
+import json
+import os
+import select
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+#: Command line -> the module that has its ``main``, then what its runs load by themselves.
+PROGRAMS = {
+    "snakemake": ("snakemake.cli", "snakemake_logger_plugin_rich", "mgg.config", "mgg.aggregate", "mgg.model"),
+    "mgg": ("mgg.cli", "mgg.cli.group", "mgg.train", "mgg.layout.build", "mgg.partition.build", "mgg.graph.build"),
+}
+
+
+@cache
+def _server(program: str) -> subprocess.Popen:
+    """One for this process; it ends with it, as its standard input does."""
+    command = [sys.executable, __file__, program]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+
+
+def run(
+    program: str, words: list[str], cwd: Path, env: dict[str, str], limit: float, *, merged: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run ``program`` with ``words``; ``merged``: errors come with the output."""
+    server = _server(program)
+    files = [cwd.with_name(f"{cwd.name}.{name}") for name in ("out", "err")]
+    assert server.stdin is not None and server.stdout is not None
+    server.stdin.write(json.dumps([words, str(cwd), env, [str(file) for file in files], merged]) + "\n")
+    server.stdin.flush()
+    assert select.select([server.stdout], [], [], limit)[0], f"{program} {words}: no end in {limit} s"
+    code = int(server.stdout.readline())
+    output, errors = (file.read_text() for file in files)
+    for file in files:
+        file.unlink()
+    return subprocess.CompletedProcess([program, *words], code, output, errors)
+
+
+def _serve(program: str) -> None:
+    for name in PROGRAMS[program]:
+        importlib.import_module(name)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            _become(program, *json.loads(line))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def _become(program: str, words: list[str], cwd: str, env: dict[str, str], files: list[str], merged: bool) -> None:
+    opened = [os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600) for file in (os.devnull, *files)]
+    for number, file in enumerate(opened):
+        os.dup2(opened[1] if merged and number == 2 else file, number)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = [program, *words]
+    sys.exit(sys.modules[PROGRAMS[program][0]].main())
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1])

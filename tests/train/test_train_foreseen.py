@@ -1,0 +1,30 @@
+import pytest
+
+from mgg.kernel.compile import build_of
+from mgg.train.foreseen import foreseen
+
+
+@pytest.mark.parametrize(
+    ("model", "technique", "dtype", "expected"),
+    [
+        ("gcn", "halo", "fp32", {("gather", False), ("rows", False), ("halo", False), ("pull", False)}),
+        ("gat", "local", "fp32", {("gather", False), ("rows", False), ("attention", False), ("signed_rows", False)}),
+        (
+            "gcn", "halo", "bf16",
+            {("gather", True), ("rows", True), ("halo", True), ("pull", True), ("rows", False)},
+        ),
+        (
+            "gcn", "auto", "fp32",
+            {(name, False) for name in ("gather", "rows", "halo", "pull", "partitions", "columns")},
+        ),
+    ],
+)  # fmt: skip
+def test_kernels_are_known_before_they_are_asked_for(model, technique, dtype, expected):
+    builds = foreseen(model, technique, {}, dtype)
+    assert {(build.source, "MGG_BF16" in build.defines) for build in builds} == expected
+    assert len(builds) == len(expected)
+
+
+def test_the_fused_kernel_is_foreseen_with_its_primitive():
+    assert build_of("mgg", 32, "warp") in foreseen("gcn", "direct", {}, "fp32")
+    assert build_of("mgg", 32, "thread") in foreseen("gcn", "mgg", {"primitive": "thread"}, "fp32")
