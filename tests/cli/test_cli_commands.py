@@ -564,7 +564,7 @@ def test_auto_is_measured_beside_what_was_named(made, tmp_path):
         (["--network", "ethernet"], "link class 'ethernet' is unknown"),
         (
             ["--machine", "h300"],
-            "machine 'h300': neither a file of mgg links nor known (there are a100, a800, h100, h200, v100): run mgg links",
+            "machine 'h300': neither a file of mgg links nor known (there are a100, a800, h100, h200, v100)",
         ),
         (
             ["--technique", "auto"],
