@@ -302,7 +302,9 @@ class PredictionRecord(Origin):
     transfer: Seconds = Field(description="of its transfers")
     fixed: Seconds = Field(description="of barriers and launches")
     hidden: Seconds = Field(description="of the shorter of arithmetic and transfer, beside the longer one")
-    chosen: bool = Field(description="the cheapest of the techniques that the model knows there: what auto would pick")
+    chosen: bool = Field(
+        description="what auto would pick of the techniques that the model knows there (docs/costs.md)"
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> PredictionRecord:

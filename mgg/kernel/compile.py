@@ -130,14 +130,14 @@ def _recipe(
     source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bool
 ) -> tuple[Path, str, list[str], list[str]]:
     """The cubin, nvcc, its flags and what is linked."""
-    nvcc, flags, libraries = find_nvcc(), [*FLAGS, f"-arch={arch}"], []
-    if nvshmem:
-        folder = device_library()
-        flags.append(f"-I{folder / 'include'}")
-        libraries = [f"-L{folder / 'lib'}", "-lnvshmem_device"]
+    folder = device_library() if nvshmem else None
+    nvcc, flags = find_nvcc(), [*FLAGS, f"-arch={arch}"]
     flags += [f"-D{name}={value}" for name, value in sorted(defines.items())]
     path = cache_folder() / f"{source.stem}-{arch}-{_key(source, nvcc, flags, nvshmem)}.cubin"
-    return path, nvcc, flags, libraries
+    if folder is None:
+        return path, nvcc, flags, []
+    # Behind the key, which has NVSHMEM's version: where its headers lie changes nothing.
+    return path, nvcc, [*flags, f"-I{folder / 'include'}"], [f"-L{folder / 'lib'}", "-lnvshmem_device"]
 
 
 def _made(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bool, *, wait: bool) -> Path | None:

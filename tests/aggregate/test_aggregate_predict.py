@@ -6,6 +6,7 @@ import pytest
 from support.graphs import make_layout, random_csr
 
 from mgg import hashed
+from mgg.aggregate.auto import EQUAL
 from mgg.aggregate.machines import H200, MACHINES
 from mgg.aggregate.predict import Question, changed, predict
 from mgg.config import LinkConfig
@@ -40,7 +41,10 @@ def test_a_thousand_pes_are_predicted(made, machine):
         for dim in (16, 128):
             picks = [r for r in found if (r.pes, r.dim) == (pes, dim) and r.chosen]
             assert len(picks) == 1
-            assert picks[0].seconds == min(r.seconds for r in found if (r.pes, r.dim) == (pes, dim))
+            least = min((r for r in found if (r.pes, r.dim) == (pes, dim)), key=lambda r: r.seconds)
+            assert picks[0] == least or (
+                picks[0].technique in ("cola", "halo") and picks[0].seconds <= EQUAL * least.seconds
+            )
 
 
 def test_graph_partition_and_layout_say_the_same(made):

@@ -319,7 +319,7 @@ def test_without_a_launcher_unified_memory_takes_the_gpus(folder, tmp_path):
         ("mgg_uvm", {"FAKE_GPUS": "1"}, 0),
         ("mgg_uvm,halo", {}, 0),
     ):
-        done = aggregate(folder, out, 0, "--technique", asked, **environment)
+        done = aggregate(folder, out, 0, "--technique", asked, "--replace", **environment)
         assert done.returncode == 0, done.stderr
         for record in read_lines(out, AggregateRecord):
             assert record.backend == "simulated" and len(record.machine.gpus) == gpus

@@ -34,6 +34,8 @@ RESTRICTED: dict[str, Callable[[str], dict]] = {
     "graph.datasets.*.order": lambda odd: {"graph": {"datasets": {"digits": {"order": odd}}}},
     "graph.datasets.*.generator": lambda odd: {"graph": {"datasets": {"digits": {"generator": odd}}}},
     "graph.datasets.*.loader": lambda odd: {"graph": {"datasets": {"mine": {"loader": odd}}}},
+    "graph.datasets.*.repeats": lambda odd: {"graph": {"datasets": {"mine": {"source": "a", "repeats": odd}}}},
+    "graph.datasets.*.loops": lambda odd: {"graph": {"datasets": {"mine": {"source": "a", "loops": odd}}}},
     "graph.datasets.*.source": lambda odd: {"graph": {"datasets": {"mine": {"source": f"-{odd}"}}}},
     "graph.memory": lambda odd: {"graph": {"memory": odd}},
     "partition.scheme": lambda odd: {"partition": {"scheme": odd}},

@@ -64,7 +64,7 @@ def test_seeds_side_by_side_give_the_records_of_one_after_the_other():
     beside = subprocess.run([sys.executable, str(SCRIPT), *options], check=False, capture_output=True, text=True)
     assert beside.returncode == 0, beside.stderr
     expected = [f"seed {seed}: {100 * record.test_accuracy:.2f}" for seed, record in enumerate(alone)]
-    assert beside.stderr.splitlines() == expected
+    assert [line for line in beside.stderr.splitlines() if not line.startswith("digits: ")] == expected
 
 
 @pytest.mark.slow

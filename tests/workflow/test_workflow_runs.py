@@ -30,7 +30,7 @@ runpy.run_module("snakemake", run_name="__main__", alter_sys=True)
 
 def _started(folder: Folder, run: subprocess.Popen, words: str) -> None:
     """Wait until the run that ``folder.start`` started has printed ``words``."""
-    for _ in range(600):
+    for _ in range(3600):
         if words in (folder.path / "run.log").read_text():
             return
         assert run.poll() is None, (folder.path / "run.log").read_text()
