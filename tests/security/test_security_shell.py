@@ -24,7 +24,7 @@ ODD = 'it\'s a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *'
 #: Fields whose text is free, by their path in the schema; all others have a pattern or a list of values.
 FREE = {
     "report.title", "report.notes.*", "aggregate.options.*.*", "aggregate.variants.*.*", "train.settings.*.*",
-    "predict.machine", "predict.variants.*.*",
+    "predict.machine", "predict.variants.*.*", "graph.datasets.*.columns", "graph.datasets.*.column.*",
 }  # fmt: skip
 #: All others, by their path: Name, Literal or a pattern in mgg/config.py restricts them. Those of ``results``
 #: and ``source`` refuse braces and a dash at the front alone, since a folder may have any name: runs are below.
@@ -34,6 +34,9 @@ RESTRICTED: dict[str, Callable[[str], dict]] = {
     "graph.datasets.*.order": lambda odd: {"graph": {"datasets": {"digits": {"order": odd}}}},
     "graph.datasets.*.generator": lambda odd: {"graph": {"datasets": {"digits": {"generator": odd}}}},
     "graph.datasets.*.loader": lambda odd: {"graph": {"datasets": {"mine": {"loader": odd}}}},
+    "graph.datasets.*.column:names": lambda odd: {
+        "graph": {"datasets": {"mine": {"source": "a", "column": {odd: "a"}}}}
+    },
     "graph.datasets.*.repeats": lambda odd: {"graph": {"datasets": {"mine": {"source": "a", "repeats": odd}}}},
     "graph.datasets.*.loops": lambda odd: {"graph": {"datasets": {"mine": {"source": "a", "loops": odd}}}},
     "graph.datasets.*.source": lambda odd: {"graph": {"datasets": {"mine": {"source": f"-{odd}"}}}},
@@ -92,7 +95,7 @@ def texts(fields: list[tuple[str, dict]]) -> dict[str, bool]:
         if schema.get("type") == "string":
             found[path] = bool({"pattern", "enum", "const"} & set(schema))
         if any(isinstance(each, dict) or each is True for each in mapped(schema)):
-            found[f"{path}:names"] = "patternProperties" in schema
+            found[f"{path}:names"] = "patternProperties" in schema or "enum" in schema.get("propertyNames", {})
     return found
 
 
@@ -174,13 +177,19 @@ def test_an_odd_value_is_refused(read: Callable):
 
 @pytest.mark.slow
 def test_odd_texts_reach_mgg_as_they_are(folder: Folder):
-    folder.overlay(TINY | {"results": ODD, "report": {"title": ODD, "notes": {"mgg_fig7": ODD}}})
+    (folder.path / "pairs.csv").write_text("source,target\n0,1\n")
+    mine = {"source": "pairs.csv", "column": {"ignore": [ODD]}, "columns": ["source", ODD]}
+    graph = {"datasets": {"planted": {"scale": 0.05}, "mine": mine}}
+    folder.overlay(TINY | {"graph": graph, "results": ODD, "report": {"title": ODD, "notes": {"mgg_fig7": ODD}}})
     run = folder.run("--dry-run", "--forceall")
     assert run.returncode == 0, run.stdout
     commands = [shlex.split(line.partition("Shell command: ")[2]) for line in run.stdout.splitlines() if "mgg " in line]
     report = next(words for words in commands if words[:2] == ["mgg", "report"])
     assert report[report.index("--title") + 1] == ODD
     assert report[report.index("--note") + 1] == f"mgg_fig7={ODD}"
+    graph = next(words for words in commands if words[:2] == ["mgg", "graph"])
+    assert graph[graph.index("--column") + 1] == f"ignore={ODD}"
+    assert graph[graph.index("--columns") + 1] == f"source,{ODD}"
     for words in commands:
         if words and "mgg" in words:
             assert words[words.index("--out") + 1].startswith(f"{ODD}/")
