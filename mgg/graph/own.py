@@ -75,8 +75,16 @@ def says_loader(path: Path) -> bool:
     return folder or loader_of(path) is not None
 
 
+#: Endings of files that only their library reads.
+_OF_LIBRARIES = dict.fromkeys((".pt", ".pth"), "load it with torch.load, and") | {
+    ".bin": "if DGL wrote it, load it with dgl.load_graphs, and"
+}
+
+
 def needs_loader(path: Path, field: str) -> str:
     """What to say of ``path``, which does not say how it is read, where ``field`` must."""
+    if (ending := path.suffix.lower()) in _OF_LIBRARIES:
+        return f"{path}: {_OF_LIBRARIES[ending]} mgg.interop.shards(...) makes a graph folder of it (docs/interop.md)"
     kind = "a folder that neither mgg retrieve nor mgg graph made" if path.is_dir() else "its ending says nothing"
     return (
         f"{path}: {kind}, so {field} must say how to read it: {', '.join(sorted(loaders()))} (docs/data.md);"

@@ -238,20 +238,6 @@ class Rows(Part):
         return InputError(f"{self.block.file}: line {self.line(row)}: {problem}")
 
 
-def find_file(path: Path, suffixes: tuple[str, ...]) -> Path:
-    """``path`` itself, or the only file with one of the suffixes if it is a folder.
-
-    Raises:
-        InputError: there is no such file, or more than one.
-    """
-    if not path.is_dir():
-        return path
-    found = sorted(file for file in path.iterdir() if file.is_file() and file.name.lower().endswith(suffixes))
-    if len(found) != 1:
-        raise InputError(f"{path}: {len(found)} files end in {' or '.join(suffixes)}; name the one to read")
-    return found[0]
-
-
 def lines(file: Path) -> Iterator[tuple[int, str]]:
     """Number (from 1) and text of every line, without its end; for headers: the rest goes faster with read_rows."""
     for block in blocks(file):

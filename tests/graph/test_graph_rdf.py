@@ -225,7 +225,7 @@ def test_tables_that_do_not_fit_are_named(tmp_path, tables, message):
 
 
 def test_which_file_of_a_folder(tmp_path):
-    with pytest.raises(InputError, match=r"expected one file that ends in \.nt or \.nt\.gz, found 0"):
+    with pytest.raises(InputError, match=r"expected one file that ends in \.nt, compressed or not, found 0"):
         drain(tmp_path)
     write(tmp_path / "inner", completeDataset=COMPLETE)
     (tmp_path / ".hidden.nt").write_bytes(b"")

@@ -14,8 +14,9 @@ from text_helpers import PACK
 
 from mgg.errors import InputError
 from mgg.graph import text
+from mgg.graph.endings import find_file
 from mgg.graph.sources import CHUNK_ARCS
-from mgg.graph.text import Column, Layout, blocks, counted, find_file, lines, read_rows
+from mgg.graph.text import Column, Layout, blocks, counted, lines, read_rows
 
 PAIR = (Column("source"), Column("target"))
 MESSY = b"# head\r\n\n1\t2\r\n  3   4  \n% note with 0x1f\n\t5 \t 6\n   \n+7 -8\n9 10"

@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from mgg.errors import InputError
+from mgg.graph.endings import find_file
 from mgg.graph.npz import HEADER_ERRORS, read_header
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.sources.npz import finite_rows
-from mgg.graph.text import find_file
 
 SUFFIX = "-G.json"
 FEATURE_ROWS = 2**16

@@ -5,6 +5,7 @@ R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats: Initial
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
+from mgg.graph.endings import packed, plain_name, told
 from mgg.graph.sources import AS_MATRIX, Arcs, ArcStream, StreamedGraph, loader
+from mgg.graph.sources.collection import Unpacked
 from mgg.graph.text import Column, Layout, Rows, counted, lines, read_rows
 
-SUFFIXES = (".mtx", ".mtx.gz")
+SUFFIXES = packed(".mtx")
+#: An archive as SuiteSparse serves it.
+ARCHIVES = (".tar.gz", ".tgz")
+_log = logging.getLogger(__name__)
 #: Most rows of a matrix.
 MOST_NODES = 2**32
 
@@ -53,12 +59,13 @@ class _Header:
         return self.symmetry == "skew-symmetric"
 
 
-@loader("matrix_market", *SUFFIXES)
+@loader("matrix_market", *SUFFIXES, *ARCHIVES)
 def load(path: Path) -> StreamedGraph:
     """Read a square matrix as a graph: entry (i, j) is row i, column j of the adjacency matrix, an arc j -> i.
 
-    ``path`` is a file, compressed or not, or a folder with one ``.mtx``, in itself or in a folder below; of several
-    the one counts that is called like its folder (``NAME/NAME.mtx``, as SuiteSparse packs them). Values are weights,
+    ``path`` is a file, compressed or not, or a folder or archive with one ``.mtx``, in itself or in a folder below; of
+    several the one counts that is called like its folder (``NAME/NAME.mtx``, as SuiteSparse packs them), and a warning
+    names the others (right-hand sides, coordinates). Values are weights,
     but of ``pattern`` matrices; ``symmetric`` ones list the lower triangle and are undirected; of ``skew-symmetric``
     ones the arcs are those listed and their reverses with the other sign. An ``array`` file lists all entries, column
     by column, whose zeros are no arcs. Entries that repeat another one are summed up and the diagonal stays, so the
@@ -69,20 +76,30 @@ def load(path: Path) -> StreamedGraph:
             The stream's errors name the line that is no entry, is outside the matrix or its lower triangle, or is one
             too many.
     """
-    file = _find(path) if path.is_dir() else path
+    unpacked = Unpacked(path) if path.is_dir() or path.name.lower().endswith(ARCHIVES) else None
+    file = path if unpacked is None else _find(unpacked.path, path)
     header = _read_header(file)
-    read = partial(_dense if header.dense else _read, file, header)
+    read = partial(_entries, file, header, unpacked)
     undirected = header.symmetry == "symmetric"
     return StreamedGraph(ArcStream(read, header.nodes, header.weighted, undirected=undirected, **AS_MATRIX))
 
 
-def _find(folder: Path) -> Path:
-    found = [file for pattern in ("*", "*/*") for file in sorted(folder.glob(pattern)) if file.name.endswith(SUFFIXES)]
-    named = [file for file in found if file.name.removesuffix(".gz") == f"{file.resolve().parent.name}.mtx"]
+def _find(folder: Path, source: Path) -> Path:
+    """The matrix in a folder, which ``source`` is or was unpacked into."""
+    files = [file for pattern in ("*", "*/*") for file in sorted(folder.glob(pattern))]
+    found = [file for file in files if file.name.lower().endswith(SUFFIXES)]
+    named = [file for file in found if plain_name(file) == f"{file.resolve().parent.name}.mtx"]
     chosen = named if len(named) == 1 else found
     if len(chosen) != 1:
-        raise InputError(f"{folder}: {len(found)} files end in .mtx or .mtx.gz; name the one to read")
+        raise InputError(f"{source}: {len(found)} files end in {told(SUFFIXES)}; name the one to read")
+    if others := [file.name for file in found if file != chosen[0]]:
+        _log.warning("%s: read is %s, not %s", source, chosen[0].name, ", ".join(others[:8]))
     return chosen[0]
+
+
+def _entries(file: Path, header: _Header, _: Unpacked | None) -> Iterator[Arcs]:
+    """The arcs of a file, whose folder is there as long as this is, if it was unpacked."""
+    yield from (_dense if header.dense else _read)(file, header)
 
 
 def _read_header(file: Path) -> _Header:

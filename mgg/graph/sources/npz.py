@@ -18,6 +18,7 @@ from mgg.errors import InputError
 from mgg.graph.check import check_labels, check_splits, split_vector
 from mgg.graph.npz import Npz
 from mgg.graph.sources import AS_MATRIX, CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
+from mgg.graph.sources.npz_edges import edges, has_edges
 from mgg.graph.sources.scipy_npz import finite_weights, has_matrix, matrix_arcs
 from mgg.graph.unpickle import csr_of
 
@@ -47,6 +48,8 @@ def load(path: Path) -> StreamedGraph:
     as in SciPy. These files have no split; this one is drawn with seed 0 as in the paper: of each class 20 nodes for
     training and 30 others for validation, all others for testing. Nodes of classes with less than 51 nodes are in no
     split.
+
+    Lists of edges are those of heterophilous graphs, GNNAdvisor and PyTorch Geometric's ``Data`` (npz_edges.py).
 
     A pair (Reddit) has the arcs in a COO matrix of ``scipy.sparse.save_npz``; ``feature``, ``label`` and ``node_types``
     (1 train, 2 validation, 3 test) in the other file. Its arcs and features are read block by block.
@@ -81,6 +84,8 @@ def _benchmark(path: Path) -> StreamedGraph:
     with Npz(path) as file:
         if has_matrix(file):
             return StreamedGraph(replace(matrix_arcs(path), **AS_MATRIX))
+        if has_edges(file):
+            return edges(path)
         matrix = _matrix(file, _ADJACENCY, ("adj_matrix",))
         if matrix is None:
             if "indptr" in file.keys:

@@ -20,10 +20,11 @@ import pyoxigraph
 
 from mgg.errors import InputError
 from mgg.graph.check import split_vector
+from mgg.graph.endings import packed, told
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.text import Block, blocks, lines
 
-SUFFIXES = (".nt", ".nt.gz")
+SUFFIXES = packed(".nt")
 #: How the tables of labels begin: all labeled entities, those for training, those for testing.
 _COMPLETE, _TRAIN, _TEST = "completeDataset", "trainingSet", "testSet"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{0,18})?")
@@ -74,7 +75,7 @@ def _find(path: Path) -> Path:
         return path
     found = [file for file in path.rglob("[!.]*") if file.name.lower().endswith(SUFFIXES) and file.is_file()]
     if len(found) != 1:
-        raise InputError(f"{path}: expected one file that ends in {' or '.join(SUFFIXES)}, found {len(found)}")
+        raise InputError(f"{path}: expected one file that ends in {told(SUFFIXES)}, found {len(found)}")
     return found[0]
 
 

@@ -16,10 +16,11 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.graph.budget import fit
 from mgg.graph.columns import Columns, known_edges
+from mgg.graph.endings import find_file, packed
 from mgg.graph.sources import Arcs, ArcStream, StreamedGraph, loader, matrix_market, table
-from mgg.graph.text import Column, Layout, counted, find_file, lines, read_rows
+from mgg.graph.text import Column, Layout, counted, lines, read_rows
 
-SUFFIXES = (".txt.gz", ".txt", ".edges", ".edgelist", ".jlg")
+SUFFIXES = packed(".txt", ".edges", ".edgelist", ".jlg")
 #: Ids that may occur where the number of nodes is not known, and nodes that a header may announce.
 MOST_IDS, MOST_NODES = 2**63, 2**32
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.columns import MASKS, Columns, Kind, Placed, check_said, known_edges, known_nodes, listed, place
+from mgg.graph.endings import find_file, packed
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.tables import Headless, Table, Type, open_table
-from mgg.graph.text import Part, find_file
+from mgg.graph.text import Part
 
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+SUFFIXES = (*packed(".csv", ".tsv"), ".parquet")
 EDGES, NODES = "edges", "nodes"
 #: Ids that occur where no node table gives them.
 MOST_IDS = 2**63

@@ -1,0 +1,85 @@
+"""Sparse matrices in MATLAB's files up to version 7, SuiteSparse's and the Facebook100 networks among them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy  # its subpackages load at first use
+
+from mgg.errors import InputError
+from mgg.graph.check import float32_weights
+from mgg.graph.endings import find_file
+from mgg.graph.sources import AS_MATRIX, CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
+
+SUFFIXES = (".mat",)
+_log = logging.getLogger(__name__)
+#: How files of version 7.3 begin, which are HDF5.
+_HDF5 = b"MATLAB 7.3"
+
+
+@loader("matlab", *SUFFIXES)
+def load(path: Path) -> StreamedGraph:
+    """Read the square sparse matrix of a file as a graph: entry (i, j) is row i, column j of the adjacency matrix.
+
+    It is ``Problem.A`` (SuiteSparse), else the only square sparse matrix; which one, and what else the file has, is
+    told. The matrix is read into memory as a whole.
+
+    Raises:
+        InputError: the file is none, is of version 7.3, or has no such matrix, or several.
+    """
+    file = find_file(path, SUFFIXES)
+    found = _variables(file)
+    matrices = {name: value for name, value in found.items() if scipy.sparse.issparse(value) and _square(value)}
+    if len(matrices) != 1:
+        what = ", ".join(matrices) or "none"
+        raise InputError(
+            f"{file}: square sparse matrices: {what}; one is expected: save the one to read by scipy.sparse.save_npz"
+        )
+    name, matrix = next(iter(matrices.items()))
+    others = sorted(found.keys() - {name})
+    _log.warning("%s: read is %s%s", file, name, f", not {', '.join(others[:8])}" if others else "")
+    coo = matrix.tocoo()
+    if coo.dtype.kind not in "biuf":
+        raise InputError(f"{file}: {name} holds {coo.dtype}; expected real numbers")
+    weighted = bool((coo.data != 1).any())
+
+    def read() -> Iterator[Arcs]:
+        for at in range(0, coo.nnz, CHUNK_ARCS):
+            span = slice(at, at + CHUNK_ARCS)
+            values = float32_weights(coo.data[span], partial(_wrong, file, at))
+            yield Arcs(coo.row[span].astype(np.int64), coo.col[span].astype(np.int64), values if weighted else None)
+
+    return StreamedGraph(ArcStream(read, matrix.shape[0], weighted, **AS_MATRIX))
+
+
+def _wrong(file: Path, first: int, arc: int, problem: str) -> InputError:
+    return InputError(f"{file}: weight of arc {first + arc} {problem}")
+
+
+def _square(matrix: Any) -> bool:
+    return len(matrix.shape) == 2 and matrix.shape[0] == matrix.shape[1] > 0
+
+
+def _variables(file: Path) -> dict[str, Any]:
+    """The variables by name; what SuiteSparse keeps in a struct ``Problem`` as ``Problem.FIELD``."""
+    try:
+        with file.open("rb") as opened:
+            if opened.read(len(_HDF5)) == _HDF5:
+                raise InputError(f"{file}: is of MATLAB 7.3: save it there by save(..., '-v7')")
+        found = scipy.io.loadmat(str(file), squeeze_me=True, struct_as_record=True)
+    except InputError:
+        raise
+    except Exception as error:  # SciPy raises whatever it meets
+        raise InputError(f"{file}: not a whole MATLAB file: {' '.join(str(error).split())[:200]}") from None
+    found = {name: value for name, value in found.items() if not name.startswith("__")}
+    problem = found.pop("Problem", None)
+    if problem is not None and getattr(problem, "dtype", None) is not None and problem.dtype.names:
+        found |= {f"Problem.{field}": problem[field].item() for field in problem.dtype.names}
+    elif problem is not None:
+        found["Problem"] = problem
+    return found

@@ -1,0 +1,216 @@
+"""Lists of edges in ``.npz`` files, as other programs write them, with what nodes have beside them.
+
+What the members are called decides: those of the heterophilous graphs (O. Platonov et al., "A critical look at the
+evaluation of GNNs under heterophily", ICLR 2023), of GNNAdvisor (OSDI'21), and those of PyTorch Geometric's ``Data``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mgg.errors import InputError
+from mgg.graph.check import SPLITS, check_labels
+from mgg.graph.npz import Npz
+from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
+from mgg.graph.sources.scipy_npz import finite_weights
+
+_log = logging.getLogger(__name__)
+#: float32 values in a block of features: 16 MiB.
+_BLOCK_VALUES = 2**22
+MOST_COLUMNS = 2**20
+
+
+@dataclass(frozen=True)
+class _Members:
+    """What a program calls its members; "" for what its files do not have.
+
+    Attributes:
+        edges: [edges, 2] or [2, edges], or the names of two members, [edges] each: sources and targets.
+        nodes: the number of nodes.
+        features, labels, weights: [nodes, columns], [nodes], [edges].
+        masks: of training, validation and test, each [nodes], or one a row, of which the first counts.
+        undirected: each edge is listed once and stands for both directions.
+    """
+
+    edges: tuple[str, ...]
+    nodes: str = ""
+    features: str = ""
+    labels: str = ""
+    weights: str = ""
+    masks: tuple[str, ...] = ()
+    undirected: bool = False
+
+
+_PROGRAMS = {
+    "heterophilous graphs": _Members(
+        ("edges",), features="node_features", labels="node_labels",
+        masks=("train_masks", "val_masks", "test_masks"), undirected=True,
+    ),
+    "GNNAdvisor": _Members(("src_li", "dst_li"), nodes="num_nodes"),
+    "PyTorch Geometric": _Members(
+        ("edge_index",), nodes="num_nodes", features="x", labels="y", weights="edge_weight",
+        masks=("train_mask", "val_mask", "test_mask"),
+    ),
+}  # fmt: skip
+
+
+def has_edges(file: Npz) -> bool:
+    """Whether a file holds a list of edges under one of the names that are known."""
+    return any(set(each.edges) <= file.keys for each in _PROGRAMS.values())
+
+
+def edges(path: Path) -> StreamedGraph:
+    """The graph of such a file. What was read as what is told, and so is what was not read.
+
+    Source and target are the first and second of each pair. Edges of heterophilous graphs stand for both directions, as
+    their authors' code takes them. Without a number of nodes they are those of features, labels or masks, else the
+    largest id + 1.
+
+    Raises:
+        InputError: names file and member that is of another shape or type, out of range, or in two splits.
+    """
+    with Npz(path) as file:
+        name, members = next((n, each) for n, each in _PROGRAMS.items() if set(each.edges) <= file.keys)
+        reader = _Reader(path, members)
+        nodes = reader.count_nodes(file)
+        weighted = reader.has(file, members.weights) and any((b != 1).any() for b in file.flat(members.weights, 2**20))
+        labels = reader.labels(file, nodes) if reader.has(file, members.labels) else None
+        splits = reader.splits(file, nodes)
+        features = reader.features(file, nodes) if reader.has(file, members.features) else None
+        reader.tell(file, name)
+    stream = ArcStream(lambda: reader.arcs(nodes, weighted), nodes, weighted, undirected=members.undirected)
+    return StreamedGraph(stream, features, labels, splits)
+
+
+class _Reader:
+    """Reads the members of one file."""
+
+    def __init__(self, path: Path, members: _Members) -> None:
+        self._path, self._members = path, members
+        self._read: list[str] = [*members.edges]
+
+    def has(self, file: Npz, key: str) -> bool:
+        """Whether a member is there; then it counts as read."""
+        found = bool(key) and key in file.keys
+        self._read += [key] * found
+        return found
+
+    def tell(self, file: Npz, name: str) -> None:
+        """Say what was read, and what was not."""
+        left = sorted(file.keys - set(self._read))
+        direction = "each edge for both directions" if self._members.undirected else "source first, target second"
+        others = f"; not read: {', '.join(left[:8])}" if left else ""
+        _log.warning(
+            "%s: members as in files of %s: %s, %s%s", self._path, name, ", ".join(self._read), direction, others
+        )
+
+    def count_nodes(self, file: Npz) -> int:
+        """The number of nodes."""
+        members = self._members
+        if self.has(file, members.nodes):
+            value = file.array(members.nodes)
+            if value.size != 1 or value.dtype.kind not in "iu" or int(value.reshape(-1)[0]) < 1:
+                raise self._error(members.nodes, f"{value.dtype} of shape {value.shape}; expected one number of nodes")
+            return int(value.reshape(-1)[0])
+        for key in (members.features, members.labels):
+            if key and key in file.keys and (shape := file.header(key).shape):
+                return shape[0]
+        if members.masks and members.masks[0] in file.keys:
+            return file.header(members.masks[0]).shape[-1]
+        largest = max((int(ids.max(initial=-1)) for pair in self._pairs(file) for ids in pair), default=-1)
+        if largest < 0:
+            raise InputError(f"{self._path}: has no edges, so no nodes")
+        return largest + 1
+
+    def labels(self, file: Npz, nodes: int) -> np.ndarray:
+        """int [nodes]."""
+        key = self._members.labels
+        found = file.array(key)
+        found = found.reshape(-1) if found.shape == (nodes, 1) else found
+        if found.dtype.kind == "f" and (found == np.floor(found)).all():
+            found = found.astype(np.int64)
+        check_labels(found, nodes, None, f"{self._path}: {key}")
+        return found
+
+    def splits(self, file: Npz, nodes: int) -> np.ndarray | None:
+        """uint8 [nodes] of the masks that are there."""
+        found = np.zeros(nodes, np.uint8)
+        keys = [key for key in self._members.masks if self.has(file, key)]
+        for key in keys:
+            mask = file.array(key)
+            if mask.ndim == 2 and mask.shape[1] == nodes:
+                if len(mask) > 1:
+                    _log.warning("%s: %s has %d masks: the first is read", self._path, key, len(mask))
+                mask = mask[0]
+            if mask.shape != (nodes,) or mask.dtype.kind not in "biu" or not np.isin(mask, (0, 1)).all():
+                raise self._error(key, f"{mask.dtype} of shape {mask.shape}; expected a mask of {nodes} nodes")
+            again = np.flatnonzero((found != 0) & (mask != 0))
+            if again.size:
+                raise self._error(key, f"has node {again[0]}, which another mask has, too")
+            found[mask != 0] = SPLITS[{"train": "train", "val": "validation", "test": "test"}[key.split("_")[0]]]
+        return found if keys else None
+
+    def features(self, file: Npz, nodes: int) -> FeatureStream:
+        """float32 rows, read block by block."""
+        from mgg.graph.sources.npz import finite_rows
+
+        key, path = self._members.features, self._path
+        shape = file.header(key).shape
+        if len(shape) != 2 or shape[0] != nodes or not 1 <= shape[1] <= MOST_COLUMNS:
+            raise self._error(key, f"has shape {shape}; expected {nodes} rows, 1..{MOST_COLUMNS} columns")
+
+        def read() -> Iterator[np.ndarray]:
+            first = 0
+            with Npz(path) as opened:
+                for block in opened.blocks(key, max(1, _BLOCK_VALUES // shape[1])):
+                    yield finite_rows(block, first, path)
+                    first += len(block)
+
+        return FeatureStream(read, shape[1])
+
+    def arcs(self, nodes: int, weighted: bool) -> Iterator[Arcs]:
+        """The edges in the order of the file."""
+        first = 0
+        with Npz(self._path) as file:
+            weights = file.blocks(self._members.weights, CHUNK_ARCS) if weighted else None
+            for sources, targets in self._pairs(file):
+                for ids in (sources, targets):
+                    bad = np.flatnonzero((ids < 0) | (ids >= nodes))
+                    if bad.size:
+                        where = f"arc {first + bad[0]}: node id {ids[bad[0]]}"
+                        raise InputError(f"{self._path}: {where} is outside 0..{nodes - 1}")
+                values = None if weights is None else next(weights, None)
+                if weights is not None and (values is None or values.shape != sources.shape):
+                    raise self._error(self._members.weights, "expected a weight for each edge")
+                checked = None if values is None else finite_weights(values, first, self._path)
+                yield Arcs(targets, sources, checked)
+                first += len(sources)
+
+    def _pairs(self, file: Npz) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Sources and targets, in blocks."""
+        keys = self._members.edges
+        headers = [file.header(key) for key in keys]
+        if any(header.dtype.kind not in "iu" for header in headers):
+            raise self._error(keys[0], f"{headers[0].dtype}; expected ids, which are integers")
+        shapes = [header.shape for header in headers]
+        if len(keys) == 2:
+            if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
+                raise self._error(keys[0], f"{shapes[0]} and {shapes[1]}; expected as many sources as targets")
+            yield from zip(*(file.blocks(key, CHUNK_ARCS) for key in keys), strict=True)
+        elif len(shapes[0]) == 2 and shapes[0][0] == 2 and (shapes[0][1] != 2 or keys[0] == "edge_index"):
+            sources, targets = file.array(keys[0])
+            for at in range(0, len(sources), CHUNK_ARCS):
+                yield sources[at : at + CHUNK_ARCS], targets[at : at + CHUNK_ARCS]
+        elif len(shapes[0]) == 2 and shapes[0][1] == 2:
+            for block in file.blocks(keys[0], CHUNK_ARCS):
+                yield block[:, 0], block[:, 1]
+        else:
+            raise self._error(keys[0], f"has shape {shapes[0]}; expected pairs of ids")
+
+    def _error(self, key: str, problem: str) -> InputError:
+        return InputError(f"{self._path}: {key}: {problem}")

@@ -1,0 +1,221 @@
+"""Files that people have: arcs and node data as SciPy or NetworkX have them, and what is not read is said."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.io
+from scipy import sparse
+from text_helpers import PACK, arcs_of, features_of, load
+
+from mgg.errors import InputError
+from mgg.graph.endings import COMPRESSIONS
+from mgg.graph.own import needs_loader
+from mgg.graph.sources import loader_of
+
+TEXTS = {
+    "a.csv": ("table", "source,target,weight\n0,1,0.5\n2,0,2\n", [(0, 1, 0.5), (2, 0, 2.0)]),
+    "a.tsv": ("table", "source\ttarget\n0\t1\n", [(0, 1)]),
+    "a.txt": ("snap", "# pairs\n0 1\n2 0\n", [(0, 1), (2, 0)]),
+    "a.edges": ("snap", "0 1\n", [(0, 1)]),
+    "a.edgelist": ("snap", "0 1\n", [(0, 1)]),
+    "a.mtx": ("matrix_market", "%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2 0.5\n", [(1, 0, 0.5)]),
+    "a.graph": ("metis", "2 1\n2\n1\n", [(1, 0), (0, 1)]),
+}
+
+
+@pytest.mark.parametrize("compression", ["", *COMPRESSIONS])
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_text_under_every_compression(tmp_path, name, compression):
+    loader, text, arcs = TEXTS[name]
+    path = tmp_path / (name + compression)
+    path.write_bytes(PACK[compression](text.encode()))
+    assert loader_of(path) == loader
+    assert arcs_of(load(loader, path).arcs) == arcs
+
+
+def rows(stream) -> set[tuple]:
+    """Row, column and weight of each arc."""
+    return {(target, source, *more) for source, target, *more in arcs_of(stream)}
+
+
+def entries(matrix) -> set[tuple]:
+    coo = sparse.coo_array(matrix)
+    return set(zip(coo.row.tolist(), coo.col.tolist(), np.float32(coo.data).tolist(), strict=True))
+
+
+def packed(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return path
+
+
+def mtx(matrix) -> bytes:
+    out = io.BytesIO()
+    scipy.io.mmwrite(out, sparse.coo_array(matrix))
+    return out.getvalue()
+
+
+MATRIX = sparse.random_array((7, 7), density=0.3, rng=np.random.default_rng(1), format="csc")
+
+
+@pytest.mark.parametrize("ending", [".tar.gz", ".tgz"])
+def test_an_archive_of_suitesparse(tmp_path, caplog, ending):
+    files = {
+        "web/web.mtx": mtx(MATRIX),
+        "web/web_b.mtx": mtx(np.ones((7, 1))),
+        "web/web_coord.mtx": mtx(np.ones((7, 2))),
+    }
+    path = packed(tmp_path / f"web{ending}", files)
+    assert loader_of(path) == "matrix_market"
+    graph = load("matrix_market", path)
+    assert rows(graph.arcs) == entries(MATRIX) == rows(graph.arcs), "as often as it is asked for"
+    assert "read is web.mtx, not web_b.mtx, web_coord.mtx" in caplog.text
+
+
+def test_an_archive_without_a_matrix_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"other.tar.gz: 0 files end in \.mtx, compressed or not"):
+        load("matrix_market", packed(tmp_path / "other.tar.gz", {"readme": b"hello"}))
+
+
+def saved(path: Path, **members) -> Path:
+    np.savez(path, **members)
+    return path
+
+
+RNG = np.random.default_rng(0)
+EDGES = np.array([[0, 1], [1, 2], [3, 0], [4, 4]])
+X = RNG.random((5, 3), dtype=np.float32)
+Y = np.array([0, 1, 1, 0, 2])
+MASK = np.array([True, False, False, False, False])
+
+
+def test_edges_of_a_heterophilous_graph(tmp_path, caplog):
+    masks = [np.stack([np.roll(MASK, shift + split) for split in range(10)]) for shift in range(3)]
+    path = saved(
+        tmp_path / "minesweeper.npz", edges=EDGES, node_features=X, node_labels=Y, train_masks=masks[0],
+        val_masks=masks[1], test_masks=masks[2],
+    )  # fmt: skip
+    graph = load("npz", path)
+    assert graph.arcs.undirected and graph.arcs.nodes == 5
+    assert arcs_of(graph.arcs) == [tuple(edge) for edge in EDGES.tolist()]
+    np.testing.assert_array_equal(features_of(graph), X)
+    np.testing.assert_array_equal(graph.labels, Y)
+    assert graph.splits.tolist() == [1, 2, 3, 0, 0]
+    assert "train_masks has 10 masks: the first is read" in caplog.text
+    assert "each edge for both directions" in caplog.text and "not read" not in caplog.text
+
+
+def test_edges_of_gnnadvisor(tmp_path, caplog):
+    path = saved(tmp_path / "a.npz", src_li=EDGES[:, 0], dst_li=EDGES[:, 1], num_nodes=7, odd=np.zeros(2))
+    graph = load("npz", path)
+    assert (graph.arcs.nodes, graph.arcs.undirected, graph.features) == (7, False, None)
+    assert arcs_of(graph.arcs) == [tuple(edge) for edge in EDGES.tolist()]
+    assert "src_li, dst_li, num_nodes, source first, target second; not read: odd" in caplog.text
+
+
+@pytest.mark.parametrize("weights", [None, np.array([0.5, 1, 2, 3])])
+def test_edges_of_pytorch_geometric(tmp_path, weights):
+    members = {"edge_index": EDGES.T, "x": X, "y": Y.reshape(-1, 1), "train_mask": MASK, "test_mask": np.roll(MASK, 1)}
+    members |= {} if weights is None else {"edge_weight": weights}
+    graph = load("npz", saved(tmp_path / "a.npz", **members))
+    pairs = [tuple(edge) for edge in EDGES.tolist()]
+    found = pairs if weights is None else [(*pair, w) for pair, w in zip(pairs, weights.tolist(), strict=True)]
+    assert arcs_of(graph.arcs) == found and graph.arcs.nodes == 5
+    assert graph.labels.tolist() == Y.tolist() and graph.splits.tolist() == [1, 3, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"edge_index": EDGES.T.astype(float)}, "edge_index: float64; expected ids"),
+        ({"edge_index": np.zeros((3, 4), int)}, r"edge_index: has shape \(3, 4\); expected pairs of ids"),
+        ({"src_li": EDGES[:, 0], "dst_li": EDGES[:2, 1]}, r"src_li: \(4,\) and \(2,\); expected as many"),
+        ({"edge_index": EDGES.T, "x": X[:3]}, "arc 2: node id 3 is outside 0..2"),
+        ({"edge_index": EDGES.T, "y": Y, "train_mask": MASK, "val_mask": MASK}, "val_mask: has node 0, which another"),
+        ({"edge_index": EDGES.T, "y": Y, "train_mask": Y}, "train_mask: int64 of shape .* expected a mask of 5 nodes"),
+        ({"edge_index": EDGES.T, "edge_weight": np.full(3, 0.5)}, "edge_weight: expected a weight for each edge"),
+        ({"edge_index": np.zeros((2, 0), int)}, "has no edges, so no nodes"),
+    ],
+)
+def test_edges_that_are_wrong_are_refused_by_their_member(tmp_path, members, message):
+    with pytest.raises(InputError, match=message):
+        arcs_of(load("npz", saved(tmp_path / "a.npz", **members)).arcs)
+
+
+def test_a_graph_of_metis(tmp_path, caplog):
+    """Sizes and two weights of nodes, weights of edges, a comment and a node without neighbours."""
+    graph = nx.Graph()
+    graph.add_nodes_from(range(4))
+    graph.add_weighted_edges_from([(0, 1, 2.5), (0, 2, 3), (1, 2, 1)])
+    text = "% made by hand\n4 3 111 2\n"
+    for node in graph:
+        pairs = [f"{other + 1} {edge['weight']:g}" for other, edge in graph[node].items()]
+        text += f"1 7 8 {' '.join(pairs)}\n"
+    (tmp_path / "a.graph").write_text(text)
+    found = load("metis", tmp_path / "a.graph").arcs
+    assert found.nodes == 4
+    assert rows(found) == entries(nx.to_scipy_sparse_array(graph, nodelist=range(4)))
+    assert "3 sizes or weights of each node are not read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("2 one\n", "line 1: expected nodes, edges"),
+        ("0 0\n", "line 1: 0 nodes"),
+        ("2 1 002\n2\n1\n", "line 1: expected nodes"),
+        ("2 1\n2\n", "ends after 1 nodes; line 1 promises 2"),
+        ("2 2\n2\n1\n", "lists 2 neighbours; line 1 promises 2 edges"),
+        ("2 1\n3\n1\n", "line 2: neighbour 3 is outside 1..2"),
+        ("2 1\n2\n1\n1\n", "line 4: is beyond the 2 nodes of line 1"),
+        ("2 1 1\n2\n1 1\n", "line 2: has 1 numbers: 0 of the node and 2 for each"),
+        ("2 1\nx\n1\n", "line 2: holds something that is no number"),
+        ("2 1 1\n2 1e-50\n1 1\n", "line 2: a weight is 1e-50, too small"),
+    ],
+)
+def test_a_graph_of_metis_that_is_wrong_is_refused_by_its_line(tmp_path, text, message):
+    (tmp_path / "a.graph").write_text(text)
+    with pytest.raises(InputError, match=message):
+        arcs_of(load("metis", tmp_path / "a.graph").arcs)
+
+
+@pytest.mark.parametrize("struct", [False, True])
+def test_a_matrix_of_matlab(tmp_path, caplog, struct):
+    path = tmp_path / "a.mat"
+    held = {"A": MATRIX, "name": "web"}
+    scipy.io.savemat(path, {"Problem": held} if struct else {"A": MATRIX, "local_info": np.ones((7, 3))})
+    assert loader_of(path) == "matlab"
+    graph = load("matlab", path)
+    assert rows(graph.arcs) == entries(MATRIX)
+    assert ("read is Problem.A, not Problem.name" if struct else "read is A, not local_info") in caplog.text
+
+
+def test_what_matlab_has_that_is_no_graph_is_refused(tmp_path):
+    path = tmp_path / "a.mat"
+    scipy.io.savemat(path, {"A": MATRIX, "B": MATRIX})
+    with pytest.raises(InputError, match=r"square sparse matrices: A, B; one is expected: save"):
+        load("matlab", path)
+    scipy.io.savemat(path, {"A": MATRIX[:3]})
+    with pytest.raises(InputError, match="square sparse matrices: none"):
+        load("matlab", path)
+    path.write_bytes(b"MATLAB 7.3 MAT-file, Platform: GLNXA64")
+    with pytest.raises(InputError, match=r"is of MATLAB 7.3: save it there by save\(..., '-v7'\)"):
+        load("matlab", path)
+    path.write_bytes(b"nonsense" * 100)
+    with pytest.raises(InputError, match="not a whole MATLAB file"):
+        load("matlab", path)
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [("a.pt", "torch.load"), ("a.pth", "torch.load"), ("a.bin", "dgl.load_graphs")]
+)
+def test_files_of_libraries_are_refused_with_what_reads_them(name, how):
+    assert loader_of(Path(name)) is None
+    assert how in needs_loader(Path(name), "--loader") and "mgg.interop.shards" in needs_loader(Path(name), "--loader")
