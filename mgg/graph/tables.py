@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +28,7 @@ Type = Literal["whole", "id", "number", "float32", "text", "mask", "vector"]
 #: Rows of a part of a Parquet file.
 PARQUET_ROWS = 2**18
 
+_log = logging.getLogger(__name__)
 _MAGIC = b"PAR1"
 _CSV: dict[str, tuple[Literal["whole", "id", "float64", "float32", "text"], bool]] = {
     "whole": ("whole", False), "id": ("id", False), "number": ("float64", True), "float32": ("float32", False),
@@ -81,24 +84,35 @@ class Headless:
 
 
 def open_table(file: Path, headless: Headless | None = None) -> Table:
-    """The table in a file: Parquet if it begins like that, else CSV, compressed or not.
+    """The table in a file: Parquet if it begins like that, else CSV, compressed or not; a folder: its Parquet files.
 
     Raises:
         InputError: the file cannot be read, has no header, or one with repeated or empty names.
     """
+    folder = file.is_dir()
     try:
-        with file.open("rb") as raw:
-            parquet = raw.read(len(_MAGIC)) == _MAGIC
+        parquet = folder or _begins_like_parquet(file)
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
     headless = headless or Headless()
     if parquet and headless.names:
         raise InputError(f"{file}: names its columns itself: --columns is for a file that has no header")
-    table = _Parquet(file) if parquet else _Csv(file, headless)
+    table = _ParquetFolder(file) if folder else _Parquet(file) if parquet else _Csv(file, headless)
     named = [name for name in table.names if name]
     if len(set(named)) != len(named):
         raise InputError(f"{file}: two columns are called {max(named, key=named.count)!r}")
     return table
+
+
+def _begins_like_parquet(file: Path) -> bool:
+    with file.open("rb") as raw:
+        return raw.read(len(_MAGIC)) == _MAGIC
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The files of a table that is a folder, as Spark, Hive and pyarrow write them, in the order of their paths."""
+    found = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
+    return [path for path in found if not any(part[0] in "_." for part in path.relative_to(folder).parts)]
 
 
 class _Csv(Table):
@@ -304,6 +318,53 @@ class _Parquet(Table):
             remedy = _NO_NUMBERS.format(name=name) if kind in _LEFT_OUT else ""
             remedy = NUMBER_FIRST if kind == "id" and text else remedy
             raise InputError(f"{self.file}: column {name!r} is of type {found}, expected {_WANTED[kind]}{remedy}")
+
+
+class _ParquetFolder(Table):
+    """Files of the same columns, one after the other; folders called ``KEY=VALUE`` give each a column more (Hive)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder
+        files = parquet_files(folder)
+        if not files:
+            raise InputError(f"{folder}: has no Parquet files")
+        self._parts = [_Parquet(file) for file in files]
+        self._keys = [_hive_keys(file.relative_to(folder)) for file in files]
+        first, keys = self._parts[0], self._keys[0]
+        for part, more in zip(self._parts, self._keys, strict=True):
+            if part.names != first.names or more.keys() != keys.keys():
+                raise InputError(f"{part.file}: has other columns than {first.file}")
+        self.names = (*first.names, *keys)
+        _log.warning("%s: %d Parquet files are read as one table, in the order of their paths", folder, len(files))
+
+    def read(self, types: Mapping[str, Type]) -> Iterator[Part]:
+        for table, keys in zip(self._parts, self._keys, strict=True):
+            own = {name: kind for name, kind in types.items() if name not in keys}
+            for part in table.read(own):
+                assert isinstance(part, _ParquetPart)
+                whole = replace(part, columns=[*part.columns, *([None] * len(keys))], names=self.names)
+                for name in types.keys() - own.keys():
+                    place, value = self.names.index(name), keys[name]
+                    values = pa.array([value] * part.count, pa.int64() if isinstance(value, int) else pa.string())
+                    if isinstance(value, str) and types[name] not in ("text", "mask"):
+                        raise InputError(f"{table.file}: {name} is {value!r}, expected {_WANTED[types[name]]}")
+                    whole.columns[place] = _converted(whole, place, values, types[name], 0)
+                yield whole
+
+    def vector_width(self, name: str) -> int:
+        return 0 if name in self._keys[0] else self._parts[0].vector_width(name)
+
+    def first(self, name: str) -> str:
+        return str(self._keys[0][name]) if name in self._keys[0] else self._parts[0].first(name)
+
+
+def _hive_keys(path: Path) -> dict[str, int | str]:
+    """What the folders of a file say of all its rows."""
+    pairs = [part.partition("=") for part in path.parts[:-1] if "=" in part]
+    return {
+        unquote(key): int(value) if value.isdecimal() and str(int(value)) == value else unquote(value)
+        for key, _, value in pairs
+    }
 
 
 _WANTED = {

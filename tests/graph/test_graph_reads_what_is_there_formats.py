@@ -6,6 +6,9 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 import scipy.io
 from scipy import sparse
@@ -211,6 +214,42 @@ def test_what_matlab_has_that_is_no_graph_is_refused(tmp_path):
     path.write_bytes(b"nonsense" * 100)
     with pytest.raises(InputError, match="not a whole MATLAB file"):
         load("matlab", path)
+
+
+TABLE = pa.table({"src": [0, 3, 1, 2], "dst": [1, 0, 2, 3], "w": [0.5, 1.5, 2.0, 3.0], "type": [0, 0, 1, 1]})
+LISTED = list(zip(*(TABLE[name].to_pylist() for name in ("src", "dst", "w", "type")), strict=True))
+
+
+def test_a_folder_that_spark_wrote(tmp_path, caplog):
+    folder = tmp_path / "edges.parquet"
+    folder.mkdir()
+    for number in range(2):
+        part = folder / f"part-0000{number}-7f0c.c000.snappy.parquet"
+        pq.write_table(TABLE.slice(2 * number, 2), part, compression="snappy")
+        (folder / f".{part.name}.crc").write_bytes(b"crc")
+    (folder / "_SUCCESS").touch()
+    assert loader_of(folder) == "table"
+    assert arcs_of(load("table", folder).arcs) == LISTED
+    assert "2 Parquet files are read as one table" in caplog.text
+    assert arcs_of(load("table", tmp_path).arcs) == LISTED, "beside a table of nodes, perhaps"
+
+
+def test_a_folder_whose_folders_say_a_column(tmp_path):
+    """As Hive has them; pyarrow's own reader of data sets says the same."""
+    ds.write_dataset(
+        TABLE, tmp_path / "typed", format="parquet",
+        partitioning=ds.partitioning(pa.schema([("type", pa.int64())]), flavor="hive"),
+    )  # fmt: skip
+    read = ds.dataset(tmp_path / "typed", partitioning="hive").to_table().to_pydict()
+    expected = sorted(zip(*(read[name] for name in ("src", "dst", "w", "type")), strict=True))
+    assert sorted(arcs_of(load("table", tmp_path / "typed").arcs)) == expected == sorted(LISTED)
+
+
+def test_parquet_files_of_other_columns_are_no_table(tmp_path):
+    pq.write_table(TABLE, tmp_path / "a.parquet")
+    pq.write_table(TABLE.drop_columns("w"), tmp_path / "b.parquet")
+    with pytest.raises(InputError, match=r"b\.parquet: has other columns than .*a\.parquet"):
+        load("table", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from mgg.errors import InputError
 from mgg.graph.columns import MASKS, Columns, Kind, Placed, check_said, known_edges, known_nodes, listed, place
 from mgg.graph.endings import find_file, packed
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
-from mgg.graph.tables import Headless, Table, Type, open_table
+from mgg.graph.tables import Headless, Table, Type, open_table, parquet_files
 from mgg.graph.text import Part
 
 SUFFIXES = (*packed(".csv", ".tsv"), ".parquet")
@@ -114,10 +114,12 @@ def _find(path: Path) -> tuple[Path, Path | None]:
     if not path.is_dir():
         return path, None
     names = {stem: tuple(stem + suffix for suffix in SUFFIXES) for stem in (EDGES, NODES)}
-    found = {stem: [path / name for name in names[stem] if (path / name).is_file()] for stem in names}
+    found = {stem: [path / name for name in names[stem] if (path / name).exists()] for stem in names}
     for stem, files in found.items():
         if len(files) > 1:
             raise InputError(f"{path}: {listed([file.name for file in files])}: leave one table of {stem}")
+    if not found[EDGES] and not found[NODES] and parquet_files(path) not in ([], [*path.glob("*.parquet")][:1]):
+        return path, None  # the folder is the table
     edges = found[EDGES][0] if found[EDGES] else find_file(path, SUFFIXES)
     return edges, found[NODES][0] if found[NODES] else None
 
