@@ -1,6 +1,7 @@
 """Files that people have: arcs and node data as SciPy or NetworkX have them, and what is not read is said."""
 
 import io
+import sys
 import tarfile
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import scipy.io
 from scipy import sparse
 from text_helpers import PACK, arcs_of, features_of, load
 
-from mgg.errors import InputError
+from mgg.errors import InputError, MachineError
 from mgg.graph.endings import COMPRESSIONS
 from mgg.graph.own import needs_loader
 from mgg.graph.sources import loader_of
@@ -250,6 +251,89 @@ def test_parquet_files_of_other_columns_are_no_table(tmp_path):
     pq.write_table(TABLE.drop_columns("w"), tmp_path / "b.parquet")
     with pytest.raises(InputError, match=r"b\.parquet: has other columns than .*a\.parquet"):
         load("table", tmp_path)
+
+
+GRAPH = nx.DiGraph()
+GRAPH.add_nodes_from(range(4), colour="red")
+GRAPH.add_weighted_edges_from([(0, 1, 0.5), (2, 0, 1.5), (2, 2, 1)])
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("name", ["a.graphml", "a.graphml.gz", "a.gml", "a.gml.bz2"])
+def test_what_networkx_writes(tmp_path, caplog, name, directed):
+    graph = GRAPH if directed else GRAPH.to_undirected()
+    (nx.write_gml if ".gml" in name else nx.write_graphml)(graph, tmp_path / name)
+    assert loader_of(tmp_path / name) == "networkx"
+    found = load("networkx", tmp_path / name)
+    assert found.arcs.undirected is not directed and found.arcs.nodes == 4 and found.ids is None
+    expected = sorted((a, b, w) for a, b, w in graph.edges(data="weight"))
+    assert sorted(arcs_of(found.arcs)) == expected
+    assert "not read of nodes: colour" in caplog.text
+
+
+def test_names_of_nodes_that_are_numbers_are_kept(tmp_path):
+    nx.write_graphml(nx.relabel_nodes(GRAPH, {node: 10 * node + 5 for node in GRAPH}), tmp_path / "a.graphml")
+    assert load("networkx", tmp_path / "a.graphml").ids.tolist() == [5, 15, 25, 35]
+    nx.write_graphml(nx.relabel_nodes(GRAPH, {node: f"n{node}" for node in GRAPH}), tmp_path / "a.graphml")
+    assert load("networkx", tmp_path / "a.graphml").ids is None
+
+
+def test_graphml_that_is_wrong_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "a.graphml"
+    path.write_text("<graphml><graph>")
+    with pytest.raises(InputError, match="not a whole GraphML file: "):
+        load("networkx", path)
+    graph = GRAPH.copy()
+    del graph[0][1]["weight"]
+    nx.write_graphml(graph, path)
+    with pytest.raises(InputError, match="2 of 3 edges have a weight"):
+        load("networkx", path)
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    with pytest.raises(MachineError, match=r"pip install 'mgg\[networkx\]'"):
+        load("networkx", path)
+
+
+@pytest.mark.parametrize("width", [np.int32, np.int64])
+def test_the_files_of_mggs_artifact(tmp_path, caplog, width):
+    matrix = sparse.csr_array(MATRIX)
+    matrix.indptr.astype(np.int64).tofile(tmp_path / "web_beg_pos.bin")
+    matrix.indices.astype(width).tofile(tmp_path / "web_csr.bin")
+    matrix.data.tofile(tmp_path / "web_weight.bin")
+    pattern = sparse.csr_array((np.ones(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape)
+    for path in (tmp_path, tmp_path / "web_csr.bin", tmp_path / "web_beg_pos.bin"):
+        assert {(row, column, 1.0) for column, row in arcs_of(load("csr_binary", path).arcs)} == entries(pattern)
+    assert loader_of(tmp_path / "web_csr.bin") == "csr_binary" and "web_weight.bin: not read" in caplog.text
+    np.append(matrix.indices[:-1], 7).astype(width).tofile(tmp_path / "web_csr.bin")
+    with pytest.raises(InputError, match=rf"arc {matrix.nnz - 1}: node id 7 is outside 0\.\.6"):
+        arcs_of(load("csr_binary", tmp_path).arcs)
+    (tmp_path / "web_csr.bin").write_bytes(b"odd")
+    with pytest.raises(InputError, match=r"web_csr\.bin: has 3 bytes"):
+        load("csr_binary", tmp_path)
+    matrix.indptr[::-1].astype(np.int64).tofile(tmp_path / "web_beg_pos.bin")
+    with pytest.raises(InputError, match="not the row pointers of a graph"):
+        load("csr_binary", tmp_path)
+
+
+@pytest.mark.parametrize("indices", [False, True])
+def test_the_files_of_geom_gcn(tmp_path, caplog, indices):
+    """Rows of numbers, or as in film the columns that are 1."""
+    features = np.array([[1, 0, 1], [0, 0, 1], [0, 1, 0]])
+    rows = [np.flatnonzero(row) if indices else row for row in features]
+    nodes = [f"{node}\t{','.join(map(str, row))}\t{node % 2}" for node, row in enumerate(rows)]
+    (tmp_path / "out1_node_feature_label.txt").write_text("\n".join(["node_id\tfeature\tlabel", *nodes[::-1]]) + "\n")
+    (tmp_path / "out1_graph_edges.txt").write_text("node_id\tnode_id\n0\t1\n2\t0\n")
+    for split in range(2):
+        masks = {
+            name: np.roll([1, 0, 0], at + split) for at, name in enumerate(("train_mask", "val_mask", "test_mask"))
+        }
+        np.savez(tmp_path / f"film_split_0.6_0.2_{split}.npz", **masks)
+    graph = load("geom_gcn", tmp_path)
+    assert arcs_of(graph.arcs) == [(0, 1), (2, 0)] and graph.labels.tolist() == [0, 1, 0]
+    np.testing.assert_array_equal(features_of(graph), features)
+    assert graph.splits.tolist() == [1, 2, 3] and "film_split_0.6_0.2_0.npz, the first of 2" in caplog.text
+    (tmp_path / "out1_node_feature_label.txt").write_text("node_id\tfeature\tlabel\n0\t1\t0\n0\t1\t0\n")
+    with pytest.raises(InputError, match="line 3: node 0 is there twice"):
+        load("geom_gcn", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""The files of Geom-GCN: H. Pei et al., "Geom-GCN: Geometric Graph Convolutional Networks", ICLR 2020."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mgg.errors import InputError
+from mgg.graph.check import SPLITS
+from mgg.graph.npz import Npz
+from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
+from mgg.graph.text import Column, Layout, lines, read_rows
+
+EDGES, NODES = "out1_graph_edges.txt", "out1_node_feature_label.txt"
+_PAIRS = Layout((Column("source"), Column("target")))
+_MASKS = {"train_mask": "train", "val_mask": "validation", "test_mask": "test"}
+_log = logging.getLogger(__name__)
+
+
+@loader("geom_gcn")
+def load(path: Path) -> StreamedGraph:
+    """Read a folder with ``out1_graph_edges.txt`` and ``out1_node_feature_label.txt``, and a split beside them.
+
+    A line of edges is source and target. A node's features are its row of numbers, or, where rows differ in length
+    (film), the columns that are 1. Of several files ``*_split_*.npz`` the first by name is read, which is told.
+
+    Raises:
+        InputError: names file and line that is malformed or names a node twice or one that there is not.
+    """
+    edges = path / EDGES
+    features, labels = _nodes(path / NODES)
+    nodes = len(labels)
+
+    def read() -> Iterator[Arcs]:
+        for part in read_rows(edges, _PAIRS, 1):
+            yield Arcs(part.ids(1, 0, nodes - 1), part.ids(0, 0, nodes - 1))
+
+    return StreamedGraph(ArcStream(read, nodes), _stream(features), labels, _splits(path, nodes))
+
+
+def _nodes(file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """float32 [nodes, columns] and int32 [nodes]."""
+    rows: dict[int, list[float]] = {}
+    labels: dict[int, int] = {}
+    for number, line in lines(file):
+        if number == 1 or not line.strip():
+            continue
+        try:
+            node, row, label = line.split("\t")
+            at = int(node)
+            values, rows[at], labels[at] = rows.get(at), [float(word) for word in row.split(",")], int(label)
+        except ValueError:
+            raise InputError(f"{file}: line {number}: expected node, features divided by commas, and label") from None
+        if values is not None:
+            raise InputError(f"{file}: line {number}: node {at} is there twice")
+    if not rows or set(rows) != set(range(len(rows))):
+        raise InputError(f"{file}: nodes are not 0 to {max(len(rows) - 1, 0)}, each once")
+    listed = [rows[node] for node in range(len(rows))]
+    lengths = {len(row) for row in listed}
+    if len(lengths) == 1:
+        made = np.array(listed, np.float32)
+    else:
+        _log.warning("%s: rows differ in length: features are taken as the columns that are 1", file)
+        if any(word != int(word) or word < 0 for row in listed for word in row):
+            raise InputError(f"{file}: rows of features differ in length, and are no columns from 0")
+        made = np.zeros((len(rows), int(max(map(max, listed))) + 1), np.float32)
+        for node, ones in enumerate(listed):
+            made[node, np.array(ones, np.int64)] = 1
+    bad = np.argwhere(~np.isfinite(made))
+    if bad.size:
+        raise InputError(f"{file}: feature of node {bad[0, 0]}, column {bad[0, 1]} is not a finite float32")
+    return made, np.array([labels[node] for node in range(len(rows))], np.int32)
+
+
+def _stream(features: np.ndarray) -> FeatureStream:
+    return FeatureStream(lambda: iter([features]), features.shape[1])
+
+
+def _splits(folder: Path, nodes: int) -> np.ndarray | None:
+    """uint8 [nodes] of the first split file, None where there is none."""
+    files = sorted(folder.glob("*_split_*.npz"))
+    if not files:
+        return None
+    if len(files) > 1:
+        _log.warning("%s: read is split %s, the first of %d", folder, files[0].name, len(files))
+    splits = np.zeros(nodes, np.uint8)
+    with Npz(files[0]) as file:
+        for key, name in _MASKS.items():
+            mask = file.array(key)
+            if mask.shape != (nodes,) or not np.isin(mask, (0, 1)).all() or (splits[mask != 0] != 0).any():
+                raise InputError(f"{files[0]}: {key}: expected a mask of {nodes} nodes, apart from the others")
+            splits[mask != 0] = SPLITS[name]
+    return splits

@@ -1,0 +1,92 @@
+"""GraphML and GML, through NetworkX (extra ``networkx``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mgg.errors import InputError, MachineError
+from mgg.graph.check import float32_weights
+from mgg.graph.endings import find_file
+from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
+
+#: What NetworkX itself unpacks.
+SUFFIXES = tuple(kind + packing for kind in (".graphml", ".gml") for packing in ("", ".gz", ".bz2"))
+_log = logging.getLogger(__name__)
+
+
+@loader("networkx", *SUFFIXES)
+def load(path: Path) -> StreamedGraph:
+    """Read a graph of GraphML or GML; edges of undirected graphs stand for both directions.
+
+    Nodes are numbered in the order of the file; where their names are whole numbers, these are kept as ids. ``weight``
+    of edges is read where every edge has it. Other attributes of edges and those of nodes are not, which a warning
+    says: write them into tables (docs/data.md). The graph is in memory as NetworkX holds it.
+
+    Raises:
+        MachineError: NetworkX is not installed.
+        InputError: the file is none, has no nodes, or some edges alone have a weight.
+    """
+    try:
+        import networkx
+    except ImportError:
+        raise MachineError(f"{path}: read by NetworkX, which is missing: pip install 'mgg[networkx]'") from None
+    file = find_file(path, SUFFIXES)
+    gml = ".gml" in file.name.lower()
+    try:
+        graph = networkx.read_gml(file, label="id") if gml else networkx.read_graphml(file)
+    except Exception as error:  # NetworkX raises whatever it meets
+        raise InputError(f"{file}: not a whole {'GML' if gml else 'GraphML'} file: {_words(error)}") from None
+    if not len(graph):
+        raise InputError(f"{file}: has no nodes")
+    number = {node: at for at, node in enumerate(graph)}
+    ends = np.array([(number[a], number[b]) for a, b in graph.edges()], np.int64).reshape(-1, 2)
+    weights = _weights(file, [edge for *_, edge in graph.edges(data=True)])
+    _tell(file, graph, weights is not None)
+
+    def read() -> Iterator[Arcs]:
+        for at in range(0, len(ends), CHUNK_ARCS):
+            part = slice(at, at + CHUNK_ARCS)
+            yield Arcs(ends[part, 1], ends[part, 0], None if weights is None else weights[part])
+
+    stream = ArcStream(read, len(graph), weights is not None, undirected=not graph.is_directed())
+    return StreamedGraph(stream, ids=_ids(list(graph)))
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _weights(file: Path, edges: list[dict[str, Any]]) -> np.ndarray | None:
+    """float32 [edges], None where no edge has a weight."""
+    having = sum("weight" in edge for edge in edges)
+    if not having:
+        return None
+    if having < len(edges):
+        raise InputError(f"{file}: {having} of {len(edges)} edges have a weight: give all of them one, or none")
+    try:
+        values = np.array([float(edge["weight"]) for edge in edges])
+    except (TypeError, ValueError):
+        raise InputError(f"{file}: a weight is no number") from None
+    return float32_weights(values, lambda arc, problem: InputError(f"{file}: weight of edge {arc} {problem}"))
+
+
+def _tell(file: Path, graph: Any, weighted: bool) -> None:
+    of_edges = {key for *_, edge in graph.edges(data=True) for key in edge} - ({"weight"} if weighted else set())
+    of_nodes = {key for _, node in graph.nodes(data=True) for key in node}
+    for what, keys in (("edges", of_edges), ("nodes", of_nodes)):
+        if keys:
+            _log.warning("%s: not read of %s: %s", file, what, ", ".join(sorted(map(str, keys))[:8]))
+
+
+def _ids(names: list[Any]) -> np.ndarray | None:
+    """int64 [nodes]: the names where they are whole numbers other than 0, 1, ..., else None."""
+    try:
+        found = np.array([int(str(name)) for name in names], np.int64)
+    except (ValueError, OverflowError):
+        return None
+    return None if np.array_equal(found, np.arange(len(found))) else found
