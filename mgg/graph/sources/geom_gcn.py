@@ -67,8 +67,8 @@ def _nodes(file: Path) -> tuple[np.ndarray, np.ndarray]:
         if any(word != int(word) or word < 0 for row in listed for word in row):
             raise InputError(f"{file}: rows of features differ in length, and are no columns from 0")
         made = np.zeros((len(rows), int(max(map(max, listed))) + 1), np.float32)
-        for node, ones in enumerate(listed):
-            made[node, np.array(ones, np.int64)] = 1
+        for place, ones in enumerate(listed):
+            made[place, np.array(ones, np.int64)] = 1
     bad = np.argwhere(~np.isfinite(made))
     if bad.size:
         raise InputError(f"{file}: feature of node {bad[0, 0]}, column {bad[0, 1]} is not a finite float32")
