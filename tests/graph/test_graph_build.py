@@ -54,7 +54,7 @@ def test_unknown_loader_and_order(raw, tmp_path):
 
 def test_a_folder_that_says_nothing_needs_a_loader(tmp_path):
     (tmp_path / "raw").mkdir()
-    said = r"raw: a folder that neither .*, so --loader must say .*: digits, edges, .* \(docs/data\.md\); table reads"
+    said = r"raw: a folder that neither .*, so --loader must say .*, digits, edges, .* \(docs/data\.md\); table reads"
     with pytest.raises(InputError, match=said):
         build(tmp_path / "raw", tmp_path / "out")
     (tmp_path / "raw.dat").write_text("")
