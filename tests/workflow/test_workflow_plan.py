@@ -170,7 +170,7 @@ def test_all_files_of_rules_name_their_functions_apart():
         ),
         (
             {"graph": {"datasets": {"mine": {"source": "config"}}}},
-            "so `loader` must say how to read it: digits, edges, ",
+            "so `loader` must say how to read it: csr_binary, digits, ",
         ),
         (
             {"graph": {"datasets": {"mine": {"source": ".", "loader": "table"}}}},
