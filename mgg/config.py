@@ -23,9 +23,9 @@ from pydantic import (
 from mgg.errors import InputError
 from mgg.schema import MAX_INT64, Closed, Fixed, nearest, parsed
 
-#: Files are called by them, with something more, and file systems take 255 bytes.
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$"
-Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.', '-', at most 200")]
+#: Files are called by them, with what made them and where, and file systems take 255 bytes.
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
+Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.', '-', at most 128")]
 MAX_PES = 4096
 Pes = Annotated[int, Field(ge=1, le=MAX_PES, description="processing elements (one GPU or one CPU rank each)")]
 MAX_DIM = 65536

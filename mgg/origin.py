@@ -20,9 +20,11 @@ from typing import Any
 from mgg import __version__
 from mgg.errors import InputError
 
-#: Variables by which whoever starts several commands says that they are one run, and which settings they are of.
-RUN_ID, CONFIG_HASH = "MGG_RUN_ID", "MGG_CONFIG_HASH"
+#: Variables by which whoever starts several commands says that they are one run, which settings they are of, and where
+#: and on what they run.
+RUN_ID, CONFIG_HASH, PLACE = "MGG_RUN_ID", "MGG_CONFIG_HASH", "MGG_PLACE"
 RUN_PATTERN, HASH_PATTERN = r"^[A-Za-z0-9._-]{1,64}$", r"^[0-9a-f]{64}$"
+PLACE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
 #: What only says where results go and what is shown of them.
 _NO_SETTINGS = {"out", "as_json", "replace", "resume", "progress", "tensorboard"}
 _GPUS = Path("/proc/driver/nvidia/gpus")
@@ -46,9 +48,9 @@ def begin(command: str, options: Mapping[str, Any]) -> None:
     """A command begins: its records are of one run, and its ``options`` are their settings.
 
     Raises:
-        InputError: the environment's run or hash is none.
+        InputError: the environment's run, hash or place is none.
     """
-    for name, pattern in ((RUN_ID, RUN_PATTERN), (CONFIG_HASH, HASH_PATTERN)):
+    for name, pattern in ((RUN_ID, RUN_PATTERN), (CONFIG_HASH, HASH_PATTERN), (PLACE, PLACE_PATTERN)):
         if name in os.environ and not re.fullmatch(pattern, os.environ[name]):
             raise InputError(f"${name}: {os.environ[name]!r} does not match {pattern}: unset it")
     _Command.run_id = os.environ.get(RUN_ID) or secrets.token_hex(8)

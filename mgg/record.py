@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from mgg import hashed
 from mgg.errors import InputError
 from mgg.files import check_file_output, locked, write_text
-from mgg.origin import HASH_PATTERN, RUN_PATTERN
+from mgg.origin import HASH_PATTERN, PLACE_PATTERN, RUN_PATTERN
 from mgg.schema import MAX_INT64, Fixed
 
 PARTITION_FILE = "partition.json"
@@ -141,6 +141,11 @@ class Machine(Frozen):
     memory_bytes: int = Field(description="physical memory of the host, bytes")
     gpus: list[str] = Field(default_factory=list, description="GPU models, one entry a GPU of the job")
     system: str = Field(description="operating system and kernel")
+    place: str | None = Field(
+        None,
+        pattern=PLACE_PATTERN,
+        description="how the workflow started it: scheduler, devices, launcher, partition; None: by hand",
+    )
 
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]

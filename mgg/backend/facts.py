@@ -11,7 +11,7 @@ from typing import Any
 
 from mgg.backend import usage
 from mgg.backend.api import World
-from mgg.origin import cpu_model, origin, this_host
+from mgg.origin import PLACE, cpu_model, origin, this_host
 from mgg.record import Machine
 
 
@@ -55,7 +55,10 @@ def this_machine(cores: set[tuple[str, int]] | None = None, gpus: Iterable[str] 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     system = f"{platform.system()} {platform.release()}"
     hosts = len({host for host, _ in cores})
-    return Machine(cpu=cpu_model(), cores=len(cores), hosts=hosts, memory_bytes=memory, gpus=list(gpus), system=system)
+    return Machine(
+        cpu=cpu_model(), cores=len(cores), hosts=hosts, memory_bytes=memory, gpus=list(gpus), system=system,
+        place=os.environ.get(PLACE),
+    )  # fmt: skip
 
 
 def these_versions() -> dict[str, str]:

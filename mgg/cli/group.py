@@ -11,6 +11,7 @@ import click
 from mgg import __version__
 from mgg.cli import stop
 from mgg.cli.aggregate import aggregate
+from mgg.cli.clean import clean
 from mgg.cli.doctor import doctor
 from mgg.cli.evaluate import evaluate
 from mgg.cli.generate import generate
@@ -49,6 +50,7 @@ def cli() -> None:
 
 for _command in (
     aggregate,
+    clean,
     doctor,
     evaluate,
     generate,

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from mgg.config import NAME
@@ -67,6 +74,64 @@ def made(source: str) -> Manifest | None:
     """What a graph folder says of itself, None for files of any other kind; raises InputError as ``path_of``."""
     path = path_of(source)
     return load(path)[0] if (path / MANIFEST_FILE).is_file() else None
+
+
+class Contents:
+    """What is in files of one's own, as hashes. A file is read again only where its size, times or place have changed.
+
+    Args:
+        known: what ``known`` of an earlier one was.
+        trust: take what is known without a look at the files: for parts of a run that has looked at them.
+    """
+
+    def __init__(self, known: Mapping[str, list[Any]], *, trust: bool = False):
+        self._earlier = dict(known)
+        self._trust = trust
+        #: By source its hash; by file its size, times and place, and its hash.
+        self.known: dict[str, list[Any]] = {}
+
+    def of(self, source: str) -> str:
+        """A hash of the names and contents of the files of ``source``; raises InputError as ``path_of``."""
+        if self._trust and source in self._earlier:
+            return str(self._earlier[source][0])
+        root = path_of(source)
+        manifest = root / MANIFEST_FILE  # it has the hashes of a graph folder's shards
+        files = [str(manifest)] if manifest.is_file() else files_of(source)
+        self._tell(files)
+        hashes = [[str(Path(file).relative_to(root if root.is_dir() else root.parent)), self._file(file)] for file in files]
+        found = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
+        self.known[source] = [found]
+        return found
+
+    def _file(self, file: str) -> str:
+        seen = _seen(file)
+        earlier = self._earlier.get(file, [])
+        if earlier[:-1] != seen:
+            with _readable(file), open(file, "rb") as opened:
+                earlier = [*seen, hashlib.file_digest(opened, "sha256").hexdigest()]
+        self.known[file] = earlier
+        return str(earlier[-1])
+
+    def _tell(self, files: list[str]) -> None:
+        unread = sum(_seen(file)[0] for file in files if self._earlier.get(file, [])[:-1] != _seen(file))
+        if unread > 2**30:
+            told = f"{files[0]}{f' and {len(files) - 1} more' * (len(files) > 1)}: reading {unread / 2**30:.1f} GiB to tell"
+            print(f"{told} whether they have changed since a graph was made of them, once", file=sys.stderr, flush=True)
+
+
+def _seen(file: str) -> list[int]:
+    """What changes with a file: whoever moves another one here, with an older time too, changes one of them."""
+    with _readable(file):
+        facts = os.stat(file)
+    return [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
+
+
+@contextmanager
+def _readable(file: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
 
 
 def says_loader(path: Path) -> bool:

@@ -116,7 +116,7 @@ def canonical(values: Any) -> str:
 
 
 def environment(record: Common) -> tuple[Hashable, ...]:
-    """What two records must share for their times to be comparable: hardware, system and software.
+    """What two records must share for their times to be comparable: hardware, system, software, and how they started.
 
     Not part of it are the cores and the number of GPUs, which a scheduler grants job by job on one and the same
     machine.
@@ -124,7 +124,7 @@ def environment(record: Common) -> tuple[Hashable, ...]:
     machine = record.machine
     memory = round(machine.memory_bytes / GIB)
     versions = canonical(record.versions)
-    return (machine.cpu, memory, tuple(sorted(set(machine.gpus))), machine.system, versions)
+    return (machine.cpu, memory, tuple(sorted(set(machine.gpus))), machine.system, versions, machine.place or "")
 
 
 def _in_order(found: Found[T]) -> list[T]:

@@ -26,7 +26,7 @@ def schema(table: str) -> pa.Schema:
     )
 
 
-_MACHINE = Column("machine", "text", "", "machine and software, as named in table machines")
+_MACHINE = Column("machine", "text", "", "machine, software and place, as named in table machines")
 _GRAPH = [
     Column("dataset", "text", "", "name of the graph"),
     Column("graph_hash", "text", "", "hash of the graph's shards: equal hashes, equal graphs"),
@@ -89,13 +89,14 @@ ORIGIN = [
 
 _TABLES: dict[str, list[Column]] = {
     "machines": [
-        Column("machine", "text", "", "name of this machine and software in this report: M1, M2 ..."),
+        Column("machine", "text", "", "name of this machine, software and place in this report: M1, M2 ..."),
         Column("cpu", "text", "", "processor model"),
         Column("cores_min", "integer", "", "cores that a job might use, the smallest of all jobs"),
         Column("cores_max", "integer", "", "cores that a job might use, the largest of all jobs"),
         Column("memory", "integer", "GiB", "physical memory of the host, rounded"),
         Column("gpus", "text", "", "GPU models, with the most GPUs of one job; empty: none"),
         Column("system", "text", "", "operating system and kernel"),
+        Column("place", "text", "", "how the workflow started its jobs: scheduler, devices, launcher; empty: by hand"),
         Column("versions", "text", "", "versions of MGG and of the libraries that do the work"),
         Column("backends", "text", "", "backends used"),
         Column("timings", "integer", "", "rows of table aggregate"),
@@ -404,7 +405,7 @@ TABLES = {name: [*columns, *ORIGIN] for name, columns in _TABLES.items()}
 
 #: What each table holds, one line; a row is ...
 ABOUT = {
-    "machines": "one row a machine and software that records come from",
+    "machines": "one row a machine, software and place that records come from",
     "graphs": "one row a graph",
     "partitions": "one row a way of splitting a graph over PEs",
     "quality": "one row a partition: balance, cut and the volumes of the CoLa paper",

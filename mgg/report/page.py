@@ -160,6 +160,7 @@ def _machines(rows: Rows) -> Grid | None:
         "memory": lambda row: f"{row['memory']} GiB",
         "GPUs": lambda row: row["gpus"] or "none",
         "system": lambda row: row["system"],
+        "place": lambda row: row["place"] or "by hand",
         "backends": lambda row: row["backends"],
         "records": lambda row: f"{count(row['timings'], 'timing')}, {count(row['runs'], 'training run')}",
         "versions": lambda row: row["versions"],

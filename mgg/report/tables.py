@@ -106,6 +106,7 @@ def _machines(collection: Collection) -> Rows:
                 "memory": round(first.machine.memory_bytes / GIB),
                 "gpus": _gpus(records),
                 "system": first.machine.system,
+                "place": first.machine.place,
                 "versions": ", ".join(f"{name} {version}" for name, version in sorted(first.versions.items())),
                 "backends": ", ".join(sorted({record.backend for record in records})),
                 "timings": sum(isinstance(entry, Timing) for entry in entries),

@@ -1,19 +1,19 @@
 # One job a layout: it times every technique and width, so that a graph is loaded once.
 rule aggregate:
     input:
-        f"{RESULTS}/layout/{{dataset}}/p{{pes}}",
+        f"{RESULTS}/layout/{SPLIT}",
     output:
         report(
-            f"{RECORDS}/aggregate/{{dataset}}/p{{pes}}.jsonl",
+            f"{RECORDS}/aggregate/{TIMED}.jsonl",
             caption="../report/aggregate.rst",
             category="aggregate",
             subcategory="records",
-            labels={"data set": "{dataset}", "PEs": "{pes}"},
+            labels={"data set": "{dataset}", "PEs": "{pes}", "place": "{place}"},
         ),
     log:
-        f"{RECORDS}/logs/aggregate/{{dataset}}/p{{pes}}.log",
+        f"{RECORDS}/logs/aggregate/{TIMED}.log",
     benchmark:
-        f"{RECORDS}/benchmarks/aggregate/{{dataset}}/p{{pes}}.jsonl"
+        f"{RECORDS}/benchmarks/aggregate/{TIMED}.jsonl"
     conda:
         "../../environment.yml"
     resources:
@@ -24,17 +24,10 @@ rule aggregate:
         gpu=gpus(SETTINGS.aggregate.backend),
     params:
         launcher=launcher("aggregate"),
-        techniques=",".join(SETTINGS.aggregate.techniques),
-        dims=",".join(map(str, SETTINGS.aggregate.dims)),
-        dtypes=",".join(SETTINGS.aggregate.dtypes),
-        backend=SETTINGS.aggregate.backend,
-        warmup=SETTINGS.aggregate.warmup,
-        iterations=SETTINGS.aggregate.iterations,
         options=aggregate_options(SETTINGS.aggregate),
     shell:
-        "{params.launcher} mgg aggregate {input:q} --technique {params.techniques:q} --dim {params.dims:q}"
-        " --dtype {params.dtypes:q} --backend {params.backend:q} --warmup {params.warmup:q}"
-        " --iterations {params.iterations:q} {params.options:q} --replace --out {output:q} > {log:q} 2>&1"
+        "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg aggregate {input:q} {params.options:q} --replace"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 settle("aggregate", SETTINGS.aggregate.backend)

@@ -1,4 +1,5 @@
 # The checked configuration and what the rules share.
+import glob
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from mgg.graph import own
 from mgg.graph.budget import parse_size
 from mgg.graph.datasets import catalog
 from mgg.graph.sources import generators
+from mgg.naming import recipe, short_hash, split_name
 
 
 def refuse(message, code=2):
@@ -68,6 +70,11 @@ def tie_jobs_to_snakemake():
 def any_of(names):
     """A regular expression for exactly these names; for none, one that matches nothing."""
     return "|".join(re.escape(str(name)) for name in names) or "(?!)"
+
+
+def shown_wildcards(wildcards):
+    """What a job is for, without what only tells its outputs from those of other configs and places."""
+    return {name: str(value) for name, value in wildcards.items() if name not in ("recipe", "run", "place")}
 
 
 def ranks(backend):
@@ -166,7 +173,10 @@ def spelled(name, grid):
 
 
 def aggregate_options(section):
-    """The options of mgg aggregate that need not be there."""
+    """The options of mgg aggregate, but for where it runs."""
+    words = ["--technique", ",".join(section.techniques), "--dim", ",".join(map(str, section.dims))]
+    words += ["--dtype", ",".join(section.dtypes), "--backend", section.backend]
+    words += ["--warmup", str(section.warmup), "--iterations", str(section.iterations)]
     options = {
         f"{name}.{key}": value
         for name, chosen in section.options.items()
@@ -174,7 +184,7 @@ def aggregate_options(section):
         for key, value in chosen.items()
     }
     switches = flags(transpose=section.transpose, no_check=not section.check, breakdown=section.breakdown)
-    return switches + assignments(options) + sweep(section)
+    return words + switches + assignments(options) + sweep(section)
 
 
 def sweep(section):
@@ -189,20 +199,23 @@ def sweep(section):
 
 
 def train_options(section, model):
-    """The options of mgg train that need not be there; those left out make no run stale that was made without them."""
+    """The options of mgg train that a result depends on; those left out make no run stale that was made without them."""
     metric = [] if section.metric == "auto" else ["--metric", section.metric]
-    return assignments(section.settings.get(model, {})) + metric + flags(phases=section.phases)
+    words = ["--backend", section.backend, "--epochs", str(section.epochs), "--dtype", section.dtype]
+    return words + assignments(section.settings.get(model, {})) + metric + flags(phases=section.phases)
 
 
 def predict_options(section):
-    """The options of mgg predict that need not be there."""
+    """The options of mgg predict."""
+    words = ["--technique", ",".join(section.techniques), "--dim", ",".join(map(str, section.dims))]
+    words += ["--dtype", section.dtype, "--machine", section.machine]
     fields = [
         word
         for name, link in section.links.items()
         for key, value in link.model_dump(exclude_none=True).items()
         for word in ("--link", f"{name}.{key}={value}")
     ]
-    return sweep(section) + fields + (["--network", section.network] if section.network else [])
+    return words + sweep(section) + fields + (["--network", section.network] if section.network else [])
 
 
 def report_options(section):
@@ -230,6 +243,23 @@ def trained_datasets(settings):
     return [name for name in settings.graph.datasets if (name in labeled if chosen is None else name in chosen)]
 
 
+def recipes(settings):
+    """By data set how its graph is made; a graph of other options or files has another folder."""
+    scales = {name: settings.graph.scale if name in GENERATED else 1.0 for name in DATASETS}
+    contents = {name: CONTENTS.of(dataset.source) if dataset.source else None for name, dataset in DATASETS.items()}
+    return {
+        name: recipe(name, dataset, scale=scales[name], content=contents[name]) for name, dataset in DATASETS.items()
+    }
+
+
+def known_contents():
+    """What earlier runs have read of the user's own files; nothing where they left no note."""
+    try:
+        return json.loads(OWN_FILES.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
 def has_labels(dataset):
     """Whether files of the user's own have labels: what the config says, else what a graph folder says itself."""
     if dataset.source is None or dataset.labels is not None:
@@ -255,13 +285,25 @@ ORDERED = [name for name, dataset in DATASETS.items() if dataset.order != "natur
 # What a job of stage graph asks a cluster for: its budget, and room for what the budget does not see.
 GRAPH_MB = parse_size(SETTINGS.graph.memory) * 5 // 4 // 2**20
 TRAINED = trained_datasets(SETTINGS)
+OWN_FILES = Path(RESULTS, ".own_files.json")
+# A job's own Snakemake takes the names of the run that it belongs to.
+CONTENTS = own.Contents(known_contents(), trust=not workflow.is_main_process)
+RECIPES = recipes(SETTINGS)
+# A graph, one of its partitions with the layout, and what is measured on that: paths below folders of results.
+GRAPH = "{dataset}@{recipe}"
+SPLIT = f"{GRAPH}/{split_name(SETTINGS.partition)}/p{{pes}}"
+TIMED = f"{{place}}/{SPLIT}-{{run}}"
+TRAINING = f"{{place}}/{GRAPH}/{split_name(SETTINGS.partition)}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}-{{run}}"
 warn_of_mixed_devices(SETTINGS)
 warn_of_untrained(SETTINGS)
 
 
 wildcard_constraints:
     dataset=any_of(DATASETS),
+    recipe=any_of(RECIPES.values()),
     pes=any_of(SETTINGS.partition.pes),
     model=any_of(SETTINGS.train.models),
     technique=any_of(SETTINGS.train.techniques),
     seed=any_of(SETTINGS.train.seeds),
+    place="[^/]+",
+    run=r"[0-9a-f]{8}(-n\d+)?",

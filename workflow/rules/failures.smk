@@ -72,7 +72,8 @@ class Failures(logging.Handler):
         last = records[-1]
         refused = slurm_state(last)[0] in REFUSED
         record = next((each for each in reversed(records) if slurm_state(each)[0] not in REFUSED), last)
-        wildcards = ", ".join(f"{name}={value}" for name, value in self.wildcards.get(record.jobid, {}).items())
+        shown = shown_wildcards(self.wildcards.get(record.jobid, {}))
+        wildcards = ", ".join(f"{name}={value}" for name, value in shown.items())
         state, job = slurm_state(record)
         words = [f"  {record.rule_name} ({wildcards})" if wildcards else f"  {record.rule_name}"]
         words += [f"Slurm job {job}"] if job else []

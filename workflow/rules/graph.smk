@@ -14,9 +14,9 @@ rule graph:
     output:
         graph_folder("{made}"),
     log:
-        f"{RESULTS}/logs/{{made}}/{{dataset}}.log",
+        f"{RESULTS}/logs/{{made}}/{GRAPH}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/{{made}}/{{dataset}}.jsonl"
+        f"{RESULTS}/benchmarks/{{made}}/{GRAPH}.jsonl"
     wildcard_constraints:
         dataset=made_by("graph"),
         made="graph|graph_natural",
@@ -39,9 +39,9 @@ rule generate:
     output:
         graph_folder("{made}"),
     log:
-        f"{RESULTS}/logs/{{made}}/{{dataset}}.log",
+        f"{RESULTS}/logs/{{made}}/{GRAPH}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/{{made}}/{{dataset}}.jsonl"
+        f"{RESULTS}/benchmarks/{{made}}/{GRAPH}.jsonl"
     wildcard_constraints:
         dataset=made_by("generate"),
         made="graph|graph_natural",
@@ -61,11 +61,11 @@ rule graph_scatter:
     input:
         raw_files,
     output:
-        temp(directory(f"{RESULTS}/graph_scatter/{{dataset}}")),
+        temp(directory(f"{RESULTS}/graph_scatter/{GRAPH}")),
     log:
-        f"{RESULTS}/logs/graph_scatter/{{dataset}}.log",
+        f"{RESULTS}/logs/graph_scatter/{GRAPH}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/graph_scatter/{{dataset}}.jsonl"
+        f"{RESULTS}/benchmarks/graph_scatter/{GRAPH}.jsonl"
     conda:
         "../../environment.yml"
     threads: 4
@@ -83,13 +83,13 @@ rule graph_scatter:
 
 rule graph_shard:
     input:
-        f"{RESULTS}/graph_scatter/{{dataset}}",
+        f"{RESULTS}/graph_scatter/{GRAPH}",
     output:
-        temp(directory(f"{RESULTS}/graph_shard/{{dataset}}/{{scatteritem}}")),
+        temp(directory(f"{RESULTS}/graph_shard/{GRAPH}/{{scatteritem}}")),
     log:
-        f"{RESULTS}/logs/graph_shard/{{dataset}}/{{scatteritem}}.log",
+        f"{RESULTS}/logs/graph_shard/{GRAPH}/{{scatteritem}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/graph_shard/{{dataset}}/{{scatteritem}}.jsonl"
+        f"{RESULTS}/benchmarks/graph_shard/{GRAPH}/{{scatteritem}}.jsonl"
     conda:
         "../../environment.yml"
     threads: 4
@@ -105,14 +105,14 @@ rule graph_shard:
 
 rule graph_gather:
     input:
-        buckets=f"{RESULTS}/graph_scatter/{{dataset}}",
-        shards=gather.shards(f"{RESULTS}/graph_shard/{{{{dataset}}}}/{{scatteritem}}"),
+        buckets=f"{RESULTS}/graph_scatter/{GRAPH}",
+        shards=gather.shards(f"{RESULTS}/graph_shard/{{{{dataset}}}}@{{{{recipe}}}}/{{scatteritem}}"),
     output:
         graph_folder("{made}"),
     log:
-        f"{RESULTS}/logs/{{made}}/{{dataset}}.log",
+        f"{RESULTS}/logs/{{made}}/{GRAPH}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/{{made}}/{{dataset}}.jsonl"
+        f"{RESULTS}/benchmarks/{{made}}/{GRAPH}.jsonl"
     wildcard_constraints:
         dataset=made_by("graph_gather"),
         made="graph|graph_natural",
@@ -127,13 +127,13 @@ rule graph_gather:
 
 rule order:
     input:
-        f"{RESULTS}/graph_natural/{{dataset}}",
+        f"{RESULTS}/graph_natural/{GRAPH}",
     output:
         graph_folder("graph"),
     log:
-        f"{RESULTS}/logs/graph/{{dataset}}.log",
+        f"{RESULTS}/logs/graph/{GRAPH}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/graph/{{dataset}}.jsonl"
+        f"{RESULTS}/benchmarks/graph/{GRAPH}.jsonl"
     wildcard_constraints:
         dataset=any_of(ORDERED),
     conda:

@@ -52,7 +52,7 @@ class Jobs(logging.Handler):
         fields = {
             "stage": Path(str(job.rule.snakefile)).stem,  # every stage has its file of rules
             "rule": job.rule.name,
-            "wildcards": {name: str(value) for name, value in job.wildcards_dict.items()},
+            "wildcards": shown_wildcards(job.wildcards_dict),
             "attempts": job.attempt,
             "slurm_job": slurm_job,
             "submitted": submitted,

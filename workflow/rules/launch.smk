@@ -4,6 +4,9 @@ from pathlib import PurePath
 
 from mgg.backend.api import DEFAULT_TIMEOUT
 from mgg.backend.slurm_job import ALLOCATION
+from mgg.naming import place_name
+from mgg.origin import this_host
+from snakemake.iocontainers import Wildcards
 
 # Seconds after the end of a first rank at which srun ends the others, whatever the site's WaitTime: by default it never does.
 # Ranks end together, and of one that died the others say so within DEFAULT_TIMEOUT and some seconds, or ten epochs if those
@@ -12,6 +15,9 @@ from mgg.backend.slurm_job import ALLOCATION
 SRUN_WAIT = int(DEFAULT_TIMEOUT) + 60
 # By rule what the profile says of a resource, else the rule itself.
 SITE = {}
+# By rule where and on what a job runs, for its wildcards, and over how many nodes.
+PLACES = {}
+NODES = {}
 # By rule the number of nodes that a job's GPUs are on, for its wildcards; 1 for a job without GPUs.
 GPU_NODES = {}
 
@@ -64,7 +70,24 @@ def settle(rulename, backend):
                 words.append(f"--gpus-per-node={f'{model}:' if model else ''}{pes // count}")
         return " ".join(words)
 
+    def place(wildcards):
+        """Scheduler, devices and their model, launcher, partition; of this host's own jobs which kind of host it is."""
+        # A profile may leave the launcher out for one rank, which is in the same place all the same.
+        several = Wildcards(fromdict={**wildcards, "pes": str(max(2, int(wildcards.pes)))})
+        program, *options = (said("mpi", several) or "").split() or [""]
+        launched = "_".join([PurePath(program).name, *options])
+        if "nodes" in resources:
+            model = "" if no_gpus(wildcards) else (given["gpu_model"] and said("gpu_model", wildcards)) or ""
+            partition = said_by_profile("slurm_partition", rulename, wildcards) or ""
+            return place_name("slurm", "cpus" if no_gpus(wildcards) else "gpus", model, launched, str(partition))
+        if backend == "simulated":
+            return place_name("local", "threads", this_host()[:6])
+        devices = "cpus" if no_gpus(wildcards) else "gpus_shared" if shares_gpus() else "gpus"
+        return place_name("local", devices, launched, this_host()[:6])
+
     SITE[rulename] = said
+    PLACES[rulename] = place
+    NODES[rulename] = nodes if "nodes" in resources else lambda wildcards: 1
     # The Slurm plugin refuses MPI jobs of one task.
     resources.update(
         {

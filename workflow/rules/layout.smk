@@ -1,19 +1,19 @@
 rule layout:
     input:
-        graph=f"{RESULTS}/graph/{{dataset}}",
-        partition=f"{RESULTS}/partition/{{dataset}}/p{{pes}}",
+        graph=f"{RESULTS}/graph/{GRAPH}",
+        partition=f"{RESULTS}/partition/{SPLIT}",
     output:
         report(
-            directory(f"{RESULTS}/layout/{{dataset}}/p{{pes}}"),
+            directory(f"{RESULTS}/layout/{SPLIT}"),
             patterns=["{record}.yaml"],
             caption="../report/layout.rst",
             category="layout",
             labels={"data set": "{dataset}", "PEs": "{pes}"},
         ),
     log:
-        f"{RESULTS}/logs/layout/{{dataset}}/p{{pes}}.log",
+        f"{RESULTS}/logs/layout/{SPLIT}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/layout/{{dataset}}/p{{pes}}.jsonl"
+        f"{RESULTS}/benchmarks/layout/{SPLIT}.jsonl"
     conda:
         "../../environment.yml"
     resources:

@@ -106,3 +106,4 @@ onstart:
     refuse_uneven_ranks()
     ask_who_answers()
     HELD.append(claim(RESULTS))
+    NOTES.keep()

@@ -5,19 +5,19 @@ PARTITIONED = list(dict.fromkeys([*JUDGED, *SETTINGS.predict.pes]))
 
 rule partition:
     input:
-        f"{RESULTS}/graph/{{dataset}}",
+        f"{RESULTS}/graph/{GRAPH}",
     output:
         report(
-            directory(f"{RESULTS}/partition/{{dataset}}/p{{pes}}"),
+            directory(f"{RESULTS}/partition/{SPLIT}"),
             patterns=["{record}.json"],
             caption="../report/partition.rst",
             category="partition",
             labels={"data set": "{dataset}", "PEs": "{pes}"},
         ),
     log:
-        f"{RESULTS}/logs/partition/{{dataset}}/p{{pes}}.log",
+        f"{RESULTS}/logs/partition/{SPLIT}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/partition/{{dataset}}/p{{pes}}.jsonl"
+        f"{RESULTS}/benchmarks/partition/{SPLIT}.jsonl"
     wildcard_constraints:
         pes=any_of(PARTITIONED),
     conda:

@@ -1,18 +1,21 @@
 # What the cost model says for numbers of PEs that nothing runs on.
+PREDICTION = f"{GRAPH}/{split_name(SETTINGS.partition)}-{short_hash({'options': predict_options(SETTINGS.predict), 'pes': SETTINGS.predict.pes})}"
+
+
 rule predict:
     input:
-        expand(f"{RESULTS}/partition/{{{{dataset}}}}/p{{pes}}", pes=SETTINGS.predict.pes),
+        lambda wildcards: [split_at("partition", wildcards.dataset, pes) for pes in SETTINGS.predict.pes],
     output:
         report(
-            f"{RECORDS}/predict/{{dataset}}.jsonl",
+            f"{RECORDS}/predict/{PREDICTION}.jsonl",
             caption="../report/predict.rst",
             category="predict",
             labels={"data set": "{dataset}"},
         ),
     log:
-        f"{RECORDS}/logs/predict/{{dataset}}.log",
+        f"{RECORDS}/logs/predict/{PREDICTION}.log",
     benchmark:
-        f"{RECORDS}/benchmarks/predict/{{dataset}}.jsonl"
+        f"{RECORDS}/benchmarks/predict/{PREDICTION}.jsonl"
     # It runs on this host, where a second attempt finds what the first one found.
     retries: 0
     conda:
@@ -21,11 +24,6 @@ rule predict:
         mem_mb=2000,
         runtime=10,
     params:
-        techniques=",".join(SETTINGS.predict.techniques),
-        dims=",".join(map(str, SETTINGS.predict.dims)),
-        dtype=SETTINGS.predict.dtype,
-        machine=SETTINGS.predict.machine,
         options=predict_options(SETTINGS.predict),
     shell:
-        "mgg predict {input:q} --technique {params.techniques:q} --dim {params.dims:q} --dtype {params.dtype:q}"
-        " --machine {params.machine:q} {params.options:q} --replace --out {output:q} > {log:q} 2>&1"
+        "mgg predict {input:q} {params.options:q} --replace --out {output:q} > {log:q} 2>&1"

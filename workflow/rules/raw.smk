@@ -1,8 +1,8 @@
 # What the graph of a data set is made of: files that mgg retrieve fetched, or the user's own.
 def raw_files(wildcards):
-    """Input function: what mgg retrieve made of a data set; of the user's own files each, so that changes are seen."""
+    """Input function: what mgg retrieve made of a data set; of the user's own files each, whose contents name the graph."""
     source = DATASETS[wildcards.dataset].source
-    return own.files_of(source) if source else raw_source(wildcards)
+    return ancient(own.files_of(source)) if source else raw_source(wildcards)
 
 
 def raw_source(wildcards):

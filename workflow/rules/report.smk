@@ -1,27 +1,9 @@
 rule report:
     input:
-        partition=expand(
-            f"{RESULTS}/partition/{{dataset}}/p{{pes}}",
-            dataset=DATASETS,
-            pes=JUDGED,
-        ),
-        predict=expand(
-            f"{RECORDS}/predict/{{dataset}}.jsonl",
-            dataset=DATASETS if SETTINGS.predict.pes else [],
-        ),
-        aggregate=expand(
-            f"{RECORDS}/aggregate/{{dataset}}/p{{pes}}.jsonl",
-            dataset=DATASETS if SETTINGS.aggregate.techniques else [],
-            pes=SETTINGS.partition.pes,
-        ),
-        train=expand(
-            f"{RECORDS}/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}",
-            dataset=TRAINED,
-            model=SETTINGS.train.models,
-            technique=SETTINGS.train.techniques,
-            pes=SETTINGS.train.pes,
-            seed=SETTINGS.train.seeds,
-        ),
+        partition=[split_at("partition", dataset, pes) for dataset in DATASETS for pes in JUDGED],
+        predict=predictions(),
+        aggregate=[here for here, _ in TIMINGS],
+        train=[here for here, _ in TRAININGS],
     output:
         *[table_file(name) for name in ABOUT],
         *[figures_folder(kind) for kind in FOLDERS],
@@ -44,10 +26,12 @@ rule report:
         mem_mb=4000,
         runtime=10,
     params:
+        # Of the same config: shown apart from what was measured here.
+        elsewhere=[path for _, paths in [*TIMINGS, *TRAININGS] for path in paths],
         folder=lambda wildcards, output: Path(output.page).parent,
         title=SETTINGS.report.title,
         figures=report_options(SETTINGS.report),
         jobs=JOBS,
     shell:
-        "mgg report {input:q} --out {params.folder:q} --title {params.title:q} {params.figures:q}"
+        "mgg report {input:q} {params.elsewhere:q} --out {params.folder:q} --title {params.title:q} {params.figures:q}"
         " --jobs {params.jobs:q} > {log:q} 2>&1"

@@ -6,7 +6,7 @@ from mgg.report.figure_files import FOLDERS
 def graph_folder(made):
     """The output that holds a graph: results/graph/, or results/graph_natural/ before its nodes are renumbered."""
     return report(
-        directory(f"{RESULTS}/{made}/{{dataset}}"),
+        directory(f"{RESULTS}/{made}/{GRAPH}"),
         patterns=["{record}.yaml"],
         caption="../report/graph.rst",
         category="graph",

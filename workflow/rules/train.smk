@@ -1,10 +1,10 @@
 # One job a run. A run that was stopped goes on from its checkpoint, which is no output: Snakemake deletes those.
 rule train:
     input:
-        f"{RESULTS}/layout/{{dataset}}/p{{pes}}",
+        f"{RESULTS}/layout/{SPLIT}",
     output:
         report(
-            directory(f"{RECORDS}/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}"),
+            directory(f"{RECORDS}/train/{TRAINING}"),
             patterns=["{record,run}.json", "{record,metrics}.jsonl", "{record,predictions}.parquet"],
             caption="../report/train.rst",
             category="train",
@@ -15,13 +15,14 @@ rule train:
                 "technique": "{technique}",
                 "PEs": "{pes}",
                 "seed": "{seed}",
+                "place": "{place}",
                 "file": "{record}",
             },
         ),
     log:
-        f"{RECORDS}/logs/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}.log",
+        f"{RECORDS}/logs/train/{TRAINING}.log",
     benchmark:
-        f"{RECORDS}/benchmarks/train/{{dataset}}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}.jsonl"
+        f"{RECORDS}/benchmarks/train/{TRAINING}.jsonl"
     conda:
         "../../environment.yml"
     resources:
@@ -32,17 +33,14 @@ rule train:
         gpu=gpus(SETTINGS.train.backend),
     params:
         launcher=launcher("train"),
-        backend=SETTINGS.train.backend,
-        epochs=SETTINGS.train.epochs,
-        dtype=SETTINGS.train.dtype,
         checkpoint_every=SETTINGS.train.checkpoint_every,
         stall_after=SETTINGS.train.stall_after,
-        settings=lambda wildcards: train_options(SETTINGS.train, wildcards.model),
+        options=lambda wildcards: train_options(SETTINGS.train, wildcards.model),
     shell:
-        "{params.launcher} mgg train {input:q} --model {wildcards.model:q} --technique {wildcards.technique:q}"
-        " --backend {params.backend:q} --epochs {params.epochs:q} --seed {wildcards.seed:q} {params.settings:q}"
-        " --dtype {params.dtype:q} --checkpoint-every {params.checkpoint_every:q} --stall-after {params.stall_after:q}"
-        " --resume --out {output:q} > {log:q} 2>&1"
+        "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg train {input:q} --model {wildcards.model:q}"
+        " --technique {wildcards.technique:q} --seed {wildcards.seed:q} {params.options:q}"
+        " --checkpoint-every {params.checkpoint_every:q} --stall-after {params.stall_after:q} --resume"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 settle("train", SETTINGS.train.backend)

@@ -1,0 +1,40 @@
+"""``mgg clean``: what no config names any more in the results of the workflow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mgg.cli.options import FOLDER, common, show
+from mgg.errors import InputError
+
+
+@click.command()
+@click.argument("results", type=FOLDER, default="results")
+@click.option("--remove", "removes", is_flag=True, help="remove what is listed")
+@common
+def clean(results: Path, removes: bool, as_json: bool) -> None:
+    """List what no config names any more in RESULTS, the folder of the workflow, and the bytes that it takes.
+
+    A config names what its newest run would make, in each place where it ran, as long as its files are there.
+    """
+    from mgg.results import remove, unnamed
+
+    if not results.is_dir():
+        raise InputError(f"{results}: no such folder")
+    found = unnamed(results)
+    if removes:
+        remove(results, [each.path for each in found])
+    if as_json:
+        show({"removed": removes, "unnamed": [{"path": str(each.path), "bytes": each.size} for each in found]}, True)
+        return
+    beside = [each for each in found if each.beside]
+    for each in found:
+        if not each.beside:
+            click.echo(f"{each.size / 1e6:10.1f} MB  {each.path}")
+    if beside:
+        click.echo(f"{sum(each.size for each in beside) / 1e6:10.1f} MB  logs and benchmarks")
+    total = sum(each.size for each in found) / 1e6
+    after = "removed" if removes else "--remove removes it" if found else "nothing to remove"
+    click.echo(f"{total:10.1f} MB that no config names: {after}")

@@ -1,0 +1,116 @@
+# What a run says before its first job: which jobs run although their results are there from another place, and how much
+# disk it will take. And what it notes for `mgg clean`: the outputs that its config names.
+import atexit
+import logging
+import shutil
+
+from mgg.files import write_text
+from mgg.results import note
+from snakemake_interface_logger_plugins.common import LogEvent
+
+# Bytes of outputs on disk: by arc, by node, by feature of a node. Shards and layouts were measured (docs/scaling.md).
+ON_DISK = {
+    "graph": (4, 8, 4),
+    "generate": (4, 8, 4),
+    "graph_scatter": (16, 8, 4),
+    "graph_shard": (4, 8, 0),
+    "graph_gather": (4, 8, 4),
+    "order": (4, 8, 4),
+    "partition": (0, 8, 0),
+    "layout": (24, 24, 4),
+}
+
+
+class Foretelling(logging.Handler):
+    """Tells it with Snakemake's table of jobs, which a dry run prints twice: at its end, where people look."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = None
+
+    def emit(self, record):
+        if getattr(record, "event", None) != LogEvent.RUN_INFO:
+            return
+        first = self.lines is None
+        if first:
+            jobs = list(workflow.dag.needrun_jobs())
+            self.lines = [*about_places(jobs), *about_disk(jobs)]
+        if not (first and workflow.dryrun):
+            for line in self.lines:
+                logger.info(line)
+
+
+def about_places(jobs):
+    """Which results of this config there are from other places, where jobs of this one are to run."""
+    elsewhere = {here: paths for here, paths in [*TIMINGS, *TRAININGS] if paths}
+    for name in PLACES:
+        made = [str(job.output[0]) for job in jobs if job.rule.name == name]
+        there = {Path(path).relative_to(RECORDS).parts[1] for out in made for path in elsewhere.get(out, ())}
+        if there:
+            here = ", ".join(sorted({Path(path).relative_to(RECORDS).parts[1] for path in made}))
+            yield (
+                f"{name}: {len(made)} jobs run on {here}: the results so far are of {', '.join(sorted(there))}; both are kept,"
+                " and the report shows them apart"
+            )
+
+
+def about_disk(jobs):
+    """What the outputs of jobs will take, where that is a gigabyte or more."""
+    expected = sum(map(bytes_of, jobs))
+    if expected >= 1e9:
+        free = shutil.disk_usage(next(path for path in Path(RESULTS, "x").absolute().parents if path.is_dir())).free
+        yield f"{RESULTS}: this run will write about {expected / 1e9:.1f} GB; {free / 1e9:.1f} GB are free"
+
+
+def bytes_of(job):
+    """What the output of a job takes on disk, roughly."""
+    if job.rule.name not in ON_DISK:
+        return 0
+    size, (arcs, nodes, features) = size_of(job.wildcards), ON_DISK[job.rule.name]
+    share = SETTINGS.graph.shards if job.rule.name == "graph_shard" else 1
+    return (arcs * size.arcs + nodes * size.nodes + features * size.nodes * size.features) / share
+
+
+def named_outputs():
+    """All outputs that this config has in this place, but the report."""
+    natural = [f"graph_natural/{name}@{RECIPES[name]}" for name in ORDERED]
+    graphs = [f"{kind}/{name}@{RECIPES[name]}" for kind in ("graph", "graph_scatter", "graph_shard") for name in DATASETS]
+    splits = [split_at(stage, name, pes) for stage in ("partition", "layout") for name in DATASETS for pes in PARTITIONED]
+    measured = [here for here, _ in [*TIMINGS, *TRAININGS]]
+    below = [os.path.relpath(path, RESULTS) for path in [*splits, *predictions(), *measured]]
+    return [*(f"retrieve/{name}" for name in DATASETS), *natural, *graphs, *below]
+
+
+class Notes:
+    """Notes once in a run, at its start or, where it has nothing to do, at its end."""
+
+    done = False
+
+    def keep(self):
+        """Note what this run names and what it has read of the user's own files."""
+        if self.done or not Path(RESULTS).is_dir():
+            return
+        self.done = True
+        who = {
+            "configs": [str(Path(file).absolute()) for file in workflow.configfiles],
+            "given": list(workflow.config_settings.config_args or ()),
+            "experiment": SETTINGS.experiment,
+        }
+        places = {Path(here).relative_to(RECORDS).parts[1] for here, _ in [*TIMINGS, *TRAININGS]}
+        try:
+            note(Path(RESULTS), who, places, origin.settings_hash(SETTINGS.model_dump(mode="json")), named_outputs())
+            if CONTENTS.known:
+                write_text(OWN_FILES, json.dumps(known_contents() | CONTENTS.known))
+        except MggError as error:
+            logger.warning(f"{error}: mgg clean will not know what this run names")
+
+    def keep_at_end(self):
+        """The same, but not of dry runs, --lint and the like."""
+        if workflow.executor_plugin is not None and not workflow.dryrun and not workflow.touch:
+            self.keep()
+
+
+NOTES = Notes()
+if workflow.is_main_process:
+    logger.addHandler(Foretelling())
+    atexit.register(NOTES.keep_at_end)

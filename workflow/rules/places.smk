@@ -1,0 +1,50 @@
+# Which outputs this config has, and where its timings and trainings run: other options, or another place, are other outputs.
+from itertools import product
+
+
+
+def split_at(stage, dataset, pes):
+    """The folder of a partition or layout."""
+    return f"{RESULTS}/{stage}/{SPLIT}".format(dataset=dataset, recipe=RECIPES[dataset], pes=pes)
+
+
+def measured(rulename, pattern, words, **values):
+    """What a job that runs on PEs writes here, and what the same job wrote elsewhere.
+
+    `words` are its options: of others the results are others, too.
+    """
+    wildcards = Wildcards(fromdict={name: str(value) for name, value in values.items()})
+    run, nodes = short_hash({"options": words}), NODES[rulename](wildcards)
+    told = {**values, "recipe": RECIPES[values["dataset"]]}
+    here = pattern.format(**told, place=PLACES[rulename](wildcards), run=run if nodes == 1 else f"{run}-n{nodes}")
+    before, after = pattern.format(**told, place="\0", run="\0").split("\0", 1)
+    anywhere = glob.glob(f"{glob.escape(before)}*{glob.escape(after).replace(chr(0), f'{run}*')}")
+    return here, sorted(set(anywhere) - {here})
+
+
+def timings():
+    """The output of each job of stage aggregate, and its results elsewhere."""
+    words = aggregate_options(SETTINGS.aggregate)
+    cases = product(DATASETS if SETTINGS.aggregate.techniques else [], SETTINGS.partition.pes)
+    pattern = f"{RECORDS}/aggregate/{TIMED}.jsonl"
+    return [measured("aggregate", pattern, words, dataset=dataset, pes=pes) for dataset, pes in cases]
+
+
+def trainings():
+    """The same of stage train."""
+    train = SETTINGS.train
+    pattern, names = f"{RECORDS}/train/{TRAINING}", ("dataset", "model", "technique", "pes", "seed")
+    return [
+        measured("train", pattern, train_options(train, case[1]), **dict(zip(names, case)))
+        for case in product(TRAINED, train.models, train.techniques, train.pes, train.seeds)
+    ]
+
+
+def predictions():
+    """The output of each job of stage predict."""
+    names = DATASETS if SETTINGS.predict.pes else []
+    return [f"{RECORDS}/predict/{PREDICTION}.jsonl".format(dataset=name, recipe=RECIPES[name]) for name in names]
+
+
+# Glob patterns find folders alone that a config may have: names have neither * nor ?.
+TIMINGS, TRAININGS = (timings(), trainings()) if workflow.is_main_process else ([], [])
