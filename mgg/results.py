@@ -63,7 +63,9 @@ def unnamed(results: Path) -> list[Unnamed]:
     """
     notes = [note for _, note in _notes(results)]
     if not notes:
-        raise InputError(f"{results}: no run of the workflow has noted here what its config names: run one of them first")
+        raise InputError(
+            f"{results}: no run of the workflow has noted here what its config names: run one of them first"
+        )
     named = {
         output.removesuffix(".jsonl")
         for note in notes
@@ -153,5 +155,7 @@ def _alone(results: Path) -> Iterator[None]:
             if not holder:
                 yield
                 return
-            raise MachineError(f"{results}: {holder} was working here and has not left: run the workflow once more first")
+            raise MachineError(
+                f"{results}: {holder} was working here and has not left: run the workflow once more first"
+            )
         raise MachineError(f"{results}: a run of the workflow is working here: wait for it or end it")

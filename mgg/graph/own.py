@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -98,7 +97,9 @@ class Contents:
         manifest = root / MANIFEST_FILE  # it has the hashes of a graph folder's shards
         files = [str(manifest)] if manifest.is_file() else files_of(source)
         self._tell(files)
-        hashes = [[str(Path(file).relative_to(root if root.is_dir() else root.parent)), self._file(file)] for file in files]
+        hashes = [
+            [str(Path(file).relative_to(root if root.is_dir() else root.parent)), self._file(file)] for file in files
+        ]
         found = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
         self.known[source] = [found]
         return found
@@ -107,7 +108,7 @@ class Contents:
         seen = _seen(file)
         earlier = self._earlier.get(file, [])
         if earlier[:-1] != seen:
-            with _readable(file), open(file, "rb") as opened:
+            with _readable(file), Path(file).open("rb") as opened:
                 earlier = [*seen, hashlib.file_digest(opened, "sha256").hexdigest()]
         self.known[file] = earlier
         return str(earlier[-1])
@@ -115,14 +116,17 @@ class Contents:
     def _tell(self, files: list[str]) -> None:
         unread = sum(_seen(file)[0] for file in files if self._earlier.get(file, [])[:-1] != _seen(file))
         if unread > 2**30:
-            told = f"{files[0]}{f' and {len(files) - 1} more' * (len(files) > 1)}: reading {unread / 2**30:.1f} GiB to tell"
-            print(f"{told} whether they have changed since a graph was made of them, once", file=sys.stderr, flush=True)
+            more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+            told = (
+                f"{files[0]}{more}: reading {unread / 2**30:.1f} GiB to tell whether a graph was made of these contents"
+            )
+            print(told, file=sys.stderr, flush=True)
 
 
 def _seen(file: str) -> list[int]:
     """What changes with a file: whoever moves another one here, with an older time too, changes one of them."""
     with _readable(file):
-        facts = os.stat(file)
+        facts = Path(file).stat()
     return [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
 
 

@@ -13,7 +13,7 @@ from support.attempts import newest_checkpoint, work_lost
 from support.faults import FULL, RUN, FaultFolder, injected, trained
 from support.left import half_written, wait_until_quiet
 from support.ranks import mpiexec
-from support.workflow import Folder
+from support.workflow import Folder, made
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 EPOCHS, INTERVAL = 80, 0.05
@@ -31,7 +31,7 @@ def train(layout: Path, out: Path, log: Path, **fault: str) -> subprocess.Comple
 def whole(finished: Folder, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """The same training, undisturbed."""
     path = tmp_path_factory.mktemp("whole")
-    run = train(finished.results / "layout/digits/p2", path / "run", path / "log")
+    run = train(finished.made("layout/digits/p2"), path / "run", path / "log")
     assert run.returncode == 0, run.stderr
     return trained(path / "run")
 
@@ -41,7 +41,7 @@ def whole(finished: Folder, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 def test_a_killed_rank_costs_at_most_an_interval(seed: int, finished: Folder, whole: dict, tmp_path: Path):
     draw = random.Random(seed)
     rank, epoch, delay = draw.randrange(2), draw.randint(1, EPOCHS - 10), draw.uniform(0, 0.01)
-    layout, out, log = finished.results / "layout/digits/p2", tmp_path / "run", tmp_path / "log"
+    layout, out, log = finished.made("layout/digits/p2"), tmp_path / "run", tmp_path / "log"
     run = train(layout, out, log, FAULT=f"{rank} {epoch} {delay}")
     assert run.returncode != 0 and not out.exists()
     wait_until_quiet(tmp_path)
@@ -60,8 +60,8 @@ def test_a_killed_rank_costs_at_most_an_interval(seed: int, finished: Folder, wh
 def test_a_stopped_rank_is_named_and_the_rest_recovers(victim: int, before, finished: Folder):
     folder: FaultFolder = before("train")
     run = folder.start()
-    log = folder.results / "logs" / f"{RUN}.log"
     folder.wait_for_checkpoint(run)
+    (log,) = made(folder.results, f"logs/{RUN}.log")
     os.kill(rank_of(folder, victim), signal.SIGSTOP)
     started = time.monotonic()
     folder.wait_for(f"PE {victim} (epoch ", run, log, seconds=60)

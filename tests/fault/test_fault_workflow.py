@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.faults import FULL, OUTPUTS, RUN, STAGES, FaultFolder, full_disk, injected
 from support.left import wait_until_quiet
-from support.workflow import Folder
+from support.workflow import Folder, made
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 #: Inputs of stages as their jobs open them.
@@ -38,7 +38,8 @@ def test_snakemake_killed_in_a_stage(stage: str, seed: int, before, finished: Fo
 
 def read_benchmark(folder: Path, stage: str) -> float:
     """Seconds of the job of a stage in a finished run."""
-    file = (folder / OUTPUTS[stage]).with_suffix(".jsonl") if stage != "report" else folder / "report.jsonl"
+    name = OUTPUTS[stage].removesuffix(".jsonl")
+    (file,) = made(folder.parent, f"benchmarks/{name}.jsonl") if stage != "report" else [folder / "report.jsonl"]
     return float(json.loads(file.read_text().splitlines()[-1])["s"])
 
 
@@ -53,7 +54,7 @@ def killed_in(folder: FaultFolder, stage: str, delay: float, checkpoint: bool) -
         run.kill()
         run.wait()
         wait_until_quiet(folder.path)
-        if not folder.made(stage):
+        if not folder.ended(stage):
             return
         folder.forget(stage)
         delay /= 2
@@ -107,10 +108,10 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_that_is_wrong_once(stage: str, how: str, before, finished: Folder, shim: Path):
     """Stale: as it was when half of it was written."""
     folder: FaultFolder = before(stage)
-    file, mark, stale = folder.results / READ[stage], folder.path / "mark", folder.path / "stale"
-    source = finished.results / READ[stage]
+    source, mark, stale = finished.made(READ[stage]), folder.path / "mark", folder.path / "stale"
+    file = str(source.relative_to(finished.results))
     stale.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
-    wrong = {"LD_PRELOAD": str(shim), "ONCE_PATH": READ[stage], "ONCE_MARK": str(mark)}
+    wrong = {"LD_PRELOAD": str(shim), "ONCE_PATH": file, "ONCE_MARK": str(mark)}
     wrong |= {"ONCE_STALE": str(stale)} if how == "stale" else {}
     run = folder.run(env=folder.environment(**wrong))
     assert mark.exists(), f"{file} was not opened"

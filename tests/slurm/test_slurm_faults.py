@@ -11,9 +11,9 @@ import pytest
 import yaml
 from slurm_folder import SlurmFolder
 from support.attempts import newest_checkpoint, read_attempts, work_lost
-from support.faults import FULL, RUN, injected, outcome, trained
+from support.faults import FULL, RUN, injected, outcome, trained, training
 from support.left import half_written, wait_until_quiet
-from support.workflow import ROOT, Folder
+from support.workflow import ROOT, Folder, made
 
 #: One PE, of which the Slurm plugin makes no MPI job.
 ALONE = "train/digits/gcn-halo-p1-s0"
@@ -34,7 +34,6 @@ CONFIG = {
 }
 #: Seconds that the first attempt of a training takes at least, however fast the machine is: the fault meets it.
 SHORT = 20
-TARGET = f"results/{RUN}"
 #: Seconds that srun waits for the others here after a rank has ended; by itself the workflow says many more.
 WAIT = 3
 LONG = pytest.mark.skipif(not FULL, reason="takes minutes: make test-faults")
@@ -48,14 +47,27 @@ class TrainingFolder(SlurmFolder):
         self.name, self.undisturbed = name, undisturbed
         self.overlay(CONFIG)
         shutil.copytree(undisturbed.path / ".snakemake", self.path / ".snakemake")
-        absent = shutil.ignore_patterns(Path(name).name, "report", "logs")
+        absent = shutil.ignore_patterns(f"{Path(name).name}-*", "report", "logs")
         shutil.copytree(undisturbed.results, self.results, ignore=absent)
         self.note_epochs(pause=seconds / CONFIG["train"]["epochs"])
+
+    def target(self, profile: str = "slurm-cpu") -> str:
+        """The training, in its place on the cluster; what was made without Slurm is said to be from there, too."""
+        named = self.names(profile=profile)[f"results/{self.name}"]
+        for stage in ("aggregate", "train"):
+            for place in (self.results / stage).glob("local-*"):
+                place.rename(place.with_name(named.split("/")[2]))
+        return named
+
+    @property
+    def training(self) -> Path:
+        """Its training, which may have checkpoints alone."""
+        return training(self.results, self.name)
 
     @property
     def newest(self) -> int:
         """The epoch of the newest checkpoint; 0 if there is none."""
-        return newest_checkpoint(self.results / self.name)
+        return newest_checkpoint(self.training)
 
     def train(self, profile: str = "slurm-cpu", report: bool = False) -> tuple[subprocess.Popen, str]:
         """Start the training, alone or with what follows; returns its job's number at a drawn moment, for a fault.
@@ -63,7 +75,8 @@ class TrainingFolder(SlurmFolder):
         That is between one and two intervals after the first checkpoint: a training that has written no second one has
         more to lose than it may.
         """
-        targets = [] if report else [f"results/{self.name}"]
+        target = self.target(profile)
+        targets = [] if report else [target]
         run = self.start("--printshellcmds", *targets, profile=profile)
         deadline = time.monotonic() + 300
         while not self.newest:
@@ -85,7 +98,7 @@ class TrainingFolder(SlurmFolder):
 
     def stopped(self, within: float = 60) -> int:
         """The epoch after which a job that was told to stop has stopped, as its log says; its checkpoint is there."""
-        log, deadline = self.results / "logs" / f"{self.name}.log", time.monotonic() + within
+        (log,), deadline = made(self.results, f"logs/{self.name}.log"), time.monotonic() + within
         while not (told := re.search(r"stopped after epoch (\d+) of \d+: (\S+) is written", log.read_text())):
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
@@ -110,7 +123,7 @@ class TrainingFolder(SlurmFolder):
 
     def recovered(self, newest: int) -> str:
         """Look at the training after a fault that left the checkpoint of epoch ``newest``; returns what was lost."""
-        assert trained(self.results / self.name) == trained(self.undisturbed.results / self.name)
+        assert trained(self.training) == trained(training(self.undisturbed.results, self.name))
         assert len(read_attempts(self.epochs)) == 2
         return work_lost(self.epochs, newest, INTERVAL)
 
@@ -155,7 +168,7 @@ def test_a_killed_snakemake(undisturbed: Folder, tmp_path: Path):
     run.wait()
     recovered = injected("Snakemake killed by SIGKILL on Slurm", "training")
     assert folder.states() == ["RUNNING"]
-    run = folder.start("--printshellcmds", TARGET)
+    run = folder.start("--printshellcmds", folder.target())
     newest = folder.stopped()
     folder.finish(run)
     seconds = time.monotonic() - started
@@ -193,14 +206,14 @@ def test_a_rank_that_dies_before_mpi_starts(undisturbed: Folder, tmp_path: Path,
         folder.hurry(WAIT)
     profile = changed_profile(tmp_path, {"mpi": f"'srun --mpi=pmi2{given}'"})
     started = time.monotonic()
-    run = folder.start("--printshellcmds", TARGET, profile=profile)
+    run = folder.start("--printshellcmds", folder.target(profile), profile=profile)
     recovered = injected("a rank killed by SIGKILL before MPI starts, on Slurm", f"training{given}")
     folder.finish(run)
     seconds = time.monotonic() - started
     assert folder.states() == ["FAILED", "COMPLETED"]
     told = (tmp_path / "run.log").read_text()
     assert "task 1: Killed" in told and f"srun: First task exited {WAIT}s ago" in told
-    assert trained(folder.results / RUN) == trained(undisturbed.results / RUN)
+    assert trained(folder.training) == trained(training(undisturbed.results, RUN))
     recovered(seconds, "nothing")
 
 
@@ -214,7 +227,8 @@ def test_a_rank_that_dies_in_an_epoch(undisturbed: Folder, tmp_path: Path, rank:
     # A training that has no second checkpoint has more to lose than it may.
     epoch, delay = random.randint(100, 300), random.uniform(0, SHORT / 2 / CONFIG["train"]["epochs"])
     folder.lose_rank_in(epoch, rank, delay)
-    run = folder.start("--printshellcmds", TARGET, profile=changed_profile(tmp_path, {"nodes": nodes}))
+    profile = changed_profile(tmp_path, {"nodes": nodes})
+    run = folder.start("--printshellcmds", folder.target(profile), profile=profile)
     folder.reach(epoch, run)
     started = time.monotonic()
     recovered = injected("a rank killed by SIGKILL in a random epoch, on Slurm", f"rank {rank}, {nodes} nodes")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from slurm_folder import SlurmFolder
-from support.workflow import ROOT
+from support.workflow import ROOT, made
 
 from mgg.graph.retrieve import retrieve
 from mgg.record import AggregateRecord, JobRecord, read_lines, read_run
@@ -46,15 +46,16 @@ def finished(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> SlurmFo
     """A folder in which profiles/slurm-cpu has made everything."""
     path = tmp_path_factory.mktemp("slurm") / ODD_NAME
     path.mkdir()
-    made = SlurmFolder(path)
-    made.overlay(CONFIG | {"results": ODD_NAME})
-    made.note_ranks()
+    folder = SlurmFolder(path)
+    folder.overlay(CONFIG | {"results": ODD_NAME})
+    folder.note_ranks()
     profile = site_profile("slurm-cpu", path)
     # One after the other: 16 ranks at once wait for one another on a machine of few cores.
-    for target in ([f"{ODD_NAME}/{AGGREGATE}"], []):
-        run = made.run("--printshellcmds", *target, profile=profile)
+    named = folder.names(profile=profile)[f"{ODD_NAME}/{AGGREGATE}"]
+    for target in ([named], []):
+        run = folder.run("--printshellcmds", *target, profile=profile)
         assert run.returncode == 0, run.stdout
-    return made
+    return folder
 
 
 def check_size(line: str, ranks: int = 1) -> None:
@@ -79,12 +80,12 @@ def test_every_compute_rule_was_a_job_of_the_right_size(finished: SlurmFolder):
 
 def test_eight_ranks_of_two_nodes_computed_together(finished: SlurmFolder):
     results = finished.path / ODD_NAME
-    [record] = read_lines(results / AGGREGATE, AggregateRecord)
+    [record] = read_lines(made(results, AGGREGATE)[0], AggregateRecord)
     assert (record.pes, record.backend) == (8, "mpi") and record.bytes_wire > 0
-    run, epochs = read_run(results / TRAIN)
+    run, epochs = read_run(made(results, TRAIN)[0])
     assert run.pes == 8 and len(epochs) == 3
     for output in (AGGREGATE, TRAIN):
-        ranks = finished.ranks(f"{ODD_NAME}/{output}")
+        ranks = finished.ranks(str(made(results, output)[0].relative_to(finished.path)))
         assert ranks == [("node1", "1", "")] * 4 + [("node2", "1", "")] * 4
 
 
@@ -107,12 +108,13 @@ def test_where_ranks_really_run(
     datasets, partition = {"datasets": {"digits": {}}}, {"pes": list(ranks), "quality_pes": []}
     folder.overlay({"graph": datasets, "partition": partition, "train": {"models": []}})
     folder.note_ranks(instead=True)
-    layouts = [f"{stage}/digits/p{pes}" for stage in ("partition", "layout") for pes in ranks]
-    for made in ("retrieve/digits", "graph/digits", *layouts):
-        (folder.results / made).mkdir(parents=True)
     gpus = profile != "slurm-cpu"
     site = site_profile(profile, tmp_path, {} if gpus else {"aggregate": {"mpi": "'mpiexec'"}})
-    outputs = {f"results/aggregate/digits/p{pes}.jsonl": pes for pes in ranks}
+    named = folder.names(profile=site)
+    layouts = [f"{stage}/digits/p{pes}" for stage in ("partition", "layout") for pes in ranks]
+    for there in ("retrieve/digits", "graph/digits", *layouts):
+        (folder.path / named[f"results/{there}"]).mkdir(parents=True)
+    outputs = {named[f"results/aggregate/digits/p{pes}.jsonl"]: pes for pes in ranks}
     run = folder.run("--printshellcmds", *outputs, profile=site)
     assert run.returncode == 0, run.stdout
     for output, pes in outputs.items():
@@ -197,7 +199,7 @@ def test_failed_and_refused_jobs_say_what_to_do(cluster: Path, tmp_path: Path):
     retrieve("digits", broken)
     again = folder.run(profile=profile)
     _, corrected = folder.jobs()["graph"]
-    assert " JobState=COMPLETED " in corrected and (folder.results / "graph/digits/manifest.yaml").is_file()
+    assert " JobState=COMPLETED " in corrected and folder.made("graph/digits/manifest.yaml").is_file()
     check_size(corrected)
     # What has not been corrected is all that fails now, of both.
     assert again.returncode == 1 and again.stdout.count(", not submitted\n") == 2

@@ -26,7 +26,7 @@ from mgg.report.columns import TABLES
 from support import fault_program
 from support.attempts import newest_checkpoint, work_lost
 from support.left import half_written, processes, wait_until_quiet
-from support.workflow import Folder
+from support.workflow import Folder, made, pattern
 
 FULL = os.environ.get("FAULTS") == "full"
 #: Stages in order; rules and folders of results have the same names.
@@ -55,7 +55,9 @@ OUTPUTS = {
 }
 #: What follows from times or was measured like them: fields of records, columns of the report's tables.
 FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "compute", "transfer", "used"}
-FROM_TIMES |= {"run_id", "recorded_at", "hidden", "fastest", "close", "speedup", "efficiency", "ratio"}
+FROM_TIMES |= {"run_id", "recorded_at", "hidden", "fastest", "close", "speedup", "efficiency", "ratio", "place"}
+#: The same of records, which have the place below machine.
+OF_THE_RUN = {**dict.fromkeys(FROM_TIMES, True), "machine": {"place"}}
 #: Seconds that each epoch takes at least, however fast the machine is: a fault meets a training that has a checkpoint.
 PAUSE = 0.01
 # In the process that the kernel calls mgg, as the entry point of the installation.
@@ -98,9 +100,16 @@ class FaultFolder(Folder):
         for name in [*STAGES[STAGES.index(stage) :], "logs", "benchmarks"]:
             shutil.rmtree(self.results / name, ignore_errors=True)
 
-    def made(self, stage: str) -> bool:
+    def ended(self, stage: str) -> bool:
         """Whether ``stage`` has ended."""
-        return (self.results / OUTPUTS[stage]).exists()
+        return bool(
+            made(self.results, OUTPUTS[stage]) if stage != "report" else (self.results / OUTPUTS[stage]).exists()
+        )
+
+    @property
+    def training(self) -> Path:
+        """Its training, which may have checkpoints alone."""
+        return training(self.results, RUN)
 
     def end(self) -> None:
         """Kill what works here, also what is stopped: a test that failed leaves it behind."""
@@ -120,7 +129,7 @@ class FaultFolder(Folder):
     def wait_for_checkpoint(self, run: subprocess.Popen, seconds: float = 300) -> None:
         """Wait until the training that ``run`` has started has a checkpoint."""
         deadline = time.monotonic() + seconds
-        while not newest_checkpoint(self.results / RUN):
+        while not newest_checkpoint(self.training):
             assert run.poll() is None and time.monotonic() < deadline, (self.path / "run.log").read_text()
             time.sleep(0.01)
 
@@ -130,8 +139,8 @@ class FaultFolder(Folder):
         A training must have gone on from its newest checkpoint. What a writer on another node left behind is put there
         first.
         """
-        newest = newest_checkpoint(self.results / RUN)
-        if not self.made("report"):  # else nothing is done any more
+        newest = newest_checkpoint(self.training)
+        if not self.ended("report"):  # else nothing is done any more
             (self.results / "layout/digits/.p2.another-node.1.part").mkdir(parents=True)
         started = time.monotonic()
         run = self.run(env=env)
@@ -145,8 +154,8 @@ class FaultFolder(Folder):
 
     def resumed(self) -> int:
         """The epoch after which its last training went on, as its log says; 0 if it began with the first one."""
-        log = self.results / "logs" / f"{RUN}.log"
-        told = re.search(r"goes on after epoch (\d+)/", log.read_text()) if log.exists() else None
+        logs = made(self.results, f"logs/{RUN}.log")
+        told = re.search(r"goes on after epoch (\d+)/", logs[0].read_text()) if logs else None
         return int(told[1]) if told else 0
 
     def lost(self) -> str:
@@ -156,8 +165,9 @@ class FaultFolder(Folder):
 
 def outcome(results: Path) -> dict[str, object]:
     """Everything that a run of CONFIG made, weights and tables, but for measured times and the machine's state."""
-    records = read_lines(results / OUTPUTS["aggregate"], AggregateRecord)
-    found: dict[str, object] = {"aggregate": [each.model_dump(exclude=FROM_TIMES) for each in records]}
+    (timings,) = made(results, OUTPUTS["aggregate"])
+    records = read_lines(timings, AggregateRecord)
+    found: dict[str, object] = {"aggregate": [each.model_dump(exclude=OF_THE_RUN) for each in records]}
     for stage in ("graph", "partition", "layout"):
         folder = results / stage
         found[stage] = {
@@ -168,7 +178,14 @@ def outcome(results: Path) -> dict[str, object]:
             if path.is_file()
         }
     found["report"] = sorted(path.name for path in (results / "report").iterdir())
-    return found | tables(results / "report") | trained(results / RUN)
+    return found | tables(results / "report") | trained(training(results, RUN))
+
+
+def training(results: Path, run: str) -> Path:
+    """The training that is named by what it is of alone, which may have checkpoints alone."""
+    found = {path.with_name(path.name.removesuffix(".checkpoint")) for path in results.glob(pattern(run))}
+    (one,) = found or {results / run}
+    return one
 
 
 def tables(report: Path) -> dict[str, object]:
@@ -188,7 +205,7 @@ def trained(out: Path) -> dict[str, object]:
     """Weights, predictions, epochs and record of a training run, without times."""
     record, epochs = read_run(out)
     return {
-        "run": record.model_dump(exclude=FROM_TIMES),
+        "run": record.model_dump(exclude=OF_THE_RUN),
         "epochs": [epoch.model_dump(exclude={"seconds"}) for epoch in epochs],
         "weights": (out / "weights.safetensors").read_bytes(),
         "predictions": parquet.read_table(out / "predictions.parquet").to_pydict(),

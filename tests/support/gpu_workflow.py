@@ -19,10 +19,10 @@ def assert_takes_gpus(folder: Folder, dataset: str, pes: int, gpus: int, gpu: st
     done = folder.run(env=folder.environment(**environment))
     assert done.returncode == 0, done.stdout
     assert "compute on CPU cores" not in done.stdout
-    records = read_lines(folder.results / f"aggregate/{dataset}/p{pes}.jsonl", AggregateRecord)
+    records = read_lines(folder.made(f"aggregate/{dataset}/p{pes}.jsonl"), AggregateRecord)
     assert [record.technique for record in records] == ["halo", "mgg"]
     assert all(record.error <= record.tolerance for record in records)
-    run, epochs = read_run(folder.results / f"train/{dataset}/gcn-halo-p{pes}-s0")
+    run, epochs = read_run(folder.made(f"train/{dataset}/gcn-halo-p{pes}-s0"))
     assert len(epochs) == 3
     for record in (*records, run):
         assert (record.backend, record.pes, len(record.machine.gpus)) == ("nvshmem", pes, gpus)

@@ -17,23 +17,24 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from support.workflow import Folder
+from support.workflow import Folder, plain
 
 #: Snakemake without its pauses.
 STAND_IN = Path(__file__).with_name("stand_in_snakemake.py")
 COMMANDS = ("sbatch", "squeue", "sacct", "sacctmgr", "scontrol", "sinfo", "scancel", "sshare")
+_SPLIT = "{dataset}@{recipe}/edge_balanced-w8-d64"
 #: Outputs of the rules that run on a cluster.
 OUTPUTS = {
-    "graph": "results/{made}/{dataset}/",
-    "generate": "results/{made}/{dataset}/",
-    "graph_scatter": "results/graph_scatter/{dataset}/",
-    "graph_shard": "results/graph_shard/{dataset}/{scatteritem}/",
-    "graph_gather": "results/{made}/{dataset}/",
-    "order": "results/graph/{dataset}/",
-    "partition": "results/partition/{dataset}/p{pes}/",
-    "layout": "results/layout/{dataset}/p{pes}/",
-    "aggregate": "results/aggregate/{dataset}/p{pes}.jsonl",
-    "train": "results/train/{dataset}/{model}-{technique}-p{pes}-s{seed}/",
+    "graph": "results/{made}/{dataset}@{recipe}/",
+    "generate": "results/{made}/{dataset}@{recipe}/",
+    "graph_scatter": "results/graph_scatter/{dataset}@{recipe}/",
+    "graph_shard": "results/graph_shard/{dataset}@{recipe}/{scatteritem}/",
+    "graph_gather": "results/{made}/{dataset}@{recipe}/",
+    "order": "results/graph/{dataset}@{recipe}/",
+    "partition": f"results/partition/{_SPLIT}/p{{pes}}/",
+    "layout": f"results/layout/{_SPLIT}/p{{pes}}/",
+    "aggregate": f"results/aggregate/{{place}}/{_SPLIT}/p{{pes}}-{{run}}.jsonl",
+    "train": f"results/train/{{place}}/{_SPLIT}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}-{{run}}/",
 }
 
 #: The stages before the PEs ask the same everywhere: minutes, MB and cores, by their data sets.
@@ -191,12 +192,14 @@ class StandIns:
         asked = ("--slurm-status-command", status) if status else ()
         command = self.folder.command(*arguments, *asked, profile=profile, overlay=overlay)
         python, _, _, *rest = command
-        return self.folder.run_command([python, str(STAND_IN), *rest], self.environment() | (env or {}))
+        run = self.folder.run_command([python, str(STAND_IN), *rest], self.environment() | (env or {}))
+        run.said, run.stdout = run.stdout, plain(run.stdout)
+        return run
 
     def submitted(self) -> dict[tuple[str, tuple[str, ...]], tuple[list[str], str]]:
-        """Arguments of sbatch and the job's script, by the rule and the values of its wildcards."""
+        """Arguments of sbatch and the job's script, by the rule and what the job is for."""
         read = [json.loads(file.read_text()) for file in sorted(self.calls.glob("*.json"))]
-        return {(rule, tuple(wildcards.values())): (arguments, script) for rule, wildcards, arguments, script in read}
+        return {(rule, shown(wildcards)): (arguments, script) for rule, wildcards, arguments, script in read}
 
     def numbered(self, dataset: str | None = None) -> dict[int, list[str]]:
         """Arguments of sbatch by the number of the job; of one data set's jobs, where it is given."""
@@ -214,6 +217,11 @@ class StandIns:
     def memory(self, dataset: str | None = None) -> list[int]:
         """MB that these jobs asked for, one after the other."""
         return self.amounts("--mem", dataset)
+
+
+def shown(wildcards: Mapping[str, str]) -> tuple[str, ...]:
+    """What a job is for: its wildcards but those that tell its outputs from others."""
+    return tuple(value for name, value in wildcards.items() if name not in ("recipe", "place", "run"))
 
 
 def asked(arguments: list[str]) -> str:

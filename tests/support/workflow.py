@@ -1,6 +1,7 @@
 """Runs the real snakemake, with the real mgg, in a folder of its own."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,14 @@ TINY = {
 }
 
 
+#: Folders of results that have one of each data set; those of several numbers of PEs; those of several places.
+STAGES = (
+    "retrieve", "graph", "graph_natural", "graph_scatter", "graph_shard", "partition", "layout", "predict", "aggregate",
+    "train",
+)  # fmt: skip
+SPLIT = ("partition", "layout", "aggregate", "train")
+
+
 class Folder:
     """A working folder with the default config and an overlay, ``tiny.yaml``."""
 
@@ -41,6 +50,18 @@ class Folder:
         there = cls.__new__(cls)
         there.path, there.results = path, path / "results"
         return there
+
+    def made(self, output: str) -> Path:
+        """The output of results that is named by what it is of alone: see ``pattern``. It is the only one there is."""
+        (found,) = made(self.results, output)
+        return found
+
+    def names(self, **options: str | Sequence[str] | None) -> dict[str, str]:
+        """What jobs of a dry run would make, from the working folder, by what it is of alone."""
+        words = Folder.command(self, "--dry-run", **options)[3:]
+        said = forked.run("snakemake", words, self.path, self.environment(), self.limit, merged=True).stdout
+        found = [path for line in re.findall(r"^    output: (.*)$", said, re.MULTILINE) for path in line.split(", ")]
+        return {plain(path): path for path in found}
 
     @property
     def programs(self) -> Path:
@@ -76,11 +97,14 @@ class Folder:
         return kept | {"PATH": path} | changes
 
     def run(self, *arguments: str, env: dict[str, str] | None = None, **options: str | Sequence[str] | None):
-        """Run snakemake to its end; output and errors come together."""
+        """Run snakemake to its end; output and errors come together, outputs under their plain names."""
         if "--dry-run" in arguments:
             words = self.command(*arguments, **options)[3:]
-            return forked.run("snakemake", words, self.path, env or self.environment(), self.limit, merged=True)
-        return self.run_command(self.command(*arguments, **options), env or self.environment())
+            run = forked.run("snakemake", words, self.path, env or self.environment(), self.limit, merged=True)
+        else:
+            run = self.run_command(self.command(*arguments, **options), env or self.environment())
+        run.said, run.stdout = run.stdout, plain(run.stdout)
+        return run
 
     def run_command(self, command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
         """Run a command here to its end; output and errors come together."""
@@ -107,6 +131,46 @@ class Folder:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+
+
+_MEASURED = ("aggregate", "train")
+_RUN = r"[0-9a-f]{8}(?:-n\d+)?"
+
+
+def pattern(output: str) -> str:
+    """The glob pattern of an output such as aggregate/digits/p2.jsonl, whatever its recipe, place and options are."""
+    words = output.split("/")
+    at = next(index for index, word in enumerate(words) if word in STAGES)
+    stage, name, *rest = words[at:]
+    stem, dot, ending = name.partition(".j" if name.endswith(".jsonl") else ".l" if name.endswith(".log") else "/")
+    found = [*words[:at], stage, *["*"][: stage in _MEASURED]]
+    if stage == "predict":
+        return "/".join([*found, f"{stem}@*", f"*{dot}{ending}"])
+    found.append(name if stage == "retrieve" else f"{stem}@*{dot}{ending}")
+    if stage in _MEASURED:
+        file, dot, ending = rest[0].partition(".")
+        rest = [f"{file}-*{dot}{ending}", *rest[1:]]
+    return "/".join([*found, *(["*"] if stage in SPLIT and rest else []), *rest])
+
+
+def made(results: Path, output: str) -> list[Path]:
+    """The outputs, logs or benchmarks that ``pattern`` finds below ``results``."""
+    return sorted(path for path in results.glob(pattern(output)) if path.suffix != ".checkpoint")
+
+
+def plain(text: str) -> str:
+    """What Snakemake says, with outputs named by what they are of alone: results/aggregate/digits/p2.jsonl."""
+    for found, kept in (
+        (r"env MGG_PLACE=\S+ +", ""),
+        (r"\b(?:place|recipe|run)=[\w.@-]+(?:, |$)", ""),
+        (r"\b(aggregate|train)/(?:local|slurm)-[\w.-]+/", r"\1/"),
+        (r"@(?:[a-z0-9.]+-)*[0-9a-f]{8}\b", ""),
+        (r"/[a-z_]+-w\d+-d\d+(?=/)", ""),
+        (rf"/[a-z_]+-w\d+-d\d+-{_RUN}(?=\.)", ""),
+        (rf"((?:/|-)[ps]\d+)-{_RUN}\b", r"\1"),
+    ):
+        text = re.sub(found, kept, text, flags=re.MULTILINE)
+    return text
 
 
 def job_counts(output: str) -> dict[str, int]:

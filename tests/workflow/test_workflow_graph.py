@@ -1,7 +1,5 @@
 """The ways to a graph folder: one job, or scatter, shards and gather; in the source's order, or renumbered."""
 
-import os
-import time
 from pathlib import Path
 
 import pytest
@@ -27,7 +25,8 @@ def write(folder: Folder, name: str, **graph) -> str:
 @pytest.mark.sentinel
 @pytest.mark.slow
 def test_scattered_jobs_make_the_same_graph_as_one(folder: Folder):
-    graphs = [f"results/graph/{name}" for name in DATASETS]
+    named = folder.names(overlay=write(folder, "one.yaml"))
+    graphs = [named[f"results/graph/{name}"] for name in DATASETS]
     one = folder.run("--printshellcmds", *graphs, overlay=write(folder, "one.yaml"))
     assert one.returncode == 0, one.stdout
     manifests = [(folder.path / graph / "manifest.yaml").read_bytes() for graph in graphs]
@@ -74,14 +73,12 @@ def test_files_of_ones_own_go_through_every_stage_and_changes_make_them_anew(fol
     own_overlay(folder, mine={"source": "my data", "loader": "table", "labels": True, "symmetrize": True})
     run = folder.run(overlay="own.yaml")
     assert run.returncode == 0, run.stdout
-    assert (folder.results / "train/mine/gcn-halo-p1-s0/run.json").is_file()
-    manifest = yaml.safe_load((folder.results / "graph/mine/manifest.yaml").read_text())
+    assert folder.made("train/mine/gcn-halo-p1-s0/run.json").is_file()
+    manifest = yaml.safe_load(folder.made("graph/mine/manifest.yaml").read_text())
     assert (manifest["name"], manifest["nodes"], manifest["arcs"], manifest["classes"]) == ("mine", 12, 24, 2)
     assert not (folder.results / "retrieve").exists()
     with (made / "edges.csv").open("a") as file:
         file.write("0,6\n")
-    later = time.time() + 2  # as if it was done later: the clock of file systems ticks slowly
-    os.utime(made / "edges.csv", (later, later))
     shown = folder.run("--dry-run", overlay="own.yaml").stdout
     assert job_counts(shown)["graph"] == 1, shown
 
@@ -101,9 +98,10 @@ def test_files_of_ones_own_in_shards_and_by_their_address(folder: Folder):
     assert "train.models: not trained on mine: no labels are known of; `labels: true` says that own files" in shown
     assert "mgg train results/layout/mine" not in shown and "mgg train results/layout/digits" in shown
     folder.overlay({"graph": {"shards": 2}}, "shards.yaml")
-    run = folder.run("--printshellcmds", "results/graph/mine", overlay=["own.yaml", "shards.yaml"])
+    named = folder.names(overlay=["own.yaml", "shards.yaml"])
+    run = folder.run("--printshellcmds", named["results/graph/mine"], overlay=["own.yaml", "shards.yaml"])
     assert run.returncode == 0, run.stdout
-    manifest = yaml.safe_load((folder.results / "graph/mine/manifest.yaml").read_text())
+    manifest = yaml.safe_load(folder.made("graph/mine/manifest.yaml").read_text())
     assert [manifest[field] for field in ("name", "repeats", "loops")] == ["mine", "sum", "keep"]
 
 

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from support.workflow import TINY, Folder, job_counts
@@ -103,4 +102,4 @@ def test_a_log_of_blank_lines_is_called_empty(folder: Folder):
     run = folder.run("--until", "generate")
     told = run.stdout[run.stdout.index("What failed:") :].splitlines()
     assert run.returncode == 1 and told[2] == "    results/logs/graph/planted.log: empty", told
-    assert Path(folder.results / "logs/graph/planted.log").read_text() == "\n"
+    assert folder.made("logs/graph/planted.log").read_text() == "\n"

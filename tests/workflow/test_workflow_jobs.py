@@ -48,7 +48,7 @@ def test_every_job_has_a_record_of_what_snakemake_measured(finished: Folder):
         assert not record.granted and record.slurm_job is None and record.attempts == 1
         made = max(path.stat().st_mtime for path in (finished.results / record.stage).rglob("*"))
         assert 0 <= made - record.ended < 300 and record.seconds > 0
-    benchmark = json.loads((finished.results / "benchmarks/aggregate/planted/p2.jsonl").read_text())
+    benchmark = json.loads(finished.made("benchmarks/aggregate/planted/p2.jsonl").read_text())
     timed = found["aggregate", "planted", "2"]
     assert timed.seconds == benchmark["s"] and timed.memory == int(benchmark["max_pss"] * 2**20)
     assert timed.memory_asked == benchmark["resources"]["mem_mb"] * 10**6
@@ -116,7 +116,7 @@ def test_of_slurms_jobs_their_numbers_and_requests_are_kept(tmp_path: Path):
     folder = Folder(tmp_path)
     stand_ins = StandIns(folder)
     # As the Snakemake of a job writes it, which knows of no earlier attempts.
-    benchmark = folder.results / "benchmarks/partition/planted/p2.jsonl"
+    benchmark = folder.made("benchmarks/partition/planted/p2.jsonl")
     benchmark.parent.mkdir(parents=True)
     resources = {"mem_mb": 1, "runtime": 1, "nodes": 1, "tasks": 2, "cpus_per_task": 3}
     benchmark.write_text(json.dumps({"s": 40.0, "max_pss": 100, "cpu_time": 3, "threads": 1, "resources": resources}))
@@ -144,9 +144,9 @@ def test_ranks_that_slurm_starts_tell_what_they_used(finished: Folder, tmp_path:
         ranks = 1 if "p1" in name else 2
         resources = {"mem_mb": 1000, "runtime": 60, "mpi": "srun" * (ranks > 1), "tasks": ranks, "nodes": ranks}
         seen = {"s": 40.0, "max_pss": 7.0, "cpu_time": 0.1, "threads": 1, "resources": resources}
-        (copy.results / "benchmarks" / name).write_text(json.dumps(seen))
-    one, two = (copy.results / f"aggregate/planted/p{pes}.jsonl" for pes in (1, 2))
-    run = copy.results / "train/planted/gcn-halo-p2-s0/run.json"
+        copy.made(f"benchmarks/{name}").write_text(json.dumps(seen))
+    one, two = (copy.made(f"aggregate/planted/p{pes}.jsonl") for pes in (1, 2))
+    run = copy.made("train/planted/gcn-halo-p2-s0/run.json")
 
     def used(file: Path, memory: int, cpu: float, seconds: float, **changes: int) -> str:
         told = {"used": {"memory": memory, "cpu_seconds": cpu, "seconds": seconds}}

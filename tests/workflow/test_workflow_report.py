@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import workflow
 from support.workflow import ROOT, TINY, Folder
 
 #: A data set of each kind and predictions: every rule whose output the report shows.
@@ -67,7 +68,7 @@ def test_snakemakes_report_has_every_stage_and_needs_no_network(shown: tuple[str
 @pytest.mark.slow
 def test_captions_say_what_is_shown(shown: tuple[str, str]):
     """Every file has one, with what it is about filled in."""
-    captions = {path: plain(each["caption"]) for path, each in variable(shown[1], "results").items()}
+    captions = {workflow.plain(path): plain(each["caption"]) for path, each in variable(shown[1], "results").items()}
     assert [path for path, caption in captions.items() if len(caption) < 40 or "{" in caption] == []
     for output, words in CAPTIONS.items():
         found = [caption for path, caption in captions.items() if re.fullmatch(f"results/{output}", path)]

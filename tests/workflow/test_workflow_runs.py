@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.workflow import Folder, job_counts
+from support.workflow import Folder, job_counts, made
 
 from mgg.record import AggregateRecord, JobRecord, read_lines, read_partition, read_run
 
@@ -40,8 +40,8 @@ def _started(folder: Folder, run: subprocess.Popen, words: str) -> None:
 
 def _scores(results: Path) -> dict[str, object]:
     """Everything in the records that a clock does not change."""
-    records = read_lines(results / "aggregate/planted/p2.jsonl", AggregateRecord)
-    run, epochs = read_run(results / "train/planted/gcn-halo-p2-s0")
+    records = read_lines(made(results, "aggregate/planted/p2.jsonl")[0], AggregateRecord)
+    run, epochs = read_run(made(results, "train/planted/gcn-halo-p2-s0")[0])
     return {
         "graph": records[0].graph_hash,
         "wire": [record.bytes_wire for record in records],
@@ -55,13 +55,13 @@ def _scores(results: Path) -> dict[str, object]:
 def test_all_records_of_a_workflow_are_of_one_run_and_its_config(finished: Folder):
     """Of ranks that a launcher starts and of Snakemake's own process, too."""
     results = finished.results
-    made = [
-        *read_lines(results / "aggregate/planted/p2.jsonl", AggregateRecord),
-        read_run(results / "train/planted/gcn-halo-p2-s0")[0],
-        read_partition(results / "partition/planted/p2"),
+    records = [
+        *read_lines(made(results, "aggregate/planted/p2.jsonl")[0], AggregateRecord),
+        read_run(made(results, "train/planted/gcn-halo-p2-s0")[0])[0],
+        read_partition(made(results, "partition/planted/p2")[0]),
         *read_lines(results / "jobs.jsonl", JobRecord),
     ]
-    told = {(record.run_id, record.config_hash, record.machine_id) for record in made}
+    told = {(record.run_id, record.config_hash, record.machine_id) for record in records}
     assert len(told) == 1 and None not in told.pop()
 
 
@@ -70,7 +70,7 @@ def test_all_records_of_a_workflow_are_of_one_run_and_its_config(finished: Folde
 def test_every_stage_leaves_its_output_log_and_benchmark(finished: Folder):
     assert (finished.results / "report/index.html").stat().st_size > 10_000
     assert list((finished.results / "report").glob("*.csv"))
-    records = read_lines(finished.results / "aggregate/planted/p2.jsonl", AggregateRecord)
+    records = read_lines(finished.made("aggregate/planted/p2.jsonl"), AggregateRecord)
     assert [(record.pes, record.backend, record.dim) for record in records] == [(2, "mpi", 4)]
     for stage in ("graph", "partition", "layout", "aggregate", "train"):
         assert list((finished.results / "logs" / stage).rglob("*.log")), stage
@@ -134,16 +134,19 @@ def test_a_second_live_run_is_refused_and_named(folder: Folder):
 
 @pytest.mark.slow
 def test_phases_and_a_metric_are_trained_for_and_shown(whole: Path, tmp_path: Path):
-    """The trainings alone are made again, under the same names."""
+    """The trainings alone are made, beside those without."""
     shutil.copytree(whole, tmp_path / "copy", symlinks=True)
     folder = Folder.at(tmp_path / "copy")
-    out, before = folder.results / "train/planted/gcn-halo-p2-s0", _scores(folder.results)
+    out, before = folder.made("train/planted/gcn-halo-p2-s0"), _scores(folder.results)
     assert read_run(out)[1][0].aggregate is None
     folder.overlay({"train": {"phases": True, "metric": "accuracy"}}, "asked.yaml")
     run = folder.run(overlay=["tiny.yaml", "asked.yaml"])
     assert run.returncode == 0, run.stdout
     assert job_counts(run.stdout) == {"train": 1, "report": 1, "default": 1, "total": 3}
-    assert all(epoch.aggregate > 0 for epoch in read_run(out)[1]) and _scores(folder.results) == before
+    (asked,) = {*made(folder.results, "train/planted/gcn-halo-p2-s0")} - {out}
+    assert all(epoch.aggregate > 0 for epoch in read_run(asked)[1])
+    shutil.rmtree(out)
+    assert _scores(folder.results) == before
     assert "Time by phase" in (folder.results / "report/index.html").read_text()
 
 

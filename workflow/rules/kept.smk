@@ -74,8 +74,12 @@ def bytes_of(job):
 def named_outputs():
     """All outputs that this config has in this place, but the report."""
     natural = [f"graph_natural/{name}@{RECIPES[name]}" for name in ORDERED]
-    graphs = [f"{kind}/{name}@{RECIPES[name]}" for kind in ("graph", "graph_scatter", "graph_shard") for name in DATASETS]
-    splits = [split_at(stage, name, pes) for stage in ("partition", "layout") for name in DATASETS for pes in PARTITIONED]
+    graphs = [
+        f"{kind}/{name}@{RECIPES[name]}" for kind in ("graph", "graph_scatter", "graph_shard") for name in DATASETS
+    ]
+    splits = [
+        split_at(stage, name, pes) for stage in ("partition", "layout") for name in DATASETS for pes in PARTITIONED
+    ]
     measured = [here for here, _ in [*TIMINGS, *TRAININGS]]
     below = [os.path.relpath(path, RESULTS) for path in [*splits, *predictions(), *measured]]
     return [*(f"retrieve/{name}" for name in DATASETS), *natural, *graphs, *below]

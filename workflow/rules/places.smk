@@ -2,7 +2,6 @@
 from itertools import product
 
 
-
 def split_at(stage, dataset, pes):
     """The folder of a partition or layout."""
     return f"{RESULTS}/{stage}/{SPLIT}".format(dataset=dataset, recipe=RECIPES[dataset], pes=pes)
