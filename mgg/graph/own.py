@@ -118,7 +118,7 @@ class Contents:
         if unread > 2**30:
             more = f" and {len(files) - 1} more" if len(files) > 1 else ""
             told = (
-                f"{files[0]}{more}: reading {unread / 2**30:.1f} GiB to tell whether a graph was made of these contents"
+                f"{files[0]}{more}: reading {unread / 2**30:.1f} GiB to tell whether a graph was made of them"
             )
             print(told, file=sys.stderr, flush=True)
 

@@ -70,7 +70,7 @@ def cautions(tables: Tables) -> list[str]:
     if len(machines) > 1:
         found.append(
             f"These records come from {len(machines)} machines, sets of software versions or places (see “What ran"
-            " where”). Times from different ones are not comparable; the page never compares them, and neither should you."
+            " where”). Times from different ones are not comparable; the page never compares them, nor should you."
         )
     beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
     if beyond:

@@ -75,7 +75,7 @@ def test_a_rerun_changes_the_records_of_its_jobs_alone(finished: Folder, tmp_pat
 def test_a_missing_benchmark_is_no_reason_to_run_a_job_again(finished: Folder, tmp_path: Path):
     copy = copied(finished, tmp_path)
     shutil.rmtree(copy.results / "benchmarks/layout")
-    (copy.results / "benchmarks/train").joinpath("planted/gcn-halo-p2-s0.jsonl").write_text("torn {")
+    copy.made("benchmarks/train/planted/gcn-halo-p2-s0.jsonl").write_text("torn {")
     (copy.results / "jobs.jsonl").unlink()
     run = copy.run("--forcerun", "report")
     assert run.returncode == 0, run.stdout
@@ -116,7 +116,8 @@ def test_of_slurms_jobs_their_numbers_and_requests_are_kept(tmp_path: Path):
     folder = Folder(tmp_path)
     stand_ins = StandIns(folder)
     # As the Snakemake of a job writes it, which knows of no earlier attempts.
-    benchmark = folder.made("benchmarks/partition/planted/p2.jsonl")
+    partition = folder.names(profile="slurm-cpu")["results/partition/planted/p2"]
+    benchmark = folder.path / f"{partition}.jsonl".replace("results/", "results/benchmarks/")
     benchmark.parent.mkdir(parents=True)
     resources = {"mem_mb": 1, "runtime": 1, "nodes": 1, "tasks": 2, "cpus_per_task": 3}
     benchmark.write_text(json.dumps({"s": 40.0, "max_pss": 100, "cpu_time": 3, "threads": 1, "resources": resources}))

@@ -74,7 +74,7 @@ def test_results_of_two_places_stand_apart_in_one_report(whole: Path, tmp_path: 
     assert run.returncode == 0, run.stdout
     assert job_counts(run.stdout) == {"report": 1, "default": 1, "total": 2}
     machines = (folder.results / "report/machines.csv").read_text()
-    assert ",slurm-cpus-srun," in machines and ",local-cpus-mpiexec-" in machines and "M2," in machines
+    assert all(text in machines for text in ('"slurm-cpus-srun"', '"local-cpus-mpiexec-', '"M2"'))
     assert folder.run("--dry-run").stdout.count("Nothing to be done") == 1
 
 
@@ -141,7 +141,7 @@ def test_contents_of_own_files_name_the_graph(folder: Folder):
     (folder.path / "mine.csv").symlink_to("one.csv")
     datasets = {"linked": {"source": "mine.csv"}, "plain": {"source": "one.csv"}}
     folder.overlay(
-        {"graph": {"datasets": datasets}, "aggregate": {"techniques": []}, "train": {"models": []}}, "o.yaml"
+        {"graph": {"datasets": datasets}, "aggregate": {"techniques": []}, "train": {"datasets": None, "models": []}}, "o.yaml"
     )
     run = folder.run(overlay=["tiny.yaml", "o.yaml"])
     assert run.returncode == 0, run.stdout
