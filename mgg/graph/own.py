@@ -117,9 +117,7 @@ class Contents:
         unread = sum(_seen(file)[0] for file in files if self._earlier.get(file, [])[:-1] != _seen(file))
         if unread > 2**30:
             more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-            told = (
-                f"{files[0]}{more}: reading {unread / 2**30:.1f} GiB to tell whether a graph was made of them"
-            )
+            told = f"{files[0]}{more}: reading {unread / 2**30:.1f} GiB to tell whether a graph was made of them"
             print(told, file=sys.stderr, flush=True)
 
 

@@ -140,9 +140,8 @@ def test_contents_of_own_files_name_the_graph(folder: Folder):
         (folder.path / name).write_text(f"source,target\n0,1\n{end}\n")
     (folder.path / "mine.csv").symlink_to("one.csv")
     datasets = {"linked": {"source": "mine.csv"}, "plain": {"source": "one.csv"}}
-    folder.overlay(
-        {"graph": {"datasets": datasets}, "aggregate": {"techniques": []}, "train": {"datasets": None, "models": []}}, "o.yaml"
-    )
+    untrained = {"train": {"datasets": None, "models": []}}
+    folder.overlay({"graph": {"datasets": datasets}, "aggregate": {"techniques": []}} | untrained, "o.yaml")
     run = folder.run(overlay=["tiny.yaml", "o.yaml"])
     assert run.returncode == 0, run.stdout
 

@@ -106,11 +106,11 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
     ],
 )
 def test_trainings_are_asked_for_their_phases_and_a_metric(folder: Folder, asked: dict, words: str):
-    """Nothing is said of defaults, so that the runs made before stay up to date; outputs keep their names."""
+    """Nothing is said of defaults, so that the runs made before stay up to date."""
     folder.overlay({"train": {"pes": [1], "settings": {"gcn": {"hidden": 4}}, **asked}}, "asked.yaml")
     shown = folder.run("--dry-run", overlay=["tiny.yaml", "asked.yaml"]).stdout
     (command,) = re.findall(r"mgg train .*", shown)
-    assert f"--seed 0 --set hidden=4{words} --dtype fp32 " in command
+    assert f"--seed 0 --backend auto --epochs 3 --dtype fp32 --set hidden=4{words} --checkpoint-every" in command
     assert " --out results/train/planted/gcn-halo-p1-s0 " in command
 
 
