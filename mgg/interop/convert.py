@@ -12,7 +12,7 @@ import torch
 from mgg.config import Loops, Repeats
 from mgg.errors import InputError
 from mgg.graph.build import build
-from mgg.graph.check import UNKNOWN, float32_weights, split_vector
+from mgg.graph.check import UNKNOWN, check_weights, split_vector
 from mgg.graph.external import Memory
 from mgg.graph.manifest import Manifest
 from mgg.graph.own import check_name
@@ -165,7 +165,7 @@ def _arc_weights(given: _Pyg | _Dgl, arcs: int, name: str, asked: str | None) ->
     if values.shape not in ((arcs,), (arcs, 1)) or values.dtype.kind == "c":
         raise InputError(f"{name}: {key} has shape {values.shape} of {values.dtype}, expected {arcs} weights")
     values = values.reshape(arcs)
-    return float32_weights(values, lambda arc, problem: InputError(f"{name}: {key}: weight of arc {arc} {problem}"))
+    return check_weights(values, lambda arc, problem: InputError(f"{name}: {key}: weight of arc {arc} {problem}"))
 
 
 def _arc_types(given: _Pyg | _Dgl, arcs: int, name: str) -> np.ndarray | None:

@@ -43,7 +43,7 @@ def test_every_text_under_every_compression(tmp_path, name, compression):
 
 def rows(stream) -> set[tuple]:
     """Row, column and weight of each arc."""
-    return {(target, source, *more) for source, target, *more in arcs_of(stream)}
+    return {(target, source, *np.float32(more).tolist()) for source, target, *more in arcs_of(stream)}
 
 
 def entries(matrix) -> set[tuple]:

@@ -68,7 +68,10 @@ def gather(scattered: Scattered, folders: Sequence[Path], out: Path, *, verify: 
         loops=facts.loops,
         source=facts.source,
         shards=_in_order(parts),
-        **(facts.counted or Counted(facts.listed_arcs, facts.dropped_loops, facts.listed_arcs - facts.dropped_loops - listed))._asdict(),
+        **(
+            facts.counted
+            or Counted(facts.listed_arcs, facts.dropped_loops, facts.listed_arcs - facts.dropped_loops - listed)
+        )._asdict(),
     )
     _check_counts(facts, manifest)
     manifests.save(out, manifest)

@@ -107,8 +107,8 @@ def shard(scattered: Scattered, folder: Path, memory: Memory, *, number: int = 1
         written = _write(scattered, folder, ids, low, high, memory, count=True)
     made = Shards(
         scattered=scattered.hash, number=number, of=of, first=first, rows=last - first, arcs=written.arcs,
-        loops=written.loops, counted=counted, fingerprint=[int(value) for value in written.sums], degrees=written.degrees,
-        parts=written.parts,
+        loops=written.loops, counted=counted, fingerprint=[int(value) for value in written.sums],
+        degrees=written.degrees, parts=written.parts,
     )  # fmt: skip
     hashed.save(folder / FILE, made.model_dump(exclude_none=True))
     return made

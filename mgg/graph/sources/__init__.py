@@ -57,7 +57,7 @@ class Arcs:
     Attributes:
         targets: integers [arcs], the rows of the adjacency matrix.
         sources: integers [arcs], its columns.
-        weights: float32 [arcs], finite, or None where every arc counts 1.
+        weights: numbers [arcs], finite as float32, or None where every arc counts 1.
         types: int32 [arcs], relation of each arc, or None.
     """
 

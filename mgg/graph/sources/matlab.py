@@ -12,7 +12,7 @@ import numpy as np
 import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
-from mgg.graph.check import float32_weights
+from mgg.graph.check import check_weights
 from mgg.graph.endings import find_file
 from mgg.graph.sources import AS_MATRIX, CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
@@ -51,7 +51,7 @@ def load(path: Path) -> StreamedGraph:
     def read() -> Iterator[Arcs]:
         for at in range(0, coo.nnz, CHUNK_ARCS):
             span = slice(at, at + CHUNK_ARCS)
-            values = float32_weights(coo.data[span], partial(_wrong, file, at))
+            values = check_weights(coo.data[span], partial(_wrong, file, at))
             yield Arcs(coo.row[span].astype(np.int64), coo.col[span].astype(np.int64), values if weighted else None)
 
     return StreamedGraph(ArcStream(read, matrix.shape[0], weighted, **AS_MATRIX))

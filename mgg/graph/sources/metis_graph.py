@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.check import float32_weights
+from mgg.graph.check import check_weights
 from mgg.graph.endings import find_file, packed
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.text import lines
@@ -126,4 +126,4 @@ def _line(file: Path, number: int, line: str, header: _Header) -> tuple[np.ndarr
     if bad.size:
         raise error(f"neighbour {pairs[bad[0], 0]:g} is outside 1..{header.nodes}")
     weights = pairs[:, each - 1] if header.weighted else np.empty(0)
-    return pairs[:, 0].astype(np.int64) - 1, float32_weights(weights, lambda _, problem: error(f"a weight {problem}"))
+    return pairs[:, 0].astype(np.int64) - 1, check_weights(weights, lambda _, problem: error(f"a weight {problem}"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mgg.errors import InputError, MachineError
-from mgg.graph.check import float32_weights
+from mgg.graph.check import check_weights
 from mgg.graph.endings import find_file
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
@@ -62,7 +62,7 @@ def _words(error: Exception) -> str:
 
 
 def _weights(file: Path, edges: list[dict[str, Any]]) -> np.ndarray | None:
-    """float32 [edges], None where no edge has a weight."""
+    """Numbers [edges], None where no edge has a weight."""
     having = sum("weight" in edge for edge in edges)
     if not having:
         return None
@@ -72,7 +72,7 @@ def _weights(file: Path, edges: list[dict[str, Any]]) -> np.ndarray | None:
         values = np.array([float(edge["weight"]) for edge in edges])
     except (TypeError, ValueError):
         raise InputError(f"{file}: a weight is no number") from None
-    return float32_weights(values, lambda arc, problem: InputError(f"{file}: weight of edge {arc} {problem}"))
+    return check_weights(values, lambda arc, problem: InputError(f"{file}: weight of edge {arc} {problem}"))
 
 
 def _tell(file: Path, graph: Any, weighted: bool) -> None:

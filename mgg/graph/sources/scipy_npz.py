@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.check import float32_weights
+from mgg.graph.check import check_weights
 from mgg.graph.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream
 
@@ -73,8 +73,8 @@ def _read(path: Path, nodes: int, weighted: bool, reader: Reader) -> Iterator[Ar
 
 
 def finite_weights(values: np.ndarray, first: int, path: Path) -> np.ndarray:
-    """float32 weights; InputError, naming the arc, if float32 cannot hold one."""
-    return float32_weights(values, lambda arc, problem: InputError(f"{path}: weight of arc {first + arc} {problem}"))
+    """``values`` as weights; InputError, naming the arc, if float32 cannot hold one."""
+    return check_weights(values, lambda arc, problem: InputError(f"{path}: weight of arc {first + arc} {problem}"))
 
 
 def _coo(file: Npz, nodes: int) -> Reader:
