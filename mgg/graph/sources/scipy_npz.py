@@ -16,6 +16,8 @@ from mgg.graph.check import check_weights
 from mgg.graph.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream
 
+#: What ``save_npz`` calls the members of any of its formats.
+MEMBERS = frozenset(("format", "shape", "data", "row", "col", "coords", "indices", "indptr", "offsets", "_is_array"))
 #: Rows, columns and values of some entries.
 Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
 #: Reads the entries of an open archive, in blocks.
