@@ -46,8 +46,8 @@ def load(path: Path) -> StreamedGraph:
     ``path`` is the first of these or a folder with one. Nodes have the ids 0, 1, ... in this order; ``val`` and
     ``test`` give the split, nodes that are neither train. Each link stands for both directions unless the file says
     ``directed``. The class map has a list of 0 and 1 for each node: its tasks. ``PREFIX-id_map.json`` must say that row
-    v of the features is node v. Other fields, and other files ``PREFIX-...``, are not read, which is told. The links are
-    in memory, 16 bytes each.
+    v of the features is node v. Other fields, and other files ``PREFIX-...``, are not read, which is told. The links
+    are in memory, 16 bytes each.
 
     Raises:
         InputError: names the file and the node or link that is malformed; the stream of features, what is not finite.
