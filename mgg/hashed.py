@@ -1,10 +1,14 @@
-"""Files whose every change must be noticed: YAML that ends with its own hash, JSON objects that hold theirs."""
+"""Files whose every change must be noticed.
+
+YAML that ends with its own hash, JSON objects that hold theirs, and JSON lines that name the hash of the line before.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +109,47 @@ def unsealed(text: str, where: str, again: str) -> dict[str, Any]:
     if values.pop(SEAL) != _json_hash(values):
         raise InputError(f"{where}: altered since it was written: its {SEAL} is not that of the rest: {again}")
     return values
+
+
+#: Fields of a line: the hash of the line before it (None: it is the first), and that no line follows.
+PREVIOUS, LAST = "previous", "last"
+
+
+def lines(objects: Iterable[dict[str, Any]]) -> str:
+    """JSON lines of objects, whose order and number are part of their hashes."""
+    written: list[dict[str, Any]] = []
+    objects = list(objects)
+    for number, values in enumerate(objects, 1):
+        link = {PREVIOUS: written[-1][SEAL] if written else None}
+        written.append(sealed(values | link | ({LAST: True} if number == len(objects) else {})))
+    return "".join(json.dumps(values, ensure_ascii=False, separators=(",", ":")) + "\n" for values in written)
+
+
+def read_lines(text: str, path: str | Path, again: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number of each line that :func:`lines` made, from 1, and its values, without what makes it one of them.
+
+    Args:
+        text: the lines; blank ones are left out.
+        path: the file, for messages.
+        again: as in :func:`unsealed`.
+
+    Raises:
+        InputError: as :func:`unsealed`; or a line was taken out, added or moved; names the first that does not follow.
+    """
+    before, ended = None, True
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{path}: line {number}"
+        values = unsealed(line, where, again)
+        if PREVIOUS not in values:
+            raise InputError(f"{where}: has no {PREVIOUS}, so it is of an earlier MGG: {again}")
+        if values.pop(PREVIOUS) != before:
+            raise InputError(f"{where}: is not the line that followed: lines were taken out, added or moved: {again}")
+        before, ended = json.loads(line)[SEAL], values.pop(LAST, False)
+        yield number, values
+    if not ended:
+        raise InputError(f"{path}: its last lines are missing: {again}")
 
 
 def _json_hash(values: dict[str, Any]) -> str:

@@ -5,8 +5,8 @@ A partition is a folder that holds ``partition.json`` (a ``PartitionRecord``). A
 ``metrics.jsonl`` (an ``EpochRecord`` a line; ``metrics.parquet`` holds the same). ``mgg predict`` writes a
 ``PredictionRecord`` a line, the workflow a ``JobRecord`` a line of each of its jobs.
 
-Every object carries its own hash, and ``run.json`` those of the other files of its folder, so that a reader notices
-any change (docs/format.md).
+Every object carries its own hash, every line that of the line before it, too, and ``run.json`` those of the other files
+of its folder, so that a reader notices any change (docs/format.md).
 """
 
 from __future__ import annotations
@@ -378,24 +378,36 @@ _AGAIN: dict[type[BaseModel], str] = {
 
 def as_json(record: BaseModel, *, indent: int | None = None, **more: Any) -> str:
     """A record, and ``more`` fields, as a JSON object that holds its own hash: a line, or with ``indent`` several."""
-    values = hashed.sealed(json.loads(record.model_dump_json()) | more)
+    values = hashed.sealed(_values(record) | more)
     separators = (",", ":") if indent is None else None
     return json.dumps(values, ensure_ascii=False, indent=indent, separators=separators) + "\n"
 
 
+def _values(record: BaseModel) -> dict[str, Any]:
+    """What JSON holds of a record."""
+    values: dict[str, Any] = json.loads(record.model_dump_json())
+    return values
+
+
 def write_lines(path: str | Path, records: Iterable[BaseModel]) -> None:
     """Write records as JSON lines: whole or not at all (temporary name, fsync, rename)."""
-    write_text(path, "".join(map(as_json, records)))
+    write_text(path, hashed.lines(map(_values, records)))
 
 
 def add_lines(path: Path, records: Iterable[BaseModel], *, replace: bool) -> None:
     """Write records as JSON lines after those that ``path`` holds, or with ``replace`` instead of them.
 
     Whole or not at all, and beside other commands that write to the same file.
+
+    Raises:
+        InputError: what ``path`` holds was altered, which is not to be hidden by lines that fit.
     """
+    records = list(records)
     with locked(path):
-        before = [] if replace or not path.exists() else [line for line in _text(path).split("\n") if line.strip()]
-        write_text(path, "".join(f"{line}\n" for line in before) + "".join(map(as_json, records)))
+        again = _again(type(records[0])) if records else ""
+        held = "" if replace or not path.exists() else _text(path)
+        before = [values for _, values in hashed.read_lines(held, path, again)]
+        write_text(path, hashed.lines([*before, *map(_values, records)]))
 
 
 def check_lines_output(path: Path, model: type[R], *, replace: bool) -> list[R]:
@@ -427,10 +439,8 @@ def _of_kind(path: Path, model: type[BaseModel]) -> bool:
 
 def read_lines(path: str | Path, model: type[R]) -> list[R]:
     """Read JSON lines; raises InputError that names the file, the line and the field."""
-    records = []
-    for number, line in enumerate(_text(path).split("\n"), 1):
-        if line.strip():
-            records.append(_parse(line, model, f"{path}: line {number}"))
+    lines = hashed.read_lines(_text(path), path, _again(model))
+    records = [_validated(values, model, f"{path}: line {number}") for number, values in lines]
     if not records:
         raise InputError(f"{path}: holds no records")
     return records
@@ -511,8 +521,12 @@ def _text(path: str | Path, missing: str = "") -> str:
         raise InputError(f"{path}: {reason}") from None
 
 
+def _again(model: type[BaseModel]) -> str:
+    return _AGAIN.get(model, "make it again")
+
+
 def _parse(text: str, model: type[R], where: str) -> R:
-    return _validated(hashed.unsealed(text, where, _AGAIN.get(model, "make it again")), model, where)
+    return _validated(hashed.unsealed(text, where, _again(model)), model, where)
 
 
 def _validated(values: dict[str, Any], model: type[R], where: str) -> R:
@@ -522,5 +536,4 @@ def _validated(values: dict[str, Any], model: type[R], where: str) -> R:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         place = f"field {field}: " if field else ""
-        again = _AGAIN.get(model, "make it again")
-        raise InputError(f"{where}: {place}{first['msg'].removeprefix('Value error, ')}: {again}") from None
+        raise InputError(f"{where}: {place}{first['msg'].removeprefix('Value error, ')}: {_again(model)}") from None

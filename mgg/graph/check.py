@@ -13,6 +13,8 @@ from mgg.graph.csr import Csr
 UNKNOWN = 255
 #: Values of a node's split; 0: none.
 SPLITS = {"train": 1, "validation": 2, "test": 3}
+#: float32 holds all whole numbers up to this one.
+_EXACT_FLOAT32 = 2**24
 #: Labels are stored as int32.
 MOST_CLASSES = 2**31
 
@@ -44,8 +46,8 @@ def check_csr(csr: Csr, name: str) -> None:
             raise InputError(f"{name}: weight of arc {bad[0]} is {csr.weights[bad[0]]}")
 
 
-def float32_weights(values: np.ndarray, error: Callable[[int, str], InputError]) -> np.ndarray:
-    """float32: the numbers ``values`` of any shape [arcs].
+def check_weights(values: np.ndarray, error: Callable[[int, str], InputError]) -> np.ndarray:
+    """``values``, numbers [arcs], which become float32 when they are spooled.
 
     Raises:
         InputError: ``error(arc, problem)`` of the first that is not finite as float32, or is 0 there alone.
@@ -58,7 +60,38 @@ def float32_weights(values: np.ndarray, error: Callable[[int, str], InputError])
         at = int(bad[0])
         problem = "too small for a float32, which would hold 0" if lost[at] else "not a finite float32"
         raise error(at, f"is {values[at]}, {problem}")
-    return narrow
+    return values
+
+
+class Narrowed:
+    """Makes weights float32, and counts the whole numbers among them that float32 does not hold: ids, by mistake?
+
+    Attributes:
+        count: how many of them there were.
+        error: the largest difference to one of them, divided by it.
+    """
+
+    def __init__(self) -> None:
+        self.count, self.error = 0, 0.0
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """float32 [arcs]: the same, rounded."""
+        narrow = values.astype(np.float32, copy=False)
+        if (
+            values.size
+            and values.dtype != np.float32
+            and (values.max() > _EXACT_FLOAT32 or values.min() < -_EXACT_FLOAT32)
+        ):
+            wide, rounded = values.astype(np.float64), narrow.astype(np.float64)
+            if values.dtype.kind in "iu":
+                with np.errstate(invalid="ignore"):  # what rounds to 2^63 is none
+                    lost = (wide != rounded) | (wide.astype(values.dtype) != values)
+            else:
+                lost = (wide != rounded) & (wide == np.floor(wide))
+            if lost.any():
+                self.count += int(lost.sum())
+                self.error = max(self.error, float((np.abs(rounded - wide) / np.abs(wide))[lost].max()))
+        return narrow
 
 
 def check_ids(ids: np.ndarray, n: int, name: str) -> None:

@@ -50,6 +50,8 @@ _KNOWN: dict[Kind, dict[str, set[str]]] = {
         "ignore": {":ignore"},
     },
 }
+#: Most names of a message.
+_SHOWN = 8
 #: What pandas calls an index that has no name.
 _INDEX = {"", "indexlevel0", "unnamed:0"}
 _MAY_BE = re.compile(r"id$|mask|labels?$|class(es)?$|split|^target$|^category$|^:")
@@ -147,17 +149,29 @@ def _range(names: list[str]) -> str:
 def sentence(columns: Mapping[str, Mapping[str, Any]]) -> str:
     """What was read, in one line, from what the manifest says of it: ``source=src, target=dst; nodes: id=id``."""
     return "; ".join(
-        ("" if kind == "edges" else f"{kind}: ") + ", ".join(_clause(role, names) for role, names in roles.items())
+        ("" if "source" in roles else f"{kind}: ") + ", ".join(_clause(role, names) for role, names in roles.items())
         for kind, roles in columns.items()
         if roles
     )
 
 
 def _clause(role: str, names: Any) -> str:
-    shown = ", ".join(names) if isinstance(names, list) else names
+    shown = listed(names) + (f" ({len(names)})" if len(names) > _SHOWN else "") if isinstance(names, list) else names
     if role in ("features", "ignored"):
         return f"{role} {shown}"
     return f"split from {shown}" if role == "split" else f"{role}={shown}"
+
+
+def what_is_read(**kinds: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """``columns`` of a source that is no table: kind -> role -> what was read as it; ``ignored``: what was not read.
+
+    Roles without anything are left out, and so are kinds without roles.
+    """
+    told = {
+        kind: {role: list(names) if role == "ignored" else names for role, names in roles.items() if names}
+        for kind, roles in kinds.items()
+    }
+    return {kind: roles for kind, roles in told.items() if roles}
 
 
 def known_edges(names: Sequence[str]) -> bool:
@@ -227,8 +241,8 @@ def check_said(said: Columns, tables: Mapping[Kind, tuple[Path, Sequence[str]]])
 
 def listed(names: Sequence[str]) -> str:
     """The first names, for messages."""
-    shown = ", ".join(name or "(no name)" for name in names[:8])
-    return shown + (", ..." if len(names) > 8 else "")
+    shown = ", ".join(name or "(no name)" for name in names[:_SHOWN])
+    return shown + (", ..." if len(names) > _SHOWN else "")
 
 
 def _found(name: str, names: Sequence[str]) -> str | None:

@@ -53,7 +53,9 @@ class Manifest(Fixed):
     listed_arcs: int = Field(0, ge=0, description="arcs that the source lists, 0: not counted")
     dropped_loops: int = Field(0, ge=0, description="arcs of the source that join a node to itself, left out")
     dropped_repeats: int = Field(
-        0, ge=0, description="arcs that repeat another one, added reverses counted, left out or merged with it"
+        0,
+        ge=0,
+        description="arcs of the source that repeat another one (or its reverse, where each is both): left out, merged",
     )
     repeats: Repeats = Field("first", description="what arcs that repeat one another weigh")
     loops: Loops = Field("drop", description="whether self-loops of the source were kept")

@@ -23,11 +23,13 @@ class Rows:
         degrees: int64 [rows].
         arcs: by kind, "adjacency" and where there are any "weights" and "arc_types", the values of all arcs in order.
         repeats: number of arcs that were merged with others.
+        loops: number of self-loops among the arcs.
     """
 
     degrees: np.ndarray
     arcs: dict[Kind, np.ndarray]
     repeats: int = 0
+    loops: int = 0
 
 
 class PartWriter:

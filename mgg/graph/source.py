@@ -121,10 +121,15 @@ def _raw(path: Path, loader: str | None, columns: Columns) -> Source:
         data = find_loader(loader)(path, columns) if columns else find_loader(loader)(path)
     except MemoryError:
         raise memory_error(f"{path} does not fit") from None
-    if data.columns:
-        _log.warning("%s: columns: %s", name, sentence(data.columns))
-        facts["columns"] = {kind: dict(roles) for kind, roles in data.columns.items()}
-    return Source(name, data, {"loader": data.loader or loader, **facts}, dataset)
+    return Source(name, data, {"loader": data.loader or loader, **facts, **told(name, data)}, dataset)
+
+
+def told(name: str, graph: StreamedGraph) -> dict[str, Any]:
+    """Say what was read as what, and what was not; gives the same for the manifest."""
+    if not graph.columns:
+        return {}
+    _log.warning("%s: columns: %s", name, sentence(graph.columns))
+    return {"columns": {kind: dict(roles) for kind, roles in graph.columns.items()}}
 
 
 def _unknown(source: str) -> InputError:

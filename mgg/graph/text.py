@@ -31,7 +31,7 @@ from isal import igzip, isal_zlib
 
 from mgg.errors import InputError
 from mgg.graph.arrow import to_numpy
-from mgg.graph.check import float32_weights
+from mgg.graph.check import check_weights
 
 #: No line is longer, in bytes.
 LONGEST_LINE = 2**20
@@ -195,8 +195,8 @@ class Part(ABC):
         return ids
 
     def weights(self, column: int) -> np.ndarray:
-        """float32 [rows]: a column of weights; InputError that names the place of the first beyond float32."""
-        return float32_weights(
+        """Numbers [rows]: a column of weights; InputError that names the place of the first beyond float32."""
+        return check_weights(
             self.columns[column], lambda row, problem: self.error(row, f"{self.name(column)} {problem}")
         )
 

@@ -12,11 +12,12 @@ import torch
 from mgg.config import Loops, Repeats
 from mgg.errors import InputError
 from mgg.graph.build import build
-from mgg.graph.check import UNKNOWN, float32_weights, split_vector
+from mgg.graph.check import UNKNOWN, check_weights, split_vector
+from mgg.graph.columns import what_is_read
 from mgg.graph.external import Memory
 from mgg.graph.manifest import Manifest
 from mgg.graph.own import check_name
-from mgg.graph.source import Source
+from mgg.graph.source import Source, told
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
 
 #: What a DGL graph calls the node data that PyTorch Geometric calls x and y.
@@ -48,7 +49,7 @@ def shards(
     An arc from ``edge_index[0]`` to ``edge_index[1]`` (of DGL: from source to destination) puts its source into the
     row of its target, so that A X is what layers of both libraries sum up. As of every source but matrices, self-loops
     are left out and of repeated arcs the first is kept, unless ``loops`` and ``repeats`` say otherwise; the manifest
-    counts them. Other attributes are not stored.
+    counts them. Other attributes are not stored, which a warning and the manifest say.
 
     Args:
         data: a ``torch_geometric.data.Data`` with ``edge_index`` and any of ``x`` [nodes, columns], ``y``,
@@ -77,10 +78,11 @@ def shards(
         labels=labels,
         splits=_splits(given, nodes, name, split),
         tasks=tasks,
+        columns=given.left({_WEIGHTS if weights is None else weights, "edge_type"}),
     )
     return build(
-        Source(name, graph, {"loader": given.loader}), folder, symmetrize=symmetrize, repeats=repeats, loops=loops,
-        order=order, memory=memory,
+        Source(name, graph, {"loader": given.loader, **told(name, graph)}), folder, symmetrize=symmetrize,
+        repeats=repeats, loops=loops, order=order, memory=memory,
     )  # fmt: skip
 
 
@@ -105,6 +107,11 @@ class _Pyg:
 
     arc = node
 
+    def left(self, arcs: set[str]) -> dict[str, dict[str, Any]]:
+        """The attributes beside those of nodes and of ``arcs`` that are read."""
+        read = {"edge_index", "num_nodes", "x", "y", *_MASKS.values(), *arcs}
+        return what_is_read(attributes={"ignored": sorted(set(self._data.keys()) - read)})
+
 
 class _Dgl:
     """A homogeneous DGL graph."""
@@ -126,6 +133,14 @@ class _Dgl:
     def arc(self, name: str) -> Any:
         """The data of the arcs that DGL calls ``name``."""
         return self._graph.edata.get(name)
+
+    def left(self, arcs: set[str]) -> dict[str, dict[str, Any]]:
+        """The data beside those of nodes and of ``arcs`` that are read."""
+        read = {*_DGL_NODES.values(), *_MASKS.values()}
+        return what_is_read(
+            edges={"ignored": sorted(self._graph.edata.keys() - arcs)},
+            nodes={"ignored": sorted(self._graph.ndata.keys() - read)},
+        )
 
 
 def _arcs(given: _Pyg | _Dgl, nodes: int, name: str, weights: str | None) -> ArcStream:
@@ -165,7 +180,7 @@ def _arc_weights(given: _Pyg | _Dgl, arcs: int, name: str, asked: str | None) ->
     if values.shape not in ((arcs,), (arcs, 1)) or values.dtype.kind == "c":
         raise InputError(f"{name}: {key} has shape {values.shape} of {values.dtype}, expected {arcs} weights")
     values = values.reshape(arcs)
-    return float32_weights(values, lambda arc, problem: InputError(f"{name}: {key}: weight of arc {arc} {problem}"))
+    return check_weights(values, lambda arc, problem: InputError(f"{name}: {key}: weight of arc {arc} {problem}"))
 
 
 def _arc_types(given: _Pyg | _Dgl, arcs: int, name: str) -> np.ndarray | None:

@@ -48,12 +48,12 @@ class Ahead:
             MachineError: nvcc or NVSHMEM is missing.
         """
         found = {kernels.cubin_path(build, arch): build for build in self._expected}
-        todo = [path for path in found if path not in self._begun and not path.exists()]
+        todo = [path for path in found if path not in self._begun and not kernels.is_made(path)]
         self._begun |= {path: (found[path], arch) for path in todo}
         if not todo:
             return
         cores = len(os.sched_getaffinity(0))
-        told = _Told(len(todo), arch, min(len(todo), cores * ranks), lambda: sum(path.exists() for path in todo))
+        told = _Told(len(todo), arch, min(len(todo), cores * ranks), lambda: sum(map(kernels.is_made, todo)))
         self._told.append(told)
         first = place * len(todo) // ranks
         pool = ThreadPoolExecutor(min(cores, len(todo)), thread_name_prefix="nvcc")

@@ -23,12 +23,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from mgg import files
+from mgg import files, hashed
 from mgg.errors import MachineError, MggError
 from mgg.files import sync
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 FLAGS = ("-std=c++17", "-O3", "--generate-line-info")
+#: Ending of the file beside a cubin that has the sha256 of its content.
+_SEAL = ".sha256"
 #: Threads, by ``threading.get_native_id``, for which nvcc works, or another process that has the lock.
 waiting: set[int] = set()
 #: Seconds that each of them has waited so.
@@ -106,7 +108,8 @@ def cubin(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
         nvshmem: link with NVSHMEM's device library.
 
     Returns:
-        The cubin, below ``$XDG_CACHE_HOME/mgg/kernels``.
+        The cubin, below ``$XDG_CACHE_HOME/mgg/kernels``; one whose content is no longer that of which the file beside
+        it has the sha256 is compiled again, which is said.
 
     Raises:
         MachineError: nvcc or NVSHMEM is missing, the source does not compile, or the cache cannot be written.
@@ -143,7 +146,7 @@ def _recipe(
 def _made(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bool, *, wait: bool) -> Path | None:
     """``cubin``; without ``wait`` None where another thread or process is at it."""
     path, nvcc, flags, libraries = _recipe(source, arch, defines, nvshmem)
-    if path.exists():
+    if is_made(path):
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,11 +155,22 @@ def _made(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
                 fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return None
-            if not path.exists():
+            if not is_made(path):
+                if path.exists():
+                    print(f"{path}: not as it was compiled, or by an earlier MGG: compiling it again", file=sys.stderr)
                 _compile(nvcc, source, path, [*flags, f"-I{source_folder() / 'include'}"], libraries)
+                files.write_text(path.with_suffix(_SEAL), hashed.file_hash(path) + "\n")
     except OSError as error:
         raise MachineError(f"{path}: cannot be written: {error.strerror or error}; set XDG_CACHE_HOME") from None
     return path
+
+
+def is_made(path: Path) -> bool:
+    """Whether a cubin is there, with the content that it was compiled to."""
+    try:
+        return path.with_suffix(_SEAL).read_bytes().decode("ascii", "replace") == hashed.file_hash(path) + "\n"
+    except OSError:
+        return False
 
 
 def check_compiler(arch: str) -> None:

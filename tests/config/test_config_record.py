@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from support.records import altered
+from support.records import altered, file_of
 from support.workflow import ROOT
 
 from mgg import record
@@ -73,7 +73,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, made, monkeypatch):
 )
 def test_a_wrong_field_is_named_with_its_line(tmp_path, made, change, message):
     path = tmp_path / "p2.jsonl"
-    path.write_text(record.as_json(made) + altered(record.as_json(made), **change))
+    path.write_text(file_of(record.as_json(made), altered(record.as_json(made), **change)))
     with pytest.raises(InputError, match=message):
         record.read_lines(path, record.AggregateRecord)
 
@@ -85,6 +85,57 @@ def test_a_file_that_is_no_record_is_refused(tmp_path, content, message):
     path = tmp_path / "p2.jsonl"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
+        record.read_lines(path, record.AggregateRecord)
+
+
+def changes_of_lines(lines):
+    """Whole lines taken out, there twice, moved, or from another file: every one of them, wherever it is."""
+    count = len(lines)
+    for at in range(count):
+        yield lines[:at] + lines[at + 1 :]
+        yield lines[: at + 1] + lines[at:]
+        for to in range(count):
+            if to != at:
+                others = lines[:at] + lines[at + 1 :]
+                yield others[:to] + lines[at : at + 1] + others[to:]
+    yield from (lines[:end] for end in range(1, count))
+    yield from (lines[begin:] for begin in range(1, count))
+    yield lines + lines
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_lines_that_are_taken_out_added_or_moved_are_noticed(tmp_path, made, count):
+    records, path = [made.model_copy(update={"dim": dim}) for dim in range(1, count + 1)], tmp_path / "p2.jsonl"
+    for each in records:  # one by one, as commands add them
+        record.add_lines(path, [each], replace=False)
+    assert record.read_lines(path, record.AggregateRecord) == records
+    lines = path.read_text().splitlines(keepends=True)
+    record.write_lines(tmp_path / "whole.jsonl", records)
+    assert (tmp_path / "whole.jsonl").read_text() == "".join(lines)
+    record.write_lines(tmp_path / "other.jsonl", records[::-1])
+    other = (tmp_path / "other.jsonl").read_text().splitlines(keepends=True)
+    seen = 0
+    for changed in [*changes_of_lines(lines), [*lines[:-1], *other[-1:]], lines + other]:
+        if changed == lines:  # of one line, what is the same in both files
+            continue
+        path.write_text("".join(changed))
+        message = "holds no records" if not changed else r"p2\.jsonl: (line \d: is not the line|its last lines)"
+        with pytest.raises(InputError, match=message):
+            record.read_lines(path, record.AggregateRecord)
+        if changed:
+            with pytest.raises(InputError, match=r"p2\.jsonl: .*run mgg aggregate again"):
+                record.add_lines(path, [made], replace=False)
+            assert path.read_text() == "".join(changed), "what was altered is not made to fit"
+        seen += 1
+    assert seen >= count * count
+    path.write_text("\n".join(lines))
+    assert record.read_lines(path, record.AggregateRecord) == records, "blank lines are none"
+
+
+def test_lines_of_an_mgg_that_did_not_chain_them_are_refused(tmp_path, made):
+    path = tmp_path / "p2.jsonl"
+    path.write_text(record.as_json(made))
+    with pytest.raises(InputError, match="line 1: has no previous, so it is of an earlier MGG: run mgg aggregate"):
         record.read_lines(path, record.AggregateRecord)
 
 
@@ -103,7 +154,7 @@ def used(memory: int, cpu_seconds: float, seconds: float) -> dict:
 )
 def test_what_a_job_used_is_the_most_of_its_records(tmp_path, made, lines, expected):
     good = made.model_dump_json(exclude={"used"})
-    (tmp_path / "p2.jsonl").write_text("".join(altered(good, **line) for line in lines))
+    (tmp_path / "p2.jsonl").write_text(file_of(*(altered(good, **line) for line in lines)))
     (tmp_path / record.RUN_FILE).write_text(altered(good, **lines[0]))
     expected = record.Used(**dict(zip(record.Used.model_fields, expected, strict=True))) if expected else None
     assert record.read_used([tmp_path / "p2.jsonl"]) == record.read_used([tmp_path, tmp_path / "p2.jsonl"]) == expected
@@ -114,7 +165,7 @@ def test_what_a_job_used_is_the_most_of_its_records(tmp_path, made, lines, expec
 def test_what_a_job_used_is_not_read_from_something_else(tmp_path, made):
     with pytest.raises(InputError, match=r"run\.json: No such file"):
         record.read_used([tmp_path])
-    (tmp_path / "p2.jsonl").write_text(altered(made.model_dump_json(), **used(-1, 1.0, 1.0)))
+    (tmp_path / "p2.jsonl").write_text(file_of(altered(made.model_dump_json(), **used(-1, 1.0, 1.0))))
     with pytest.raises(InputError, match=r"line 1: field used\.memory"):
         record.read_used([tmp_path / "p2.jsonl"])
 

@@ -30,8 +30,7 @@ def arcs_of(graph):
     if not graph.arcs.weighted:
         assert all(part is None for part in weights)
         return (*ends, None)
-    assert all(part.dtype == np.float32 for part in weights)
-    return (*ends, np.concatenate(weights))
+    return (*ends, np.concatenate(weights).astype(np.float32))
 
 
 def features_of(graph):

@@ -149,7 +149,7 @@ def test_matrices_are_scipys_unless_told_otherwise_and_tables_are_not(tmp_path, 
     assert told == [
         "a.csv: columns: source=source, target=target, weight=weight",
         f"a.csv: {found.dropped_loops} of 400 arcs join a node to itself and are left out (--loops keep keeps them)",
-        f"a.csv: {found.dropped_repeats} arcs repeat another one and are left out (--repeats sum adds them up)",
+        f"a.csv: {found.dropped_repeats} of 400 arcs repeat another one and are left out (--repeats sum adds them up)",
     ]
     build(csv, tmp_path / "asked", repeats="sum", loops="keep")
     assert same(product_matrix(tmp_path / "asked"), COO)

@@ -115,6 +115,22 @@ def test_arcs_and_node_data(library, tmp_path):
     np.testing.assert_array_equal(graph.splits(0, NODES), splits)
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_attributes_that_are_not_read_are_told(library, tmp_path, caplog):
+    data = library(random_data())
+    if isinstance(data, Data):
+        data.edge_attr, data.pos, expected = torch.ones(ARCS, 2), torch.ones(NODES, 3), {
+            "attributes": {"ignored": ["edge_attr", "pos"]}
+        }  # fmt: skip
+    else:
+        data.edata["time"], data.ndata["pos"] = torch.ones(ARCS), torch.ones(NODES, 3)
+        expected = {"edges": {"ignored": ["time"]}, "nodes": {"ignored": ["pos"]}}
+    manifest = interop.shards(data, tmp_path / "graph", name="random")
+    assert manifest.source["columns"] == expected and "random: columns: " in caplog.text
+    plain = interop.shards(library(random_data()), tmp_path / "plain", name="random")
+    assert "columns" not in plain.source
+
+
 @pytest.mark.skipif("MGG_DATA_DIR" not in os.environ, reason="MGG_DATA_DIR is not set: no real data here")
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("name", ["cora", "citeseer"])

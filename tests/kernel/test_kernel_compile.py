@@ -67,7 +67,7 @@ def test_a_cubin_is_made_once_and_again_when_anything_changes(source, monkeypatc
     monkeypatch.setattr(build, "nvcc_version", lambda _: "release 99")
     others.append(build.cubin(source, "sm_90", {"VALUE": 1}))
     assert len({first, *others}) == 5
-    assert not [path for path in first.parent.iterdir() if path.suffix not in (".cubin", ".lock")]
+    assert not [path for path in first.parent.iterdir() if path.suffix not in (".cubin", ".lock", ".sha256")]
 
 
 def test_a_changed_header_is_noticed(source, tmp_path, monkeypatch):
@@ -99,6 +99,34 @@ def test_another_nvshmem_is_noticed_where_it_is_linked(source, tmp_path, monkeyp
     assert cubins(3, 4, 5) == [plain, linked]
 
 
+def byte_changed(data, number):
+    """Every kind of change: a bit, a byte more or less, an end that is missing, nothing left."""
+    at = number % len(data)
+    flipped = data[:at] + bytes([data[at] ^ (1 << number % 8)]) + data[at + 1 :]
+    return (flipped, data[:at], data + b"\0", data[:at] + data[at + 1 :], b"")[number % 5]
+
+
+@pytest.mark.parametrize("file", [".cubin", ".sha256"])
+def test_a_cubin_that_was_altered_is_compiled_again(source, monkeypatch, capsys, file):
+    """Torn or changed by a bit, it would be loaded, and do anything."""
+    code, made = bytes(range(256)) * 3, []
+    monkeypatch.setattr(build, "find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr(build, "nvcc_version", lambda _: "release 13")
+    monkeypatch.setattr(build, "_compile", lambda nvcc, source, path, *_: made.append(path.write_bytes(code)))
+    path = build.cubin(source, "sm_90", {})
+    assert path.read_bytes() == code and capsys.readouterr().err == ""
+    whole = path.with_suffix(file).read_bytes()
+    for number in range(40):
+        path.with_suffix(file).write_bytes(byte_changed(whole, number * 19))
+        assert not build.is_made(path)
+        assert build.cubin(source, "sm_90", {}) == path and path.read_bytes() == code
+        assert capsys.readouterr().err == f"{path}: not as it was compiled, or by an earlier MGG: compiling it again\n"
+        assert path.with_suffix(file).read_bytes() == whole
+    assert len(made) == 41 and build.cubin(source, "sm_90", {}) == path and len(made) == 41
+    path.with_suffix(".sha256").unlink()
+    assert build.cubin(source, "sm_90", {}) == path and len(made) == 42
+
+
 def compile_once(path):
     made = []
     run = build._run
@@ -123,7 +151,7 @@ def test_a_thread_that_waits_for_nvcc_is_seen_to_move(source, monkeypatch):
         time.sleep(0.2)
         return ticks_of(threading.get_native_id()) - before
 
-    monkeypatch.setattr(build, "_compile", lambda *arguments: moved.append(asleep()))
+    monkeypatch.setattr(build, "_compile", lambda nvcc, source, path, *_: (path.touch(), moved.append(asleep())))
     build.cubin(source, "sm_80", {})
     assert moved[0] >= 15 and asleep() < 5
 

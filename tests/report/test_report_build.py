@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from support.records import alter, altered
+from support.records import alter, altered, file_of
 from synthetic_records import ORIGIN, aggregate, split, sweep, train, write_all, write_run, write_split
 
 import mgg.report
@@ -117,7 +117,7 @@ def test_nothing_is_written_for_bad_input(records, tmp_path):
 )
 def test_an_altered_record_is_named(tmp_path, fields, message):
     path = tmp_path / "a.jsonl"
-    path.write_text(altered(aggregate().model_dump_json(), **fields))
+    path.write_text(file_of(altered(aggregate().model_dump_json(), **fields)))
     with pytest.raises(InputError, match=message):
         mgg.report.build([path], tmp_path / "out", "t")
 

@@ -1,4 +1,4 @@
-"""Every kind of output that MGG reads back, made small; what is read of it; and changes of single bytes."""
+"""Every kind of output that MGG reads back, made small; what is read of it; and changes of single bytes and lines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 from pydantic import BaseModel
@@ -20,6 +21,7 @@ from mgg.graph.build import gather, scatter, shard
 from mgg.graph.described import check_files, description
 from mgg.graph.retrieve import retrieve
 from mgg.graph.store import Graph
+from mgg.kernel import compile as kernels
 from mgg.origin import origin
 from mgg.record import RUN_FILE, AggregateRecord, EpochRecord, JobRecord, add_lines, read_lines, run_file, write_lines
 from mgg.report.collect import collect
@@ -71,6 +73,7 @@ def make(folder: Path) -> list[Kind]:
     scatter(out / "graph.mtx", out / "buckets")
     shard(out / "buckets", out / "shards", number=1, of=1)
     finished = out / "run"
+    _cubin(out)
     return [
         Kind("raw data", [out / "raw" / "source.yaml"], lambda: _raw(out / "raw")),
         Kind("buckets and shards", [*_files(out / "buckets"), *_files(out / "shards")], lambda: _gathered(out)),
@@ -87,6 +90,7 @@ def make(folder: Path) -> list[Kind]:
         Kind("scores", [finished / RUN_FILE, finished / PREDICTIONS_FILE], lambda: evaluate(finished)),
         Kind("metrics", [finished / "metrics.parquet"], lambda: run_file(finished, "metrics.parquet").read_bytes()),
         Kind("checkpoint", _files(out / "checkpoint"), lambda: _checkpoints(out / "checkpoint").load()),
+        Kind("kernel", [path for path in _files(out / "cache") if path.suffix != ".lock"], lambda: _cubin(out)),
         Kind("weights", [finished / WEIGHTS_FILE], lambda: read_weights(finished, "gcn")),
     ]  # fmt: skip
 
@@ -122,6 +126,16 @@ def _graph(folder: Path) -> Any:
     return graph.manifest, graph.offsets(), graph.rows(0, n), parts
 
 
+def _cubin(out: Path) -> bytes:
+    """What a launch would load, of a compiler that gives the same bytes for the same source."""
+    (out / "k.cu").write_text("// nothing")
+    given = {"find_nvcc": lambda: "nvcc", "nvcc_version": lambda _: "release 13"}
+    given |= {"cache_folder": lambda: out / "cache"}
+    given |= {"_compile": lambda nvcc, source, path, *_: path.write_bytes(bytes(range(256)) * 8)}
+    with mock.patch.multiple(kernels, **given):
+        return kernels.cubin(out / "k.cu", "sm_90", {}).read_bytes()
+
+
 def _partition(folder: Path) -> Any:
     record = partition.load(folder)
     return record, partition.load_order(folder, record)
@@ -143,7 +157,10 @@ def told(value: Any) -> Any:
 
 
 def changed(data: bytes, rng: np.random.Generator) -> bytes:
-    """One byte flipped in a bit, replaced, left out or added; of text often a digit by another."""
+    """One byte flipped in a bit, replaced, left out or added; of text often a digit by another, or a line moved."""
+    lines = data.splitlines(keepends=True)
+    if len(lines) > 1 and rng.random() < 0.1:
+        return _line_changed(lines, rng)
     at = int(rng.integers(len(data)))
     digits = [place for place, byte in enumerate(data) if 48 <= byte < 58] if rng.random() < 0.5 else []
     if digits:
@@ -152,3 +169,11 @@ def changed(data: bytes, rng: np.random.Generator) -> bytes:
     byte, kind = bytes([int(rng.integers(256))]), int(rng.integers(4))
     flipped = bytes([data[at] ^ (1 << int(rng.integers(8)))])
     return data[:at] + (flipped, byte, b"", byte + data[at : at + 1])[kind] + data[at + 1 :]
+
+
+def _line_changed(lines: list[bytes], rng: np.random.Generator) -> bytes:
+    """One line taken out, there twice, or at another place."""
+    at, to, kind = int(rng.integers(len(lines))), int(rng.integers(len(lines))), int(rng.integers(3))
+    others = lines[:at] + lines[at + 1 :]
+    moved = others if kind == 0 else [*others[:to], lines[at], *others[to:]] if kind == 1 else [*lines, lines[at]]
+    return b"".join(moved)

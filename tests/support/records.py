@@ -5,13 +5,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mgg.hashed import SEAL, file_hash, sealed
+from mgg.hashed import LAST, PREVIOUS, SEAL, file_hash, lines, sealed
 from mgg.record import RUN_FILE
 
 
 def altered(text: str, **fields: Any) -> str:
     """A JSON object with other ``fields`` and a hash that fits."""
     return changed(text, lambda values: values.update(fields))
+
+
+def file_of(*texts: str) -> str:
+    """A file of JSON lines that hold these objects, with hashes that fit."""
+    fields = (SEAL, PREVIOUS, LAST)
+    return lines({key: value for key, value in json.loads(text).items() if key not in fields} for text in texts)
 
 
 def changed(text: str, change: Callable[[dict[str, Any]], object]) -> str:

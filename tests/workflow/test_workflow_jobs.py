@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.records import altered
+from support.records import altered, file_of
 from support.slurm import StandIns
 from support.workflow import ROOT, Folder, job_counts
 
@@ -153,8 +153,8 @@ def test_ranks_that_slurm_starts_tell_what_they_used(finished: Folder, tmp_path:
         told = {"used": {"memory": memory, "cpu_seconds": cpu, "seconds": seconds}}
         return altered(file.read_text(), **told, **changes)
 
-    one.write_text(used(one, 300, 50.0, 41.0))
-    two.write_text(used(two, 300, 30.0, 20.0) + used(two, 400, 60.0, 39.0, dim=8))
+    one.write_text(file_of(used(one, 300, 50.0, 41.0)))
+    two.write_text(file_of(used(two, 300, 30.0, 20.0), used(two, 400, 60.0, 39.0, dim=8)))
     run.write_text(used(run, 500, 70.0, 40.0))
     done = copy.run("--forcerun", "report", "--rerun-triggers", "mtime")
     assert done.returncode == 0, done.stdout

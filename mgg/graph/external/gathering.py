@@ -49,7 +49,9 @@ def gather(scattered: Scattered, folders: Sequence[Path], out: Path, *, verify: 
     parts.update(write_offsets(out, _degrees(made)))
     if scattered.seen is not None:
         parts.update(write_column(out, "ids", _occurring(scattered.seen, facts.nodes)))
-    arcs = sum(one.arcs for _, one in made)
+    arcs, loops = sum(one.arcs for _, one in made), sum(one.loops for _, one in made)
+    # An arc and its reverse are one of the source; a self-loop has no reverse.
+    listed = (arcs + loops) // 2 if facts.symmetric else arcs
     manifest = Manifest(
         name=facts.name,
         nodes=facts.nodes,
@@ -66,16 +68,19 @@ def gather(scattered: Scattered, folders: Sequence[Path], out: Path, *, verify: 
         loops=facts.loops,
         source=facts.source,
         shards=_in_order(parts),
-        **(facts.counted or Counted(facts.listed_arcs, facts.dropped_loops, facts.keys - arcs))._asdict(),
+        **(
+            facts.counted
+            or Counted(facts.listed_arcs, facts.dropped_loops, facts.listed_arcs - facts.dropped_loops - listed)
+        )._asdict(),
     )
     _check_counts(facts, manifest)
     manifests.save(out, manifest)
     if facts.counted is None:
-        _tell(manifest)
+        _tell(manifest, mirrored=facts.symmetric)
     return manifest
 
 
-def _tell(manifest: Manifest) -> None:
+def _tell(manifest: Manifest, *, mirrored: bool) -> None:
     """Say what is not in the graph as the source lists it."""
     if manifest.dropped_loops:
         _log.warning(
@@ -84,8 +89,9 @@ def _tell(manifest: Manifest) -> None:
         )  # fmt: skip
     if manifest.dropped_repeats and manifest.repeats != "sum":
         _log.warning(
-            "%s: %d arcs%s repeat another one and are left out%s (--repeats sum adds them up)",
-            manifest.name, manifest.dropped_repeats, ", added reverses counted," if manifest.symmetric else "",
+            "%s: %d of %d arcs repeat another one%s and are left out%s (--repeats sum adds them up)",
+            manifest.name, manifest.dropped_repeats, manifest.listed_arcs,
+            " or its reverse, for which each stands, too," if mirrored else "",
             {"first": "", "max": ": the largest weight counts"}[manifest.repeats],
         )  # fmt: skip
 

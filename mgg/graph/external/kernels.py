@@ -257,31 +257,34 @@ def _cursor(keys, shift, mask, values):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def unique_arcs(keys, types, bits, degrees, columns, kept):  # type: ignore[no-untyped-def]
+def unique_arcs(keys, types, bits, first, degrees, columns, kept):  # type: ignore[no-untyped-def]
     """Drop repeats of sorted keys (of one type, where there are types).
 
     Args:
         keys: uint64 [arcs], squeezed and sorted.
         types: int32 [arcs], ascending where keys are equal, or empty.
         bits: bits of the column in a key.
+        first: the first row.
         degrees: int64 [rows], zero; gets the number of arcs of each row.
         columns: integers [arcs], gets the columns.
         kept: int32 [arcs] or empty, gets the position of each arc that is kept.
 
     Returns:
-        number of arcs that are left.
+        number of arcs that are left, and of self-loops among them.
     """
-    count = 0
+    count, loops = 0, 0
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
     for i in range(keys.size):
         if i and keys[i] == keys[i - 1] and (types.size == 0 or types[i] == types[i - 1]):
             continue
-        degrees[np.int64(keys[i] >> np.uint64(bits))] += 1
-        columns[count] = keys[i] & mask
+        row, column = np.int64(keys[i] >> np.uint64(bits)), np.int64(keys[i] & mask)
+        degrees[row] += 1
+        loops += first + row == column
+        columns[count] = column
         if kept.size:
             kept[count] = i
         count += 1
-    return count
+    return count, loops
 
 
 @numba.njit(cache=True, nogil=True)

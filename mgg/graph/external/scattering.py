@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from mgg.config import Loops, Repeats
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind
 from mgg.graph.budget import MIB
+from mgg.graph.check import Narrowed
 from mgg.graph.external import kernels
 from mgg.graph.external.memory import Memory
 from mgg.graph.external.spool import PAYLOADS, Index, Spool, SpoolWriter
@@ -23,6 +25,7 @@ from mgg.graph.nodes import NodeData, write_nodes
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph
 from mgg.schema import Closed, parsed
 
+_log = logging.getLogger(__name__)
 FILE = "buckets.yaml"
 TABLE_FILE = "table.npy"
 SUMS_FILE = "sums.npy"
@@ -151,6 +154,7 @@ def scatter(
         spooled = _spooled(arcs, folder, name, memory, mirror)
         assert spooled is not None  # it knows its nodes now
     reader, index = spooled
+    source = source | _told_rounding(reader.narrowed, name)
     nodes, count = reader.nodes()
     arrays = {TABLE_FILE: index.table, SUMS_FILE: index.sums} | ({SEEN_FILE: reader.seen} if count < nodes else {})
     table = index.table
@@ -181,6 +185,17 @@ def scatter(
     return Scattered.open(folder)
 
 
+def _told_rounding(narrowed: Narrowed, name: str) -> dict[str, Any]:
+    """What the manifest says of whole weights that were rounded; a warning says it, too."""
+    if not narrowed.count:
+        return {}
+    _log.warning(
+        "%s: %d weights are whole numbers that float32 does not hold: they are rounded, by up to %.2g of their value;"
+        " are they ids?", name, narrowed.count, narrowed.error,
+    )  # fmt: skip
+    return {"rounded_weights": {"count": narrowed.count, "largest_relative_error": narrowed.error}}
+
+
 def _spooled(arcs: ArcStream, folder: Path, name: str, memory: Memory, mirror: bool) -> tuple[_Reader, Index] | None:
     """Read the stream and spool it; None where it has ids that need numbers first."""
     payloads = payload_names(arcs.weighted, arcs.relations)
@@ -203,6 +218,7 @@ class _Reader:
         self.loops, self.largest = 0, -1
         self.seen = np.zeros(0, np.uint64)
         self.read = 0
+        self.narrowed = Narrowed()
         self._limit = free // 4
         self._keys = np.empty(0, np.uint64)
         self._origin = np.empty(0, np.int32)
@@ -220,7 +236,7 @@ class _Reader:
         if self.arcs.nodes is None:
             self._mark(chunk)
         origin = self._origin[:count]
-        given = {"weights": chunk.weights, "types": chunk.types}
+        given = {"weights": None if chunk.weights is None else self.narrowed(chunk.weights), "types": chunk.types}
         payloads = {kind: values[origin] for kind, values in given.items() if values is not None}
         if len(payloads) != len(payload_names(self.arcs.weighted, self.arcs.relations)):
             raise ValueError(f"{self.name}: the stream says which values its arcs have, and this chunk differs")

@@ -53,6 +53,7 @@ class Shards(Closed):
     first: int = Field(ge=0)
     rows: int = Field(ge=0)
     arcs: int = Field(ge=0)
+    loops: int = Field(ge=0, description="self-loops among the arcs")
     counted: bool = Field(description="weights of an unweighted graph are here: some of its arcs repeat others")
     fingerprint: list[int] = Field(min_length=4, max_length=4, description="sums of kernels.fingerprint")
     degrees: Sha256 = Field(description="hash of degrees.bin")
@@ -106,8 +107,8 @@ def shard(scattered: Scattered, folder: Path, memory: Memory, *, number: int = 1
         written = _write(scattered, folder, ids, low, high, memory, count=True)
     made = Shards(
         scattered=scattered.hash, number=number, of=of, first=first, rows=last - first, arcs=written.arcs,
-        counted=counted, fingerprint=[int(value) for value in written.sums], degrees=written.degrees,
-        parts=written.parts,
+        loops=written.loops, counted=counted, fingerprint=[int(value) for value in written.sums],
+        degrees=written.degrees, parts=written.parts,
     )  # fmt: skip
     hashed.save(folder / FILE, made.model_dump(exclude_none=True))
     return made
@@ -120,6 +121,7 @@ class _Written:
     sums: np.ndarray
     degrees: str
     arcs: int
+    loops: int
     repeats: int
     parts: dict[str, Shard]
 
@@ -129,7 +131,7 @@ def _write(
 ) -> _Written:
     """Write the parts of ids low..high-1; with ``count`` each arc weighs as many as it stands for."""
     first, ones = ids.rank(low), scattered.facts.repeats == "sum"
-    sums, digest, arcs, repeats = np.zeros(4, np.uint64), hashlib.sha256(), 0, 0
+    sums, digest, arcs, loops, repeats = np.zeros(4, np.uint64), hashlib.sha256(), 0, 0, 0
     with ThreadPoolExecutor(memory.workers) as pool, (folder / DEGREES_FILE).open("wb") as degrees:
         shares = _shares(memory, count or bool(scattered.spool.payloads))
         writer = PartWriter(folder, first, pool.submit, shares.encoders)
@@ -140,10 +142,11 @@ def _write(
             degrees.write(block)
             digest.update(block)
             arcs += int(rows.degrees.sum())
+            loops += rows.loops
             repeats += rows.repeats
             writer.add(rows)
         parts = writer.finish()
-    return _Written(sums, digest.hexdigest(), arcs, repeats, parts)
+    return _Written(sums, digest.hexdigest(), arcs, loops, repeats, parts)
 
 
 class _Ids:
@@ -296,8 +299,8 @@ def _sort(scattered: Scattered, ids: _Ids, task: Task, count: bool) -> Rows:
     degrees = np.zeros(last - first, np.int64)
     columns = np.empty(len(keys), index_dtype(ids.nodes))
     kept = np.empty(len(keys) if count else len(order), np.int32)
-    arcs = kernels.unique_arcs(keys, types, bits, degrees, columns, kept)
-    rows = Rows(degrees, {"adjacency": columns[:arcs]}, repeats=len(keys) - arcs)
+    arcs, loops = kernels.unique_arcs(keys, types, bits, first, degrees, columns, kept)
+    rows = Rows(degrees, {"adjacency": columns[:arcs]}, repeats=len(keys) - arcs, loops=loops)
     if types.size:
         rows.arcs["arc_types"] = types[kept[:arcs]]
     if count:

@@ -57,7 +57,7 @@ class Arcs:
     Attributes:
         targets: integers [arcs], the rows of the adjacency matrix.
         sources: integers [arcs], its columns.
-        weights: float32 [arcs], finite, or None where every arc counts 1.
+        weights: numbers [arcs], finite as float32, or None where every arc counts 1.
         types: int32 [arcs], relation of each arc, or None.
     """
 
@@ -123,7 +123,8 @@ class StreamedGraph:
         ids: int64 [nodes], the source's own ids, or None where it numbers nodes as ``arcs`` does (or ``arcs.nodes`` is
             None).
         loader: the loader that read it, where the one that was asked handed the file on; "" where it did not.
-        columns: what was read from which column of a table: by kind of table (edges, nodes) role -> names.
+        columns: what was read from where, and what was not: by kind (edges, nodes, files, ...) role -> names; the role
+            ``ignored`` has what the source holds beside.
     """
 
     arcs: ArcStream

@@ -5,17 +5,16 @@ They come of the CSR generator of H. Liu's graph_project_start, and of others th
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from mgg.errors import InputError
+from mgg.graph.columns import what_is_read
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 _POINTERS, _COLUMNS, _WEIGHTS = SUFFIXES = ("_beg_pos.bin", "_csr.bin", "_weight.bin")
-_log = logging.getLogger(__name__)
 
 
 @loader("csr_binary", *SUFFIXES)
@@ -23,7 +22,7 @@ def load(path: Path) -> StreamedGraph:
     """Read the files of a graph, of which ``path`` is one or the folder: row pointers, int64 [nodes + 1], and columns.
 
     Columns are int32 or int64, as their file's size says. The columns of row i are its neighbours: entries of row i of
-    the adjacency matrix. Weights are not read, as the file does not say of which type they are; a warning says so.
+    the adjacency matrix. Weights are not read, as the file does not say of which type they are, which is told.
 
     Raises:
         InputError: names the file that is missing, of another size, does not begin at 0 or descends; the stream's
@@ -42,8 +41,8 @@ def load(path: Path) -> StreamedGraph:
     if width is None:
         found = f"has {size} bytes" if size >= 0 else "is missing"
         raise InputError(f"{columns_file}: {found}; {arcs} columns of 4 or 8 bytes each are expected")
-    if pointers_file.with_name(stem + _WEIGHTS).exists():
-        _log.warning("%s%s: not read: the file does not say of which type weights are", stem, _WEIGHTS)
+    weights = [f"{stem}{_WEIGHTS}, which does not say of which type weights are"]
+    told = what_is_read(edges={"ignored": weights if pointers_file.with_name(stem + _WEIGHTS).exists() else []})
 
     def read() -> Iterator[Arcs]:
         columns = _mapped(columns_file, width) if arcs else np.empty(0, np.int32)
@@ -56,7 +55,7 @@ def load(path: Path) -> StreamedGraph:
             rows = np.searchsorted(pointers, np.arange(first, first + len(chunk)), side="right") - 1
             yield Arcs(rows, chunk)
 
-    return StreamedGraph(ArcStream(read, nodes))
+    return StreamedGraph(ArcStream(read, nodes), columns=told)
 
 
 def _find(path: Path) -> Path:

@@ -71,7 +71,7 @@ def _read(file: Path) -> np.ndarray:
 
 
 def _nearest(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Arcs from the NEIGHBORS nearest images to each image.
+    """Pairs of images, the lower id first, of which one is among the NEIGHBORS nearest of the other; each pair once.
 
     Squared distances of whole pixels are whole numbers: exact, so equal distances are really equal and the lower id
     goes first. That makes the graph the same on every machine, which a tree search in floating point does not promise.
@@ -82,7 +82,9 @@ def _nearest(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ranked = distance * count + np.arange(count)
     np.fill_diagonal(ranked, np.iinfo(np.int64).max)
     nearest = np.argpartition(ranked, NEIGHBORS, axis=1)[:, :NEIGHBORS]
-    return np.repeat(np.arange(count), NEIGHBORS), nearest.ravel()
+    images, others = np.repeat(np.arange(count), NEIGHBORS), nearest.ravel()
+    pairs = np.unique(np.minimum(images, others) * count + np.maximum(images, others))
+    return pairs // count, pairs % count
 
 
 def _split(labels: np.ndarray, name: str) -> np.ndarray:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.check import SPLITS
+from mgg.graph.columns import what_is_read
 from mgg.graph.npz import Npz
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.text import Column, Layout, lines, read_rows
@@ -25,7 +27,8 @@ def load(path: Path) -> StreamedGraph:
     """Read a folder with ``out1_graph_edges.txt`` and ``out1_node_feature_label.txt``, and a split beside them.
 
     A line of edges is source and target. A node's features are its row of numbers, or, where rows differ in length
-    (film), the columns that are 1. Of several files ``*_split_*.npz`` the first by name is read, which is told.
+    (film), the columns that are 1. Of several files ``*_split_*.npz`` the first by name is read; the others are
+    told.
 
     Raises:
         InputError: names file and line that is malformed or names a node twice or one that there is not.
@@ -38,7 +41,10 @@ def load(path: Path) -> StreamedGraph:
         for part in read_rows(edges, _PAIRS, 1):
             yield Arcs(part.ids(1, 0, nodes - 1), part.ids(0, 0, nodes - 1))
 
-    return StreamedGraph(ArcStream(read, nodes), _stream(features), labels, _splits(path, nodes))
+    splits, told = _splits(path, nodes)
+    others = sorted(file.name for file in path.iterdir() if file.name not in (EDGES, NODES) and file.suffix != ".npz")
+    columns = what_is_read(nodes=told, files={"ignored": others})
+    return StreamedGraph(ArcStream(read, nodes), _stream(features), labels, splits, columns=columns)
 
 
 def _nodes(file: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -79,13 +85,12 @@ def _stream(features: np.ndarray) -> FeatureStream:
     return FeatureStream(lambda: iter([features]), features.shape[1])
 
 
-def _splits(folder: Path, nodes: int) -> np.ndarray | None:
-    """uint8 [nodes] of the first split file, None where there is none."""
+def _splits(folder: Path, nodes: int) -> tuple[np.ndarray | None, dict[str, Any]]:
+    """uint8 [nodes] of the first split file, None where there is none; and what is said of them."""
     files = sorted(folder.glob("*_split_*.npz"))
+    others = sorted(file.name for file in folder.glob("*.npz") if file not in files[:1])
     if not files:
-        return None
-    if len(files) > 1:
-        _log.warning("%s: read is split %s, the first of %d", folder, files[0].name, len(files))
+        return None, {"ignored": others}
     splits = np.zeros(nodes, np.uint8)
     with Npz(files[0]) as file:
         for key, name in _MASKS.items():
@@ -93,4 +98,5 @@ def _splits(folder: Path, nodes: int) -> np.ndarray | None:
             if mask.shape != (nodes,) or not np.isin(mask, (0, 1)).all() or (splits[mask != 0] != 0).any():
                 raise InputError(f"{files[0]}: {key}: expected a mask of {nodes} nodes, apart from the others")
             splits[mask != 0] = SPLITS[name]
-    return splits
+        others = [*others, *(f"{files[0].name}: {key}" for key in sorted(file.keys - _MASKS.keys()))]
+    return splits, {"split": files[0].name, "ignored": others}

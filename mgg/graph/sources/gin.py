@@ -16,6 +16,7 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.check import split_vector
+from mgg.graph.columns import what_is_read
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.sources.collection import Unpacked, numbered, one_hot
 from mgg.graph.text import Column, Layout, read_rows
@@ -59,6 +60,7 @@ def load(path: Path) -> StreamedGraph:
         labels=classes[graph_of],
         splits=None if splits is None else splits[graph_of],
         classes=count,
+        columns=what_is_read(nodes={"split": "" if splits is None else f"fold 1 of {FOLDS}"}),
     )
 
 

@@ -7,14 +7,19 @@ W. Hamilton, R. Ying, J. Leskovec, "Inductive Representation Learning on Large G
 from __future__ import annotations
 
 import json
+import mmap
+import re
 from collections.abc import Iterator
+from glob import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from mgg.errors import InputError
+from mgg.graph.columns import what_is_read
 from mgg.graph.endings import find_file
 from mgg.graph.npz import HEADER_ERRORS, read_header
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
@@ -25,6 +30,10 @@ FEATURE_ROWS = 2**16
 #: pyarrow parses a document as one block, whose length is an int32.
 MOST_BYTES = 2**31 - 2
 
+#: A string of JSON, and the colon behind it where it names a field.
+_STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
+_READ = {"directed", "nodes", "links", "id", "test", "val", "source", "target"}
+_BESIDE = ("-feats.npy", "-class_map.json", "-id_map.json")
 _NODE = pa.struct([("id", pa.int64()), ("test", pa.bool_()), ("val", pa.bool_())])
 _LINK = pa.struct([("source", pa.int64()), ("target", pa.int64())])
 _GRAPH = pa.schema([("directed", pa.bool_()), ("nodes", pa.list_(_NODE)), ("links", pa.list_(_LINK))])
@@ -36,7 +45,9 @@ def load(path: Path) -> StreamedGraph:
 
     ``path`` is the first of these or a folder with one. Nodes have the ids 0, 1, ... in this order; ``val`` and
     ``test`` give the split, nodes that are neither train. Each link stands for both directions unless the file says
-    ``directed``. The class map has a list of 0 and 1 for each node: its tasks. The links are in memory, 16 bytes each.
+    ``directed``. The class map has a list of 0 and 1 for each node: its tasks. ``PREFIX-id_map.json`` must say that row
+    v of the features is node v. Other fields, and other files ``PREFIX-...``, are not read, which is told. The links
+    are in memory, 16 bytes each.
 
     Raises:
         InputError: names the file and the node or link that is malformed; the stream of features, what is not finite.
@@ -51,10 +62,39 @@ def load(path: Path) -> StreamedGraph:
         for lo in range(0, len(ends[0]), CHUNK_ARCS):
             yield Arcs(ends[1][lo : lo + CHUNK_ARCS], ends[0][lo : lo + CHUNK_ARCS])
 
-    beside = {name: file.with_name(file.name[: -len(SUFFIX)] + name) for name in ("-feats.npy", "-class_map.json")}
+    beside = {name: file.with_name(file.name[: -len(SUFFIX)] + name) for name in _BESIDE}
     features = _features(beside["-feats.npy"], count) if beside["-feats.npy"].exists() else None
     tasks = _tasks(beside["-class_map.json"], count) if beside["-class_map.json"].exists() else None
-    return StreamedGraph(ArcStream(read, count, undirected=not directed), features, splits=splits, tasks=tasks)
+    if beside["-id_map.json"].exists():
+        _check_rows(beside["-id_map.json"], count)
+    arcs = ArcStream(read, count, undirected=not directed)
+    return StreamedGraph(arcs, features, splits=splits, tasks=tasks, columns=_told(file, set(beside.values())))
+
+
+def _told(file: Path, read: set[Path]) -> dict[str, dict[str, Any]]:
+    """The fields of the graph, its nodes and links that are not read, and the files beside it."""
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        names = {found[1] for found in _STRING.finditer(text) if found[2]}
+    fields = {name.decode("utf-8", "replace") for name in names}
+    others = [other.name for other in file.parent.glob(f"{escape(file.name[: -len(SUFFIX)])}-*")]
+    read_names = {file.name, *(path.name for path in read)}
+    return what_is_read(
+        nodes={"split": ["val", "test"]},
+        fields={"ignored": sorted(fields - _READ)},
+        files={"ignored": sorted(name for name in others if name not in read_names)},
+    )
+
+
+def _check_rows(file: Path, count: int) -> None:
+    """Raise InputError unless the map of ids, by which GraphSAGE finds a node's features, is that of 0, 1, ..."""
+    rows = _json(file)
+    if not isinstance(rows, dict) or len(rows) != count:
+        raise InputError(f"{file}: expected an object with the rows of {count} nodes")
+    bad = next((node for node in range(count) if rows.get(str(node)) != node), None)
+    if bad is not None:
+        raise InputError(
+            f"{file}: node {bad} has row {rows.get(str(bad))} of the features: sort them, so that row v is node v"
+        )
 
 
 def _read_graph(file: Path) -> tuple[bool, pa.StructArray, pa.StructArray]:
@@ -127,11 +167,15 @@ def _features(file: Path, count: int) -> FeatureStream:
     return FeatureStream(read, shape[1])
 
 
-def _tasks(file: Path, count: int) -> np.ndarray:
+def _json(file: Path) -> Any:
     try:
-        classes = json.loads(file.read_bytes())
+        return json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file}: not readable as JSON: {' '.join(str(error).split())}") from None
+
+
+def _tasks(file: Path, count: int) -> np.ndarray:
+    classes = _json(file)
     if not isinstance(classes, dict) or len(classes) != count:
         raise InputError(f"{file}: expected an object with the classes of {count} nodes")
     width = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,12 +11,12 @@ import numpy as np
 import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
-from mgg.graph.check import float32_weights
+from mgg.graph.check import check_weights
+from mgg.graph.columns import what_is_read
 from mgg.graph.endings import find_file
 from mgg.graph.sources import AS_MATRIX, CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 SUFFIXES = (".mat",)
-_log = logging.getLogger(__name__)
 #: How files of version 7.3 begin, which are HDF5.
 _HDF5 = b"MATLAB 7.3"
 
@@ -41,8 +40,6 @@ def load(path: Path) -> StreamedGraph:
             f"{file}: square sparse matrices: {what}; one is expected: save the one to read by scipy.sparse.save_npz"
         )
     name, matrix = next(iter(matrices.items()))
-    others = sorted(found.keys() - {name})
-    _log.warning("%s: read is %s%s", file, name, f", not {', '.join(others[:8])}" if others else "")
     coo = matrix.tocoo()
     if coo.dtype.kind not in "biuf":
         raise InputError(f"{file}: {name} holds {coo.dtype}; expected real numbers")
@@ -51,10 +48,11 @@ def load(path: Path) -> StreamedGraph:
     def read() -> Iterator[Arcs]:
         for at in range(0, coo.nnz, CHUNK_ARCS):
             span = slice(at, at + CHUNK_ARCS)
-            values = float32_weights(coo.data[span], partial(_wrong, file, at))
+            values = check_weights(coo.data[span], partial(_wrong, file, at))
             yield Arcs(coo.row[span].astype(np.int64), coo.col[span].astype(np.int64), values if weighted else None)
 
-    return StreamedGraph(ArcStream(read, matrix.shape[0], weighted, **AS_MATRIX))
+    told = what_is_read(edges={"matrix": name, "ignored": sorted(found.keys() - {name})})
+    return StreamedGraph(ArcStream(read, matrix.shape[0], weighted, **AS_MATRIX), columns=told)
 
 
 def _wrong(file: Path, first: int, arc: int, problem: str) -> InputError:

@@ -5,7 +5,6 @@ R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats: Initial
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
+from mgg.graph.columns import what_is_read
 from mgg.graph.endings import packed, plain_name, told
 from mgg.graph.sources import AS_MATRIX, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.sources.collection import Unpacked
@@ -22,7 +22,6 @@ from mgg.graph.text import Column, Layout, Rows, counted, lines, read_rows
 SUFFIXES = packed(".mtx")
 #: An archive as SuiteSparse serves it.
 ARCHIVES = (".tar.gz", ".tgz")
-_log = logging.getLogger(__name__)
 #: Most rows of a matrix.
 MOST_NODES = 2**32
 
@@ -39,7 +38,10 @@ _SUPPORTED = {
 
 @dataclass(frozen=True)
 class _Header:
-    """What the banner and the size line (number ``line``) say; ``entries`` are the lines after it."""
+    """What the banner and the size line (number ``line``) say; ``entries`` are the lines after it.
+
+    ``comments`` are lines between both that are none but for their text.
+    """
 
     nodes: int
     entries: int
@@ -47,6 +49,7 @@ class _Header:
     dense: bool
     weighted: bool
     symmetry: str
+    comments: int
 
     @property
     def triangle(self) -> bool:
@@ -64,8 +67,8 @@ def load(path: Path) -> StreamedGraph:
     """Read a square matrix as a graph: entry (i, j) is row i, column j of the adjacency matrix, an arc j -> i.
 
     ``path`` is a file, compressed or not, or a folder or archive with one ``.mtx``, in itself or in a folder below; of
-    several the one counts that is called like its folder (``NAME/NAME.mtx``, as SuiteSparse packs them), and a warning
-    names the others (right-hand sides, coordinates). Values are weights,
+    several the one counts that is called like its folder (``NAME/NAME.mtx``, as SuiteSparse packs them); the others
+    (right-hand sides, coordinates) are told, and so are comments, which are not read. Values are weights,
     but of ``pattern`` matrices; ``symmetric`` ones list the lower triangle and are undirected; of ``skew-symmetric``
     ones the arcs are those listed and their reverses with the other sign. An ``array`` file lists all entries, column
     by column, whose zeros are no arcs. Entries that repeat another one are summed up and the diagonal stays, so the
@@ -77,24 +80,25 @@ def load(path: Path) -> StreamedGraph:
             too many.
     """
     unpacked = Unpacked(path) if path.is_dir() or path.name.lower().endswith(ARCHIVES) else None
-    file = path if unpacked is None else _find(unpacked.path, path)
+    file, others = (path, []) if unpacked is None else _find(unpacked.path, path)
     header = _read_header(file)
     read = partial(_entries, file, header, unpacked)
     undirected = header.symmetry == "symmetric"
-    return StreamedGraph(ArcStream(read, header.nodes, header.weighted, undirected=undirected, **AS_MATRIX))
+    remarks = [f"comments ({header.comments} lines)"] if header.comments else []
+    told = what_is_read(edges={"matrix": file.name if others else "", "ignored": [*others, *remarks]})
+    arcs = ArcStream(read, header.nodes, header.weighted, undirected=undirected, **AS_MATRIX)
+    return StreamedGraph(arcs, columns=told)
 
 
-def _find(folder: Path, source: Path) -> Path:
-    """The matrix in a folder, which ``source`` is or was unpacked into."""
+def _find(folder: Path, source: Path) -> tuple[Path, list[str]]:
+    """The matrix in a folder, which ``source`` is or was unpacked into; and the names of the others."""
     files = [file for pattern in ("*", "*/*") for file in sorted(folder.glob(pattern))]
     found = [file for file in files if file.name.lower().endswith(SUFFIXES)]
     named = [file for file in found if plain_name(file) == f"{file.resolve().parent.name}.mtx"]
     chosen = named if len(named) == 1 else found
     if len(chosen) != 1:
         raise InputError(f"{source}: {len(found)} files end in {told(SUFFIXES)}; name the one to read")
-    if others := [file.name for file in found if file != chosen[0]]:
-        _log.warning("%s: read is %s, not %s", source, chosen[0].name, ", ".join(others[:8]))
-    return chosen[0]
+    return chosen[0], [file.name for file in found if file != chosen[0]]
 
 
 def _entries(file: Path, header: _Header, _: Unpacked | None) -> Iterator[Arcs]:
@@ -113,14 +117,16 @@ def _read_header(file: Path) -> _Header:
             raise InputError(f"{file}: line 1: {name} {word!r} is no graph; supported: {', '.join(supported)}")
     if words[3] == "pattern" and (words[2] == "array" or words[4] == "skew-symmetric"):
         raise InputError(f"{file}: line 1: a pattern has no values: it cannot be {words[2]} {words[4]}")
+    comments = 0
     for number, line in text:
         sizes = line.split()
         if sizes and not sizes[0].startswith("%"):
-            return _sized(file, number, sizes, *words[2:])
+            return _sized(file, number, sizes, comments, *words[2:])
+        comments += bool(line.strip("% \t\r"))
     raise InputError(f"{file}: has no size line (rows columns entries)")
 
 
-def _sized(file: Path, line: int, sizes: list[str], form: str, field: str, symmetry: str) -> _Header:
+def _sized(file: Path, line: int, sizes: list[str], comments: int, form: str, field: str, symmetry: str) -> _Header:
     dense = form == "array"
     whole = all(size.isascii() and size.isdigit() and len(size) < 20 for size in sizes)
     if not whole or len(sizes) != (2 if dense else 3):
@@ -132,7 +138,8 @@ def _sized(file: Path, line: int, sizes: list[str], form: str, field: str, symme
     if not 1 <= rows <= MOST_NODES:
         raise InputError(f"{file}: line {line}: {rows} rows, expected 1..{MOST_NODES}")
     below = {"general": rows**2, "symmetric": rows * (rows + 1) // 2, "skew-symmetric": rows * (rows - 1) // 2}
-    return _Header(rows, below[symmetry] if dense else counts[0], line, dense, field != "pattern", symmetry)
+    entries = below[symmetry] if dense else counts[0]
+    return _Header(rows, entries, line, dense, field != "pattern", symmetry, comments)
 
 
 def _read(file: Path, header: _Header) -> Iterator[Arcs]:

@@ -5,7 +5,6 @@ G. Karypis, "METIS: A Software Package for Partitioning Unstructured Graphs", ma
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.check import float32_weights
+from mgg.graph.check import check_weights
+from mgg.graph.columns import what_is_read
 from mgg.graph.endings import find_file, packed
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.text import lines
 
 SUFFIXES = packed(".graph", ".metis")
 MOST_NODES = 2**32
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,21 @@ class _Header:
 
     nodes: int
     edges: int
-    before: int
+    sizes: int
+    constraints: int
     weighted: bool
     line: int
+
+    @property
+    def before(self) -> int:
+        """Numbers of a line that are of the node itself."""
+        return self.sizes + self.constraints
+
+    @property
+    def ignored(self) -> list[str]:
+        """What these are."""
+        weights = [f"weights ({self.constraints} of each node)"] if self.constraints else []
+        return ["sizes", *weights] if self.sizes else weights
 
 
 @loader("metis", *SUFFIXES)
@@ -39,7 +50,7 @@ def load(path: Path) -> StreamedGraph:
     """Read a graph whose line i lists the neighbours of node i, from 1: entries of row i.
 
     Both directions of an edge are listed, and the arcs are those. Weights of edges are read. Sizes and weights of nodes
-    are not, which a warning says. Lines that begin with ``%`` are comments.
+    are not, which is told. Lines that begin with ``%`` are comments.
 
     Raises:
         InputError: the header is none. The stream's errors name the line with a neighbour that is none, and say where
@@ -47,9 +58,8 @@ def load(path: Path) -> StreamedGraph:
     """
     file = find_file(path, SUFFIXES)
     header = _read_header(file)
-    if header.before:
-        _log.warning("%s: %d sizes or weights of each node are not read", file, header.before)
-    return StreamedGraph(ArcStream(lambda: _arcs(file, header), header.nodes, header.weighted))
+    told = what_is_read(nodes={"ignored": header.ignored})
+    return StreamedGraph(ArcStream(lambda: _arcs(file, header), header.nodes, header.weighted), columns=told)
 
 
 def _content(file: Path) -> Iterator[tuple[int, str]]:
@@ -67,8 +77,7 @@ def _read_header(file: Path) -> _Header:
     if not 1 <= nodes <= MOST_NODES:
         raise InputError(f"{file}: line {number}: {nodes} nodes; expected 1 to 2^32")
     constraints = int(words[3]) if len(words) > 3 else 1
-    before = int(form[0]) + (constraints if form[1] == "1" else 0)
-    return _Header(nodes, edges, before, form[2] == "1", number)
+    return _Header(nodes, edges, int(form[0]), constraints if form[1] == "1" else 0, form[2] == "1", number)
 
 
 def _arcs(file: Path, header: _Header) -> Iterator[Arcs]:
@@ -126,4 +135,4 @@ def _line(file: Path, number: int, line: str, header: _Header) -> tuple[np.ndarr
     if bad.size:
         raise error(f"neighbour {pairs[bad[0], 0]:g} is outside 1..{header.nodes}")
     weights = pairs[:, each - 1] if header.weighted else np.empty(0)
-    return pairs[:, 0].astype(np.int64) - 1, float32_weights(weights, lambda _, problem: error(f"a weight {problem}"))
+    return pairs[:, 0].astype(np.int64) - 1, check_weights(weights, lambda _, problem: error(f"a weight {problem}"))

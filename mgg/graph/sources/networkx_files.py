@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mgg.errors import InputError, MachineError
-from mgg.graph.check import float32_weights
+from mgg.graph.check import check_weights
+from mgg.graph.columns import what_is_read
 from mgg.graph.endings import find_file
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 #: What NetworkX itself unpacks.
 SUFFIXES = tuple(kind + packing for kind in (".graphml", ".gml") for packing in ("", ".gz", ".bz2"))
-_log = logging.getLogger(__name__)
 
 
 @loader("networkx", *SUFFIXES)
@@ -24,8 +23,9 @@ def load(path: Path) -> StreamedGraph:
     """Read a graph of GraphML or GML; edges of undirected graphs stand for both directions.
 
     Nodes are numbered in the order of the file; where their names are whole numbers, these are kept as ids. ``weight``
-    of edges is read where every edge has it. Other attributes of edges and those of nodes are not, which a warning
-    says: write them into tables (docs/data.md). The graph is in memory as NetworkX holds it.
+    of edges is read where every edge has it, in itself or as GraphML's default. Other attributes of edges, those of
+    nodes and of the graph, and names that are no numbers are not, which is told: write them into tables (docs/data.md).
+    The graph is in memory as NetworkX holds it.
 
     Raises:
         MachineError: NetworkX is not installed.
@@ -45,8 +45,8 @@ def load(path: Path) -> StreamedGraph:
         raise InputError(f"{file}: has no nodes")
     number = {node: at for at, node in enumerate(graph)}
     ends = np.array([(number[a], number[b]) for a, b in graph.edges()], np.int64).reshape(-1, 2)
-    weights = _weights(file, [edge for *_, edge in graph.edges(data=True)])
-    _tell(file, graph, weights is not None)
+    default = {key: value for key, value in graph.graph.get("edge_default", {}).items() if key == "weight"}
+    weights = _weights(file, [default | edge for *_, edge in graph.edges(data=True)])
 
     def read() -> Iterator[Arcs]:
         for at in range(0, len(ends), CHUNK_ARCS):
@@ -54,7 +54,8 @@ def load(path: Path) -> StreamedGraph:
             yield Arcs(ends[part, 1], ends[part, 0], None if weights is None else weights[part])
 
     stream = ArcStream(read, len(graph), weights is not None, undirected=not graph.is_directed())
-    return StreamedGraph(stream, ids=_ids(list(graph)))
+    named, ids = _ids(list(graph))
+    return StreamedGraph(stream, ids=ids, columns=_told(graph, weights is not None, named))
 
 
 def _words(error: Exception) -> str:
@@ -62,7 +63,7 @@ def _words(error: Exception) -> str:
 
 
 def _weights(file: Path, edges: list[dict[str, Any]]) -> np.ndarray | None:
-    """float32 [edges], None where no edge has a weight."""
+    """Numbers [edges], None where no edge has a weight."""
     having = sum("weight" in edge for edge in edges)
     if not having:
         return None
@@ -72,21 +73,30 @@ def _weights(file: Path, edges: list[dict[str, Any]]) -> np.ndarray | None:
         values = np.array([float(edge["weight"]) for edge in edges])
     except (TypeError, ValueError):
         raise InputError(f"{file}: a weight is no number") from None
-    return float32_weights(values, lambda arc, problem: InputError(f"{file}: weight of edge {arc} {problem}"))
+    return check_weights(values, lambda arc, problem: InputError(f"{file}: weight of edge {arc} {problem}"))
 
 
-def _tell(file: Path, graph: Any, weighted: bool) -> None:
-    of_edges = {key for *_, edge in graph.edges(data=True) for key in edge} - ({"weight"} if weighted else set())
+def _told(graph: Any, weighted: bool, named: bool) -> dict[str, dict[str, Any]]:
+    """What was read of the attributes, and what was not."""
+    of_edges = {key for *_, edge in graph.edges(data=True) for key in edge} - {"weight"}
     of_nodes = {key for _, node in graph.nodes(data=True) for key in node}
-    for what, keys in (("edges", of_edges), ("nodes", of_nodes)):
-        if keys:
-            _log.warning("%s: not read of %s: %s", file, what, ", ".join(sorted(map(str, keys))[:8]))
+    of_graph = graph.graph.keys() - {"node_default", "edge_default"}
+    names = ["the names of nodes, which are numbered in the order of the file"] if named else []
+    return what_is_read(
+        edges={"weight": "weight" if weighted else "", "ignored": _sorted(of_edges)},
+        nodes={"ignored": [*names, *_sorted(of_nodes)]},
+        graph={"ignored": _sorted(of_graph)},
+    )
 
 
-def _ids(names: list[Any]) -> np.ndarray | None:
-    """int64 [nodes]: the names where they are whole numbers other than 0, 1, ..., else None."""
+def _sorted(keys: Iterable[Any]) -> list[str]:
+    return sorted(map(str, keys))
+
+
+def _ids(names: list[Any]) -> tuple[bool, np.ndarray | None]:
+    """Whether nodes have names that are no whole numbers; int64 [nodes]: those that are, other than 0, 1, ..."""
     try:
         found = np.array([int(str(name)) for name in names], np.int64)
     except (ValueError, OverflowError):
-        return None
-    return None if np.array_equal(found, np.arange(len(found))) else found
+        return True, None
+    return False, None if np.array_equal(found, np.arange(len(found))) else found

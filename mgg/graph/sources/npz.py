@@ -16,10 +16,11 @@ import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
 from mgg.graph.check import check_labels, check_splits, split_vector
+from mgg.graph.columns import what_is_read
 from mgg.graph.npz import Npz
 from mgg.graph.sources import AS_MATRIX, CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.sources.npz_edges import edges, has_edges
-from mgg.graph.sources.scipy_npz import finite_weights, has_matrix, matrix_arcs
+from mgg.graph.sources.scipy_npz import MEMBERS, finite_weights, has_matrix, matrix_arcs
 from mgg.graph.unpickle import csr_of
 
 TRAIN_PER_CLASS = 20
@@ -32,6 +33,7 @@ MOST_COLUMNS = 2**20
 
 _ADJACENCY = ("adj_", "adj_matrix.")
 _ATTRIBUTES = ("attr_", "attr_matrix.")
+_PARTS = ("data", "indices", "indptr", "shape")
 _DENSE = ("attr_matrix", "node_attr")
 _LABELS = ("labels", "node_label")
 
@@ -60,7 +62,9 @@ def load(path: Path) -> StreamedGraph:
     graph, data = _find(path)
     if data is None:
         return _benchmark(graph)
-    return _with_data(matrix_arcs(graph), data)
+    with Npz(graph) as file:
+        others = [f"{graph.name}: {key}" for key in sorted(file.keys - MEMBERS)]
+    return _with_data(matrix_arcs(graph), data, others)
 
 
 def _find(path: Path) -> tuple[Path, Path | None]:
@@ -83,7 +87,8 @@ def _find(path: Path) -> tuple[Path, Path | None]:
 def _benchmark(path: Path) -> StreamedGraph:
     with Npz(path) as file:
         if has_matrix(file):
-            return StreamedGraph(replace(matrix_arcs(path), **AS_MATRIX))
+            told = what_is_read(members={"ignored": sorted(file.keys - MEMBERS)})
+            return StreamedGraph(replace(matrix_arcs(path), **AS_MATRIX), columns=told)
         if has_edges(file):
             return edges(path)
         matrix = _matrix(file, _ADJACENCY, ("adj_matrix",))
@@ -95,18 +100,32 @@ def _benchmark(path: Path) -> StreamedGraph:
             raise InputError(f"{path}: the adjacency matrix is {_kind(matrix)}; expected a square sparse one")
         nodes = matrix.shape[0]
         features = _features(file, nodes)
-        labels = next((_integers(file, key, nodes) for key in _LABELS if key in file.keys), None)
+        label = next((key for key in _LABELS if key in file.keys), "")
+        labels = _integers(file, label, nodes) if label else None
+        kinds = [_members(file, *kind) for kind in ((_ADJACENCY, ("adj_matrix",)), (_ATTRIBUTES, _DENSE))]
+        left = file.keys - {label}.union(*kinds)
+        told = what_is_read(
+            nodes={"label": label, "split": f"seed {SPLIT_SEED}" if label else ""}, members={"ignored": sorted(left)}
+        )
     splits = None if labels is None else random_split(labels, str(path))
     arcs = _csr_arcs(matrix, path)
     alone = features is None and labels is None
-    return StreamedGraph(replace(arcs, **AS_MATRIX) if alone else arcs, features, labels, splits)
+    return StreamedGraph(replace(arcs, **AS_MATRIX) if alone else arcs, features, labels, splits, columns=told)
+
+
+def _members(file: Npz, prefixes: tuple[str, ...], keys: tuple[str, ...]) -> set[str]:
+    """The members that :func:`_matrix` reads."""
+    for prefix in prefixes:
+        if f"{prefix}indptr" in file.keys:
+            return {prefix + part for part in _PARTS}
+    return {next((key for key in keys if key in file.keys), "")}
 
 
 def _matrix(file: Npz, prefixes: tuple[str, ...], keys: tuple[str, ...]) -> Any:
     """A CSR matrix from parts or a pickle, a dense array, or None if the file has neither."""
     for prefix in prefixes:
         if f"{prefix}indptr" in file.keys:
-            parts = {part: file.array(prefix + part) for part in ("data", "indices", "indptr", "shape")}
+            parts = {part: file.array(prefix + part) for part in _PARTS}
             try:
                 return csr_of(**parts)
             except (ValueError, TypeError, OverflowError) as error:
@@ -189,8 +208,8 @@ def random_split(labels: np.ndarray, name: str, seed: int = SPLIT_SEED) -> np.nd
     return split_vector(len(labels), name, **{key: np.concatenate([empty, *ids]) for key, ids in parts.items()})
 
 
-def _with_data(arcs: ArcStream, path: Path) -> StreamedGraph:
-    """Node data of the Reddit kind."""
+def _with_data(arcs: ArcStream, path: Path, others: list[str]) -> StreamedGraph:
+    """Node data of the Reddit kind; ``others`` are members of the file with the arcs that are not read."""
     nodes = arcs.nodes
     assert nodes is not None
     with Npz(path) as file:
@@ -200,6 +219,7 @@ def _with_data(arcs: ArcStream, path: Path) -> StreamedGraph:
             raise InputError(f"{path}: feature has shape {shape}; expected {nodes} rows, 1..{MOST_COLUMNS} columns")
         labels, splits = _integers(file, "label", nodes), file.array("node_types")
         check_splits(splits, nodes, f"{path}: node_types")
+        others = [*others, *sorted(file.keys - {"feature", "label", "node_types"})]
 
     def read() -> Iterator[np.ndarray]:
         lo = 0
@@ -208,4 +228,7 @@ def _with_data(arcs: ArcStream, path: Path) -> StreamedGraph:
                 yield finite_rows(block, lo, path)
                 lo += len(block)
 
-    return StreamedGraph(arcs, FeatureStream(read, shape[1]), labels, splits.astype(np.uint8))
+    told = what_is_read(
+        nodes={"label": "label", "split": "node_types", "features": "feature"}, members={"ignored": others}
+    )
+    return StreamedGraph(arcs, FeatureStream(read, shape[1]), labels, splits.astype(np.uint8), columns=told)

@@ -6,20 +6,20 @@ evaluation of GNNs under heterophily", ICLR 2023), of GNNAdvisor (OSDI'21), and 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.check import SPLITS, check_labels
+from mgg.graph.columns import what_is_read
 from mgg.graph.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
 from mgg.graph.sources.scipy_npz import finite_weights
 
-_log = logging.getLogger(__name__)
 #: float32 values in a block of features: 16 MiB.
 _BLOCK_VALUES = 2**22
 MOST_COLUMNS = 2**20
@@ -75,16 +75,16 @@ def edges(path: Path) -> StreamedGraph:
         InputError: names file and member that is of another shape or type, out of range, or in two splits.
     """
     with Npz(path) as file:
-        name, members = next((n, each) for n, each in _PROGRAMS.items() if set(each.edges) <= file.keys)
+        members = next(each for each in _PROGRAMS.values() if set(each.edges) <= file.keys)
         reader = _Reader(path, members)
         nodes = reader.count_nodes(file)
         weighted = reader.has(file, members.weights) and any((b != 1).any() for b in file.flat(members.weights, 2**20))
         labels = reader.labels(file, nodes) if reader.has(file, members.labels) else None
         splits = reader.splits(file, nodes)
         features = reader.features(file, nodes) if reader.has(file, members.features) else None
-        reader.tell(file, name)
+        told = reader.told(file)
     stream = ArcStream(lambda: reader.arcs(nodes, weighted), nodes, weighted, undirected=members.undirected)
-    return StreamedGraph(stream, features, labels, splits)
+    return StreamedGraph(stream, features, labels, splits, columns=told)
 
 
 class _Reader:
@@ -93,6 +93,7 @@ class _Reader:
     def __init__(self, path: Path, members: _Members) -> None:
         self._path, self._members = path, members
         self._read: list[str] = [*members.edges]
+        self._masks: list[str] = []
 
     def has(self, file: Npz, key: str) -> bool:
         """Whether a member is there; then it counts as read."""
@@ -100,14 +101,19 @@ class _Reader:
         self._read += [key] * found
         return found
 
-    def tell(self, file: Npz, name: str) -> None:
-        """Say what was read, and what was not."""
-        left = sorted(file.keys - set(self._read))
-        direction = "each edge for both directions" if self._members.undirected else "source first, target second"
-        others = f"; not read: {', '.join(left[:8])}" if left else ""
-        _log.warning(
-            "%s: members as in files of %s: %s, %s%s", self._path, name, ", ".join(self._read), direction, others
-        )
+    def told(self, file: Npz) -> dict[str, dict[str, Any]]:
+        """What was read as what, and what was not."""
+        members, read = self._members, set(self._read)
+        ends = members.edges if len(members.edges) == 2 else [f"{members.edges[0]}[{end}]" for end in (0, 1)]
+        roles = {"label": members.labels, "features": members.features, "split": self._masks}
+        return what_is_read(
+            edges={
+                "source": ends[0], "target": ends[1], "weight": members.weights if members.weights in read else "",
+                "direction": "each edge stands for both" if members.undirected else "",
+            },
+            nodes={role: key for role, key in roles.items() if role == "split" or key in read},
+            members={"ignored": sorted(file.keys - read)},
+        )  # fmt: skip
 
     def count_nodes(self, file: Npz) -> int:
         """The number of nodes."""
@@ -144,9 +150,10 @@ class _Reader:
         for key in keys:
             mask = file.array(key)
             if mask.ndim == 2 and mask.shape[1] == nodes:
-                if len(mask) > 1:
-                    _log.warning("%s: %s has %d masks: the first is read", self._path, key, len(mask))
+                self._masks.append(f"{key}[0] of {len(mask)}")
                 mask = mask[0]
+            else:
+                self._masks.append(key)
             if mask.shape != (nodes,) or mask.dtype.kind not in "biu" or not np.isin(mask, (0, 1)).all():
                 raise self._error(key, f"{mask.dtype} of shape {mask.shape}; expected a mask of {nodes} nodes")
             again = np.flatnonzero((found != 0) & (mask != 0))

@@ -15,11 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
+from mgg.graph.columns import what_is_read
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader, ogb_csv
 from mgg.graph.sources.ogb_binary import load_binary
 
 _NODE_COUNTS, _ARC_COUNTS = "num-node-list.csv.gz", "num-edge-list.csv.gz"
 _TYPES, _RELATIONS = "num-node-dict.csv.gz", "triplet-type-list.csv.gz"
+_EDGES, _FEATURES, _ARC_FEATURES = "edge.csv.gz", "node-feat.csv.gz", "edge-feat.csv.gz"
+_LABELS = "node-label.csv.gz"
 _COUNT = re.compile(r"[0-9]{1,18}")
 
 
@@ -35,6 +38,9 @@ def load(path: Path) -> StreamedGraph:
     node types follow each other in alphabetical order, relation r is the r-th (head, relation, tail) in alphabetical
     order, features of node types that have none are zeros, and labels and split are those of the one type that has any.
 
+    Other files of ``raw`` (``node_year.csv.gz``, features of arcs beside those of nodes) and other members of
+    ``data.npz`` are not read, which is told.
+
     Raises:
         InputError: names the file that is missing or has another number of lines than the counts say. The streams'
             errors name file and line.
@@ -42,7 +48,7 @@ def load(path: Path) -> StreamedGraph:
     raw = _raw(path)
     if (raw / _TYPES).is_file():
         return _Typed.read(raw).graph()
-    graph = load_binary(raw) if (raw / "data.npz").is_file() else _load_csv(raw)
+    graph = _load_binary(raw) if (raw / "data.npz").is_file() else _load_csv(raw)
     folder = _only_folder(raw.parent / "split")
     if folder is None:
         return graph
@@ -71,20 +77,38 @@ def _only_folder(path: Path) -> Path | None:
     return found[0]
 
 
+def _load_binary(raw: Path) -> StreamedGraph:
+    graph = load_binary(raw)
+    others = _unread(raw, {"data.npz", "node-label.npz"})
+    members = graph.columns.get("members", {})
+    return replace(graph, columns=what_is_read(members=members, files={"ignored": others}))
+
+
 def _load_csv(raw: Path) -> StreamedGraph:
     nodes, count = ogb_csv.count(raw / _NODE_COUNTS, ogb_csv.MOST_NODES), ogb_csv.count(raw / _ARC_COUNTS)
     if nodes < 1:
         raise InputError(f"{raw / _NODE_COUNTS}: has no nodes")
-    edges, features = raw / "edge.csv.gz", None
-    if (raw / "node-feat.csv.gz").is_file():
-        features = ogb_csv.table(raw / "node-feat.csv.gz", nodes, _NODE_COUNTS)
-    elif (raw / "edge-feat.csv.gz").is_file():
-        features = ogb_csv.mean_of_arcs(raw, nodes, count)
+    features, source = None, ""
+    if (raw / _FEATURES).is_file():
+        features, source = ogb_csv.table(raw / _FEATURES, nodes, _NODE_COUNTS), _FEATURES
+    elif (raw / _ARC_FEATURES).is_file():
+        features, source = ogb_csv.mean_of_arcs(raw, nodes, count), f"means of {_ARC_FEATURES} over each node's arcs"
     labels = tasks = None
-    if (raw / "node-label.csv.gz").is_file():
-        labels, tasks = ogb_csv.labels(raw / "node-label.csv.gz", nodes)
-    arcs = ArcStream(partial(ogb_csv.arcs, edges, nodes, nodes, count), nodes)
-    return StreamedGraph(arcs, features, labels, tasks=tasks)
+    if (raw / _LABELS).is_file():
+        labels, tasks = ogb_csv.labels(raw / _LABELS, nodes)
+    arcs = ArcStream(partial(ogb_csv.arcs, raw / _EDGES, nodes, nodes, count), nodes)
+    read = {_EDGES, _NODE_COUNTS, _ARC_COUNTS, _LABELS, _FEATURES if source == _FEATURES else _ARC_FEATURES}
+    told = what_is_read(
+        nodes={"label": _LABELS if (raw / _LABELS).is_file() else "", "features": source},
+        files={"ignored": _unread(raw, read)},
+    )
+    return StreamedGraph(arcs, features, labels, tasks=tasks, columns=told)
+
+
+def _unread(raw: Path, read: set[str]) -> list[str]:
+    """The files of a folder, by their paths in it, that are not among those ``read``; hidden ones aside."""
+    files = (file.relative_to(raw) for file in sorted(raw.rglob("*")) if file.is_file())
+    return [str(file) for file in files if str(file) not in read and not any(part[0] == "." for part in file.parts)]
 
 
 @dataclass(frozen=True)
@@ -137,7 +161,11 @@ class _Typed:
         if members is not None:
             among = self.size(members)
             splits = ogb_csv.splits(members, self.nodes, self.first[members.name], among)
-        return StreamedGraph(arcs, self.features(), labels, splits)
+        read = {_TYPES, _RELATIONS, *(f"node-feat/{name}/{_FEATURES}" for name in self.types)}
+        read |= {f"relations/{'___'.join(each)}/{name}" for each in self.relations for name in (_EDGES, _ARC_COUNTS)}
+        read |= set() if labeled is None else {f"node-label/{labeled.name}/{_LABELS}"}
+        told = what_is_read(files={"ignored": _unread(self.raw, read)})
+        return StreamedGraph(arcs, self.features(), labels, splits, columns=told)
 
     def size(self, folder: Path) -> int:
         """Number of nodes of the type that a folder is called after."""
@@ -149,7 +177,7 @@ class _Typed:
         for number, (head, relation, tail) in enumerate(self.relations):
             folder = self.raw / "relations" / f"{head}___{relation}___{tail}"
             yield from ogb_csv.arcs(
-                folder / "edge.csv.gz",
+                folder / _EDGES,
                 self.types[head],
                 self.types[tail],
                 ogb_csv.count(folder / _ARC_COUNTS),
@@ -159,7 +187,7 @@ class _Typed:
 
     def labels(self, folder: Path) -> np.ndarray:
         """int32 [nodes]."""
-        found, tasks = ogb_csv.labels(folder / "node-label.csv.gz", self.size(folder))
+        found, tasks = ogb_csv.labels(folder / _LABELS, self.size(folder))
         if found is None or tasks is not None:
             raise InputError(f"{folder}: several label columns; a graph of node types may have one")
         labels = np.full(self.nodes, -1, np.int32)
@@ -167,7 +195,7 @@ class _Typed:
         return labels
 
     def features(self) -> FeatureStream | None:
-        files = {name: self.raw / "node-feat" / name / "node-feat.csv.gz" for name in self.types}
+        files = {name: self.raw / "node-feat" / name / _FEATURES for name in self.types}
         tables = {name: ogb_csv.table(file, self.types[name], _TYPES) for name, file in files.items() if file.is_file()}
         widths = {found.width for found in tables.values()}
         if len(widths) > 1:

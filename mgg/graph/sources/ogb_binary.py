@@ -13,6 +13,7 @@ from typing import IO
 import numpy as np
 
 from mgg.errors import InputError
+from mgg.graph.columns import what_is_read
 from mgg.graph.npz import Header, Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
 from mgg.graph.sources.ogb_csv import MOST_NODES, classes, tasks
@@ -34,13 +35,15 @@ def load_binary(raw: Path) -> StreamedGraph:
         nodes, arcs = (_count(archive, key) for key in ("num_nodes_list", "num_edges_list"))
         edges = archive.header(_EDGES)
         features = archive.header(_FEATURES) if _FEATURES in archive.keys else None
+        left = sorted(archive.keys - {"num_nodes_list", "num_edges_list", _EDGES, _FEATURES})
     if edges.shape != (2, arcs) or edges.dtype.kind not in "iu":
         raise InputError(f"{file}: {_EDGES} is {edges.dtype} {edges.shape}, expected whole numbers (2, {arcs})")
     if not 1 <= nodes <= MOST_NODES:
         raise InputError(f"{file}: num_nodes_list: has {max(nodes, 0) or 'no'} nodes; expected 1..{MOST_NODES}")
     stream = ArcStream(partial(_arcs, file, edges, nodes), nodes)
     labels, multiple = _labels(raw / "node-label.npz", nodes) if (raw / "node-label.npz").is_file() else (None, None)
-    return StreamedGraph(stream, _features(file, features, nodes), labels, tasks=multiple)
+    told = what_is_read(members={"ignored": left})
+    return StreamedGraph(stream, _features(file, features, nodes), labels, tasks=multiple, columns=told)
 
 
 def _count(archive: Npz, key: str) -> int:

@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyoxigraph
 
 from mgg.errors import InputError
 from mgg.graph.check import split_vector
+from mgg.graph.columns import what_is_read
 from mgg.graph.endings import packed, told
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.text import Block, blocks, lines
@@ -40,7 +42,8 @@ def load(path: Path) -> StreamedGraph:
     listed twice is delivered twice. There are no features.
 
     ``completeDataset*.tsv`` names classes, ``trainingSet*.tsv`` and ``testSet*.tsv`` also the split. Their first line
-    names the columns: the class is the first ``label_...``, the entity is the one that is neither that nor ``id``.
+    names the columns: the class is the first ``label_...``, the entity is the one that is neither that nor ``id``;
+    other columns of labels are not read, which is told.
     Classes are numbered in the byte order of their names; names that are equal numbers (``0`` and ``0.0``) are one
     class, called by the first of them. Entities in no table have none.
 
@@ -65,8 +68,10 @@ def load(path: Path) -> StreamedGraph:
             yield Arcs(np.concatenate([o, s]), np.concatenate([s, o]), types=types)
 
     arcs = ArcStream(read, len(order), relations=2 * len(relation_order))
-    labels, splits, classes = _labels(file.parent, graph.entities, order) if path.is_dir() else (None, None, None)
-    return StreamedGraph(arcs, None, labels, splits, classes)
+    if not path.is_dir():
+        return StreamedGraph(arcs)
+    labels, splits, classes, told = _labels(file.parent, graph.entities, order)
+    return StreamedGraph(arcs, None, labels, splits, classes, columns=what_is_read(nodes=told))
 
 
 def _find(path: Path) -> Path:
@@ -139,9 +144,11 @@ def _ranks(names: dict[str, int]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Table:
-    """A table of labels: line, node and name of the class of each entity."""
+    """A table of labels: line, node and name of the class of each entity; its columns that are read, and the others."""
 
     file: Path
+    label: str
+    ignored: list[str]
     rows: list[tuple[int, int, str]]
 
     @property
@@ -151,8 +158,8 @@ class _Table:
 
 def _labels(
     folder: Path, entities: dict[str, int], order: np.ndarray
-) -> tuple[np.ndarray | None, np.ndarray | None, int | None]:
-    """Labels, splits and number of classes, as far as the folder's tables tell."""
+) -> tuple[np.ndarray | None, np.ndarray | None, int | None, dict[str, Any]]:
+    """Labels, splits and number of classes, as far as the folder's tables tell, and what was read of these."""
     tables = {}
     for start in (_COMPLETE, _TRAIN, _TEST):
         files = sorted(folder.glob(f"{start}*.tsv"))
@@ -161,13 +168,18 @@ def _labels(
         if files:
             tables[start] = _table(files[0], entities, order)
     if not tables:
-        return None, None, None
+        return None, None, None, {}
     splits = None
     if _TRAIN in tables and _TEST in tables:
         train, test = tables[_TRAIN], tables[_TEST]
         splits = split_vector(len(order), str(test.file), train=train.nodes, test=test.nodes)
     labels, classes = _classes(list(tables.values()), len(order))
-    return labels, splits, classes
+    told = {
+        "label": ", ".join(sorted({table.label for table in tables.values()})),
+        "split": [tables[start].file.name for start in (_TRAIN, _TEST)] if splits is not None else [],
+        "ignored": sorted({name for table in tables.values() for name in table.ignored}),
+    }
+    return labels, splits, classes, told
 
 
 def _classes(tables: list[_Table], nodes: int) -> tuple[np.ndarray, int]:
@@ -207,4 +219,4 @@ def _table(file: Path, entities: dict[str, int], order: np.ndarray) -> _Table:
         if entity is None:
             raise InputError(f"{file}: line {number}: {row[keys[0]]} is not in the graph")
         rows.append((number, int(order[entity]), row[label]))
-    return _Table(file, rows)
+    return _Table(file, header[label], [name for i, name in enumerate(header) if i not in (label, keys[0])], rows)

@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.check import float32_weights
+from mgg.graph.check import check_weights
 from mgg.graph.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream
 
+#: What ``save_npz`` calls the members of any of its formats.
+MEMBERS = frozenset(("format", "shape", "data", "row", "col", "coords", "indices", "indptr", "offsets", "_is_array"))
 #: Rows, columns and values of some entries.
 Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
 #: Reads the entries of an open archive, in blocks.
@@ -73,8 +75,8 @@ def _read(path: Path, nodes: int, weighted: bool, reader: Reader) -> Iterator[Ar
 
 
 def finite_weights(values: np.ndarray, first: int, path: Path) -> np.ndarray:
-    """float32 weights; InputError, naming the arc, if float32 cannot hold one."""
-    return float32_weights(values, lambda arc, problem: InputError(f"{path}: weight of arc {first + arc} {problem}"))
+    """``values`` as weights; InputError, naming the arc, if float32 cannot hold one."""
+    return check_weights(values, lambda arc, problem: InputError(f"{path}: weight of arc {first + arc} {problem}"))
 
 
 def _coo(file: Npz, nodes: int) -> Reader:

@@ -6,7 +6,7 @@ J. Leskovec, A. Krevl, "SNAP Datasets: Stanford Large Network Dataset Collection
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.budget import fit
-from mgg.graph.columns import Columns, known_edges
+from mgg.graph.columns import Columns, known_edges, what_is_read
 from mgg.graph.endings import find_file, packed
 from mgg.graph.sources import Arcs, ArcStream, StreamedGraph, loader, matrix_market, table
 from mgg.graph.text import Column, Layout, counted, lines, read_rows
@@ -49,6 +49,7 @@ class _Header:
     undirected: bool = False
     konect: bool = False
     table: bool = False
+    ignored: Sequence[str] = ()
 
 
 @loader("snap", *SUFFIXES, columns=True)
@@ -98,7 +99,9 @@ def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008 
             stated_in="" if known or header.nodes is None else f"{file}: line {header.line}",
         ),
         ids=ids,
-        columns={"edges": {name: f"column {number}" for name, number in _places(header)}},
+        columns=what_is_read(
+            edges={**{role: f"column {at}" for role, at in _places(header)}, "ignored": header.ignored}
+        ),
     )
 
 
@@ -116,7 +119,9 @@ def _read_header(file: Path) -> _Header:
         julia = _JULIA.fullmatch(text)
         if julia and number == 1:
             nodes, arcs = _stated(file, 1, julia)
-            return _Header(1, _layout(","), nodes, arcs, line=1, first_id=1, undirected=julia[3] == "u")
+            more = [f"of line 1 {julia[4].strip(',')}"] if (julia[4] or "").strip(", ") else []
+            undirected = julia[3] == "u"
+            return _Header(1, _layout(","), nodes, arcs, line=1, first_id=1, undirected=undirected, ignored=more)
         if text and text[0] not in "#%" and konect:
             return _konect(file, number, text, konect, counts)
         if text and text[0] not in "#%":

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mgg.errors import InputError
+from mgg.graph.columns import what_is_read
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.sources.collection import Unpacked, numbered, one_hot
 from mgg.graph.text import Column, Layout, counted, lines, read_rows
 
 _ARCS = "_A.txt"
 _ENDS = Layout((Column("row"), Column("column")), ",", comments=b"")
+_LABEL = Layout((Column("edge label"),), ",", comments=b"")
 #: Graph numbers without a list of graphs to compare them with.
 _MOST_GRAPHS = 2**31 - 1
 
@@ -30,8 +33,10 @@ def load(path: Path) -> StreamedGraph:
     A line ``i, j`` of ``NAME_A.txt`` is entry (row i, column j) of the adjacency matrix, as the format says. Every node
     gets the class of its graph (``NAME_graph_labels.txt``, optional: any whole numbers, which become 0, 1, ... in
     ascending order). Features are ``NAME_node_attributes.txt``, else ``NAME_node_labels.txt``, each of its columns
-    one-hot, else none. Labels and attributes of edges are not read. The format has no split. Arcs and attributes are
-    read block by block, as often as they are asked for.
+    one-hot, else none. ``NAME_edge_labels.txt``, any whole numbers, one a line of ``NAME_A.txt``, are the types of the
+    arcs, numbered in ascending order. Attributes of edges and graphs, node labels beside attributes and other files
+    ``NAME_*.txt`` are not read, which is told. The format has no split. Arcs and attributes are read block by block, as
+    often as they are asked for.
 
     Raises:
         InputError: names the file and line that is malformed, names a node or graph that does not exist, joins two
@@ -64,10 +69,43 @@ class _Files:
             graph_classes, classes = numbered(names)
             labels = graph_classes[graph_of]
 
-        def read() -> Iterator[Arcs]:
-            return _arcs(self, graph_of)
+        types = self._types()
 
-        return StreamedGraph(ArcStream(read, len(graph_of)), self._features(len(graph_of)), labels, None, classes)
+        def read() -> Iterator[Arcs]:
+            return _arcs(self, graph_of, types)
+
+        arcs = ArcStream(read, len(graph_of), relations=0 if types is None else len(types))
+        features = self._features(len(graph_of))
+        return StreamedGraph(arcs, features, labels, None, classes, columns=self._told())
+
+    def _told(self) -> dict[str, dict[str, Any]]:
+        """What was read as what, and what was not, by the names of the files."""
+        parts = sorted(file.name[len(self.prefix) + 1 : -4] for file in self.folder.glob(f"{self.prefix}_*.txt"))
+        features = next((part for part in ("node_attributes", "node_labels") if part in parts), "")
+        read = {"A", "graph_indicator", "graph_labels", "edge_labels", features}
+        left = [part for part in parts if part not in read]
+        of = {kind: [part for part in left if part.startswith(f"{kind}_")] for kind in ("edge", "node", "graph")}
+        rest = [part for part in left if not any(part in parts for parts in of.values())]
+        return what_is_read(
+            edges={"type": "edge_labels" if "edge_labels" in parts else "", "ignored": of["edge"]},
+            nodes={
+                "label": "graph_labels" if "graph_labels" in parts else "", "features": features, "ignored": of["node"],
+            },
+            graphs={"ignored": of["graph"]},
+            files={"ignored": rest},
+        )  # fmt: skip
+
+    def _types(self) -> np.ndarray | None:
+        """int64 [relations]: the labels of edges that occur, ascending; None where the collection has no such file."""
+        path = self.path("edge_labels")
+        if not path.exists():
+            return None
+        found = np.empty(0, np.int64)
+        for rows in read_rows(path, _LABEL):
+            found = np.union1d(found, rows.columns[0])
+        if not len(found):
+            raise InputError(f"{path}: is empty")
+        return found
 
     def _graph_of(self, graphs: int) -> np.ndarray:
         """int32 [nodes]: the number of each node's graph, from 0."""
@@ -88,7 +126,8 @@ class _Files:
         return None
 
 
-def _arcs(files: _Files, graph_of: np.ndarray) -> Iterator[Arcs]:
+def _arcs(files: _Files, graph_of: np.ndarray, types: np.ndarray | None) -> Iterator[Arcs]:
+    labels = None if types is None else _Labels(files, types)
     for rows in read_rows(files.path("A"), _ENDS):
         targets, sources = (rows.ids(column, 1, len(graph_of)) - 1 for column in (0, 1))
         apart = np.flatnonzero(graph_of[targets] != graph_of[sources])
@@ -96,7 +135,35 @@ def _arcs(files: _Files, graph_of: np.ndarray) -> Iterator[Arcs]:
             ends = targets[apart[0]], sources[apart[0]]
             what = " and ".join(f"node {end + 1} of graph {graph_of[end] + 1}" for end in ends)
             raise rows.error(int(apart[0]), f"joins {what}: arcs stay within a graph")
-        yield Arcs(targets, sources)
+        yield Arcs(targets, sources, types=None if labels is None else labels.take(rows.count))
+    if labels is not None:
+        labels.finish()
+
+
+class _Labels:
+    """The types of arcs, as many at a time as arcs come."""
+
+    def __init__(self, files: _Files, types: np.ndarray) -> None:
+        self._path, self._arcs, self._types = files.path("edge_labels"), files.path("A").name, types
+        self._rows = (rows.columns[0] for rows in read_rows(self._path, _LABEL))
+        self._held, self._taken = np.empty(0, np.int64), 0
+
+    def take(self, count: int) -> np.ndarray:
+        """int32 [count]: the next ones; InputError where there are fewer."""
+        while len(self._held) < count:
+            more = next(self._rows, None)
+            if more is None:
+                found = self._taken + len(self._held)
+                raise InputError(f"{self._path}: ends after {found} labels: {self._arcs} lists more edges")
+            self._held = np.concatenate([self._held, more])
+        taken, self._held = self._held[:count], self._held[count:]
+        self._taken += count
+        return np.searchsorted(self._types, taken).astype(np.int32)
+
+    def finish(self) -> None:
+        """Raise InputError where labels are left."""
+        if len(self._held) or any(len(more) for more in self._rows):
+            raise InputError(f"{self._path}: lists more labels than the {self._taken} edges of {self._arcs}")
 
 
 def _attributes(files: _Files, width: int, nodes: int) -> Iterator[np.ndarray]:
