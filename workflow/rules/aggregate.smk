@@ -28,13 +28,15 @@ rule aggregate:
         dims=",".join(map(str, SETTINGS.aggregate.dims)),
         dtypes=",".join(SETTINGS.aggregate.dtypes),
         backend=SETTINGS.aggregate.backend,
+        launches=SETTINGS.aggregate.launches,
         warmup=SETTINGS.aggregate.warmup,
         iterations=SETTINGS.aggregate.iterations,
         options=aggregate_options(SETTINGS.aggregate),
     shell:
         "{params.launcher} mgg aggregate {input:q} --technique {params.techniques:q} --dim {params.dims:q}"
-        " --dtype {params.dtypes:q} --backend {params.backend:q} --warmup {params.warmup:q}"
-        " --iterations {params.iterations:q} {params.options:q} --replace --out {output:q} > {log:q} 2>&1"
+        " --dtype {params.dtypes:q} --backend {params.backend:q} --launches {params.launches:q}"
+        " --warmup {params.warmup:q} --iterations {params.iterations:q} {params.options:q} --replace"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 settle("aggregate", SETTINGS.aggregate.backend)
