@@ -71,7 +71,7 @@ _PHASES = [
 ]
 
 #: Of the tables: it grows where a column goes, or gets another meaning.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 #: What every table ends with: where a row's record comes from, or all those that it is made of.
 ORIGIN = [

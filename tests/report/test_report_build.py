@@ -168,7 +168,7 @@ def test_of_two_runs_the_newest_result_counts(tmp_path, caplog):
     assert [(row["run_id"], row["recorded_at"]) for row in graphs.to_pylist()] == [
         (f"{ORIGIN['run_id']}, second", day["recorded_at"])
     ]
-    assert graphs.schema.metadata[b"mgg.schema_version"] == b"2" and graphs.schema.metadata[b"mgg.table"] == b"graphs"
+    assert graphs.schema.metadata[b"mgg.schema_version"] == b"3" and graphs.schema.metadata[b"mgg.table"] == b"graphs"
 
 
 def test_a_partition_that_was_made_twice_counts_once_without_a_word(tmp_path, caplog):
