@@ -23,7 +23,10 @@ class Finding(NamedTuple):
 #: On more graphs than this findings are summed up instead of told one by one.
 MOST = 4
 #: Why no time of an epoch is called the fastest.
-ONE_LAUNCH = "A training is one launch: how much epochs of the next would differ is not known, and none is starred."
+ONE_LAUNCH = (
+    "A training is one launch: its spread is that of its epochs, how much the next launch would differ is not known, "
+    "and none is starred."
+)
 
 Tables = dict[str, Rows]
 Names = dict[tuple[str, str], str]
@@ -167,7 +170,7 @@ def _undecided(fastest: Rows) -> list[tuple[str, str]]:
     if not reasons:
         return []
     told = listing([f"{why} in {number_}" for why, number_ in reasons.most_common()])
-    text = f"{reasons.total()} of {_comparisons(several)} have no fastest technique: {told}."
+    text = f"No technique is called the fastest in {reasons.total()} of {_comparisons(several)}: {told}."
     return [("Not told apart", text)]
 
 
