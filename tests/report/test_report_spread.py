@@ -179,6 +179,7 @@ def test_epochs_of_pes_that_take_turns_are_not_told(words):
     [
         ([1.0, 1.0, 1.2], [1.3, 3.0, 3.0], "the paper's direction"),
         ([1.0, 1.0, 1.2], [1.2, 3.0, 3.0], "too close to call"),
+        ([1.0, 1.2, 1.3], [0.8, 0.9, 1.1], "too close to call"),
         ([1.0, 1.0], [3.0, 3.0, 3.0], "fewer than 3 launches"),
     ],
 )
