@@ -196,9 +196,18 @@ class AggregateConfig(Section):
         description="nvshmem: GPUs; mpi: CPU ranks; simulated: threads; auto: ranks of mpiexec or srun and one PE take"
         " nvshmem where there is a GPU for each, else mpi; several PEs without a launcher are simulated",
     )
-    warmup: int = Field(5, ge=0, le=MAX_PRODUCTS, description="products before the timed ones")
-    iterations: int = Field(20, ge=1, le=MAX_PRODUCTS, description="timed products")
-    check: bool = Field(True, description="compare every result with a float64 product before it is timed")
+    launches: int = Field(
+        3,
+        ge=1,
+        le=MAX_PRODUCTS,
+        description="how often everything is measured, one round after the other, each time on plans prepared anew; the"
+        " report stars nothing that has fewer than 3",
+    )
+    warmup: int = Field(2, ge=0, le=MAX_PRODUCTS, description="products of a launch before the timed ones")
+    iterations: int = Field(7, ge=1, le=MAX_PRODUCTS, description="timed products of a launch")
+    check: bool = Field(
+        True, description="compare every result of the first launch with a float64 product before it is timed"
+    )
     options: dict[Name, dict[Name, Scalar | None]] = Field(
         default_factory=dict, description="per technique: its options, for example {mgg: {ps: 32}}"
     )
@@ -208,7 +217,9 @@ class AggregateConfig(Section):
         " stands for each of them, several lists for all combinations: {mgg: [{}, {ps: [2, 4], dist: [1, 8]}]}",
     )
     breakdown: bool = Field(
-        False, description="also time each product with its transfers left out, for techniques where that can be done"
+        False,
+        description="also time each product of the first launch with its transfers left out, for techniques where that"
+        " can be done",
     )
 
 

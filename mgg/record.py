@@ -166,7 +166,6 @@ class Used(Frozen):
 class Common(Origin):
     """Fields that timings and trainings have."""
 
-    schema_version: Literal[2] = 2
     dataset: str = Field(description="name of the graph")
     graph_hash: str = Field(description="hash of the graph's shards (its manifest's hash)")
     nodes: int = Field(description="number of nodes")
@@ -184,8 +183,12 @@ class Common(Origin):
 
 
 class AggregateRecord(Common):
-    """One technique, direction and width on one layout."""
+    """One technique, direction and width on one layout.
 
+    It is measured in launches, each on a plan prepared anew, between which everything else of the job is measured.
+    """
+
+    schema_version: Literal[3] = 3
     kind: Literal["aggregate"] = "aggregate"
     defaults: dict[str, Any] = Field(
         default_factory=dict, description="the technique's options where nothing else was asked for"
@@ -197,15 +200,20 @@ class AggregateRecord(Common):
     imbalance: float = Field(description="arcs of the fullest PE over the mean")
     edge_cut: int = Field(description="arcs whose column another PE owns")
     halo_rows: int = Field(description="unique remote rows, summed over PEs")
-    warmup: int = Field(description="products before the timed ones")
-    seconds: list[float] = Field(min_length=1, description="seconds of each timed product, slowest PE")
-    median: float = Field(description="median of seconds")
-    q1: float = Field(description="first quartile of seconds")
-    q3: float = Field(description="third quartile of seconds")
+    warmup: int = Field(description="products of a launch before the timed ones")
+    seconds: list[float] = Field(
+        min_length=1, description="seconds of each timed product, slowest PE; launch after launch, as many of each"
+    )
+    launches: list[float] = Field(min_length=1, description="median seconds of each launch")
+    low: float = Field(description="smallest of launches")
+    median: float = Field(description="median of launches")
+    high: float = Field(description="largest of launches; low to high is the spread that comparisons rest on")
+    q1: float = Field(description="first quartile of seconds, all launches together")
+    q3: float = Field(description="third quartile of the same")
     compute: float | None = Field(
         None,
-        description="median seconds of the same product with its transfers left out; None if it was not asked for, or"
-        " transfers and arithmetic cannot be told apart",
+        description="median seconds of the same product with its transfers left out, of the first launch; None if it"
+        " was not asked for, or transfers and arithmetic cannot be told apart",
     )
     transfer: float | None = Field(
         None,
@@ -243,6 +251,7 @@ class AggregateRecord(Common):
 class TrainRecord(Common):
     """One training run."""
 
+    schema_version: Literal[2] = 2
     kind: Literal["train"] = "train"
     model: str = Field(description="model")
     seed: int = Field(ge=0, le=MAX_INT64, description="seed of weights and dropout")

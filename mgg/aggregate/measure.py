@@ -34,9 +34,10 @@ class Protocol:
     Attributes:
         direction: ``forward`` or ``transpose``.
         dtype: type of the embeddings.
-        warmup, iterations: untimed and timed products.
-        check: compare with a float64 product first.
-        breakdown: also time the product without its transfers.
+        warmup, iterations: untimed and timed products of a launch.
+        check: compare with a float64 product first, in the first launch.
+        breakdown: also time the product without its transfers, in the first launch.
+        launches: how often a technique is measured, each time on a plan prepared anew.
         references: this PE's float64 products by width, made once for all techniques and dtypes.
     """
 
@@ -46,6 +47,7 @@ class Protocol:
     check: bool
     breakdown: bool = False
     dtype: str = "fp32"
+    launches: int = 1
     references: dict[int, oracle.Reference] = field(default_factory=dict)
 
 
@@ -61,11 +63,15 @@ def sweep(
 ) -> tuple[list[AggregateRecord], list[MggError]]:
     """Measure each (technique, options) of ``chosen`` with every type of ``dtypes`` and width of ``dims`` (collective).
 
+    Launches go in rounds: each measures everything once, on plans that it prepares and closes, so that the launches
+    of a technique lie apart in time. Results are checked, and parts timed, in the first round.
+
     With ``auto`` the cost model's pick of each type and width is measured, too, once; records say which it was, and
     what the model says of every technique.
 
     What a technique refuses on every PE (a type that it does not take, a setting that the device cannot run, a
-    technique for one PE on several, too little memory) is left out, as long as something else can be measured.
+    technique for one PE on several, too little memory) is left out of this round and all later ones, as long as
+    something else can be measured; launches before stay.
 
     Returns:
         The records, the same on every PE; and what was refused, each naming its technique, options, type and width.
@@ -74,7 +80,7 @@ def sweep(
         InputError, MachineError: everything was refused; the first of the refusals.
         CheckError: a result differs from the float64 product.
     """
-    records: list[AggregateRecord] = []
+    trials: list[_Trial] = []
     refused: list[MggError] = []
     if auto:
         tell_left_out(world, layout, dtypes)
@@ -82,30 +88,73 @@ def sweep(
         how = replace(protocol, dtype=dtype)
         said = forecast(world, layout, protocol.direction, dtype) if auto else None
         picks = {} if said is None else _picks(world, layout, said, dims, how, refused)
-        for name, options, widths in _queue(chosen, dims, picks):
-            for record in _at_widths(world, layout, name, options, widths, how, refused):
-                records.append(record if said is None else _foretold(record, options, said, picks))
+        trials += [_Trial(*each, how, said, picks) for each in _queue(chosen, dims, picks)]
+    for _ in range(protocol.launches):
+        for trial in trials:
+            refused += trial.launch(world, layout)
+    records = [record for trial in trials for record in trial.told()]
     if refused and not records:
         raise refused[0]
     return records, refused
 
 
-def _at_widths(
-    world: World, layout: PeLayout, name: str, options: TechniqueOptions, widths: list[int], protocol: Protocol,
-    refused: list[MggError],
-) -> Iterator[AggregateRecord]:  # fmt: skip
-    """A record for each width that the technique takes; of the others the errors, added to ``refused``."""
-    left = sorted(widths)
-    while left:
-        try:
-            for record in products(world, layout, name, left, options.model_dump(), protocol):
-                yield record
-                left = [dim for dim in left if dim != record.dim]
-        except (InputError, MachineError) as error:
-            if not error.everywhere:
-                raise
-            # The limits of a plan are those of its widest product: the others may still fit.
-            refused.append(_named(error, name, options, left.pop(), protocol.dtype))
+@dataclass
+class _Trial:
+    """A technique with options and a type, measured once a round; ``widths`` are those that it has not refused."""
+
+    name: str
+    options: TechniqueOptions
+    widths: list[int]
+    protocol: Protocol
+    said: Forecast | None
+    picks: Mapping[int, str]
+    rounds: int = 0
+    records: dict[int, AggregateRecord] = field(default_factory=dict)
+
+    def launch(self, world: World, layout: PeLayout) -> list[MggError]:
+        """Measure every width once more (collective); returns an error for each that is refused, and drops it."""
+        self.rounds += 1
+        again = self.rounds > 1
+        protocol = replace(self.protocol, check=False, breakdown=False) if again else self.protocol
+        refused: list[MggError] = []
+        left = sorted(self.widths)
+        while left:
+            try:
+                for record in products(world, layout, self.name, left, self.options.model_dump(), protocol):
+                    before = self.records.get(record.dim)
+                    self.records[record.dim] = record if before is None else _joined(before, record)
+                    left = [dim for dim in left if dim != record.dim]
+            except (InputError, MachineError) as error:
+                if not error.everywhere:
+                    raise
+                # The limits of a plan are those of its widest product: the others may still fit.
+                dim = left.pop()
+                self.widths = [each for each in self.widths if each != dim]
+                which = f", launch {self.rounds}" if again else ""
+                refused.append(_named(error, self.name, self.options, dim, protocol.dtype, which))
+        return refused
+
+    def told(self) -> list[AggregateRecord]:
+        """A record for each width that has one, with all of its launches and what the cost model said."""
+        records = [self.records[dim] for dim in sorted(self.records)]
+        if self.said is None:
+            return records
+        return [_foretold(record, self.options, self.said, self.picks) for record in records]
+
+
+def _joined(before: AggregateRecord, now: AggregateRecord) -> AggregateRecord:
+    """A record of the launches of both; ``before`` has what only the first launch is asked for."""
+    first = before.model_dump(include={"error", "tolerance", "compute", "transfer"})
+    times = _times([*before.seconds, *now.seconds], [*before.launches, *now.launches])
+    return now.model_copy(update=first | times)
+
+
+def _times(seconds: list[float], launches: list[float]) -> dict[str, Any]:
+    """The fields of a record on ``seconds`` of products and the medians of their ``launches``."""
+    q1, q3 = np.percentile(seconds, [25, 75]).tolist()
+    middle = float(np.median(launches))
+    spread = {"low": min(launches), "median": middle, "high": max(launches)}
+    return {"seconds": seconds, "launches": launches, **spread, "q1": q1, "q3": q3}
 
 
 def _picks(
@@ -161,10 +210,12 @@ def _foretold(
     return record.model_copy(update={"chosen": picked, "predicted": said.seconds(name, dim, options)})
 
 
-def _named(error: MggError, technique: str, options: TechniqueOptions, dim: int, dtype: str) -> MggError:
+def _named(
+    error: MggError, technique: str, options: TechniqueOptions, dim: int, dtype: str, which: str = ""
+) -> MggError:
     given = " ".join(f"{key}={value}" for key, value in options.model_dump(exclude_defaults=True).items())
     what = f"{technique} ({given})" if given else technique
-    at = f"D = {dim}" if dtype == "fp32" else f"D = {dim}, {dtype}"
+    at = (f"D = {dim}" if dtype == "fp32" else f"D = {dim}, {dtype}") + which
     said = str(error).removeprefix(_SHORT)
     begin = "" if said == str(error) else _SHORT  # the workflow looks for it at the beginning
     return type(error)(f"{begin}{what}, {at}: {said}").on_every_pe()
@@ -173,7 +224,7 @@ def _named(error: MggError, technique: str, options: TechniqueOptions, dim: int,
 def products(
     world: World, layout: PeLayout, technique: str, dims: list[int], options: Mapping[str, Any], protocol: Protocol
 ) -> Iterator[AggregateRecord]:
-    """Check, then time ``technique`` at every width of ``dims`` (collective).
+    """Check, then time one launch of ``technique`` at every width of ``dims`` (collective).
 
     Returns:
         A record for each width as it is measured, the same on every PE; the plan is closed at the end and after an
@@ -291,7 +342,6 @@ def _record(
     counts = manifest.direction(protocol.direction)
     fp32 = volumes(layout.nodes, layout.size, sum(counts.remote_arcs), sum(counts.halo_rows), dim)
     v_cg, v_fr, v_fc = (volume * np.dtype(ELEMENTS[plan.dtype]).itemsize // 4 for volume in fp32)
-    q1, median, q3 = np.percentile(seconds, [25, 50, 75]).tolist()
     return AggregateRecord(
         dataset=manifest.name,
         graph_hash=manifest.graph_hash,
@@ -310,10 +360,7 @@ def _record(
         edge_cut=sum(counts.remote_arcs),
         halo_rows=sum(counts.halo_rows),
         warmup=protocol.warmup,
-        seconds=seconds,
-        median=median,
-        q1=q1,
-        q3=q3,
+        **_times(seconds, [float(np.median(seconds))]),
         compute=parts.get("compute"),
         transfer=parts.get("transfer"),
         bytes_wire=sum(moved),

@@ -63,18 +63,25 @@ def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterabl
     "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
 )
 @click.option(
+    "--launches",
+    type=click.IntRange(1, config.MAX_PRODUCTS),
+    default=_AGGREGATE.launches,
+    show_default=True,
+    help="how often everything is measured, each time on plans prepared anew; the first launch is checked",
+)
+@click.option(
     "--warmup",
     type=click.IntRange(0, config.MAX_PRODUCTS),
     default=_AGGREGATE.warmup,
     show_default=True,
-    help="untimed products",
+    help="untimed products of a launch",
 )
 @click.option(
     "--iterations",
     type=click.IntRange(1, config.MAX_PRODUCTS),
     default=_AGGREGATE.iterations,
     show_default=True,
-    help="timed ones",
+    help="timed ones of a launch",
 )
 @click.option("--no-check", is_flag=True, help="skip the comparison with a float64 product")
 @click.option("--breakdown", is_flag=True, help="also time each product with its transfers left out")
@@ -83,15 +90,16 @@ def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterabl
 @common
 def aggregate(
     layout: Path, techniques: list[str], dims: list[int], dtypes: list[str], transpose: bool,
-    assignments: tuple[str, ...], variants: tuple[str, ...], backend: str, warmup: int, iterations: int, no_check: bool,
-    breakdown: bool, out: Path, replace: bool, as_json: bool,
+    assignments: tuple[str, ...], variants: tuple[str, ...], backend: str, launches: int, warmup: int, iterations: int,
+    no_check: bool, breakdown: bool, out: Path, replace: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Check and time the aggregation of LAYOUT; more than one PE: mpiexec -n P mgg aggregate ..."""
     from mgg.aggregate.job import Job
     from mgg.aggregate.measure import Protocol
 
     chosen = _chosen(techniques, assignments, variants)
-    protocol = Protocol("transpose" if transpose else "forward", warmup, iterations, not no_check, breakdown)
+    direction = "transpose" if transpose else "forward"
+    protocol = Protocol(direction, warmup, iterations, not no_check, breakdown, launches=launches)
     records, refused = Job(layout, backend, dims, dtypes, protocol, _AUTO in techniques, out, replace).run(chosen)
     if speaks():
         for error in refused:
@@ -100,7 +108,10 @@ def aggregate(
         show({"out": str(out), "records": [record.model_dump() for record in records]}, True)
         return
     for record in records:
-        line = f"D={record.dim} P={record.pes}  {record.median * 1e3:.3f} ms  {record.bytes_wire} bytes on the wire"
+        line = f"D={record.dim} P={record.pes}  {record.median * 1e3:.3f} ms"
+        if len(record.launches) > 1:
+            line += f" ({record.low * 1e3:.3f} to {record.high * 1e3:.3f} in {len(record.launches)} launches)"
+        line += f"  {record.bytes_wire} bytes on the wire"
         if record.predicted is not None:
             line += f"  foretold {record.predicted * 1e3:.3f} ms{', picked by auto' if record.chosen else ''}"
         told = {key: value for key, value in record.options.items() if record.defaults.get(key) != value}

@@ -27,7 +27,7 @@ def shorten(text: str, longest: int) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar; ``ends`` is the whisker (quartiles), ``note`` the text behind the bar; no ``color``: only hatched."""
+    """One bar; ``ends`` is the whisker, ``note`` the text behind the bar; no ``color``: only hatched."""
 
     name: str
     value: float

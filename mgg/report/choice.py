@@ -9,6 +9,7 @@ from mgg.report.findings import Finding
 from mgg.report.numbers import count, number, percent, time_unit, within
 from mgg.report.origins import joined
 from mgg.report.parts import Cell, Grid, Part, Section
+from mgg.report.spread import overlap
 from mgg.report.tables import COMPARISON, Row, Rows, graph_names, group, shared, sound
 
 #: What auto is meant to stay within of the best.
@@ -32,7 +33,7 @@ def compute(aggregate: Rows) -> Rows:
                 "best": best["label"],
                 "best_median": best["median"],
                 "ratio": pick["median"] / best["median"],
-                "close": pick is not best and pick["q1"] <= best["q3"],
+                "close": pick is not best and overlap(pick, best),
                 "compared": len(found),
                 **joined(found),
             }
@@ -110,7 +111,7 @@ def _picks(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
             ]
             lines.append((_where(row), cells))
         groups.append((names[key], lines))
-    note = "Ratio: median of auto's pick over that of the fastest; ≈: their quartiles overlap."
+    note = "Ratio: median of auto's pick over that of the fastest; ≈: their launches overlap."
     return Grid("Auto's pick and the fastest technique", "case", ["pick", "fastest", "ratio", "compared"], groups, note)
 
 

@@ -174,12 +174,14 @@ def _read_run(folder: Path) -> tuple[TrainRecord, list[EpochRecord]]:
 
 def _check_values(record: AggregateRecord | TrainRecord, where: str) -> None:
     """Refuse times that no clock gives: they would become infinite speedups and false winners."""
-    for field in ("q1", "median", "q3"):
+    fields = ("q1", "median", "q3") if isinstance(record, TrainRecord) else ("low", "median", "high")
+    for field in {*fields, "q1", "q3"}:
         value = getattr(record, field)
         if not (math.isfinite(value) and value > 0):
             raise InputError(f"{where}: field {field}: {value} is not a time in seconds; measure it again")
-    if not record.q1 <= record.median <= record.q3:
-        raise InputError(f"{where}: fields q1, median, q3 are not in ascending order; measure it again")
+    values = [getattr(record, field) for field in fields]
+    if values != sorted(values):
+        raise InputError(f"{where}: fields {', '.join(fields)} are not in ascending order; measure it again")
     if record.pes < 1:
         raise InputError(f"{where}: field pes: {record.pes} is not a number of PEs; measure it again")
 

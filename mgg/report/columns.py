@@ -71,7 +71,7 @@ _PHASES = [
 ]
 
 #: Of the tables: it grows where a column goes, or gets another meaning.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 #: What every table ends with: where a row's record comes from, or all those that it is made of.
 ORIGIN = [
@@ -156,16 +156,22 @@ _TABLES: dict[str, list[Column]] = {
         _PES,
         *_TECHNIQUE,
         Column("defaults", "text", "", "options that the technique has by default, JSON with sorted keys"),
-        Column("warmup", "integer", "", "products before the timed ones"),
-        Column("iterations", "integer", "", "timed products"),
-        Column("q1", "number", "seconds", "first quartile of the time of one product, slowest PE"),
-        Column("median", "number", "seconds", "median of the same"),
+        Column("launches", "integer", "", "launches, each on a plan prepared anew"),
+        Column("warmup", "integer", "", "products of a launch before the timed ones"),
+        Column("iterations", "integer", "", "timed products, all launches together"),
+        Column(
+            "low", "number", "seconds", "time of the fastest launch: the median of its products, slowest PE of each"
+        ),
+        Column("median", "number", "seconds", "median of the times of the launches"),
+        Column("high", "number", "seconds", "time of the slowest launch"),
+        Column("q1", "number", "seconds", "first quartile of the time of a product, all launches together"),
         Column("q3", "number", "seconds", "third quartile of the same"),
-        Column("compute", "number", "seconds", "median of the same with the transfers left out; empty: not measured"),
-        Column("transfer", "number", "seconds", "median of the transfers alone; empty: not measured"),
+        Column("compute", "number", "seconds", "median product of a launch without its transfers; empty: not measured"),
+        Column("transfer", "number", "seconds", "median of the transfers of a launch alone; empty: not measured"),
         Column("hidden", "number", "", "median over the larger of compute and transfer; empty: one was not measured"),
         Column("fastest", "yes/no", "", "smallest median of its comparison; no where nothing was compared"),
-        Column("close", "yes/no", "", "quartiles overlap those of the fastest, or of the fastest those of another"),
+        Column("close", "yes/no", "", "launches overlap those of the fastest, or of the fastest those of another"),
+        Column("starred", "yes/no", "", "called the fastest: its slowest launch was faster than any of the others'"),
         Column("speedup", "number", "", "best 1-PE median of any technique, same setting and D, over this median"),
         Column("efficiency", "number", "", "speedup over PEs; 1 is ideal"),
         _OVERSUBSCRIBED,
@@ -203,7 +209,8 @@ _TABLES: dict[str, list[Column]] = {
         Column("compared", "integer", "", "techniques compared, with a check that did not fail"),
         Column("runner_up", "text", "", "label of the next technique"),
         Column("ratio", "number", "", "median of the next technique over that of the fastest"),
-        Column("close", "yes/no", "", "too close to call: its quartiles overlap those of another technique"),
+        Column("close", "yes/no", "", "too close to call: its launches overlap those of another technique"),
+        Column("unstarred", "text", "", "why it is not called the fastest; empty: it is"),
         _OVERSUBSCRIBED,
     ],
     "choices": [
@@ -216,7 +223,7 @@ _TABLES: dict[str, list[Column]] = {
         Column("best", "text", "", "label of the fastest technique measured"),
         Column("best_median", "number", "seconds", "its median"),
         Column("ratio", "number", "", "median of the pick over that of the fastest; 1: auto picked it"),
-        Column("close", "yes/no", "", "the quartiles of the two overlap: too close to call"),
+        Column("close", "yes/no", "", "the launches of the two overlap: too close to call"),
         Column("compared", "integer", "", "techniques compared, with a check that did not fail"),
         _OVERSUBSCRIBED,
     ],
@@ -253,7 +260,9 @@ _TABLES: dict[str, list[Column]] = {
         Column("rival_median", "number", "seconds", "median time of the rival"),
         Column("ratio", "number", "", "the rival's time over the subject's"),
         Column("paper", "number", "", "the same in the paper, often an average over other graphs; empty: no number"),
-        Column("verdict", "text", "", "whether the slower one is the paper's, or it is too close to call; empty: none"),
+        Column(
+            "verdict", "text", "", "whether the slower one is the paper's, or why that is not to be told; empty: none"
+        ),
         Column("untold", "text", "", "why nothing is learned here: CPU cores or one workgroup; empty: something is"),
         _OVERSUBSCRIBED,
     ],

@@ -11,9 +11,12 @@ from mgg.report.experiments import Side, Versus, claimed_as, experiment
 from mgg.report.experiments.kinds import at
 from mgg.report.numbers import count
 from mgg.report.origins import joined
+from mgg.report.spread import FEW, undecided
 from mgg.report.tables import SETTING, Row, Rows, group, sound
 
 AGREES, DISAGREES, CLOSE = "the paper's direction", "not the paper's direction", "too close to call"
+#: Verdicts of comparisons that go neither way.
+UNDECIDED = (CLOSE, FEW)
 #: Where a comparison says nothing.
 CPUS, ONE_WORKGROUP = "CPU cores", "one workgroup"
 #: The smallest ratio that a mean takes: transfers may be too short to be seen at all.
@@ -153,6 +156,15 @@ def _verdict(versus: Versus, subject: Row, rival: Row, ratio: float, claim: floa
     expected = versus.expects_slower(claim)
     if expected is None or _untold(versus, subject):
         return ""
-    if versus.subject.column == "median" and subject["q1"] <= rival["q3"] and rival["q1"] <= subject["q3"]:
-        return CLOSE
+    if versus.subject.column == "median" and (why := _undecided(subject, rival)):
+        return why
     return AGREES if (ratio > 1) == expected else DISAGREES
+
+
+def _undecided(subject: Row, rival: Row) -> str:
+    """The verdict where the times of two products, or epochs, cannot be told apart; empty: they can."""
+    if "model" in subject:
+        # A training is one launch: there is no spread but that of its epochs.
+        return CLOSE if subject["q1"] <= rival["q3"] and rival["q1"] <= subject["q3"] else ""
+    why = undecided(subject, rival)
+    return FEW if why == FEW else CLOSE if why else ""

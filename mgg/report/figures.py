@@ -60,13 +60,13 @@ def _line(index: int) -> dict[str, Any]:
 
 
 def mark(row: Row) -> str:
-    """A star for the fastest of its comparison, ≈ for those too close to call, else ""; ``row`` of table aggregate.
+    """A star for what is called the fastest, ≈ for those too close to call, else ""; ``row`` of table aggregate.
 
     On 1 PE techniques move nothing: what differs there is none's merit, and nothing is marked.
     """
     if row["pes"] == 1:
         return ""
-    return NEAR if row["close"] else STAR if row["fastest"] else ""
+    return STAR if row["starred"] else NEAR if row["close"] else ""
 
 
 def times(rows: Rows, styles: Styles, key: str, where: str) -> str:
@@ -80,7 +80,7 @@ def times(rows: Rows, styles: Styles, key: str, where: str) -> str:
             sign = mark(row)
             note = " ".join([within(row["median"], unit), sign, *["fastest"] * (sign == STAR)]).rstrip()
             note += " (wrong result)" if row["check"] == "failed" else ""
-            ends = (row["q1"] / unit.size, row["q3"] / unit.size)
+            ends = (row["low"] / unit.size, row["high"] / unit.size)
             name, color = styles.short(row["label"]), styles.color(row["label"])
             bars.append(Bar(name, row["median"] / unit.size, note, color, ends, sign == STAR))
         groups.append(Bars(heading, bars))

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from mgg.record import METRIC_NAMES
 from mgg.report import between
 from mgg.report.numbers import count, listing, number, percent, quantity
-from mgg.report.tables import Row, Rows, graph_names, group, shared
+from mgg.report.spread import undecided
+from mgg.report.tables import SETTING, Row, Rows, graph_names, group, shared, sound
 
 
 class Finding(NamedTuple):
@@ -21,6 +22,11 @@ class Finding(NamedTuple):
 
 #: On more graphs than this findings are summed up instead of told one by one.
 MOST = 4
+#: Why no time of an epoch is called the fastest.
+ONE_LAUNCH = (
+    "A training is one launch: its spread is that of its epochs, how much the next launch would differ is not known, "
+    "and none is starred."
+)
 
 Tables = dict[str, Rows]
 Names = dict[tuple[str, str], str]
@@ -54,11 +60,19 @@ def compared(tables: Tables) -> list[str]:
     return sentences
 
 
-def findings(tables: Tables) -> list[Finding]:
-    """The main results, computed from the tables."""
+def held(tables: Tables) -> list[Finding]:
+    """What the spread between launches does not put into doubt."""
     names = graph_names(tables["graphs"])
-    found = [*_winners(tables["fastest"], names), *_scaling(tables["aggregate"]), *_bytes(tables["aggregate"])]
-    found += [*_checks(tables["checks"]), *_accuracy(tables["accuracy"], names), *_splits(tables["quality"], names)]
+    found = [*_winners(tables["fastest"], names), *_faster(tables["aggregate"])]
+    return [Finding(topic, text) for topic, text in found]
+
+
+def others(tables: Tables) -> list[Finding]:
+    """What could not be told apart; then the other results, computed from the tables."""
+    names = graph_names(tables["graphs"])
+    found = [*_undecided(tables["fastest"]), *_not_faster(tables["aggregate"]), *_epochs(tables["accuracy"], names)]
+    found += [*_bytes(tables["aggregate"]), *_checks(tables["checks"])]
+    found += [*_accuracy(tables["accuracy"], names), *_splits(tables["quality"], names)]
     return [Finding(topic, text) for topic, text in found]
 
 
@@ -96,8 +110,8 @@ def cautions(tables: Tables) -> list[str]:
         )
     if any(row["device"] != "GPUs" for row in rows):
         found.append(
-            "These PEs were CPU ranks or threads. Quartiles are of one run: on cores that other work shares, a second "
-            "run of the same job can differ by more, and another technique can be the fastest in it."
+            "These PEs were CPU ranks or threads. The launches of a job are those of one process: on cores that other "
+            "work shares, another job can differ by more, and another technique can be the fastest in it."
         )
     unchecked = sum(row["unchecked"] for row in tables["checks"])
     if unchecked:
@@ -121,53 +135,119 @@ def _capacity(machine: Row) -> str:
 
 
 def _winners(fastest: Rows, names: Names) -> list[tuple[str, str]]:
-    if not fastest:
-        return []
     several = [row for row in fastest if row["pes"] > 1]
-    if not several:
-        text = "With 1 PE alone no technique moves anything, so these times name no fastest technique."
-        return [("Fastest in these runs", text)]
-    # PEs that take turns measure nothing: they count only where there is nothing else.
-    told = [row for row in several if not row["oversubscribed"]] or several
-    found = [("Fastest in these runs", _tally(told))]
-    graphs = group(several, "dataset", "graph_hash")
+    starred = [row for row in several if not row["unstarred"]]
+    if not starred:
+        return []
+    wins = Counter(row["label"] for row in starred)
+    ranked = sorted(wins, key=lambda label: (-wins[label], label))
+    told = listing([f"{label} in {wins[label]}" for label in ranked])
+    text = (
+        f"{told} of {_comparisons(several)}: the slowest of its launches was faster than the fastest of every other "
+        "technique."
+    )
+    found = [("Fastest in these runs", text)]
+    graphs = group(starred, "dataset", "graph_hash")
     for graph, rows in graphs.items() if len(graphs) <= MOST else ():
-        row = max(rows, key=lambda row: (not row["oversubscribed"], row["pes"], row["dim"]))
+        row = max(rows, key=lambda row: (row["pes"], row["dim"]))
         text = f"{row['label']} with {count(row['pes'], 'PE')} and D = {row['dim']}: "
-        text += f"{quantity(row['median'])} a product"
-        text += ", within the spread of another technique" if row["close"] else ""
-        text += f"; next: {row['runner_up']}, {number(row['ratio'])} times as long."
+        text += f"{quantity(row['median'])} a product; next: {row['runner_up']}, {number(row['ratio'])} times as long."
         found.append((f"Fastest on {names[graph]}", text))
     return found
 
 
-def _tally(rows: Rows) -> str:
-    """How many comparisons each technique was the fastest of, and in how many that is worth little."""
-    wins = Counter(row["label"] for row in rows)
-    ranked = sorted(wins, key=lambda label: (-wins[label], label))
-    turns = f"took turns (more than {shared(rows)})" if shared(rows) else "did not take turns"
-    what = "comparison" if len(rows) == 1 else "comparisons"
-    close = sum(row["close"] for row in rows)
-    told = listing([f"{label} in {wins[label]}" for label in ranked])
-    return (
-        f"{told} of {len(rows)} {what} (graph, D, PEs) of several PEs that {turns}; in {close} of {len(rows)} within "
-        "the spread of another technique (their quartiles overlap)."
-    )
+def _comparisons(rows: Rows) -> str:
+    return f"{count(len(rows), 'comparison')} of several PEs (graph, D, PEs)"
 
 
-def _scaling(aggregate: Rows) -> list[tuple[str, str]]:
-    rows = [row for row in aggregate if row["speedup"] and row["pes"] > 1 and row["check"] != "failed"]
+def _undecided(fastest: Rows) -> list[tuple[str, str]]:
+    """In how many comparisons there is no fastest technique, and why."""
+    several = [row for row in fastest if row["pes"] > 1]
+    if not several:
+        text = "With 1 PE alone no technique moves anything, so these times name no fastest technique."
+        return [("Fastest in these runs", text)] if fastest else []
+    reasons = Counter(row["unstarred"] for row in several if row["unstarred"])
+    if not reasons:
+        return []
+    told = listing([f"{why} in {number_}" for why, number_ in reasons.most_common()])
+    text = f"No technique is called the fastest in {reasons.total()} of {_comparisons(several)}: {told}."
+    return [("Not told apart", text)]
+
+
+def _scaled(aggregate: Rows) -> tuple[Rows, Rows]:
+    """Products on several PEs with a time on 1 PE beside them; and of these those that are faster than all on 1 PE."""
+    ones = group((row for row in sound(aggregate) if row["pes"] == 1), *SETTING, "dim")
+    rows = [row for row in sound(aggregate) if row["speedup"] and row["pes"] > 1]
+    faster = [
+        row
+        for row in rows
+        if not (row["speedup"] <= 1 or row["oversubscribed"] or undecided(row, *ones[_without_pes(row)]))
+    ]
+    return rows, faster
+
+
+def _without_pes(row: Row) -> tuple[object, ...]:
+    return tuple(row[column] for column in (*SETTING, "dim"))
+
+
+def _product(row: Row) -> str:
+    return f"{row['label']} with {count(row['pes'], 'PE')} on {row['dataset']}, D = {row['dim']}"
+
+
+def _faster(aggregate: Rows) -> list[tuple[str, str]]:
+    _, faster = _scaled(aggregate)
+    if not faster:
+        return []
+    best = max(faster, key=lambda row: row["speedup"])
+    text = f"At most {number(best['speedup'])} times faster than the best time of 1 PE ({_product(best)})."
+    return [("Products on several PEs", text)]
+
+
+def _not_faster(aggregate: Rows) -> list[tuple[str, str]]:
+    """Why no product on several PEs is said to be faster than on 1 PE."""
+    rows, faster = _scaled(aggregate)
     honest = [row for row in rows if not row["oversubscribed"]]
-    if not rows:
+    if faster or not rows:
         return []
     if not honest:
-        return [("Scaling", f"Not measured: every run with more than 1 PE had more PEs than {shared(rows)}.")]
-    best = max(honest, key=lambda row: row["speedup"])
-    where = f"{best['label']} with {count(best['pes'], 'PE')} on {best['dataset']}, D = {best['dim']}"
-    if best["speedup"] <= 1:
-        return [("Scaling", f"Nothing ran faster on several PEs than the best of 1 PE (nearest: {where}).")]
-    text = f"At most {number(best['speedup'])} times faster than the best 1-PE time ({where})."
-    return [("Scaling", text)]
+        text = f"Not measured: every one had more PEs than {shared(rows)}."
+    else:
+        best = max(honest, key=lambda row: row["speedup"])
+        if best["speedup"] <= 1:
+            text = f"No single product was faster than the best of 1 PE (nearest: {_product(best)})."
+        else:
+            ones = group((row for row in sound(aggregate) if row["pes"] == 1), *SETTING, "dim")[_without_pes(best)]
+            text = f"None can be told from the best time of 1 PE: {undecided(best, *ones)} (nearest: {_product(best)})."
+    return [("Products on several PEs", text)]
+
+
+def _epochs(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
+    """Epochs of a model on several PEs beside those on 1 PE, whatever the techniques, the largest ratios first."""
+    told, beyond = [], []
+    columns = ("dataset", "graph_hash", "machine", "device", "dtype", "scheme", "model_label", "metric")
+    for (dataset, code, *_), rows in group(accuracy, *columns).items():
+        ones = [row["epoch"] for row in rows if row["pes"] == 1]
+        several = [row for row in rows if row["pes"] > 1]
+        honest = [row for row in several if not row["oversubscribed"]]
+        if ones and honest:
+            best = min(honest, key=lambda row: (row["epoch"], row["pes"]))
+            told.append((min(ones) / best["epoch"], min(ones), best, names[dataset, code]))
+        elif ones:
+            beyond += several
+    if not told:
+        text = f"Not measured: every training on several PEs had more of them than {shared(beyond)}."
+        return [("Epochs on several PEs", text)] if beyond else []
+    told.sort(key=lambda each: -each[0])
+    text = " ".join(_epoch(*each) for each in told[:MOST])
+    if rest := [each[0] for each in told[MOST:]]:
+        text += f" {count(len(rest), 'other')}: {_range(rest)} times as fast."
+    return [("Epochs on several PEs", f"{text} {ONE_LAUNCH}")]
+
+
+def _epoch(ratio: float, one: float, best: Row, name: str) -> str:
+    said = f"{number(ratio)} times as fast" if ratio >= 1 else f"{number(1 / ratio)} times as long"
+    where = f"{best['model_label']} on {name}, {best['label']}"
+    return f"{where}: {quantity(one)} on 1 PE, {quantity(best['epoch'])} on {best['pes']} PEs, {said}."
 
 
 #: What it means that the bytes equal a volume of the CoLa paper in every product; "": no volume fits all of them.

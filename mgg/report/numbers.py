@@ -87,9 +87,9 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.1f} %" if math.isfinite(share) else "not a number"
 
 
-def count(amount: int, noun: str) -> str:
-    """``1 graph``, ``2 graphs``."""
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+def count(amount: int, noun: str, plural: str = "") -> str:
+    """``1 graph``, ``2 graphs``; ``plural`` where it takes more than an s."""
+    return f"{amount:,} {noun if amount == 1 else plural or f'{noun}s'}"
 
 
 def listing(words: Sequence[str], limit: int = 6) -> str:

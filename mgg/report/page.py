@@ -27,6 +27,7 @@ from mgg.report.columns import ABOUT, TABLES
 from mgg.report.experiments import stand_in
 from mgg.report.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part, Section
+from mgg.report.spread import FEWEST
 from mgg.report.tables import NOT_NOTED, SETTING, Row, Rows, graph_names, group, shared, varied
 from mgg.report.terms import linked
 
@@ -66,7 +67,12 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
     html = environment.get_template("page.html.j2").render(
         title=title,
         compared=findings.compared(everything),
-        findings=[*papers.outcomes(everything, experiments), *choice.findings(tables), *findings.findings(tables)],
+        findings=[
+            *findings.held(tables),
+            *papers.outcomes(everything, experiments),
+            *choice.findings(tables),
+            *findings.others(tables),
+        ],
         cautions=findings.cautions(tables),
         fastest=_fastest(tables),
         machines=_machines(tables["machines"]),
@@ -119,6 +125,13 @@ def _setting(row: Row) -> str:
     return f"machine {row['machine']}, {row['device']}, {product}, {row['dtype']}, partition scheme {row['scheme']}"
 
 
+#: What the signs beside times mean.
+_SIGNS = (
+    f"{figures.STAR}: its slowest launch was faster than the fastest launch of every other technique, with at least "
+    f"{FEWEST} launches of each. {figures.NEAR}: too close to call, launches overlap."
+)
+
+
 def _fastest(tables: dict[str, Rows]) -> Grid | None:
     rows = [row for row in tables["fastest"] if row["pes"] > 1]
     if not rows:
@@ -134,19 +147,18 @@ def _fastest(tables: dict[str, Rows]) -> Grid | None:
             at = {row["pes"]: _winner(row) for row in of_dim}
             lines.append((f"D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{dim}", [at.get(p, Cell(ABSENT)) for p in pes]))
         groups.append((f"{heading} ({_setting(found[0])})" if several else heading, lines))
-    note = (
-        f"x: time of the next technique over that of the fastest. {figures.NEAR}: too close to call, its quartiles "
-        "overlap those of another. 1 PE is left out: nothing moves there."
-    )
+    note = f"x: time of the next technique over that of the fastest. {_SIGNS} 1 PE is left out: nothing moves there."
     long = any(len(label) > figures.LONGEST for row in rows for label in (row["label"], row["runner_up"]))
     caption = "Fastest of each comparison in these runs"
     return Grid(caption, "width", _pes_headings(rows), groups, note, prose=long)
 
 
 def _winner(row: Row) -> Cell:
-    sign = f"{figures.NEAR} " if row["close"] else ""
+    sign = "" if row["unstarred"] else f"{figures.STAR} "
+    sign = f"{figures.NEAR} " if row["close"] else sign
+    why = f"; {row['unstarred']}" if row["unstarred"] else ""
     return Cell(
-        f"{sign}{row['label']}, {quantity(row['median'])}", f"next: {row['runner_up']}, {number(row['ratio'])} x"
+        f"{sign}{row['label']}, {quantity(row['median'])}", f"next: {row['runner_up']}, {number(row['ratio'])} x{why}"
     )
 
 
@@ -232,44 +244,61 @@ def _sections(tables: dict[str, Rows], styles: figures.Styles) -> list[Section]:
         intro = f"{graph['nodes']:,} nodes, {graph['arcs']:,} arcs."
         anchor = f"graph-{number_}"
         parts: list[Part] = []
-        for index, found in enumerate(group(rows, *SETTING).values(), 1):
-            parts += _setting_parts(found, styles, f"g{number_}s{index}", names[key])
+        for index, (setting, found) in enumerate(group(rows, *SETTING).items(), 1):
+            fastest = group(tables["fastest"], *SETTING).get(setting, [])
+            parts += _setting_parts(found, fastest, styles, f"g{number_}s{index}", names[key])
         sections.append(Section(anchor, f"Graph {names[key]}", intro, parts))
     return sections
 
 
-def _setting_parts(rows: Rows, styles: figures.Styles, key: str, name: str) -> list[Part]:
-    parts = [_time_part(rows, styles, key, name, _setting(rows[0]))]
+def _setting_parts(rows: Rows, fastest: Rows, styles: figures.Styles, key: str, name: str) -> list[Part]:
+    parts = [_time_part(rows, fastest, styles, key, name, _setting(rows[0]))]
     if any(row["pes"] > 1 for row in rows):
         parts += [_scaling_part(rows, styles, key, name), _bytes_part(rows, styles, key, name)]
     return parts
 
 
-def _time_part(rows: Rows, styles: figures.Styles, key: str, name: str, where: str) -> Part:
+def _time_part(rows: Rows, fastest: Rows, styles: figures.Styles, key: str, name: str, where: str) -> Part:
     unit = time_unit([row["median"] for row in rows])
 
     def cell(row: Row) -> Cell:
         sign = figures.mark(row)
         marks = {"failed": "; wrong result", "not checked": "; not checked", "passed": ""}[row["check"]]
-        small = f"{within(row['q1'], unit)} to {within(row['q3'], unit)}{marks}"
+        small = f"{within(row['low'], unit)} to {within(row['high'], unit)}{marks}"
         return Cell(f"{sign} {within(row['median'], unit)}".lstrip(), small, sign == figures.STAR)
 
-    iterations = listing(sorted({f"{row['iterations']} timed products after {row['warmup']} untimed" for row in rows}))
-    note = (
-        f"{figures.STAR} fastest of its D and number of PEs; {figures.NEAR} too close to call: its quartiles overlap "
-        "those of the fastest, or of another. With 1 PE nothing moves, and nothing is marked."
-    )
-    grid = _pivot(
-        rows, f"{name}: median time of one aggregation ({unit.name}); below it the quartiles", cell, note=note
-    )
+    note = " ".join([_SIGNS, "With 1 PE nothing moves, and nothing is marked.", *_no_star(fastest)])
+    caption = f"{name}: median time of one aggregation ({unit.name}); below it the fastest and the slowest launch"
+    grid = _pivot(rows, caption, cell, note=note)
     drawings = [
         Drawing(
             Markup(figures.times(found, styles, f"{key}t{dim}", f"{name}, D = {dim}")),
-            f"{name}, D = {dim}: median time of one aggregation. Whiskers: first to third quartile.{_near(found)}",
+            f"{name}, D = {dim}: median time of one aggregation. Whiskers: fastest to slowest launch.{_near(found)}",
         )
         for (dim,), found in group(rows, "dim").items()
     ]
-    return Part("Time", f"{where[:1].upper()}{where[1:]}; {iterations}, the slowest PE of each.", [grid], drawings)
+    return Part("Time", f"{where[:1].upper()}{where[1:]}; {_launches(rows)}, slowest PE of each.", [grid], drawings)
+
+
+def _launches(rows: Rows) -> str:
+    """How the products of ``rows`` were timed."""
+    return listing(
+        sorted(
+            f"{count(launches, 'launch', 'launches')} of {count(products // launches, 'timed product')} after "
+            f"{warmup} untimed"
+            for launches, products, warmup in {(row["launches"], row["iterations"], row["warmup"]) for row in rows}
+        )
+    )
+
+
+def _no_star(fastest: Rows) -> list[str]:
+    """For each reason a sentence on the comparisons, of table fastest, that it leaves without a star."""
+    told = []
+    rows = [row for row in fastest if row["pes"] > 1]
+    for (why,), found in group((row for row in rows if row["unstarred"]), "unstarred").items():
+        cases = listing([f"D = {row['dim']} on {count(row['pes'], 'PE')}" for row in found])
+        told.append(f"No star{'' if len(found) == len(rows) else f' for {cases}'}: {why}.")
+    return told
 
 
 def _near(rows: Rows) -> str:
@@ -439,7 +468,7 @@ def _accuracy_grid(rows: Rows, name: str) -> Grid:
             ]
             lines.append((f"{row['label']}{where}", [Cell(text) for text in cells]))
         groups.append((f"model {model}", lines))
-    note = f"Test {metric}: mean over seeds ± sample standard deviation."
+    note = f"Test {metric}: mean over seeds ± sample standard deviation. {findings.ONE_LAUNCH}"
     return Grid(f"{name}: {metric} at the epoch that counts, and cost", "technique", columns, groups, note)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from mgg.record import AggregateRecord, Common, PartitionRecord, PredictionRecord
+from mgg.report import spread
 from mgg.report.collect import GIB, Collection, Run, Timing, canonical
 from mgg.report.columns import TABLES, schema
 from mgg.report.origins import joined, origin_of, without
@@ -244,14 +245,7 @@ def _aggregate(timings: Iterable[Timing]) -> Rows:
         row["efficiency"] = row["speedup"] / row["pes"] if one else None
     for found in group(sound(rows), *COMPARISON).values():
         if len(found) > 1:
-            best = min(row["median"] for row in found)
-            reach = max(row["q3"] for row in found if row["median"] == best)
-            near = [row for row in found if row["q1"] <= reach]
-            for row in found:
-                row["fastest"] = row["median"] == best
-            for row in near:
-                # The fastest is among them: where its spread reaches another, neither is to be called a winner.
-                row["close"] = len(near) > 1
+            spread.judge(found)
     return _sorted(rows, "aggregate")
 
 
@@ -269,9 +263,11 @@ def _timing(timing: Timing) -> Row:
         "label": timing.label,
         "options": canonical(record.options),
         "defaults": canonical(record.defaults),
+        "launches": len(record.launches),
         "iterations": len(record.seconds),
         "fastest": False,
         "close": False,
+        "starred": False,
         "oversubscribed": _oversubscribed(record),
         "bytes_pe_max": max(record.bytes_per_pe, default=0),
         "hidden": record.median / max(record.compute, record.transfer) if record.compute and record.transfer else None,
@@ -299,10 +295,11 @@ def _fastest(aggregate: Rows) -> Rows:
     for found in group(sound(aggregate), *COMPARISON).values():
         if len(found) < 2:
             continue
-        first, second, *_ = sorted(found, key=lambda row: (row["median"], row["label"]))
+        first, second, *others = sorted(found, key=lambda row: (row["median"], row["label"]))
         kept = {column: first[column] for column in (*COMPARISON, "label", "median", "oversubscribed")}
         ratio = second["median"] / first["median"]
-        told = {"runner_up": second["label"], "ratio": ratio, "close": first["close"]}
+        why = spread.unstarred(first, [second, *others])
+        told = {"runner_up": second["label"], "ratio": ratio, "close": first["close"], "unstarred": why}
         rows.append(kept | {"compared": len(found)} | told | joined(found))
     return _sorted(rows, "fastest")
 

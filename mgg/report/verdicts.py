@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 from typing import NamedTuple
 
-from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, mean_ratio, of
+from mgg.report.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, UNDECIDED, mean_ratio, of
 from mgg.report.experiments import Versus
 from mgg.report.numbers import ABSENT, listing, number
 from mgg.report.parts import Cell, Grid
+from mgg.report.spread import FEW
 from mgg.report.tables import Row, Rows, group
 
 EVEN = 1.03  # a mean ratio within 3 % of 1 says nothing
@@ -107,11 +108,11 @@ def table(told: Sequence[Versus], rows: Rows) -> Grid:
             name += f", {_kind(each.rows[0])}" if both else ""
             found = each.found
             agree = f"{found[AGREES]} of {len(each.rows)}" if each.verdict else ABSENT
-            close = str(found[CLOSE]) if each.verdict else ABSENT
+            close = str(sum(found[why] for why in UNDECIDED)) if each.verdict else ABSENT
             cells = [number(each.mean), number(each.paper), each.verdict or ABSENT, agree, close]
             lines.append((name, [Cell(text) for text in cells]))
     note = "Geometric means; the paper's are of the same cases, as far as it prints them."
-    columns = ["here", "in the paper", "verdict", "the paper's way", "too close"]
+    columns = ["here", "in the paper", "verdict", "the paper's way", "undecided"]
     return Grid("What came out", "time over time", columns, [("", lines)], note)
 
 
@@ -138,7 +139,9 @@ def _outcome(versus: Versus, rows: Rows) -> Outcome:
         return Outcome(rows, mean, paper, "", untold)
     found = Counter(row["verdict"] for row in rows)
     verdict = AGREES if (mean > 1) == expected else DISAGREES
-    if 2 * found[CLOSE] > len(rows) or 1 / EVEN < mean < EVEN:
+    if 2 * sum(found[why] for why in UNDECIDED) > len(rows):
+        verdict = max(UNDECIDED, key=lambda why: found[why])
+    elif 1 / EVEN < mean < EVEN:
         verdict = CLOSE
     elif 2 * found[verdict] < len(rows):
         verdict = MIXED
@@ -161,5 +164,6 @@ def _sentence(versus: Versus, outcome: Outcome, several: bool, both: bool) -> st
     text += f": {outcome.verdict}" + (f" ({CLAIMED[versus.claimed]} {outcome.paper:.3g})" if outcome.paper else "")
     if len(rows) > 1:
         text += f"; {found[AGREES]} of {len(rows)} go the paper's way"
-        text += f", {found[CLOSE]} too close to call" if found[CLOSE] else ""
+        text += f", {found[CLOSE]} {CLOSE}" if found[CLOSE] else ""
+        text += f", {found[FEW]} with {FEW}" if found[FEW] else ""
     return f"{text}."

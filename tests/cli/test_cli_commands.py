@@ -57,7 +57,7 @@ def files(folder):
 def test_from_graph_to_report(made, tmp_path):
     mgg(
         "aggregate", made / "layout2", "--technique", "mgg,halo", "--dim", "4,16", "--set", "mgg.ps=8",
-        "--iterations", 3, "--out", "records.jsonl", cwd=tmp_path,
+        "--iterations", 4, "--out", "records.jsonl", cwd=tmp_path,
     )  # fmt: skip
     records = record.read_lines(tmp_path / "records.jsonl", record.AggregateRecord)
     assert [(r.technique, r.dim, r.pes) for r in records] == [
@@ -67,6 +67,7 @@ def test_from_graph_to_report(made, tmp_path):
         ("halo", 16, 2),
     ]
     assert records[0].options["ps"] == 8 and all(r.error <= r.tolerance for r in records)
+    assert all((len(r.launches), len(r.seconds)) == (3, 12) for r in records)
     mgg("train", made / "layout2", "--model", "gcn", "--epochs", 5, "--set", "hidden=8", "--out", "run", cwd=tmp_path)
     run, epochs = record.read_run(tmp_path / "run")
     assert run.settings["hidden"] == 8 and len(epochs) == 5 and run.pes == 2
@@ -116,18 +117,20 @@ def test_variants_are_timed_in_one_job(made, tmp_path):
         ("halo", None, None, None),
     ]
     assert {r.options["wpb"] for r in records[:3]} == {2}
-    assert "mgg: not measured: local, D = 4: technique local: runs on one PE" in done.stderr
+    assert done.stderr.count("mgg: not measured: local, D = 4: technique local: runs on one PE") == 1
+    assert done.stdout.count(" in 3 launches)") == len(records)
 
 
 def test_two_types_are_timed_in_one_job(made, tmp_path):
     done = mgg(
-        "aggregate", made / "layout2", "--technique", "mgg,halo", "--dim", 4, "--dtype", "fp32,bf16", "--iterations", 1,
-        "--out", "r.jsonl", cwd=tmp_path,
+        "aggregate", made / "layout2", "--technique", "mgg,halo", "--dim", 4, "--dtype", "fp32,bf16", "--iterations", 2,
+        "--launches", 1, "--out", "r.jsonl", cwd=tmp_path,
     )  # fmt: skip
     records = record.read_lines(tmp_path / "r.jsonl", record.AggregateRecord)
     assert [(r.technique, r.dtype, r.tolerance) for r in records] == [
         ("mgg", "fp32", 1e-6), ("halo", "fp32", 1e-6), ("halo", "bf16", 1e-2),
     ]  # fmt: skip
+    assert all((r.launches, len(r.seconds)) == ([r.median], 2) for r in records) and "launches" not in done.stdout
     assert records[1].bytes_wire == 2 * records[2].bytes_wire > 0
     assert "not measured: mgg, D = 4, bf16: technique mgg: takes no bf16 embeddings" in done.stderr
     assert "halo forward bf16: D=4 P=2" in done.stdout

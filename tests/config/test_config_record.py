@@ -17,8 +17,9 @@ AGGREGATE = {
     "dataset": "digits", "graph_hash": "0" * 64, "layout": "1" * 64, "nodes": 3, "arcs": 4, "technique": "halo",
     "options": {}, "backend": "mpi", "pes": 2, "dtype": "fp32", "direction": "forward", "dim": 16,
     "scheme": "edge_balanced", "imbalance": 1.0, "edge_cut": 2, "halo_rows": 2, "warmup": 1, "seconds": [0.1, 0.2],
-    "median": 0.15, "q1": 0.1, "q3": 0.2, "bytes_wire": 128, "bytes_per_pe": [64, 64], "v_cg": 192, "v_fr": 128,
-    "v_fc": 128, "error": 1e-8, "tolerance": 1e-6,
+    "launches": [0.1, 0.2], "low": 0.1, "median": 0.15, "high": 0.2, "q1": 0.1, "q3": 0.2,
+    "bytes_wire": 128, "bytes_per_pe": [64, 64], "v_cg": 192, "v_fr": 128, "v_fc": 128,
+    "error": 1e-8, "tolerance": 1e-6,
 }  # fmt: skip
 
 
@@ -69,6 +70,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, made, monkeypatch):
         ({"pes": "two"}, "line 2: field pes"),
         ({"unknown": 1}, "line 2: field unknown"),
         ({"seconds": []}, "line 2: field seconds"),
+        ({"schema_version": 2}, "line 2: field schema_version: Input should be 3: run mgg aggregate again"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_line(tmp_path, made, change, message):

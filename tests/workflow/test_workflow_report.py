@@ -24,7 +24,7 @@ CAPTIONS = {
     r"aggregate/digits/p2\.jsonl": "products on digits with 2 PEs, a line each: techniques halo, widths 4, fp32;",
     r"train/planted/gcn-halo-p2-s0/run\.json": "A run of gcn on planted with technique halo, 2 PEs, seed 0:",
     r"predict/digits\.jsonl": "What the cost model foretells for digits on machine h200",
-    r"report/index\.html": "Times are medians with quartiles of the slowest PE",
+    r"report/index\.html": "Times are medians of launches",
     r"report/aggregate\.csv": "A table of the page, unrounded and in base units",
     r"report/.*/.*\.svg": "Of one (graph and width|model and graph)|The jobs of one run",
 }

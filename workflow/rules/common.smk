@@ -176,7 +176,8 @@ def aggregate_options(section):
     """The options of mgg aggregate, but for where it runs."""
     words = ["--technique", ",".join(section.techniques), "--dim", ",".join(map(str, section.dims))]
     words += ["--dtype", ",".join(section.dtypes), "--backend", section.backend]
-    words += ["--warmup", str(section.warmup), "--iterations", str(section.iterations)]
+    words += ["--launches", str(section.launches), "--warmup", str(section.warmup)]
+    words += ["--iterations", str(section.iterations)]
     options = {
         f"{name}.{key}": value
         for name, chosen in section.options.items()

@@ -102,7 +102,11 @@ def products(section):
         sum(section.dims)
         * sets
         * len(section.dtypes)
-        * (section.warmup + section.iterations * (1 + section.breakdown) + 4 * section.check)
+        * (
+            section.launches * (section.warmup + section.iterations)
+            + section.iterations * section.breakdown
+            + 4 * section.check
+        )
     )
 
 
