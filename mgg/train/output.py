@@ -69,7 +69,9 @@ def metrics_table(epochs: Sequence[EpochRecord]) -> pa.Table:
     fields, columns = [], []
     for name, field in EpochRecord.model_fields.items():
         given = [getattr(epoch, name) for epoch in epochs]
-        values = np.array([0 if each is None else each for each in given], np.int64 if hints[name] is int else np.float64)
+        values = np.array(
+            [0 if each is None else each for each in given], np.int64 if hints[name] is int else np.float64
+        )
         columns.append(to_arrow(values, np.array([each is not None for each in given], bool)))
         fields.append(pa.field(name, columns[-1].type, metadata={"description": field.description or ""}))
     return pa.table(columns, schema=pa.schema(fields))

@@ -21,7 +21,7 @@ except SystemExit as ended:
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 #: Packages that lie in an environment with MGG and take a tenth of a second or more.
-HEAVY = {"cupy", "matplotlib", "networkx", "pandas", "pymetis", "sklearn", "snakemake", "torch"}
+HEAVY = {"cupy", "matplotlib", "networkx", "pandas", "pymetis", "rich", "sklearn", "snakemake", "torch"}
 
 
 @pytest.mark.slow
