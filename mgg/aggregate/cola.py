@@ -48,7 +48,7 @@ class Cola(Plan):
     """
 
     name = "cola"
-    kernels = ("cola",)
+    kernels = ("cola", "columns")
     least_volume = True
     deterministic = False  # on GPUs its float atomics make the last bits vary
     Options = ColaOptions

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgg.aggregate import technique
+from mgg.aggregate.foreseen import of_auto, of_products
 from mgg.aggregate.measure import Protocol, sweep
 from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World, job_rank, launch, launch_threads, splits, together
 from mgg.errors import InputError, MachineError, MggError
+from mgg.kernel.ahead import ahead
 from mgg.layout import load, read_manifest
 from mgg.record import AggregateRecord, add_lines, check_lines_output
 
@@ -54,6 +56,7 @@ class Job:
             InputError, MachineError: everything was refused, or ``out`` cannot be written.
             CheckError: a result differs from the float64 product.
         """
+        ahead.expect(of_products(chosen, self.dtypes) + (of_auto(self.dtypes) if self.auto else []))
         apart = [each for each in chosen if technique(each[0]).one_process]
         if not (apart and splits(self.backend, self._pes, len(apart) == len(chosen) and not self.auto)):
             apart = []

@@ -11,6 +11,7 @@ import numpy as np
 from mgg.aggregate import AUTO, accepted, memory, oracle, parse_options, prepare
 from mgg.aggregate import technique as technique_of
 from mgg.aggregate.auto import Forecast, forecast, tell_left_out
+from mgg.aggregate.foreseen import of_products
 from mgg.aggregate.group_needs import told
 from mgg.aggregate.muted import MutedWorld
 from mgg.aggregate.options import TechniqueOptions
@@ -18,6 +19,7 @@ from mgg.aggregate.plan import Plan
 from mgg.aggregate.workgroups import WorkgroupOptions, makes_groups, members_of
 from mgg.backend import World, job_fields
 from mgg.backend.api import told_of_gpu_memory
+from mgg.backend.compiling import compile_ahead
 from mgg.errors import NOT_ENOUGH_MEMORY, CheckError, InputError, MachineError, MggError
 from mgg.kernel.bf16 import ELEMENTS
 from mgg.layout import PeLayout
@@ -88,7 +90,9 @@ def sweep(
         how = replace(protocol, dtype=dtype)
         said = forecast(world, layout, protocol.direction, dtype) if auto else None
         picks = {} if said is None else _picks(world, layout, said, dims, how, refused)
-        trials += [_Trial(*each, how, said, picks) for each in _queue(chosen, dims, picks)]
+        queue = _queue(chosen, dims, picks)
+        compile_ahead(world, of_products([each[:2] for each in queue], [dtype], shmem=world.shmem))
+        trials += [_Trial(*each, how, said, picks) for each in queue]
     for _ in range(protocol.launches):
         for trial in trials:
             refused += trial.launch(world, layout)

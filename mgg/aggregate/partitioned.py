@@ -48,9 +48,9 @@ class Partitioned(Plan):
             )  # fmt: skip
 
     @classmethod
-    def builds(cls, options: TechniqueOptions, dtype: str) -> list[Build]:
+    def builds(cls, options: TechniqueOptions, dtype: str, shmem: bool) -> list[Build]:
         """MGG's kernel, with the primitive that fetches remote rows."""
-        return [*super().builds(options, dtype), build_of("mgg", 32, cls.schedule(options, shmem=True).primitive)]
+        return [*super().builds(options, dtype, shmem), build_of("mgg", 32, cls.schedule(options, shmem).primitive)]
 
     @classmethod
     def need(cls, case: Case) -> Need:

@@ -44,7 +44,7 @@ class Plan(ABC):
     """
 
     name: ClassVar[str]
-    #: Sources of kernels that GPUs compile ahead, beside ``rows`` and ``gather``; others when they are asked for.
+    #: Sources of kernels that its products ask for on GPUs, beside ``rows`` and ``gather``; all are compiled ahead.
     kernels: ClassVar[tuple[str, ...]] = ()
     deterministic: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("fp32",)
@@ -121,8 +121,8 @@ class Plan(ABC):
         return [pe for pe in cls.reach(layout, options) if pe not in world.addressable]
 
     @classmethod
-    def builds(cls, options: TechniqueOptions, dtype: str) -> list[Build]:
-        """The kernels that GPUs compile for it ahead."""
+    def builds(cls, options: TechniqueOptions, dtype: str, shmem: bool) -> list[Build]:
+        """The kernels that GPUs compile for it ahead; ``shmem``: kernels may call NVSHMEM."""
         bf16 = dtype == "bf16"
         made = [build_of(name, 32, bf16=bf16) for name in ("gather", "rows", *cls.kernels)]
         return made + ([build_of("rows", 32)] if bf16 else [])

@@ -10,6 +10,8 @@ import numpy as np
 from mgg.aggregate.costs import RATE_TERMS, Rate, terms
 from mgg.aggregate.links import fit, world_seed
 from mgg.backend import World
+from mgg.backend.compiling import compile_ahead
+from mgg.kernel.compile import build_of
 
 #: Rows of the probe's graph, arcs a row, and columns: what the coefficients are told apart by. A probe takes about a
 #: millisecond, so that some round finds the core its own even on a busy machine.
@@ -58,6 +60,7 @@ def compared_with_h200(world: World) -> dict[str, tuple[float, float]]:
 
 def gpu_seconds(world: World) -> dict[str, tuple[float, ...]]:
     """Seconds of each operator of GPUs on the probe's graph, at ``GPU_WIDTHS`` (collective; the slowest PE's)."""
+    compile_ahead(world, [build_of(name, 32) for name in ON_H200])
     generator = np.random.default_rng(2026)  # the same graph everywhere: it is compared
     rows = np.arange(GPU_ROWS)[:, None]
     columns = (rows + generator.integers(-NEAR, NEAR, (GPU_ROWS, GPU_DEGREE))) % GPU_ROWS

@@ -102,8 +102,9 @@ class NvshmemWorld(GpuArrays):
         cores.spread(control, hosts[self.rank])  # before CUDA, NVSHMEM, NCCL and compilers make threads and processes
         self.device, self.sharing = _choose_device(control, hosts)
         # Said here, what compilation lacks is one line; each PE comes to its first kernel alone.
-        place = self._host.index(self.rank), len(self._host)
-        together(control, lambda: _check_compiler(gpu.architecture(self.device), *place))
+        free = control.gather(os.sched_getaffinity(0))
+        ahead.share(self._host.index(self.rank), len(self._host), len(set().union(*(free[pe] for pe in self._host))))
+        together(control, lambda: _check_compiler(gpu.architecture(self.device)))
         start_times.done("GPUs, first kernel")
         cupy.cuda.Device(self.device).use()
         self.gpu, self.gpu_bus = gpu.named(self.device)
@@ -438,9 +439,9 @@ class NvshmemWorld(GpuArrays):
         self._watch.close()
 
 
-def _check_compiler(arch: str, place: int, ranks: int) -> None:
+def _check_compiler(arch: str) -> None:
     """Compile what is expected in the background, and wait for a kernel that every job needs."""
-    ahead.start(arch, place, ranks)
+    ahead.start(arch)
     kernels.check_compiler(arch)
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 
-def to_arrow(values: np.ndarray) -> pa.Array:
-    """A vector of numbers as an Arrow array over the same memory."""
+def to_arrow(values: np.ndarray, known: np.ndarray | None = None) -> pa.Array:
+    """A vector of numbers as an Arrow array over the same memory; null where ``known``, bool [values], is False."""
     values = np.ascontiguousarray(values)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+    bits = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bits, pa.py_buffer(values)])
 
 
 def to_numpy(values: pa.Array | pa.ChunkedArray) -> np.ndarray:

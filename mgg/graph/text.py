@@ -30,7 +30,7 @@ import pyarrow.csv
 from isal import igzip, isal_zlib
 
 from mgg.errors import InputError
-from mgg.graph.arrow import to_numpy
+from mgg.graph.arrow import to_arrow, to_numpy
 from mgg.graph.check import check_weights
 
 #: No line is longer, in bytes.
@@ -497,7 +497,7 @@ def _whole(fields: pa.Array) -> pa.Array:
     numbers = to_numpy(pc.if_else(digits, "0", fields).cast(pa.float64()))
     if not ((numbers == np.floor(numbers)) & (np.abs(numbers) <= _EXACT)).all():
         raise pa.ArrowInvalid("not a whole number")
-    return pc.if_else(digits, integers, pa.array(numbers.astype(np.int64)))
+    return pc.if_else(digits, integers, to_arrow(numbers.astype(np.int64)))
 
 
 def _rows(block: Block, layout: Layout, table: pa.Table | None) -> Rows:

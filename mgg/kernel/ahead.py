@@ -11,8 +11,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -31,35 +32,54 @@ class Ahead:
         self._expected: list[Build] = []
         self._begun: dict[Path, tuple[Build, str]] = {}
         self._futures: list[Future[Path | None]] = []
-        self._told: list[_Told] = []
+        self._told = _Told()
+        self._place, self._ranks, self._cores = 0, 1, 0
+        self._lock = threading.RLock()  # PEs may be threads of one process
+
+    def share(self, place: int, ranks: int, cores: int) -> None:
+        """Have what is started from now on shared out: this process is number ``place`` of ``ranks`` of its host.
+
+        Args:
+            place, ranks: of this process, among those that start the same kernels.
+            cores: that these ranks may use, all of them together; 0: those of this process.
+        """
+        self._place, self._ranks, self._cores = place, ranks, cores
 
     def expect(self, builds: Sequence[Build]) -> None:
         """Have the next ``start`` compile ``builds``, too."""
-        self._expected += [build for build in builds if build not in self._expected]
+        with self._lock:
+            self._expected += [build for build in builds if build not in self._expected]
 
-    def start(self, arch: str, place: int = 0, ranks: int = 1) -> None:
+    def start(self, arch: str) -> None:
         """Begin to compile what is expected and not in the cache; returns at once.
+
+        What NVSHMEM is missing for is left to whoever asks for it: it may be one technique of many.
 
         Args:
             arch: of the GPU, for example ``sm_90``.
-            place, ranks: of this process, among those of its host that call this alike.
 
         Raises:
-            MachineError: nvcc or NVSHMEM is missing.
+            MachineError: nvcc is missing.
         """
-        found = {kernels.cubin_path(build, arch): build for build in self._expected}
+        with self._lock:
+            self._start(arch)
+
+    def _start(self, arch: str) -> None:
+        found = {}
+        for build in self._expected:
+            with suppress(MachineError) if build.nvshmem else nullcontext():
+                found[kernels.cubin_path(build, arch)] = build
         todo = [path for path in found if path not in self._begun and not kernels.is_made(path)]
         self._begun |= {path: (found[path], arch) for path in todo}
         if not todo:
             return
-        cores = len(os.sched_getaffinity(0))
-        told = _Told(len(todo), arch, min(len(todo), cores * ranks), lambda: sum(map(kernels.is_made, todo)))
-        self._told.append(told)
-        first = place * len(todo) // ranks
-        pool = ThreadPoolExecutor(min(cores, len(todo)), thread_name_prefix="nvcc")
+        mine = max(1, (self._cores or len(os.sched_getaffinity(0))) // self._ranks)
+        self._told.begin(todo, arch, mine * self._ranks)
+        first = self._place * len(todo) // self._ranks
+        pool = ThreadPoolExecutor(min(mine, len(todo)), thread_name_prefix="nvcc")
         for path in todo[first:] + todo[:first]:
             made = pool.submit(kernels.try_build, found[path], arch)
-            made.add_done_callback(lambda _: told.look())
+            made.add_done_callback(lambda _: self._told.look())
             self._futures.append(made)
         pool.shutdown(wait=False)
 
@@ -69,40 +89,48 @@ class Ahead:
         Raises:
             MachineError: as ``cubin``.
         """
-        with kernels.waits():
+        with kernels.waits(), self._lock:
             for made in self._futures:
                 made.result()
             for build, arch in self._begun.values():
                 kernels.cubin_of(build, arch)
-        for each in self._told:
-            each.look()
-        self._futures.clear()
-        self._told.clear()
+            self._told.look()
+            self._futures.clear()
 
 
 class _Told:
     """Says how far the compilers of a host are, in one of its processes: the one that gets the lock."""
 
-    def __init__(self, count: int, arch: str, at_once: int, done: Callable[[], int]) -> None:
-        self._text = f"compiling {count} kernel{'s' * (count > 1)} for {arch}, {at_once} at a time"
-        self._count, self._done, self._said = count, done, time.monotonic()
+    def __init__(self) -> None:
+        self._paths: list[Path] = []
+        self._text, self._said = "", 0.0
         self._lock = threading.Lock()
-        self._file: TextIO | None = _taken(kernels.cache_folder() / f"compiling-{arch}.lock")
-        if self._file is not None:
-            print(self._text, file=sys.stderr, flush=True)
+        self._file: TextIO | None = None
+
+    def begin(self, paths: Sequence[Path], arch: str, at_once: int) -> None:
+        """So many of ``paths``, and of those that are still under way, are compiled ``at_once``."""
+        with self._lock:
+            self._file = self._file or _taken(kernels.cache_folder() / "compiling.lock")
+            self._paths += paths
+            count = len(self._paths)
+            self._text = f"compiling {count} kernel{'s' * (count > 1)} for {arch}, {min(at_once, count)} at a time"
+            self._said = time.monotonic()
+            if self._file is not None:
+                print(self._text, file=sys.stderr, flush=True)
 
     def look(self) -> None:
         """Say it if it is due."""
         with self._lock:
-            if self._file is None:
-                return
-            done = self._done()
-            if done == self._count or time.monotonic() - self._said >= EVERY:
+            done = sum(map(kernels.is_made, self._paths))
+            over = done == len(self._paths)
+            if self._file is not None and (over or time.monotonic() - self._said >= EVERY):
                 self._said = time.monotonic()
                 print(f"{self._text}: {done} done", file=sys.stderr, flush=True)
-            if done == self._count:
-                self._file.close()
-                self._file = None
+            if over:
+                self._paths.clear()
+                if self._file is not None:
+                    self._file.close()
+                    self._file = None
 
 
 def _taken(path: Path) -> TextIO | None:

@@ -1,4 +1,4 @@
-"""Stage train: full-graph training of a model over any technique, backend and number of PEs."""
+"""Stage train: full-graph training; a technique aggregates, or brings halo rows to models that work arc by arc."""
 
 from mgg.train.loop import Result, train
 from mgg.train.trainer import Trainer, loss_and_gradients

@@ -24,13 +24,13 @@ import pyarrow as pa
 
 from mgg.aggregate import parse_options
 from mgg.backend.api import DEFAULT_TIMEOUT, World, together
+from mgg.backend.compiling import compile_ahead
 from mgg.backend.facts import job_fields
 from mgg.backend.start_times import start_times
 from mgg.config import TrainConfig
 from mgg.errors import InputError, StoppedError
 from mgg.files import check_output
 from mgg.kernel import compile as kernels
-from mgg.kernel.ahead import ahead
 from mgg.layout import PeLayout
 from mgg.model import Array, ModelSettings, settings_of
 from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run
@@ -191,14 +191,7 @@ def _compile(world: World, model: str, technique: str, options: dict[str, Any], 
     """Compile the kernels that GPUs will be asked for, before any epoch (collective)."""
     if not world.gpu:
         return
-    if arch := getattr(world.operators, "arch", ""):
-
-        def finish() -> None:
-            ahead.expect(foreseen(model, technique, options, dtype))
-            ahead.start(arch)
-            ahead.finish()
-
-        together(world, finish)
+    compile_ahead(world, foreseen(model, technique, options, dtype, shmem=world.shmem))
     start_times.done("kernels")
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet
 from safetensors.numpy import save
 
 from mgg.files import Kind, replace_folder, write_file
+from mgg.graph.arrow import to_arrow
 from mgg.hashed import file_hash
 from mgg.model import Array
 from mgg.record import METRICS_FILE, METRICS_TABLE, RUN_FILE, EpochRecord, TrainRecord, as_json
@@ -65,10 +66,12 @@ def write_predictions(predictions: pa.Table, path: Path) -> None:
 def metrics_table(epochs: Sequence[EpochRecord]) -> pa.Table:
     """The epochs as a table: a column a field, int64 or float64, null where something was not measured."""
     hints = get_type_hints(EpochRecord)
-    fields = [
-        pa.field(
-            name, pa.int64() if hints[name] is int else pa.float64(), metadata={"description": field.description or ""}
+    fields, columns = [], []
+    for name, field in EpochRecord.model_fields.items():
+        given = [getattr(epoch, name) for epoch in epochs]
+        values = np.array(
+            [0 if each is None else each for each in given], np.int64 if hints[name] is int else np.float64
         )
-        for name, field in EpochRecord.model_fields.items()
-    ]
-    return pa.Table.from_pylist([epoch.model_dump() for epoch in epochs], schema=pa.schema(fields))
+        columns.append(to_arrow(values, np.array([each is not None for each in given], bool)))
+        fields.append(pa.field(name, columns[-1].type, metadata={"description": field.description or ""}))
+    return pa.table(columns, schema=pa.schema(fields))

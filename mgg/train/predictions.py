@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mgg.backend.api import World
+from mgg.graph.arrow import to_arrow
 from mgg.layout import PeLayout
 
 #: Bytes of rows that travel together, and of those that are encoded together.
@@ -135,7 +136,7 @@ class _Classes:
 
     def finished(self) -> pa.Table:
         columns = [self._nodes, *self._found, self.splits]
-        return pa.table([pa.array(column) for column in columns], schema=SCHEMA)
+        return pa.table([to_arrow(column) for column in columns], schema=SCHEMA)
 
 
 class _Tasks:
@@ -165,7 +166,7 @@ class _Tasks:
     def finished(self) -> pa.Table:
         schema = task_schema(self._tasks)
         lists = [
-            pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), type=schema.field(name).type)
+            pa.FixedSizeListArray.from_arrays(to_arrow(values.ravel()), type=schema.field(name).type)
             for name, values in (("logit", self._found), ("label", self._known))
         ]
-        return pa.table([pa.array(self._nodes), *lists, pa.array(self.splits)], schema=schema)
+        return pa.table([to_arrow(self._nodes), *lists, to_arrow(self.splits)], schema=schema)

@@ -1,5 +1,6 @@
 import fcntl
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -75,16 +76,75 @@ def test_ranks_of_a_host_begin_at_different_kernels_and_one_speaks(compiled, cap
     with held.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another rank is at it, and is passed over
         first.expect(BUILDS)
-        first.start("sm_90", 1, 2)
+        first.share(1, 2, 2)
+        first.start("sm_90")
         for made in first._futures:
             made.result()
     assert compiled == ["pull", "gather", "rows"]
     second.expect(BUILDS)
-    second.start("sm_90", 0, 2)
+    second.share(0, 2, 2)
+    second.start("sm_90")
     for each in (second, first):
         each.finish()
     assert compiled == ["pull", "gather", "rows", "halo"]
     assert capsys.readouterr().err.splitlines()[0] == "compiling 4 kernels for sm_90, 2 at a time"
+
+
+@pytest.mark.parametrize(("ranks", "cores", "at_once"), [(1, 0, 4), (2, 8, 4), (2, 3, 2), (4, 2, 4)])
+def test_ranks_of_a_host_share_its_cores(compiled, capsys, ranks, cores, at_once):
+    ahead = Ahead()
+    ahead.expect(BUILDS)
+    ahead.share(ranks - 1, ranks, cores)
+    ahead.start("sm_90")
+    ahead.finish()
+    assert f"compiling 4 kernels for sm_90, {at_once} at a time: 4 done\n" in capsys.readouterr().err
+
+
+def test_what_is_begun_while_others_are_under_way_is_counted_with_them(monkeypatch, capsys):
+    free = threading.Event()
+    monkeypatch.setattr(module, "EVERY", 1e9)
+
+    def compile_one(nvcc, source, path, flags, libraries):
+        assert free.wait(60)
+        path.write_text("")
+
+    monkeypatch.setattr(kernels, "_compile", compile_one)
+    ahead = Ahead()
+    for some in (BUILDS[:3], BUILDS):
+        ahead.expect(some)
+        ahead.start("sm_90")
+    free.set()
+    ahead.finish()
+    begun = "compiling 4 kernels for sm_90, 4 at a time"
+    assert capsys.readouterr().err.splitlines() == [
+        "compiling 3 kernels for sm_90, 3 at a time",
+        begun,
+        f"{begun}: 4 done",
+    ]
+
+
+def test_what_lacks_nvshmem_is_left_to_whoever_asks_for_it(compiled, monkeypatch):
+    monkeypatch.setattr(kernels, "nvshmem_folder", lambda: None)
+    ahead = Ahead()
+    ahead.expect([build_of("mgg", 32, "warp"), BUILDS[0]])
+    ahead.start("sm_90")
+    ahead.finish()
+    assert compiled == ["gather"]
+
+
+def test_pes_that_are_threads_compile_once(compiled):
+    ahead, meeting = Ahead(), threading.Barrier(8, timeout=60)
+
+    def pe(number):
+        meeting.wait()
+        ahead.expect(BUILDS[number % 4 :])
+        ahead.start("sm_90")
+        ahead.finish()
+        return [build.source for build in BUILDS[number % 4 :] if not kernels.cubin_path(build, "sm_90").exists()]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert not any(pool.map(pe, range(8)))
+    assert sorted(compiled) == sorted(build.source for build in BUILDS)
 
 
 def test_what_does_not_compile_is_told_where_it_is_waited_for(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import re
 import shutil
 import subprocess
@@ -95,6 +96,43 @@ def watched(ranks: int, arguments: list[str], *, timeout: float = 90, **environm
     end = time.monotonic()
     listener.join(5)
     return Ended(code, [(line, max(0.0, end - then)) for line, then in said])
+
+
+def moving(
+    ranks: int, arguments: list[str], *, silence: float = 180, under: Sequence[str] = (), before: Sequence[str] = (),
+    **environment: str,
+) -> tuple[int, str]:  # fmt: skip
+    """As ``mpiexec``, for ranks that tell how far they are: ended when they say nothing for ``silence`` seconds.
+
+    However slow the machine is, who makes progress is left to come to an end. The launcher itself is started by the
+    command ``before``.
+
+    Returns:
+        The exit code, and what the ranks said.
+
+    Raises:
+        AssertionError: they said nothing for so long.
+    """
+    job = subprocess.Popen(
+        [*before, *_command(ranks, arguments, under)],
+        env=changed_environment(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    said: list[str] = []
+    assert job.stdout is not None
+    lines: queue.Queue[str] = queue.Queue()
+    listener = threading.Thread(target=lambda: [*map(lines.put, job.stdout or ()), lines.put("")], daemon=True)
+    listener.start()
+    try:
+        while not said or said[-1]:  # an empty line is the end
+            said.append(lines.get(timeout=silence))
+    except queue.Empty:
+        job.terminate()
+        raise AssertionError(f"nothing was said for {silence:g} s after:\n{''.join(said)}") from None
+    return job.wait(silence), "".join(said)
 
 
 def _command(ranks: int, arguments: list[str], under: Sequence[str] = ()) -> list[str]:
