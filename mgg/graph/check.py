@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +14,9 @@ from mgg.graph.csr import Csr
 UNKNOWN = 255
 #: Values of a node's split; 0: none.
 SPLITS = {"train": 1, "validation": 2, "test": 3}
+#: What is said of a weight that is not 0 and would become it.
+TOO_SMALL = "too small for a float32, which would hold 0"
+_NOT_ZERO = re.compile(r"[^eE]*[1-9]")
 #: Labels are stored as int32.
 MOST_CLASSES = 2**31
 
@@ -56,9 +60,14 @@ def float32_weights(values: np.ndarray, error: Callable[[int, str], InputError])
     bad = np.flatnonzero(lost | ~np.isfinite(narrow))
     if bad.size:
         at = int(bad[0])
-        problem = "too small for a float32, which would hold 0" if lost[at] else "not a finite float32"
+        problem = TOO_SMALL if lost[at] else "not a finite float32"
         raise error(at, f"is {values[at]}, {problem}")
     return narrow
+
+
+def underflows(text: str) -> bool:
+    """Whether the decimal number ``text`` that float64 holds as 0 is another one: 1e-400, but not 0e5."""
+    return _NOT_ZERO.match(text) is not None
 
 
 def check_ids(ids: np.ndarray, n: int, name: str) -> None:
