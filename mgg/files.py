@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import fcntl
 import os
 import re
 import shutil
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -54,19 +57,18 @@ def replace_folder(path: str | Path, kind: Kind) -> Iterator[Path]:
     """
     path = Path(path).resolve()
     refuse_foreign(path, kind)
-    part = _sibling(path, "part")
-    with _refused(path):
-        make_folder(path.parent)
-        _sweep(path)
-        part.mkdir()
-    try:
-        yield part
-        _sync_all(part)
-        _swap(part, path)
-    except OSError as error:
-        raise MachineError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    with _unfinished(path) as part:
+        with _refused(path):
+            make_folder(path.parent)
+            _sweep(path)
+            part.mkdir()
+        try:
+            yield part
+            _sync_all(part)
+            with _undisturbed():
+                _swap(part, path)
+        except OSError as error:
+            raise MachineError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def refuse_foreign(path: Path, kind: Kind) -> None:
@@ -100,8 +102,7 @@ def check_file_output(path: Path, what: str) -> None:
 
 def check_writable(path: Path) -> None:
     """Make the folder that ``path`` goes into; raise InputError, or MachineError, when nothing can be written there."""
-    probe = _sibling(path, "part")
-    with _refused(path):
+    with _unfinished(path) as probe, _refused(path):
         make_folder(path.parent)
         probe.touch()
         probe.unlink()
@@ -147,18 +148,15 @@ def write_text(path: str | Path, text: str) -> None:
         MachineError: the disk is full or fails.
     """
     path = Path(path)
-    part = _sibling(path, "part")
-    try:
-        if path.parent.is_dir():
-            _sweep(path)
-        write_file(part, text.encode())
-        part.replace(path)
-        sync(path.parent)
-    except OSError as error:
-        raise MachineError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        with suppress(OSError):
-            part.unlink()
+    with _unfinished(path) as part:
+        try:
+            if path.parent.is_dir():
+                _sweep(path)
+            write_file(part, text.encode())
+            part.replace(path)
+            sync(path.parent)
+        except OSError as error:
+            raise MachineError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def make_folder(path: Path) -> None:
@@ -185,6 +183,54 @@ _SIBLING = re.compile(r"(\..+)\.(\d+)\.(?:part|old)")
 
 def _sibling(path: Path, kind: str) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{kind}")
+
+
+#: What this process is making.
+_UNFINISHED: set[Path] = set()
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """A name beside ``path`` for what is not whole yet; what still has it after the block is removed."""
+    part = _sibling(path, "part").absolute()
+    _UNFINISHED.add(part)
+    try:
+        yield part
+    finally:
+        _discard(part)
+
+
+def _discard(part: Path) -> None:
+    with _undisturbed():
+        with suppress(OSError):
+            _remove(part)
+        if not os.path.lexists(part):
+            _UNFINISHED.discard(part)
+
+
+@atexit.register
+def _discard_all() -> None:
+    """Remove what another Ctrl-C kept, before it was gone, or a thread that still wrote; all threads have ended now."""
+    for part in list(_UNFINISHED):
+        if part.name.endswith(f".{os.getpid()}.part"):  # else the parent's of this process
+            _discard(part)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block. The main thread alone hears it."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    heard: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for number in heard:
+            signal.raise_signal(number)
 
 
 def _sweep(path: Path) -> None:

@@ -1,6 +1,12 @@
 """What holds for every test."""
 
+import signal
+
 from hypothesis import settings
+
+# What a shell puts in the background ignores Ctrl-C, and children inherit that: tests send it to theirs.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests do not time things: a function that numba compiles at its first call is no failure. CI's own settings stay.
 settings.register_profile("untimed", settings.default, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,9 @@ UNKNOWN = 255
 SPLITS = {"train": 1, "validation": 2, "test": 3}
 #: float32 holds all whole numbers up to this one.
 _EXACT_FLOAT32 = 2**24
+#: What is said of a weight that is not 0 and would become it.
+TOO_SMALL = "too small for a float32, which would hold 0"
+_NOT_ZERO = re.compile(r"[^eE]*[1-9]")
 #: Labels are stored as int32.
 MOST_CLASSES = 2**31
 
@@ -58,7 +62,7 @@ def check_weights(values: np.ndarray, error: Callable[[int, str], InputError]) -
     bad = np.flatnonzero(lost | ~np.isfinite(narrow))
     if bad.size:
         at = int(bad[0])
-        problem = "too small for a float32, which would hold 0" if lost[at] else "not a finite float32"
+        problem = TOO_SMALL if lost[at] else "not a finite float32"
         raise error(at, f"is {values[at]}, {problem}")
     return values
 
@@ -92,6 +96,11 @@ class Narrowed:
                 self.count += int(lost.sum())
                 self.error = max(self.error, float((np.abs(rounded - wide) / np.abs(wide))[lost].max()))
         return narrow
+
+
+def underflows(text: str) -> bool:
+    """Whether the decimal number ``text`` that float64 holds as 0 is another one: 1e-400, but not 0e5."""
+    return _NOT_ZERO.match(text) is not None
 
 
 def check_ids(ids: np.ndarray, n: int, name: str) -> None:

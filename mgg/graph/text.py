@@ -31,7 +31,7 @@ from isal import igzip, isal_zlib
 
 from mgg.errors import InputError
 from mgg.graph.arrow import to_arrow, to_numpy
-from mgg.graph.check import check_weights
+from mgg.graph.check import TOO_SMALL, check_weights, underflows
 
 #: No line is longer, in bytes.
 LONGEST_LINE = 2**20
@@ -55,6 +55,8 @@ LONGEST_NUMBER = 4096
 # A digit can match in one place only, so that no text takes more than linear time.
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(inf|infinity)|-?nan", re.IGNORECASE)
 _NO_NUMBER = "not a number"
+#: One is in every text with a number below those of float64; no "|", with which they would be searched slowly.
+_TINY = tuple(map(re.compile, (rb"e-[0-9]{3}", rb"E-[0-9]{3}", b"0" * 200)))
 _HEXADECIMAL = re.compile(rb"(?<![^\s,\"-])0[xX]")
 _PLUS = re.compile(rb"(?<![^\s,\"])\+(?=[0-9.])")
 _TYPES = {
@@ -196,9 +198,16 @@ class Part(ABC):
 
     def weights(self, column: int) -> np.ndarray:
         """Numbers [rows]: a column of weights; InputError that names the place of the first beyond float32."""
-        return check_weights(
+        found = check_weights(
             self.columns[column], lambda row, problem: self.error(row, f"{self.name(column)} {problem}")
         )
+        for row, text in self.lost(column).items():
+            raise self.error(row, f"{self.name(column)} is {text}, {TOO_SMALL}")
+        return found
+
+    def lost(self, column: int) -> dict[int, str]:
+        """Row and text of the numbers that were read as 0 and are not: none but in text."""
+        return {}
 
     def finite(self, column: int) -> np.ndarray:
         """float32 [rows]: a column of numbers; InputError that names the place of the first not finite as float32."""
@@ -226,6 +235,16 @@ class Rows(Part):
     def name(self, column: int) -> str:
         """What the layout calls a column."""
         return self.layout.columns[column].name
+
+    def lost(self, column: int) -> dict[int, str]:
+        """As of every part."""
+        zeros = np.flatnonzero(self.columns[column] == 0)
+        if not zeros.size or not any(each.search(self.block.data) for each in _TINY):
+            return {}
+        columns = [replace(each, type="skip") for each in self.layout.columns]
+        columns[column] = replace(columns[column], type="text")
+        texts = _parse(self.block, replace(self.layout, columns=tuple(columns))).columns[column].take(zeros)
+        return {int(row): _shown(text) for row, text in zip(zeros, texts.to_pylist(), strict=True) if underflows(text)}
 
     def line(self, row: int) -> int:
         """The number in the file, from 1, of the line that gave a row."""
@@ -494,8 +513,9 @@ def _whole(fields: pa.Array) -> pa.Array:
     """int64 from text; ArrowInvalid where one is no whole number, or not exactly one."""
     digits = pc.match_substring_regex(fields, _DECIMAL)
     integers = pc.replace_substring_regex(pc.if_else(digits, fields, "0"), r"^\+|\.0*$", "").cast(pa.int64())
-    numbers = to_numpy(pc.if_else(digits, "0", fields).cast(pa.float64()))
-    if not ((numbers == np.floor(numbers)) & (np.abs(numbers) <= _EXACT)).all():
+    numbers = to_numpy(pc.if_else(digits, "1", fields).cast(pa.float64()))
+    lost = any(map(underflows, pc.filter(fields, pc.equal(to_arrow(numbers), 0.0)).to_pylist()))
+    if lost or not ((numbers == np.floor(numbers)) & (np.abs(numbers) <= _EXACT)).all():
         raise pa.ArrowInvalid("not a whole number")
     return pc.if_else(digits, integers, to_arrow(numbers.astype(np.int64)))
 
@@ -556,7 +576,7 @@ def _not_loose(field: str) -> str | None:
     if _not_number(field) or re.fullmatch(_DECIMAL, field):
         return _not_whole(re.sub(r"\.0*$", "", field))
     number = float(field)
-    if not number.is_integer():
+    if not number.is_integer() or (number == 0 and underflows(field)):
         return "not a whole number"
     return "beyond 2^53, and written so that its last digits are lost" if abs(number) > _EXACT else None
 
@@ -573,11 +593,7 @@ def _not_number(field: str) -> str | None:
     return None if _NUMBER.fullmatch(field) else _NO_NUMBER
 
 
-def _fits(field: str) -> str | None:
-    return None
-
-
 _CHECKS: dict[str, Callable[[str], str | None]] = {
     "int64": _not_whole, "whole": _not_loose, "id": _no_id, "float32": _not_number, "float64": _not_number,
-    "text": _fits, "skip": _fits,
+    "text": lambda field: None, "skip": lambda field: None,
 }  # fmt: skip

@@ -28,6 +28,8 @@ sys.meta_path.insert(0, Finder())
 from mgg.cli import main
 main()
 """
+ROOT = Path(__file__).resolve().parents[2]
+GENERATED = ["generate", "planted", "--scale", "0.05", "--out", "out"]
 #: A module that a command alone imports, and the command.
 WAYS = {
     "retrieve": ("mgg.graph.retrieve", ["digits", "--out", "out"]),
@@ -42,9 +44,13 @@ WAYS = {
 }
 
 
-def interrupted(folder: Path, module: str, error: str, *command: str) -> subprocess.CompletedProcess[str]:
+#: How a shell script starts what it puts in the background.
+IGNORING = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+
+
+def interrupted(folder: Path, module: str, error: str, *command: str, under=()) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", AT_IMPORT, module, error, *command], cwd=folder, env=changed_environment({}),
+        [*under, sys.executable, "-c", AT_IMPORT, module, error, *command], cwd=folder, env=changed_environment({}),
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
@@ -74,6 +80,24 @@ def test_the_second_ctrl_c_of_a_training_tells_of_its_checkpoints(module, tmp_pa
 def test_what_ctrl_c_broke_is_shown_on_request(tmp_path):
     done = interrupted(tmp_path, "mgg.graph.build", "", "graph", "digits", "--out", "out", "--debug")
     assert done.returncode == 130 and "KeyboardInterrupt" in done.stderr and done.stderr.splitlines()[-1] == LINE
+
+
+def test_what_was_started_with_ctrl_c_ignored_goes_on(tmp_path):
+    done = interrupted(tmp_path, "mgg.graph.generate", "", *GENERATED, under=IGNORING)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_tests_that_were_started_with_ctrl_c_ignored_send_it_all_the_same(workers, tmp_path):
+    """Theirs is heard in what they start, by workers of pytest-xdist, too."""
+    tests = [f"{__file__}::{test_ctrl_c_is_the_same_for_every_command.__name__}[generate]"]
+    done = subprocess.run(
+        [*IGNORING, sys.executable, "-m", "pytest", "-q", "-n", workers, "-p", "no:cacheprovider", *tests],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
 
 
 @pytest.mark.slow

@@ -44,6 +44,17 @@ def test_a_signal_while_the_libraries_are_loaded(number, module, layouts, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
+def test_a_training_that_ignores_ctrl_c_hears_the_other_signals(layouts, tmp_path):
+    """As shell scripts start it in the background."""
+    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); signal.raise_signal(signal.SIGINT)"
+    start = [sys.executable, "-c", ignoring + SIGNALLED, "0", str(int(signal.SIGTERM)), "mgg.train"]
+    done = subprocess.run(
+        [*start, *command(layouts("planted", 1), tmp_path / "run")],
+        check=False, capture_output=True, text=True, timeout=60, env=changed_environment({}),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.splitlines()) == (5, [BEFORE])
+
+
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("victim", [0, 1])

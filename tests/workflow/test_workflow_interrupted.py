@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from support.slurm import StandIns
 from support.workflow import TINY, Folder, job_counts
 from test_workflow_progress import seen
 
@@ -22,6 +23,37 @@ sys.meta_path.insert(0, Finder())
 sys.argv[0] = "snakemake"
 runpy.run_module("snakemake", run_name="__main__", alter_sys=True)
 """
+RUN = 'sys.argv[0] = "snakemake"\nrunpy.run_module("snakemake", run_name="__main__", alter_sys=True)\n'
+#: Snakemake that is interrupted where an exception would break what it needs in order to end.
+WHILE_BUSY = {
+    # Its pool does not know the thread of a job yet, which has begun.
+    "a thread starts": """
+import os, runpy, signal, sys, threading, time
+real = threading.Thread.start
+def start(self):
+    real(self)
+    pool, executor = sys._getframe(2).f_code, sys._getframe(3).f_code
+    if pool.co_name == "submit" and executor.co_filename.endswith("executors/local.py"):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)  # the handler is called
+threading.Thread.start = start
+"""
+    + RUN,
+    # asyncio says of a task's exception that nobody asked for it.
+    "a loop has a task": """
+import asyncio, os, runpy, signal, sys
+import snakemake.jobs
+real = snakemake.jobs.Job.prepare
+async def prepare(self):
+    async def press():
+        os.kill(os.getpid(), signal.SIGINT)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(press())
+    await real(self)
+snakemake.jobs.Job.prepare = prepare
+"""
+    + RUN,
+}
 #: In the place of mgg, which starts it: what fails by itself, and what Ctrl-C ends.
 FAILS_THEN_INTERRUPTED = """#!/bin/sh
 case "$*" in
@@ -70,6 +102,35 @@ def test_ctrl_c_while_the_workflow_is_read_is_one_line(folder: Folder):
     run = folder.run_command([sys.executable, "-c", WHILE_READ, *folder.command()[3:]], folder.environment())
     assert run.returncode == 130, run.stdout
     assert run.stdout.splitlines()[-1] == SAID and "Traceback" not in run.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", WHILE_BUSY)
+def test_ctrl_c_while_snakemake_must_not_be_broken_off(folder: Folder, when: str):
+    folder.program("mgg", "#!/bin/sh\nsleep 1; exit 130\n")
+    run = folder.run_command([sys.executable, "-c", WHILE_BUSY[when], *folder.command()[3:]], folder.environment())
+    *_, said, log = run.stdout.splitlines()
+    assert run.returncode == 130 and said == SAID and log.startswith("Complete log(s): "), run.stdout
+    assert not any(wrong in run.stdout for wrong in ("event loop", "Traceback", "never retrieved", "What failed"))
+
+
+@pytest.mark.slow
+def test_ctrl_c_waits_for_the_jobs_of_this_host_beside_those_of_a_cluster(folder: Folder):
+    folder.overlay({"graph": {"datasets": {"digits": {}}}, "train": {"models": []}})
+    folder.program("mgg", "#!/bin/sh\nkill -INT $PPID; sleep 1; touch ended; exit 130\n")
+    run = StandIns(folder).run("--until", "retrieve")
+    *_, said, log = run.stdout.splitlines()
+    assert run.returncode == 130 and said == SAID and log.startswith("Complete log(s): "), run.stdout
+    assert "event loop" not in run.stdout and (folder.path / "ended").exists()
+
+
+@pytest.mark.slow
+def test_a_run_that_was_started_with_ctrl_c_ignored_goes_on(folder: Folder):
+    """As shell scripts start it in the background."""
+    ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", WHILE_READ]
+    run = folder.run_command([*ignoring, *folder.command("--dry-run")[3:]], folder.environment())
+    assert run.returncode == 0 and SAID not in run.stdout, run.stdout
+    assert job_counts(run.stdout)["report"] == 1
 
 
 @pytest.mark.slow

@@ -1,15 +1,22 @@
 # Ctrl-C ends a run with one line and exit code 130, whenever it comes. Jobs hear it from the terminal themselves, or are
 # cancelled by their executor; what they had finished is there for the next run.
+import asyncio
 import atexit
 import logging
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
 # Exit code of what Ctrl-C ends, as of mgg.
 INTERRUPTED = 130
+# Nothing may be raised inside of these. A thread that was just started would be unknown to its pool, so that Snakemake took
+# its job's event loop down while that runs; and a loop keeps what one of its steps raised, and raises it again later.
+UNBROKEN = {ThreadPoolExecutor.submit.__code__, asyncio.Handle._run.__code__}
+# Seconds until it is tried again.
+POSTPONED = 0.02
 
 
 class Interruption:
@@ -28,8 +35,13 @@ class Interruption:
 
     def hear(self, number, frame):
         """Handle the first one. Whoever presses again means the jobs: Snakemake waits for those that still write."""
-        self.at = time.time()
-        signal.signal(number, lambda *_: None)
+        self.at = self.at or time.time()
+        if unbroken(frame):
+            signal.signal(signal.SIGALRM, self.hear)
+            signal.setitimer(signal.ITIMER_REAL, POSTPONED)
+            return
+        for each in (signal.SIGINT, signal.SIGALRM):
+            signal.signal(each, lambda *_: None)
         sys.exit(INTERRUPTED)
 
     def ended(self, record):
@@ -37,15 +49,26 @@ class Interruption:
         return self.at is not None and record.created >= self.at
 
     def tell(self, say):
-        """What to do next, once."""
+        """What to do next, once, when the jobs of this host have ended."""
         if self.at is not None and not self.told:
             self.told = True
+            # Beside an executor of a cluster, which is the one that Snakemake cancels.
+            here = getattr(workflow.scheduler, "_local_executor", None)
+            if here is not None:
+                here.cancel()
             say("Interrupted: run the same command again, it goes on where it stopped.")
 
     def shown(self, record):
         """A filter of what is displayed, not of Snakemake's log file: how jobs end that were interrupted says nothing."""
         ends = getattr(record, "event", None) in (LogEvent.JOB_ERROR, LogEvent.ERROR)
         return not (ends and self.ended(record))
+
+
+def unbroken(frame):
+    """Whether this frame is inside of something that no exception may break off."""
+    while frame is not None and frame.f_code not in UNBROKEN:
+        frame = frame.f_back
+    return frame is not None
 
 
 INTERRUPTION = Interruption()

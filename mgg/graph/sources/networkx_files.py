@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from mgg.errors import InputError, MachineError
-from mgg.graph.check import check_weights
+from mgg.graph.check import TOO_SMALL, check_weights, underflows
 from mgg.graph.columns import what_is_read
 from mgg.graph.endings import find_file
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 #: What NetworkX itself unpacks.
 SUFFIXES = tuple(kind + packing for kind in (".graphml", ".gml") for packing in ("", ".gz", ".bz2"))
+#: What may be a weight: a number of GML's key or between two tags.
+_NUMBER = re.compile(r"(?:\bweight\s+\"?|>\s*)([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?=[\s<\"])")
 
 
 @loader("networkx", *SUFFIXES)
@@ -73,7 +78,19 @@ def _weights(file: Path, edges: list[dict[str, Any]]) -> np.ndarray | None:
         values = np.array([float(edge["weight"]) for edge in edges])
     except (TypeError, ValueError):
         raise InputError(f"{file}: a weight is no number") from None
+    if not values.all():
+        _check_zeros(file)
     return check_weights(values, lambda arc, problem: InputError(f"{file}: weight of edge {arc} {problem}"))
+
+
+def _check_zeros(file: Path) -> None:
+    """Raise InputError for a number that NetworkX has read as 0 and that is not."""
+    unpack: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(file.suffix.lower(), open)
+    with unpack(file, "rt", encoding="utf-8", errors="replace") as opened:
+        numbers = (found[1] for found in _NUMBER.finditer(opened.read()))
+        for number in numbers:
+            if float(number) == 0 and underflows(number):
+                raise InputError(f"{file}: a weight is {number[:40]}, {TOO_SMALL}")
 
 
 def _told(graph: Any, weighted: bool, named: bool) -> dict[str, dict[str, Any]]:

@@ -276,6 +276,8 @@ def _sorted_ids(table: Table, name: str, ids: np.ndarray) -> tuple[np.ndarray, n
 def _labels(part: Part, column: int) -> np.ndarray:
     """int32 [rows], -1 where unlabeled."""
     labels = np.nan_to_num(part.columns[column], nan=-1, posinf=np.inf, neginf=-np.inf)
+    for row, text in part.lost(column).items():
+        raise part.error(row, f"{part.name(column)} is {text}; expected a whole number from 0, or nothing")
     bad = np.flatnonzero((labels != np.floor(labels)) | (labels < -1) | (labels > np.iinfo(np.int32).max - 1))
     if bad.size:
         raise part.error(
