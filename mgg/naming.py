@@ -45,13 +45,13 @@ def split_name(partition: PartitionConfig) -> str:
     return f"{partition.scheme}-w{partition.workgroup}-d{partition.dim}"
 
 
-def place_name(*facts: str) -> str:
+def place_name(*facts: Any) -> str:
     """Where and on what a job runs, as the name of a folder: ``slurm-gpus-h200-srun``.
 
     Args:
         facts: scheduler, kind of device, its model, launcher and so on; those that are empty are left out.
     """
-    words = [re.sub(r"[^A-Za-z0-9.]+", "_", fact).strip("_") for fact in facts]
+    words = [re.sub(r"[^A-Za-z0-9.]+", "_", str(fact or "")).strip("_") for fact in facts]
     name = "-".join(filter(None, words))
     if len(name) > _LONGEST_PLACE:
         end = f"-{short_hash({'facts': facts})[:6]}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from mgg.errors import InputError, MachineError
 from mgg.files import write_text
@@ -22,7 +22,35 @@ _STAGES = (
 )  # fmt: skip
 _BESIDE = ("logs", "benchmarks")
 _NOTES = ".kept"
-LOCK = ".lock"
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a run's config names.
+
+    Attributes:
+        configs: its config files beside the default one, as paths from the results folder.
+        given: what else its command said: values of ``--config``, the experiment.
+        where: the places of its jobs.
+        config_hash: of its config.
+        outputs: what it names, as paths from the results folder.
+    """
+
+    configs: Sequence[str]
+    given: Sequence[str]
+    where: Sequence[str]
+    config_hash: str
+    outputs: Sequence[str]
+
+    def gone(self, results: Path) -> list[str]:
+        """Its config files that are not there."""
+        return [file for file in self.configs if not (results / file).is_file()]
+
+    def replaces(self, other: Note) -> bool:
+        """Whether ``other`` is of the same command: in the same place, or with what its config was before."""
+        same = (self.configs, self.given) == (other.configs, other.given)
+        return same and (self.config_hash != other.config_hash or self.where == other.where)
 
 
 @dataclass(frozen=True)
@@ -34,68 +62,64 @@ class Unnamed:
     beside: bool
 
 
-def note(results: Path, who: Mapping[str, Any], where: Iterable[str], config_hash: str, outputs: Iterable[str]) -> None:
+def keep(results: Path, note: Note) -> None:
     """Note what a run's config names, in place of what its command named before.
 
-    Args:
-        results: folder of all results.
-        who: what tells a command from others: its config files (``configs``, absolute paths) and other settings.
-        where: the places of its jobs. What the same command named in other places stays, unless its config has changed.
-        config_hash: of its config.
-        outputs: what it names, paths below ``results``.
+    Raises:
+        OSError, MggError: it cannot be written.
     """
-    folder = results / _NOTES
-    for file, earlier in _notes(results):
-        if earlier["who"] == who and (earlier["config_hash"] != config_hash or earlier["where"] == sorted(where)):
+    earlier = _notes(results)
+    number = 1 + max((int(file.stem) for file in earlier), default=0)
+    (results / _NOTES).mkdir(exist_ok=True)
+    write_text(results / _NOTES / f"{number}.json", json.dumps(asdict(note), sort_keys=True, indent=1) + "\n")
+    for file, other in earlier.items():
+        if note.replaces(other):
             file.unlink(missing_ok=True)
-    told = {"who": dict(who), "where": sorted(where), "config_hash": config_hash, "outputs": sorted(outputs)}
-    text = json.dumps(told, sort_keys=True, indent=1)
-    number = 1 + max((int(file.stem) for file, _ in _notes(results)), default=0)
-    folder.mkdir(exist_ok=True)
-    write_text(folder / f"{number}.json", text + "\n")
 
 
-def unnamed(results: Path) -> list[Unnamed]:
-    """What no config that is still there names, the largest first.
+def unnamed(results: Path) -> tuple[list[Unnamed], list[str]]:
+    """What no config that is still there names, the largest first; and the config files that are not.
 
     Raises:
-        InputError: no run has noted what it names, or a note cannot be read.
+        InputError: no run has noted what it names, a note cannot be read, or no config is there any more.
     """
-    notes = [note for _, note in _notes(results)]
+    notes = list(_notes(results).values())
+    gone = sorted({os.path.normpath(results / file) for note in notes for file in note.gone(results)})
+    living = [note for note in notes if not note.gone(results)]
     if not notes:
         raise InputError(
             f"{results}: no run of the workflow has noted here what its config names: run one of them first"
         )
-    named = {
-        output.removesuffix(".jsonl")
-        for note in notes
-        if all(Path(file).is_file() for file in note["who"]["configs"])
-        for output in note["outputs"]
-    }
+    if not living:
+        raise InputError(f"{results}: no config of its runs is there any more, as {gone[0]}: run one of them first")
+    named = {output.removesuffix(".jsonl") for note in living for output in note.outputs}
     found = [
-        Unnamed(path, size_of(path), bool({*folder.relative_to(results).parts} & {*_BESIDE}))
-        for folder in _stage_folders(results)
-        for path in _not_in(folder, results, named)
+        Unnamed(path, size_of(path), bool(beside))
+        for base, beside, stage in _stage_folders(results)
+        for path in _not_in(base / beside / stage, base / beside, base.relative_to(results), named)
     ]
-    return sorted(found, key=lambda each: (-each.size, str(each.path)))
+    return sorted(found, key=lambda each: (-each.size, str(each.path))), gone
 
 
-def remove(results: Path, paths: Iterable[Path]) -> None:
-    """Remove ``paths``.
+def remove(results: Path) -> tuple[list[Unnamed], list[str]]:
+    """Remove what ``unnamed`` lists; returns that.
 
     Raises:
+        InputError: as ``unnamed``.
         MachineError: a run is working in ``results``, or something cannot be removed.
     """
     with _alone(results):
-        for path in paths:
+        found, gone = unnamed(results)
+        for path in (each.path for each in found):
             try:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                for parent in path.parents:  # folders that are empty now
+                    if parent == results or any(parent.iterdir()):
+                        break
+                    parent.rmdir()
             except OSError as error:
                 raise MachineError(f"{path}: cannot be removed: {error.strerror}") from None
-            for parent in path.parents:  # folders that are empty now
-                if parent == results or any(parent.iterdir()):
-                    break
-                parent.rmdir()
+    return found, gone
 
 
 def size_of(path: Path) -> int:
@@ -104,58 +128,69 @@ def size_of(path: Path) -> int:
     return sum(each.lstat().st_size for each in files if each.is_symlink() or each.is_file())
 
 
-def _notes(results: Path) -> list[tuple[Path, dict[str, Any]]]:
-    found = []
-    for file in sorted((results / _NOTES).glob("[0-9]*.json"), key=lambda file: int(file.stem)):
+def _notes(results: Path) -> dict[Path, Note]:
+    found = {}
+    for file in (results / _NOTES).glob("*.json"):
         try:
-            told = json.loads(file.read_text(encoding="utf-8"))
-            assert told["who"]["configs"] is not None and told["outputs"] is not None
-        except (OSError, ValueError, TypeError, KeyError) as error:
+            if not file.stem.isdecimal():
+                raise ValueError("no number")
+            found[file] = Note(**json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
             raise InputError(f"{file}: cannot be read ({error}): remove it, and run what it was of again") from None
-        found.append((file, told))
     return found
 
 
-def _stage_folders(results: Path) -> Iterator[Path]:
-    """By stage the folders of outputs, logs and benchmarks, of experiments too."""
+def _stage_folders(results: Path) -> Iterator[tuple[Path, str, str]]:
+    """The folders of outputs, logs and benchmarks: results or an experiment's, "" or which, and the stage."""
     for base in (results, *sorted(results.glob("experiments/*"))):
-        for kind in (base, *(base / name for name in _BESIDE)):
-            yield from (kind / stage for stage in _STAGES if (kind / stage).is_dir())
+        for beside in ("", *_BESIDE):
+            for stage in _STAGES:
+                if (base / beside / stage).is_dir():
+                    yield base, beside, stage
 
 
-def _not_in(folder: Path, results: Path, named: set[str]) -> Iterator[Path]:
-    """The topmost files and folders below ``folder`` that are neither named nor around what is."""
+def _not_in(folder: Path, above: Path, base: Path, named: set[str]) -> Iterator[Path]:
+    """The topmost files and folders below ``folder`` that are neither named nor around what is.
+
+    Args:
+        folder: of a stage, or in it.
+        above: what holds the stage's folder, whose part in outputs' names is ``base``.
+        base: as said.
+        named: outputs, without endings.
+    """
     for path in sorted(folder.iterdir()):
-        name = _output_of(path.relative_to(results))
+        name = str(base / path.relative_to(above))
+        for ending in (".jsonl", ".log", ".checkpoint"):
+            name = name.removesuffix(ending)
         if path.name.startswith(".") or name in named:
             continue
         if any(each.startswith(f"{name}/") for each in named):
-            yield from _not_in(path, results, named)
+            yield from _not_in(path, above, base, named)
         else:
             yield path
 
 
-def _output_of(path: Path) -> str:
-    """The output, without its ending, that a path below results is, or is a log, benchmark or checkpoint of."""
-    parts = [part for part in path.parts if part not in _BESIDE]
-    name = "/".join(parts)
-    for ending in (".jsonl", ".log", ".checkpoint"):
-        name = name.removesuffix(ending)
-    return name
-
-
 @contextmanager
 def _alone(results: Path) -> Iterator[None]:
-    """Keep runs of the workflow on this host out; raises MachineError where one is at work."""
-    with (results / LOCK).open("a+", encoding="utf-8") as file:
-        with suppress(BlockingIOError, PermissionError):
+    """Keep runs of the workflow out; raises MachineError where one is at work."""
+    try:
+        file = (results / _LOCK).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise MachineError(f"{results / _LOCK}: cannot be written: {error.strerror}") from None
+    with file:
+        try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.seek(0)
-            holder = file.readline().strip()
-            if not holder:
-                yield
-                return
+        except OSError as error:
+            why = (
+                "a run of the workflow is working here"
+                if isinstance(error, PermissionError | BlockingIOError)
+                else error
+            )
+            raise MachineError(f"{results}: {why}: wait for it or end it") from None
+        file.seek(0)
+        holder = file.readline().strip()
+        if holder:
             raise MachineError(
                 f"{results}: {holder} was working here and has not left: run the workflow once more first"
             )
-        raise MachineError(f"{results}: a run of the workflow is working here: wait for it or end it")
+        yield

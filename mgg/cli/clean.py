@@ -17,17 +17,16 @@ from mgg.errors import InputError
 def clean(results: Path, removes: bool, as_json: bool) -> None:
     """List what no config names any more in RESULTS, the folder of the workflow, and the bytes that it takes.
 
-    A config names what its newest run would make, in each place where it ran, as long as its files are there.
+    A config names what its newest run would make, in each place where it ran, as long as its config files are there.
     """
     from mgg.results import remove, unnamed
 
     if not results.is_dir():
         raise InputError(f"{results}: no such folder")
-    found = unnamed(results)
-    if removes:
-        remove(results, [each.path for each in found])
+    found, gone = remove(results) if removes else unnamed(results)
     if as_json:
-        show({"removed": removes, "unnamed": [{"path": str(each.path), "bytes": each.size} for each in found]}, True)
+        told = [{"path": str(each.path), "bytes": each.size} for each in found]
+        show({"removed": removes, "configs_gone": gone, "unnamed": told}, True)
         return
     beside = [each for each in found if each.beside]
     for each in found:
@@ -35,6 +34,8 @@ def clean(results: Path, removes: bool, as_json: bool) -> None:
             click.echo(f"{each.size / 1e6:10.1f} MB  {each.path}")
     if beside:
         click.echo(f"{sum(each.size for each in beside) / 1e6:10.1f} MB  logs and benchmarks")
+    for config in gone:
+        click.echo(f"{config} is gone, so what it named does not count")
     total = sum(each.size for each in found) / 1e6
     after = "removed" if removes else "--remove removes it" if found else "nothing to remove"
     click.echo(f"{total:10.1f} MB that no config names: {after}")

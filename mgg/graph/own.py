@@ -79,42 +79,43 @@ class Contents:
     """What is in files of one's own, as hashes. A file is read again only where its size, times or place have changed.
 
     Args:
-        known: what ``known`` of an earlier one was.
+        known: what ``known`` of an earlier one was; anything else counts as nothing.
         trust: take what is known without a look at the files: for parts of a run that has looked at them.
     """
 
-    def __init__(self, known: Mapping[str, list[Any]], *, trust: bool = False):
-        self._earlier = dict(known)
+    def __init__(self, known: Any = None, *, trust: bool = False):
+        told = known if isinstance(known, Mapping) else {}
+        self._sources: dict[str, str] = dict(told.get("sources", {}))
+        self._files: dict[str, list[Any]] = dict(told.get("files", {}))
         self._trust = trust
-        #: By source its hash; by file its size, times and place, and its hash.
-        self.known: dict[str, list[Any]] = {}
+
+    @property
+    def known(self) -> dict[str, dict[str, Any]]:
+        """By source its hash; by file its size, times and place, and its hash."""
+        return {"sources": self._sources, "files": self._files}
 
     def of(self, source: str) -> str:
         """A hash of the names and contents of the files of ``source``; raises InputError as ``path_of``."""
-        if self._trust and source in self._earlier:
-            return str(self._earlier[source][0])
+        if self._trust and source in self._sources:
+            return self._sources[source]
         root = path_of(source)
         manifest = root / MANIFEST_FILE  # it has the hashes of a graph folder's shards
         files = [str(manifest)] if manifest.is_file() else files_of(source)
         self._tell(files)
-        hashes = [
-            [str(Path(file).relative_to(root if root.is_dir() else root.parent)), self._file(file)] for file in files
-        ]
-        found = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
-        self.known[source] = [found]
-        return found
+        base = root if root.is_dir() else root.parent
+        hashes = [[str(Path(file).relative_to(base)), self._file(file)] for file in files]
+        self._sources[source] = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
+        return self._sources[source]
 
     def _file(self, file: str) -> str:
         seen = _seen(file)
-        earlier = self._earlier.get(file, [])
-        if earlier[:-1] != seen:
+        if self._files.get(file, [])[:-1] != seen:
             with _readable(file), Path(file).open("rb") as opened:
-                earlier = [*seen, hashlib.file_digest(opened, "sha256").hexdigest()]
-        self.known[file] = earlier
-        return str(earlier[-1])
+                self._files[file] = [*seen, hashlib.file_digest(opened, "sha256").hexdigest()]
+        return str(self._files[file][-1])
 
     def _tell(self, files: list[str]) -> None:
-        unread = sum(_seen(file)[0] for file in files if self._earlier.get(file, [])[:-1] != _seen(file))
+        unread = sum(seen[0] for file in files if (seen := _seen(file)) != self._files.get(file, [])[:-1])
         if unread > 2**30:
             more = f" and {len(files) - 1} more" if len(files) > 1 else ""
             told = f"{files[0]}{more}: reading {unread / 2**30:.1f} GiB to tell whether a graph was made of them"

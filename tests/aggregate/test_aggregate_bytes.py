@@ -80,10 +80,12 @@ def test_simulated(tmp_path_factory, nodes, arcs, pes, seed, direction, dim):
     assert {name: sum(part[name] for part in counted) for name in SIDE} == {n: expected[f] for n, f in SIDE.items()}
 
 
-@pytest.mark.sentinel
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
+@pytest.mark.parametrize(
+    "shared",
+    [pytest.param("1", id="shared memory"), pytest.param("0", marks=pytest.mark.sentinel, id="one-sided")],
+)
 def test_mpi(tmp_path, shared):
     csr = random_csr(300, 4_000)
     folder = make_layout(tmp_path, csr, 4)

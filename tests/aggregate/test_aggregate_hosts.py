@@ -120,10 +120,12 @@ RANKS = (
 )
 
 
-@pytest.mark.sentinel
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
+@pytest.mark.parametrize(
+    "shared",
+    [pytest.param("1", marks=pytest.mark.sentinel, id="shared memory"), pytest.param("0", id="one-sided")],
+)
 def test_mpi_ranks_put_between_workgroups(tmp_path, shared):
     csr = GRAPHS["weighted"]
     folder = make_layout(tmp_path, csr, 4)

@@ -77,8 +77,9 @@ def test_simulated(tmp_path, name, pes):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
-@pytest.mark.parametrize("pes", [2, pytest.param(4, marks=pytest.mark.sentinel)])
+@pytest.mark.parametrize(
+    ("pes", "shared"), [(2, "1"), (2, "0"), pytest.param(4, "1", marks=pytest.mark.sentinel), (4, "0")]
+)
 def test_mpi(tmp_path, pes, shared):
     folders = [make_layout(tmp_path / str(number), csr, pes) for number, csr in enumerate(GRAPHS.values())]
     done = mpiexec(pes, [str(PROGRAM), "mpi", str(tmp_path), *map(str, folders)], MGG_MPI_SHARED_MEMORY=shared)

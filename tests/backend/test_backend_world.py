@@ -198,7 +198,7 @@ def test_mpi_waits_of_collectives_are_bounded(call, said):
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("shared", "late"),
-    [pytest.param(True, "PE 2", marks=pytest.mark.sentinel), (False, "a PE of another host")],
+    [(True, "PE 2"), (False, "a PE of another host")],
 )
 def test_mpi_names_the_pe_that_stays_away(shared, late):
     code = (

@@ -144,6 +144,7 @@ def test_a_generated_graph_with_a_name_of_its_own(tmp_path):
     assert manifest["source"]["generator"] == "web-like"
 
 
+@pytest.mark.slow
 def test_json_is_one_object_on_standard_output(made, tmp_path):
     commands = [
         ["doctor"],
@@ -161,6 +162,7 @@ def test_json_is_one_object_on_standard_output(made, tmp_path):
         assert isinstance(values, dict) and values, command
 
 
+@pytest.mark.slow
 def test_people_read_rounded_numbers_and_programs_exact_ones(made, tmp_path):
     run = ["train", made / "layout1", "--model", "gcn", "--epochs", 3, "--out", "run"]
     lines = dict(line.split(": ") for line in mgg(*run, cwd=tmp_path).stdout.splitlines())
@@ -377,6 +379,7 @@ def test_a_mistake_is_one_line_exit_code_2_and_writes_nothing(made, tmp_path, na
     assert files(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_the_largest_seed_goes_through_training_and_report(made, tmp_path):
     seed = 2**63 - 1
     mgg("train", made / "layout2", "--model", "gcn", "--epochs", 1, "--seed", seed, "--out", "run", cwd=tmp_path)
@@ -416,7 +419,6 @@ def test_a_layout_for_another_number_of_pes_than_the_job_has(made, tmp_path, ran
     assert files(tmp_path) == []
 
 
-@pytest.mark.sentinel
 @pytest.mark.slow
 @pytest.mark.mpi
 def test_ranks_speak_with_one_voice(made, tmp_path):
@@ -474,6 +476,7 @@ def test_what_threads_refuse_does_not_lose_what_ranks_measured(made, tmp_path, t
         assert [found.technique for found in record.read_lines(out, record.AggregateRecord)] == measured
 
 
+@pytest.mark.slow
 def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
     text = mgg("links", "--pes", 2, "--backend", "simulated", "--out", "here.json", cwd=tmp_path, XDG_CACHE_HOME=".")
     assert "shared_memory: " in text.stdout and "GB/s" in text.stdout
@@ -503,6 +506,7 @@ def test_links_go_to_a_file(tmp_path):
     assert ".: is a folder; links are written to a file" in said and not files(tmp_path)
 
 
+@pytest.mark.slow
 def test_predictions_are_a_line_each(made):
     asked = ["predict", made / "graph", "--pes", "2,64", "--technique", "halo,cola"]
     told = mgg(*asked, cwd=made).stdout.splitlines()
@@ -514,6 +518,7 @@ def test_predictions_are_a_line_each(made):
     assert all(" ms predicted on h200" in line for line in told)
 
 
+@pytest.mark.slow
 def test_predictions_mark_what_auto_would_pick(made):
     """The fastest of all techniques, where it is among those named."""
     told = json.loads(mgg("predict", made / "graph", "--pes", "2,64", "--json", cwd=made).stdout)["predictions"]
@@ -537,6 +542,7 @@ def test_variants_are_predicted(made, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_auto_is_measured_beside_what_was_named(made, tmp_path):
     text = mgg(
         "aggregate", made / "layout2", "--technique", "auto,halo", "--dim", "4", "--set", "halo.x=1",

@@ -64,7 +64,7 @@ def test_contents_are_read_once(tmp_path, monkeypatch):
         (tmp_path / name).write_text(f"source,target\n0,{ord(name[0])}\n")
     monkeypatch.chdir(tmp_path.parent)
     source = str(tmp_path)
-    first = Contents({})
+    first = Contents()
     found = first.of(source)
     monkeypatch.setattr("hashlib.file_digest", None)  # nothing is read
     assert Contents(first.known).of(source) == Contents(first.known, trust=True).of(source) == found
@@ -72,10 +72,10 @@ def test_contents_are_read_once(tmp_path, monkeypatch):
     assert Contents(first.known, trust=True).of(source) == found  # a job's own look is that of its run
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path.parent)
-    assert Contents(first.known).of(source) not in (found, Contents({}).of(str(tmp_path / "a.csv")))
+    assert Contents(first.known).of(source) not in (found, Contents().of(str(tmp_path / "a.csv")))
     (tmp_path / "a.csv").rename(tmp_path / "c.csv")
     renamed = Contents(first.known).of(source)
-    assert renamed not in (found, Contents({}).of(str(tmp_path / "c.csv")))
+    assert renamed not in (found, Contents().of(str(tmp_path / "c.csv")))
     (tmp_path / "c.csv").unlink()
     (tmp_path / "b.csv").unlink()
     with pytest.raises(InputError, match="the folder has no files"):

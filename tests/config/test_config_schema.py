@@ -69,7 +69,7 @@ def test_every_field_is_described():
         ),
         ({"train": {"seeds": [[1, 2]]}}, "config: train.seeds.0: takes one value, found a list of 2"),
         ({"train": {"seeds": 3}}, "config: train.seeds: input should be a valid list, found 3"),
-        ({"graph": {"datasets": {"a" * 201: {}}}}, "string should match pattern '^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$'"),
+        ({"graph": {"datasets": {"a" * 201: {}}}}, "string should match pattern '^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$'"),
         ({"results": ""}, "config: results: "),
         ({"results": "-x"}, "config: results: "),
     ],

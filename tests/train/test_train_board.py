@@ -107,6 +107,7 @@ def test_a_disk_that_is_full_at_the_end_is_a_warning(tmp_path, caplog):
 
 
 @needs_tensorboardx
+@pytest.mark.slow
 def test_a_slow_disk_is_no_stall(layouts, tmp_path, monkeypatch):
     """Nobody waits for it before all epochs are done."""
     import tensorboardX

@@ -202,6 +202,7 @@ def test_a_disk_that_is_too_slow_does_not_stop_a_run(layouts, tmp_path, monkeypa
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_slow_disk_is_not_taken_for_a_stall(layouts, tmp_path, monkeypatch):
     """However short the limit is: the pause for the checkpoint before is a part of it."""
     write = Checkpoints._write

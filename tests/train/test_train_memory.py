@@ -98,8 +98,8 @@ def answers(kind, columns, shares, nodes=4000):
 LEARNED_CASES = [
     ("tasks", 121, "micro_f1", (0.8, 0.1, 0.1)),
     ("tasks", 121, "micro_f1", (0.1, 0.8, 0.1)),
-    ("tasks", 121, "roc_auc", (0.8, 0.1, 0.1)),
-    ("tasks", 121, "roc_auc", (0.1, 0.1, 0.8)),
+    pytest.param("tasks", 121, "roc_auc", (0.8, 0.1, 0.1), marks=pytest.mark.slow),
+    pytest.param("tasks", 121, "roc_auc", (0.1, 0.1, 0.8), marks=pytest.mark.slow),
     ("tasks", 1, "roc_auc", (0.8, 0.1, 0.1)),
     ("classes", 100, "accuracy", (0.8, 0.1, 0.1)),
     ("classes", 100, "accuracy", (0.1, 0.8, 0.1)),

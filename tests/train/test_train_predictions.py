@@ -137,7 +137,6 @@ def test_ids_beyond_32_bits(tmp_path):
     assert np.array_equal(found["label"], data["labels"][::-1])
 
 
-@pytest.mark.sentinel
 @pytest.mark.slow
 @pytest.mark.mpi
 def test_ranks_predict_what_threads_predict(folders, tmp_path):

@@ -78,6 +78,7 @@ def test_loss_and_gradients_are_those_of_one_pe(model, technique, uneven_layouts
             assert_close(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host")
 def test_loss_and_gradients_on_stand_ins_for_gpus(uneven_layouts, tmp_path, monkeypatch):

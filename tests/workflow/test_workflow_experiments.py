@@ -171,7 +171,6 @@ def made(folder: Folder, name: str, datasets: dict) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.sentinel
 @pytest.mark.slow
 def test_an_ablation_from_graph_to_figure(folder: Folder):
     rows = made(folder, "mgg_fig10a", {"reddit-like": {}})

@@ -22,7 +22,6 @@ def write(folder: Folder, name: str, **graph) -> str:
     return name
 
 
-@pytest.mark.sentinel
 @pytest.mark.slow
 def test_scattered_jobs_make_the_same_graph_as_one(folder: Folder):
     named = folder.names(overlay=write(folder, "one.yaml"))

@@ -83,7 +83,6 @@ def interrupted(folder: Folder, words: str) -> str:
     return log.read_text()
 
 
-@pytest.mark.sentinel
 @pytest.mark.slow
 def test_ctrl_c_is_no_failure_and_the_same_command_goes_on(folder: Folder):
     for words in ("rule partition", "rule train"):

@@ -111,6 +111,7 @@ def test_profiles_let_benchmarks_say_what_was_asked_for(profile: str):
     assert yaml.safe_load(text)["benchmark-extended"] is True
 
 
+@pytest.mark.slow
 def test_of_slurms_jobs_their_numbers_and_requests_are_kept(tmp_path: Path):
     """Through stand-ins for Slurm's commands; a later run that submits nothing leaves them as they are."""
     folder = Folder(tmp_path)

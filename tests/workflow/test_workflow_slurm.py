@@ -110,7 +110,6 @@ LARGE_CONFIG = CONFIG | {
 }
 
 
-@pytest.mark.sentinel
 def test_memory_and_time_grow_with_the_data(tmp_path: Path):
     assert Submitted(tmp_path, "slurm-cpu", LARGE_CONFIG, "--until", "aggregate", "train").asked() == LARGE
 

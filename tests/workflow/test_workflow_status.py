@@ -12,6 +12,8 @@ import pytest
 from support.slurm import StandIns
 from support.workflow import TINY, Folder
 
+pytestmark = pytest.mark.slow
+
 
 class Cluster:
     """A folder and its stand-ins, some of which do something else first."""
@@ -118,6 +120,7 @@ def test_jobs_of_a_killed_run_that_this_host_cannot_ask_for(folder: Folder):
     )
 
 
+@pytest.mark.sentinel
 def test_a_busy_controller_is_asked_until_it_takes_the_job(tmp_path: Path):
     """However many attempts the profile allows."""
     busy = (

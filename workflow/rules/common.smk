@@ -146,6 +146,11 @@ def warn_of_untrained(settings):
         )
 
 
+def untracked(value):
+    """Parameter function: what no result depends on. Snakemake runs no job again for parameters that ask for threads."""
+    return lambda wildcards, threads: value
+
+
 def flags(**switches):
     """The command line flags that are switched on."""
     return [f"--{name.replace('_', '-')}" for name, on in switches.items() if on]
@@ -258,7 +263,7 @@ def known_contents():
     try:
         return json.loads(OWN_FILES.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}
+        return None
 
 
 def has_labels(dataset):
@@ -286,7 +291,7 @@ ORDERED = [name for name, dataset in DATASETS.items() if dataset.order != "natur
 # What a job of stage graph asks a cluster for: its budget, and room for what the budget does not see.
 GRAPH_MB = parse_size(SETTINGS.graph.memory) * 5 // 4 // 2**20
 TRAINED = trained_datasets(SETTINGS)
-OWN_FILES = Path(RESULTS, ".own_files.json")
+OWN_FILES = Path(RESULTS, ".own_files.json").absolute()
 # A job's own Snakemake takes the names of the run that it belongs to.
 CONTENTS = own.Contents(known_contents(), trust=not workflow.is_main_process)
 RECIPES = recipes(SETTINGS)

@@ -27,9 +27,9 @@ rule graph:
         mem_mb=budgeted(),
         runtime=MINUTES["graph"],
     params:
-        source=raw_source,
+        source=lambda wildcards, threads: raw_source(wildcards),
         options=graph_options,
-        memory=SETTINGS.graph.memory,
+        memory=untracked(SETTINGS.graph.memory),
     shell:
         "mgg graph {params.source:q} --out {output:q} {params.options:q} --memory {params.memory:q}"
         " --workers {threads:q} > {log:q} 2>&1"
@@ -73,9 +73,9 @@ rule graph_scatter:
         mem_mb=budgeted(),
         runtime=MINUTES["graph"],
     params:
-        source=raw_source,
+        source=lambda wildcards, threads: raw_source(wildcards),
         options=graph_options,
-        memory=SETTINGS.graph.memory,
+        memory=untracked(SETTINGS.graph.memory),
     shell:
         "mgg graph-scatter {params.source:q} --out {output:q} {params.options:q} --memory {params.memory:q}"
         " --workers {threads:q} > {log:q} 2>&1"
@@ -97,7 +97,7 @@ rule graph_shard:
         mem_mb=budgeted(),
         runtime=MINUTES["graph"],
     params:
-        memory=SETTINGS.graph.memory,
+        memory=untracked(SETTINGS.graph.memory),
     shell:
         "mgg graph-shard {input:q} --part {wildcards.scatteritem:q} --out {output:q} --memory {params.memory:q}"
         " --workers {threads:q} > {log:q} 2>&1"
@@ -144,7 +144,7 @@ rule order:
         runtime=MINUTES["order"],
     params:
         order=lambda wildcards: DATASETS[wildcards.dataset].order,
-        memory=SETTINGS.graph.memory,
+        memory=untracked(SETTINGS.graph.memory),
     shell:
         "mgg graph {input:q} --out {output:q} --order {params.order:q} --memory {params.memory:q}"
         " --workers {threads:q} > {log:q} 2>&1"

@@ -5,7 +5,7 @@ import logging
 import shutil
 
 from mgg.files import write_text
-from mgg.results import note
+from mgg.results import Note, keep
 from snakemake_interface_logger_plugins.common import LogEvent
 
 # Bytes of outputs on disk: by arc, by node, by feature of a node. Shards and layouts were measured (docs/scaling.md).
@@ -48,8 +48,9 @@ def about_places(jobs):
         there = {Path(path).relative_to(RECORDS).parts[1] for out in made for path in elsewhere.get(out, ())}
         if there:
             here = ", ".join(sorted({Path(path).relative_to(RECORDS).parts[1] for path in made}))
+            jobs_run = "1 job runs" if len(made) == 1 else f"{len(made)} jobs run"
             yield (
-                f"{name}: {len(made)} jobs run on {here}: the results so far are of {', '.join(sorted(there))}; both are kept,"
+                f"{name}: {jobs_run} on {here}: the results so far are of {', '.join(sorted(there))}; both are kept,"
                 " and the report shows them apart"
             )
 
@@ -72,7 +73,7 @@ def bytes_of(job):
 
 
 def named_outputs():
-    """All outputs that this config has in this place, but the report."""
+    """All outputs that this config has in this place, those of other places that its report shows, and its own sources."""
     natural = [f"graph_natural/{name}@{RECIPES[name]}" for name in ORDERED]
     graphs = [
         f"{kind}/{name}@{RECIPES[name]}" for kind in ("graph", "graph_scatter", "graph_shard") for name in DATASETS
@@ -80,41 +81,55 @@ def named_outputs():
     splits = [
         split_at(stage, name, pes) for stage in ("partition", "layout") for name in DATASETS for pes in PARTITIONED
     ]
-    measured = [here for here, _ in [*TIMINGS, *TRAININGS]]
-    below = [os.path.relpath(path, RESULTS) for path in [*splits, *predictions(), *measured]]
+    measured = [path for here, paths in [*TIMINGS, *TRAININGS] for path in (here, *paths)]
+    sources = [str(own.path_of(dataset.source)) for dataset in DATASETS.values() if dataset.source]
+    below = [os.path.relpath(path, RESULTS) for path in [*splits, *predictions(), *measured, *sources]]
     return [*(f"retrieve/{name}" for name in DATASETS), *natural, *graphs, *below]
 
 
 class Notes:
-    """Notes once in a run, at its start or, where it has nothing to do, at its end."""
+    """What a run notes once: at its start, or at its end where it has nothing to do."""
 
-    done = False
+    def __init__(self):
+        places = {Path(here).relative_to(RECORDS).parts[1] for here, _ in [*TIMINGS, *TRAININGS]}
+        # Now: Snakemake leaves the working folder before it ends.
+        self.results = Path(RESULTS).absolute()
+        self.note = Note(
+            configs=[os.path.relpath(file, RESULTS) for file in workflow.overwrite_configfiles],
+            given=[*(workflow.config_settings.config_args or ()), f"experiment={SETTINGS.experiment}"],
+            where=sorted(places),
+            config_hash=origin.settings_hash(SETTINGS.model_dump(mode="json")),
+            outputs=sorted(set(named_outputs())),
+        )
+        self.done = False
 
     def keep(self):
-        """Note what this run names and what it has read of the user's own files."""
-        if self.done or not Path(RESULTS).is_dir():
-            return
+        """Note what this run names, and what it has read of the user's own files, which its jobs ask for."""
         self.done = True
-        who = {
-            "configs": [str(Path(file).absolute()) for file in workflow.configfiles],
-            "given": list(workflow.config_settings.config_args or ()),
-            "experiment": SETTINGS.experiment,
-        }
-        places = {Path(here).relative_to(RECORDS).parts[1] for here, _ in [*TIMINGS, *TRAININGS]}
-        try:
-            note(Path(RESULTS), who, places, origin.settings_hash(SETTINGS.model_dump(mode="json")), named_outputs())
-            if CONTENTS.known:
-                write_text(OWN_FILES, json.dumps(known_contents() | CONTENTS.known))
-        except MggError as error:
-            logger.warning(f"{error}: mgg clean will not know what this run names")
+        for what, write in (
+            ("the contents of own files", self.write_contents),
+            ("what this config names", self.write_note),
+        ):
+            try:
+                write()
+            except (MggError, OSError) as error:
+                logger.warning(f"{RESULTS}: {what} cannot be noted: {error}")
+
+    def write_contents(self):
+        if CONTENTS.known["sources"]:
+            write_text(OWN_FILES, json.dumps(CONTENTS.known))
+
+    def write_note(self):
+        keep(self.results, self.note)
 
     def keep_at_end(self):
-        """The same, but not of dry runs, --lint and the like."""
-        if workflow.executor_plugin is not None and not workflow.dryrun and not workflow.touch:
+        """The same after a run that had nothing to do; not of dry runs, --lint and the like, nor of one that was refused."""
+        ran = workflow.executor_plugin is not None and not workflow.dryrun and not workflow.touch
+        if ran and not self.done and self.results.is_dir() and not list(workflow.dag.needrun_jobs()):
             self.keep()
 
 
-NOTES = Notes()
 if workflow.is_main_process:
+    NOTES = Notes()
     logger.addHandler(Foretelling())
     atexit.register(NOTES.keep_at_end)

@@ -71,19 +71,19 @@ def settle(rulename, backend):
         return " ".join(words)
 
     def place(wildcards):
-        """Scheduler, devices and their model, launcher, partition; of this host's own jobs which kind of host it is."""
+        """Scheduler, devices and their model, launcher, what of the cluster; of local jobs which kind of host this is."""
         # A profile may leave the launcher out for one rank, which is in the same place all the same.
         several = Wildcards(fromdict={**wildcards, "pes": str(max(2, int(wildcards.pes)))})
         program, *options = (said("mpi", several) or "").split() or [""]
-        launched = "_".join([PurePath(program).name, *options])
+        launched = "_".join([PurePath(program).name, *options]) if backend != "simulated" else ""
+        devices = "cpus" if no_gpus(wildcards) else "gpus_shared" if shares_gpus() else "gpus"
         if "nodes" in resources:
             model = "" if no_gpus(wildcards) else (given["gpu_model"] and said("gpu_model", wildcards)) or ""
-            partition = said_by_profile("slurm_partition", rulename, wildcards) or ""
-            return place_name("slurm", "cpus" if no_gpus(wildcards) else "gpus", model, launched, str(partition))
-        if backend == "simulated":
-            return place_name("local", "threads", this_host()[:6])
-        devices = "cpus" if no_gpus(wildcards) else "gpus_shared" if shares_gpus() else "gpus"
-        return place_name("local", devices, launched, this_host()[:6])
+            site = [
+                said_by_profile(name, rulename, wildcards) for name in ("slurm_partition", "clusters", "constraint")
+            ]
+            return place_name("slurm", devices, model, launched, *site)
+        return place_name("local", "threads" if backend == "simulated" else devices, launched, this_host()[:6])
 
     SITE[rulename] = said
     PLACES[rulename] = place

@@ -16,9 +16,11 @@ def measured(rulename, pattern, words, **values):
     run, nodes = short_hash({"options": words}), NODES[rulename](wildcards)
     told = {**values, "recipe": RECIPES[values["dataset"]]}
     here = pattern.format(**told, place=PLACES[rulename](wildcards), run=run if nodes == 1 else f"{run}-n{nodes}")
-    before, after = pattern.format(**told, place="\0", run="\0").split("\0", 1)
-    anywhere = glob.glob(f"{glob.escape(before)}*{glob.escape(after).replace(chr(0), f'{run}*')}")
-    return here, sorted(set(anywhere) - {here})
+    # A training's checkpoints lie beside it.
+    before, between, after = pattern.format(**told, place="\0", run="\0").split("\0")
+    name = rf"{re.escape(before)}[^/]+{re.escape(between)}{run}(-n\d+)?{re.escape(after)}"
+    anywhere = glob.glob(f"{glob.escape(before)}*{glob.escape(between)}{run}*{glob.escape(after)}")
+    return here, sorted(path for path in anywhere if path != here and re.fullmatch(name, path))
 
 
 def timings():
@@ -45,5 +47,4 @@ def predictions():
     return [f"{RECORDS}/predict/{PREDICTION}.jsonl".format(dataset=name, recipe=RECIPES[name]) for name in names]
 
 
-# Glob patterns find folders alone that a config may have: names have neither * nor ?.
 TIMINGS, TRAININGS = (timings(), trainings()) if workflow.is_main_process else ([], [])

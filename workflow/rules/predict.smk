@@ -1,5 +1,12 @@
 # What the cost model says for numbers of PEs that nothing runs on.
-PREDICTION = f"{GRAPH}/{split_name(SETTINGS.partition)}-{short_hash({'options': predict_options(SETTINGS.predict), 'pes': SETTINGS.predict.pes})}"
+def what_is_predicted(section):
+    """All that predictions depend on, beside the partitions: of a machine's file what is in it."""
+    file = Path(section.machine)
+    told = {"options": predict_options(section), "pes": section.pes}
+    return told | ({"machine": file.read_text(encoding="utf-8")} if file.is_file() else {})
+
+
+PREDICTION = f"{GRAPH}/{split_name(SETTINGS.partition)}-{short_hash(what_is_predicted(SETTINGS.predict))}"
 
 
 rule predict:

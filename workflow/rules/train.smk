@@ -33,8 +33,8 @@ rule train:
         gpu=gpus(SETTINGS.train.backend),
     params:
         launcher=launcher("train"),
-        checkpoint_every=SETTINGS.train.checkpoint_every,
-        stall_after=SETTINGS.train.stall_after,
+        checkpoint_every=untracked(SETTINGS.train.checkpoint_every),
+        stall_after=untracked(SETTINGS.train.stall_after),
         options=lambda wildcards: train_options(SETTINGS.train, wildcards.model),
     shell:
         "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg train {input:q} --model {wildcards.model:q}"
