@@ -107,7 +107,7 @@ def _machines(collection: Collection) -> Rows:
                 "memory": round(first.machine.memory_bytes / GIB),
                 "gpus": _gpus(records),
                 "system": first.machine.system,
-                "place": first.machine.place,
+                "place": first.machine.place or "",
                 "versions": ", ".join(f"{name} {version}" for name, version in sorted(first.versions.items())),
                 "backends": ", ".join(sorted({record.backend for record in records})),
                 "timings": sum(isinstance(entry, Timing) for entry in entries),

@@ -22,7 +22,7 @@ from support.workflow import Folder, plain
 #: Snakemake without its pauses.
 STAND_IN = Path(__file__).with_name("stand_in_snakemake.py")
 COMMANDS = ("sbatch", "squeue", "sacct", "sacctmgr", "scontrol", "sinfo", "scancel", "sshare")
-_SPLIT = "{dataset}@{recipe}/edge_balanced-w8-d64"
+_SPLIT = "{dataset}@{recipe}/SCHEME-w8-d64"
 #: Outputs of the rules that run on a cluster.
 OUTPUTS = {
     "graph": "results/{made}/{dataset}@{recipe}/",
@@ -164,13 +164,14 @@ if name == "sbatch":
 class StandIns:
     """A folder of stand-ins, and what they were called with."""
 
-    def __init__(self, folder: Folder):
+    def __init__(self, folder: Folder, scheme: str = "edge_balanced"):
         self.folder = folder
         self.calls = folder.path / "calls"
         self.programs = folder.path / "bin"
         for made in (self.calls, self.programs):
             made.mkdir()
-        text = _STAND_IN.format(python=sys.executable, calls=str(self.calls), outputs=OUTPUTS)
+        outputs = {rule: output.replace("SCHEME", scheme) for rule, output in OUTPUTS.items()}
+        text = _STAND_IN.format(python=sys.executable, calls=str(self.calls), outputs=outputs)
         for name in COMMANDS:
             (self.programs / name).write_text(text)
             (self.programs / name).chmod(0o755)

@@ -52,7 +52,7 @@ class Submitted:
     def __init__(self, path: Path, profile: str, config: dict, *arguments: str):
         folder = Folder(path)
         folder.overlay(config)
-        stand_ins = StandIns(folder)
+        stand_ins = StandIns(folder, config["partition"].get("scheme", "edge_balanced"))
         for name in config["graph"]["datasets"]:
             (folder.results / "retrieve" / name).mkdir(parents=True)
         run = stand_ins.run(*arguments, profile=profile)
