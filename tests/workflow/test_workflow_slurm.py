@@ -103,7 +103,7 @@ LARGE_CONFIG = CONFIG | {
         "dims": [8, 32],
         "dtypes": ["fp32", "bf16"],
         "warmup": 2,
-        "iterations": 10,
+        "iterations": 4,
         "breakdown": True,
     },
     "train": TINY["train"] | {"datasets": ["products-like"], "pes": [8], "epochs": 10},
