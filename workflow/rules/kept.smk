@@ -44,7 +44,7 @@ def about_places(jobs):
     """Which results of this config there are from other places, where jobs of this one are to run."""
     elsewhere = {here: paths for here, paths in [*TIMINGS, *TRAININGS] if paths}
     for name in PLACES:
-        made = [str(job.output[0]) for job in jobs if job.rule.name == name]
+        made = [str(job.output[0]) for job in jobs if job.rule.name == name and not Path(job.output[0]).exists()]
         there = {Path(path).relative_to(RECORDS).parts[1] for out in made for path in elsewhere.get(out, ())}
         if there:
             here = ", ".join(sorted({Path(path).relative_to(RECORDS).parts[1] for path in made}))
