@@ -218,8 +218,7 @@ class AggregateConfig(Section):
     )
     breakdown: bool = Field(
         False,
-        description="also time each product of the first launch with its transfers left out, for techniques where that"
-        " can be done",
+        description="also time each product with its transfers left out, for techniques where that can be done",
     )
 
 

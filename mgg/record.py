@@ -212,7 +212,7 @@ class AggregateRecord(Common):
     q3: float = Field(description="third quartile of the same")
     compute: float | None = Field(
         None,
-        description="median seconds of the same product with its transfers left out, of the first launch; None if it"
+        description="seconds of the same product with its transfers left out, median over launches; None if it"
         " was not asked for, or transfers and arithmetic cannot be told apart",
     )
     transfer: float | None = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,7 +39,7 @@ class Protocol:
         dtype: type of the embeddings.
         warmup, iterations: untimed and timed products of a launch.
         check: compare with a float64 product first, in the first launch.
-        breakdown: also time the product without its transfers, in the first launch.
+        breakdown: also time the product without its transfers.
         launches: how often a technique is measured, each time on a plan prepared anew.
         references: this PE's float64 products by width, made once for all techniques and dtypes.
     """
@@ -66,7 +67,7 @@ def sweep(
     """Measure each (technique, options) of ``chosen`` with every type of ``dtypes`` and width of ``dims`` (collective).
 
     Launches go in rounds: each measures everything once, on plans that it prepares and closes, so that the launches
-    of a technique lie apart in time. Results are checked, and parts timed, in the first round.
+    of a technique lie apart in time. Results are checked in the first round.
 
     With ``auto`` the cost model's pick of each type and width is measured, too, once; records say which it was, and
     what the model says of every technique.
@@ -91,7 +92,8 @@ def sweep(
         said = forecast(world, layout, protocol.direction, dtype) if auto else None
         picks = {} if said is None else _picks(world, layout, said, dims, how, refused)
         queue = _queue(chosen, dims, picks)
-        compile_ahead(world, of_products([each[:2] for each in queue], [dtype], shmem=world.shmem))
+        # Whose kernel does not compile is refused by itself.
+        compile_ahead(world, of_products([each[:2] for each in queue], [dtype], shmem=world.shmem), must=False)
         trials += [_Trial(*each, how, said, picks) for each in queue]
     for _ in range(protocol.launches):
         for trial in trials:
@@ -114,12 +116,13 @@ class _Trial:
     picks: Mapping[int, str]
     rounds: int = 0
     records: dict[int, AggregateRecord] = field(default_factory=dict)
+    parts: dict[int, list[tuple[float | None, float | None]]] = field(default_factory=lambda: defaultdict(list))
 
     def launch(self, world: World, layout: PeLayout) -> list[MggError]:
         """Measure every width once more (collective); returns an error for each that is refused, and drops it."""
         self.rounds += 1
         again = self.rounds > 1
-        protocol = replace(self.protocol, check=False, breakdown=False) if again else self.protocol
+        protocol = replace(self.protocol, check=False) if again else self.protocol
         refused: list[MggError] = []
         left = sorted(self.widths)
         while left:
@@ -127,6 +130,7 @@ class _Trial:
                 for record in products(world, layout, self.name, left, self.options.model_dump(), protocol):
                     before = self.records.get(record.dim)
                     self.records[record.dim] = record if before is None else _joined(before, record)
+                    self.parts[record.dim].append((record.compute, record.transfer))
                     left = [dim for dim in left if dim != record.dim]
             except (InputError, MachineError) as error:
                 if not error.everywhere:
@@ -140,7 +144,7 @@ class _Trial:
 
     def told(self) -> list[AggregateRecord]:
         """A record for each width that has one, with all of its launches and what the cost model said."""
-        records = [self.records[dim] for dim in sorted(self.records)]
+        records = [_with_parts(self.records[dim], self.parts[dim]) for dim in sorted(self.records)]
         if self.said is None:
             return records
         return [_foretold(record, self.options, self.said, self.picks) for record in records]
@@ -148,9 +152,15 @@ class _Trial:
 
 def _joined(before: AggregateRecord, now: AggregateRecord) -> AggregateRecord:
     """A record of the launches of both; ``before`` has what only the first launch is asked for."""
-    first = before.model_dump(include={"error", "tolerance", "compute", "transfer"})
+    first = before.model_dump(include={"error", "tolerance"})
     times = _times([*before.seconds, *now.seconds], [*before.launches, *now.launches])
     return now.model_copy(update=first | times)
+
+
+def _with_parts(record: AggregateRecord, launches: list[tuple[float | None, float | None]]) -> AggregateRecord:
+    """The record with medians over launches of its parts, where each launch has them."""
+    medians = [None if None in each else float(np.median(each)) for each in zip(*launches, strict=True)]
+    return record.model_copy(update=dict(zip(("compute", "transfer"), medians, strict=True)))
 
 
 def _times(seconds: list[float], launches: list[float]) -> dict[str, Any]:

@@ -9,8 +9,13 @@ from mgg.kernel.ahead import ahead
 from mgg.kernel.compile import Build
 
 
-def compile_ahead(world: World, builds: Sequence[Build]) -> None:
+def compile_ahead(world: World, builds: Sequence[Build], *, must: bool = True) -> None:
     """Compile ``builds``, and wait for what was begun at the start of the job; nothing to do on CPUs (collective).
+
+    Args:
+        world: the PEs.
+        builds: what they will ask for.
+        must: without it, a build that cannot be compiled is left to whoever asks for it.
 
     Raises:
         MachineError: as ``mgg.kernel.compile.cubin`` (on every PE).
@@ -22,6 +27,6 @@ def compile_ahead(world: World, builds: Sequence[Build]) -> None:
     def finish() -> None:
         ahead.expect(builds)
         ahead.start(arch)
-        ahead.finish()
+        ahead.finish(builds, arch, must=must)
 
     together(world, finish)

@@ -92,6 +92,8 @@ def run() -> None:
         said = ": ".join(filter(None, ("internal error", type(error).__name__, str(error))))
         code = _fail(str(lack or f"{said} (--debug shows where)"), lack.exit_code if lack else 1, everywhere=False)
     sys.stdout.flush()
+    if compilers := sys.modules.get("mgg.kernel.ahead"):
+        compilers.ahead.cancel()
     sys.exit(code)
 
 

@@ -86,15 +86,11 @@ class Narrowed:
             and values.dtype != np.float32
             and (values.max() > _EXACT_FLOAT32 or values.min() < -_EXACT_FLOAT32)
         ):
-            wide, rounded = values.astype(np.float64), narrow.astype(np.float64)
-            if values.dtype.kind in "iu":
-                with np.errstate(invalid="ignore"):  # what rounds to 2^63 is none
-                    lost = (wide != rounded) | (wide.astype(values.dtype) != values)
-            else:
-                lost = (wide != rounded) & (wide == np.floor(wide))
+            exact, rounded = (each.astype(np.longdouble) for each in (values, narrow))  # which holds all int64
+            lost = (exact != rounded) & (exact == np.floor(exact))
             if lost.any():
                 self.count += int(lost.sum())
-                self.error = max(self.error, float((np.abs(rounded - wide) / np.abs(wide))[lost].max()))
+                self.error = max(self.error, float((np.abs(rounded - exact) / np.abs(exact))[lost].max()))
         return narrow
 
 

@@ -85,8 +85,9 @@ class Contents:
 
     def __init__(self, known: Any = None, *, trust: bool = False):
         told = known if isinstance(known, Mapping) else {}
-        self._sources: dict[str, str] = dict(told.get("sources", {}))
-        self._files: dict[str, list[Any]] = dict(told.get("files", {}))
+        sources, files = (told.get(name) for name in ("sources", "files"))
+        self._sources: dict[str, str] = dict(sources) if isinstance(sources, Mapping) else {}
+        self._files: dict[str, list[Any]] = dict(files) if isinstance(files, Mapping) else {}
         self._trust = trust
 
     @property

@@ -32,6 +32,7 @@ class Ahead:
         self._expected: list[Build] = []
         self._begun: dict[Path, tuple[Build, str]] = {}
         self._futures: list[Future[Path | None]] = []
+        self._pools: list[ThreadPoolExecutor] = []
         self._told = _Told()
         self._place, self._ranks, self._cores = 0, 1, 0
         self._lock = threading.RLock()  # PEs may be threads of one process
@@ -77,25 +78,37 @@ class Ahead:
         self._told.begin(todo, arch, mine * self._ranks)
         first = self._place * len(todo) // self._ranks
         pool = ThreadPoolExecutor(min(mine, len(todo)), thread_name_prefix="nvcc")
+        self._pools.append(pool)
         for path in todo[first:] + todo[:first]:
             made = pool.submit(kernels.try_build, found[path], arch)
             made.add_done_callback(lambda _: self._told.look())
             self._futures.append(made)
         pool.shutdown(wait=False)
 
-    def finish(self) -> None:
-        """Wait for all that ``start`` has begun, here or in other processes.
+    def finish(self, builds: Sequence[Build], arch: str, *, must: bool) -> None:
+        """Wait for all that ``start`` has begun here, and for ``builds`` wherever they are compiled.
+
+        Args:
+            builds: that are asked for.
+            arch: as of ``start``.
+            must: without it, a build that cannot be compiled is left to whoever asks for it.
 
         Raises:
-            MachineError: as ``cubin``.
+            MachineError: as ``cubin``, of one of ``builds``.
         """
         with kernels.waits(), self._lock:
             for made in self._futures:
-                made.result()
-            for build, arch in self._begun.values():
-                kernels.cubin_of(build, arch)
-            self._told.look()
+                made.exception()
             self._futures.clear()
+            for build in builds:
+                with nullcontext() if must else suppress(MachineError):
+                    kernels.cubin_of(build, arch)
+            self._told.look()
+
+    def cancel(self) -> None:
+        """Begin no more compilers: the job ends."""
+        for pool in self._pools:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 class _Told:

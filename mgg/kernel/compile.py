@@ -157,7 +157,7 @@ def _made(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
                 return None
             if not is_made(path):
                 if path.exists():
-                    print(f"{path}: not as it was compiled, or by an earlier MGG: compiling it again", file=sys.stderr)
+                    print(f"{path}: has no .sha256 beside it that fits: compiling it again", file=sys.stderr)
                 _compile(nvcc, source, path, [*flags, f"-I{source_folder() / 'include'}"], libraries)
                 files.write_text(path.with_suffix(_SEAL), hashed.file_hash(path) + "\n")
     except OSError as error:

@@ -9,7 +9,7 @@ from mgg.report.findings import Finding
 from mgg.report.numbers import count, number, percent, time_unit, within
 from mgg.report.origins import joined
 from mgg.report.parts import Cell, Grid, Part, Section
-from mgg.report.spread import overlap
+from mgg.report.spread import undecided
 from mgg.report.tables import COMPARISON, Row, Rows, graph_names, group, shared, sound
 
 #: What auto is meant to stay within of the best.
@@ -33,7 +33,7 @@ def compute(aggregate: Rows) -> Rows:
                 "best": best["label"],
                 "best_median": best["median"],
                 "ratio": pick["median"] / best["median"],
-                "close": pick is not best and overlap(pick, best),
+                "close": pick is not best and bool(undecided(pick, best)),
                 "compared": len(found),
                 **joined(found),
             }

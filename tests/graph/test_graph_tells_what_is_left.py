@@ -225,6 +225,12 @@ def test_labels_of_edges_are_types(tmp_path):
     assert manifest.relations == label.nunique() and manifest.dropped_repeats == 0
 
 
+def test_several_labels_of_an_edge_are_not_read(tmp_path):
+    found = find_loader("tu")(tu(tmp_path, edge_labels="7, 1\n7, 1\n-2, 1\n9, 0\n-2, 0\n"))
+    assert found.arcs.relations == 0 and all(arcs.types is None for arcs in found.arcs.read())
+    assert "edge_labels" in found.columns["edges"]["ignored"] and "type" not in found.columns["edges"]
+
+
 @pytest.mark.parametrize("block", [1, 4, 10**6])
 @pytest.mark.parametrize(
     ("labels", "message"),
@@ -232,7 +238,7 @@ def test_labels_of_edges_are_types(tmp_path):
         ("7\n7\n-2\n9\n", r"T_edge_labels\.txt: ends after 4 labels: T_A\.txt lists more edges"),
         ("7\n7\n-2\n9\n1\n1\n", r"T_edge_labels\.txt: lists more labels than the 5 edges of T_A\.txt"),
         ("7\n7\nx\n9\n1\n", r"T_edge_labels\.txt: line 3: edge label is 'x', not a whole number"),
-        ("7, 1\n7, 1\n", r"T_edge_labels\.txt: line 1: 2 fields, expected 1"),
+        ("7\n7, 1\n-2\n9\n1\n", r"T_edge_labels\.txt: line 2: 2 fields, expected 1"),
         ("", r"T_edge_labels\.txt: is empty"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import gzip
 
+import networkx
 import pytest
 from text_helpers import arcs_of, exhaust, load
 
@@ -99,3 +100,21 @@ def test_ids_and_labels_below_float64_are_no_zeros(number, tmp_path):
     (tmp_path / "nodes.csv").write_text("label,x\n0e9,1\n1,1\n")
     assert load("table", tmp_path).labels.tolist() == [0, 1]
     assert arcs_of(load("table", tmp_path).arcs) == [(0, 1), (1, 0), (1, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("form", ["gml", "graphml"])
+def test_numbers_of_nodes_are_no_weights(form, tmp_path):
+    graph = networkx.Graph()
+    graph.add_node(0, weight=1e-300, other=1.5)
+    graph.add_edge(0, 1, weight=0.0)
+    path = tmp_path / f"a.{form}"
+    (networkx.write_gml if form == "gml" else networkx.write_graphml)(graph, path)
+    written = "1.E-300" if form == "gml" else "1e-300"
+    assert path.read_text().count(written) == 1
+    path.write_text(path.read_text().replace(written, "1e-400"))
+    assert [part.weights.tolist() for part in load("networkx", path).arcs.read()] == [[0.0]]
+    text = path.read_text()
+    at = text.rindex("0.0")
+    path.write_text(f"{text[:at]}1e-400{text[at + 3 :]}")
+    with pytest.raises(InputError, match="a weight is 1e-400, too small"):
+        load("networkx", path)

@@ -10,6 +10,7 @@ import scipy.io
 from scipy import sparse
 
 from mgg.graph.build import build, gather, scatter, shard
+from mgg.graph.check import Narrowed
 from mgg.graph.store import Graph
 
 #: Ids that were taken for weights, and other whole numbers and decimals beside them.
@@ -70,3 +71,9 @@ def test_what_was_rounded_stays_known(tmp_path):
     assert stepwise == build(path, tmp_path / "whole") and stepwise.source["rounded_weights"]["count"] == lost(WHOLE)[0]
     again = build(tmp_path / "graph", tmp_path / "again", order="degree", symmetrize=True)
     assert again.source == stepwise.source
+
+
+def test_beyond_float64_whole_numbers_are_still_told_apart():
+    narrow = Narrowed()
+    narrow(np.array([2**53 + 1, 2**62, 5]))
+    assert narrow.count == 1 and narrow.error == pytest.approx(lost([2**53 + 1])[1], rel=1e-12)

@@ -40,17 +40,17 @@ def test_what_is_expected_is_compiled_once_and_said(compiled, capsys):
     ahead.expect(BUILDS[:3])
     ahead.expect(BUILDS[2:])
     ahead.start("sm_90")
-    ahead.finish()
+    ahead.finish(BUILDS, "sm_90", must=True)
     assert sorted(compiled) == sorted(build.source for build in BUILDS)
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "compiling 4 kernels for sm_90, 4 at a time"
     assert said[-1] == "compiling 4 kernels for sm_90, 4 at a time: 4 done"
     ahead.start("sm_90")
-    ahead.finish()
+    ahead.finish(BUILDS, "sm_90", must=True)
     again = Ahead()
     again.expect(BUILDS)
     again.start("sm_90")
-    again.finish()
+    again.finish(BUILDS, "sm_90", must=True)
     assert len(compiled) == 4 and capsys.readouterr().err == ""
 
 
@@ -65,7 +65,7 @@ def test_compilers_work_side_by_side(monkeypatch):
     ahead = Ahead()
     ahead.expect(BUILDS)
     ahead.start("sm_90")
-    ahead.finish()
+    ahead.finish(BUILDS, "sm_90", must=True)
 
 
 def test_ranks_of_a_host_begin_at_different_kernels_and_one_speaks(compiled, capsys, monkeypatch):
@@ -85,7 +85,7 @@ def test_ranks_of_a_host_begin_at_different_kernels_and_one_speaks(compiled, cap
     second.share(0, 2, 2)
     second.start("sm_90")
     for each in (second, first):
-        each.finish()
+        each.finish(BUILDS, "sm_90", must=True)
     assert compiled == ["pull", "gather", "rows", "halo"]
     assert capsys.readouterr().err.splitlines()[0] == "compiling 4 kernels for sm_90, 2 at a time"
 
@@ -96,7 +96,7 @@ def test_ranks_of_a_host_share_its_cores(compiled, capsys, ranks, cores, at_once
     ahead.expect(BUILDS)
     ahead.share(ranks - 1, ranks, cores)
     ahead.start("sm_90")
-    ahead.finish()
+    ahead.finish(BUILDS, "sm_90", must=True)
     assert f"compiling 4 kernels for sm_90, {at_once} at a time: 4 done\n" in capsys.readouterr().err
 
 
@@ -114,7 +114,7 @@ def test_what_is_begun_while_others_are_under_way_is_counted_with_them(monkeypat
         ahead.expect(some)
         ahead.start("sm_90")
     free.set()
-    ahead.finish()
+    ahead.finish(BUILDS, "sm_90", must=True)
     begun = "compiling 4 kernels for sm_90, 4 at a time"
     assert capsys.readouterr().err.splitlines() == [
         "compiling 3 kernels for sm_90, 3 at a time",
@@ -126,9 +126,10 @@ def test_what_is_begun_while_others_are_under_way_is_counted_with_them(monkeypat
 def test_what_lacks_nvshmem_is_left_to_whoever_asks_for_it(compiled, monkeypatch):
     monkeypatch.setattr(kernels, "nvshmem_folder", lambda: None)
     ahead = Ahead()
-    ahead.expect([build_of("mgg", 32, "warp"), BUILDS[0]])
+    builds = [build_of("mgg", 32, "warp"), BUILDS[0]]
+    ahead.expect(builds)
     ahead.start("sm_90")
-    ahead.finish()
+    ahead.finish(builds, "sm_90", must=False)
     assert compiled == ["gather"]
 
 
@@ -139,7 +140,7 @@ def test_pes_that_are_threads_compile_once(compiled):
         meeting.wait()
         ahead.expect(BUILDS[number % 4 :])
         ahead.start("sm_90")
-        ahead.finish()
+        ahead.finish(BUILDS, "sm_90", must=True)
         return [build.source for build in BUILDS[number % 4 :] if not kernels.cubin_path(build, "sm_90").exists()]
 
     with ThreadPoolExecutor(8) as pool:
@@ -155,8 +156,28 @@ def test_what_does_not_compile_is_told_where_it_is_waited_for(monkeypatch):
     ahead = Ahead()
     ahead.expect(BUILDS[:1])
     ahead.start("sm_90")
+    ahead.finish(BUILDS[:1], "sm_90", must=False)  # it may be one technique of many
+    ahead.finish([], "sm_90", must=True)
     with pytest.raises(MachineError, match=r"gather\.cu: does not compile"):
-        ahead.finish()
+        ahead.finish(BUILDS[:1], "sm_90", must=True)
+
+
+def test_a_job_that_ends_begins_no_more_compilers(monkeypatch):
+    begun, free = [], threading.Event()
+
+    def compile_one(nvcc, source, path, flags, libraries):
+        begun.append(source.stem)
+        assert free.wait(60)
+        path.write_text("")
+
+    monkeypatch.setattr(kernels, "_compile", compile_one)
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: range(1))
+    ahead = Ahead()
+    ahead.expect(BUILDS)
+    ahead.start("sm_90")
+    ahead.cancel()
+    free.set()
+    assert len(begun) <= 1 and sum(made.cancelled() for made in ahead._futures) >= 3
 
 
 def test_who_waits_says_so_and_its_seconds_are_counted(monkeypatch):

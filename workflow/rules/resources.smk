@@ -103,8 +103,7 @@ def products(section):
         * sets
         * len(section.dtypes)
         * (
-            section.launches * (section.warmup + section.iterations)
-            + section.iterations * section.breakdown
+            section.launches * (section.warmup + section.iterations * (1 + section.breakdown))
             + 4 * section.check
         )
     )

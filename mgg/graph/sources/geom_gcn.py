@@ -12,6 +12,7 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.graph.check import SPLITS
 from mgg.graph.columns import what_is_read
+from mgg.graph.described import SOURCE_FILE
 from mgg.graph.npz import Npz
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.text import Column, Layout, lines, read_rows
@@ -42,7 +43,12 @@ def load(path: Path) -> StreamedGraph:
             yield Arcs(part.ids(1, 0, nodes - 1), part.ids(0, 0, nodes - 1))
 
     splits, told = _splits(path, nodes)
-    others = sorted(file.name for file in path.iterdir() if file.name not in (EDGES, NODES) and file.suffix != ".npz")
+    known = (EDGES, NODES, SOURCE_FILE)
+    others = sorted(
+        file.name
+        for file in path.iterdir()
+        if file.name not in known and file.suffix != ".npz" and not file.name.startswith(".")
+    )
     columns = what_is_read(nodes=told, files={"ignored": others})
     return StreamedGraph(ArcStream(read, nodes), _stream(features), labels, splits, columns=columns)
 

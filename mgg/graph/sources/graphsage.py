@@ -31,7 +31,7 @@ FEATURE_ROWS = 2**16
 MOST_BYTES = 2**31 - 2
 
 #: A string of JSON, and the colon behind it where it names a field.
-_STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
+_STRING = re.compile(rb'"((?:[^"\\]++|\\.)*+)"(\s*:)?', re.DOTALL)
 _READ = {"directed", "nodes", "links", "id", "test", "val", "source", "target"}
 _BESIDE = ("-feats.npy", "-class_map.json", "-id_map.json")
 _NODE = pa.struct([("id", pa.int64()), ("test", pa.bool_()), ("val", pa.bool_())])

@@ -135,8 +135,8 @@ def _line(file: Path, number: int, line: str, header: _Header) -> tuple[np.ndarr
     if bad.size:
         raise error(f"neighbour {pairs[bad[0], 0]:g} is outside 1..{header.nodes}")
     weights = pairs[:, each - 1] if header.weighted else np.empty(0)
-    words = line.split()[header.before + each - 1 :: each]
-    for word in (words[at] for at in np.flatnonzero(weights == 0)):
-        if underflows(word):
+    words = line.split() if not weights.all() else []
+    for at in np.flatnonzero(weights == 0):
+        if underflows(word := words[header.before + each * at + 1]):
             raise error(f"a weight is {word[:40]}, {TOO_SMALL}")
     return pairs[:, 0].astype(np.int64) - 1, check_weights(weights, lambda _, problem: error(f"a weight {problem}"))

@@ -19,8 +19,7 @@ from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 #: What NetworkX itself unpacks.
 SUFFIXES = tuple(kind + packing for kind in (".graphml", ".gml") for packing in ("", ".gz", ".bz2"))
-#: What may be a weight: a number of GML's key or between two tags.
-_NUMBER = re.compile(r"(?:\bweight\s+\"?|>\s*)([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?=[\s<\"])")
+_NUMBER = r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\b"
 
 
 @loader("networkx", *SUFFIXES)
@@ -87,10 +86,33 @@ def _check_zeros(file: Path) -> None:
     """Raise InputError for a number that NetworkX has read as 0 and that is not."""
     unpack: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(file.suffix.lower(), open)
     with unpack(file, "rt", encoding="utf-8", errors="replace") as opened:
-        numbers = (found[1] for found in _NUMBER.finditer(opened.read()))
-        for number in numbers:
-            if float(number) == 0 and underflows(number):
-                raise InputError(f"{file}: a weight is {number[:40]}, {TOO_SMALL}")
+        text = opened.read()
+    for number in (_gml_weights if ".gml" in file.name.lower() else _graphml_weights)(text):
+        if float(number) == 0 and underflows(number):
+            raise InputError(f"{file}: a weight is {number[:40]}, {TOO_SMALL}")
+
+
+def _gml_weights(text: str) -> Iterator[str]:
+    kind = ""
+    for found in re.finditer(rf"\b(node|edge)\s*\[|\bweight\s+\"?{_NUMBER}", text):
+        kind = found[1] or kind
+        if kind == "edge" and found[2]:
+            yield found[2]
+
+
+def _graphml_weights(text: str) -> Iterator[str]:
+    """Numbers of the keys of edges that are called weight, defaults among them."""
+    for key in re.finditer(r"<key\b[^>]*>", text):
+        told = dict(re.findall(r"([\w.]+)\s*=\s*[\"']([^\"']*)", key[0]))
+        if told.get("attr.name") != "weight" or told.get("for") not in ("edge", "all"):
+            continue
+        default = re.compile(rf"\s*(?:<desc>[^<]*</desc>)?\s*<default>{_NUMBER}").match(text, key.end())
+        if default and not key[0].endswith("/>"):
+            yield default[1]
+        name = re.escape(told.get("id", ""))
+        yield from (
+            found[1] for found in re.finditer(rf"<data\b[^>]*\bkey\s*=\s*[\"']{name}[\"'][^>]*>{_NUMBER}", text)
+        )
 
 
 def _told(graph: Any, weighted: bool, named: bool) -> dict[str, dict[str, Any]]:

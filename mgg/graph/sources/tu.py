@@ -6,6 +6,7 @@ lines count from 1, and so do the node and graph numbers in them.
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,9 +35,9 @@ def load(path: Path) -> StreamedGraph:
     gets the class of its graph (``NAME_graph_labels.txt``, optional: any whole numbers, which become 0, 1, ... in
     ascending order). Features are ``NAME_node_attributes.txt``, else ``NAME_node_labels.txt``, each of its columns
     one-hot, else none. ``NAME_edge_labels.txt``, any whole numbers, one a line of ``NAME_A.txt``, are the types of the
-    arcs, numbered in ascending order. Attributes of edges and graphs, node labels beside attributes and other files
-    ``NAME_*.txt`` are not read, which is told. The format has no split. Arcs and attributes are read block by block, as
-    often as they are asked for.
+    arcs, numbered in ascending order. Several labels an edge, attributes of edges and graphs, node labels beside
+    attributes and other files ``NAME_*.txt`` are not read, which is told. The format has no split. Arcs and attributes
+    are read block by block, as often as they are asked for.
 
     Raises:
         InputError: names the file and line that is malformed, names a node or graph that does not exist, joins two
@@ -76,18 +77,20 @@ class _Files:
 
         arcs = ArcStream(read, len(graph_of), relations=0 if types is None else len(types))
         features = self._features(len(graph_of))
-        return StreamedGraph(arcs, features, labels, None, classes, columns=self._told())
+        return StreamedGraph(arcs, features, labels, None, classes, columns=self._told(typed=types is not None))
 
-    def _told(self) -> dict[str, dict[str, Any]]:
+    def _told(self, *, typed: bool) -> dict[str, dict[str, Any]]:
         """What was read as what, and what was not, by the names of the files."""
-        parts = sorted(file.name[len(self.prefix) + 1 : -4] for file in self.folder.glob(f"{self.prefix}_*.txt"))
+        parts = sorted(
+            file.name[len(self.prefix) + 1 : -4] for file in self.folder.glob(f"{glob.escape(self.prefix)}_*.txt")
+        )
         features = next((part for part in ("node_attributes", "node_labels") if part in parts), "")
-        read = {"A", "graph_indicator", "graph_labels", "edge_labels", features}
+        read = {"A", "graph_indicator", "graph_labels", features, *(["edge_labels"] if typed else [])}
         left = [part for part in parts if part not in read]
         of = {kind: [part for part in left if part.startswith(f"{kind}_")] for kind in ("edge", "node", "graph")}
         rest = [part for part in left if not any(part in parts for parts in of.values())]
         return what_is_read(
-            edges={"type": "edge_labels" if "edge_labels" in parts else "", "ignored": of["edge"]},
+            edges={"type": "edge_labels" if typed else "", "ignored": of["edge"]},
             nodes={
                 "label": "graph_labels" if "graph_labels" in parts else "", "features": features, "ignored": of["node"],
             },
@@ -96,9 +99,9 @@ class _Files:
         )  # fmt: skip
 
     def _types(self) -> np.ndarray | None:
-        """int64 [relations]: the labels of edges that occur, ascending; None where the collection has no such file."""
+        """int64 [relations]: the labels of edges that occur, ascending; None where edges have none, or several."""
         path = self.path("edge_labels")
-        if not path.exists():
+        if not path.exists() or _width(path) > 1:
             return None
         found = np.empty(0, np.int64)
         for rows in read_rows(path, _LABEL):
