@@ -115,6 +115,12 @@ def test_numbers_of_nodes_are_no_weights(form, tmp_path):
     assert [part.weights.tolist() for part in load("networkx", path).arcs.read()] == [[0.0]]
     text = path.read_text()
     at = text.rindex("0.0")
-    path.write_text(f"{text[:at]}1e-400{text[at + 3 :]}")
-    with pytest.raises(InputError, match="a weight is 1e-400, too small"):
+    path.write_text(f"{text[:at]}1.e-400{text[at + 3 :]}")
+    with pytest.raises(InputError, match=r"a weight is 1\.e-400, too small"):
         load("networkx", path)
+
+
+def test_reals_of_gml_have_a_point(tmp_path):
+    (tmp_path / "a.gml").write_text(GML.format("  directed 1\n", NODES).replace("NUMBER", "1e-5"))
+    with pytest.raises(InputError, match=r"a number such as 1e-5 is none of GML, which wants a point: write 1\.0e-5"):
+        load("networkx", tmp_path / "a.gml")

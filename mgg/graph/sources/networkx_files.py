@@ -73,6 +73,9 @@ def _weights(file: Path, edges: list[dict[str, Any]]) -> np.ndarray | None:
         return None
     if having < len(edges):
         raise InputError(f"{file}: {having} of {len(edges)} edges have a weight: give all of them one, or none")
+    if ".gml" in file.name.lower() and any("e" in edge or "E" in edge for edge in edges):
+        # NetworkX takes 1e-5 for the number 1 and an attribute e.
+        raise InputError(f"{file}: a number such as 1e-5 is none of GML, which wants a point: write 1.0e-5")
     try:
         values = np.array([float(edge["weight"]) for edge in edges])
     except (TypeError, ValueError):
