@@ -58,7 +58,7 @@ MISTAKES = {
     "syntax": ("x = 1\n\ndef f(:\n", ":3: SyntaxError: invalid syntax"),
     "exception": ("def f():\n    raise ValueError('two\\nlines')\nf()\n", ":2: ValueError: two lines"),
     "elsewhere": ("import json\njson.loads('{')\n", ":2: JSONDecodeError: Expecting property name"),
-    "no text": ("\0", "SyntaxError: source code"),
+    "no text": ("\0", "Error: source code"),  # a SyntaxError; before Python 3.11.4 a ValueError
 }
 
 

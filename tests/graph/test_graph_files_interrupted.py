@@ -128,7 +128,15 @@ def test_what_a_second_ctrl_c_keeps_goes_when_the_process_ends(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_waits_for_what_must_not_be_broken_off():
+@pytest.fixture
+def default_handler():
+    """Python's own, whatever commands that ran in this process have left."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_waits_for_what_must_not_be_broken_off(default_handler):
     done = []
     with pytest.raises(KeyboardInterrupt), files._undisturbed():
         signal.raise_signal(signal.SIGINT)

@@ -41,7 +41,7 @@ def test_from_graph_to_predictions(folder: Folder):
     folder.overlay(SMALL | {"predict": {"pes": [16], "techniques": ["halo", "cola"]}}, "predict.yaml")
     run = folder.run("--until", "predict", overlay="predict.yaml")
     assert run.returncode == 0, run.stdout
-    found = read_lines(folder.results / "predict" / "reddit-like.jsonl", PredictionRecord)
+    found = read_lines(folder.made("predict/reddit-like.jsonl"), PredictionRecord)
     assert [(record.technique, record.pes, record.workgroup) for record in found] == [("halo", 16, 8), ("cola", 16, 8)]
 
 

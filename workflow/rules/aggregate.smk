@@ -25,6 +25,10 @@ rule aggregate:
     params:
         launcher=launcher("aggregate"),
         options=aggregate_options(SETTINGS.aggregate),
+        # For the caption.
+        techniques=",".join(SETTINGS.aggregate.techniques),
+        dims=",".join(map(str, SETTINGS.aggregate.dims)),
+        dtypes=",".join(SETTINGS.aggregate.dtypes),
     shell:
         "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg aggregate {input:q} {params.options:q} --replace"
         " --out {output:q} > {log:q} 2>&1"

@@ -224,6 +224,13 @@ def predict_options(section):
     return words + sweep(section) + fields + (["--network", section.network] if section.network else [])
 
 
+def what_is_predicted(section):
+    """All that predictions depend on, beside the partitions: of a machine's file what is in it."""
+    file = Path(section.machine)
+    told = {"options": predict_options(section), "pes": section.pes}
+    return told | ({"machine": file.read_text(encoding="utf-8")} if file.is_file() else {})
+
+
 def report_options(section):
     """The options of mgg report that need not be there."""
     figures = [word for name in section.figures for word in ("--figure", name)]

@@ -1,11 +1,4 @@
 # What the cost model says for numbers of PEs that nothing runs on.
-def what_is_predicted(section):
-    """All that predictions depend on, beside the partitions: of a machine's file what is in it."""
-    file = Path(section.machine)
-    told = {"options": predict_options(section), "pes": section.pes}
-    return told | ({"machine": file.read_text(encoding="utf-8")} if file.is_file() else {})
-
-
 PREDICTION = f"{GRAPH}/{split_name(SETTINGS.partition)}-{short_hash(what_is_predicted(SETTINGS.predict))}"
 
 
@@ -32,5 +25,6 @@ rule predict:
         runtime=10,
     params:
         options=predict_options(SETTINGS.predict),
+        machine=SETTINGS.predict.machine,  # for the caption
     shell:
         "mgg predict {input:q} {params.options:q} --replace --out {output:q} > {log:q} 2>&1"

@@ -102,10 +102,7 @@ def products(section):
         sum(section.dims)
         * sets
         * len(section.dtypes)
-        * (
-            section.launches * (section.warmup + section.iterations * (1 + section.breakdown))
-            + 4 * section.check
-        )
+        * (section.launches * (section.warmup + section.iterations * (1 + section.breakdown)) + 4 * section.check)
     )
 
 
