@@ -56,7 +56,7 @@ OUTPUTS = {
 #: What follows from times or was measured like them: fields of records, columns of the report's tables.
 FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "compute", "transfer", "used"}
 FROM_TIMES |= {"launches", "low", "high", "starred", "unstarred"}
-FROM_TIMES |= {"run_id", "recorded_at", "hidden", "fastest", "close", "speedup", "efficiency", "ratio", "place"}
+FROM_TIMES |= {"run_id", "recorded_at", "hidden", "fastest", "close", "speedup", "efficiency", "ratio", "place", "machine"}
 #: The same of records, which have the place below machine.
 OF_THE_RUN = {**dict.fromkeys(FROM_TIMES, True), "machine": {"place"}}
 #: Seconds that each epoch takes at least, however fast the machine is: a fault meets a training that has a checkpoint.
@@ -190,10 +190,10 @@ def training(results: Path, run: str) -> Path:
 
 
 def tables(report: Path) -> dict[str, object]:
-    """The report's tables, without times and what jobs took."""
+    """The report's tables, without times, what jobs took and where they ran."""
     found = {}
     for file in report.rglob("*.csv"):
-        if file.stem in ("jobs", "requests"):
+        if file.stem in ("jobs", "requests", "machines"):
             continue
         names = [each.name for each in TABLES[file.stem] if each.unit != "seconds" and each.name not in FROM_TIMES]
         with file.open(newline="") as opened:
