@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,13 +88,16 @@ def test_an_overlay_takes_nothing_away(both: Folder):
     assert made(both.results, "graph/planted")[0].name.startswith("planted@scale0.05-")
 
 
-def test_what_no_config_names_is_listed_and_removed(copy: Folder):
-    def clean(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["mgg", "clean", *arguments], cwd=copy.path, capture_output=True, text=True, check=False)
+def clean(folder: Folder, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run mgg clean there."""
+    command = [sys.executable, "-m", "mgg.cli", "clean", *arguments]
+    return subprocess.run(command, cwd=folder.path, capture_output=True, text=True, check=False)
 
-    assert clean().stdout.split() == ["0.0", "MB", "that", "no", "config", "names:", "nothing", "to", "remove"]
+
+def test_what_no_config_names_is_listed_and_removed(copy: Folder):
+    assert clean(copy).stdout.split() == ["0.0", "MB", "that", "no", "config", "names:", "nothing", "to", "remove"]
     (copy.path / "other.yaml").unlink()
-    listed = json.loads(clean("--json").stdout)["unnamed"]
+    listed = json.loads(clean(copy, "--json").stdout)["unnamed"]
     outputs = {each["path"] for each in listed if not re.search("/(logs|benchmarks)/", each["path"])}
     assert {path.split("@")[0] for path in outputs} == {
         "results/graph/planted", "results/partition/planted", "results/layout/planted",
@@ -104,7 +108,7 @@ def test_what_no_config_names_is_listed_and_removed(copy: Folder):
     size = sum(file.stat().st_size for file in made(copy.results, "layout/planted")[1].rglob("*") if file.is_file())
     assert size in [each["bytes"] for each in listed]
     kept = {path: path.read_bytes() for path in copy.results.rglob("*") if path.is_file() and "@scale0.05" in str(path)}
-    removed = clean("--remove")
+    removed = clean(copy, "--remove")
     assert removed.returncode == 0 and "that no config names: removed" in removed.stdout, removed.stderr
     assert not [path for path in copy.results.rglob("*") if "@scale0.06" in str(path)]
     assert kept == {path: path.read_bytes() for path in kept}
@@ -115,11 +119,11 @@ def test_what_no_config_names_is_listed_and_removed(copy: Folder):
 def test_a_working_folder_is_not_cleaned(copy: Folder):
     (copy.results / ".lock").write_text("process 1 on another\n")
     (copy.results / "graph/left").mkdir()
-    ended = subprocess.run(["mgg", "clean", "--remove"], cwd=copy.path, capture_output=True, text=True, check=False)
+    ended = clean(copy, "--remove")
     assert (ended.returncode, (copy.results / "graph/left").exists()) == (3, True)
     assert "results: process 1 on another was working here and has not left" in ended.stderr
     shutil.rmtree(copy.results / ".kept")
-    ended = subprocess.run(["mgg", "clean"], cwd=copy.path, capture_output=True, text=True, check=False)
+    ended = clean(copy)
     assert ended.returncode == 2 and "no run of the workflow has noted here what its config names" in ended.stderr
 
 
