@@ -30,7 +30,7 @@ class Ahead:
 
     def __init__(self) -> None:
         self._expected: list[Build] = []
-        self._begun: dict[Path, tuple[Build, str]] = {}
+        self._begun: set[Path] = set()
         self._futures: list[Future[Path | None]] = []
         self._pools: list[ThreadPoolExecutor] = []
         self._told = _Told()
@@ -54,7 +54,7 @@ class Ahead:
     def start(self, arch: str) -> None:
         """Begin to compile what is expected and not in the cache; returns at once.
 
-        What NVSHMEM is missing for is left to whoever asks for it: it may be one technique of many.
+        Kernels that need a missing NVSHMEM are skipped: the technique that asks for one is refused.
 
         Args:
             arch: of the GPU, for example ``sm_90``.
@@ -71,7 +71,7 @@ class Ahead:
             with suppress(MachineError) if build.nvshmem else nullcontext():
                 found[kernels.cubin_path(build, arch)] = build
         todo = [path for path in found if path not in self._begun and not kernels.is_made(path)]
-        self._begun |= {path: (found[path], arch) for path in todo}
+        self._begun.update(todo)
         if not todo:
             return
         mine = max(1, (self._cores or len(os.sched_getaffinity(0))) // self._ranks)
