@@ -117,12 +117,13 @@ class _Told:
     def __init__(self) -> None:
         self._paths: list[Path] = []
         self._text, self._said = "", 0.0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._file: TextIO | None = None
 
     def begin(self, paths: Sequence[Path], arch: str, at_once: int) -> None:
         """So many of ``paths``, and of those that are still under way, are compiled ``at_once``."""
         with self._lock:
+            self.look()  # another rank may have ended, and said, what this one began
             self._file = self._file or _taken(kernels.cache_folder() / "compiling.lock")
             self._paths += paths
             count = len(self._paths)
@@ -134,6 +135,8 @@ class _Told:
     def look(self) -> None:
         """Say it if it is due."""
         with self._lock:
+            if not self._paths:
+                return
             done = sum(map(kernels.is_made, self._paths))
             over = done == len(self._paths)
             if self._file is not None and (over or time.monotonic() - self._said >= EVERY):

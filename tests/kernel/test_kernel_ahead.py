@@ -123,6 +123,22 @@ def test_what_is_begun_while_others_are_under_way_is_counted_with_them(monkeypat
     ]
 
 
+def test_what_another_rank_has_ended_is_counted_no_more(monkeypatch, capsys):
+    monkeypatch.setattr(kernels, "try_build", lambda build, arch: None)  # another rank is at it
+    made = set()
+    monkeypatch.setattr(kernels, "is_made", made.__contains__)
+    ahead = Ahead()
+    for some in (BUILDS[:3], BUILDS):
+        ahead.expect(some)
+        ahead.start("sm_90")
+        made.update(kernels.cubin_path(build, "sm_90") for build in some)
+    assert capsys.readouterr().err.splitlines() == [
+        "compiling 3 kernels for sm_90, 3 at a time",
+        "compiling 3 kernels for sm_90, 3 at a time: 3 done",
+        "compiling 1 kernel for sm_90, 1 at a time",
+    ]
+
+
 def test_what_lacks_nvshmem_is_left_to_whoever_asks_for_it(compiled, monkeypatch):
     monkeypatch.setattr(kernels, "nvshmem_folder", lambda: None)
     ahead = Ahead()
