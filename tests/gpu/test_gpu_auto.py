@@ -6,6 +6,7 @@ import pytest
 from support.graphs import make_layout, random_csr
 from support.ranks import mpiexec
 
+from mgg.aggregate.auto import EQUAL
 from mgg.record import AggregateRecord, read_lines
 
 pytestmark = pytest.mark.gpu
@@ -49,7 +50,10 @@ def test_auto_is_measured_beside_the_others(tmp_path, pes):
         assert len({record.technique for record in here}) == len(here) >= 6
         assert all(record.predicted > 0 and record.error <= record.tolerance for record in here)
         (pick,) = [record for record in here if record.chosen]
-        assert pick.predicted == min(record.predicted for record in here)
+        if pes == 1:
+            assert pick.technique == "local"  # whose work all others do, too
+        else:
+            assert pick.predicted <= EQUAL * min(record.predicted for record in here)
 
 
 @pytest.mark.parametrize("pes", [1, 2])
