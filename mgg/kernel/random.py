@@ -29,12 +29,13 @@ def _mix(x: np.uint64) -> np.uint64:
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def _row_state(key: np.uint64, row: np.uint64) -> np.uint64:
+def row_state(key: np.uint64, row: np.uint64) -> np.uint64:
+    """What ``number_at`` takes of a row; for numba."""
     return _mix(key + _GOLDEN * (row + np.uint64(1)))
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def _at(state: np.uint64, column: np.uint64) -> np.float32:
+def number_at(state: np.uint64, column: np.uint64) -> np.float32:
     """The number at ``column`` of a row: 24 random bits, so every value is exact in float32."""
     word = _mix(state + _GOLDEN * (column + np.uint64(1)))
     return np.float32(word >> np.uint64(40)) * _SCALE
@@ -43,15 +44,15 @@ def _at(state: np.uint64, column: np.uint64) -> np.float32:
 @numba.njit(cache=True, nogil=True)
 def _fill(key: np.uint64, rows: np.ndarray, out: np.ndarray) -> None:
     for i in range(rows.size):
-        state = _row_state(key, np.uint64(rows[i]))
+        state = row_state(key, np.uint64(rows[i]))
         for column in range(out.shape[1]):
-            out[i, column] = _at(state, np.uint64(column))
+            out[i, column] = number_at(state, np.uint64(column))
 
 
 @numba.njit(cache=True, nogil=True)
 def _fill_at(key: np.uint64, rows: np.ndarray, columns: np.ndarray, out: np.ndarray) -> None:
     for i in range(rows.size):
-        out[i] = _at(_row_state(key, np.uint64(rows[i])), np.uint64(columns[i]))
+        out[i] = number_at(row_state(key, np.uint64(rows[i])), np.uint64(columns[i]))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -60,10 +61,10 @@ def _drop_arcs(key, ids, ptr, ends, turned, rate, factor, values):  # type: igno
     for row in range(ptr.size - 1):
         for k in range(ptr[row], ptr[row + 1]):
             target, source = (ends[k], row) if turned else (row, ends[k])
-            state, first = _row_state(key, np.uint64(ids[target])), np.uint64(ids[source]) * width
+            state, first = row_state(key, np.uint64(ids[target])), np.uint64(ids[source]) * width
             for head in range(values.shape[1]):
                 # A product also where it is dropped: what is not finite stays so, and zeros keep their sign.
-                values[k, head] *= factor if _at(state, first + np.uint64(head)) >= rate else dropped
+                values[k, head] *= factor if number_at(state, first + np.uint64(head)) >= rate else dropped
 
 
 class Draws(NamedTuple):
@@ -95,7 +96,8 @@ def _mixed(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def _key(seed: int, stream: int) -> np.uint64:
+def stream_key(seed: int, stream: int) -> np.uint64:
+    """What ``row_state`` takes of a seed and a stream."""
     return np.uint64(_mixed(_base(seed) + (stream + 1) * int(_GOLDEN)))
 
 
@@ -129,7 +131,7 @@ def uniform(seed: int, stream: int, rows: np.ndarray, columns: int) -> np.ndarra
         float32 [k, columns]; row i depends on ``rows[i]`` alone.
     """
     out = np.empty((len(rows), columns), np.float32)
-    _fill(_key(seed, stream), np.ascontiguousarray(rows, np.int64), out)
+    _fill(stream_key(seed, stream), np.ascontiguousarray(rows, np.int64), out)
     return out
 
 
@@ -144,7 +146,7 @@ def uniform_at(seed: int, stream: int, rows: np.ndarray, columns: np.ndarray) ->
         float32 [k].
     """
     out = np.empty(len(rows), np.float32)
-    _fill_at(_key(seed, stream), np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(columns, np.int64), out)
+    _fill_at(stream_key(seed, stream), np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(columns, np.int64), out)
     return out
 
 
@@ -167,4 +169,4 @@ def drop_arcs(
         turned: ``ptr`` is by source, and ``ends`` are targets.
     """
     factor = values.dtype.type(1 / (1 - rate))
-    _drop_arcs(_key(seed, stream), ids, ptr, ends, turned, np.float32(rate), factor, values)
+    _drop_arcs(stream_key(seed, stream), ids, ptr, ends, turned, np.float32(rate), factor, values)

@@ -1,0 +1,136 @@
+"""A PE's arcs as vertex programs work them off: row by row by their targets, and by their sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mgg.errors import InputError
+from mgg.graph.csr import Csr, index_dtype
+from mgg.layout import Product
+from mgg.layout.split import transposed
+from mgg.vertex.ir import D, E, R, S, Space
+
+
+@dataclass(frozen=True, eq=False)
+class ArcTables:
+    """The arcs that end at one PE's rows; those of a row by (type, id of the source), whatever the partition.
+
+    So sums over the arcs of a row are taken in the same order on any number of PEs, and of equal values the first is
+    the one with the lowest source id. Arrays are on the host.
+
+    Attributes:
+        rows: of D, this PE's vertices.
+        sources: of S: this PE's vertices, then its halo, in the layout's order.
+        ptr: int64 [rows + 1], where the arcs of each row begin.
+        ends: int32 or int64 [arcs], the source of each, a row of S.
+        weights: float32 [arcs]; None where all are 1.
+        types: int32 [arcs]; None where arcs have none.
+        numbers: int64 [arcs], the layout's number of each arc, local ones first, then remote ones; -1 of loops that
+            the program adds.
+        runs: int64 [runs + 1], where each run begins, arcs of one type that end at one row; without types a row with
+            arcs is one.
+        row_runs: int64 [rows + 1], where the runs of each row begin.
+        out_ptr: int64 [sources + 1], where the arcs of each source begin.
+        out_ends: int32 [arcs], the target of each, a row of D.
+        out_arcs: int64 [arcs], which arc by target each of them is.
+        ids: int64 [sources], what the source of the graph calls the vertices.
+        type_count: how many types of arcs there are; 1 where arcs have none.
+    """
+
+    rows: int
+    sources: int
+    ptr: np.ndarray
+    ends: np.ndarray
+    weights: np.ndarray | None
+    types: np.ndarray | None
+    numbers: np.ndarray
+    runs: np.ndarray
+    row_runs: np.ndarray
+    out_ptr: np.ndarray
+    out_ends: np.ndarray
+    out_arcs: np.ndarray
+    ids: np.ndarray
+    type_count: int
+
+    def rows_of(self, space: Space) -> int:
+        """How many rows ``space`` has, D, S, R or E."""
+        return {D: self.rows, S: self.sources, R: len(self.runs) - 1, E: len(self.ends)}[space]
+
+    @cached_property
+    def run_targets(self) -> np.ndarray:
+        """int64 [runs], the row of each run."""
+        return np.repeat(np.arange(self.rows), np.diff(self.row_runs))
+
+    @cached_property
+    def arc_runs(self) -> np.ndarray:
+        """int64 [arcs], the run of each arc."""
+        return np.repeat(np.arange(len(self.runs) - 1), np.diff(self.runs))
+
+    @classmethod
+    def of(cls, product: Product, ids: np.ndarray, types: int = 0, *, loops: bool = False) -> ArcTables:
+        """The arcs of ``product``.
+
+        Args:
+            product: the forward one.
+            ids: int64 [rows + halo].
+            types: how many types of arcs the graph has, 0 for none.
+            loops: whether every row has an arc from itself: where the graph has none it is added, with weight 1, and
+                where it has one, 1 is added to its weight, so that the matrix is A + I.
+
+        Raises:
+            InputError: ``loops`` of a graph whose arcs have types.
+        """
+        rows = product.rows
+        parts = [(product.local, 0), (product.remote, rows)]
+        targets = np.concatenate([np.repeat(np.arange(rows), np.diff(csr.indptr)) for csr, _ in parts])
+        ends = np.concatenate([csr.indices.astype(np.int64) + first for csr, first in parts])
+        weights = _joined([csr.weights for csr, _ in parts], [csr.arcs for csr, _ in parts], np.float32(1))
+        kinds = _joined([csr.types for csr, _ in parts], [csr.arcs for csr, _ in parts], np.int32(0))
+        numbers = np.arange(len(ends))
+        if loops:
+            if kinds is not None:
+                raise InputError(
+                    "loops=True: the arcs of this graph have types; add what a vertex gives itself as a term"
+                )
+            own = ends == targets
+            if weights is None and own.any():
+                weights = np.ones(len(ends), np.float32)
+            if weights is not None:
+                weights = weights + own.astype(np.float32)
+            added = np.setdiff1d(np.arange(rows), targets[own])
+            targets, ends = np.concatenate([targets, added]), np.concatenate([ends, added])
+            numbers = np.concatenate([numbers, np.full(len(added), -1)])
+            if weights is not None:
+                weights = np.concatenate([weights, np.ones(len(added), np.float32)])
+        order = np.lexsort((ids[ends], *(() if kinds is None else (kinds,)), targets))
+        targets, ends, numbers = targets[order], ends[order].astype(index_dtype(len(ids))), numbers[order]
+        weights, kinds = (None if values is None else values[order] for values in (weights, kinds))
+        begins = np.ones(len(ends), bool)  # of runs
+        begins[1:] = np.diff(targets) != 0
+        if kinds is not None:
+            begins[1:] |= np.diff(kinds) != 0
+        firsts = np.flatnonzero(begins)
+        ptr = _pointers(targets, rows)
+        out = transposed(Csr(ptr, ends, None, len(ids)))
+        return cls(
+            rows=rows, sources=len(ids), ptr=ptr, ends=ends, weights=weights, types=kinds, numbers=numbers,
+            runs=np.append(firsts, len(ends)), row_runs=_pointers(targets[firsts], rows),
+            out_ptr=out.csr.indptr, out_ends=out.csr.indices, out_arcs=out.forward, ids=np.asarray(ids, np.int64), type_count=max(types, 1),
+        )  # fmt: skip
+
+
+def _joined(parts: list[np.ndarray | None], counts: list[int], default: np.generic) -> np.ndarray | None:
+    """What arcs have, local and remote ones; None where neither have any."""
+    if all(part is None for part in parts):
+        return None
+    return np.concatenate(
+        [np.full(count, default) if part is None else part for part, count in zip(parts, counts, strict=True)]
+    )
+
+
+def _pointers(rows: np.ndarray, count: int) -> np.ndarray:
+    """int64 [count + 1], where each of ``count`` rows begins in the ascending ``rows``."""
+    return np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=count)))).astype(np.int64)

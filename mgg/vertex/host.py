@@ -1,0 +1,109 @@
+"""Units of vertex programs on CPU ranks: their source becomes a file of the cache, which numba compiles once."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+
+from mgg import files
+from mgg.kernel import random
+from mgg.vertex.arcs import ArcTables
+from mgg.vertex.ir import D, P, R, T, Value
+from mgg.vertex.loops import Unit, masks_of, source_of
+
+_HEAD = '''"""A unit of a vertex program; written by mgg.vertex.host."""
+
+import numba
+import numpy as np
+
+from mgg.kernel.random import number_at, row_state
+
+
+@numba.njit(inline="always", error_model="numpy")
+def leaky(x, slope):
+    return x if x > 0.0 else slope * x
+
+
+@numba.njit(inline="always", error_model="numpy")
+def elu(x):
+    return x if x > 0.0 else np.expm1(x)
+
+
+@numba.njit(inline="always", error_model="numpy")
+def sigmoid(x):
+    t = np.exp(-abs(x))
+    return 1.0 / (1.0 + t) if x >= 0.0 else t / (1.0 + t)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+'''
+_NONE = np.empty(0, np.int64)
+
+
+def run(
+    unit: Unit, tables: ArcTables, outside: Sequence[np.ndarray], real: Any, draws: tuple[int, int]
+) -> list[np.ndarray]:
+    """What ``unit`` makes.
+
+    Args:
+        unit: what to do.
+        tables: the PE's arcs.
+        outside: arrays of ``unit.outside``, [rows of the space, *shape], of P [*shape].
+        real: type of what is computed; totals to P and T are float64, winners int64.
+        draws: seed and epoch of the masks.
+
+    Returns:
+        Arrays of ``unit.results``, likewise.
+    """
+    outgoing = unit.rows not in (D, R)
+    ptr, ends, arcs = (
+        (tables.out_ptr, tables.out_ends, tables.out_arcs)
+        if outgoing
+        else (tables.runs if unit.rows is R else tables.ptr, tables.ends, _NONE)
+    )
+    keys = [random.stream_key(draws[0], random.Draws(*draws, mask["place"]).stream) for mask in masks_of(unit)]
+    results = [_empty(value, tables, real) for value in unit.results]
+    _compiled(source_of(unit))(
+        ptr, ends, arcs, tables.run_targets if unit.rows is R else _NONE,
+        _NONE if tables.types is None else tables.types, tables.arc_runs if unit.rows is D else _NONE, tables.ids,
+        np.array(keys, np.uint64),
+        *(x.reshape(*(() if value.space is P else (len(x),)), value.size) for value, x in zip(unit.outside, outside, strict=True)),
+        *results,
+    )  # fmt: skip
+    return [
+        x.reshape(*(() if value.space is P else (len(x),)), *value.shape)
+        for value, x in zip(unit.results, results, strict=True)
+    ]
+
+
+def _empty(value: Value, tables: ArcTables, real: Any) -> np.ndarray:
+    """Room for a result, [rows, size]; zeros in P and T."""
+    if value.space is P:
+        return np.zeros(value.size)
+    if value.space is T:
+        return np.zeros((tables.type_count, value.size))
+    return np.empty((tables.rows_of(value.space), value.size), np.int64 if value.op == "winner" else real)
+
+
+@cache
+def _compiled(source: str) -> Callable[..., None]:
+    """The function of ``source``, from the cache's folder."""
+    text = _HEAD + source
+    key = hashlib.sha256("".join([text, inspect.getsource(random), numba.__version__]).encode()).hexdigest()[:32]
+    path = files.cache_folder("vertex") / f"unit_{key}.py"
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        files.make_folder(path.parent)
+        files.write_text(path, text)
+    spec = importlib.util.spec_from_file_location(f"mgg_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function: Callable[..., None] = module.unit
+    return function

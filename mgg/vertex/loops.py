@@ -1,0 +1,380 @@
+"""Source of loops over arcs: what a unit of a program does for every row and every arc of it, as text for numba.
+
+Values of an arc live in scalars and small buffers, and so do values of a row: nothing of the size [arcs, columns] is
+made but what a program keeps. All of it is float64, rounded where results are stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from mgg.vertex.ir import D, E, P, R, S, Space, T, Value, walk
+
+#: Elementwise operations as expressions of their operands.
+_EXPRESSIONS = {
+    "negative": "(-{})", "reciprocal": "(1.0 / {})", "exp": "np.exp({})", "log": "np.log({})", "sqrt": "np.sqrt({})",
+    "tanh": "np.tanh({})", "sigmoid": "sigmoid({})", "relu": "max({}, 0.0)", "leaky_relu": "leaky({}, {slope!r})",
+    "elu": "elu({})", "abs": "abs({})", "power": "({} ** {exponent!r})", "stop": "{}",
+    "add": "({} + {})", "subtract": "({} - {})", "multiply": "({} * {})", "divide": "({} / {})",
+    "maximum": "max({}, {})", "minimum": "min({}, {})", "greater": "(1.0 if {} > {} else 0.0)",
+    "equal": "(1.0 if {} == {} else 0.0)", "where": "({1} if {0} != 0.0 else {2})",
+}  # fmt: skip
+#: Aggregations.
+AGGREGATIONS = ("total", "maximum_of", "minimum_of", "winner")
+
+Axes = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One walk over the arcs of a row, and what is made of its aggregations before the next one.
+
+    Attributes:
+        aggregations: of values of arcs; to the unit's rows, or to P and T (``total`` and ``gram``).
+        kept: values of arcs that are stored.
+        rows: values of the unit's rows made of aggregations of this stage and earlier ones, operands first.
+    """
+
+    aggregations: tuple[Value, ...]
+    kept: tuple[Value, ...] = ()
+    rows: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What goes row by row in one loop.
+
+    Attributes:
+        rows: D or R over their in-arcs, or S over its out-arcs.
+        stages: in their order.
+        outside: values that are arrays when the unit begins.
+        results: what others need of it: values of rows, totals to P and T, kept values of arcs.
+    """
+
+    rows: Space
+    stages: tuple[Stage, ...]
+    outside: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+
+class _Writer:
+    """The lines of one function."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[Value, str] = {}  # arguments, buffers and scalars
+        self.buffers: list[tuple[str, int]] = []
+        self.masks: list[Value] = []
+        self.count = 0
+        self.outside = {value: f"x{n}" for n, value in enumerate(unit.outside)}
+        self.stored = {value: f"y{n}" for n, value in enumerate(unit.results)}
+
+    def line(self, text: str) -> None:
+        """One line."""
+        self.lines.append("    " * self.depth + text)
+
+    def name(self, prefix: str) -> str:
+        """A new one."""
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def buffer(self, size: int) -> str:
+        """A new buffer of float64."""
+        name = self.name("b")
+        self.buffers.append((name, size))
+        return name
+
+    def loops(self, shape: Sequence[int], body: Callable[[Axes], str]) -> None:
+        """``body`` for every entry of ``shape``."""
+        axes = []
+        for length in shape:
+            axis = self.name("i") if length > 1 else "0"
+            if length > 1:
+                self.line(f"for {axis} in range({length}):")
+                self.depth += 1
+            axes.append(axis)
+        self.line(body(tuple(axes)))
+        self.depth -= sum(length > 1 for length in shape)
+
+    # Values.
+
+    def prepare(self, values: Sequence[Value], uses: Mapping[Value, int]) -> None:
+        """Write what ``values``, operands first, need before they are read: those that are no plain expressions."""
+        for value in values:
+            if value in self.names or value in self.outside or self._inline(value, uses):
+                continue
+            if not value.shape:
+                name = self.name("s")
+                self._define(value, "", name)
+            else:
+                name = self.buffer(value.size)
+                self._define(value, name, "")
+            self.names[value] = name
+
+    def _inline(self, value: Value, uses: Mapping[Value, int]) -> bool:
+        if value.op in ("cast", "input", "constant", "repeat_axis", "slice", "won"):
+            return True
+        return value.op in (*_EXPRESSIONS, "mask") and uses[value] == 1 and bool(value.shape)
+
+    def _define(self, value: Value, buffer: str, scalar: str) -> None:
+        def into(axes: Axes) -> str:
+            return scalar or f"{buffer}[{_flat(axes, value.shape)}]"
+
+        x = value.inputs[0] if value.inputs else value
+        if value.op in (*_EXPRESSIONS, "mask"):
+            self.loops(value.shape, lambda axes: f"{into(axes)} = {self.read(value, axes, whole=True)}")
+        elif value.op in ("dot", "sum_axis"):
+            axis = len(x.shape) - 1 if value.op == "dot" else value["axis"]
+            self.loops(value.shape, lambda axes: f"{into(axes)} = 0.0")
+
+            def step(axes: Axes) -> str:
+                rest = axes[:axis] + axes[axis + 1 :]
+                term = self.read(x, axes)
+                if value.op == "dot":
+                    term = f"{term} * {self.read(value.inputs[1], axes)}"
+                return f"{into(rest)} += {term}"
+
+            lengths = x.shape if value.op == "sum_axis" else (*value.shape, x.shape[-1])
+            self.loops(lengths, step)
+        elif value.op == "matmul":
+            w = value.inputs[1]
+            lead = len(x.shape) - 1
+            self.loops(value.shape, lambda axes: f"{into(axes)} = 0.0")
+
+            def product(axes: Axes) -> str:
+                outer, inner, rest = axes[:lead], axes[lead], axes[lead + 1 :]
+                return f"{into(outer + rest)} += {self.read(x, (*outer, inner))} * {self.read(w, (inner, *rest))}"
+
+            self.loops((*x.shape, *w.shape[1:]), product)
+        elif value.op == "reshape":
+            source = self.buffer(value.size)
+            self.loops(x.shape, lambda axes: f"{source}[{_flat(axes, x.shape)}] = {self.read(x, axes)}")
+            self.loops(value.shape, lambda axes: f"{into(axes)} = {source}[{_flat(axes, value.shape)}]")
+        elif value.op == "concat":
+            first = 0
+            for part in value.inputs:
+
+                def copy(axes: Axes, part: Value = part, first: int = first) -> str:
+                    return f"{into((*axes[:-1], f'({axes[-1]} + {first})'))} = {self.read(part, axes)}"
+
+                self.loops(part.shape, copy)
+                first += part.shape[-1]
+        elif value.op == "pad":
+            self.loops(value.shape, lambda axes: f"{into(axes)} = 0.0")
+            begin = value["first"]
+            self.loops(x.shape, lambda axes: f"{into((*axes[:-1], f'({axes[-1]} + {begin})'))} = {self.read(x, axes)}")
+        else:
+            raise AssertionError(f"{value.op} a {value.space.value}")
+
+    def read(self, value: Value, axes: Axes, *, whole: bool = False) -> str:
+        """The entry at ``axes`` of ``value`` as an expression; a ``whole`` elementwise one even if it has a name."""
+        if value in self.names and not whole:
+            name = self.names[value]
+            return f"{name}[{_flat(axes, value.shape)}]" if value.shape else name
+        if value in self.outside:
+            return self._outer(value, value.space, axes)
+        if value.op == "cast":
+            return self._cast(value, axes)
+        if value.op == "constant":
+            return repr(value["value"])
+        if value.op == "repeat_axis":
+            return self.read(value.inputs[0], axes[: value["axis"]] + axes[value["axis"] + 1 :])
+        if value.op == "slice":
+            return self.read(value.inputs[0], (*axes[:-1], f"({axes[-1]} + {value['first']})"))
+        if value.op == "won":
+            winner = value.inputs[0]
+            return f"(1.0 if {self.read(winner, axes)} == arc else 0.0)"
+        if value.op == "mask":
+            return self._mask(value, axes)
+        operands = [self.read(x, _aligned(axes, x.shape)) for x in value.inputs]
+        return _EXPRESSIONS[value.op].format(*operands, **dict(value.attributes))
+
+    def _cast(self, value: Value, axes: Axes) -> str:
+        x = value.inputs[0]
+        while x.op == "cast" and x not in self.outside and x not in self.names:
+            x = x.inputs[0]
+        if x in self.names:  # of the row at hand
+            return self.read(x, axes)
+        if x.op == "constant":
+            return repr(x["value"])
+        if x in self.outside:
+            return self._outer(x, value.space, axes)
+        raise AssertionError(f"cast of {x.op} a {x.space.value}: no array and not of the row at hand")
+
+    def _outer(self, x: Value, seen_from: Space, axes: Axes) -> str:
+        """An entry of an array from outside, which is [rows of its space, size], of P [size]."""
+        name, at = self.outside[x], _flat(axes, x.shape)
+        if x.space is P:
+            return f"{name}[{at}]"
+        by_arc = seen_from is E
+        row = {
+            E: "arc",
+            T: "types[arc]" if by_arc else "types[runs[row]]",
+            D: "target" if by_arc or self.unit.rows is R else "row",
+            S: "source" if by_arc else "row",
+            R: "run" if by_arc and self.unit.rows is not R else "row",
+        }[x.space]
+        return f"{name}[{row}, {at}]"
+
+    def _mask(self, value: Value, axes: Axes) -> str:
+        if value not in self.masks:
+            self.masks.append(value)
+        n, rate = self.masks.index(value), value["rate"]
+        column = f"np.uint64(ids[source]) * np.uint64({value.size}) + np.uint64({_flat(axes, value.shape)})"
+        state = f"row_state(keys[{n}], np.uint64(ids[target]))"
+        return f"({1 / (1 - rate)!r} if number_at({state}, {column}) >= np.float32({rate!r}) else 0.0)"
+
+
+def _flat(axes: Axes, shape: Sequence[int]) -> str:
+    """The place of an entry in C order."""
+    terms = []
+    for n, axis in enumerate(axes):
+        if axis != "0":
+            stride = prod(shape[n + 1 :])
+            terms.append(axis if stride == 1 else f"{axis} * {stride}")
+    return " + ".join(terms) or "0"
+
+
+def _aligned(axes: Axes, shape: Sequence[int]) -> Axes:
+    """The entry of an operand of ``shape`` that meets ``axes`` of the result: shapes meet at their first axes."""
+    return tuple("0" if length == 1 else axis for axis, length in zip(axes, shape, strict=False))
+
+
+def source_of(unit: Unit) -> str:
+    """The function ``unit`` as text: what goes over the arcs of every row, in numba's Python.
+
+    Its arguments: ``ptr``, where the arcs of each row begin; ``ends`` and ``arcs``, the other end of each and its
+    number by target; ``targets`` of runs; ``types`` and ``run_of`` of arcs by target; ``ids`` of sources; ``keys``, one
+    for each mask in the order of ``masks_of``; then the arrays of ``unit.outside`` and those of ``unit.results``.
+    Arrays are [rows, size], of P [size]; results in P and T must be 0 at first.
+    """
+    writer = _Writer(unit)
+    writer.line("for row in range(ptr.size - 1):")
+    writer.depth += 1
+    if unit.rows is R:
+        writer.line("target = targets[row]")
+    for stage in unit.stages:
+        _write_stage(writer, stage)
+    for value, name in writer.stored.items():
+        if value.space is unit.rows:
+            writer.loops(value.shape, lambda axes, value=value, name=name: _store(writer, name, "row", value, axes))
+    names = ["ptr", "ends", "arcs", "targets", "types", "run_of", "ids", "keys"]
+    head = f"def unit({', '.join([*names, *writer.outside.values(), *writer.stored.values()])}):"
+    made = [f"    {name} = np.empty({size})" for name, size in writer.buffers]
+    return "\n".join([head, *made, *writer.lines, ""])
+
+
+def masks_of(unit: Unit) -> list[Value]:
+    """The masks of arcs that ``unit`` draws, in the order of its ``keys``."""
+    return [value for value in walk(_wanted(unit)) if value.op == "mask" and value.space is E]
+
+
+def _wanted(unit: Unit) -> list[Value]:
+    return [x for stage in unit.stages for value in (*stage.aggregations, *stage.kept) for x in (value, *value.inputs)]
+
+
+def _write_stage(writer: _Writer, stage: Stage) -> None:
+    writer.masks = masks_of(writer.unit)
+    sums: dict[Value, str] = {}
+    for value in stage.aggregations:
+        if value.space is writer.unit.rows:
+            sums[value] = name = writer.buffer(value.size)
+            start = {"total": "0.0", "maximum_of": "-np.inf", "minimum_of": "np.inf", "winner": "-1.0"}[value.op]
+            writer.line(f"{name}[:] = {start}")
+            if value.op == "winner":
+                sums[value] += f" {writer.buffer(value.size)}"
+                writer.line(f"{sums[value].split()[1]}[:] = {'-' if value['of'] == 'maximum_of' else ''}np.inf")
+    writer.line("for k in range(ptr[row], ptr[row + 1]):")
+    writer.depth += 1
+    if writer.unit.rows is S:
+        writer.line("source, target, arc = row, ends[k], arcs[k]")
+    else:
+        writer.line("source, arc = ends[k], k")
+        if writer.unit.rows is D:
+            writer.line("target = row")
+            writer.line("run = run_of[k]")
+        else:
+            writer.line("run = row")
+    operands = [x for value in stage.aggregations for x in value.inputs] + list(stage.kept)
+    inner = [value for value in walk(operands) if value.space is E]
+    uses = _uses(inner, operands)
+    writer.prepare(inner, uses)
+    for value in stage.aggregations:
+        _write_aggregation(writer, value, sums)
+    for value in stage.kept:
+        name = writer.stored[value]
+        writer.loops(value.shape, lambda axes, value=value, name=name: _store(writer, name, "arc", value, axes))
+    writer.depth -= 1
+    for value in inner:
+        writer.names.pop(value, None)
+    for value, name in sums.items():
+        writer.names[value] = name.split()[0] if value.shape else f"{name.split()[0]}[0]"
+        if value.op in ("maximum_of", "minimum_of"):
+            writer.line("if ptr[row] == ptr[row + 1]:")
+            writer.line(f"    {name}[:] = 0.0")
+    writer.prepare(stage.rows, _uses(stage.rows, [*writer.stored, *stage.rows]))
+
+
+def _uses(values: Sequence[Value], readers: Sequence[Value]) -> Counter[Value]:
+    """How often each is worked out if it has no name: once for each reader, often by one that reads it again."""
+    uses = Counter(readers)
+    for value in values:
+        for x in value.inputs:
+            again = value.op in ("matmul", "gram", "reshape") or (x.shape != value.shape and value.op in _EXPRESSIONS)
+            uses[x] += 2 if again else 1
+    return uses
+
+
+def _write_aggregation(writer: _Writer, value: Value, sums: Mapping[Value, str]) -> None:
+    x = value.inputs[0]
+    if value.space is not writer.unit.rows:
+        name, row = writer.stored[value], "types[arc], " if value.space is T else ""
+        if value.op == "total":
+            writer.loops(value.shape, lambda axes: f"{name}[{row}{_flat(axes, value.shape)}] += {writer.read(x, axes)}")
+            return
+        y, lead = value.inputs[1], len(x.shape) - 1
+
+        def outer(axes: Axes) -> str:
+            first, inner, rest = axes[:lead], axes[lead], axes[lead + 1 :]
+            term = f"{writer.read(x, (*first, inner))} * {writer.read(y, (*first, *rest))}"
+            return f"{name}[{row}{_flat((inner, *rest), value.shape)}] += {term}"
+
+        writer.loops((*x.shape, *y.shape[lead:]), outer)
+    elif value.op == "total":
+        writer.loops(value.shape, lambda axes: f"{sums[value]}[{_flat(axes, value.shape)}] += {writer.read(x, axes)}")
+    elif value.op == "winner":
+        taken, best = sums[value].split()
+        sign = ">" if value["of"] == "maximum_of" else "<"
+
+        def win(axes: Axes) -> str:
+            at, entry = _flat(axes, value.shape), writer.name("v")
+            first = f"ids[source] < ids[ends[int({taken}[{at}])]]" if writer.unit.rows is not S else "False"
+            earlier = f"{entry} == {best}[{at}] and ({taken}[{at}] < 0 or {first})"
+            return (
+                f"{entry} = {writer.read(x, axes)}\n{'    ' * writer.depth}"
+                f"if {entry} {sign} {best}[{at}] or ({earlier}):\n{'    ' * writer.depth}    "
+                f"{best}[{at}], {taken}[{at}] = {entry}, arc"
+            )
+
+        writer.loops(value.shape, win)
+    else:
+        sign = ">" if value.op == "maximum_of" else "<"
+
+        def better(axes: Axes) -> str:
+            entry, goal = writer.name("v"), f"{sums[value]}[{_flat(axes, value.shape)}]"
+            indent = "    " * writer.depth
+            return (
+                f"{entry} = {writer.read(x, axes)}\n{indent}if {entry} {sign} {goal} or {entry} != {entry}:\n"
+                f"{indent}    {goal} = {entry}"
+            )
+
+        writer.loops(value.shape, better)
+
+
+def _store(writer: _Writer, name: str, row: str, value: Value, axes: Axes) -> str:
+    return f"{name}[{row}, {_flat(axes, value.shape)}] = {writer.read(value, axes)}"

@@ -1,0 +1,177 @@
+"""Works off a schedule on one PE: units over arcs, and between them what vertices, runs, types and parameters need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mgg.kernel.random import Draws, uniform
+from mgg.vertex.arcs import ArcTables
+from mgg.vertex.interpret import ELEMENTWISE, ROW_WISE, aligned
+from mgg.vertex.ir import D, P, R, S, T, Value
+from mgg.vertex.loops import Unit
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a PE has for its part of a program: its arcs, and the ways to other PEs.
+
+    Attributes:
+        tables: its arcs.
+        dense: ``product`` and ``transposed_product`` of matrices, ``column_sums``: ``mgg.model.arrays.Arrays``.
+        fetch: [rows, columns] to [rows + halo, columns] (collective).
+        give_back: its adjoint (collective).
+        product: A X (False) or A^T X (True) of [rows, columns], by any technique (collective).
+        work: runs a unit: the unit, ``tables``, its arrays from outside, ``real``, seed and epoch of masks.
+        real: type of what is computed.
+    """
+
+    tables: ArcTables
+    dense: Any
+    fetch: Callable[[Any], Any]
+    give_back: Callable[[Any], Any]
+    product: Callable[[Any, bool], Any]
+    work: Callable[..., Sequence[Any]]
+    real: Any
+
+
+def run(
+    steps: Sequence[Value | Unit],
+    found: dict[Value, Any],
+    part: Part,
+    *,
+    draws: tuple[int, int] = (0, 0),
+    wanted: Sequence[Value] = (),
+) -> None:
+    """Do ``steps`` in their order.
+
+    Args:
+        steps: values that are no arc's, each after its operands, and units.
+        found: arrays by value, [rows of the space, *shape], of P [1, *shape]: those of the leaves at first, in the end
+            those of ``wanted``, too. Others go when nobody needs them any more.
+        part: the PE's.
+        draws: seed and epoch of masks.
+        wanted: what stays.
+    """
+    last: dict[Value, int] = {}
+    for number, step in enumerate(steps):
+        for value in step.outside if isinstance(step, Unit) else step.inputs:
+            last[value] = number
+    for number, step in enumerate(steps):
+        if isinstance(step, Unit):
+            arrays = [_whole(found[value], value, part) for value in step.outside]
+            results = part.work(step, part.tables, arrays, part.real, draws)
+            found |= {
+                value: (array[None] if value.space is P else array).astype(
+                    array.dtype if value.op == "winner" else part.real, copy=False
+                )
+                for value, array in zip(step.results, results, strict=True)
+            }
+            operands = step.outside
+        else:
+            found[step] = _OPERATIONS[step.op](step, part, draws, *(found[value] for value in step.inputs))
+            operands = step.inputs
+        for value in operands:
+            if last[value] == number and value not in wanted and value.op != "input":
+                found.pop(value, None)
+
+
+def _whole(x: Any, value: Value, part: Part) -> Any:
+    """``x`` without the row that stands for all: units index rows."""
+    if value.space is P:
+        return x[0]
+    rows = part.tables.rows_of(value.space) if value.space is not T else part.tables.type_count
+    return np.broadcast_to(x, (rows, *value.shape)) if len(x) != rows else x
+
+
+def _elementwise(value: Value, part: Part, draws: tuple[int, int], *operands: Any) -> Any:
+    return ELEMENTWISE[value.op](*aligned(value, operands)).astype(part.real, copy=False)
+
+
+def _row_wise(value: Value, part: Part, draws: tuple[int, int], *operands: Any) -> Any:
+    return ROW_WISE[value.op](value, None, *operands).astype(part.real, copy=False)
+
+
+def _cast(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
+    coarser, space = value.inputs[0].space, value.space
+    if coarser is P:
+        return x  # one row for all
+    if (coarser, space) == (D, S):
+        whole = _whole(x, value.inputs[0], part)
+        return part.fetch(np.ascontiguousarray(_flat(whole))).reshape(-1, *value.shape)
+    tables = part.tables
+    assert space is R, value
+    if len(x) == 1 and coarser is D:
+        return x
+    return x[tables.run_targets if coarser is D else tables.run_types]
+
+
+def _total(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
+    finer, space = value.inputs[0].space, value.space
+    whole = _flat(_whole(x, value.inputs[0], part))
+    if (finer, space) == (S, D):
+        return part.give_back(np.array(whole)).reshape(-1, *value.shape)
+    if space is P:
+        return part.dense.column_sums(whole).astype(part.real).reshape(1, *value.shape)
+    owners, rows = (
+        (part.tables.run_targets, part.tables.rows) if space is D else (part.tables.run_types, part.tables.type_count)
+    )
+    assert finer is R, value
+    sums = np.zeros((rows, value.size))
+    np.add.at(sums, owners, whole)
+    return sums.astype(part.real).reshape(rows, *value.shape)
+
+
+def _matmul(value: Value, part: Part, draws: tuple[int, int], x: Any, w: Any) -> Any:
+    lead, inner, outer = x.shape[1:-1], x.shape[-1], w.shape[2:]
+    if len(w) == 1:
+        return part.dense.product(_matrix(x), w.reshape(inner, prod(outer))).reshape(len(x), *lead, *outer)
+    result = x.reshape(len(x), prod(lead), inner) @ w.reshape(len(w), inner, prod(outer))
+    return result.reshape(-1, *lead, *outer)
+
+
+def _gram(value: Value, part: Part, draws: tuple[int, int], x: Any, y: Any) -> Any:
+    x, y = (_whole(each, operand, part) for each, operand in zip((x, y), value.inputs, strict=True))
+    right = y.reshape(prod(x.shape[:-1]), -1)
+    if value.space is P:
+        return part.dense.transposed_product(_matrix(x), right).astype(part.real).reshape(1, *value.shape)
+    each = x.reshape(len(x), -1, x.shape[-1]).swapaxes(1, 2) @ y.reshape(len(y), prod(x.shape[1:-1]), -1)
+    sums = np.zeros((part.tables.type_count, *each.shape[1:]))
+    np.add.at(sums, part.tables.run_types, each)
+    return sums.astype(part.real).reshape(-1, *value.shape)
+
+
+def _mask(value: Value, part: Part, draws: tuple[int, int]) -> Any:
+    ids = part.tables.ids[: part.tables.rows_of(value.space)]
+    kept = uniform(draws[0], Draws(*draws, value["place"]).stream, ids, value.size) >= value["rate"]
+    return np.multiply(kept, 1 / (1 - value["rate"]), dtype=part.real).reshape(-1, *value.shape)
+
+
+def _product(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
+    return part.product(_flat(_whole(x, value.inputs[0], part)), value["back"]).reshape(-1, *value.shape)
+
+
+def _flat(x: Any) -> Any:
+    return x.reshape(len(x), prod(x.shape[1:]))
+
+
+def _matrix(x: Any) -> Any:
+    """All axes but the last as one."""
+    return x if x.ndim == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(ROW_WISE, _row_wise),
+    "constant": lambda value, part, draws: np.array([value["value"]], part.real),
+    "cast": _cast,
+    "total": _total,
+    "matmul": _matmul,
+    "gram": _gram,
+    "mask": _mask,
+    "product": _product,
+}
