@@ -108,6 +108,7 @@ OPERATIONS = {
     **dict.fromkeys(UNARY, "elementwise"),
     **dict.fromkeys(BINARY, "elementwise"),
     "where": "the second operand where the first is not 0, else the third",
+    "stop": "the operand; no gradient goes through it",
     "cast": "to a finer space: each row has its owner's",
     "total": "to a coarser space: the sum of the rows that belong to each, 0 of none",
     "maximum_of": "to a coarser space, element by element: the largest of the rows that belong to each; 0 of none",
@@ -204,6 +205,11 @@ def binary(op: str, x: Value, y: Value, where: Where | None = None) -> Value:
 def where(condition: Value, x: Value, y: Value, at: Where | None = None) -> Value:
     """``x`` where ``condition`` is not 0, else ``y``."""
     return _elementwise("where", (condition, x, y), at)
+
+
+def stop(x: Value, where: Where | None = None) -> Value:
+    """``x``, a constant to autodiff."""
+    return Value("stop", (x,), x.space, x.shape, (), where)
 
 
 def matmul(x: Value, w: Value, where: Where | None = None) -> Value:
