@@ -23,7 +23,6 @@ from mgg.vertex.symbols import (
     Types,
     apply,
     binary,
-    kind,
     lift,
     meeting,
     mistake,
@@ -77,23 +76,30 @@ def _neighbours(name: str, values: object) -> tuple[list[Symbol], Loop]:
         raise mistake(f"V.{name} of neighbours themselves: {example}")
     if isinstance(values, Symbol):
         raise mistake(
-            f"V.{name} of one value {kind(values.value.space)}: it takes a list or generator over neighbours: {example}"
-            "; along an axis, use V.sum_axis or V.mean_axis"
+            f"V.{name} of one value {ir.per(values.value.space)}: it takes a list or generator over neighbours:"
+            f" {example}; along an axis, use V.sum_axis or V.mean_axis"
         )
     if not _is_list(values):
         raise mistake(f"V.{name} of a {type(values).__name__}: it takes a list or generator over neighbours: {example}")
     given: list[object] = list(values)  # type: ignore[call-overload]
+    if not given:
+        raise mistake(f"V.{name} of an empty list: a generator gives its values once; a list [...] can be used again")
     symbols = [each for each in given if isinstance(each, Symbol)]
     if len(symbols) < len(given):
         if all(isinstance(each, numbers.Real) for each in given):
             raise mistake(f"V.{name} of numbers, which do not depend on the neighbour: how many there are is v.degree")
         for each in given:
             lift(each)
+    return symbols, _loop(name, symbols)
+
+
+def _loop(name: str, symbols: list[Symbol]) -> Loop:
+    """The loop of whose elements these are values, one of each, made in the same way."""
     loops = {loop for symbol in symbols for loop in symbol.at}
     if not loops:
-        of = kind(symbols[0].value.space) if symbols else "of none"
         raise mistake(
-            f"V.{name} of a value {of}, which does not depend on the neighbour: use one of u, or multiply by v.degree"
+            f"V.{name} of a value {ir.per(symbols[0].value.space)}, which does not depend on the neighbour: use one of u,"
+            " or multiply by v.degree"
         )
     expected = list(range(tracing().stand_ins))
     for loop in loops:
@@ -103,7 +109,7 @@ def _neighbours(name: str, values: object) -> tuple[list[Symbol], Loop]:
     else:
         raise mistake(
             f"V.{name} takes one value of each element of one loop, in its order: this list is of two loops, a part or"
-            " a multiple, or its values do not depend on the innermost loop; aggregate inner loops first"
+            " a multiple, or its values are of another loop; aggregate inner loops first"
         )
     if any(symbol.value is not symbols[0].value for symbol in symbols):
         raise mistake(
@@ -112,7 +118,7 @@ def _neighbours(name: str, values: object) -> tuple[list[Symbol], Loop]:
         )
     if any(loop.coarse.over(other.coarse) and loop is not other for other in others[0]):
         raise mistake(f"V.{name} over {loop.name} of a value of one arc: aggregate over v.inedges[t] first")
-    return symbols, loop
+    return loop
 
 
 def _reduced(constructor: Callable[..., Value], x: Symbol, loop: Loop) -> Symbol:
@@ -174,7 +180,7 @@ def keep(values: Any) -> Kept:
     """Makes the values of all arcs an output, to be returned behind those of the vertex."""
     if isinstance(values, Symbol):
         raise mistake(
-            f"V.keep of a value {kind(values.value.space)}: it keeps a list over v.inedges; return others as they are"
+            f"V.keep of a value {ir.per(values.value.space)}: it keeps a list over v.inedges; return others as they are"
         )
     symbols, loop = _neighbours("keep", values)
     if loop is not ARCS:
@@ -294,7 +300,7 @@ def reshape(x: Symbol, shape: Sequence[int]) -> Symbol:
 @_listwise
 def flatten(x: Symbol) -> Symbol:
     """To one axis."""
-    return reshape(x, [prod(x.shape)])  # type: ignore[no-any-return]
+    return apply(ir.reshape, x, (prod(x.shape),))
 
 
 @_listwise
@@ -302,13 +308,13 @@ def heads(x: Symbol, n: int) -> Symbol:
     """[n c] as [n, c]."""
     if not isinstance(n, numbers.Integral) or n < 1 or not x.shape or x.shape[-1] % n:
         raise mistake(f"{list(x.shape)} in {n} heads: its last axis must be a multiple of the number of heads")
-    return reshape(x, [*x.shape[:-1], int(n), x.shape[-1] // int(n)])  # type: ignore[no-any-return]
+    return apply(ir.reshape, x, (*x.shape[:-1], int(n), x.shape[-1] // int(n)))
 
 
 @_listwise
 def mean_of_heads(x: Symbol) -> Symbol:
     """[heads, c] to [c]: the mean over the first axis."""
-    return mean_axis(x, 0)  # type: ignore[no-any-return]
+    return _mean_axis(x, 0)
 
 
 @_listwise
@@ -320,7 +326,7 @@ def sum_axis(x: Symbol, axis: int = -1) -> Symbol:
 @_listwise
 def mean_axis(x: Symbol, axis: int = -1) -> Symbol:
     """The mean over an axis; -1 is the last."""
-    return sum_axis(x, axis) * (1 / x.shape[_axis(x, axis)])  # type: ignore[no-any-return]
+    return _mean_axis(x, axis)
 
 
 @_listwise
@@ -328,6 +334,11 @@ def normalize(x: Symbol) -> Symbol:
     """x over its length along the last axis, or over 1e-12 where it is shorter."""
     square = maximum(dot(x, x), LEAST_SQUARE)
     return x * unary("reciprocal", sqrt(square))
+
+
+def _mean_axis(x: Symbol, axis: int) -> Symbol:
+    axis = _axis(x, axis)
+    return apply(ir.sum_axis, x, axis) * (1 / x.shape[axis])
 
 
 def _axis(x: Symbol, axis: int) -> int:

@@ -151,7 +151,7 @@ def constant(value: float, where: Where | None = None) -> Value:
 def mask(space: Space, shape: Sequence[int], rate: float, place: int, where: Where | None = None) -> Value:
     """What dropout multiplies with; masks of vertices are the same seen as sources."""
     if space not in (D, S, E):
-        raise ProgramError(f"dropout of a value a {space.value}: it takes values of vertices, sources or arcs")
+        raise ProgramError(f"dropout of a value {per(space)}: it takes values of vertices, sources or arcs")
     return Value("mask", (), space, tuple(shape), (("rate", float(rate)), ("place", place)), where)
 
 
@@ -160,7 +160,7 @@ def cast(x: Value, space: Space) -> Value:
     if x.space is space:
         return x
     if not x.space.over(space):
-        raise ProgramError(f"a value a {x.space.value} is none of each {space.value}")
+        raise ProgramError(f"a value {per(x.space)} is none of each {space.value}")
     return Value("cast", (x,), space, x.shape, (), x.where)
 
 
@@ -346,7 +346,7 @@ def walk(values: Iterable[Value]) -> Iterator[Value]:
 
 def _coarser(op: str, x: Value, space: Space, where: Where | None) -> Value:
     if x.space is space or not space.over(x.space):
-        raise ProgramError(f"a value a {x.space.value} cannot be aggregated to one a {space.value}")
+        raise ProgramError(f"a value {per(x.space)} cannot be aggregated to one {per(space)}")
     return Value(op, (x,), space, x.shape, (), where)
 
 
@@ -356,4 +356,9 @@ def _elementwise(op: str, operands: tuple[Value, ...], where: Where | None) -> V
 
 
 def _shaped(x: Value) -> str:
-    return f"{list(x.shape)} a {x.space.value}"
+    return f"{list(x.shape)} {per(x.space)}"
+
+
+def per(space: Space) -> str:
+    """What a value of ``space`` is one for, in words."""
+    return "for all (a parameter)" if space is P else "an arc" if space is E else f"a {space.value}"

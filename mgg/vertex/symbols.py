@@ -86,9 +86,8 @@ class Tracing:
         if key not in self._built:
             if self.again:
                 raise mistake(
-                    "this depends on how often Python's loop ran, or changes when it is done again: a program sees"
-                    " stand-ins of its neighbours, so that sum(), len(), enumerate() and counters mean nothing;"
-                    " use V.sum and its like, v.degree"
+                    f"this depends on how often a loop of Python's ran, or changes when it is done again{_builtin()}:"
+                    " a program sees stand-ins of its neighbours; use V.sum and its like, and v.degree"
                 )
             self._built[key] = replace(value, inputs=inputs)
             self._known.add(self._built[key])
@@ -158,7 +157,7 @@ class Symbol:
         return self.value.shape
 
     def __repr__(self) -> str:
-        return f"<{self.value.op} {list(self.shape)} {kind(self.value.space)}>"
+        return f"<{self.value.op} {list(self.shape)} {ir.per(self.value.space)}>"
 
     # fmt: off
     def __add__(self, y: Any) -> Symbol: return binary("add", self, y)
@@ -204,15 +203,9 @@ class Symbol:
         return Symbol(apply(ir.by_type, self).value, meeting([self, index]))
 
     def __bool__(self) -> Never:
-        found = re.search(r"(?<![\w.])(max|min)\s*\(", here().text)
-        way = (
-            f"for Python's {found[1]} use V.{found[1]} or V.{found[1]}imum"
-            if found
-            else "choose by V.where(x > 0, a, b)"
-        )
         raise mistake(
-            "if, while, and, or, not and chained comparisons need a truth, and a value has another one for every vertex"
-            f" or arc: {way}, combine conditions by * and V.maximum"
+            "if, while, and, or, not, a < x < b, max() and min() need a truth, and a value has one for each vertex or"
+            f" arc{_builtin()}: choose by V.where(x > 0, a, b), combine conditions by * and V.maximum"
         )
 
     def _number(self, *_: object) -> Never:
@@ -252,17 +245,26 @@ _NUMPY = {
 
 
 def _instead() -> str:
-    found = re.search(r"\b(?:math|np|numpy|torch)\.(\w+)\s*\(", here().text)
-    return f": use V.{found[1]}, if there is one" if found else ": use V.exp, V.where and other functions of V"
+    found = re.search(r"\b(?:math|np|numpy)\.(\w+)\s*\(", here().text)
+    known = found is not None and found[1] in vars(sys.modules["mgg.vertex"]).get("__all__", ())
+    return f": use V.{found[1]}" if found and known else ": use the functions of V, such as V.exp and V.where"
+
+
+def _builtin() -> str:
+    """What to write for the function of Python's that the user's line calls."""
+    found = re.search(r"(?<![\w.])(sum|max|min|any|all|sorted|len|enumerate)\s*\(", here().text)
+    instead = {"sum": "V.sum", "max": "V.max or V.maximum", "min": "V.min or V.minimum", "len": "v.degree"}
+    return "" if found is None else f", by Python's {found[1]}() (use {instead.get(found[1], 'V.sum and its like')})"
 
 
 def _no_value(y: object) -> bool:
     return y is None or isinstance(y, str)
 
 
-def kind(space: Space) -> str:
-    """Of what a value of this space is, in words."""
-    return "of all (parameters)" if space is P else f"a {space.value}"
+def named(x: object) -> str:
+    """What kind of thing ``x`` is, with its article."""
+    name = type(x).__name__
+    return "None" if x is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def lift(x: object) -> Symbol:
@@ -279,7 +281,7 @@ def lift(x: object) -> Symbol:
         raise mistake("a vertex, arc, type or loop is no value: name a feature of it, such as u.x")
     if isinstance(x, Iterable) and not hasattr(x, "__array__") and not isinstance(x, str | bytes):
         raise mistake("a list is no value: write [f(x) for x in list], or aggregate it by V.sum and its like")
-    raise mistake(f"a {type(x).__name__} is no value of a program: arrays come in as features and parameters")
+    raise mistake(f"{named(x)} is no value of a program: arrays come in as features and parameters")
 
 
 def meeting(symbols: Iterable[Symbol | Type]) -> At:
@@ -293,9 +295,8 @@ def meeting(symbols: Iterable[Symbol | Type]) -> At:
         for loop, number in symbol.at.items():
             if at.setdefault(loop, number) != number:
                 raise mistake(
-                    f"values of two different elements of {loop.name} meet: of several neighbours, V.sum, V.mean,"
-                    " V.max, V.min, V.std and V.softmax alone make one value (not Python's sum, max, min, sorted, an index or"
-                    " a second loop)"
+                    f"values of two elements of {loop.name} meet{_builtin()}: V.sum, V.mean, V.max, V.min, V.std and"
+                    " V.softmax alone see several; no index, no second loop"
                 )
     if ARCS in at and len(at) > 1:
         raise mistake(

@@ -19,8 +19,8 @@ from mgg.vertex.symbols import (
     Tracing,
     Vertex,
     VertexProgramError,
-    kind,
     mistake,
+    named,
     place,
     running,
     tracing,
@@ -173,7 +173,7 @@ class Program:
             if name not in parameters:
                 raise self._wrong(f"parameter {name} is not given: a shape, a number, a string or None")
             if not (parameters[name] is None or isinstance(parameters[name], tuple | list | numbers.Number | str)):
-                raise self._wrong(f"parameter {name} is a {type(parameters[name]).__name__}: give a shape or a number")
+                raise self._wrong(f"parameter {name} is {named(parameters[name])}: give a shape or a number")
         for name in parameters:
             if name not in self.names:
                 raise self._wrong(f"there is no parameter {name}: there are {', '.join(self.names) or 'none'}")
@@ -217,18 +217,14 @@ class Program:
         if isinstance(result, Kept):
             raise self._wrong("it returns what V.keep gives before a value of the vertex: return that first")
         if not isinstance(result, Symbol):
-            raise self._wrong(f"it returns {_article(result)}: return a value of the vertex, such as V.sum(...)")
+            raise self._wrong(f"it returns {named(result)}: return a value of the vertex, such as V.sum(...)")
         if result.value.space is not D or result.at:
             raise mistake(
-                f"program {self.name} returns this, a value {kind(result.value.space)}, where one a vertex is wanted:"
+                f"program {self.name} returns this, a value {ir.per(result.value.space)}, where one a vertex is wanted:"
                 " aggregate over the neighbours, or V.keep it as a second result",
                 result.value.where or self.where,
             )
         return result.value
-
-
-def _article(x: object) -> str:
-    return "None" if x is None else f"a {type(x).__name__}"
 
 
 @overload
