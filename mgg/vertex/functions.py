@@ -9,7 +9,7 @@ import functools
 import numbers
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite, prod
-from typing import Any
+from typing import Any, Never
 
 from mgg.vertex import ir
 from mgg.vertex.ir import E, Value
@@ -23,6 +23,7 @@ from mgg.vertex.symbols import (
     Types,
     apply,
     binary,
+    here,
     lift,
     meeting,
     mistake,
@@ -48,6 +49,12 @@ class Values:
 
     def __iter__(self) -> Iterator[Symbol]:
         return iter(self._items)
+
+    def _many(self, *_: object) -> Never:
+        raise mistake("a list is no value: write [2 * x for x in list], or aggregate it by V.sum and its like")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _many
+    __matmul__ = __neg__ = __getitem__ = __len__ = _many
 
 
 def _is_list(x: object) -> bool:
@@ -98,8 +105,8 @@ def _loop(name: str, symbols: list[Symbol]) -> Loop:
     loops = {loop for symbol in symbols for loop in symbol.at}
     if not loops:
         raise mistake(
-            f"V.{name} of a value {ir.per(symbols[0].value.space)}, which does not depend on the neighbour: use one of u,"
-            " or multiply by v.degree"
+            f"V.{name} of a value {ir.per(symbols[0].value.space)}, which does not depend on the neighbour: use one of"
+            " u, or multiply by v.degree"
         )
     expected = list(range(tracing().stand_ins))
     for loop in loops:
@@ -185,7 +192,9 @@ def keep(values: Any) -> Kept:
     symbols, loop = _neighbours("keep", values)
     if loop is not ARCS:
         raise mistake("V.keep of arcs of one type: it takes a list over all of v.inedges; W[e.type] has its type")
-    return Kept(tracing().build(ir.cast, symbols[0].value, E))
+    kept = Kept(tracing().build(ir.cast, symbols[0].value, E), here())
+    tracing().kept.append(kept)
+    return kept
 
 
 # Elementwise functions.

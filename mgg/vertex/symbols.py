@@ -65,6 +65,7 @@ class Tracing:
         self.rates: list[float] = []
         self._places: dict[tuple[object, ...], int] = {}
         self.drawn: Counter[tuple[object, ...]] = Counter()
+        self.kept: list[Kept] = []
         self.stand_ins = 2
         self.again = False
         self._built: dict[tuple[object, ...], Value] = {}
@@ -434,3 +435,4 @@ class Kept:
     """What ``V.keep`` gives: an output for every arc."""
 
     value: Value
+    where: Where

@@ -193,7 +193,7 @@ class Program:
         return mistake(f"program {self.name}: {what}", self.where)
 
     def _run(self, run: Tracing, arguments: list[object]) -> tuple[Value, ...]:
-        run.programs = [self]
+        run.programs, run.kept = [self], []
         try:
             result = self._function(run.vertex, *arguments)
         except VertexProgramError:
@@ -206,11 +206,14 @@ class Program:
                     at = place(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
                 trace = trace.tb_next
             raise mistake(f"{type(error).__name__}: {error}", at) from error
-        results = result if isinstance(result, tuple) else (result,)
+        results: tuple[object, ...] = result if isinstance(result, tuple) else (result,)
         kept = [each.value for each in results if isinstance(each, Kept)]
         of_vertices = [self._output(each) for each in results[: len(results) - len(kept)]]
         if not of_vertices:
             raise self._wrong("it returns no value of the vertex: return one, then what V.keep gives")
+        for each in run.kept:
+            if not any(each is one for one in results):
+                raise mistake("what V.keep gives is not returned: return it behind the value of the vertex", each.where)
         return (*of_vertices, *kept)
 
     def _output(self, result: object) -> Value:
