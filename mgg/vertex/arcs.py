@@ -65,6 +65,11 @@ class ArcTables:
         return np.repeat(np.arange(self.rows), np.diff(self.row_runs))
 
     @cached_property
+    def run_types(self) -> np.ndarray:
+        """int32 [runs], the type of each run; 0 where arcs have none."""
+        return np.zeros(len(self.runs) - 1, np.int32) if self.types is None else self.types[self.runs[:-1]]
+
+    @cached_property
     def arc_runs(self) -> np.ndarray:
         """int64 [arcs], the run of each arc."""
         return np.repeat(np.arange(len(self.runs) - 1), np.diff(self.runs))
@@ -113,11 +118,11 @@ class ArcTables:
         if kinds is not None:
             begins[1:] |= np.diff(kinds) != 0
         firsts = np.flatnonzero(begins)
-        ptr = _pointers(targets, rows)
+        ptr = pointers(targets, rows)
         out = transposed(Csr(ptr, ends, None, len(ids)))
         return cls(
             rows=rows, sources=len(ids), ptr=ptr, ends=ends, weights=weights, types=kinds, numbers=numbers,
-            runs=np.append(firsts, len(ends)), row_runs=_pointers(targets[firsts], rows),
+            runs=np.append(firsts, len(ends)), row_runs=pointers(targets[firsts], rows),
             out_ptr=out.csr.indptr, out_ends=out.csr.indices, out_arcs=out.forward, ids=np.asarray(ids, np.int64), type_count=max(types, 1),
         )  # fmt: skip
 
@@ -131,6 +136,6 @@ def _joined(parts: list[np.ndarray | None], counts: list[int], default: np.gener
     )
 
 
-def _pointers(rows: np.ndarray, count: int) -> np.ndarray:
+def pointers(rows: np.ndarray, count: int) -> np.ndarray:
     """int64 [count + 1], where each of ``count`` rows begins in the ascending ``rows``."""
     return np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=count)))).astype(np.int64)

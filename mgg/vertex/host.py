@@ -74,13 +74,16 @@ def run(
         ptr, ends, arcs, tables.run_targets if unit.rows is R else _NONE,
         _NONE if tables.types is None else tables.types, tables.arc_runs if unit.rows is D else _NONE, tables.ids,
         np.array(keys, np.uint64),
-        *(x.reshape(*(() if value.space is P else (len(x),)), value.size) for value, x in zip(unit.outside, outside, strict=True)),
-        *results,
+        *(_flat(x, value) for value, x in zip(unit.outside, outside, strict=True)), *results,
     )  # fmt: skip
     return [
         x.reshape(*(() if value.space is P else (len(x),)), *value.shape)
         for value, x in zip(unit.results, results, strict=True)
     ]
+
+
+def _flat(x: np.ndarray, value: Value) -> np.ndarray:
+    return np.ascontiguousarray(x).reshape(*(() if value.space is P else (len(x),)), value.size)
 
 
 def _empty(value: Value, tables: ArcTables, real: Any) -> np.ndarray:

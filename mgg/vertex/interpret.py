@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -128,9 +128,9 @@ def evaluate(
                 result = _leaf(value, graph, leaves)
             elif value.op == "mask":
                 result = _mask(value, graph, masks)
-            elif value.op in _ELEMENTWISE:
-                operands = _aligned(value, [found[operand] for operand in value.inputs])
-                result = _ELEMENTWISE[value.op](*operands).astype(np.float64)
+            elif value.op in ELEMENTWISE:
+                operands = aligned(value, [found[operand] for operand in value.inputs])
+                result = ELEMENTWISE[value.op](*operands).astype(np.float64)
             else:
                 result = _OPERATIONS[value.op](value, graph, *(found[operand] for operand in value.inputs))
             found[value] = result
@@ -165,7 +165,7 @@ def _mask(value: Value, graph: ArcGraph, masks: tuple[int, int] | None) -> np.nd
     return result.reshape(shape)
 
 
-def _aligned(value: Value, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+def aligned(value: Value, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Operands of an elementwise operation with as many axes as the result: shapes meet at their first ones."""
     return [x.reshape(x.shape + (1,) * (len(value.shape) + 1 - x.ndim)) for x in operands]
 
@@ -206,9 +206,13 @@ def _gram(value: Value, graph: ArcGraph, x: np.ndarray, y: np.ndarray) -> np.nda
     return _total(graph, each, value.inputs[0].space, value.space).reshape(graph.rows(value.space), *value.shape)
 
 
-def _pad(value: Value, graph: ArcGraph, x: np.ndarray) -> np.ndarray:
+def _pad(value: Value, x: np.ndarray) -> np.ndarray:
     after = value["count"] - value["first"] - x.shape[-1]
     return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(value["first"], after)])
+
+
+def _each_row(work: Callable[..., Any], value: Value, graph: ArcGraph, *operands: np.ndarray) -> Any:
+    return work(value, *operands)
 
 
 def _by_type(value: Value, graph: ArcGraph, w: np.ndarray) -> np.ndarray:
@@ -218,7 +222,7 @@ def _by_type(value: Value, graph: ArcGraph, w: np.ndarray) -> np.ndarray:
 
 
 #: Of operands of one shape.
-_ELEMENTWISE: dict[str, Callable[..., Any]] = {
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "negative": np.negative, "reciprocal": np.reciprocal, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
     "tanh": np.tanh, "sigmoid": expit, "abs": np.abs, "relu": lambda x: np.maximum(x, 0),
     "elu": lambda x: np.where(x > 0, x, np.expm1(x)), "stop": np.copy,
@@ -226,10 +230,23 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "maximum": np.maximum, "minimum": np.minimum, "greater": np.greater, "equal": np.equal,
     "where": lambda condition, x, y: np.where(condition != 0, x, y),
 }  # fmt: skip
+#: Of each row alone.
+ROW_WISE: dict[str, Callable[..., Any]] = {
+    "leaky_relu": lambda v, x: np.where(x > 0, x, v["slope"] * x),
+    "power": lambda v, x: x ** v["exponent"],
+    "dot": lambda v, x, y: (x * y).sum(axis=-1),
+    "sum_axis": lambda v, x: x.sum(axis=v["axis"] + 1),
+    "repeat_axis": lambda v, x: np.expand_dims(x, v["axis"] + 1).repeat(v["count"], v["axis"] + 1),
+    "reshape": lambda v, x: x.reshape(len(x), *v.shape),
+    "transpose": lambda v, x: x.swapaxes(1, 2),
+    "concat": lambda v, *parts: np.concatenate(parts, axis=-1),
+    "slice": lambda v, x: x[..., v["first"] : v["last"]],
+    "pad": _pad,
+    "all_types": lambda v, x: x[None],
+}
 _OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{op: partial(_each_row, work) for op, work in ROW_WISE.items()},
     "constant": lambda v, graph: np.array([v["value"]]),
-    "leaky_relu": lambda v, graph, x: np.where(x > 0, x, v["slope"] * x),
-    "power": lambda v, graph, x: x ** v["exponent"],
     "cast": lambda v, graph, x: x[graph.owners(v.space, v.inputs[0].space)],
     "total": lambda v, graph, x: _total(graph, x, v.inputs[0].space, v.space),
     **dict.fromkeys(("maximum_of", "minimum_of"), lambda v, graph, x: _extreme(v, graph, x, v.op)),
@@ -237,14 +254,5 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "won": lambda v, graph, x: (np.arange(len(x)) == x.T).T.astype(np.float64),
     "matmul": _matmul,
     "gram": _gram,
-    "dot": lambda v, graph, x, y: (x * y).sum(axis=-1),
-    "sum_axis": lambda v, graph, x: x.sum(axis=v["axis"] + 1),
-    "repeat_axis": lambda v, graph, x: np.expand_dims(x, v["axis"] + 1).repeat(v["count"], v["axis"] + 1),
-    "reshape": lambda v, graph, x: x.reshape(len(x), *v.shape),
-    "transpose": lambda v, graph, x: x.swapaxes(1, 2),
-    "concat": lambda v, graph, *parts: np.concatenate(parts, axis=-1),
-    "slice": lambda v, graph, x: x[..., v["first"] : v["last"]],
-    "pad": _pad,
     "by_type": _by_type,
-    "all_types": lambda v, graph, x: x[None],
 }

@@ -107,7 +107,6 @@ OPERATIONS = {
     "mask": "a leaf: 0 with probability ``rate``, else 1 / (1 - rate), anew in every epoch; ``place`` is which dropout",
     **dict.fromkeys(UNARY, "elementwise"),
     **dict.fromkeys(BINARY, "elementwise"),
-    "stop": "the operand, whose gradient goes no further",
     "where": "the second operand where the first is not 0, else the third",
     "stop": "the operand; no gradient goes through it",
     "cast": "to a finer space: each row has its owner's",
@@ -201,11 +200,6 @@ def binary(op: str, x: Value, y: Value, where: Where | None = None) -> Value:
     """``op`` of ``BINARY``."""
     assert op in BINARY
     return _elementwise(op, (x, y), where)
-
-
-def stop(x: Value, where: Where | None = None) -> Value:
-    """``x``, but a constant to autodiff."""
-    return Value("stop", (x,), x.space, x.shape, (), where)
 
 
 def where(condition: Value, x: Value, y: Value, at: Where | None = None) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from mgg.kernel.random import Draws, uniform
 from mgg.vertex.arcs import ArcTables
 from mgg.vertex.interpret import ELEMENTWISE, ROW_WISE, aligned
-from mgg.vertex.ir import D, P, R, S, T, Value
+from mgg.vertex.ir import D, P, R, S, Space, T, Value
 from mgg.vertex.loops import Unit
 
 
@@ -93,7 +93,9 @@ def _elementwise(value: Value, part: Part, draws: tuple[int, int], *operands: An
 
 
 def _row_wise(value: Value, part: Part, draws: tuple[int, int], *operands: Any) -> Any:
-    return ROW_WISE[value.op](value, None, *operands).astype(part.real, copy=False)
+    rows = max(map(len, operands))
+    wide = [np.broadcast_to(x, (rows, *x.shape[1:])) if len(x) != rows else x for x in operands]
+    return ROW_WISE[value.op](value, *wide).astype(part.real, copy=False)
 
 
 def _cast(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
@@ -117,13 +119,16 @@ def _total(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
         return part.give_back(np.array(whole)).reshape(-1, *value.shape)
     if space is P:
         return part.dense.column_sums(whole).astype(part.real).reshape(1, *value.shape)
-    owners, rows = (
-        (part.tables.run_targets, part.tables.rows) if space is D else (part.tables.run_types, part.tables.type_count)
-    )
-    assert finer is R, value
-    sums = np.zeros((rows, value.size))
-    np.add.at(sums, owners, whole)
-    return sums.astype(part.real).reshape(rows, *value.shape)
+    return _summed(whole, space, part).astype(part.real).reshape(-1, *value.shape)
+
+
+def _summed(x: Any, space: Space, part: Part) -> Any:
+    """float64 sums of the rows ``x`` of runs that belong to each row of D or T."""
+    tables = part.tables
+    owners, rows = (tables.run_targets, tables.rows) if space is D else (tables.run_types, tables.type_count)
+    sums = np.zeros((rows, *x.shape[1:]))
+    np.add.at(sums, owners, x)
+    return sums
 
 
 def _matmul(value: Value, part: Part, draws: tuple[int, int], x: Any, w: Any) -> Any:
@@ -140,9 +145,7 @@ def _gram(value: Value, part: Part, draws: tuple[int, int], x: Any, y: Any) -> A
     if value.space is P:
         return part.dense.transposed_product(_matrix(x), right).astype(part.real).reshape(1, *value.shape)
     each = x.reshape(len(x), -1, x.shape[-1]).swapaxes(1, 2) @ y.reshape(len(y), prod(x.shape[1:-1]), -1)
-    sums = np.zeros((part.tables.type_count, *each.shape[1:]))
-    np.add.at(sums, part.tables.run_types, each)
-    return sums.astype(part.real).reshape(-1, *value.shape)
+    return _summed(each, T, part).astype(part.real).reshape(-1, *value.shape)
 
 
 def _mask(value: Value, part: Part, draws: tuple[int, int]) -> Any:
@@ -174,4 +177,5 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "gram": _gram,
     "mask": _mask,
     "product": _product,
+    "by_type": lambda value, part, draws, x: x[0],
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mgg.vertex.ir import D, E, P, R, S, Space, T, Value, walk
+from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.loops import AGGREGATIONS, Stage, Unit
 
 #: Operations on rows that a loop over rows does as well as one of their own.
@@ -30,7 +30,7 @@ class _Scheduler:
     def __init__(self, wanted: Sequence[Value], given: set[Value]) -> None:
         self.done = set(given)
         self.wanted = list(wanted)
-        self.order = [value for value in _walk_to(self.wanted, self.done)]
+        self.order = _walk_to(self.wanted, self.done)
         self.done |= {value for value in self.order if value.op == "input"}
         self.arcs = {value: self._closure(value) for value in self.order if _walks(value, self.wanted)}
         self.readers = self._readers()
@@ -77,10 +77,10 @@ class _Scheduler:
 
     def _rows_that_are_ready(self) -> None:
         for value in self.order:
-            if value.space is not E and value not in self.arcs and value not in self.done:
-                if all(x in self.done for x in value.inputs):
-                    self.steps.append(value)
-                    self.done.add(value)
+            here = value.space is not E and value not in self.arcs and value not in self.done
+            if here and all(x in self.done for x in value.inputs):
+                self.steps.append(value)
+                self.done.add(value)
 
     def _unit(self, ready: list[Value], left: list[Value]) -> Unit:
         rows = next(space for space in (D, R, S) if any(_goal(value) in (space, None) for value in ready))
@@ -105,11 +105,11 @@ class _Scheduler:
             if value in self.wanted or any(reader not in inside for reader in self.readers.get(value, ()))
         ]
         outside = dict.fromkeys(
-            x
+            _root(x)
             for stage in stages
             for value in (*stage.aggregations, *stage.kept, *stage.rows)
             for x in (_in_order(self.arcs[value][1], self.order) if value in self.arcs else value.inputs)
-            if x not in inside and x.op != "constant"
+            if x not in inside and _root(x).op != "constant"
         )
         return Unit(rows, tuple(stages), tuple(outside), tuple(results))
 
@@ -139,6 +139,13 @@ class _Scheduler:
 def taken_in_order(stages: Sequence[Stage]) -> list[Value]:
     """What the stages make of arcs."""
     return [value for stage in stages for value in (*stage.aggregations, *stage.kept)]
+
+
+def _root(x: Value) -> Value:
+    """What a loop reads for ``x``: where it is the same for many rows, the row of P or T."""
+    while x.op == "cast" and x.inputs[0].space in (P, T):
+        x = x.inputs[0]
+    return x
 
 
 def _goal(value: Value) -> Space | None:
