@@ -54,7 +54,7 @@ class Values:
         raise mistake("a list is no value: write [2 * x for x in list], or aggregate it by V.sum and its like")
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _many
-    __matmul__ = __neg__ = __getitem__ = __len__ = _many
+    __matmul__ = __neg__ = __getitem__ = _many
 
 
 def _is_list(x: object) -> bool:

@@ -226,12 +226,13 @@ class Symbol:
         self.__array__()
 
     def __array_ufunc__(self, function: Any, method: str, *operands: Any, **_: object) -> Any:
-        # A NumPy number on the left hands its operator over.
+        # A NumPy number on the left hands its operator over, itself as an array without axes where it compares.
         name = _NUMPY.get(function.__name__)
         left = operands[0]
-        if name is None or method != "__call__" or len(operands) != 2 or not isinstance(left, numbers.Real):
+        number = not isinstance(left, Symbol) and getattr(left, "ndim", 0) == 0
+        if name is None or method != "__call__" or len(operands) != 2 or not number:
             self.__array__()
-        return getattr(lift(left), str(name))(operands[1])
+        return getattr(lift(float(left)), str(name))(operands[1])
 
     def __getattr__(self, name: str) -> Never:
         if name.startswith("__"):
@@ -242,6 +243,7 @@ class Symbol:
 _NUMPY = {
     "add": "__add__", "subtract": "__sub__", "multiply": "__mul__", "divide": "__truediv__", "greater": "__gt__",
     "less": "__lt__", "greater_equal": "__ge__", "less_equal": "__le__", "equal": "__eq__", "not_equal": "__ne__",
+    "power": "__pow__",
 }  # fmt: skip
 
 
