@@ -18,7 +18,7 @@ from mgg.vertex.arcs import ArcTables
 from mgg.vertex.ir import D, P, R, T, Value
 from mgg.vertex.loops import Unit, masks_of, source_of
 
-_HEAD = '''"""A unit of a vertex program; written by mgg.vertex.host."""
+HEAD = '''"""A unit of a vertex program; written by mgg.vertex.host."""
 
 import numba
 import numpy as np
@@ -70,9 +70,9 @@ def run(
     )
     keys = [random.stream_key(draws[0], random.Draws(*draws, mask["place"]).stream) for mask in masks_of(unit)]
     results = [_empty(value, tables, real) for value in unit.results]
-    _compiled(source_of(unit))(
+    compiled(source_of(unit))(
         ptr, ends, arcs, tables.run_targets if unit.rows is R else _NONE,
-        _NONE if tables.types is None else tables.types, tables.arc_runs if unit.rows is D else _NONE, tables.ids,
+        _NONE if tables.types is None else tables.types, _NONE if unit.rows is R else tables.arc_runs, tables.ids,
         np.array(keys, np.uint64),
         *(_flat(x, value) for value, x in zip(unit.outside, outside, strict=True)), *results,
     )  # fmt: skip
@@ -96,9 +96,9 @@ def _empty(value: Value, tables: ArcTables, real: Any) -> np.ndarray:
 
 
 @cache
-def _compiled(source: str) -> Callable[..., None]:
+def compiled(source: str) -> Callable[..., None]:
     """The function of ``source``, from the cache's folder."""
-    text = _HEAD + source
+    text = HEAD + source
     key = hashlib.sha256("".join([text, inspect.getsource(random), numba.__version__]).encode()).hexdigest()[:32]
     path = files.cache_folder("vertex") / f"unit_{key}.py"
     if not path.exists() or path.read_text(encoding="utf-8") != text:

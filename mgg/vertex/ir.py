@@ -21,7 +21,7 @@ first axis, so that a number a head meets a row a head: [heads] and [heads, colu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import prod
@@ -328,15 +328,15 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def walk(values: Iterable[Value]) -> Iterator[Value]:
-    """``values`` and all that they are made of, operands first, each once."""
+def walk(values: Iterable[Value], ends: Callable[[Value], bool] = lambda _: False) -> Iterator[Value]:
+    """``values`` and all that they are made of, operands first, each once; of one that ``ends``, no operands."""
     done: set[Value] = set()
     stack = [(value, False) for value in reversed(list(values))]
     while stack:
         value, ready = stack.pop()
         if value in done:
             continue
-        if ready:
+        if ready or ends(value):
             done.add(value)
             yield value
         else:

@@ -91,6 +91,8 @@ class _Writer:
 
     def loops(self, shape: Sequence[int], body: Callable[[Axes], str]) -> None:
         """``body`` for every entry of ``shape``."""
+        if 0 in shape:
+            return
         axes = []
         for length in shape:
             axis = self.name("i") if length > 1 else "0"
@@ -101,12 +103,18 @@ class _Writer:
         self.line(body(tuple(axes)))
         self.depth -= sum(length > 1 for length in shape)
 
+    def is_given(self, value: Value) -> bool:
+        """Whether loops over arcs find ``value`` worked out."""
+        return value.space is not E or value in self.outside
+
     # Values.
 
-    def prepare(self, values: Sequence[Value], uses: Mapping[Value, int]) -> None:
-        """Write what ``values``, operands first, need before they are read: those that are no plain expressions."""
+    def prepare(self, values: Sequence[Value], uses: Mapping[Value, int] | None = None) -> None:
+        """Write what ``values``, operands first, need before they are read: all, or with ``uses`` those that are no
+        plain expressions.
+        """
         for value in values:
-            if value in self.names or value in self.outside or self._inline(value, uses):
+            if value in self.names or value in self.outside or (uses is not None and self._inline(value, uses)):
                 continue
             if not value.shape:
                 name = self.name("s")
@@ -151,6 +159,8 @@ class _Writer:
                 return f"{into(outer + rest)} += {self.read(x, (*outer, inner))} * {self.read(w, (inner, *rest))}"
 
             self.loops((*x.shape, *w.shape[1:]), product)
+        elif value.op in ("repeat_axis", "slice", "cast", "constant"):
+            self.loops(value.shape, lambda axes: f"{into(axes)} = {self.read(value, axes)}")
         elif value.op == "reshape":
             source = self.buffer(value.size)
             self.loops(x.shape, lambda axes: f"{source}[{_flat(axes, x.shape)}] = {self.read(x, axes)}")
@@ -271,7 +281,8 @@ def source_of(unit: Unit) -> str:
 
 def masks_of(unit: Unit) -> list[Value]:
     """The masks of arcs that ``unit`` draws, in the order of its ``keys``."""
-    return [value for value in walk(_wanted(unit)) if value.op == "mask" and value.space is E]
+    found = walk(_wanted(unit), lambda value: value in unit.outside)
+    return [value for value in found if value.op == "mask" and value.space is E]
 
 
 def _wanted(unit: Unit) -> list[Value]:
@@ -293,6 +304,7 @@ def _write_stage(writer: _Writer, stage: Stage) -> None:
     writer.depth += 1
     if writer.unit.rows is S:
         writer.line("source, target, arc = row, ends[k], arcs[k]")
+        writer.line("run = run_of[arc]")
     else:
         writer.line("source, arc = ends[k], k")
         if writer.unit.rows is D:
@@ -301,7 +313,7 @@ def _write_stage(writer: _Writer, stage: Stage) -> None:
         else:
             writer.line("run = row")
     operands = [x for value in stage.aggregations for x in value.inputs] + list(stage.kept)
-    inner = [value for value in walk(operands) if value.space is E]
+    inner = [value for value in walk(operands, writer.is_given) if not writer.is_given(value)]
     uses = _uses(inner, operands)
     writer.prepare(inner, uses)
     for value in stage.aggregations:
@@ -317,7 +329,7 @@ def _write_stage(writer: _Writer, stage: Stage) -> None:
         if value.op in ("maximum_of", "minimum_of"):
             writer.line("if ptr[row] == ptr[row + 1]:")
             writer.line(f"    {name}[:] = 0.0")
-    writer.prepare(stage.rows, _uses(stage.rows, [*writer.stored, *stage.rows]))
+    writer.prepare(stage.rows)
 
 
 def _uses(values: Sequence[Value], readers: Sequence[Value]) -> Counter[Value]:

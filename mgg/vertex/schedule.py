@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
+from mgg.vertex.ir import D, E, P, R, S, Space, T, Value, walk
 from mgg.vertex.loops import AGGREGATIONS, Stage, Unit
 
 #: Operations on rows that a loop over rows does as well as one of their own.
@@ -30,7 +30,7 @@ class _Scheduler:
     def __init__(self, wanted: Sequence[Value], given: set[Value]) -> None:
         self.done = set(given)
         self.wanted = list(wanted)
-        self.order = _walk_to(self.wanted, self.done)
+        self.order = list(walk(self.wanted, self.done.__contains__))
         self.done |= {value for value in self.order if value.op == "input"}
         self.arcs = {value: self._closure(value) for value in self.order if _walks(value, self.wanted)}
         self.readers = self._readers()
@@ -52,11 +52,12 @@ class _Scheduler:
     def _closure(self, value: Value) -> tuple[list[Value], set[Value]]:
         """Values of arcs that an aggregation is made of, and what these read."""
         starts = [value] if value.space is E else list(value.inputs)
-        inner = [x for x in _walk_to(starts, self.done, stop_at_rows=True) if x.space is E and x not in self.done]
-        inner = [x for x in inner if x.op != "input"]
-        reads = {x for each in inner for x in each.inputs if x.space is not E or x in self.done or x.op == "input"}
-        reads |= {x for x in starts if x.space is not E or x in self.done or x.op == "input"}
-        return inner, reads
+
+        def known(x: Value) -> bool:
+            return x.space is not E or x in self.done
+
+        found = list(walk(starts, known))
+        return [x for x in found if not known(x)], {x for x in found if known(x)}
 
     def _readers(self) -> dict[Value, set[Value]]:
         """Who reads a value that is no arc's: aggregations and other such values."""
@@ -162,19 +163,3 @@ def _walks(value: Value, wanted: Sequence[Value]) -> bool:
 
 def _in_order(values: set[Value], order: Sequence[Value]) -> list[Value]:
     return [value for value in order if value in values]
-
-
-def _walk_to(values: Iterable[Value], done: set[Value], *, stop_at_rows: bool = False) -> list[Value]:
-    """As ``walk``, no further than ``done``; with ``stop_at_rows`` no further than what is no arc's."""
-    found: dict[Value, None] = {}
-    stack = [(value, False) for value in reversed(list(values))]
-    while stack:
-        value, ready = stack.pop()
-        if value in found:
-            continue
-        if ready or value in done or (stop_at_rows and value.space is not E):
-            found[value] = None
-        else:
-            stack.append((value, True))
-            stack += [(operand, False) for operand in reversed(value.inputs)]
-    return list(found)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from support.arc_graphs import awkward, drawn
 from support.random_programs import graphs, programs, values
@@ -47,6 +47,21 @@ def worked_off(wanted, graph, leaves, draws=(0, 0)):
     ]
 
 
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Sources of units are run by Python: the same text, and nothing to compile."""
+
+    def plain(source):
+        names = {}
+        exec(
+            compile(host.HEAD.replace("import numba", "from support import plain as numba") + source, "unit", "exec"),
+            names,
+        )
+        return names["unit"]
+
+    monkeypatch.setattr(host, "compiled", plain)
+
+
 #: What programs that were traced aggregate.
 AGGREGATED = {(E, D), (E, R), (E, S), (R, D), (R, T), (S, D), (E, P), (E, T), (D, P), (S, P)}
 
@@ -82,7 +97,13 @@ def check(data):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, derandomize=True)
+@pytest.mark.usefixtures("interpreted")
+@settings(
+    max_examples=60,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
+)
 @given(data=st.data())
 def test_random_programs(data):
     check(data)
