@@ -107,6 +107,7 @@ OPERATIONS = {
     "mask": "a leaf: 0 with probability ``rate``, else 1 / (1 - rate), anew in every epoch; ``place`` is which dropout",
     **dict.fromkeys(UNARY, "elementwise"),
     **dict.fromkeys(BINARY, "elementwise"),
+    "stop": "the operand, whose gradient goes no further",
     "where": "the second operand where the first is not 0, else the third",
     "cast": "to a finer space: each row has its owner's",
     "total": "to a coarser space: the sum of the rows that belong to each, 0 of none",
@@ -114,7 +115,7 @@ OPERATIONS = {
     "minimum_of": "likewise, the smallest",
     "winner": "to a coarser space: which row ``maximum_of`` or ``minimum_of`` (``of``) took, of equal ones that with"
     " the lowest source id; an index, -1 of none",
-    "won": "1 where the first operand, cast from the space of a winner (the second), is the row that was taken, else 0",
+    "won": "1 in the rows that were taken, else 0; the operand is a winner, cast to the space of these rows",
     "matmul": "the last axis of the first operand with the first axis of the second",
     "gram": "sum over the rows that belong to each row of ``space`` (P or T) of the outer product of both operands",
     "dot": "sum over the last axis of the product of both",
@@ -199,6 +200,11 @@ def binary(op: str, x: Value, y: Value, where: Where | None = None) -> Value:
     """``op`` of ``BINARY``."""
     assert op in BINARY
     return _elementwise(op, (x, y), where)
+
+
+def stop(x: Value, where: Where | None = None) -> Value:
+    """``x``, but a constant to autodiff."""
+    return Value("stop", (x,), x.space, x.shape, (), where)
 
 
 def where(condition: Value, x: Value, y: Value, at: Where | None = None) -> Value:
