@@ -14,8 +14,8 @@ from mgg.vertex.ir import D, P, S, Value
 
 #: Operations that make a row of the rows of their operands, and of parameters.
 ROWWISE = frozenset({
-    *ir.UNARY, *ir.BINARY, "stop", "where", "matmul", "dot", "sum_axis", "repeat_axis", "reshape", "transpose", "concat",
-    "slice", "pad",
+    *ir.UNARY, *ir.BINARY, "stop", "where", "matmul", "dot", "sum_axis", "repeat_axis", "reshape", "transpose",
+    "concat", "slice", "pad",
 })  # fmt: skip
 
 

@@ -111,8 +111,8 @@ OPERATIONS = {
     "where": "the second operand where the first is not 0, else the third",
     "cast": "to a finer space: each row has its owner's",
     "total": "to a coarser space: the sum of the rows that belong to each, 0 of none",
-    "product": "D: the sum over in-arcs of the rows of their sources, over out-arcs of those of their targets if ``back``;"
-    " each times its entry of the second operand (E, shape ()), where there is one: A X and the transposed product",
+    "product": "D: the sum over in-arcs of the rows of their sources, over out-arcs of those of their targets if"
+    " ``back``; times the arc's entry of the second operand (E, shape ()), if any: A X and the transposed product",
     "maximum_of": "to a coarser space, element by element: the largest of the rows that belong to each; 0 of none",
     "minimum_of": "likewise, the smallest",
     "winner": "to a coarser space: which row ``maximum_of`` or ``minimum_of`` (``of``) took, of equal ones that with"

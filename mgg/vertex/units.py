@@ -82,8 +82,10 @@ class Unit:
 @dataclass(frozen=True)
 class Rows:
     """Values that take no pass over arcs, operands first: dense work, halos fetched (``cast`` from D to S) and given
-    back (``total`` of S to D), plain ``product``, how many arcs or runs a row has (``is_count``). Casts of parameters and
-    numbers need no array."""
+    back (``total`` of S to D), plain ``product``, how many arcs or runs a row has (``is_count``).
+
+    Casts of parameters and numbers need no array.
+    """
 
     values: tuple[Value, ...]
 
@@ -153,7 +155,9 @@ class _Scheduler:
             if value in seeds or any(operand in self.late for operand in value.inputs):
                 self.late.add(value)
         written = {value for value in [*outputs, *gradients] if value.space is E}
-        written |= {x for value in self.order if value.op == "gram" and value.inputs[0].space is E for x in value.inputs}
+        written |= {
+            x for value in self.order if value.op == "gram" and value.inputs[0].space is E for x in value.inputs
+        }
         self.stored = [value for value in self.order if value in written and value.op not in ("input", "mask")]
         self.when: dict[Value, _When] = {}
         early = [value for value in self.order if value not in self.late]
@@ -241,7 +245,10 @@ class _Scheduler:
             phase += [Rows(tuple(rows))] if rows else []
             units = [self._unit(level, *kind, needed) for kind in ((E, R), (E, D), (E, S), (R, D))]
             phase += [unit for unit in units if unit is not None]
-        ends = (*self.outputs, *kept, *(v for v in self.gradients if v not in self.late)), (*self.gradients, *self.outputs)
+        ends = (
+            (*self.outputs, *kept, *(v for v in self.gradients if v not in self.late)),
+            (*self.gradients, *self.outputs),
+        )
         forward, backward = (_with_results(*each) for each in zip(phases, ends, strict=True))
         return Schedule(forward, backward, tuple(kept), tuple(again), tuple(self.stored))
 
