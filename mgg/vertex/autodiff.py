@@ -12,7 +12,7 @@ from functools import reduce
 from math import prod
 
 from mgg.vertex import ir
-from mgg.vertex.ir import P, ProgramError, Space, T, Value
+from mgg.vertex.ir import E, P, ProgramError, S, Space, T, Value
 
 #: What an operation adds to the gradients of values, mostly of its operands.
 Parts = list[tuple[Value, Value]]
@@ -200,6 +200,16 @@ def _gram(v: Value, g: Value, wanted: frozenset[Value]) -> Parts:
     return [(x, ir.matmul(flat, ir.transpose(matrix))), (y, ir.reshape(ir.matmul(x, matrix), y.shape))]
 
 
+def _adjacency(v: Value, g: Value, wanted: frozenset[Value]) -> Parts:
+    x, *weight = v.inputs
+    parts = [(x, ir.product(g, *weight, back=not v["back"]))]
+    if weight:
+        of_sources, of_targets = (g, x) if v["back"] else (x, g)
+        each = _times(ir.cast(of_targets, E), ir.cast(ir.cast(of_sources, S), E))
+        parts.append((weight[0], each))
+    return parts
+
+
 def _concat(v: Value, g: Value, wanted: frozenset[Value]) -> Parts:
     parts, first = [], 0
     for operand in v.inputs:
@@ -223,6 +233,7 @@ _RULES: dict[str, Callable[[Value, Value, frozenset[Value]], Parts]] = {
     "where": _where,
     "cast": _linear(lambda v, x, g: ir.total(g, x.space)),
     "total": _linear(lambda v, x, g: ir.cast(g, x.space)),
+    "product": _adjacency,
     **dict.fromkeys(("maximum_of", "minimum_of"), _extreme),
     "matmul": _matmul,
     "gram": _gram,

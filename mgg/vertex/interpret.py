@@ -176,6 +176,14 @@ def _total(graph: ArcGraph, x: np.ndarray, finer: Space, coarser: Space) -> np.n
     return result
 
 
+def _product(value: Value, graph: ArcGraph, x: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    ends = (graph.targets, graph.sources) if value["back"] else (graph.sources, graph.targets)
+    rows = x[ends[0]] if weight is None else (x[ends[0]].T * weight).T
+    result = np.zeros((graph.vertices, *x.shape[1:]))
+    np.add.at(result, ends[1], rows)
+    return result
+
+
 def _extreme(value: Value, graph: ArcGraph, x: np.ndarray, op: str) -> np.ndarray:
     owners, rows = graph.owners(value.inputs[0].space, value.space), graph.rows(value.space)
     largest = op == "maximum_of"
@@ -249,6 +257,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "constant": lambda v, graph: np.array([v["value"]]),
     "cast": lambda v, graph, x: x[graph.owners(v.space, v.inputs[0].space)],
     "total": lambda v, graph, x: _total(graph, x, v.inputs[0].space, v.space),
+    "product": _product,
     **dict.fromkeys(("maximum_of", "minimum_of"), lambda v, graph, x: _extreme(v, graph, x, v.op)),
     "winner": _winner,
     "won": lambda v, graph, x: (np.arange(len(x)) == x.T).T.astype(np.float64),

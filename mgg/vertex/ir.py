@@ -111,6 +111,8 @@ OPERATIONS = {
     "stop": "the operand; no gradient goes through it",
     "cast": "to a finer space: each row has its owner's",
     "total": "to a coarser space: the sum of the rows that belong to each, 0 of none",
+    "product": "D: the sum over in-arcs of the rows of their sources, over out-arcs of those of their targets if"
+    " ``back``; times the arc's entry of the second operand (E, shape ()), if any: A X and the transposed product",
     "maximum_of": "to a coarser space, element by element: the largest of the rows that belong to each; 0 of none",
     "minimum_of": "likewise, the smallest",
     "winner": "to a coarser space: which row ``maximum_of`` or ``minimum_of`` (``of``) took, of equal ones that with"
@@ -167,6 +169,13 @@ def cast(x: Value, space: Space) -> Value:
 def total(x: Value, space: Space, where: Where | None = None) -> Value:
     """The sum of ``x`` over the rows that belong to each of the coarser ``space``."""
     return x if x.space is space else _coarser("total", x, space, where)
+
+
+def product(x: Value, weight: Value | None = None, *, back: bool = False, where: Where | None = None) -> Value:
+    """``x`` (D) times the adjacency with arc weights ``weight`` (E, shape ()), all 1 if None; ``back``: transposed."""
+    if x.space is not D or (weight is not None and (weight.space, weight.shape) != (E, ())):
+        raise ProgramError(f"product with {_shaped(x)}: it takes rows of vertices, and a number an arc")
+    return Value("product", (x,) if weight is None else (x, weight), D, x.shape, (("back", back),), where)
 
 
 def maximum_of(x: Value, space: Space, where: Where | None = None) -> Value:

@@ -1,0 +1,322 @@
+"""Passes over arcs: which sums share one, and what each reads, makes and keeps (Seastar, EuroSys'21, section 6.2).
+
+Executors walk a ``Schedule`` from step to step. Values of arcs live within a stage, in registers; what stages of a unit
+hand to each other belongs to one row and stays there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from mgg.vertex import ir
+from mgg.vertex.crossing import ROWWISE, least_cut
+from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
+
+AGGREGATIONS = frozenset({"total", "maximum_of", "minimum_of", "winner"})
+#: What a row does for itself between two loops over its arcs; matrices are left to dense products.
+LIGHT = ROWWISE - {"matmul", "transpose"} | {"cast"}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One loop over the arcs of a row, and what follows it.
+
+    Attributes:
+        values: to make for each arc, operands first; a ``cast`` reads the row of its operand that the arc belongs to,
+            an input or what is stored its own.
+        sums: ``AGGREGATIONS`` of these values, to accumulate.
+        rows: to make of sums of this unit, once a row, operands first.
+    """
+
+    values: tuple[Value, ...]
+    sums: tuple[Value, ...]
+    rows: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A loop over rows: of their in-arcs (``rows`` D or R) or out-arcs (S); or of vertices over their runs.
+
+    Attributes:
+        over: E, or R: what is aggregated.
+        rows: the space of its results.
+        stages: to run for each row, one after the other.
+        reads: what it reads, made before, by its space.
+        stored: values of arcs to write.
+        results: sums and rows of its stages that others need; the rest may be forgotten.
+    """
+
+    over: Space
+    rows: Space
+    stages: tuple[Stage, ...]
+    reads: dict[Space, tuple[Value, ...]]
+    stored: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+    @property
+    def orientation(self) -> str:
+        """``in`` or ``out``."""
+        return "out" if self.rows is S else "in"
+
+    @property
+    def gathers(self) -> tuple[Value, ...]:
+        """What an arc reads of its other end."""
+        return self.reads.get(D if self.rows is S else S, ()) if self.over is E else ()
+
+    @cached_property
+    def softmaxes(self) -> tuple[tuple[Value, Value], ...]:
+        """Pairs of a maximum and the sum of exp of all minus it: one loop does for both (online softmax)."""
+        pairs = []
+        for top in (each for stage in self.stages for each in stage.sums if each.op == "maximum_of"):
+            for whole in (each for stage in self.stages for each in stage.sums if each.op == "total"):
+                part = whole.inputs[0]
+                if part.op == "exp" and part.inputs[0].op == "subtract":
+                    x, shift = part.inputs[0].inputs
+                    if x is top.inputs[0] and shift.op == "cast" and _unstopped(shift.inputs[0]) is top:
+                        pairs.append((top, whole))
+        return tuple(pairs)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Values that take no pass over arcs, operands first: dense work, halos fetched (``cast`` from D to S) and given
+    back (``total`` of S to D), plain ``product``, how many arcs or runs a row has (``is_count``).
+
+    Casts of parameters and numbers need no array.
+    """
+
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What to do, in order.
+
+    Attributes:
+        forward, backward: steps; the seeds of gradients are known before the first of ``backward``.
+        kept: values of forward steps, inputs apart, that ``backward`` needs: the fewest columns.
+        again: values to make again, of those and of inputs, before ``backward``, operands first.
+        stored: values of arcs that are written, [arcs, ...].
+    """
+
+    forward: tuple[Rows | Unit, ...]
+    backward: tuple[Rows | Unit, ...]
+    kept: tuple[Value, ...]
+    again: tuple[Value, ...]
+    stored: tuple[Value, ...]
+
+    @property
+    def steps(self) -> tuple[Rows | Unit, ...]:
+        """All of them."""
+        return self.forward + self.backward
+
+
+@dataclass(frozen=True)
+class _When:
+    """Known before ``level``; or, of a row, in the unit of ``level`` that goes over ``rows`` after ``stage`` stages."""
+
+    level: int
+    stage: int = 0
+    rows: Space | None = None
+
+    @property
+    def after(self) -> int:
+        """The level before which it is known for all."""
+        return self.level + (self.rows is not None)
+
+
+def is_count(v: Value) -> bool:
+    """Whether ``v`` is how many rows belong to each, which offsets tell."""
+    return v.op == "total" and v.inputs[0].op == "cast" and v.inputs[0].inputs[0].op == "constant"
+
+
+def schedule(outputs: Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = ()) -> Schedule:
+    """Units for values that ``optimized`` gave.
+
+    A sum is made as early as it can be: those of one level and orientation share a unit. Another one begins where sums
+    are needed across rows, behind a matrix, or at the other ends of arcs.
+
+    Args:
+        outputs: of the program.
+        gradients: of its inputs.
+        seeds: inputs of ``gradients`` that are known only after ``outputs``.
+    """
+    return _Scheduler(outputs, gradients, frozenset(seeds)).schedule()
+
+
+class _Scheduler:
+    def __init__(self, outputs: Sequence[Value], gradients: Sequence[Value], seeds: frozenset[Value]) -> None:
+        self.outputs, self.gradients = list(outputs), list(gradients)
+        self.order = list(ir.walk([*outputs, *gradients]))
+        self.late: set[Value] = set()  # what waits for seeds
+        for value in self.order:
+            if value in seeds or any(operand in self.late for operand in value.inputs):
+                self.late.add(value)
+        written = {value for value in [*outputs, *gradients] if value.space is E}
+        written |= {
+            x for value in self.order if value.op == "gram" and value.inputs[0].space is E for x in value.inputs
+        }
+        self.stored = [value for value in self.order if value in written and value.op not in ("input", "mask")]
+        self.when: dict[Value, _When] = {}
+        early = [value for value in self.order if value not in self.late]
+        for value in early:
+            self.when[value] = self._when(value, 0)
+        self.turn = max((self.when[value].after for value in early), default=0)
+        for value in self.order:
+            if value in self.late:
+                self.when[value] = self._when(value, self.turn)
+
+    def _when(self, v: Value, first: int) -> _When:
+        if is_count(v) or not v.inputs:
+            return _When(first if v in self.late else 0)
+        if v.space is E:
+            return self._pass([v], D) if v in self.stored else _When(first)
+        if _aggregates(v):
+            return self._pass(v.inputs, v.space)
+        times = [self.when[operand] for operand in v.inputs]
+        level = max(time.level for time in times)
+        pending = [time for time in times if time.rows is not None and time.level == level]
+        if v.op in LIGHT and pending and all(time.rows is v.space for time in pending):
+            return _When(level, max(time.stage for time in pending), v.space)
+        return _When(max(first if v in self.late else 0, *(time.after for time in times)))
+
+    def _pass(self, inputs: Sequence[Value], rows: Space) -> _When:
+        """Of what is made of values of arcs, in a pass for ``rows``."""
+        times: list[_When] = []
+        for leaf, space in self._leaves(inputs):
+            time = self.when[leaf]
+            inside = time.rows is not None and time.rows is rows and space is rows
+            times.append(time if inside else _When(time.after))
+        level = max((time.level for time in times), default=0)
+        stage = max((time.stage for time in times if time.level == level), default=0)
+        return _When(level, stage + 1, rows)
+
+    def _leaves(self, inputs: Sequence[Value]) -> Iterator[tuple[Value, Space]]:
+        """What values of arcs (or runs) are made of, each with its space."""
+        for value in _arcwise(inputs):
+            if value.op == "cast":
+                yield value.inputs[0], value.inputs[0].space
+            elif not value.inputs or value.space is R:
+                yield value, value.space
+
+    def _unit(self, level: int, over: Space, rows: Space, needed: set[Value]) -> Unit | None:
+        here = [v for v in self.order if (w := self.when[v]).level == level and w.rows is rows]
+        sums = [v for v in here if _aggregates(v) and v.inputs[0].space is over]
+        stored = [v for v in here if v.space is E] if (over, rows) == (E, D) else []
+        if not sums + stored:
+            return None
+        written = {v for v in self.stored if self.when[v].level < level}
+        light = [v for v in here if v.space is not E and not _aggregates(v) and over is E]
+        light = [v for v in light if v in self.late or v in needed]
+        stages: list[Stage] = []
+        mine: set[Value] = set()
+        reads: dict[Space, list[Value]] = {}
+        last = max(self.when[v].stage for v in (*sums, *stored, *light) if over is E or v in sums)
+        for stage in range(1, last + 1):
+            summed = [v for v in sums if self.when[v].stage == stage]
+            ends = [x for v in summed for x in v.inputs] + [v for v in stored if self.when[v].stage == stage]
+            values = list(_arcwise(ends, written))
+            between = [v for v in light if self.when[v].stage == stage]
+            between = list(dict.fromkeys(x for v in between for x in (*filter(_of_all, v.inputs), v)))
+            stages.append(Stage(tuple(values), tuple(summed), tuple(between)))
+            mine.update(summed, between)
+            found = [x for v in between for x in v.inputs]
+            for v in values:
+                own = not v.inputs or v in written or v.space is not E
+                found += [v] if own else v.inputs if v.op == "cast" else []
+            for x in found:
+                if x not in mine and x.op != "constant" and x not in reads.setdefault(x.space, []):
+                    reads[x.space].append(x)
+        kinds = {space: tuple(values) for space, values in reads.items() if values}
+        results = tuple(v for v in self.order if v in mine and not _of_all(v))
+        return Unit(over, rows, tuple(stages), kinds, tuple(stored), results)
+
+    def schedule(self) -> Schedule:
+        kept, again = self._kept()
+        needed = {v for v in self.order if _aggregates(v)} | {*self.outputs, *self.gradients, *kept, *self.stored}
+        needed = set(ir.walk([v for v in self.order if v in needed and v not in self.late]))
+        phases: list[list[Rows | Unit]] = [[], []]
+        for level in range(max((time.after for time in self.when.values()), default=0) + 1):
+            phase = phases[bool(self.late) and level >= self.turn]
+            here = [v for v in self.order if (w := self.when[v]).level == level and w.rows is None]
+            rows = [v for v in here if v.space is not E and v.inputs and (v in self.late or v in needed)]
+            phase += [Rows(tuple(rows))] if rows else []
+            units = [self._unit(level, *kind, needed) for kind in ((E, R), (E, D), (E, S), (R, D))]
+            phase += [unit for unit in units if unit is not None]
+        ends = (
+            (*self.outputs, *kept, *(v for v in self.gradients if v not in self.late)),
+            (*self.gradients, *self.outputs),
+        )
+        forward, backward = (_with_results(*each) for each in zip(phases, ends, strict=True))
+        return Schedule(forward, backward, tuple(kept), tuple(again), tuple(self.stored))
+
+    def _kept(self) -> tuple[list[Value], list[Value]]:
+        """What of forward backward needs, cut where it has the fewest columns; and what is made of it again."""
+        early = [v for v in self.order if v not in self.late and v.space not in (E, P, T) and v.inputs]
+        wanted = {x for v in self.order if v in self.late for x in v.inputs if x not in self.late}
+        wanted |= {x for v in _arcwise([v for v in wanted if v.space is E], self.stored, ends=False) for x in v.inputs
+                   if v not in self.stored}  # fmt: skip
+        wanted = {x for x in wanted if x.space is not E}
+        fixed = {v for v in early if v.op not in LIGHT or (v.op == "cast" and v.space is S and v.inputs[0].space is D)}
+        costs = {v: v.size for v in early if not is_count(v)}
+        kept = least_cut([v for v in wanted if v in costs], costs, fixed)
+        again: set[Value] = set()
+        stack = [v for v in wanted if v not in kept]
+        while stack:
+            v = stack.pop()
+            if v not in again and v.inputs and v not in kept:
+                again.add(v)
+                stack += [x for x in v.inputs if x not in kept and x.space is not E]
+        return kept, [v for v in self.order if v in again]
+
+
+def _aggregates(v: Value) -> bool:
+    """Whether ``v`` takes a pass over arcs or runs."""
+    if v.op not in AGGREGATIONS or is_count(v):
+        return False
+    return (v.inputs[0].space, v.space) in ((E, D), (E, R), (E, S), (R, D))
+
+
+def _arcwise(of: Sequence[Value], written: Collection[Value] = (), *, ends: bool = True) -> Iterator[Value]:
+    """Values of arcs of which ``of`` are made, and these, operands first; none behind casts and those ``written``.
+
+    With ``ends`` the values ``of`` are to be made even if they are among those written.
+    """
+    done: set[Value] = set()
+    stack = [(v, False) for v in reversed(of)]
+    while stack:
+        v, ready = stack.pop()
+        if v in done:
+            continue
+        known = v in written and not (ends and v in of)
+        if ready or known or v.op == "cast" or v.space is not E or not v.inputs:
+            done.add(v)
+            yield v
+        else:
+            stack.append((v, True))
+            stack += [(x, False) for x in reversed(v.inputs)]
+
+
+def _of_all(v: Value) -> bool:
+    """Whether ``v`` is a parameter or a number seen from rows, which nobody stores."""
+    return v.op == "cast" and v.inputs[0].space is P
+
+
+def _with_results(steps: Sequence[Rows | Unit], ends: Collection[Value]) -> tuple[Rows | Unit, ...]:
+    """``steps``, of which units give out what others read and what is among ``ends``, no more."""
+    wanted = set(ends)
+    for step in steps:
+        if isinstance(step, Rows):
+            wanted.update(x for v in step.values for x in v.inputs)
+        else:
+            wanted.update(x for values in step.reads.values() for x in values)
+    return tuple(
+        replace(step, results=tuple(v for v in step.results if v in wanted)) if isinstance(step, Unit) else step
+        for step in steps
+    )
+
+
+def _unstopped(x: Value) -> Value:
+    return x.inputs[0] if x.op == "stop" else x
