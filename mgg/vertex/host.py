@@ -15,8 +15,9 @@ import numpy as np
 from mgg import files
 from mgg.kernel import random
 from mgg.vertex.arcs import ArcTables
-from mgg.vertex.ir import D, P, R, T, Value
-from mgg.vertex.loops import Unit, masks_of, source_of
+from mgg.vertex.ir import D, E, P, R, S, T, Value
+from mgg.vertex.loops import masks_of, outside_of, results_of, source_of
+from mgg.vertex.units import Unit
 
 HEAD = '''"""A unit of a vertex program; written by mgg.vertex.host."""
 
@@ -62,23 +63,23 @@ def run(
     Returns:
         Arrays of ``unit.results``, likewise.
     """
-    outgoing = unit.rows not in (D, R)
-    ptr, ends, arcs = (
-        (tables.out_ptr, tables.out_ends, tables.out_arcs)
-        if outgoing
-        else (tables.runs if unit.rows is R else tables.ptr, tables.ends, _NONE)
-    )
+    ptr, ends, arcs = {
+        (E, D): (tables.ptr, tables.ends, _NONE),
+        (E, R): (tables.runs, tables.ends, _NONE),
+        (E, S): (tables.out_ptr, tables.out_ends, tables.out_arcs),
+        (R, D): (tables.row_runs, _NONE, _NONE),
+    }[unit.over, unit.rows]
     keys = [random.stream_key(draws[0], random.Draws(*draws, mask["place"]).stream) for mask in masks_of(unit)]
-    results = [_empty(value, tables, real) for value in unit.results]
+    values = results_of(unit)
+    results = [_empty(value, tables, real) for value in values]
     compiled(source_of(unit))(
-        ptr, ends, arcs, tables.run_targets if unit.rows is R else _NONE,
-        _NONE if tables.types is None else tables.types, _NONE if unit.rows is R else tables.arc_runs, tables.ids,
-        np.array(keys, np.uint64),
-        *(_flat(x, value) for value, x in zip(unit.outside, outside, strict=True)), *results,
+        ptr, ends, arcs, tables.run_targets, tables.run_types,
+        _NONE if tables.types is None else tables.types, tables.arc_runs, tables.ids, np.array(keys, np.uint64),
+        *(_flat(x, value) for value, x in zip(outside_of(unit), outside, strict=True)), *results,
     )  # fmt: skip
     return [
         x.reshape(*(() if value.space is P else (len(x),)), *value.shape)
-        for value, x in zip(unit.results, results, strict=True)
+        for value, x in zip(values, results, strict=True)
     ]
 
 

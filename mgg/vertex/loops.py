@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
-from mgg.vertex.ir import D, E, P, R, S, Space, T, Value, walk
+from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
+from mgg.vertex.units import Stage, Unit
 
 #: Elementwise operations as expressions of their operands.
 _EXPRESSIONS = {
@@ -22,42 +22,7 @@ _EXPRESSIONS = {
     "maximum": "max({}, {})", "minimum": "min({}, {})", "greater": "(1.0 if {} > {} else 0.0)",
     "equal": "(1.0 if {} == {} else 0.0)", "where": "({1} if {0} != 0.0 else {2})",
 }  # fmt: skip
-#: Aggregations.
-AGGREGATIONS = ("total", "maximum_of", "minimum_of", "winner")
-
 Axes = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One walk over the arcs of a row, and what is made of its aggregations before the next one.
-
-    Attributes:
-        aggregations: of values of arcs; to the unit's rows, or to P and T (``total`` and ``gram``).
-        kept: values of arcs that are stored.
-        rows: values of the unit's rows made of aggregations of this stage and earlier ones, operands first.
-    """
-
-    aggregations: tuple[Value, ...]
-    kept: tuple[Value, ...] = ()
-    rows: tuple[Value, ...] = ()
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What goes row by row in one loop.
-
-    Attributes:
-        rows: D or R over their in-arcs, or S over its out-arcs.
-        stages: in their order.
-        outside: values that are arrays when the unit begins.
-        results: what others need of it: values of rows, totals to P and T, kept values of arcs.
-    """
-
-    rows: Space
-    stages: tuple[Stage, ...]
-    outside: tuple[Value, ...]
-    results: tuple[Value, ...]
 
 
 class _Writer:
@@ -69,10 +34,11 @@ class _Writer:
         self.depth = 1
         self.names: dict[Value, str] = {}  # arguments, buffers and scalars
         self.buffers: list[tuple[str, int]] = []
-        self.masks: list[Value] = []
+        self.masks = masks_of(unit)
         self.count = 0
-        self.outside = {value: f"x{n}" for n, value in enumerate(unit.outside)}
-        self.stored = {value: f"y{n}" for n, value in enumerate(unit.results)}
+        self.outside = {value: f"x{n}" for n, value in enumerate(outside_of(unit))}
+        self.results = {value: f"y{n}" for n, value in enumerate(results_of(unit))}
+        self.stored: set[Value] = set()
 
     def line(self, text: str) -> None:
         """One line."""
@@ -103,10 +69,6 @@ class _Writer:
         self.line(body(tuple(axes)))
         self.depth -= sum(length > 1 for length in shape)
 
-    def is_given(self, value: Value) -> bool:
-        """Whether loops over arcs find ``value`` worked out."""
-        return value.space is not E or value in self.outside
-
     # Values.
 
     def prepare(self, values: Sequence[Value], uses: Mapping[Value, int] | None = None) -> None:
@@ -114,7 +76,9 @@ class _Writer:
         plain expressions.
         """
         for value in values:
-            if value in self.names or value in self.outside or (uses is not None and self._inline(value, uses)):
+            of_all = value.op == "cast" and value.inputs[0].space is P
+            inline = of_all if uses is None else self._inline(value, uses)
+            if value in self.names or value in self.outside or inline:
                 continue
             if not value.shape:
                 name = self.name("s")
@@ -221,10 +185,10 @@ class _Writer:
         name, at = self.outside[x], _flat(axes, x.shape)
         if x.space is P:
             return f"{name}[{at}]"
-        by_arc = seen_from is E
+        by_arc = seen_from is self.unit.over
         row = {
             E: "arc",
-            T: "types[arc]" if by_arc else "types[runs[row]]",
+            T: "types[arc]" if seen_from is E else "types[ptr[row]]" if self.unit.rows is R else "run_types[run]",
             D: "target" if by_arc or self.unit.rows is R else "row",
             S: "source" if by_arc else "row",
             R: "run" if by_arc and self.unit.rows is not R else "row",
@@ -232,8 +196,6 @@ class _Writer:
         return f"{name}[{row}, {at}]"
 
     def _mask(self, value: Value, axes: Axes) -> str:
-        if value not in self.masks:
-            self.masks.append(value)
         n, rate = self.masks.index(value), value["rate"]
         column = f"np.uint64(ids[source]) * np.uint64({value.size}) + np.uint64({_flat(axes, value.shape)})"
         state = f"row_state(keys[{n}], np.uint64(ids[target]))"
@@ -259,7 +221,7 @@ def source_of(unit: Unit) -> str:
     """The function ``unit`` as text: what goes over the arcs of every row, in numba's Python.
 
     Its arguments: ``ptr``, where the arcs of each row begin; ``ends`` and ``arcs``, the other end of each and its
-    number by target; ``targets`` of runs; ``types`` and ``run_of`` of arcs by target; ``ids`` of sources; ``keys``, one
+    number by target; ``targets`` and ``run_types`` of runs; ``types`` and ``run_of`` of arcs by target; ``ids`` of sources; ``keys``, one
     for each mask in the order of ``masks_of``; then the arrays of ``unit.outside`` and those of ``unit.results``.
     Arrays are [rows, size], of P [size]; results in P and T must be 0 at first.
     """
@@ -270,29 +232,42 @@ def source_of(unit: Unit) -> str:
         writer.line("target = targets[row]")
     for stage in unit.stages:
         _write_stage(writer, stage)
-    for value, name in writer.stored.items():
+    for value, name in writer.results.items():
         if value.space is unit.rows:
             writer.loops(value.shape, lambda axes, value=value, name=name: _store(writer, name, "row", value, axes))
-    names = ["ptr", "ends", "arcs", "targets", "types", "run_of", "ids", "keys"]
-    head = f"def unit({', '.join([*names, *writer.outside.values(), *writer.stored.values()])}):"
+    names = ["ptr", "ends", "arcs", "targets", "run_types", "types", "run_of", "ids", "keys"]
+    head = f"def unit({', '.join([*names, *writer.outside.values(), *writer.results.values()])}):"
     made = [f"    {name} = np.empty({size})" for name, size in writer.buffers]
     return "\n".join([head, *made, *writer.lines, ""])
 
 
+def outside_of(unit: Unit) -> list[Value]:
+    """What ``unit`` reads as arrays; it draws masks of arcs itself."""
+    return [x for values in unit.reads.values() for x in values if (x.op, x.space) != ("mask", E)]
+
+
+def results_of(unit: Unit) -> list[Value]:
+    """What ``unit`` writes to arrays."""
+    return [*unit.results, *unit.stored]
+
+
 def masks_of(unit: Unit) -> list[Value]:
     """The masks of arcs that ``unit`` draws, in the order of its ``keys``."""
-    found = walk(_wanted(unit), lambda value: value in unit.outside)
-    return [value for value in found if value.op == "mask" and value.space is E]
+    return [x for x in unit.reads.get(E, ()) if x.op == "mask"]
 
 
-def _wanted(unit: Unit) -> list[Value]:
-    return [x for stage in unit.stages for value in (*stage.aggregations, *stage.kept) for x in (value, *value.inputs)]
+#: What an arc (or a run) is, by what a unit goes over and its rows.
+_ENDS = {
+    (E, D): ("source, target, run, arc = ends[k], row, run_of[k], k",),
+    (E, R): ("source, run, arc = ends[k], row, k",),
+    (E, S): ("source, target, arc = row, ends[k], arcs[k]", "run = run_of[arc]"),
+    (R, D): ("target, run = row, k",),
+}
 
 
 def _write_stage(writer: _Writer, stage: Stage) -> None:
-    writer.masks = masks_of(writer.unit)
     sums: dict[Value, str] = {}
-    for value in stage.aggregations:
+    for value in stage.sums:
         if value.space is writer.unit.rows:
             sums[value] = name = writer.buffer(value.size)
             start = {"total": "0.0", "maximum_of": "-np.inf", "minimum_of": "np.inf", "winner": "-1.0"}[value.op]
@@ -302,27 +277,18 @@ def _write_stage(writer: _Writer, stage: Stage) -> None:
                 writer.line(f"{sums[value].split()[1]}[:] = {'-' if value['of'] == 'maximum_of' else ''}np.inf")
     writer.line("for k in range(ptr[row], ptr[row + 1]):")
     writer.depth += 1
-    if writer.unit.rows is S:
-        writer.line("source, target, arc = row, ends[k], arcs[k]")
-        writer.line("run = run_of[arc]")
-    else:
-        writer.line("source, arc = ends[k], k")
-        if writer.unit.rows is D:
-            writer.line("target = row")
-            writer.line("run = run_of[k]")
-        else:
-            writer.line("run = row")
-    operands = [x for value in stage.aggregations for x in value.inputs] + list(stage.kept)
-    inner = [value for value in walk(operands, writer.is_given) if not writer.is_given(value)]
-    uses = _uses(inner, operands)
-    writer.prepare(inner, uses)
-    for value in stage.aggregations:
+    for line in _ENDS[writer.unit.over, writer.unit.rows]:
+        writer.line(line)
+    stored = [value for value in stage.values if value in writer.unit.stored and value not in writer.stored]
+    writer.stored |= set(stored)
+    writer.prepare(stage.values, _uses(stage.values, [x for value in stage.sums for x in value.inputs] + stored))
+    for value in stage.sums:
         _write_aggregation(writer, value, sums)
-    for value in stage.kept:
-        name = writer.stored[value]
+    for value in stored:
+        name = writer.results[value]
         writer.loops(value.shape, lambda axes, value=value, name=name: _store(writer, name, "arc", value, axes))
     writer.depth -= 1
-    for value in inner:
+    for value in stage.values:
         writer.names.pop(value, None)
     for value, name in sums.items():
         writer.names[value] = name.split()[0] if value.shape else f"{name.split()[0]}[0]"
@@ -345,7 +311,7 @@ def _uses(values: Sequence[Value], readers: Sequence[Value]) -> Counter[Value]:
 def _write_aggregation(writer: _Writer, value: Value, sums: Mapping[Value, str]) -> None:
     x = value.inputs[0]
     if value.space is not writer.unit.rows:
-        name, row = writer.stored[value], "types[arc], " if value.space is T else ""
+        name, row = writer.results[value], "types[arc], " if value.space is T else ""
         if value.op == "total":
             writer.loops(value.shape, lambda axes: f"{name}[{row}{_flat(axes, value.shape)}] += {writer.read(x, axes)}")
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -12,8 +12,9 @@ import numpy as np
 from mgg.kernel.random import Draws, uniform
 from mgg.vertex.arcs import ArcTables
 from mgg.vertex.interpret import ELEMENTWISE, ROW_WISE, aligned
-from mgg.vertex.ir import D, P, R, S, Space, T, Value
-from mgg.vertex.loops import Unit
+from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
+from mgg.vertex.loops import outside_of, results_of
+from mgg.vertex.units import Rows, Unit, is_count
 
 
 @dataclass(frozen=True)
@@ -40,44 +41,70 @@ class Part:
 
 
 def run(
-    steps: Sequence[Value | Unit],
+    steps: Sequence[Rows | Unit],
     found: dict[Value, Any],
     part: Part,
     *,
     draws: tuple[int, int] = (0, 0),
-    wanted: Sequence[Value] = (),
+    wanted: Iterable[Value] = (),
 ) -> None:
     """Do ``steps`` in their order.
 
     Args:
-        steps: values that are no arc's, each after its operands, and units.
+        steps: of a schedule.
         found: arrays by value, [rows of the space, *shape], of P [1, *shape]: those of the leaves at first, in the end
             those of ``wanted``, too. Others go when nobody needs them any more.
         part: the PE's.
         draws: seed and epoch of masks.
         wanted: what stays.
     """
-    last: dict[Value, int] = {}
-    for number, step in enumerate(steps):
-        for value in step.outside if isinstance(step, Unit) else step.inputs:
-            last[value] = number
-    for number, step in enumerate(steps):
+    single = [each for step in steps for each in (step.values if isinstance(step, Rows) else (step,))]
+    needs = [outside_of(each) if isinstance(each, Unit) else list(_needs(each)) for each in single]
+    last = {value: number for number, values in enumerate(needs) for value in values}
+    stay = {*wanted, *(value for value in last if not value.inputs)}
+    for number, step in enumerate(single):
         if isinstance(step, Unit):
-            arrays = [_whole(found[value], value, part) for value in step.outside]
+            arrays = [_whole(_array(value, found, part, draws), value, part) for value in needs[number]]
             results = part.work(step, part.tables, arrays, part.real, draws)
-            found |= {
-                value: (array[None] if value.space is P else array).astype(
-                    array.dtype if value.op == "winner" else part.real, copy=False
+            for value, array in zip(results_of(step), results, strict=True):
+                exact = value.op == "winner"
+                found[value] = (array[None] if value.space is P else array).astype(
+                    array.dtype if exact else part.real, copy=False
                 )
-                for value, array in zip(step.results, results, strict=True)
-            }
-            operands = step.outside
         else:
-            found[step] = _OPERATIONS[step.op](step, part, draws, *(found[value] for value in step.inputs))
-            operands = step.inputs
-        for value in operands:
-            if last[value] == number and value not in wanted and value.op != "input":
+            operands = [_array(value, found, part, draws) for value in needs[number]]
+            found[step] = _OPERATIONS["count" if is_count(step) else step.op](step, part, draws, *operands)
+        for value in needs[number]:
+            if last[value] == number and value not in stay:
                 found.pop(value, None)
+
+
+def _needs(value: Value) -> tuple[Value, ...]:
+    return () if is_count(value) else value.inputs
+
+
+def _array(value: Value, found: dict[Value, Any], part: Part, draws: tuple[int, int]) -> Any:
+    """What was found of ``value``; numbers, masks and parameters seen from rows are made where they are asked for."""
+    if value in found:
+        return found[value]
+    if value.op == "cast" and value.inputs[0].space is P:
+        return _array(value.inputs[0], found, part, draws)
+    return _OPERATIONS[value.op](value, part, draws)
+
+
+def _count(value: Value, part: Part, draws: tuple[int, int]) -> Any:
+    """How many arcs or runs each row has, times the number that is counted."""
+    tables, (finer, space) = part.tables, (value.inputs[0].space, value.space)
+    owned = {(E, D): tables.ptr, (E, R): tables.runs, (R, D): tables.row_runs, (E, S): tables.out_ptr}
+    if (finer, space) in owned:
+        counts = np.diff(owned[finer, space])
+    elif space is T:
+        kinds = tables.run_types if finer is R or tables.types is None else tables.types
+        counts = np.bincount(kinds, minlength=tables.type_count)
+    else:
+        counts = np.array([tables.rows_of(finer) if finer is not T else tables.type_count])
+    number = value.inputs[0].inputs[0]["value"]
+    return (counts * number).astype(part.real)
 
 
 def _whole(x: Any, value: Value, part: Part) -> Any:
@@ -172,6 +199,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(ROW_WISE, _row_wise),
     "constant": lambda value, part, draws: np.array([value["value"]], part.real),
     "cast": _cast,
+    "count": _count,
     "total": _total,
     "matmul": _matmul,
     "gram": _gram,

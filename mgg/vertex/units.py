@@ -12,9 +12,9 @@ from functools import cached_property
 
 from mgg.vertex import ir
 from mgg.vertex.crossing import ROWWISE, least_cut
-from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
+from mgg.vertex.ir import D, E, P, R, S, Space, T, Value, joined
 
-AGGREGATIONS = frozenset({"total", "maximum_of", "minimum_of", "winner"})
+AGGREGATIONS = frozenset({"total", "maximum_of", "minimum_of", "winner", "gram"})
 #: What a row does for itself between two loops over its arcs; matrices are left to dense products.
 LIGHT = ROWWISE - {"matmul", "transpose"} | {"cast"}
 
@@ -26,7 +26,7 @@ class Stage:
     Attributes:
         values: to make for each arc, operands first; a ``cast`` reads the row of its operand that the arc belongs to,
             an input or what is stored its own.
-        sums: ``AGGREGATIONS`` of these values, to accumulate.
+        sums: ``AGGREGATIONS`` of these values, to accumulate: to the unit's rows, or over all of them, to P and T.
         rows: to make of sums of this unit, once a row, operands first.
     """
 
@@ -155,9 +155,6 @@ class _Scheduler:
             if value in seeds or any(operand in self.late for operand in value.inputs):
                 self.late.add(value)
         written = {value for value in [*outputs, *gradients] if value.space is E}
-        written |= {
-            x for value in self.order if value.op == "gram" and value.inputs[0].space is E for x in value.inputs
-        }
         self.stored = [value for value in self.order if value in written and value.op not in ("input", "mask")]
         self.when: dict[Value, _When] = {}
         early = [value for value in self.order if value not in self.late]
@@ -276,7 +273,8 @@ def _aggregates(v: Value) -> bool:
     """Whether ``v`` takes a pass over arcs or runs."""
     if v.op not in AGGREGATIONS or is_count(v):
         return False
-    return (v.inputs[0].space, v.space) in ((E, D), (E, R), (E, S), (R, D))
+    finer = joined(v.inputs) if v.op == "gram" else v.inputs[0].space
+    return finer is E or (finer, v.space) == (R, D)
 
 
 def _arcwise(of: Sequence[Value], written: Collection[Value] = (), *, ends: bool = True) -> Iterator[Value]:

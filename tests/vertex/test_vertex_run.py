@@ -16,7 +16,7 @@ from mgg.vertex.autodiff import gradients
 from mgg.vertex.interpret import evaluate
 from mgg.vertex.ir import D, E, P, R, S, T
 from mgg.vertex.run import Part, run
-from mgg.vertex.schedule import steps_for
+from mgg.vertex.units import schedule
 
 
 def tables_of(graph):
@@ -40,7 +40,7 @@ def worked_off(wanted, graph, leaves, draws=(0, 0)):
         for value in ir.walk(wanted)
         if value.op == "input"
     }
-    run(steps_for(wanted), found, part, draws=draws, wanted=wanted)
+    run(schedule(wanted).forward, found, part, draws=draws, wanted=wanted)
     return [
         np.broadcast_to(found[value][0] if value.space is P else found[value], shape.shape)
         for value, shape in zip(wanted, evaluate(wanted, graph, leaves), strict=True)
