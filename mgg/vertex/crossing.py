@@ -70,7 +70,11 @@ def least_cut(wanted: Collection[Value], costs: Mapping[Value, int], given: Coll
             room[start][end] -= flow
             room[end][start] += flow
     after = reached(sink, lambda here, there: room[there][here])
-    return [value for value in order if number[value] + 1 in after and number[value] not in after]
+    below: dict[Value, None] = {}  # what is made of given values; the rest costs nothing
+    for value in order:
+        if value in given or any(operand in below for operand in value.inputs):
+            below[value] = None
+    return [value for value in below if number[value] + 1 in after and number[value] not in after]
 
 
 def crossing(outputs: Sequence[Value]) -> list[Value]:

@@ -8,6 +8,7 @@ from math import prod
 
 from mgg.vertex import ir
 from mgg.vertex.factors import (
+    Factors,
     Tameness,
     above,
     factors,
@@ -118,7 +119,7 @@ def total(v: Value) -> Value | None:
     return None
 
 
-def total_of_cast(v: Value) -> Value | None:
+def total_of_cast(v: Value, tameness: Tameness) -> Value | None:
     """As often as there are rows."""
     (x,), space = v.inputs, v.space
     y = root(x)
@@ -126,7 +127,7 @@ def total_of_cast(v: Value) -> Value | None:
         return None
     ones = ir.cast(ir.constant(1), x.space)
     if above(y.space, space, x.space):
-        return times(seen(y, space), ir.total(ones, space))
+        return _outside(([y], [], 1.0), ir.total(ones, space), x.space, tameness)
     if above(space, y.space, x.space):
         return ir.total(times(y, ir.total(ones, y.space)), space)
     return None
@@ -154,11 +155,7 @@ def total_of_product(v: Value, tameness: Tameness) -> Value | None:
         rest, below = [each for each in nums if each not in out[0]], dens
     if (c != 1 or out[0] or out[1]) and rest + below:
         inside = ir.total(quotient(rest, below, 1.0, fine), space)
-        opened = [factors(root(each)) for each in out[0]]
-        out = [x for f in opened for x in f[0]], [*out[1], *(x for f in opened for x in f[1])]
-        c *= prod(f[2] for f in opened)
-        guarded = [tameness.guarded(each, space, fine) for each in out[0]]
-        new = quotient([*guarded, inside], [x if safe(x) else if_any(seen(x, space), fine) for x in out[1]], c, space)
+        new = _outside((*out, c), inside, fine, tameness)
         return new if new.shape == v.shape else None
     for k, each in enumerate(nums):
         others = nums[:k] + nums[k + 1 :]
@@ -176,6 +173,16 @@ def total_of_product(v: Value, tameness: Tameness) -> Value | None:
     return None
 
 
+def _outside(out: Factors, inside: Value, fine: Space, tameness: Tameness) -> Value:
+    """The product of ``out`` and the sum ``inside`` of rows of ``fine``, 0 where there are none."""
+    space = inside.space
+    opened = [factors(root(x)) for x in out[0]]
+    nums = [tameness.guarded(x, space, fine) for f in opened for x in f[0]]
+    dens = [*out[1], *(x for f in opened for x in f[1])]
+    dens = [x if safe(x) else if_any(seen(x, space), fine) for x in dens]
+    return quotient([*nums, inside], dens, out[2] * prod(f[2] for f in opened), space)
+
+
 def _weighted(nums: Sequence[Value], dens: Sequence[Value], space: Space, x: Value) -> Value:
     return quotient([*nums, x], dens, 1.0, space)
 
@@ -190,7 +197,7 @@ def _inner(each: Value, weighted: Callable[[Value], Value], space: Space, tamene
         return None
     g = tameness.guarded(quotient(*out, prod(f[2] for f in all_factors), each.space), space, each.space)
     y = weighted(quotient(*rest, 1.0, each.space))
-    if len({(len(x.shape), x.shape[-1]) for x in (g, y, each.inputs[0])}) > 1:
+    if len({(len(x.shape), x.shape[-1:]) for x in (g, y, each.inputs[0])}) > 1:
         return None
     new = ir.dot(g, ir.total(y, space))
     return new if new.shape == each.shape else None

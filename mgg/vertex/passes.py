@@ -65,7 +65,7 @@ class _Rewriter:
             "negative": [self._product], "reciprocal": [self._product],
             "add": [_sum], "subtract": [_sum], "where": [self._where], "sum_axis": [linear.sum_axis],
             "dot": [linear.dot], "matmul": [linear.matmul], "gram": [linear.gram],
-            "total": [linear.total, linear.total_of_cast, linear.total_of_linear,
+            "total": [linear.total, lambda v: linear.total_of_cast(v, self._tame), linear.total_of_linear,
                       lambda v: linear.total_of_product(v, self._tame)],
         }  # fmt: skip
 

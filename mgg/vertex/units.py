@@ -157,10 +157,11 @@ class _Scheduler:
         written = {value for value in [*outputs, *gradients] if value.space is E}
         self.stored = [value for value in self.order if value in written and value.op not in ("input", "mask")]
         self.when: dict[Value, _When] = {}
+        self.over_runs: dict[Value, int] = {}  # sums of runs, and the level of their unit
         early = [value for value in self.order if value not in self.late]
         for value in early:
             self.when[value] = self._when(value, 0)
-        self.turn = max((self.when[value].after for value in early), default=0)
+        self.turn = 1 + max((self.when[value].after for value in early), default=0)
         for value in self.order:
             if value in self.late:
                 self.when[value] = self._when(value, self.turn)
@@ -171,7 +172,11 @@ class _Scheduler:
         if v.space is E:
             return self._pass([v], D) if v in self.stored else _When(first)
         if _aggregates(v):
-            return self._pass(v.inputs, v.space)
+            found = self._pass(v.inputs, v.space)
+            if v.inputs[0].space is E:
+                return found
+            level = self.over_runs[v] = max(found.level, self.when[v.inputs[0]].after)
+            return _When(level + 1)
         times = [self.when[operand] for operand in v.inputs]
         level = max(time.level for time in times)
         pending = [time for time in times if time.rows is not None and time.level == level]
@@ -193,26 +198,25 @@ class _Scheduler:
     def _leaves(self, inputs: Sequence[Value]) -> Iterator[tuple[Value, Space]]:
         """What values of arcs (or runs) are made of, each with its space."""
         for value in _arcwise(inputs):
-            if value.op == "cast":
-                yield value.inputs[0], value.inputs[0].space
-            elif not value.inputs or value.space is R:
+            if not value.inputs or value.space is not E:
                 yield value, value.space
+            yield from ((x, x.space) for x in value.inputs if value.space is E and x.space is not E)
 
     def _unit(self, level: int, over: Space, rows: Space, needed: set[Value]) -> Unit | None:
-        here = [v for v in self.order if (w := self.when[v]).level == level and w.rows is rows]
-        sums = [v for v in here if _aggregates(v) and v.inputs[0].space is over]
-        stored = [v for v in here if v.space is E] if (over, rows) == (E, D) else []
+        here = [v for v in self.order if (w := self.when[v]).level == level and w.rows is rows and over is E]
+        sums = (
+            [v for v in here if _aggregates(v)] if over is E else [v for v, at in self.over_runs.items() if at == level]
+        )
+        stored = [v for v in here if v.space is E]
         if not sums + stored:
             return None
-        written = {v for v in self.stored if self.when[v].level < level}
-        light = [v for v in here if v.space is not E and not _aggregates(v) and over is E]
-        light = [v for v in light if v in self.late or v in needed]
+        written = {v for v in self.stored if self.when[v].level < level and v.op != "cast"}
+        light = [v for v in here if v.space is not E and not _aggregates(v) and (v in self.late or v in needed)]
         stages: list[Stage] = []
         mine: set[Value] = set()
         reads: dict[Space, list[Value]] = {}
-        last = max(self.when[v].stage for v in (*sums, *stored, *light) if over is E or v in sums)
-        for stage in range(1, last + 1):
-            summed = [v for v in sums if self.when[v].stage == stage]
+        for stage in range(1, max((self.when[v].stage for v in here), default=1) + 1):
+            summed = [v for v in sums if over is R or self.when[v].stage == stage]
             ends = [x for v in summed for x in v.inputs] + [v for v in stored if self.when[v].stage == stage]
             values = list(_arcwise(ends, written))
             between = [v for v in light if self.when[v].stage == stage]
@@ -222,7 +226,7 @@ class _Scheduler:
             found = [x for v in between for x in v.inputs]
             for v in values:
                 own = not v.inputs or v in written or v.space is not E
-                found += [v] if own else v.inputs if v.op == "cast" else []
+                found += [v] if own else [x for x in v.inputs if x.space is not E]
             for x in found:
                 if x not in mine and x.op != "constant" and x not in reads.setdefault(x.space, []):
                     reads[x.space].append(x)
@@ -237,7 +241,7 @@ class _Scheduler:
         phases: list[list[Rows | Unit]] = [[], []]
         for level in range(max((time.after for time in self.when.values()), default=0) + 1):
             phase = phases[bool(self.late) and level >= self.turn]
-            here = [v for v in self.order if (w := self.when[v]).level == level and w.rows is None]
+            here = [v for v in self.order if self.when[v] == _When(level) and v not in self.over_runs]
             rows = [v for v in here if v.space is not E and v.inputs and (v in self.late or v in needed)]
             phase += [Rows(tuple(rows))] if rows else []
             units = [self._unit(level, *kind, needed) for kind in ((E, R), (E, D), (E, S), (R, D))]
@@ -251,13 +255,15 @@ class _Scheduler:
 
     def _kept(self) -> tuple[list[Value], list[Value]]:
         """What of forward backward needs, cut where it has the fewest columns; and what is made of it again."""
-        early = [v for v in self.order if v not in self.late and v.space not in (E, P, T) and v.inputs]
+        early = [v for v in self.order if v not in self.late and v.space is not E and v.inputs and not is_count(v)]
         wanted = {x for v in self.order if v in self.late for x in v.inputs if x not in self.late}
-        wanted |= {x for v in _arcwise([v for v in wanted if v.space is E], self.stored, ends=False) for x in v.inputs
-                   if v not in self.stored}  # fmt: skip
+        written = {v for v in self.stored if v not in self.late and v.op != "cast"}
+        arcwise = _arcwise([v for v in wanted if v.space is E], written, ends=False)
+        wanted |= {x for v in arcwise if v not in written for x in v.inputs}
         wanted = {x for x in wanted if x.space is not E}
-        fixed = {v for v in early if v.op not in LIGHT or (v.op == "cast" and v.space is S and v.inputs[0].space is D)}
-        costs = {v: v.size for v in early if not is_count(v)}
+        fixed = {v for v in early if _summed(v) or (v.op == "cast" and v.space is S and v.inputs[0].space is D)}
+        fixed |= {v for v in early if v.op == "matmul" and v.space not in (P, T)}
+        costs = {v: 0 if v.space in (P, T) else v.size for v in early}
         kept = least_cut([v for v in wanted if v in costs], costs, fixed)
         again: set[Value] = set()
         stack = [v for v in wanted if v not in kept]
@@ -267,6 +273,11 @@ class _Scheduler:
                 again.add(v)
                 stack += [x for x in v.inputs if x not in kept and x.space is not E]
         return kept, [v for v in self.order if v in again]
+
+
+def _summed(v: Value) -> bool:
+    """Whether ``v`` is made of several rows each."""
+    return v.op in AGGREGATIONS or v.op in ("product", "gram")
 
 
 def _aggregates(v: Value) -> bool:
@@ -294,7 +305,7 @@ def _arcwise(of: Sequence[Value], written: Collection[Value] = (), *, ends: bool
             yield v
         else:
             stack.append((v, True))
-            stack += [(x, False) for x in reversed(v.inputs)]
+            stack += [(x, False) for x in reversed(v.inputs) if x.space is E]
 
 
 def _of_all(v: Value) -> bool:
