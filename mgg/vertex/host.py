@@ -78,13 +78,13 @@ def run(
         *(_flat(x, value) for value, x in zip(outside_of(unit), outside, strict=True)), *results,
     )  # fmt: skip
     return [
-        x.reshape(*(() if value.space is P else (len(x),)), *value.shape)
+        x.reshape((*(() if value.space is P else (len(x),)), *value.shape))
         for value, x in zip(values, results, strict=True)
     ]
 
 
 def _flat(x: np.ndarray, value: Value) -> np.ndarray:
-    return np.ascontiguousarray(x).reshape(*(() if value.space is P else (len(x),)), value.size)
+    return np.ascontiguousarray(x).reshape((*(() if value.space is P else (len(x),)), value.size))
 
 
 def _empty(value: Value, tables: ArcTables, real: Any) -> np.ndarray:

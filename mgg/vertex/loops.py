@@ -106,9 +106,7 @@ class _Writer:
 
             def step(axes: Axes) -> str:
                 rest = axes[:axis] + axes[axis + 1 :]
-                term = self.read(x, axes)
-                if value.op == "dot":
-                    term = f"{term} * {self.read(value.inputs[1], axes)}"
+                term = " * ".join(self.read(each, _aligned(axes, each.shape)) for each in value.inputs)
                 return f"{into(rest)} += {term}"
 
             lengths = x.shape if value.op == "sum_axis" else (*value.shape, x.shape[-1])

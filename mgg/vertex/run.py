@@ -58,6 +58,7 @@ def run(
         draws: seed and epoch of masks.
         wanted: what stays.
     """
+    wanted = list(wanted)
     single = [each for step in steps for each in (step.values if isinstance(step, Rows) else (step,))]
     needs = [outside_of(each) if isinstance(each, Unit) else list(_needs(each)) for each in single]
     last = {value: number for number, values in enumerate(needs) for value in values}
@@ -77,6 +78,8 @@ def run(
         for value in needs[number]:
             if last[value] == number and value not in stay:
                 found.pop(value, None)
+    for value in wanted:
+        found[value] = _array(value, found, part, draws)
 
 
 def _needs(value: Value) -> tuple[Value, ...]:
@@ -120,7 +123,7 @@ def _elementwise(value: Value, part: Part, draws: tuple[int, int], *operands: An
 
 
 def _row_wise(value: Value, part: Part, draws: tuple[int, int], *operands: Any) -> Any:
-    rows = max(map(len, operands))
+    rows = next((len(x) for x in operands if len(x) != 1), 1)
     wide = [np.broadcast_to(x, (rows, *x.shape[1:])) if len(x) != rows else x for x in operands]
     return ROW_WISE[value.op](value, *wide).astype(part.real, copy=False)
 
@@ -131,7 +134,7 @@ def _cast(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
         return x  # one row for all
     if (coarser, space) == (D, S):
         whole = _whole(x, value.inputs[0], part)
-        return part.fetch(np.ascontiguousarray(_flat(whole))).reshape(-1, *value.shape)
+        return _shaped(part.fetch(np.ascontiguousarray(_flat(whole))), value)
     tables = part.tables
     assert space is R, value
     if len(x) == 1 and coarser is D:
@@ -143,10 +146,10 @@ def _total(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
     finer, space = value.inputs[0].space, value.space
     whole = _flat(_whole(x, value.inputs[0], part))
     if (finer, space) == (S, D):
-        return part.give_back(np.array(whole)).reshape(-1, *value.shape)
+        return _shaped(part.give_back(np.array(whole)), value)
     if space is P:
         return part.dense.column_sums(whole).astype(part.real).reshape(1, *value.shape)
-    return _summed(whole, space, part).astype(part.real).reshape(-1, *value.shape)
+    return _shaped(_summed(whole, space, part).astype(part.real), value)
 
 
 def _summed(x: Any, space: Space, part: Part) -> Any:
@@ -163,26 +166,31 @@ def _matmul(value: Value, part: Part, draws: tuple[int, int], x: Any, w: Any) ->
     if len(w) == 1:
         return part.dense.product(_matrix(x), w.reshape(inner, prod(outer))).reshape(len(x), *lead, *outer)
     result = x.reshape(len(x), prod(lead), inner) @ w.reshape(len(w), inner, prod(outer))
-    return result.reshape(-1, *lead, *outer)
+    return _shaped(result, value)
 
 
 def _gram(value: Value, part: Part, draws: tuple[int, int], x: Any, y: Any) -> Any:
     x, y = (_whole(each, operand, part) for each, operand in zip((x, y), value.inputs, strict=True))
-    right = y.reshape(prod(x.shape[:-1]), -1)
+    right = y.reshape(prod(x.shape[:-1]), prod(value.shape[1:]))
     if value.space is P:
         return part.dense.transposed_product(_matrix(x), right).astype(part.real).reshape(1, *value.shape)
-    each = x.reshape(len(x), -1, x.shape[-1]).swapaxes(1, 2) @ y.reshape(len(y), prod(x.shape[1:-1]), -1)
-    return _summed(each, T, part).astype(part.real).reshape(-1, *value.shape)
+    lead = prod(x.shape[1:-1])
+    each = x.reshape(len(x), lead, x.shape[-1]).swapaxes(1, 2) @ y.reshape(len(y), lead, prod(value.shape[1:]))
+    return _shaped(_summed(each, T, part).astype(part.real), value)
 
 
 def _mask(value: Value, part: Part, draws: tuple[int, int]) -> Any:
     ids = part.tables.ids[: part.tables.rows_of(value.space)]
     kept = uniform(draws[0], Draws(*draws, value["place"]).stream, ids, value.size) >= value["rate"]
-    return np.multiply(kept, 1 / (1 - value["rate"]), dtype=part.real).reshape(-1, *value.shape)
+    return _shaped(np.multiply(kept, 1 / (1 - value["rate"]), dtype=part.real), value)
 
 
 def _product(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
-    return part.product(_flat(_whole(x, value.inputs[0], part)), value["back"]).reshape(-1, *value.shape)
+    return _shaped(part.product(_flat(_whole(x, value.inputs[0], part)), value["back"]), value)
+
+
+def _shaped(x: Any, value: Value) -> Any:
+    return x.reshape(len(x), *value.shape)
 
 
 def _flat(x: Any) -> Any:

@@ -129,7 +129,8 @@ class _When:
 
 def is_count(v: Value) -> bool:
     """Whether ``v`` is how many rows belong to each, which offsets tell."""
-    return v.op == "total" and v.inputs[0].op == "cast" and v.inputs[0].inputs[0].op == "constant"
+    across = v.op != "total" or (v.inputs[0].space, v.space) == (S, D)  # sums over PEs
+    return not across and v.inputs[0].op == "cast" and v.inputs[0].inputs[0].op == "constant"
 
 
 def schedule(outputs: Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = ()) -> Schedule:
@@ -158,6 +159,7 @@ class _Scheduler:
         self.stored = [value for value in self.order if value in written and value.op not in ("input", "mask")]
         self.when: dict[Value, _When] = {}
         self.over_runs: dict[Value, int] = {}  # sums of runs, and the level of their unit
+        self.over_all: dict[Value, _When] = {}  # sums of arcs to P and T, and when they are accumulated
         early = [value for value in self.order if value not in self.late]
         for value in early:
             self.when[value] = self._when(value, 0)
@@ -171,6 +173,9 @@ class _Scheduler:
             return _When(first if v in self.late else 0)
         if v.space is E:
             return self._pass([v], D) if v in self.stored else _When(first)
+        if _aggregates(v) and v.space in (P, T):
+            self.over_all[v] = self._pass(v.inputs, D)
+            return _When(self.over_all[v].level + 1)
         if _aggregates(v):
             found = self._pass(v.inputs, v.space)
             if v.inputs[0].space is E:
@@ -208,6 +213,10 @@ class _Scheduler:
             [v for v in here if _aggregates(v)] if over is E else [v for v, at in self.over_runs.items() if at == level]
         )
         stored = [v for v in here if v.space is E]
+        stage_of = {v: self.when[v].stage for v in here}
+        if (over, rows) == (E, D):
+            stage_of |= {v: at.stage for v, at in self.over_all.items() if at.level == level}
+            sums += [v for v, at in self.over_all.items() if at.level == level]
         if not sums + stored:
             return None
         written = {v for v in self.stored if self.when[v].level < level and v.op != "cast"}
@@ -215,9 +224,9 @@ class _Scheduler:
         stages: list[Stage] = []
         mine: set[Value] = set()
         reads: dict[Space, list[Value]] = {}
-        for stage in range(1, max((self.when[v].stage for v in here), default=1) + 1):
-            summed = [v for v in sums if over is R or self.when[v].stage == stage]
-            ends = [x for v in summed for x in v.inputs] + [v for v in stored if self.when[v].stage == stage]
+        for stage in range(1, max(stage_of.values(), default=1) + 1):
+            summed = [v for v in sums if over is R or stage_of[v] == stage]
+            ends = [x for v in summed for x in v.inputs] + [v for v in stored if stage_of[v] == stage]
             values = list(_arcwise(ends, written))
             between = [v for v in light if self.when[v].stage == stage]
             between = list(dict.fromkeys(x for v in between for x in (*filter(_of_all, v.inputs), v)))
@@ -241,7 +250,11 @@ class _Scheduler:
         phases: list[list[Rows | Unit]] = [[], []]
         for level in range(max((time.after for time in self.when.values()), default=0) + 1):
             phase = phases[bool(self.late) and level >= self.turn]
-            here = [v for v in self.order if self.when[v] == _When(level) and v not in self.over_runs]
+            here = [
+                v
+                for v in self.order
+                if self.when[v] == _When(level) and v not in self.over_runs.keys() | self.over_all.keys()
+            ]
             rows = [v for v in here if v.space is not E and v.inputs and (v in self.late or v in needed)]
             phase += [Rows(tuple(rows))] if rows else []
             units = [self._unit(level, *kind, needed) for kind in ((E, R), (E, D), (E, S), (R, D))]
@@ -284,7 +297,7 @@ def _aggregates(v: Value) -> bool:
     """Whether ``v`` takes a pass over arcs or runs."""
     if v.op not in AGGREGATIONS or is_count(v):
         return False
-    finer = joined(v.inputs) if v.op == "gram" else v.inputs[0].space
+    finer = v.inputs[0].space if v.op != "gram" or v.inputs[1].space is not E else E
     return finer is E or (finer, v.space) == (R, D)
 
 
