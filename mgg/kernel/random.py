@@ -146,7 +146,9 @@ def uniform_at(seed: int, stream: int, rows: np.ndarray, columns: np.ndarray) ->
         float32 [k].
     """
     out = np.empty(len(rows), np.float32)
-    _fill_at(stream_key(seed, stream), np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(columns, np.int64), out)
+    _fill_at(
+        stream_key(seed, stream), np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(columns, np.int64), out
+    )
     return out
 
 

@@ -18,6 +18,7 @@ from mgg.model.arrays import Arrays, HostArrays, arrays_of
 from mgg.model.halo import FetchedHalo, Halo, NoHalo
 from mgg.model.product_halo import ProductHalo, takes_product
 from mgg.model.relations import Relation, relations_of
+from mgg.vertex.arcs import ArcTables
 
 
 @dataclass
@@ -58,6 +59,7 @@ class Neighborhood:
     real: Any = np.float32
     _arcs: dict[bool, ArcLists] = field(default_factory=dict)
     _relations: dict[bool, list[Relation]] = field(default_factory=dict)
+    _tables: dict[bool, ArcTables] = field(default_factory=dict)
 
     @classmethod
     def prepare(
@@ -132,6 +134,29 @@ class Neighborhood:
                 places = self.halo.host(self.numbers)
             self._relations[by_node] = relations_of(self.product, places, self.arc_types, self.arrays, self.real)
         return self._relations[by_node]
+
+    def tables(self, *, loops: bool) -> ArcTables:
+        """The arcs for vertex programs, put together when they are first asked for (collective).
+
+        Args:
+            loops: with an arc from every row to itself.
+
+        Raises:
+            InputError: ``loops`` of a graph whose arcs have types.
+        """
+        if loops not in self._tables:
+            assert self.product is not None and self.ids is not None
+            self._tables[loops] = ArcTables.of(self.product, self.halo.host(self.ids), self.arc_types, loops=loops)
+        return self._tables[loops]
+
+    def norm(self, *, loops: bool) -> np.ndarray:
+        """D^-1/2 on the host, [rows]: D has the row sums of A, of A + I with ``loops``, or is 0 where they are not
+        positive.
+        """
+        if loops:
+            return self.scale
+        positive = self.degrees > 0
+        return np.where(positive, 1 / np.sqrt(np.where(positive, self.degrees, 1)), 0).astype(self.real)
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""

@@ -49,7 +49,7 @@ _NONE = np.empty(0, np.int64)
 
 
 def run(
-    unit: Unit, tables: ArcTables, outside: Sequence[np.ndarray], real: Any, draws: tuple[int, int]
+    unit: Unit, tables: ArcTables, outside: Sequence[np.ndarray], real: Any, draws: tuple[int, int], place: int = 0
 ) -> list[np.ndarray]:
     """What ``unit`` makes.
 
@@ -59,6 +59,7 @@ def run(
         outside: arrays of ``unit.outside``, [rows of the space, *shape], of P [*shape].
         real: type of what is computed; totals to P and T are float64, winners int64.
         draws: seed and epoch of the masks.
+        place: what the model adds to the place of each mask.
 
     Returns:
         Arrays of ``unit.results``, likewise.
@@ -69,7 +70,7 @@ def run(
         (E, S): (tables.out_ptr, tables.out_ends, tables.out_arcs),
         (R, D): (tables.row_runs, _NONE, _NONE),
     }[unit.over, unit.rows]
-    keys = [random.stream_key(draws[0], random.Draws(*draws, mask["place"]).stream) for mask in masks_of(unit)]
+    keys = [random.stream_key(draws[0], random.Draws(*draws, place + mask["place"]).stream) for mask in masks_of(unit)]
     values = results_of(unit)
     results = [_empty(value, tables, real) for value in values]
     compiled(source_of(unit))(

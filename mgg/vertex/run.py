@@ -26,18 +26,21 @@ class Part:
         dense: ``product`` and ``transposed_product`` of matrices, ``column_sums``: ``mgg.model.arrays.Arrays``.
         fetch: [rows, columns] to [rows + halo, columns] (collective).
         give_back: its adjoint (collective).
-        product: A X (False) or A^T X (True) of [rows, columns], by any technique (collective).
+        product: A X (False) or A^T X (True) of X [rows, columns], and arc weights [arcs] or None before that: sums
+            over the program's arcs (collective).
         work: runs a unit: the unit, ``tables``, its arrays from outside, ``real``, seed and epoch of masks.
         real: type of what is computed.
+        place: which dropout of the model the program's first one is.
     """
 
     tables: ArcTables
     dense: Any
     fetch: Callable[[Any], Any]
     give_back: Callable[[Any], Any]
-    product: Callable[[Any, bool], Any]
+    product: Callable[[Any, Any, bool], Any]
     work: Callable[..., Sequence[Any]]
     real: Any
+    place: int = 0
 
 
 def run(
@@ -59,14 +62,14 @@ def run(
         wanted: what stays.
     """
     wanted = list(wanted)
-    single = [each for step in steps for each in (step.values if isinstance(step, Rows) else (step,))]
+    single = _needed(steps, wanted)
     needs = [outside_of(each) if isinstance(each, Unit) else list(_needs(each)) for each in single]
     last = {value: number for number, values in enumerate(needs) for value in values}
     stay = {*wanted, *(value for value in last if not value.inputs)}
     for number, step in enumerate(single):
         if isinstance(step, Unit):
             arrays = [_whole(_array(value, found, part, draws), value, part) for value in needs[number]]
-            results = part.work(step, part.tables, arrays, part.real, draws)
+            results = part.work(step, part.tables, arrays, part.real, draws, part.place)
             for value, array in zip(results_of(step), results, strict=True):
                 exact = value.op == "winner"
                 found[value] = (array[None] if value.space is P else array).astype(
@@ -74,12 +77,42 @@ def run(
                 )
         else:
             operands = [_array(value, found, part, draws) for value in needs[number]]
+            if step.op not in ("matmul", "gram"):
+                operands = [x.toarray() if hasattr(x, "toarray") else x for x in operands]
             found[step] = _OPERATIONS["count" if is_count(step) else step.op](step, part, draws, *operands)
         for value in needs[number]:
             if last[value] == number and value not in stay:
                 found.pop(value, None)
     for value in wanted:
         found[value] = _array(value, found, part, draws)
+
+
+def _needed(steps: Sequence[Rows | Unit], wanted: Sequence[Value]) -> list[Value | Unit]:
+    """The single steps of ``steps`` without which something ``wanted`` would be missing."""
+    needed, found = set(wanted), []
+    single = [each for step in steps for each in (step.values if isinstance(step, Rows) else (step,))]
+    for step in reversed(single):
+        made = results_of(step) if isinstance(step, Unit) else [step]
+        if needed & set(made):
+            found.append(step)
+            needed |= set(outside_of(step) if isinstance(step, Unit) else _needs(step))
+            needed |= {x for value in needed if value.op == "cast" and value.inputs[0].space is P for x in value.inputs}
+    return found[::-1]
+
+
+def live_columns(steps: Sequence[Rows | Unit]) -> int:
+    """The most numbers a vertex or a source that are held at once while ``steps`` are done, inputs apart."""
+    single = [each for step in steps for each in (step.values if isinstance(step, Rows) else (step,))]
+    needs = [outside_of(each) if isinstance(each, Unit) else list(_needs(each)) for each in single]
+    last = {value: number for number, values in enumerate(needs) for value in values}
+    held, most = 0, 0
+    for number, step in enumerate(single):
+        made = results_of(step) if isinstance(step, Unit) else [step]
+        held += sum(value.size for value in made if value.space in (D, S))
+        most = max(most, held)
+        gone = {value for value in (*needs[number], *made) if last.get(value, number) == number and value.inputs}
+        held -= sum(value.size for value in gone if value.space in (D, S))
+    return most
 
 
 def _needs(value: Value) -> tuple[Value, ...]:
@@ -114,6 +147,8 @@ def _whole(x: Any, value: Value, part: Part) -> Any:
     """``x`` without the row that stands for all: units index rows."""
     if value.space is P:
         return x[0]
+    if hasattr(x, "toarray"):
+        return x.toarray()
     rows = part.tables.rows_of(value.space) if value.space is not T else part.tables.type_count
     return np.broadcast_to(x, (rows, *value.shape)) if len(x) != rows else x
 
@@ -164,13 +199,15 @@ def _summed(x: Any, space: Space, part: Part) -> Any:
 def _matmul(value: Value, part: Part, draws: tuple[int, int], x: Any, w: Any) -> Any:
     lead, inner, outer = x.shape[1:-1], x.shape[-1], w.shape[2:]
     if len(w) == 1:
-        return part.dense.product(_matrix(x), w.reshape(inner, prod(outer))).reshape(len(x), *lead, *outer)
+        return part.dense.product(_matrix(x), w.reshape(inner, prod(outer))).reshape(x.shape[0], *lead, *outer)
     result = x.reshape(len(x), prod(lead), inner) @ w.reshape(len(w), inner, prod(outer))
     return _shaped(result, value)
 
 
 def _gram(value: Value, part: Part, draws: tuple[int, int], x: Any, y: Any) -> Any:
-    x, y = (_whole(each, operand, part) for each, operand in zip((x, y), value.inputs, strict=True))
+    if not hasattr(x, "toarray"):  # else sparse features, [rows, columns]
+        x = _whole(x, value.inputs[0], part)
+    y = _whole(y, value.inputs[1], part)
     right = y.reshape(prod(x.shape[:-1]), prod(value.shape[1:]))
     if value.space is P:
         return part.dense.transposed_product(_matrix(x), right).astype(part.real).reshape(1, *value.shape)
@@ -181,12 +218,13 @@ def _gram(value: Value, part: Part, draws: tuple[int, int], x: Any, y: Any) -> A
 
 def _mask(value: Value, part: Part, draws: tuple[int, int]) -> Any:
     ids = part.tables.ids[: part.tables.rows_of(value.space)]
-    kept = uniform(draws[0], Draws(*draws, value["place"]).stream, ids, value.size) >= value["rate"]
+    kept = uniform(draws[0], Draws(*draws, part.place + value["place"]).stream, ids, value.size) >= value["rate"]
     return _shaped(np.multiply(kept, 1 / (1 - value["rate"]), dtype=part.real), value)
 
 
-def _product(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
-    return _shaped(part.product(_flat(_whole(x, value.inputs[0], part)), value["back"]), value)
+def _product(value: Value, part: Part, draws: tuple[int, int], x: Any, weights: Any = None) -> Any:
+    rows = np.ascontiguousarray(_flat(_whole(x, value.inputs[0], part)))
+    return _shaped(part.product(rows, weights, value["back"]), value)
 
 
 def _shaped(x: Any, value: Value) -> Any:

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from mgg.vertex import ir
 from mgg.vertex.crossing import ROWWISE, least_cut
-from mgg.vertex.ir import D, E, P, R, S, Space, T, Value, joined
+from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 
 AGGREGATIONS = frozenset({"total", "maximum_of", "minimum_of", "winner", "gram"})
 #: What a row does for itself between two loops over its arcs; matrices are left to dense products.
