@@ -92,7 +92,8 @@ def deviation(width: int) -> list[Value]:
 
 MODELS = {
     "gcn": gcn(5, 2), "gcn, wider": gcn(2, 5), "sgc": sgc(5, 2), "sage": sage(5, 2), "gat": gat(3, 2, 4),
-    "gat, one head": gat(5, 1, 3), "rgcn": rgcn(3, 2), "gated": gated(3), "edge_conv": edge_conv(3, 2), "deviation": deviation(2),
+    "gat, one head": gat(5, 1, 3), "rgcn": rgcn(3, 2), "gated": gated(3), "edge_conv": edge_conv(3, 2),
+    "deviation": deviation(2),
 }  # fmt: skip
 
 
