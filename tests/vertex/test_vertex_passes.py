@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 from support.arc_graphs import awkward, drawn
-from support.random_programs import program
+from support.random_sums import program
 from support.vertex_models import MODELS, NORM, differentiated, gat, gcn, of_source, rgcn, sgc, softmax, times
 
 from mgg.vertex import ir

@@ -1,7 +1,7 @@
 """Passes over arcs: that nothing is missing when it is used, what shares a pass, and what is told of it."""
 
 import pytest
-from support.random_programs import program
+from support.random_sums import program
 from support.schedules import follow
 from support.vertex_models import MODELS, differentiated, gat, gcn, of_source, rgcn, softmax, times
 
