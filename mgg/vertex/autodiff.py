@@ -48,9 +48,8 @@ def gradients(outputs: Sequence[Value], seeds: Sequence[Value], wrt: Sequence[Va
     parts: dict[Value, list[Value]] = {}  # last use first
     for output, seed in reversed(list(zip(outputs, seeds, strict=True))):
         if (seed.space, seed.shape) != (output.space, output.shape):
-            raise ProgramError(
-                f"a gradient {list(seed.shape)} a {seed.space.value} by {list(output.shape)} a {output.space.value}"
-            )
+            given, expected = (f"{list(each.shape)} {ir.per(each.space)}" for each in (seed, output))
+            raise ProgramError(f"a gradient {given} by a value {expected}: they must be alike")
         parts.setdefault(output, []).append(seed)
     found: dict[Value, Value] = {}
     for value in reversed(order):

@@ -199,12 +199,12 @@ def _winner(value: Value, graph: ArcGraph, x: np.ndarray) -> np.ndarray:
     taken = x == _extreme(value, graph, x, value["of"])[owners]
     first = np.full((graph.rows(value.space), *value.shape), none)
     np.minimum.at(first, owners, np.where(taken.T, before, none).T)
-    return np.append(np.argsort(before), -1)[first]
+    return np.asarray(np.append(np.argsort(before), -1)[first])
 
 
 def _matmul(value: Value, graph: ArcGraph, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     lead, inner = prod(x.shape[1:-1]), x.shape[-1]
-    result = x.reshape(len(x), lead, inner) @ w.reshape(len(w), inner, prod(w.shape[2:]))
+    result: np.ndarray = x.reshape(len(x), lead, inner) @ w.reshape(len(w), inner, prod(w.shape[2:]))
     return result.reshape(graph.rows(value.space), *value.shape)
 
 
@@ -222,7 +222,7 @@ def _pad(value: Value, graph: ArcGraph, x: np.ndarray) -> np.ndarray:
 def _by_type(value: Value, graph: ArcGraph, w: np.ndarray) -> np.ndarray:
     if value["types"] != graph.type_count:
         raise ValueError(f"a parameter has rows for {value['types']} types of arcs, the graph has {graph.type_count}")
-    return w[0]
+    return np.asarray(w[0])
 
 
 #: Of operands of one shape.

@@ -107,8 +107,8 @@ OPERATIONS = {
     "mask": "a leaf: 0 with probability ``rate``, else 1 / (1 - rate), anew in every epoch; ``place`` is which dropout",
     **dict.fromkeys(UNARY, "elementwise"),
     **dict.fromkeys(BINARY, "elementwise"),
-    "stop": "the operand, whose gradient goes no further",
     "where": "the second operand where the first is not 0, else the third",
+    "stop": "the operand; no gradient goes through it",
     "cast": "to a finer space: each row has its owner's",
     "total": "to a coarser space: the sum of the rows that belong to each, 0 of none",
     "product": "D: the sum over in-arcs of the rows of their sources, over out-arcs of those of their targets if"
@@ -153,7 +153,7 @@ def constant(value: float, where: Where | None = None) -> Value:
 def mask(space: Space, shape: Sequence[int], rate: float, place: int, where: Where | None = None) -> Value:
     """What dropout multiplies with; masks of vertices are the same seen as sources."""
     if space not in (D, S, E):
-        raise ProgramError(f"dropout of a value a {space.value}: it takes values of vertices, sources or arcs")
+        raise ProgramError(f"dropout of a value {per(space)}: it takes values of vertices, sources or arcs")
     return Value("mask", (), space, tuple(shape), (("rate", float(rate)), ("place", place)), where)
 
 
@@ -162,7 +162,7 @@ def cast(x: Value, space: Space) -> Value:
     if x.space is space:
         return x
     if not x.space.over(space):
-        raise ProgramError(f"a value a {x.space.value} is none of each {space.value}")
+        raise ProgramError(f"a value {per(x.space)} is none of each {space.value}")
     return Value("cast", (x,), space, x.shape, (), x.where)
 
 
@@ -211,14 +211,14 @@ def binary(op: str, x: Value, y: Value, where: Where | None = None) -> Value:
     return _elementwise(op, (x, y), where)
 
 
-def stop(x: Value, where: Where | None = None) -> Value:
-    """``x``, but a constant to autodiff."""
-    return Value("stop", (x,), x.space, x.shape, (), where)
-
-
 def where(condition: Value, x: Value, y: Value, at: Where | None = None) -> Value:
     """``x`` where ``condition`` is not 0, else ``y``."""
     return _elementwise("where", (condition, x, y), at)
+
+
+def stop(x: Value, where: Where | None = None) -> Value:
+    """``x``, a constant to autodiff."""
+    return Value("stop", (x,), x.space, x.shape, (), where)
 
 
 def matmul(x: Value, w: Value, where: Where | None = None) -> Value:
@@ -355,7 +355,7 @@ def walk(values: Iterable[Value]) -> Iterator[Value]:
 
 def _coarser(op: str, x: Value, space: Space, where: Where | None) -> Value:
     if x.space is space or not space.over(x.space):
-        raise ProgramError(f"a value a {x.space.value} cannot be aggregated to one a {space.value}")
+        raise ProgramError(f"a value {per(x.space)} cannot be aggregated to one {per(space)}")
     return Value(op, (x,), space, x.shape, (), where)
 
 
@@ -365,4 +365,9 @@ def _elementwise(op: str, operands: tuple[Value, ...], where: Where | None) -> V
 
 
 def _shaped(x: Value) -> str:
-    return f"{list(x.shape)} a {x.space.value}"
+    return f"{list(x.shape)} {per(x.space)}"
+
+
+def per(space: Space) -> str:
+    """What a value of ``space`` is one for, in words."""
+    return "for all (a parameter)" if space is P else "an arc" if space is E else f"a {space.value}"

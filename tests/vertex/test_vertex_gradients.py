@@ -272,5 +272,5 @@ def test_by_a_weight_seen_from_arcs():
 
 
 def test_seeds_are_like_their_outputs():
-    with pytest.raises(ProgramError, match=r"a gradient \[2\] a vertex by \[3\] a source"):
+    with pytest.raises(ProgramError, match=r"a gradient \[2\] a vertex by a value \[3\] a source"):
         gradients([Y], [HEADS], [Y])
