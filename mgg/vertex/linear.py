@@ -53,6 +53,8 @@ def dot(v: Value) -> Value | None:
         y = v.inputs[1 - k]
         if x.op == "concat" and len({root(part).space for part in x.inputs}) > 1:
             return reduce(partial(ir.binary, "add"), (ir.dot(p, ir.columns(y, a, b)) for p, a, b in _parts(x)))
+        if _of_ends(x):
+            return reduce(partial(ir.binary, x.op), [ir.dot(part, y) for part in x.inputs])
         few, many = split(x, len(x.shape) - 1)
         rest = quotient(*many, v.space)
         if (few[0] or few[1] or few[2] != 1) and many[0] and rest.shape == x.shape:
@@ -73,6 +75,8 @@ def matmul(v: Value) -> Value | None:
             partial(ir.binary, "add"),
             (ir.matmul(p, ir.reshape(m, (b, *w.shape[1:]))) for p, m in rows for b in m.shape[:1]),
         )
+    if _of_ends(x) and w.space is P:
+        return reduce(partial(ir.binary, x.op), [ir.matmul(part, w) for part in x.inputs])
     few, many = split(x, len(x.shape) - 1)
     rest = quotient(*many, x.space)
     if not (few[0] or few[1] or few[2] != 1) or not many[0] or rest.shape != x.shape:
@@ -80,6 +84,11 @@ def matmul(v: Value) -> Value | None:
     if v.space in (P, T, D) and outer > inner:
         return None
     return quotient([*few[0], of(v, rest, w)], few[1], few[2], v.space)
+
+
+def _of_ends(x: Value) -> bool:
+    """Whether ``x`` is the sum or difference of rows that are of coarser spaces each, but of none together."""
+    return x.op in ("add", "subtract") and all(part.op == "cast" and part.shape == x.shape for part in x.inputs)
 
 
 def _parts(x: Value) -> list[tuple[Value, int, int]]:

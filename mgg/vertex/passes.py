@@ -43,7 +43,7 @@ def optimized(outputs: Sequence[Value], *, differentiable: bool = False) -> list
     values = [rewriter.final(value) for value in outputs]
     while (narrowed := _narrowed(values)) is not None:
         values = [rewriter.final(value) for value in narrowed]
-    return values if differentiable else placed(_products(values))
+    return values if differentiable else placed(_gathered_once(_products(values)))
 
 
 # What values are.
@@ -347,6 +347,37 @@ def _products(outputs: Sequence[Value]) -> list[Value]:
         return ir.product(rows, *of_now[1], back=back, where=old.where)
 
     return _rebuilt(outputs, change)
+
+
+def _gathered_once(outputs: Sequence[Value]) -> list[Value]:
+    """Elementwise functions of one row of sources are left to arcs that gather this row anyway."""
+    order = list(ir.walk(outputs))
+    place = {v: k for k, v in enumerate(order)}
+    of_rows = {_core(v): v for v in order if v.op == "cast" and v.space is E and v.inputs[0].space is S}
+    made: dict[Value, Value] = {}  # casts of functions, and of what these are
+    for core, v in of_rows.items():
+        operands = {x for x in core.inputs if root(x).space is not P}
+        if core.op in (*ir.UNARY, *ir.BINARY) and len(operands) == 1 and (x := _core(operands.pop())) in of_rows:
+            made[v] = of_rows[x]
+    done: dict[Value, Value] = {}
+    first = sorted({*made.values()}, key=lambda v: place[_core(v)])
+    for v in ir.walk([*first, *outputs]):
+        if v in made:
+            core = _core(v)
+            done[v] = of(
+                core, *(ir.cast(root(x), E) if root(x).space is P else done[made[v]] for x in core.inputs), space=E
+            )
+        else:
+            inputs = tuple(done[x] for x in v.inputs)
+            done[v] = v if inputs == v.inputs else replace(v, inputs=inputs)
+    return [done[v] for v in outputs]
+
+
+def _core(v: Value) -> Value:
+    """What ``v`` is cast from, through all spaces."""
+    while v.op == "cast":
+        v = v.inputs[0]
+    return v
 
 
 def _plain(v: Value) -> tuple[Value, list[Value]] | None:
