@@ -67,7 +67,7 @@ class VertexLayer(Module):
         place: which dropout of the model the program's first one is; those after it count on.
 
     Raises:
-        InputError: a mistake in the program (``VertexProgramError``), or it keeps values of arcs or has several outputs.
+        InputError: a mistake in the program (``VertexProgramError``), or it has several outputs.
     """
 
     def __init__(

@@ -121,10 +121,21 @@ class ArcTables:
         ptr = pointers(targets, rows)
         out = transposed(Csr(ptr, ends, None, len(ids)))
         return cls(
-            rows=rows, sources=len(ids), ptr=ptr, ends=ends, weights=weights, types=kinds, numbers=numbers,
-            runs=np.append(firsts, len(ends)), row_runs=pointers(targets[firsts], rows),
-            out_ptr=out.csr.indptr, out_ends=out.csr.indices, out_arcs=out.forward, ids=np.asarray(ids, np.int64), type_count=max(types, 1),
-        )  # fmt: skip
+            rows=rows,
+            sources=len(ids),
+            ptr=ptr,
+            ends=ends,
+            weights=weights,
+            types=kinds,
+            numbers=numbers,
+            runs=np.append(firsts, len(ends)),
+            row_runs=pointers(targets[firsts], rows),
+            out_ptr=out.csr.indptr,
+            out_ends=out.csr.indices,
+            out_arcs=out.forward,
+            ids=np.asarray(ids, np.int64),
+            type_count=max(types, 1),
+        )
 
 
 def _joined(parts: list[np.ndarray | None], counts: list[int], default: np.generic) -> np.ndarray | None:

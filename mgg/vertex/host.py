@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -108,7 +109,7 @@ def compiled(source: str) -> Callable[..., None]:
         files.write_text(path, text)
     spec = importlib.util.spec_from_file_location(f"mgg_{path.stem}", path)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # numba's cache asks for it by name
     spec.loader.exec_module(module)
     function: Callable[..., None] = module.unit
     return function

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
@@ -89,7 +90,7 @@ class _Writer:
             self.names[value] = name
 
     def _inline(self, value: Value, uses: Mapping[Value, int]) -> bool:
-        if value.op in ("cast", "input", "constant", "repeat_axis", "slice", "won"):
+        if value.op != "mask" and value.op in (*_READS, "input"):
             return True
         return value.op in (*_EXPRESSIONS, "mask") and uses[value] == 1 and bool(value.shape)
 
@@ -150,21 +151,19 @@ class _Writer:
             return f"{name}[{_flat(axes, value.shape)}]" if value.shape else name
         if value in self.outside:
             return self._outer(value, value.space, axes)
-        if value.op == "cast":
-            return self._cast(value, axes)
-        if value.op == "constant":
-            return repr(value["value"])
-        if value.op == "repeat_axis":
-            return self.read(value.inputs[0], axes[: value["axis"]] + axes[value["axis"] + 1 :])
-        if value.op == "slice":
-            return self.read(value.inputs[0], (*axes[:-1], f"({axes[-1]} + {value['first']})"))
-        if value.op == "won":
-            winner = value.inputs[0]
-            return f"(1.0 if {self.read(winner, axes)} == arc else 0.0)"
-        if value.op == "mask":
-            return self._mask(value, axes)
+        if value.op in _READS:
+            return _READS[value.op](self, value, axes)
         operands = [self.read(x, _aligned(axes, x.shape)) for x in value.inputs]
         return _EXPRESSIONS[value.op].format(*operands, **dict(value.attributes))
+
+    def _repeated(self, value: Value, axes: Axes) -> str:
+        return self.read(value.inputs[0], axes[: value["axis"]] + axes[value["axis"] + 1 :])
+
+    def _slice(self, value: Value, axes: Axes) -> str:
+        return self.read(value.inputs[0], (*axes[:-1], f"({axes[-1]} + {value['first']})"))
+
+    def _won(self, value: Value, axes: Axes) -> str:
+        return f"(1.0 if {self.read(value.inputs[0], axes)} == arc else 0.0)"
 
     def _cast(self, value: Value, axes: Axes) -> str:
         x = value.inputs[0]
@@ -200,6 +199,13 @@ class _Writer:
         return f"({1 / (1 - rate)!r} if number_at({state}, {column}) >= np.float32({rate!r}) else 0.0)"
 
 
+#: What is worked out where it is read, however often.
+_READS: dict[str, Callable[[_Writer, Value, Axes], str]] = {
+    "cast": _Writer._cast, "repeat_axis": _Writer._repeated, "slice": _Writer._slice, "won": _Writer._won,
+    "mask": _Writer._mask, "constant": lambda writer, value, axes: repr(value["value"]),
+}  # fmt: skip
+
+
 def _flat(axes: Axes, shape: Sequence[int]) -> str:
     """The place of an entry in C order."""
     terms = []
@@ -219,9 +225,9 @@ def source_of(unit: Unit) -> str:
     """The function ``unit`` as text: what goes over the arcs of every row, in numba's Python.
 
     Its arguments: ``ptr``, where the arcs of each row begin; ``ends`` and ``arcs``, the other end of each and its
-    number by target; ``targets`` and ``run_types`` of runs; ``types`` and ``run_of`` of arcs by target; ``ids`` of sources; ``keys``, one
-    for each mask in the order of ``masks_of``; then the arrays of ``unit.outside`` and those of ``unit.results``.
-    Arrays are [rows, size], of P [size]; results in P and T must be 0 at first.
+    number by target; ``targets`` and ``run_types`` of runs; ``types`` and ``run_of`` of arcs by target; ``ids`` of
+    sources; ``keys``, one for each mask in the order of ``masks_of``; then the arrays of ``outside_of`` and those of
+    ``results_of``. Arrays are [rows, size], of P [size]; results in P and T must be 0 at first.
     """
     writer = _Writer(unit)
     writer.line("for row in range(ptr.size - 1):")
@@ -232,7 +238,7 @@ def source_of(unit: Unit) -> str:
         _write_stage(writer, stage)
     for value, name in writer.results.items():
         if value.space is unit.rows:
-            writer.loops(value.shape, lambda axes, value=value, name=name: _store(writer, name, "row", value, axes))
+            writer.loops(value.shape, partial(_store, writer, name, "row", value))
     names = ["ptr", "ends", "arcs", "targets", "run_types", "types", "run_of", "ids", "keys"]
     head = f"def unit({', '.join([*names, *writer.outside.values(), *writer.results.values()])}):"
     made = [f"    {name} = np.empty({size})" for name, size in writer.buffers]
@@ -284,7 +290,7 @@ def _write_stage(writer: _Writer, stage: Stage) -> None:
         _write_aggregation(writer, value, sums)
     for value in stored:
         name = writer.results[value]
-        writer.loops(value.shape, lambda axes, value=value, name=name: _store(writer, name, "arc", value, axes))
+        writer.loops(value.shape, partial(_store, writer, name, "arc", value))
     writer.depth -= 1
     for value in stage.values:
         writer.names.pop(value, None)

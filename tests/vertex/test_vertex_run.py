@@ -108,7 +108,9 @@ def check(data):
     assume(all(supported(value) for value in ir.walk(wanted)))
     leaves = drawn(before, graph, seed=data.draw(st.integers(0, 2**16)))
     found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds)
-    for value, array, expected in zip(wanted, evaluate(wanted, graph, leaves), evaluate(before, graph, leaves), strict=True):
+    for value, array, expected in zip(
+        wanted, evaluate(wanted, graph, leaves), evaluate(before, graph, leaves), strict=True
+    ):
         if expected.size:
             assert np.abs(array - expected).max() <= 1e-9 * max(1, np.abs(expected).max()), ("PASSES", value)
     for value, array, expected in zip(wanted, found, evaluate(before, graph, leaves), strict=True):
