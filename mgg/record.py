@@ -28,6 +28,8 @@ PARTITION_FILE = "partition.json"
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
 METRICS_TABLE = "metrics.parquet"
+#: Of a run's folder: holds the model's file, where it is the user's own.
+MODEL_FOLDER = "model"
 
 
 class Frozen(Fixed):
@@ -287,6 +289,9 @@ class TrainRecord(Common):
     weights: str | None = Field(
         None, description="sha256 of names and values of the weights that it started from; None: random ones"
     )
+    model_file: Sha256 | None = Field(
+        None, description="sha256 of the user's own file that the model is; None: the model is MGG's"
+    )
 
 
 class PredictionRecord(Origin):
@@ -464,13 +469,13 @@ def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:
     """Read a training run's folder; raises InputError that names the file and field."""
     record, files = _read_run(folder)
     path = Path(folder) / METRICS_FILE
-    lines = _text(_checked(path, files)).splitlines()
+    lines = _text(_checked(folder, METRICS_FILE, files)).splitlines()
     return record, [_validated(json.loads(line), EpochRecord, str(path)) for line in lines]
 
 
 def run_file(folder: str | Path, name: str) -> Path:
     """The file ``name`` of a run, once its hash is that which ``run.json`` names; raises InputError otherwise."""
-    return _checked(Path(folder) / name, _read_run(folder)[1])
+    return _checked(folder, name, _read_run(folder)[1])
 
 
 def _read_run(folder: str | Path) -> tuple[TrainRecord, dict[str, str]]:
@@ -482,9 +487,10 @@ def _read_run(folder: str | Path) -> tuple[TrainRecord, dict[str, str]]:
     return _validated(values, TrainRecord, str(run)), files
 
 
-def _checked(path: Path, files: dict[str, str]) -> Path:
+def _checked(folder: str | Path, name: str, files: dict[str, str]) -> Path:
+    path = Path(folder) / name
     try:
-        if hashed.file_hash(path) == files.get(path.name):
+        if hashed.file_hash(path) == files.get(name):
             return path
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}: {_AGAIN[TrainRecord]}") from None
