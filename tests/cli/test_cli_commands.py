@@ -288,6 +288,18 @@ MISTAKES = {
         ["train", "{made}/layout2", "--model", "sgc", "--set", "sgc.alpha=2", "--out", "x"],
         "setting of model sgc: alpha: unknown field; known: class_weights, hops, learning_rate",
     ),
+    "a model of one's own that is not there": (
+        ["train", "{made}/layout2", "--model", "./mine.py", "--set", "mine.hidden=2", "--out", "x"],
+        "model './mine.py': No such file or directory, seen from /",
+    ),
+    "a model of one's own with the name of MGG's": (
+        ["train", "{made}/layout2", "--model", str(ROOT / "mgg/model/gcn.py"), "--out", "x"],
+        "gcn is a model of MGG's: rename the file, or ask for --model gcn",
+    ),
+    "the content of a model of MGG's": (
+        ["train", "{made}/layout2", "--model", "gcn", "--model-hash", "0" * 64, "--out", "x"],
+        "--model-hash: gcn is a model of MGG's, and no file of your own",
+    ),
     "a setting of another model": (
         ["train", "{made}/layout2", "--model", "gcn", "--set", "gin.layers=2", "--out", "x"],
         "--set gin.layers: 'gin' is neither the model nor the technique; did you mean gcn?",
