@@ -48,6 +48,7 @@ def gradients(folder, pes, model, **options):
     return simulated.run(pes, program)[0]
 
 
+@pytest.mark.slow
 def test_the_example_of_the_docs_has_right_gradients(layouts, tmp_path):
     """On two PEs those of one, and that of its own layer is a difference quotient of the loss."""
     model = written(tmp_path, EXAMPLE, "gained.py")
@@ -80,6 +81,7 @@ def test_the_example_of_the_docs_has_right_gradients(layouts, tmp_path):
     assert abs(exact["layer0.gain"][0]) > 1e-3
 
 
+@pytest.mark.slow
 def test_a_run_is_called_by_the_file_and_keeps_it(layouts, tmp_path):
     model, out = written(tmp_path, EXAMPLE, "gained.py"), tmp_path / "run"
     result = run("simulated", layouts("planted", 2), 2, model=model, out=out, **BASE)[0]
