@@ -41,6 +41,23 @@ class Training(click.Command):
             raise click.UsageError(said, ctx) from None
 
 
+#: Options that mgg infer has, too.
+TECHNIQUE = click.option(
+    "--technique",
+    callback=one,
+    default=_TRAIN.techniques[0],
+    show_default=True,
+    help="aggregation technique (docs/techniques.md), or auto",
+)
+BACKEND = click.option(
+    "--backend", type=click.Choice(BACKENDS), default=_TRAIN.backend, show_default=True, help=BACKEND_HELP
+)
+DTYPE = click.option(
+    "--dtype", type=click.Choice(get_args(config.Dtype)), default=_TRAIN.dtype, show_default=True,
+    help="type of embeddings and halos; sums and weights are fp32",
+)  # fmt: skip
+
+
 @click.command(cls=Training)
 @click.argument("layout", type=FOLDER)
 @click.option(
@@ -48,18 +65,9 @@ class Training(click.Command):
     help="model: a file of mgg/model (docs/models.md), gcn for example, or a file of your own, ./my_model.py",
 )  # fmt: skip
 @click.option("--model-hash", metavar="SHA256", help="refuse your own file where its content is another")
-@click.option(
-    "--technique",
-    callback=one,
-    default=_TRAIN.techniques[0],
-    show_default=True,
-    help="aggregation technique (docs/techniques.md), or auto",
-)
-@click.option("--backend", type=click.Choice(BACKENDS), default=_TRAIN.backend, show_default=True, help=BACKEND_HELP)
-@click.option(
-    "--dtype", type=click.Choice(get_args(config.Dtype)), default=_TRAIN.dtype, show_default=True,
-    help="type of embeddings and halos; sums and weights are fp32",
-)  # fmt: skip
+@TECHNIQUE
+@BACKEND
+@DTYPE
 @click.option(
     "--metric", default=_TRAIN.metric, show_default=True,
     help="what is scored and picks the best epoch: accuracy; micro_f1 or roc_auc for several yes-or-no labels a node",

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from mgg.errors import InputError
 from mgg.naming import is_own_model, model_name
-from mgg.record import MODEL_FOLDER, RUN_FILE, run_file
+from mgg.record import INFERENCE_FILE, MODEL_FOLDER, RUN_FILE, run_file
 
 #: Without dots: in MODEL.KEY=VALUE the first one ends the name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -43,7 +43,7 @@ def read(model: str, taken: Collection[str]) -> tuple[Path, bytes]:
             " first one a letter or a digit, at most 128"
         )
     run = path.parent.parent
-    if path.parent.name == MODEL_FOLDER and (run / RUN_FILE).is_file():
+    if path.parent.name == MODEL_FOLDER and any((run / each).is_file() for each in (RUN_FILE, INFERENCE_FILE)):
         run_file(run, f"{MODEL_FOLDER}/{path.name}")
     try:
         return path.absolute(), path.read_bytes()

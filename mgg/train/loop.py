@@ -157,10 +157,10 @@ def train(
             world, layout, technique, options or {}, model, resolved, dtype, kept=world.gather(kept)[0]
         )
         world.at(0, "loading")
-        _compile(world, model, candidates[0], options or {}, dtype)
+        compile_kernels(world, model, candidates[0], options or {}, dtype)
         if out:
             check_writing(world, layout)
-        trainer, chosen = _fitting(
+        trainer, chosen = fitting(
             world, layout, candidates, options or {}, model=model, settings=resolved, seed=seed, epochs=epochs,
             dtype=dtype, metric=metric, phases=phases, repeat=repeat,
         )  # fmt: skip
@@ -191,7 +191,7 @@ def train(
             lock.free()
 
 
-def _compile(world: World, model: Model, technique: str, options: dict[str, Any], dtype: str) -> None:
+def compile_kernels(world: World, model: Model, technique: str, options: dict[str, Any], dtype: str) -> None:
     """Compile the kernels that GPUs will be asked for, before any epoch (collective)."""
     if not world.gpu:
         return
@@ -244,7 +244,7 @@ def _lock_output(asked: _Asked) -> None:
     check_folder(asked.out)
 
 
-def _fitting(
+def fitting(
     world: World, layout: PeLayout, candidates: list[str], options: dict[str, Any], **asked: Any
 ) -> tuple[Trainer, dict[str, Any]]:
     """A trainer over the first of ``candidates`` that has enough memory, and the technique's options (collective)."""

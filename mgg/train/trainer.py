@@ -22,7 +22,7 @@ from mgg.model.named import Named, joined
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import RATES, Adam
 from mgg.train import memory
-from mgg.train.divergence import blamed
+from mgg.train.divergence import blamed, largest
 from mgg.train.metrics import targets_of
 from mgg.train.model import found_alike
 from mgg.train.phases import PHASES, count_products, phased_world
@@ -378,16 +378,24 @@ class Trainer:
             advice = "no step was taken yet, so the features are too large, or the weights that it starts from"
         return DivergedError(f"{what}{where}: {advice}").on_every_pe()
 
-    def predict(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    def predict(self, arrays: dict[str, np.ndarray], *, checked: bool = False) -> np.ndarray:
         """What the targets predict for each of this PE's rows, on the host, without dropout (collective).
 
         Args:
             arrays: weights and running statistics by name, in host memory.
+            checked: raise InputError, with the layer, where an output is not finite or beyond ``LARGEST``.
         """
         self._release()
         upload = self._world.upload
         weights, state = ({name: upload(arrays[name]) for name in mine} for mine in (self.weights, self.state))
-        return self._targets.predict(self._world, self._graph.arrays, self._logits(weights, state))
+        logits = self._logits(weights, state)
+        if checked and not np.max(self._world.gather(largest(self._world, logits))) <= LARGEST:
+            layer, _ = blamed(self._world, self._chain, self._x, self._pass(weights, state))
+            raise InputError(
+                f"model {self._model.name}: its output is not finite or beyond {LARGEST:.0e}, first in {layer}: the"
+                " weights are not for these features, or either are too large"
+            ).on_every_pe()
+        return self._targets.predict(self._world, self._graph.arrays, logits)
 
     def close(self) -> None:
         """Free the symmetric arrays, and let go of all that is large: what comes after has room again (collective)."""
