@@ -26,6 +26,8 @@ from mgg.schema import MAX_INT64, Closed, Fixed, nearest, parsed
 #: Files are called by them, with what made them and where, and file systems take 255 bytes.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.', '-', at most 128")]
+#: Braces would be Snakemake's, a dash an option's.
+ModelName = Annotated[str, Field(pattern=r"^[^{}-][^{}]*$", description="name of a model, or path of a file")]
 MAX_PES = 4096
 Pes = Annotated[int, Field(ge=1, le=MAX_PES, description="processing elements (one GPU or one CPU rank each)")]
 MAX_DIM = 65536
@@ -228,7 +230,11 @@ class TrainConfig(Section):
     datasets: list[Name] | None = Field(
         None, description="data sets to train on; none: all that are known to have labels"
     )
-    models: list[Name] = Field(default_factory=lambda: ["gcn"], description="models to train")
+    models: list[ModelName] = Field(
+        default_factory=lambda: ["gcn"],
+        description="models to train: names, or paths of files of your own, relative to the working folder, with a / or"
+        " .py in them; results are called by a file's name without .py; no braces, no dash at the front",
+    )
     techniques: list[Name] = Field(
         default_factory=lambda: ["halo"],
         min_length=1,
@@ -267,7 +273,8 @@ class TrainConfig(Section):
     )
     settings: dict[Name, dict[Name, Scalar | None]] = Field(
         default_factory=dict,
-        description="per model: settings that replace the published ones, for example {gcn: {hidden: 32}}",
+        description="per model: settings that replace the published ones, for example {gcn: {hidden: 32}}; files of"
+        " your own by their names without .py",
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from mgg.config import DatasetConfig, PartitionConfig
@@ -57,3 +58,13 @@ def place_name(*facts: Any) -> str:
         end = f"-{short_hash({'facts': facts})[:6]}"
         return name[: _LONGEST_PLACE - len(end)] + end
     return name
+
+
+def is_own_model(model: str) -> bool:
+    """Whether ``model`` is the path of a file of the user's own rather than a name."""
+    return "/" in model or model.endswith(".py")
+
+
+def model_name(model: str) -> str:
+    """What ``model`` is called in records and results: of a file of the user's own its name without ``.py``."""
+    return PurePath(model).stem if is_own_model(model) else model

@@ -26,8 +26,11 @@ from mgg.schema import MAX_INT64, Fixed
 
 PARTITION_FILE = "partition.json"
 RUN_FILE = "run.json"
+INFERENCE_FILE = "inference.json"
 METRICS_FILE = "metrics.jsonl"
 METRICS_TABLE = "metrics.parquet"
+#: Of a run's folder: holds the model's file, where it is the user's own.
+MODEL_FOLDER = "model"
 
 
 class Frozen(Fixed):
@@ -287,6 +290,27 @@ class TrainRecord(Common):
     weights: str | None = Field(
         None, description="sha256 of names and values of the weights that it started from; None: random ones"
     )
+    model_file: Sha256 | None = Field(
+        None, description="sha256 of the user's own file that the model is; None: the model is MGG's"
+    )
+
+
+class InferenceRecord(Common):
+    """What a model made of a graph with weights that were trained elsewhere."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["inference"] = "inference"
+    model: str = Field(description="model")
+    model_file: Sha256 | None = Field(
+        None, description="sha256 of the user's own file that the model is; None: the model is MGG's"
+    )
+    scheme: str = Field(description="partition scheme")
+    layout: Sha256 = Field(description="digest of the layout's manifest")
+    settings: dict[str, Any] = Field(description="hyperparameters of its layers, defaults included, and row_normalize")
+    weights: Sha256 = Field(description="sha256 of names and values of the weights, as the model takes them")
+    weights_file: Sha256 = Field(description="sha256 of the file that they are from")
+    chosen: bool = Field(False, description="technique auto picked it")
+    metric: Literal["accuracy", "micro_f1", "roc_auc"] = Field(description="what mgg evaluate scores it by")
 
 
 class PredictionRecord(Origin):
@@ -380,9 +404,12 @@ _AGAIN: dict[type[BaseModel], str] = {
     PartitionRecord: "run mgg partition again",
     AggregateRecord: "run mgg aggregate again",
     TrainRecord: "run mgg train again",
+    InferenceRecord: "run mgg infer again",
     PredictionRecord: "run mgg predict again",
     JobRecord: "remove it, and the workflow writes it anew",
 }
+#: The file that holds the record of a folder.
+_FILES: dict[type[BaseModel], str] = {TrainRecord: RUN_FILE, InferenceRecord: INFERENCE_FILE}
 
 
 def as_json(record: BaseModel, *, indent: int | None = None, **more: Any) -> str:
@@ -462,35 +489,45 @@ def holds_predictions(path: str | Path) -> bool:
 
 def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:
     """Read a training run's folder; raises InputError that names the file and field."""
-    record, files = _read_run(folder)
+    record, files = _read_folder(folder, TrainRecord)
     path = Path(folder) / METRICS_FILE
-    lines = _text(_checked(path, files)).splitlines()
+    lines = _text(_checked(folder, METRICS_FILE, files, TrainRecord)).splitlines()
     return record, [_validated(json.loads(line), EpochRecord, str(path)) for line in lines]
 
 
+def read_predicted(folder: str | Path) -> TrainRecord | InferenceRecord:
+    """The record of a folder that holds predictions: of mgg train or mgg infer; raises InputError as ``read_run``."""
+    kind = _kind(folder)
+    return _read_folder(folder, kind)[0] if kind is InferenceRecord else read_run(folder)[0]
+
+
 def run_file(folder: str | Path, name: str) -> Path:
-    """The file ``name`` of a run, once its hash is that which ``run.json`` names; raises InputError otherwise."""
-    return _checked(Path(folder) / name, _read_run(folder)[1])
+    """The file ``name`` of such a folder, once its hash is that which its record names; raises InputError otherwise."""
+    kind = _kind(folder)
+    return _checked(folder, name, _read_folder(folder, kind)[1], kind)
 
 
-def _read_run(folder: str | Path) -> tuple[TrainRecord, dict[str, str]]:
-    """The record of a run, and the sha256 of its other files by name."""
-    run = Path(folder) / RUN_FILE
+def _kind(folder: str | Path) -> type[TrainRecord] | type[InferenceRecord]:
+    return InferenceRecord if (Path(folder) / INFERENCE_FILE).is_file() else TrainRecord
+
+
+def _read_folder(folder: str | Path, kind: type[R]) -> tuple[R, dict[str, str]]:
+    """The record of a folder, and the sha256 of its other files by name."""
+    run = Path(folder) / _FILES[kind]
     missing = f"{folder}: not a run folder (no {RUN_FILE}); make it with mgg train"
-    values = hashed.unsealed(_text(run, missing), str(run), _AGAIN[TrainRecord])
+    values = hashed.unsealed(_text(run, missing), str(run), _AGAIN[kind])
     files = values.pop("files", {})
-    return _validated(values, TrainRecord, str(run)), files
+    return _validated(values, kind, str(run)), files
 
 
-def _checked(path: Path, files: dict[str, str]) -> Path:
+def _checked(folder: str | Path, name: str, files: dict[str, str], kind: type[BaseModel]) -> Path:
+    path = Path(folder) / name
     try:
-        if hashed.file_hash(path) == files.get(path.name):
+        if hashed.file_hash(path) == files.get(name):
             return path
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}: {_AGAIN[TrainRecord]}") from None
-    raise InputError(
-        f"{path}: altered since the run was written: {RUN_FILE} names another sha256: {_AGAIN[TrainRecord]}"
-    )
+        raise InputError(f"{path}: {error.strerror}: {_AGAIN[kind]}") from None
+    raise InputError(f"{path}: altered since the run was written: {_FILES[kind]} names another sha256: {_AGAIN[kind]}")
 
 
 def read_partition(folder: str | Path) -> PartitionRecord:

@@ -89,18 +89,20 @@ class Registry(Generic[T]):
         return found
 
 
-def blamed(error: Exception, file: Path) -> InputError:
+def blamed(error: BaseException, file: Path, *, alone: bool = False) -> InputError:
     """The line for an ``error`` that ``file`` of a package raised while it was read: file, line and exception.
 
-    The line is the last one in the package's folder: a file that imports a broken one is not at fault itself.
+    The line is the last one in the package's folder: a file that imports a broken one is not at fault itself. A file
+    that stands ``alone`` is of no package: the line is its own.
     """
-    if isinstance(error, MggError) and str(file.parent) in str(error):
+    around = file if alone else file.parent
+    if isinstance(error, MggError) and str(around) in str(error):
         place = ""
     elif isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
         place = f"{error.filename}:{error.lineno}: "
     else:
         frames = traceback.extract_tb(error.__traceback__)
-        inside = [frame for frame in frames if Path(frame.filename).is_relative_to(file.parent)]
+        inside = [frame for frame in frames if Path(frame.filename).is_relative_to(around)]
         # Without the registry's own frames: those of a package's __init__.py are not the file's.
         inside = [frame for frame in inside if Path(frame.filename).name != "__init__.py"]
         place = f"{inside[-1].filename}:{inside[-1].lineno}: " if inside else f"{file}: "

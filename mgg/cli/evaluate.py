@@ -13,7 +13,7 @@ from mgg.cli.options import FOLDER, common, show
 @click.argument("run", type=FOLDER)
 @common
 def evaluate(run: Path, as_json: bool) -> None:
-    """Score the predictions of a training RUN; for OGB's data sets with OGB's own Evaluator."""
+    """Score the predictions of a training RUN, or of mgg infer; for OGB's data sets with OGB's own Evaluator."""
     from mgg.train.evaluate import evaluate as score
 
     show(score(run), as_json)

@@ -17,6 +17,7 @@ from mgg.cli.evaluate import evaluate
 from mgg.cli.generate import generate
 from mgg.cli.graph import graph
 from mgg.cli.graph_external import graph_gather, graph_scatter, graph_shard
+from mgg.cli.infer import infer
 from mgg.cli.layout import layout
 from mgg.cli.links import links
 from mgg.cli.partition import partition
@@ -58,6 +59,7 @@ for _command in (
     graph_scatter,
     graph_shard,
     graph_gather,
+    infer,
     layout,
     links,
     partition,

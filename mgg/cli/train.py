@@ -41,23 +41,33 @@ class Training(click.Command):
             raise click.UsageError(said, ctx) from None
 
 
-@click.command(cls=Training)
-@click.argument("layout", type=FOLDER)
-@click.option(
-    "--model", required=True, callback=one, help="model: a file of mgg/model (docs/models.md), gcn for example"
-)
-@click.option(
+#: Options that mgg infer has, too.
+TECHNIQUE = click.option(
     "--technique",
     callback=one,
     default=_TRAIN.techniques[0],
     show_default=True,
     help="aggregation technique (docs/techniques.md), or auto",
 )
-@click.option("--backend", type=click.Choice(BACKENDS), default=_TRAIN.backend, show_default=True, help=BACKEND_HELP)
-@click.option(
+BACKEND = click.option(
+    "--backend", type=click.Choice(BACKENDS), default=_TRAIN.backend, show_default=True, help=BACKEND_HELP
+)
+DTYPE = click.option(
     "--dtype", type=click.Choice(get_args(config.Dtype)), default=_TRAIN.dtype, show_default=True,
     help="type of embeddings and halos; sums and weights are fp32",
 )  # fmt: skip
+
+
+@click.command(cls=Training)
+@click.argument("layout", type=FOLDER)
+@click.option(
+    "--model", required=True, callback=one,
+    help="model: a file of mgg/model (docs/models.md), gcn for example, or a file of your own, ./my_model.py",
+)  # fmt: skip
+@click.option("--model-hash", metavar="SHA256", help="refuse your own file where its content is another")
+@TECHNIQUE
+@BACKEND
+@DTYPE
 @click.option(
     "--metric", default=_TRAIN.metric, show_default=True,
     help="what is scored and picks the best epoch: accuracy; micro_f1 or roc_auc for several yes-or-no labels a node",
@@ -96,32 +106,37 @@ class Training(click.Command):
 @click.option("--out", type=FOLDER, required=True, help="run folder")
 @common
 def train(
-    layout: Path, model: str, technique: str, backend: str, dtype: str, metric: str, epochs: int, seed: int,
-    assignments: tuple[str, ...], checkpoint_every: float, resume: bool, weights: Path | None, stall_after: float,
-    phases: bool, tensorboard: Path | None, out: Path, as_json: bool,
+    layout: Path, model: str, model_hash: str | None, technique: str, backend: str, dtype: str, metric: str,
+    epochs: int, seed: int, assignments: tuple[str, ...], checkpoint_every: float, resume: bool, weights: Path | None,
+    stall_after: float, phases: bool, tensorboard: Path | None, out: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Train a model on the whole graph of LAYOUT; more than one PE: mpiexec -n P mgg train ..."""
     from mgg.backend import World, launch, together
     from mgg.backend.start_times import start_times
     from mgg.kernel.ahead import ahead
     from mgg.layout import load, read_manifest
+    from mgg.model import find
+    from mgg.naming import is_own_model, model_name
     from mgg.train import Result
     from mgg.train import train as run
     from mgg.train.foreseen import foreseen
 
-    settings, options = split_assignments(assignments, [technique], model)
+    if model_hash and not is_own_model(model):
+        raise InputError(f"--model-hash: {model} is a model of MGG's, and no file of your own")
+    settings, options = split_assignments(assignments, [technique], model_name(model))
 
     with suppress(InputError):  # is told by every PE alike, once there is a job
         ahead.expect(foreseen(model, technique, options[technique], dtype))
     start_times.done("Python, imports")
 
     def program(world: World) -> Result:
+        found = together(world, lambda: find(model, model_hash))
         part = together(world, lambda: load(layout, world.rank))
         start_times.done("layout")
         return run(
             world,
             part,
-            model=model,
+            model=found,
             technique=technique,
             options=options[technique],
             epochs=epochs,

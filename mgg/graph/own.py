@@ -108,6 +108,11 @@ class Contents:
         self._sources[source] = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
         return self._sources[source]
 
+    def of_file(self, file: str) -> str:
+        """The sha256 of one file; raises InputError where it cannot be read."""
+        path = str(Path(file).expanduser())
+        return str(self._files[path][-1]) if self._trust and path in self._files else self._file(path)
+
     def _file(self, file: str) -> str:
         seen = _seen(file)
         if self._files.get(file, [])[:-1] != seen:

@@ -2,20 +2,27 @@
 
 A model's file defines ``Settings`` (its hyperparameters, published values as defaults) and ``build(settings, sizes)``,
 which returns its modules in the order of its formula; ``FEATURELESS`` if it takes graphs without features. Adding a
-model is adding such a file; its name is the file's.
+model is adding such a file; its name is the file's. A file of the user's own, which its path names, has the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from inspect import isfunction
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
 from mgg.errors import InputError, MggError
+from mgg.model import own
 from mgg.model.module import Array, Chain, Composite, Features, Module, Parameter, Pass
 from mgg.model.settings import ModelSettings, Sizes
+from mgg.naming import is_own_model, model_name
 from mgg.registry import Registry, blamed, lacking
 from mgg.schema import parsed
 
@@ -24,12 +31,15 @@ __all__ = [
     "Array",
     "Chain",
     "Features",
+    "Model",
     "ModelSettings",
     "Module",
     "Parameter",
     "Pass",
     "Sizes",
     "build",
+    "check_names",
+    "find",
     "models",
     "settings_of",
 ]
@@ -59,23 +69,102 @@ def models() -> list[str]:
     return list(MODELS.all())
 
 
-def settings_of(model: str, values: dict[str, Any] | None = None) -> ModelSettings:
+@dataclass(frozen=True)
+class Model:
+    """A model that was found.
+
+    Attributes:
+        name: what records and results call it.
+        file: the module of its file.
+        content: of a file of the user's own what is in it; None: the model is MGG's.
+    """
+
+    name: str
+    file: Any
+    content: bytes | None = field(default=None, repr=False)
+
+    @property
+    def sha256(self) -> str | None:
+        """The hash of ``content``, if there is any."""
+        return None if self.content is None else hashlib.sha256(self.content).hexdigest()
+
+    @contextmanager
+    def blamed(self, *, passing: bool = False) -> Iterator[None]:
+        """What the model's file raises inside is an InputError with file, line and exception.
+
+        Args:
+            passing: it is a pass over the layers, where all but what a line of the user's own file itself raises goes
+                on as it is: it may be MGG's own, or what ends a recording.
+        """
+        try:
+            yield
+        except (MggError, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:
+            if passing and (self.content is None or extract_tb(error.__traceback__)[-1].filename != self.file.__file__):
+                raise
+            told = blamed(error, Path(self.file.__file__), alone=self.content is not None)
+            raise InputError(f"model {self.name}: {told}") from error
+
+
+def find(model: str | Model, sha256: str | None = None) -> Model:
+    """The model of that name, or of the file of the user's own at that path, which is run.
+
+    Args:
+        model: as said; one that was found is returned as it is.
+        sha256: the only content that the user's own file may have; None: any.
+
+    Raises:
+        InputError: unknown model, or a file that cannot be read, is another one, or is no model (file, line and
+            exception).
+    """
+    if isinstance(model, Model):
+        return model
+    if not is_own_model(model):
+        return Model(model, MODELS.find(model))
+    path, content = own.read(model, _taken())
+    found = Model(model_name(model), ModuleType(path.stem), content)
+    if sha256 not in (None, found.sha256):
+        raise InputError(
+            f"model {model!r}: the file has changed: its sha256 is {str(found.sha256)[:12]}, asked for is"
+            f" {str(sha256)[:12]}: run the workflow again, or put back what was there"
+        )
+    found.file.__file__ = str(path)
+    with found.blamed():
+        found = Model(found.name, own.module_of(path, content), content)
+    if not _model_of(found.file):
+        raise lacking(found.file, "has no class Settings and no function build, so it is no model")
+    return found
+
+
+def check_names(models: list[str]) -> None:
+    """Raise InputError for files of the user's own that cannot be read, or be called by their names; none is run."""
+    own.check_names(models, _taken())
+
+
+def _taken() -> list[str]:
+    return [*MODELS.all(), *MODELS.broken]
+
+
+def settings_of(model: str | Model, values: dict[str, Any] | None = None) -> ModelSettings:
     """The hyperparameters of ``model``: the published ones, replaced by ``values``.
 
     Raises:
         InputError: unknown model, unknown setting (both with the nearest names) or a value out of its limits.
     """
-    settings: type[ModelSettings] = MODELS.find(model).Settings
-    return parsed(settings, values or {}, f"setting of model {model}: ")
+    found = find(model)
+    settings: type[ModelSettings] = found.file.Settings
+    with found.blamed():
+        return parsed(settings, values or {}, f"setting of model {found.name}: ")
 
 
 def build(
-    model: str, settings: ModelSettings, features: int, classes: int, nodes: int = 0, relations: int = 0
+    model: str | Model, settings: ModelSettings, features: int, classes: int, nodes: int = 0, relations: int = 0
 ) -> Chain:
     """The modules of ``model`` for ``features`` input columns and ``classes`` output columns.
 
     Args:
-        model: its name.
+        model: its name, its path, or what ``find`` has found.
         settings: its hyperparameters.
         features, classes: columns of the input and of the output.
         nodes, relations: of the graph: its nodes and its arc types.
@@ -84,23 +173,20 @@ def build(
         InputError: the model needs what the graph lacks, its file cannot make it (file, line and exception), or two of
             its layers have the same name.
     """
-    file = MODELS.find(model)
+    found = find(model)
+    name, file = found.name, found.file
     if not features and not getattr(file, "FEATURELESS", False):
-        raise InputError(f"model {model}: the graph has no node features to train on")
-    try:
+        raise InputError(f"model {name}: the graph has no node features to train on")
+    with found.blamed():
         chain = file.build(settings, Sizes(features, classes, nodes, relations))
-    except (MggError, MemoryError):
-        raise
-    except Exception as error:
-        raise InputError(f"model {model}: {blamed(error, Path(file.__file__))}") from error
+    at = file.build if isfunction(file.build) else file
     if not isinstance(chain, Chain):
-        raise lacking(file.build, f"model {model}: build returned a {type(chain).__name__}, not a Chain")
-    twice = [name for name, count in Counter(_names(chain)).items() if count > 1]
+        raise lacking(at, f"model {name}: build returned a {type(chain).__name__}, not a Chain")
+    with found.blamed():
+        twice = [each for each, count in Counter(_names(chain)).items() if count > 1]
     if twice:
         layer = twice[0].rpartition(".")[0] or twice[0]
-        raise lacking(
-            file.build, f"model {model}: two layers are called {layer!r} ({twice[0]}): give each a name of its own"
-        )
+        raise lacking(at, f"model {name}: two layers are called {layer!r} ({twice[0]}): give each a name of its own")
     return chain
 
 

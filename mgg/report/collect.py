@@ -208,7 +208,8 @@ def _train_key(record: TrainRecord) -> Key:
 def _given(record: TrainRecord) -> dict[str, Any]:
     """What a run was given beside its seed: runs of a model that differ here are different ones."""
     started = "random" if record.weights is None else record.weights[:12]
-    return record.settings | {"epochs": record.asked_epochs or record.epochs, "weights": started}
+    file = {} if record.model_file is None else {"file": record.model_file[:12]}
+    return record.settings | {"epochs": record.asked_epochs or record.epochs, "weights": started} | file
 
 
 def _partition_key(record: PartitionRecord) -> Key:

@@ -37,7 +37,7 @@ def blamed(world: World, chain: Chain, x: Features, run: Pass) -> tuple[str, boo
             x = module.forward(x, run)
         if x is before and not module.parameters:  # dropout that leaves all as it is makes nothing
             continue
-        size = float(np.max(world.gather(_largest(world, x))))
+        size = float(np.max(world.gather(largest(world, x))))
         name = f"layer {layer} ({type(module).__name__})"
         if not size <= LARGEST:
             return name, True
@@ -50,7 +50,7 @@ def _layer(module: Any) -> str:
     return module.parameters[0].name.rpartition(".")[0] if module.parameters else ""
 
 
-def _largest(world: World, x: Features) -> float:
+def largest(world: World, x: Features) -> float:
     """The largest absolute value of this PE's rows, nan where one is; 0 for sparse features or none.
 
     Piece by piece: nobody has planned for a copy of it.

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from mgg.errors import InputError, MachineError
 from mgg.graph.check import SPLITS
 from mgg.model.loss import decisions
-from mgg.record import read_run, run_file
+from mgg.record import read_predicted, run_file
 from mgg.train.metrics import OGB
 from mgg.train.output import PREDICTIONS_FILE
 from mgg.train.predictions import SCHEMA, task_schema
@@ -26,7 +26,7 @@ def evaluate(run: str | Path) -> dict[str, Any]:
     """Score ``predictions.parquet`` of a run.
 
     Args:
-        run: the run's folder.
+        run: the run's folder, or that of mgg infer.
 
     Returns:
         ``dataset``, ``judge`` (``mgg`` or ``ogb``), ``metric``, and the metric over the labeled nodes of ``train``,
@@ -37,7 +37,7 @@ def evaluate(run: str | Path) -> dict[str, Any]:
             is called.
         MachineError: the data set is OGB's and the package ogb is not installed.
     """
-    record, _ = read_run(Path(run))
+    record = read_predicted(Path(run))
     predicted, label, split = _predictions(run_file(run, PREDICTIONS_FILE))
     known = label >= 0 if label.ndim == 1 else (label <= 1).any(axis=1)
     judge = _Ogb(run, record.dataset) if record.dataset.startswith(OGB) else None

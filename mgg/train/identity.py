@@ -11,14 +11,17 @@ from mgg.record import Frozen, TrainRecord
 
 Device = Literal["CPUs", "GPUs"]
 #: Fields that are called otherwise in messages; and what an entry of such fields is called.
-_CALLED = {"scheme": "partition scheme", "weights": "starting weights"}
+_CALLED = {"scheme": "partition scheme", "weights": "starting weights", "model_file": "model file of sha256"}
 _KEYED = {"options": "option", "settings": "setting"}
+#: Fields of which None says something.
+_NONE = ("weights", "model_file")
 
 
 class Identity(Frozen):
-    """What must agree. Fields that are None were not noted, by an MGG before this one; all but ``weights``."""
+    """What must agree. Fields that are None were not noted, by an MGG before this one; all but those of ``_NONE``."""
 
     model: str
+    model_file: str | None = Field(None, description="sha256 of the user's own file; None: the model is MGG's")
     dataset: str
     graph_hash: str
     pes: int
@@ -51,7 +54,7 @@ def difference(theirs: Identity, mine: Identity) -> str | None:
     """How a run of identity ``theirs`` differs from this one, to go after "a run"; None: in nothing that was noted."""
     for name, value in mine.model_dump().items():
         found = getattr(theirs, name)
-        unknown = found is None and Identity.model_fields[name].default is None and name != "weights"
+        unknown = found is None and Identity.model_fields[name].default is None and name not in _NONE
         if found == value or unknown:
             continue
         if name not in _KEYED:

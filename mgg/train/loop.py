@@ -32,7 +32,7 @@ from mgg.errors import InputError, StoppedError
 from mgg.files import check_output
 from mgg.kernel import compile as kernels
 from mgg.layout import PeLayout
-from mgg.model import Array, ModelSettings, settings_of
+from mgg.model import Array, Model, ModelSettings, settings_of
 from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run
 from mgg.train.board import Board, check_apart
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_technique, read_weights
@@ -41,6 +41,7 @@ from mgg.train.foreseen import foreseen
 from mgg.train.identity import Identity, device_of, difference, identity_of
 from mgg.train.lock import RunLock
 from mgg.train.memory import ShortError, check_writing
+from mgg.train.model import found_alike
 from mgg.train.output import KIND, write_run
 from mgg.train.predictions import collect
 from mgg.train.progress import reporting
@@ -81,7 +82,7 @@ def train(
     world: World,
     layout: PeLayout,
     *,
-    model: str,
+    model: str | Model,
     technique: str,
     options: dict[str, Any] | None = None,
     epochs: int = _DEFAULTS.epochs,
@@ -104,7 +105,8 @@ def train(
 
     Args:
         world, layout: the PEs and what this one holds.
-        model: name of the model; ``settings`` replace its published hyperparameters.
+        model: name of the model, path of a file of the user's own, or what ``model.find`` has found; ``settings``
+            replace its published hyperparameters.
         technique: name of the aggregation technique, or ``auto``; ``options`` are its options.
         epochs: passes over the graph, in all (those before a resume count); the setting patience may end it earlier.
         seed: of weights and dropout.
@@ -145,31 +147,33 @@ def train(
     world.limit_work(max(stall_after, DEFAULT_TIMEOUT))
     try:
         _stop_before(world, stop)
+        model = found_alike(world, model)
         resolved = together(world, lambda: _settings(model, settings, epochs))
         together(world, lambda: _check_output(asked, resume))
-        start = together(world, lambda: read_weights(weights, model) if weights else None)
+        start = together(world, lambda: read_weights(weights, model.name) if weights else None)
         # Measured anew, auto might pick another one than the run that it goes on from.
         kept = together(world, lambda: kept_technique(out.absolute()) if resume and out and world.rank == 0 else None)
         candidates = resolved_technique(
             world, layout, technique, options or {}, model, resolved, dtype, kept=world.gather(kept)[0]
         )
         world.at(0, "loading")
-        _compile(world, model, candidates[0], options or {}, dtype)
+        compile_kernels(world, model, candidates[0], options or {}, dtype)
         if out:
             check_writing(world, layout)
-        trainer, chosen = _fitting(
+        trainer, chosen = fitting(
             world, layout, candidates, options or {}, model=model, settings=resolved, seed=seed, epochs=epochs,
             dtype=dtype, metric=metric, phases=phases, repeat=repeat,
         )  # fmt: skip
         named, technique = technique, trainer.technique
         manifest = layout.manifest
         identity = Identity(
-            model=model, dataset=manifest.name, graph_hash=manifest.graph_hash, pes=world.size, scheme=manifest.scheme,
-            layout=manifest.digest(), device=device_of(world.gpu), technique=technique, options=chosen, seed=seed,
-            settings=trainer.settings.model_dump(), dtype=dtype, metric=trainer.metric,
-            epochs=epochs if resolved.schedule == "cosine" else None, weights=start and digest("", start),
+            model=model.name, model_file=model.sha256, dataset=manifest.name, graph_hash=manifest.graph_hash,
+            pes=world.size, scheme=manifest.scheme, layout=manifest.digest(), device=device_of(world.gpu),
+            technique=technique, options=chosen, seed=seed, settings=trainer.settings.model_dump(), dtype=dtype,
+            metric=trainer.metric, epochs=epochs if resolved.schedule == "cosine" else None,
+            weights=start and digest("", start),
         )  # fmt: skip
-        run = _Run(world, trainer, identity, asked)
+        run = _Run(world, trainer, identity, asked, model.content)
         run.chosen = named != technique
         if resume and (done := run.finished()):
             trainer.close()
@@ -187,7 +191,7 @@ def train(
             lock.free()
 
 
-def _compile(world: World, model: str, technique: str, options: dict[str, Any], dtype: str) -> None:
+def compile_kernels(world: World, model: Model, technique: str, options: dict[str, Any], dtype: str) -> None:
     """Compile the kernels that GPUs will be asked for, before any epoch (collective)."""
     if not world.gpu:
         return
@@ -195,7 +199,7 @@ def _compile(world: World, model: str, technique: str, options: dict[str, Any], 
     start_times.done("kernels")
 
 
-def _settings(model: str, given: dict[str, Any] | None, epochs: int) -> ModelSettings:
+def _settings(model: Model, given: dict[str, Any] | None, epochs: int) -> ModelSettings:
     """The model's settings; raises InputError where ``epochs`` are too few for them."""
     settings = settings_of(model, given)
     if settings.warmup > epochs:
@@ -240,7 +244,7 @@ def _lock_output(asked: _Asked) -> None:
     check_folder(asked.out)
 
 
-def _fitting(
+def fitting(
     world: World, layout: PeLayout, candidates: list[str], options: dict[str, Any], **asked: Any
 ) -> tuple[Trainer, dict[str, Any]]:
     """A trainer over the first of ``candidates`` that has enough memory, and the technique's options (collective)."""
@@ -259,8 +263,11 @@ def _fitting(
 class _Run:
     """A training run on its way, on one PE."""
 
-    def __init__(self, world: World, trainer: Trainer, identity: Identity, asked: _Asked) -> None:
+    def __init__(
+        self, world: World, trainer: Trainer, identity: Identity, asked: _Asked, own_model: bytes | None
+    ) -> None:
         self.world, self.trainer, self.identity, self.asked = world, trainer, identity, asked
+        self._own_model = own_model
         self.checkpoints: Checkpoints | None = None
         if asked.out is not None and world.rank == 0:
             self.checkpoints = Checkpoints(folder_of(asked.out), identity, asked.stall_after)
@@ -479,7 +486,7 @@ class _Run:
     def _write(self, result: Result, predictions: pa.Table | None) -> None:
         if self.asked.out is not None and self.checkpoints is not None:
             assert predictions is not None
-            write_run(self.asked.out, result.record, result.epochs, result.weights, predictions)
+            write_run(self.asked.out, result.record, result.epochs, result.weights, predictions, self._own_model)
             self.checkpoints.clear()
 
     def _summary(self, layout: PeLayout) -> TrainRecord:
@@ -517,4 +524,5 @@ class _Run:
             chosen=self.chosen,
             metric=identity.metric,
             weights=identity.weights,
+            model_file=identity.model_file,
         )

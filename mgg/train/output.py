@@ -18,18 +18,30 @@ from mgg.files import Kind, replace_folder, write_file
 from mgg.graph.arrow import to_arrow
 from mgg.hashed import file_hash
 from mgg.model import Array
-from mgg.record import METRICS_FILE, METRICS_TABLE, RUN_FILE, EpochRecord, TrainRecord, as_json
+from mgg.record import (
+    INFERENCE_FILE,
+    METRICS_FILE,
+    METRICS_TABLE,
+    MODEL_FOLDER,
+    RUN_FILE,
+    EpochRecord,
+    InferenceRecord,
+    TrainRecord,
+    as_json,
+)
 from mgg.train.digest import digest
 from mgg.train.predictions import GROUP_BYTES
 
 WEIGHTS_FILE = "weights.safetensors"
 PREDICTIONS_FILE = "predictions.parquet"
-KIND = Kind(RUN_FILE, (METRICS_FILE, METRICS_TABLE, WEIGHTS_FILE, PREDICTIONS_FILE))
+KIND = Kind(RUN_FILE, (METRICS_FILE, METRICS_TABLE, WEIGHTS_FILE, PREDICTIONS_FILE, MODEL_FOLDER))
+INFERENCE = Kind(INFERENCE_FILE, (PREDICTIONS_FILE, MODEL_FOLDER))
 
 
 def write_run(
-    out: Path, record: TrainRecord, epochs: Sequence[EpochRecord], weights: dict[str, Array], predictions: pa.Table
-) -> None:
+    out: Path, record: TrainRecord, epochs: Sequence[EpochRecord], weights: dict[str, Array], predictions: pa.Table,
+    model: bytes | None = None,
+) -> None:  # fmt: skip
     """Write the folder, whole or not at all; it replaces an earlier run's.
 
     Args:
@@ -38,6 +50,7 @@ def write_run(
         epochs: one record an epoch, in order.
         weights: weights and running statistics of ``record.best_epoch``, by name.
         predictions: the table of ``predictions.collect`` for these weights.
+        model: what is in the user's own file that the model is; None: the model is MGG's.
 
     Raises:
         InputError: ``out`` is something else than a run, or its parent cannot be written.
@@ -53,8 +66,24 @@ def write_run(
         lines = "".join(epoch.model_dump_json(exclude_none=True) + "\n" for epoch in epochs)
         write_file(folder / METRICS_FILE, lines.encode())
         pa.parquet.write_table(metrics_table(epochs), folder / METRICS_TABLE, compression="zstd")
-        files = {path.name: file_hash(path) for path in sorted(folder.iterdir())}
-        write_file(folder / RUN_FILE, as_json(record, indent=2, files=files).encode())
+        _finish(folder / RUN_FILE, record, model)
+
+
+def write_inference(out: Path, record: InferenceRecord, predictions: pa.Table, model: bytes | None = None) -> None:
+    """Write the folder of predictions alone, whole or not at all; arguments and errors as of ``write_run``."""
+    with replace_folder(out, INFERENCE) as folder:
+        write_predictions(predictions, folder / PREDICTIONS_FILE)
+        _finish(folder / INFERENCE_FILE, record, model)
+
+
+def _finish(path: Path, record: TrainRecord | InferenceRecord, model: bytes | None) -> None:
+    """Write the model's file, where there is one, and the record, which names all files."""
+    folder = path.parent
+    if model is not None:
+        write_file(folder / MODEL_FOLDER / f"{record.model}.py", model)
+    found = (each for each in sorted(folder.rglob("*")) if each.is_file())
+    files = {str(each.relative_to(folder)): file_hash(each) for each in found}
+    write_file(path, as_json(record, indent=2, files=files).encode())
 
 
 def write_predictions(predictions: pa.Table, path: Path) -> None:

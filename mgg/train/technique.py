@@ -9,13 +9,13 @@ from mgg.aggregate.auto import for_training
 from mgg.backend.api import World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.model import ModelSettings, build
+from mgg.model import Model, ModelSettings, build
 from mgg.model.module import Module
 
 
 def resolved(
-    world: World, layout: PeLayout, technique: str, options: dict[str, Any], model: str, settings: ModelSettings,
-    dtype: str = "fp32", kept: str | None = None,
+    world: World, layout: PeLayout, technique: str, options: dict[str, Any], model: str | Model,
+    settings: ModelSettings, dtype: str = "fp32", kept: str | None = None,
 ) -> list[str]:  # fmt: skip
     """``technique`` alone; for ``auto`` ``kept``, else all that can run, the cheapest at the model's widths first.
 

@@ -13,7 +13,7 @@ from mgg.backend.api import Repeated, World, together
 from mgg.backend.start_times import start_times
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.model import Array, ModelSettings, Pass, build, settings_of
+from mgg.model import Array, Model, ModelSettings, Pass, build, settings_of
 from mgg.model.arrays import LARGEST
 from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
 from mgg.model.init import initial_weights
@@ -22,8 +22,9 @@ from mgg.model.named import Named, joined
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import RATES, Adam
 from mgg.train import memory
-from mgg.train.divergence import blamed
+from mgg.train.divergence import blamed, largest
 from mgg.train.metrics import targets_of
+from mgg.train.model import found_alike
 from mgg.train.phases import PHASES, count_products, phased_world
 from mgg.train.targets import Scores
 
@@ -50,7 +51,7 @@ class Trainer:
         world: World,
         layout: PeLayout,
         *,
-        model: str,
+        model: str | Model,
         technique: str,
         options: dict[str, Any],
         settings: ModelSettings,
@@ -80,7 +81,8 @@ class Trainer:
             world = phased_world(world, self._timeline)
         self._world, self._seed, self._epochs = world, seed, epochs
         self.technique = technique
-        together(world, lambda: _check_settings(model, settings))
+        model = self._model = found_alike(world, model)
+        together(world, lambda: _check_settings(model.name, settings))
         check_layouts(world, layout)
         self._targets = targets_of(world, layout, metric, settings)
         self.metric = self._targets.metric
@@ -112,7 +114,7 @@ class Trainer:
         start_times.done("plans, parameters")
         world.at(0, "first pass")
         # What never changes is computed here, so that no epoch differs from the others.
-        _check_output(self._logits(self.weights, self.state), (layout.rows, self._targets.columns), model)
+        _check_output(self._logits(self.weights, self.state), (layout.rows, self._targets.columns), model.name)
         start_times.done("first pass")
         if world.gpu:
             self._rehearse()
@@ -232,7 +234,7 @@ class Trainer:
         run = self._pass(self.weights, dict(self.state), draws)
         # A diverging model overflows: the caller reports that once, with its epoch, instead of NumPy many times.
         at = self._world.at
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"), self._model.blamed(passing=True):
             at(epoch, "forward")
             logits = self._chain.forward(self._x, run)
             loss, gradient = self._targets.loss_and_gradient(run.arrays, logits)
@@ -262,7 +264,7 @@ class Trainer:
 
     def _logits(self, weights: dict[str, Array], state: dict[str, Array]) -> Array:
         """The output without dropout (collective)."""
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"), self._model.blamed(passing=True):
             return self._chain.forward(self._x, self._pass(weights, state))
 
     def step(self, epoch: int) -> float:
@@ -376,16 +378,24 @@ class Trainer:
             advice = "no step was taken yet, so the features are too large, or the weights that it starts from"
         return DivergedError(f"{what}{where}: {advice}").on_every_pe()
 
-    def predict(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    def predict(self, arrays: dict[str, np.ndarray], *, checked: bool = False) -> np.ndarray:
         """What the targets predict for each of this PE's rows, on the host, without dropout (collective).
 
         Args:
             arrays: weights and running statistics by name, in host memory.
+            checked: raise InputError, with the layer, where an output is not finite or beyond ``LARGEST``.
         """
         self._release()
         upload = self._world.upload
         weights, state = ({name: upload(arrays[name]) for name in mine} for mine in (self.weights, self.state))
-        return self._targets.predict(self._world, self._graph.arrays, self._logits(weights, state))
+        logits = self._logits(weights, state)
+        if checked and not np.max(self._world.gather(largest(self._world, logits))) <= LARGEST:
+            layer, _ = blamed(self._world, self._chain, self._x, self._pass(weights, state))
+            raise InputError(
+                f"model {self._model.name}: its output is not finite or beyond {LARGEST:.0e}, first in {layer}: the"
+                " weights are not for these features, or either are too large"
+            ).on_every_pe()
+        return self._targets.predict(self._world, self._graph.arrays, logits)
 
     def close(self) -> None:
         """Free the symmetric arrays, and let go of all that is large: what comes after has room again (collective)."""
@@ -429,7 +439,7 @@ def loss_and_gradients(
     world: World,
     layout: PeLayout,
     *,
-    model: str,
+    model: str | Model,
     technique: str,
     options: dict[str, Any] | None = None,
     settings: dict[str, Any] | None = None,

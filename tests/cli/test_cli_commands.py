@@ -155,6 +155,8 @@ def test_json_is_one_object_on_standard_output(made, tmp_path):
         ["layout", "graph", "part", "--out", "layout"],
         ["aggregate", "layout", "--technique", "halo", "--dim", "4", "--iterations", "2", "--out", "r.jsonl"],
         ["train", "layout", "--model", "gcn", "--epochs", "2", "--out", "run"],
+        ["infer", "layout", "--model", "gcn", "--weights", "run/weights.safetensors", "--out", "predictions"],
+        ["evaluate", "predictions"],
         ["report", "r.jsonl", "run", "--out", "report"],
     ]
     for command in commands:
@@ -287,6 +289,29 @@ MISTAKES = {
     "a setting that a model has not": (
         ["train", "{made}/layout2", "--model", "sgc", "--set", "sgc.alpha=2", "--out", "x"],
         "setting of model sgc: alpha: unknown field; known: class_weights, hops, learning_rate",
+    ),
+    "a model of one's own that is not there": (
+        ["train", "{made}/layout2", "--model", "./mine.py", "--set", "mine.hidden=2", "--out", "x"],
+        "model './mine.py': No such file or directory, seen from /",
+    ),
+    "a model of one's own with the name of MGG's": (
+        ["train", "{made}/layout2", "--model", str(ROOT / "mgg/model/gcn.py"), "--out", "x"],
+        "gcn is a model of MGG's: rename the file, or ask for --model gcn",
+    ),
+    "the content of a model of MGG's": (
+        ["train", "{made}/layout2", "--model", "gcn", "--model-hash", "0" * 64, "--out", "x"],
+        "--model-hash: gcn is a model of MGG's, and no file of your own",
+    ),
+    "weights that are not there": (
+        ["infer", "{made}/layout2", "--model", "gcn", "--weights", "w.npz", "--out", "x"], "w.npz: cannot be read",
+    ),
+    "weights of PyTorch's own format": (
+        ["infer", "{made}/layout2", "--model", "gcn", "--weights", "w.pt", "--out", "x"],
+        "w.pt: is neither a .safetensors nor a .npz file; in PyTorch: safetensors.torch.save_file(",
+    ),
+    "a setting of training in inference": (
+        ["infer", "{made}/layout2", "--model", "gcn", "--weights", "w.npz", "--set", "patience=2", "--out", "x"],
+        "setting patience: is of training, and changes no prediction: leave it out",
     ),
     "a setting of another model": (
         ["train", "{made}/layout2", "--model", "gcn", "--set", "gin.layers=2", "--out", "x"],

@@ -55,6 +55,13 @@ def test_speedup_is_unknown_without_one_pe_and_never_crosses_widths(tmp_path):
     assert rows["halo", 2]["efficiency"] is None
 
 
+def test_runs_of_two_contents_of_a_users_file_stay_apart(tmp_path):
+    files = ("a" * 64, "b" * 64)
+    runs = [train(model="mine", model_file=file) for file in files] + [train(model="gcn")]
+    found = {row["model_label"] for row in tables(tmp_path, [], runs)["training"]}
+    assert found == {"mine (file=aaaaaaaaaaaa)", "mine (file=bbbbbbbbbbbb)", "gcn"}
+
+
 def test_fastest_and_close(tmp_path):
     records = [timed("halo", 2, 1.0), timed("cola", 2, 1.05), timed("mgg", 2, 3.0)]
     found = tables(tmp_path, records)

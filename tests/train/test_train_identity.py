@@ -19,6 +19,10 @@ MINE = Identity(
         ({"layout": "c" * 64}, "with layout cccccccccccc, this run has layout bbbbbbbbbbbb"),
         ({"device": "GPUs"}, "with device GPUs, this run has device CPUs"),
         ({"weights": "d" * 64}, "with starting weights dddddddddddd, this run has starting weights none"),
+        (
+            {"model_file": "e" * 64, "seed": 1},
+            "with model file of sha256 eeeeeeeeeeee, this run has model file of sha256 none",
+        ),
         ({"scheme": None, "layout": None, "device": None}, None),
         ({"options": {"ps": 32, "wpb": 2}}, "whose option ps is 32, this run has 16"),
         (

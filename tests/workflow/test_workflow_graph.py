@@ -1,5 +1,9 @@
 """The ways to a graph folder: one job, or scatter, shards and gather; in the source's order, or renumbered."""
 
+import hashlib
+import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +11,8 @@ import yaml
 from support.workflow import Folder, job_counts
 
 from mgg.graph.build import build
+from mgg.model import gcn
+from mgg.record import read_run
 
 DATASETS = {"digits": {}, "planted": {"scale": 0.05, "order": "degree"}}
 OVERLAY = {
@@ -70,16 +76,40 @@ def own_overlay(folder: Folder, **datasets) -> None:
 def test_files_of_ones_own_go_through_every_stage_and_changes_make_them_anew(folder: Folder):
     made = own_tables(folder)
     own_overlay(folder, mine={"source": "my data", "loader": "table", "labels": True, "symmetrize": True})
+    model = folder.path / "my models/own_gcn.py"
+    model.parent.mkdir()
+    told = "import sys\nprint('read by', sys.argv, file=sys.stderr)\n"
+    shutil.copyfile(gcn.__file__, model)
+    with model.open("a") as file:
+        file.write(told)
+    overlay = yaml.safe_load((folder.path / "own.yaml").read_text())
+    overlay["train"] |= {"models": ["gcn", "my models/own_gcn.py"], "settings": {"own_gcn": {"hidden": 4}}}
+    folder.overlay(overlay, "own.yaml")
     run = folder.run(overlay="own.yaml")
     assert run.returncode == 0, run.stdout
     assert folder.made("train/mine/gcn-halo-p1-s0/run.json").is_file()
+    trained = folder.made("train/mine/own_gcn-halo-p1-s0")
+    record, content = read_run(trained)[0], model.read_bytes()
+    assert (record.model, record.model_file) == ("own_gcn", hashlib.sha256(content).hexdigest())
+    assert record.settings["hidden"] == 4 and (trained / "model/own_gcn.py").read_bytes() == content
+    assert "own_gcn" in (folder.results / "report/index.html").read_text(encoding="utf-8")
+    assert "read by" not in run.stdout, "what plans and reports runs nothing of the user's file"
+    log = folder.results / "logs" / trained.relative_to(folder.results).with_name(f"{trained.name}.log")
+    assert log.read_text().count("read by") == 1
+    os.utime(model)
+    assert "Nothing to be done" in folder.run("--dry-run", overlay="own.yaml").stdout
     manifest = yaml.safe_load(folder.made("graph/mine/manifest.yaml").read_text())
     assert (manifest["name"], manifest["nodes"], manifest["arcs"], manifest["classes"]) == ("mine", 12, 24, 2)
     assert not (folder.results / "retrieve").exists()
     with (made / "edges.csv").open("a") as file:
         file.write("0,6\n")
-    shown = folder.run("--dry-run", overlay="own.yaml").stdout
-    assert job_counts(shown)["graph"] == 1, shown
+    model.write_text(model.read_text() + "\n")
+    os.utime(model, (10**9, 10**9))
+    shown = folder.run("--dry-run", overlay="own.yaml")
+    assert job_counts(shown.stdout)["graph"] == 1, shown.stdout
+    (words,) = re.findall(r"mgg train .* --model 'my models/own_gcn.py' .*", shown.stdout)
+    assert f"--model-hash {hashlib.sha256(model.read_bytes()).hexdigest()} " in words
+    assert trained.name not in shown.said, "the earlier run stays as it is, under its own name"
 
 
 @pytest.mark.slow

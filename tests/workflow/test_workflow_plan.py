@@ -228,6 +228,14 @@ def test_all_files_of_rules_name_their_functions_apart():
         ),
         ({"train": {"models": ["gnc"]}}, "model 'gnc' is unknown"),
         (
+            {"train": {"models": ["gcn", "./mine.py"]}},
+            "train.models: model './mine.py': No such file or directory, seen from /",
+        ),
+        (
+            {"train": {"models": ["-x.py"]}},
+            "config: train.models.0: string should match pattern",
+        ),
+        (
             {"train": {"metric": "f1"}},
             "config: train.metric: input should be 'auto', 'accuracy', 'micro_f1' or 'roc_auc'",
         ),

@@ -1,6 +1,7 @@
 # What the schema cannot say of a config, since other parts of MGG know it: each mistake is one line that names the field.
 import os
 from contextlib import contextmanager
+from itertools import filterfalse
 from pathlib import Path
 
 from mgg.errors import InputError
@@ -8,6 +9,7 @@ from mgg.graph import own
 from mgg.graph.budget import parse_size
 from mgg.graph.datasets import find
 from mgg.graph.sources import find_loader, generators
+from mgg.naming import is_own_model, model_name
 
 # Options of generated graphs alone.
 OF_GENERATORS = {"scale", "seed", "shuffle", "features", "classes"}
@@ -19,7 +21,7 @@ def check_names(settings):
     Imported here is what takes seconds: a cluster's job runs in two Snakemakes of its own, which check nothing.
     """
     from mgg.aggregate import machines, parse_options, technique, variants
-    from mgg.model import settings_of
+    from mgg import model
     from mgg.partition.schemes import scheme
     from mgg.report.foreseen import check_figure
 
@@ -51,9 +53,16 @@ def check_names(settings):
     for name in [*settings.report.figures, *settings.report.notes]:
         with field("report.figures" if name in settings.report.figures else "report.notes"):
             check_figure(name)
-    for name in [*settings.train.models, *settings.train.settings]:
+    with field("train.models"):
+        model.check_names(settings.train.models)
+    # Nothing of the user's own files is run here: mgg train checks their settings first of all.
+    own_models = {model_name(each) for each in settings.train.models if is_own_model(each)}
+    for name in [
+        *filterfalse(is_own_model, settings.train.models),
+        *sorted(settings.train.settings.keys() - own_models),
+    ]:
         with field("train.settings" if name in settings.train.settings else "train.models"):
-            settings_of(name, settings.train.settings.get(name))
+            model.settings_of(name, settings.train.settings.get(name))
 
 
 def check_results(folder):

@@ -22,7 +22,7 @@ from mgg.graph import own
 from mgg.graph.budget import parse_size
 from mgg.graph.datasets import catalog
 from mgg.graph.sources import generators
-from mgg.naming import recipe, short_hash, split_name
+from mgg.naming import is_own_model, model_name, recipe, short_hash, split_name
 
 
 def refuse(message, code=2):
@@ -207,6 +207,8 @@ def sweep(section):
 def train_options(section, model):
     """The options of mgg train that a result depends on; those left out make no run stale that was made without them."""
     metric = [] if section.metric == "auto" else ["--metric", section.metric]
+    # A job that comes later than the user's next change to the file refuses it.
+    metric += ["--model-hash", CONTENTS.of_file(OWN_MODELS[model])] if model in OWN_MODELS else []
     words = ["--backend", section.backend, "--epochs", str(section.epochs), "--dtype", section.dtype]
     return words + assignments(section.settings.get(model, {})) + metric + flags(phases=section.phases)
 
@@ -298,6 +300,9 @@ ORDERED = [name for name, dataset in DATASETS.items() if dataset.order != "natur
 # What a job of stage graph asks a cluster for: its budget, and room for what the budget does not see.
 GRAPH_MB = parse_size(SETTINGS.graph.memory) * 5 // 4 // 2**20
 TRAINED = trained_datasets(SETTINGS)
+# By name the path of each model that is a file of the user's own.
+OWN_MODELS = {model_name(model): model for model in SETTINGS.train.models if is_own_model(model)}
+MODELS = [model_name(model) for model in SETTINGS.train.models]
 OWN_FILES = Path(RESULTS, ".own_files.json").absolute()
 # A job's own Snakemake takes the names of the run that it belongs to.
 CONTENTS = own.Contents(known_contents(), trust=not workflow.is_main_process)
@@ -315,7 +320,7 @@ wildcard_constraints:
     dataset=any_of(DATASETS),
     recipe=any_of(RECIPES.values()),
     pes=any_of(SETTINGS.partition.pes),
-    model=any_of(SETTINGS.train.models),
+    model=any_of(MODELS),
     technique=any_of(SETTINGS.train.techniques),
     seed=any_of(SETTINGS.train.seeds),
     place="[^/]+",

@@ -83,6 +83,7 @@ def named_outputs():
     ]
     measured = [path for here, paths in [*TIMINGS, *TRAININGS] for path in (here, *paths)]
     sources = [str(own.path_of(dataset.source)) for dataset in DATASETS.values() if dataset.source]
+    sources += [os.path.expanduser(model) for model in OWN_MODELS.values()]
     below = [os.path.relpath(path, RESULTS) for path in [*splits, *predictions(), *measured, *sources]]
     return [*(f"retrieve/{name}" for name in DATASETS), *natural, *graphs, *below]
 
@@ -116,7 +117,7 @@ class Notes:
                 logger.warning(f"{RESULTS}: {what} cannot be noted: {error}")
 
     def write_contents(self):
-        if CONTENTS.known["sources"]:
+        if CONTENTS.known["files"]:
             write_text(OWN_FILES, json.dumps(CONTENTS.known))
 
     def write_note(self):

@@ -37,7 +37,7 @@ def trainings():
     pattern, names = f"{RECORDS}/train/{TRAINING}", ("dataset", "model", "technique", "pes", "seed")
     return [
         measured("train", pattern, train_options(train, case[1]), **dict(zip(names, case)))
-        for case in product(TRAINED, train.models, train.techniques, train.pes, train.seeds)
+        for case in product(TRAINED, MODELS, train.techniques, train.pes, train.seeds)
     ]
 
 

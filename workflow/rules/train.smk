@@ -32,12 +32,13 @@ rule train:
         mpi=mpiexec(SETTINGS.train.backend),
         gpu=gpus(SETTINGS.train.backend),
     params:
+        model=lambda wildcards, threads: os.path.expanduser(OWN_MODELS.get(wildcards.model, wildcards.model)),
         launcher=launcher("train"),
         checkpoint_every=untracked(SETTINGS.train.checkpoint_every),
         stall_after=untracked(SETTINGS.train.stall_after),
         options=lambda wildcards: train_options(SETTINGS.train, wildcards.model),
     shell:
-        "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg train {input:q} --model {wildcards.model:q}"
+        "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg train {input:q} --model {params.model:q}"
         " --technique {wildcards.technique:q} --seed {wildcards.seed:q} {params.options:q}"
         " --checkpoint-every {params.checkpoint_every:q} --stall-after {params.stall_after:q} --resume"
         " --out {output:q} > {log:q} 2>&1"

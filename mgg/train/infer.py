@@ -1,0 +1,98 @@
+"""What a model that was trained elsewhere says of every node: one pass over the whole graph, on any number of PEs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mgg.backend.api import World, name_pes, together
+from mgg.backend.facts import job_fields
+from mgg.errors import InputError
+from mgg.files import check_output
+from mgg.layout import PeLayout
+from mgg.model import Array, Model, ModelSettings, build, settings_of
+from mgg.record import InferenceRecord
+from mgg.train.digest import digest
+from mgg.train.foreign import fitted, read
+from mgg.train.loop import compile_kernels, fitting
+from mgg.train.memory import check_writing
+from mgg.train.model import found_alike
+from mgg.train.output import INFERENCE, write_inference
+from mgg.train.predictions import collect
+from mgg.train.technique import resolved as resolved_technique
+
+_log = logging.getLogger(__name__)
+
+
+def infer(
+    world: World, layout: PeLayout, *, model: str | Model, weights: Path, technique: str, out: Path,
+    maps: Sequence[str] = (), options: dict[str, Any] | None = None, settings: dict[str, Any] | None = None,
+    dtype: str = "fp32",
+) -> InferenceRecord:  # fmt: skip
+    """Predict with ``weights``, layer by layer over all nodes and arcs (collective).
+
+    Args:
+        world, layout, model, technique, options, dtype: as of ``train``.
+        weights: ``.safetensors`` or ``.npz`` file, the same on every PE.
+        out: folder of the predictions, which appears when it is whole; rank 0 writes.
+        maps: how arrays of the file are called here, see ``foreign.fitted``.
+        settings: of the model's layers, and ``row_normalize``.
+
+    Returns:
+        The same record on every PE.
+
+    Raises:
+        InputError: as of ``train``; the file does not fit the model, PEs read different ones, or an output is not
+            finite (names the layer).
+        MachineError: too little memory, by what a training would take (names the PE).
+    """
+    out, options = out.absolute(), options or {}
+    found = found_alike(world, model)
+    resolved = together(world, lambda: _settings(found, settings or {}))
+    together(world, lambda: check_output(out, INFERENCE) if world.rank == 0 else None)
+    arrays, content = _weights(world, layout, found, resolved, weights, maps)
+    candidates = resolved_technique(world, layout, technique, options, found, resolved, dtype)
+    compile_kernels(world, found, candidates[0], options, dtype)
+    check_writing(world, layout)
+    trainer, chosen = fitting(
+        world, layout, candidates, options, model=found, settings=resolved, seed=0, dtype=dtype, repeat=False
+    )
+    predicted = trainer.predict(arrays, checked=True)
+    trainer.close()
+    table, facts = collect(world, layout, predicted), layout.manifest
+    kept = {*type(resolved).model_fields} - {*ModelSettings.model_fields} | {"row_normalize"}
+    record = InferenceRecord(
+        dataset=facts.name, graph_hash=facts.graph_hash, nodes=facts.nodes, arcs=facts.arcs, options=chosen,
+        technique=trainer.technique, dtype=dtype, **job_fields(world), model=found.name, model_file=found.sha256,
+        scheme=facts.scheme, layout=facts.digest(), settings=trainer.settings.model_dump(include=kept),
+        weights=digest("", arrays), weights_file=content, metric=trainer.metric, chosen=technique != trainer.technique,
+    )  # fmt: skip
+    together(world, lambda: None if table is None else write_inference(out, record, table, found.content))
+    return record
+
+
+def _settings(model: Model, given: dict[str, Any]) -> ModelSettings:
+    """The model's settings; raises InputError for those that change nothing here."""
+    for name in filter({*ModelSettings.model_fields}.difference({"row_normalize"}).__contains__, given):
+        raise InputError(f"setting {name}: is of training, and changes no prediction: leave it out")
+    # What a training asks of a graph's splits and classes, nobody asks here.
+    return settings_of(model, given).model_copy(update={"selection": "last", "untrained_classes": "count"})
+
+
+def _weights(
+    world: World, layout: PeLayout, model: Model, settings: ModelSettings, path: Path, maps: Sequence[str]
+) -> tuple[dict[str, Array], str]:
+    """The model's arrays of the file by name, and the file's hash, the same on every PE (collective)."""
+    facts = layout.manifest
+    sizes = facts.features, facts.classes or facts.tasks, facts.nodes, facts.relations
+    chain = together(world, lambda: build(model, settings, *sizes))
+    found, content = together(world, lambda: read(path))
+    held = world.gather(content)
+    if others := [pe for pe, theirs in enumerate(held) if theirs != held[0]]:
+        raise InputError(f"{path}: {name_pes(others)} read another file than PE 0: give all the same").on_every_pe()
+    arrays, told = together(world, lambda: fitted(path, found, maps, chain))
+    if told and world.rank == 0:
+        _log.warning("%s", told)
+    return arrays, content
