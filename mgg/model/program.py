@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -133,9 +133,13 @@ class VertexLayer(Module):
         if run_of.training:
             stays = {*plan.schedule.kept, *plan.schedule.stored}
             self._kept = {value: array for value, array in found.items() if not value.inputs or value in stays}
-        y = found[plan.output]
-        rows = len(run_of.graph.node_ids)
-        return np.ascontiguousarray(np.broadcast_to(y, (rows, *y.shape[1:])).reshape(rows, plan.output.size))
+        return self._owned(found, plan.output, plan.schedule.kept, len(run_of.graph.node_ids))
+
+    def _owned(self, found: dict[Value, Any], value: Value, kept: Collection[Value], rows: int) -> Array:
+        """``value`` [rows, columns] as an array of the caller's, who may change it."""
+        array = found[value]
+        shared = len(array) != rows or value in kept or not value.inputs
+        return (np.array(np.broadcast_to(array, (rows, *value.shape))) if shared else array).reshape(rows, value.size)
 
     def backward(self, gradient: Array, run_of: Pass, inputs: bool = True) -> Array | None:
         """Gradients of the input and, float64, of the parameters."""
@@ -150,7 +154,7 @@ class VertexLayer(Module):
             run_of.gradients[parameter.name] = by[0].astype(np.float64)
         if not inputs:
             return None
-        return found[wanted["x"]].reshape(len(gradient), self.columns)
+        return self._owned(found, wanted["x"], (plan.seed,), len(gradient))
 
     def _leaves(self, plan: _Plan, x: Features, run_of: Pass) -> dict[Value, Any]:
         """What the program reads: the input, parameters, what is built in."""
@@ -207,5 +211,5 @@ def _crosses(value: Value) -> bool:
 
 
 def _draws(run_of: Pass) -> tuple[int, int]:
-    epoch = run_of.epoch
+    epoch = run_of.epoch if run_of.training else 0
     return run_of.seed, int(epoch[0] if isinstance(epoch, np.ndarray) else epoch)
