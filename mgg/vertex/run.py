@@ -163,6 +163,10 @@ def _row_wise(value: Value, part: Part, draws: tuple[int, int], *operands: Any) 
     return ROW_WISE[value.op](value, *wide).astype(part.real, copy=False)
 
 
+def _dot(value: Value, part: Part, draws: tuple[int, int], x: Any, y: Any) -> Any:
+    return np.einsum("...i,...i->...", x, y)
+
+
 def _cast(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
     coarser, space = value.inputs[0].space, value.space
     if coarser is P:
@@ -244,6 +248,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(ROW_WISE, _row_wise),
     "constant": lambda value, part, draws: np.array([value["value"]], part.real),
+    "dot": _dot,
     "cast": _cast,
     "count": _count,
     "total": _total,
