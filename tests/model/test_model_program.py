@@ -17,7 +17,7 @@ HEADS, COLUMNS, INPUTS = 3, 4, 5
 def gat(v, W, a, b, rate):
     s = [V.leaky_relu(V.dot(u.x @ W, a) + V.dot(v.x @ W, b), 0.2) for u in v.innbs]
     p = V.dropout(V.softmax(s), rate)
-    return V.sum(q * (u.x @ W) for q, u in zip(p, v.innbs))
+    return V.sum(q * (u.x @ W) for q, u in zip(p, v.innbs, strict=True))
 
 
 @V.program(loops=True)

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from support.arc_graphs import awkward, drawn
+from support.arc_graphs import drawn
 from support.random_programs import programs, random_graph, values
 
 from mgg.graph.csr import Csr
@@ -71,31 +71,23 @@ def interpreted(monkeypatch):
 
     def plain(source):
         names = {}
-        exec(
-            compile(host.HEAD.replace("import numba", "from support import plain as numba") + source, "unit", "exec"),
-            names,
-        )
+        text = host.HEAD.replace("import numba", "from support import plain as numba") + source
+        exec(compile(text, "unit", "exec"), names)  # noqa: S102 - what we wrote
         return names["unit"]
 
     monkeypatch.setattr(host, "compiled", plain)
 
 
-#: What programs that were traced aggregate.
-AGGREGATED = {(E, D), (E, R), (E, S), (R, D), (R, T), (S, D), (E, P), (E, T), (D, P), (S, P)}
+#: What programs that were traced add up, and their gradients; they have extremes of arcs alone.
+ADDED = {(E, D), (E, R), (E, S), (R, D), (R, T), (S, D), (E, P), (E, T), (D, P), (S, P)}
+MULTIPLIED = {(E, P), (E, T), (D, P), (S, P), (R, P), (R, T)}
 
 
 def supported(value):
-    if value.op in ("total", "maximum_of", "minimum_of", "winner"):
-        spaces = value.inputs[0].space, value.space
-        return spaces in AGGREGATED if value.op == "total" else spaces in {(E, D), (E, R), (E, S)}
-    return value.op != "gram" or (value.inputs[0].space, value.space) in {
-        (E, P),
-        (E, T),
-        (D, P),
-        (S, P),
-        (R, P),
-        (R, T),
-    }
+    spaces = value.inputs[0].space if value.inputs else None, value.space
+    if value.op in ("maximum_of", "minimum_of", "winner"):
+        return spaces in {(E, D), (E, R), (E, S)}
+    return value.op not in ("total", "gram") or spaces in (ADDED if value.op == "total" else MULTIPLIED)
 
 
 def check(data):
@@ -108,28 +100,21 @@ def check(data):
     assume(all(supported(value) for value in ir.walk(wanted)))
     leaves = drawn(before, graph, seed=data.draw(st.integers(0, 2**16)))
     found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds)
-    for value, array, expected in zip(
-        wanted, evaluate(wanted, graph, leaves), evaluate(before, graph, leaves), strict=True
-    ):
-        if expected.size:
-            assert np.abs(array - expected).max() <= 1e-9 * max(1, np.abs(expected).max()), ("PASSES", value)
     for value, array, expected in zip(wanted, found, evaluate(before, graph, leaves), strict=True):
         if expected.size:
             assert np.abs(array - expected).max() <= 1e-9 * max(1, np.abs(expected).max()), value
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("interpreted")
-@settings(
-    max_examples=60,
-    derandomize=True,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
-)
+@settings(max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_random_programs(data):
+def test_some_programs(data):
     check(data)
 
 
-def test_it():
-    graph = awkward()
+@pytest.mark.slow
+@pytest.mark.usefixtures("interpreted")
+@settings(max_examples=300, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_programs(data):
+    check(data)
