@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from mgg.vertex import ir
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
-from mgg.vertex.units import Rows, Schedule, Unit, schedule
+from mgg.vertex.units import Rows, Schedule, Unit, is_count, schedule
 
 _OF = {P: "of all", T: "of a type", D: "of a vertex", S: "of a source", R: "of a run", E: "of an arc"}
 
@@ -59,8 +59,9 @@ def _rows(step: Rows, names: dict[Value, str]) -> list[str]:
             lines.append(f"  fetch for sources: {_list(value.inputs, names)}")
         elif value.op == "total" and (value.inputs[0].space, value.space) == (S, D):
             lines.append(f"  give back to vertices: {_list(value.inputs, names)}")
-        elif value.op == "gram" and value.inputs[0].space is E:
-            lines.append(f"  dense product over all arcs: {names[value]} of {_list(value.inputs, names)}")
+        elif value.inputs[0].space is E and not is_count(value):
+            what = "dense product" if value.op == "gram" else value.op
+            lines.append(f"  {what} over all arcs: {names[value]} of {_list(value.inputs, names)}")
     return lines
 
 

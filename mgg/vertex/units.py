@@ -155,9 +155,8 @@ class _Scheduler:
             if value in seeds or any(operand in self.late for operand in value.inputs):
                 self.late.add(value)
         written = {value for value in [*outputs, *gradients] if value.space is E}
-        written |= {
-            x for value in self.order if value.op == "gram" and value.inputs[0].space is E for x in value.inputs
-        }
+        whole = [v for v in self.order if v.space is not E and not _aggregates(v) and not is_count(v)]
+        written |= {x for v in whole for x in v.inputs if x.space is E}  # of gram, and of extremes over all arcs
         self.stored = [value for value in self.order if value in written and value.op not in ("input", "mask")]
         self.when: dict[Value, _When] = {}
         self.over_runs: dict[Value, int] = {}  # sums of runs, and the level of their unit
