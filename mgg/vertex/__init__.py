@@ -3,6 +3,7 @@
 ``from mgg import vertex as V`` has all that a program needs.
 """
 
+from mgg.vertex.explain import explain
 from mgg.vertex.functions import (
     abs,
     concat,
@@ -47,6 +48,7 @@ __all__ = [
     "dropout",
     "elu",
     "exp",
+    "explain",
     "flatten",
     "heads",
     "keep",

@@ -116,6 +116,21 @@ def placed(outputs: Sequence[Value]) -> list[Value]:
     return [done[value] for value in outputs]
 
 
+def mirrors(values: Sequence[Value]) -> dict[Value, Value]:
+    """For values of sources the same of vertices, if these are made, too: then the halo's alone are left to make."""
+    order = list(ir.walk(values))
+    known = {(v.op, v.inputs, v.shape, v.attributes): v for v in order if v.space is D}
+    found: dict[Value, Value] = {}
+    for v in order:
+        if _fetches(v):
+            found[v] = v.inputs[0]
+        elif v.space is S and (v.op in ROWWISE or v.op in ("cast", "mask")):
+            inputs = tuple(found.get(x, x) for x in v.inputs)
+            if (v.op, inputs, v.shape, v.attributes) in known:
+                found[v] = known[v.op, inputs, v.shape, v.attributes]
+    return found
+
+
 def _seen(x: Value, op: str) -> Value:
     """A parameter as an operand at the sources."""
     return x if op == "matmul" and x.space is P else ir.cast(x, S)

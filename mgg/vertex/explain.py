@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from mgg.vertex import ir
+from mgg.vertex import autodiff, ir, listing
+from mgg.vertex.crossing import mirrors
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
-from mgg.vertex.units import Rows, Schedule, Unit, schedule
+from mgg.vertex.passes import optimized
+from mgg.vertex.trace import Trace
+from mgg.vertex.units import Rows, Schedule, Unit, is_count, schedule
 
+#: Inputs of every program, which nothing learns.
+BUILT_IN = ("norm", "weight")
 _OF = {P: "of all", T: "of a type", D: "of a vertex", S: "of a source", R: "of a run", E: "of an arc"}
 
 
-def explain(outputs: Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = ()) -> str:
-    """What is done for the values that ``optimized`` gave, a line each.
+def explain(program: Trace | Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = ()) -> str:
+    """What is done for a program, in lines.
 
     Args:
-        outputs: of a program.
-        gradients: of its inputs.
-        seeds: inputs of ``gradients`` that are known only after ``outputs``.
+        program: a trace, told with its gradients by features and parameters; or values that ``optimized`` gave.
+        gradients: values that it gave together with these.
+        seeds: inputs of ``gradients`` that are known only after ``program``.
     """
+    if isinstance(program, Trace):
+        program, gradients, seeds = _differentiated(program)
+    outputs = list(program)
     plan = schedule(outputs, gradients, seeds)
     names = {value: f"%{k}" for k, value in enumerate(ir.walk([*outputs, *gradients]))}
     lines = ["values:"]
-    for value, name in names.items():
-        stated = [value.op, *(names[operand] for operand in value.inputs)]
-        stated += [f"{key}={attribute}" for key, attribute in value.attributes]
-        place = f"  # {value.where}" if value.where else ""
-        lines.append(f"  {name:<4} {value.space!r} {list(value.shape)}  {' '.join(stated)}{place}")
+    for value, line in zip(names, listing.lines([*outputs, *gradients]), strict=False):
+        place = value.where and f"  # {Path(value.where.file).name}, line {value.where.line}"
+        lines.append(f"  {line}{place or ''}")
     lines.append("  return " + " ".join(names[value] for value in outputs))
     if gradients:
         lines.append("  gradients " + " ".join(names[value] for value in gradients))
@@ -35,6 +42,14 @@ def explain(outputs: Sequence[Value], gradients: Sequence[Value] = (), seeds: It
         for step in steps:
             lines += _unit(step, names) if isinstance(step, Unit) else _rows(step, names)
     return "\n".join([*lines, *_ends(plan, names, bool(gradients))])
+
+
+def _differentiated(trace: Trace) -> tuple[list[Value], list[Value], list[Value]]:
+    forward = optimized(trace.outputs, differentiable=True)
+    seeds = [ir.leaf(f"gradient of output {k}", v.space, v.shape) for k, v in enumerate(forward)]
+    features = [v for name, v in trace.inputs.items() if name not in BUILT_IN]
+    both = optimized([*forward, *autodiff.gradients(forward, seeds, [*features, *trace.parameters.values()])])
+    return both[: len(forward)], both[len(forward) :], seeds
 
 
 def _list(values: Iterable[Value], names: dict[Value, str]) -> str:
@@ -59,8 +74,9 @@ def _rows(step: Rows, names: dict[Value, str]) -> list[str]:
             lines.append(f"  fetch for sources: {_list(value.inputs, names)}")
         elif value.op == "total" and (value.inputs[0].space, value.space) == (S, D):
             lines.append(f"  give back to vertices: {_list(value.inputs, names)}")
-        elif value.op == "gram" and value.inputs[0].space is E:
-            lines.append(f"  dense product over all arcs: {names[value]} of {_list(value.inputs, names)}")
+        elif value.inputs[0].space is E and not is_count(value):
+            what = "dense product" if value.op == "gram" else value.op
+            lines.append(f"  {what} over all arcs: {names[value]} of {_list(value.inputs, names)}")
     return lines
 
 
@@ -96,7 +112,9 @@ def _ends(plan: Schedule, names: dict[Value, str], backward: bool) -> list[str]:
     if back:
         lines.append(f"given back to other PEs, a halo row: {_columns(back)}: {_list(back, names)}")
     if backward:
-        kept = ", ".join(f"{names[v]} {list(v.shape)} {_OF[v.space]}" for v in plan.kept) or "nothing"
+        twins = mirrors(list(names))
+        of = {v: "of a halo row" if v in twins else _OF[v.space] for v in plan.kept}
+        kept = ", ".join(f"{names[v]} {list(v.shape)} {of[v]}" for v in plan.kept) or "nothing"
         lines.append(f"kept for backward, a row: {_columns(plan.kept)}: {kept}")
     if plan.stored:
         lines.append(f"arrays of all arcs, inputs apart: {_list(plan.stored, names)}")

@@ -48,26 +48,33 @@ def number(x: Value) -> float | None:
 
 def factors(x: Value, over: Space | None = None) -> Factors:
     """``x`` as a product of values of its space; casts are opened if that gives factors of ``over`` or coarser."""
-    inner: Factors | None = None
-    if x.op == "multiply":
-        first, second = factors(x.inputs[0], over), factors(x.inputs[1], over)
-        inner = first[0] + second[0], first[1] + second[1], first[2] * second[2]
-    elif x.op == "divide":
-        first = factors(x.inputs[0], over)
-        inner = first[0], [*first[1], x.inputs[1]], first[2]
-    elif x.op == "negative":
-        first = factors(x.inputs[0], over)
-        inner = first[0], first[1], -first[2]
-    elif x.op == "reciprocal":
-        inner = [], [x.inputs[0]], 1.0
-    elif x.op == "cast" and over is not None and not outside(x, over):
-        nums, dens, c = factors(root(x), None)
-        inner = [seen(each, x.space) for each in nums], [seen(each, x.space) for each in dens], c
-        if c == 1 and not any(outside(each, over) for each in inner[0] + inner[1]):
-            inner = None
-    elif x.shape == () and (known := number(x)) is not None:
-        return [], [], known
-    return inner if inner is not None and len(inner[0] + inner[1]) <= MOST_FACTORS else ([x], [], 1.0)
+    nums: list[Value] = []
+    dens: list[Value] = []
+    c, stack = 1.0, [x]
+    while stack:
+        y = stack.pop()
+        if y.op == "multiply":
+            stack += reversed(y.inputs)
+        elif y.op == "negative":
+            c = -c
+            stack.append(y.inputs[0])
+        elif y.op in ("divide", "reciprocal"):
+            stack += y.inputs[:-1]
+            dens.append(y.inputs[-1])
+        elif y.op == "cast" and over is not None and not outside(y, over):
+            inner, below, d = factors(root(y))
+            inner, below = [seen(each, y.space) for each in inner], [seen(each, y.space) for each in below]
+            opened = d != 1 or any(outside(each, over) for each in inner + below)
+            nums += inner if opened else [y]
+            dens += below if opened else []
+            c *= d if opened else 1
+        elif y.shape == () and (known := number(y)) is not None:
+            c *= known
+        else:
+            nums.append(y)
+        if len(nums) + len(dens) + len(stack) > MOST_FACTORS:
+            return [x], [], 1.0
+    return nums, dens, c
 
 
 def outside(x: Value, space: Space) -> bool:

@@ -113,6 +113,8 @@ class _Rewriter:
     def _product(self, v: Value) -> Value | None:
         """Factors of a space meet there, then in the finer one, narrow ones first."""
         nums, dens, c = factors(v)
+        if nums == [v]:  # too many
+            return None
         nums = _unrepeated(nums, dens, v.shape)
         nums, dens = [self.final(x) for x in nums], [self.final(x) for x in dens]
         spaces = {root(x).space for x in nums + dens}

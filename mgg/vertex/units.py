@@ -156,6 +156,8 @@ class _Scheduler:
             if value in seeds or any(operand in self.late for operand in value.inputs):
                 self.late.add(value)
         written = {value for value in [*outputs, *gradients] if value.space is E}
+        whole = [v for v in self.order if v.space is not E and not _aggregates(v) and not is_count(v)]
+        written |= {x for v in whole for x in v.inputs if x.space is E}  # of extremes over all arcs
         self.stored = [value for value in self.order if value in written and value.op not in ("input", "mask")]
         self.when: dict[Value, _When] = {}
         self.over_runs: dict[Value, int] = {}  # sums of runs, and the level of their unit
@@ -297,7 +299,9 @@ def _aggregates(v: Value) -> bool:
     """Whether ``v`` takes a pass over arcs or runs."""
     if v.op not in AGGREGATIONS or is_count(v):
         return False
-    finer = v.inputs[0].space if v.op != "gram" or v.inputs[1].space is not E else E
+    finer = E if any(x.space is E for x in v.inputs) else v.inputs[0].space
+    if v.space in (P, T):
+        return finer is E and v.op in ("total", "gram")
     return finer is E or (finer, v.space) == (R, D)
 
 

@@ -5,16 +5,21 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.arc_graphs import awkward, drawn
+from support.random_programs import programs, random_graph, values
 from support.random_sums import program
+from support.schedules import follow
 from support.vertex_models import MODELS, NORM, differentiated, gat, gcn, of_source, rgcn, sgc, softmax, times
 
 from mgg.vertex import ir
 from mgg.vertex.autodiff import gradients
-from mgg.vertex.crossing import crossing, least_cut, placed
+from mgg.vertex.crossing import crossing, least_cut, mirrors, placed
 from mgg.vertex.interpret import evaluate
 from mgg.vertex.ir import D, E, P, R, S, T, Value, binary, cast, constant, leaf, total, unary
 from mgg.vertex.passes import COMMUTATIVE, optimized
+from mgg.vertex.units import schedule
 
 GRAPH = awkward()
 MASKS = 5, 1
@@ -195,6 +200,23 @@ def test_random_programs_keep_their_values(seed):
     same([*outputs, *gradients(outputs, seeds, inputs)], [*forward, *backward], seed, tolerance=1e-11)
 
 
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.data(), st.integers(0, 10**6))
+def test_drawn_programs_keep_their_values(data, seed):
+    """On other graphs, of other operations; wherever there are numbers."""
+    graph = random_graph(seed)
+    outputs = values(data.draw(programs(graph.type_count)))
+    forward, backward, seeds = differentiated(outputs)
+    plain = [*outputs, *gradients(outputs, seeds, [v for v in ir.walk(outputs) if v.op == "input"])]
+    leaves = drawn([*plain, *forward, *backward], graph, seed)
+    found = evaluate([*forward, *backward], graph, leaves, MASKS)
+    for expected, array in zip(evaluate(plain, graph, leaves, MASKS), found, strict=True):
+        if np.isfinite(expected).all():
+            assert np.abs(array - expected).max(initial=0) <= 1e-10 * max(1, np.abs(expected).max(initial=0))
+    follow(schedule(forward, backward, seeds), forward, backward, seeds)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_fixed_point(name):
     once = optimized(MODELS[name], differentiable=True)
@@ -221,6 +243,16 @@ def test_factors_that_are_infinite_where_there_are_no_arcs():
         leaves["q"] = np.abs(leaves["q"])
         expected, array = evaluate([value, *optimized([value])], GRAPH, leaves)
         assert np.allclose(array, expected, rtol=1e-12)
+
+
+def test_many_factors():
+    """Squares of squares have 2^40 factors, which nobody lists; a long product stays one."""
+    value = unary("tanh", F)
+    for _ in range(40):
+        value = times(value, value)
+    same([total(times(value, cast(X, E)), D)], optimized([total(times(value, cast(X, E)), D)]))
+    value = times(*(leaf(f"f{k}", E, (3,)) for k in range(20)), cast(X, E))
+    same([total(value, D)], optimized([total(value, D)]))
 
 
 def test_stop_stays_where_gradients_follow():
@@ -367,6 +399,20 @@ def test_crossing_takes_results_of_equal_columns():
         ["total>D(f)", "z"],
     )
     assert sum(v.size for v in crossing(outputs)) == 6
+
+
+def test_what_is_made_of_halos_is_made_of_vertices_too():
+    """Then a PE's own rows are there already."""
+    (outputs,) = optimized(gat(9, 2, 4))
+    twins = mirrors([outputs])
+    rows = next(v for v in twins if v.op == "cast" and v.shape == (2, 4) and v.inputs[0].op == "reshape")
+    assert twins[rows] is rows.inputs[0]
+    (narrow,) = optimized(gat(3, 2, 4))
+    made = next(v for v in mirrors([narrow]) if v.op == "matmul")
+    assert (made.space, mirrors([narrow])[made].space) == (S, D)
+    leaves = drawn([narrow], GRAPH)
+    assert np.array_equal(*evaluate([made, mirrors([narrow])[made]], GRAPH, leaves))
+    assert not any(v.op == "dot" for v in twins), "scores are of sources here, of targets there"
 
 
 def test_masks_cross_for_nothing():

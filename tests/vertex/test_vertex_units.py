@@ -1,10 +1,13 @@
 """Passes over arcs: that nothing is missing when it is used, what shares a pass, and what is told of it."""
 
+import re
+
 import pytest
 from support.random_sums import program
 from support.schedules import follow
 from support.vertex_models import MODELS, differentiated, gat, gcn, of_source, rgcn, softmax, times
 
+from mgg import vertex as V
 from mgg.vertex import ir
 from mgg.vertex.explain import explain
 from mgg.vertex.ir import D, E, P, R, S, T, binary, cast, leaf, total, unary
@@ -188,6 +191,23 @@ def test_explain_says_which_arrays_of_arcs_there_are():
     names = {v: f"%{k}" for k, v in enumerate(ir.walk([*forward, *backward]))}
     assert f"arrays of all arcs, inputs apart: {names[forward[1]]} [3]" in text
     assert "dense product over all arcs" in text
+
+
+def test_explain_a_trace():
+    """As users call it: forward and gradients, with their lines."""
+
+    @V.program
+    def gcn(v, W):
+        return v.norm * V.sum(u.norm * (u.x @ W) for u in v.innbs)
+
+    lines = explain(gcn.trace({"x": (9,)}, {"W": (9, 2)})).splitlines()
+    line = gcn.where.line + 1
+    assert any(
+        re.fullmatch(rf"  %3 +D \[2\] +matmul %1 %2  # test_vertex_units.py, line {line}", each) for each in lines
+    )
+    assert [each.split(":")[0].strip() for each in lines if "product: " in each] == ["product", "transposed product"]
+    assert "kept for backward, a row: 0 columns: nothing" in lines
+    assert any(each.startswith("  gradients %") for each in lines)
 
 
 def test_explain_products():
