@@ -75,8 +75,7 @@ def _rows(step: Rows, names: dict[Value, str]) -> list[str]:
         elif value.op == "total" and (value.inputs[0].space, value.space) == (S, D):
             lines.append(f"  give back to vertices: {_list(value.inputs, names)}")
         elif value.inputs[0].space is E and not is_count(value):
-            what = "dense product" if value.op == "gram" else value.op
-            lines.append(f"  {what} over all arcs: {names[value]} of {_list(value.inputs, names)}")
+            lines.append(f"  {value.op} over all arcs: {names[value]} of {_list(value.inputs, names)}")
     return lines
 
 
@@ -94,7 +93,9 @@ def _unit(unit: Unit, names: dict[Value, str]) -> list[str]:
         if unit.reads.get(space):
             lines.append(f"    read, {_OF[space]}: {_list(unit.reads[space], names)}")
     for k, stage in enumerate(unit.stages):
-        sums = ", ".join(f"{v.op} {names[v]} {list(v.shape)}" for v in stage.sums)
+        sums = ", ".join(
+            f"{v.op} {names[v]} {list(v.shape)}" + f" {_OF[v.space]}" * (v.space in (P, T)) for v in stage.sums
+        )
         rows = f"; then of the row: {_list(stage.rows, names)}" if stage.rows else ""
         lines.append(f"    stage {k + 1}: {sums or 'nothing is summed'}{rows}")
     for top, whole in unit.softmaxes:

@@ -35,11 +35,11 @@ def tables_of(graph):
 
 def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0)):
     """Arrays of ``wanted``, of which the first ``outputs`` are made before the others and the ``seeds`` are known."""
-    adjacency = sparse.coo_array(
-        (np.ones(len(graph.targets)), (graph.targets, graph.sources)), shape=(graph.vertices,) * 2
-    )
+    shape = graph.vertices, graph.vertices
 
-    def product(x, back):
+    def product(x, weights, back):
+        weights = np.ones(len(graph.targets)) if weights is None else weights
+        adjacency = sparse.coo_array((weights, (graph.targets, graph.sources)), shape=shape).tocsr()
         return (adjacency.T if back else adjacency) @ x
 
     part = Part(tables_of(graph), HostArrays(), np.copy, np.copy, product, work=host.run, real=np.float64)
