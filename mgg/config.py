@@ -26,8 +26,10 @@ from mgg.schema import MAX_INT64, Closed, Fixed, nearest, parsed
 #: Files are called by them, with what made them and where, and file systems take 255 bytes.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.', '-', at most 128")]
-#: Braces would be Snakemake's, a dash an option's.
-ModelName = Annotated[str, Field(pattern=r"^[^{}-][^{}]*$", description="name of a model, or path of a file")]
+#: A name, or the path of a file: there braces would be Snakemake's, a dash at the front an option's.
+ModelName = Annotated[
+    str, Field(pattern=rf"{NAME}|^[^{{}}-][^{{}}]*\.py$", description="name of a model, or path of a .py file")
+]
 MAX_PES = 4096
 Pes = Annotated[int, Field(ge=1, le=MAX_PES, description="processing elements (one GPU or one CPU rank each)")]
 MAX_DIM = 65536
@@ -232,8 +234,8 @@ class TrainConfig(Section):
     )
     models: list[ModelName] = Field(
         default_factory=lambda: ["gcn"],
-        description="models to train: names, or paths of files of your own, relative to the working folder, with a / or"
-        " .py in them; results are called by a file's name without .py; no braces, no dash at the front",
+        description="models to train: names, or paths of files of your own, relative to the working folder, that end in"
+        " .py; results are called by a file's name without .py; no braces, no dash at the front",
     )
     techniques: list[Name] = Field(
         default_factory=lambda: ["halo"],

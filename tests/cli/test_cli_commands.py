@@ -302,7 +302,7 @@ MISTAKES = {
         ["train", "{made}/layout2", "--model", "gcn", "--model-hash", "0" * 64, "--out", "x"],
         "--model-hash: gcn is a model of MGG's, and no file of your own",
     ),
-    "weights to infer with that are not there": (
+    "weights to predict with that are not there": (
         ["infer", "{made}/layout2", "--model", "gcn", "--weights", "w.npz", "--out", "x"], "w.npz: cannot be read",
     ),
     "weights of PyTorch's own format": (

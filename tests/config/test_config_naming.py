@@ -1,5 +1,6 @@
 """Names of results: equal for what is made alike, different for all else, short enough for file systems."""
 
+import hashlib
 import re
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from mgg.config import DatasetConfig, PartitionConfig
 from mgg.errors import InputError
 from mgg.graph.own import Contents
-from mgg.naming import place_name, recipe, split_name
+from mgg.naming import is_own_model, model_name, place_name, recipe, split_name
 from mgg.origin import PLACE_PATTERN
 
 OPTIONS = [
@@ -33,6 +34,14 @@ def test_graphs_that_are_made_alike_have_one_name():
         "mine", DatasetConfig(source="b/a.csv"), content="c"
     )
     assert recipe("mine", DatasetConfig(scale=0.004, order="rabbit")).startswith("scale0.004-rabbit-")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("gcn", "gcn"), ("./mine.py", "mine"), ("mine.py", "mine"), ("~/a b/mine.py", "mine"), ("a/gcn", "gcn")],
+)
+def test_models_are_called_by_their_files(model, name):
+    assert (model_name(model), is_own_model(model)) == (name, model != "gcn")
 
 
 def test_every_field_of_a_partition_is_in_its_name():
@@ -66,11 +75,18 @@ def test_contents_are_read_once(tmp_path, monkeypatch):
     source = str(tmp_path)
     first = Contents()
     found = first.of(source)
+    file = str(tmp_path / "a.csv")
+    content = hashlib.sha256((tmp_path / "a.csv").read_bytes()).hexdigest()
     monkeypatch.setattr("hashlib.file_digest", None)  # nothing is read
+    assert first.of_file(file) == Contents(first.known, trust=True).of_file(file) == content
     assert Contents(first.known).of(source) == Contents(first.known, trust=True).of(source) == found
     (tmp_path / "a.csv").write_text("source,target\n0,1\n")
     assert Contents(first.known, trust=True).of(source) == found  # a job's own look is that of its run
+    assert Contents(first.known, trust=True).of_file(file) == content
     monkeypatch.undo()
+    assert (
+        Contents(first.known).of_file(file) == hashlib.sha256((tmp_path / "a.csv").read_bytes()).hexdigest() != content
+    )
     monkeypatch.chdir(tmp_path.parent)
     assert Contents(first.known).of(source) not in (found, Contents().of(str(tmp_path / "a.csv")))
     (tmp_path / "a.csv").rename(tmp_path / "c.csv")

@@ -26,8 +26,9 @@ FREE = {
     "report.title", "report.notes.*", "aggregate.options.*.*", "aggregate.variants.*.*", "train.settings.*.*",
     "predict.machine", "predict.variants.*.*", "graph.datasets.*.columns", "graph.datasets.*.column.*",
 }  # fmt: skip
-#: All others, by their path: Name, Literal or a pattern in mgg/config.py restricts them. Those of ``results``
-#: and ``source`` refuse braces and a dash at the front alone, since a folder may have any name: runs are below.
+#: All others, by their path: Name, Literal or a pattern in mgg/config.py restricts them. Those of ``results``,
+#: ``source`` and of models' files refuse braces and a dash at the front alone, since a folder may have any name: runs
+#: are below.
 RESTRICTED: dict[str, Callable[[str], dict]] = {
     "experiment": lambda odd: {"experiment": odd},
     "graph.datasets:names": lambda odd: {"graph": {"datasets": {odd: {}}}},
@@ -138,6 +139,13 @@ def test_an_odd_name_is_refused(path: str):
         assert "unknown field" not in str(refused.value), "a field that is gone tests nothing"
 
 
+def test_odd_paths_of_models_are_refused():
+    assert validate({"train": {"models": ["a b.py", "../a/b.py", "~/b.py"]}})
+    for odd in ("-a.py", "{a}.py", "a\n.py\n", "a.py\n", "a.py b", ".py/a"):
+        with pytest.raises(InputError, match=r"^config: train\.models\.0: string should match pattern"):
+            validate({"train": {"models": [odd]}})
+
+
 def at(path: str, value: object) -> dict:
     """A config with nothing but this value; names in mappings are one that all of them take."""
     held = [value] if "array" in KINDS[path] else value
@@ -180,7 +188,12 @@ def test_odd_texts_reach_mgg_as_they_are(folder: Folder):
     (folder.path / "pairs.csv").write_text("source,target\n0,1\n")
     mine = {"source": "pairs.csv", "column": {"ignore": [ODD]}, "columns": ["source", ODD]}
     graph = {"datasets": {"planted": {"scale": 0.05}, "mine": mine}}
-    folder.overlay(TINY | {"graph": graph, "results": ODD, "report": {"title": ODD, "notes": {"mgg_fig7": ODD}}})
+    model = folder.path / ODD / "mine.py"
+    model.parent.mkdir()
+    model.write_text("")
+    train = TINY["train"] | {"models": [f"{ODD}/mine.py"]}
+    report = {"title": ODD, "notes": {"mgg_fig7": ODD}}
+    folder.overlay(TINY | {"graph": graph, "results": ODD, "report": report, "train": train})
     run = folder.run("--dry-run", "--forceall")
     assert run.returncode == 0, run.stdout
     commands = [shlex.split(line.partition("Shell command: ")[2]) for line in run.stdout.splitlines() if "mgg " in line]
@@ -193,7 +206,8 @@ def test_odd_texts_reach_mgg_as_they_are(folder: Folder):
     for words in commands:
         if words and "mgg" in words:
             assert words[words.index("--out") + 1].startswith(f"{ODD}/")
-    assert any(words[:2] == ["mgg", "train"] or words[3:5] == ["mgg", "train"] for words in commands)
+    trained = next(words for words in commands if words[:2] == ["mgg", "train"] or words[3:5] == ["mgg", "train"])
+    assert trained[trained.index("--model") + 1] == f"{ODD}/mine.py"
 
 
 def test_what_a_shell_runs_is_quoted():

@@ -4,11 +4,14 @@ Their device arrays refuse to be mixed with the host's, so what passes here keep
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
+from safetensors.numpy import save_file
 from support.phases_program import PHASE_OF, TRAININGS
 from support.ranks import mpiexec
 from support.train_program import assert_close, gradients, on_ranks, result_arrays, run
@@ -31,6 +34,28 @@ SETTINGS += [("appnp", {"hidden": 16}), ("gat", {"hidden": 4, "output_heads": 2}
 
 def on_fakes(kind, ranks, out, calls):
     return on_ranks(kind, ranks, out, calls, "nvshmem", [FAKE])
+
+
+def test_a_model_of_ones_own_and_its_inference(layouts, tmp_path):
+    """The example of the documentation, whose layer goes by the table alone."""
+    text = (Path(FAKE).parents[3] / "docs/models.md").read_text(encoding="utf-8")
+    model = tmp_path / "gained.py"
+    model.write_text(re.search(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[1], encoding="utf-8")
+    each = {"model": str(model), "technique": "halo", "epoch": 5, "folder": str(layouts("tasks", 2))}
+    (found,) = on_fakes("gradients", 2, tmp_path / "out.npz", [each])
+    assert_close(found, gradients("simulated", pes=2, **each)[0])
+    options = ["--model", str(model), "--weights", str(tmp_path / "w.safetensors"), "--out"]
+    rng = np.random.default_rng(2)
+    made = {name: rng.normal(0, 0.3, array.shape) for name, array in found.items() if name != "loss"}
+    save_file(made, tmp_path / "w.safetensors")
+    for backend, before in (("nvshmem", [FAKE]), ("mpi", [])):
+        words = ["infer", str(layouts("tasks", 2)), "--backend", backend, *options, str(tmp_path / backend)]
+        done = mpiexec(2, [*before, "-m", "mgg.cli", *words])
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("arrays of type F64 are converted to float32") == 1
+    tables = [pyarrow.parquet.read_table(tmp_path / name / "predictions.parquet") for name in ("nvshmem", "mpi")]
+    theirs, mine = (np.array(table["logit"].to_pylist()) for table in tables)
+    assert np.abs(theirs - mine).max() <= 1e-5 * np.abs(mine).max()
 
 
 @pytest.mark.sentinel
