@@ -175,21 +175,24 @@ class _Scheduler:
             return _When(first if v in self.late else 0)
         if v.space is E:
             return self._pass([v], D) if v in self.stored else _When(first)
-        if _aggregates(v) and v.space in (P, T):
-            self.over_all[v] = self._pass(v.inputs, D)
-            return _When(self.over_all[v].level + 1)
         if _aggregates(v):
-            found = self._pass(v.inputs, v.space)
-            if v.inputs[0].space is E:
-                return found
-            level = self.over_runs[v] = max(found.level, self.when[v.inputs[0]].after)
-            return _When(level + 1)
+            return self._when_summed(v)
         times = [self.when[operand] for operand in v.inputs]
         level = max(time.level for time in times)
         pending = [time for time in times if time.rows is not None and time.level == level]
         if v.op in LIGHT and pending and all(time.rows is v.space for time in pending):
             return _When(level, max(time.stage for time in pending), v.space)
         return _When(max(first if v in self.late else 0, *(time.after for time in times)))
+
+    def _when_summed(self, v: Value) -> _When:
+        if v.space in (P, T):
+            self.over_all[v] = self._pass(v.inputs, D)
+            return _When(self.over_all[v].level + 1)
+        found = self._pass(v.inputs, v.space)
+        if v.inputs[0].space is E:
+            return found
+        level = self.over_runs[v] = max(found.level, self.when[v.inputs[0]].after)
+        return _When(level + 1)
 
     def _pass(self, inputs: Sequence[Value], rows: Space) -> _When:
         """Of what is made of values of arcs, in a pass for ``rows``."""
