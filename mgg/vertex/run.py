@@ -154,7 +154,8 @@ def _whole(x: Any, value: Value, part: Part) -> Any:
 
 
 def _elementwise(value: Value, part: Part, draws: tuple[int, int], *operands: Any) -> Any:
-    return ELEMENTWISE[value.op](*aligned(value, operands)).astype(part.real, copy=False)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of what a where() after it does not choose
+        return ELEMENTWISE[value.op](*aligned(value, operands)).astype(part.real, copy=False)
 
 
 def _row_wise(value: Value, part: Part, draws: tuple[int, int], *operands: Any) -> Any:

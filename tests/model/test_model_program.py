@@ -47,9 +47,11 @@ def both(graph, modules, layer, names, training=True):
     return results
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.4])
-@pytest.mark.parametrize("training", [True, False])
-def test_attention(neighborhood, directed, rate, training):
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("training", "rate"), [pytest.param(True, 0.4, marks=pytest.mark.sentinel), (True, 0.0), (False, 0.4)]
+)
+def test_attention(neighborhood, directed, training, rate):
     graph = neighborhood(directed)
     modules = Chain(Linear("l", INPUTS, HEADS * COLUMNS), Attention("a", HEADS, COLUMNS, rate, 7))
     weights = {"W": Weight((INPUTS, HEADS, COLUMNS)), "a": Weight((HEADS, COLUMNS)), "b": Weight((HEADS, COLUMNS))}
