@@ -11,13 +11,16 @@ from mgg.vertex.units import Rows, Schedule, Unit, schedule
 _OF = {P: "of all", T: "of a type", D: "of a vertex", S: "of a source", R: "of a run", E: "of an arc"}
 
 
-def explain(outputs: Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = ()) -> str:
+def explain(
+    outputs: Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = (), by: Sequence[str] = ()
+) -> str:
     """What is done for the values that ``optimized`` gave, a line each.
 
     Args:
         outputs: of a program.
         gradients: of its inputs.
         seeds: inputs of ``gradients`` that are known only after ``outputs``.
+        by: what each of ``gradients`` is the gradient by; none: they are listed without names.
     """
     plan = schedule(outputs, gradients, seeds)
     names = {value: f"%{k}" for k, value in enumerate(ir.walk([*outputs, *gradients]))}
@@ -29,7 +32,8 @@ def explain(outputs: Sequence[Value], gradients: Sequence[Value] = (), seeds: It
         lines.append(f"  {name:<4} {value.space!r} {list(value.shape)}  {' '.join(stated)}{place}")
     lines.append("  return " + " ".join(names[value] for value in outputs))
     if gradients:
-        lines.append("  gradients " + " ".join(names[value] for value in gradients))
+        told = [f"{name} {names[value]}" for name, value in zip(by, gradients, strict=True)] if by else []
+        lines.append("  gradients " + (", ".join(told) or " ".join(names[value] for value in gradients)))
     for title, steps in (("forward", plan.forward), ("backward", plan.backward)):
         lines += [f"{title}:"] if steps else []
         for step in steps:
