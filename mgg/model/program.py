@@ -24,7 +24,6 @@ from mgg.vertex.run import Part, live_columns, run
 from mgg.vertex.trace import Program, Trace
 from mgg.vertex.units import Rows, Schedule, schedule
 
-
 Init = Literal["glorot", "zeros", "ones"]
 
 
