@@ -5,31 +5,45 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from math import prod
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from mgg.backend.api import Array
 from mgg.errors import InputError, MachineError
 from mgg.kernel import sums
-from mgg.model.module import Features, Held, Module, Parameter, Pass
+from mgg.model.module import Composite, Features, Held, Module, Parameter, Pass
 from mgg.model.propagate import dense
 from mgg.vertex import host
 from mgg.vertex.autodiff import gradients
+from mgg.vertex.explain import BUILT_IN, explain
 from mgg.vertex.ir import D, S, Value, leaf, walk
 from mgg.vertex.passes import optimized
 from mgg.vertex.run import Part, live_columns, run
 from mgg.vertex.trace import Program, Trace
 from mgg.vertex.units import Rows, Schedule, schedule
 
+Init = Literal["glorot", "zeros", "ones"]
+
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter of a program that is trained: its shape, first values and L2 penalty."""
+    """A parameter of a program that is trained: its shape, first values and L2 penalty.
+
+    Raises:
+        InputError: what it is given is none of these.
+    """
 
     shape: tuple[int, ...]
-    init: Literal["glorot", "zeros", "ones"] = "glorot"
+    init: Init = "glorot"
     decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.shape, tuple):
+            raise InputError(f"Weight({self.shape!r}): its shape is a tuple: Weight((inputs, outputs)), Weight((n,))")
+        if self.init not in get_args(Init):
+            raise InputError(f"Weight of init {self.init!r}: it is one of {', '.join(get_args(Init))}")
 
 
 @dataclass(frozen=True)
@@ -67,13 +81,20 @@ class VertexLayer(Module):
         place: which dropout of the model the program's first one is; those after it count on.
 
     Raises:
-        InputError: a mistake in the program (``VertexProgramError``), or it has several outputs.
+        InputError: a mistake in the program (``VertexProgramError``), it has several outputs, or arguments do not fit.
     """
 
     def __init__(
         self, name: str, program: Program, columns: int, parameters: Mapping[str, Any], *,
         shape: tuple[int, ...] | None = None, relations: int = 0, place: int = 0,
     ) -> None:  # fmt: skip
+        if not isinstance(program, Program):
+            raise InputError(f"layer {name}: {program!r} is no vertex program: decorate it with @V.program")
+        for key, value in parameters.items():
+            if isinstance(value, tuple | list):
+                raise InputError(f"layer {name}: parameter {key} is {value!r}: to train it, write Weight({value!r})")
+        if shape is not None and prod(shape) != columns:
+            raise InputError(f"layer {name}: shape {shape} of x: its {prod(shape)} numbers are not {columns} columns")
         self.name, self.program, self.columns = name, program, columns
         self.shape, self.relations, self.place = shape or (columns,), relations, place
         weights = {key: value for key, value in parameters.items() if isinstance(value, Weight)}
@@ -106,10 +127,15 @@ class VertexLayer(Module):
         seed = leaf("gradient", D, output.shape)
         if not training:
             return _Plan(trace, output, {}, seed, schedule([output]))
-        inputs = {name: value for name, value in {**trace.inputs, **trace.parameters}.items() if name not in _BUILT_IN}
+        inputs = {name: value for name, value in {**trace.inputs, **trace.parameters}.items() if name not in BUILT_IN}
         found = gradients([output], [seed], list(inputs.values()))
         output, *by = optimized([output, *found])
         return _Plan(trace, output, dict(zip(inputs, by, strict=True)), seed, schedule([output], by, [seed]))
+
+    def explained(self) -> str:
+        """What is done in training: values with their lines, passes over arcs, what crosses, what is kept."""
+        plan = self._trained
+        return explain([plan.output], list(plan.by.values()), [plan.seed], list(plan.by))
 
     def memory(self, columns: int) -> Held:
         """What the schedule keeps, and the most that it holds at once; by arcs what a program keeps of them."""
@@ -199,7 +225,11 @@ class VertexLayer(Module):
         )  # fmt: skip
 
 
-_BUILT_IN = ("norm", "weight")
+def programs_of(module: Module) -> list[VertexLayer]:
+    """The vertex programs among the layers of ``module``, in their order."""
+    if isinstance(module, Composite):
+        return [layer for each in module.modules for layer in programs_of(each)]
+    return [module] if isinstance(module, VertexLayer) else []
 
 
 def _crosses(value: Value) -> bool:

@@ -17,13 +17,17 @@ BUILT_IN = ("norm", "weight")
 _OF = {P: "of all", T: "of a type", D: "of a vertex", S: "of a source", R: "of a run", E: "of an arc"}
 
 
-def explain(program: Trace | Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = ()) -> str:
+def explain(
+    program: Trace | Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = (),
+    by: Sequence[str] = (),
+) -> str:  # fmt: skip
     """What is done for a program, in lines.
 
     Args:
         program: a trace, told with its gradients by features and parameters; or values that ``optimized`` gave.
         gradients: values that it gave together with these.
         seeds: inputs of ``gradients`` that are known only after ``program``.
+        by: what each of ``gradients`` is the gradient by; none: they are listed without names.
     """
     if isinstance(program, Trace):
         program, gradients, seeds = _differentiated(program)
@@ -36,7 +40,8 @@ def explain(program: Trace | Sequence[Value], gradients: Sequence[Value] = (), s
         lines.append(f"  {line}{place or ''}")
     lines.append("  return " + " ".join(names[value] for value in outputs))
     if gradients:
-        lines.append("  gradients " + " ".join(names[value] for value in gradients))
+        told = [f"{name} {names[value]}" for name, value in zip(by, gradients, strict=True)] if by else []
+        lines.append("  gradients " + (", ".join(told) or " ".join(names[value] for value in gradients)))
     for title, steps in (("forward", plan.forward), ("backward", plan.backward)):
         lines += [f"{title}:"] if steps else []
         for step in steps:

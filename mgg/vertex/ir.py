@@ -332,7 +332,8 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     for shape in shapes:
         for axis, length in enumerate(shape):
             if length != result[axis] and 1 not in (length, result[axis]):
-                raise ProgramError(f"shapes {' and '.join(str(list(each)) for each in shapes)} do not fit")
+                told = " and ".join(str(list(each)) for each in shapes)
+                raise ProgramError(f"shapes {told} do not fit: axes are aligned at the first, lengths equal or 1")
             result[axis] = max(length, result[axis]) if 0 not in (length, result[axis]) else 0
     return tuple(result)
 

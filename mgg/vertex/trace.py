@@ -186,7 +186,11 @@ class Program:
 
     def _shape(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
         if not isinstance(shape, tuple | list) or any(not isinstance(n, numbers.Integral) or n < 1 for n in shape):
-            raise self._wrong(f"shape {shape!r} of {name}: it is a tuple of whole numbers from 1 on, () for one number")
+            lacks = isinstance(shape, tuple | list) and 0 in shape
+            raise self._wrong(
+                f"shape {shape!r} of {name}: it is a tuple of whole numbers from 1 on, () for one number"
+                + "; 0 is what sizes has of what the graph lacks, types of arcs for example" * lacks
+            )
         return tuple(map(int, shape))
 
     def _wrong(self, what: str) -> VertexProgramError:

@@ -1,0 +1,48 @@
+"""``mgg vertex``: what vertex programs become."""
+
+from __future__ import annotations
+
+import click
+
+from mgg.cli.options import common, show, speaks, split_assignments
+from mgg.config import MAX_DIM
+from mgg.errors import InputError
+
+
+@click.group()
+def vertex() -> None:
+    """Look into the vertex programs of a model (docs/vertex.md)."""
+
+
+@vertex.command()
+@click.argument("model", metavar="MODEL_FILE")
+@click.option(
+    "--columns", type=click.IntRange(1, MAX_DIM), default=16, show_default=True, help="of the features of the graph"
+)
+@click.option("--classes", type=click.IntRange(1, MAX_DIM), default=8, show_default=True, help="of its labels")
+@click.option("--relations", type=click.IntRange(0), default=0, show_default=True, help="types of its arcs")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="setting of the model")
+@common
+def explain(
+    model: str, columns: int, classes: int, relations: int, assignments: tuple[str, ...], as_json: bool
+) -> None:  # fmt: skip
+    """Print values, passes over arcs, what crosses between PEs and what is kept, of each vertex program of a model.
+
+    It reads the model's file and no graph: --columns, --classes and --relations stand for one.
+    """
+    from mgg.model import build, find, settings_of
+    from mgg.model.program import programs_of
+    from mgg.naming import model_name
+
+    settings, _ = split_assignments(assignments, [], model_name(model))
+    found = find(model)
+    layers = programs_of(build(found, settings_of(found, settings), columns, classes, relations=relations))
+    if not layers:
+        raise InputError(f"model {model!r}: has no layer that is a vertex program (VertexLayer, docs/vertex.md)")
+    told = [{"layer": each.name, "program": each.program.name, "text": each.explained()} for each in layers]
+    if as_json:
+        show(
+            {"model": found.name, "columns": columns, "classes": classes, "relations": relations, "layers": told}, True
+        )
+    elif speaks():
+        click.echo("\n\n".join(f"layer {each['layer']}, program {each['program']}:\n{each['text']}" for each in told))

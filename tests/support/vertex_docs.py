@@ -1,0 +1,24 @@
+"""The model files and commands of docs/vertex.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from support.workflow import ROOT
+
+DOCS = (ROOT / "docs/vertex.md").read_text(encoding="utf-8")
+PYTHON: list[str] = re.findall(r"^```python\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
+#: By name: those that begin with a comment of it.
+MODELS = {found[1]: block for block in PYTHON if (found := re.match(r"# (\w+)\.py\n", block))}
+COMMANDS = [line for block in re.findall(r"^```console\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
+            for line in block.splitlines()]  # fmt: skip
+#: Settings that make them small.
+SMALL = {"my_gatv2": {"hidden": 4, "heads": 2}, **{name: {"hidden": 4} for name in MODELS if name != "my_gatv2"}}
+
+
+def written(folder: Path, name: str) -> str:
+    """The path of that model's file, below ``folder``."""
+    path = folder / f"{name}.py"
+    path.write_text(MODELS[name], encoding="utf-8")
+    return str(path)

@@ -1,0 +1,215 @@
+"""Models that are vertex programs: the same loss and gradients on any number of PEs, the same bits, mistakes told."""
+
+import sys
+
+import numpy as np
+import pytest
+from support.graphs import make_layout
+from support.stopped import stop_at
+from support.train_graphs import GRAPHS
+from support.train_program import assert_close, gradients, on_ranks, result_arrays, run
+from support.vertex_docs import MODELS, SMALL, written
+
+from mgg import layout
+from mgg.errors import InputError
+from mgg.partition.schemes import Split
+
+HEAD = """from mgg import vertex as V
+from mgg.model.module import Chain
+from mgg.model.program import VertexLayer, Weight
+from mgg.model.settings import LayeredSettings as Settings
+
+"""
+#: What the models of the docs have none of: extremes, deviations, weights and degrees, dropout of sources, a program
+#: that calls one, two layers of which the second one's input has two axes.
+MIXED = f"""{HEAD}
+@V.program
+def spread(v, W, rate):
+    rows = [V.dropout(e.src.x @ W, rate) for e in v.inedges]
+    return V.concat(V.max(rows), V.min(rows), V.std(rows))
+
+
+@V.program
+def mixed(v, W, b, rate):
+    near = V.mean(e.weight * V.tanh(e.src.x - v.x) for e in v.inedges)
+    return V.concat(V.relu(spread(v, W, rate) + b), near / (1 + v.degree))
+
+
+@V.program
+def by_head(v, W):
+    shares = V.softmax(V.dot(u.x, v.x) for u in v.innbs)
+    return V.mean_of_heads(V.sum(s * u.x for s, u in zip(shares, v.innbs)) + 0.5 * v.x) @ W
+
+
+def build(settings, sizes):
+    columns, width = sizes.features, 3 * settings.hidden + sizes.features
+    first = {{"W": Weight((columns, settings.hidden)), "b": Weight((3 * settings.hidden,), "ones"), "rate": 0.3}}
+    second = {{"W": Weight((width // 2, sizes.classes))}}
+    return Chain(
+        VertexLayer("first", mixed, columns, first, place=3),
+        VertexLayer("second", by_head, width, second, shape=(2, width // 2)),
+    )
+"""
+NAMES = [*MODELS, "mixed"]
+#: Whose sums are plain products: nothing is compiled for its arcs.
+QUICK = ("my_gcn",)
+
+
+def cases(*more):
+    return [pytest.param(name, *more, marks=[] if name in QUICK else pytest.mark.slow) for name in NAMES]
+
+
+def graph_of(name):
+    return "typed" if name == "my_relational" else "directed"
+
+
+def model_of(name, folder):
+    if name in MODELS:
+        return written(folder, name)
+    (folder / "mixed.py").write_text(MIXED, encoding="utf-8")
+    return str(folder / "mixed.py")
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """``parts(graph, pes)``: a layout; of four PEs the second one has no nodes."""
+    folders, made = {}, {}
+
+    def of(graph, pes):
+        if graph not in folders:
+            folders[graph] = tmp_path_factory.mktemp(graph)
+        if (graph, pes) not in made:
+            csr, data = GRAPHS[graph]()
+            bounds = {1: (0, 240), 2: (0, 90, 240), 4: (0, 70, 70, 190, 240)}[pes]
+            with pytest.MonkeyPatch.context() as patch:
+                built = sys.modules["mgg.partition.build"]
+                patch.setattr(built, "find_scheme", lambda _: lambda _graph, _pes: Split(np.array(bounds)))
+                made[graph, pes] = make_layout(folders[graph], csr, pes, **data)
+        return made[graph, pes]
+
+    return of
+
+
+def options_of(name, folder):
+    return {"model": model_of(name, folder), "technique": "halo", "settings": SMALL.get(name, {"hidden": 4}), "seed": 3}
+
+
+@pytest.mark.parametrize("name", cases())
+def test_loss_and_gradients_on_any_pes(name, parts, tmp_path):
+    assert layout.load(parts(graph_of(name), 4), 1).rows == 0
+    options = {**options_of(name, tmp_path), "epoch": 5}
+    expected = gradients("simulated", parts(graph_of(name), 1), 1, **options)[0]
+    assert len(expected) > 2 and all(np.abs(array).max() > 0 for array in expected.values())
+    for pes in (2, 4):
+        found = gradients("simulated", parts(graph_of(name), pes), pes, **options)
+        for each in found:
+            assert_close(each, expected)
+        again = gradients("simulated", parts(graph_of(name), pes), pes, **options)
+        for one, other in zip(found, again, strict=True):
+            assert all(np.array_equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("technique", ["broadcast", "ring", "mgg", "cola"])
+def test_any_technique_brings_the_rows(technique, parts, tmp_path):
+    options = {**options_of("my_gatv2", tmp_path), "epoch": 5}
+    expected = gradients("simulated", parts("directed", 1), 1, **options)[0]
+    for found in gradients("simulated", parts("directed", 4), 4, **{**options, "technique": technique}):
+        assert_close(found, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_ranks_give_the_gradients_of_threads(parts, tmp_path):
+    options = {**options_of("my_gated", tmp_path), "epoch": 5}
+    expected = gradients("simulated", parts("directed", 4), 4, **options)[0]
+    calls = [{"folder": str(parts("directed", 4)), **options}]
+    (found,) = on_ranks("gradients", 4, tmp_path / "found.npz", calls)
+    assert_close(found, expected, 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["my_gatv2", "mixed"])
+def test_two_runs_and_a_resumed_one_give_the_same_bits(name, parts, tmp_path):
+    options = {**options_of(name, tmp_path), "epochs": 12}
+    expected = result_arrays(run("simulated", parts("directed", 4), 4, **options)[0])
+    again = result_arrays(run("simulated", parts("directed", 4), 4, **options)[0])
+    out = tmp_path / "run"
+    stop_at(4, parts("directed", 4), 4, out=out, **options)
+    resumed = result_arrays(run("simulated", parts("directed", 4), 4, out=out, resume=True, **options)[0])
+    for array in expected:
+        np.testing.assert_array_equal(again[array], expected[array])
+        np.testing.assert_array_equal(resumed[array], expected[array])
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.7])
+def test_evaluation_drops_nothing(rate, parts, tmp_path):
+    """Of one epoch that learns next to nothing, the scores are those of the first weights, whatever the rate."""
+    settings = {"hidden": 4, "dropout": rate, "learning_rate": 1e-12}
+    options = {**options_of("my_gcn", tmp_path), "settings": settings, "epochs": 1}
+    scored = run("simulated", parts("directed", 2), 2, **options)[0].record
+    plain = run("simulated", parts("directed", 2), 2, **{**options, "settings": settings | {"dropout": 0.0}})[0].record
+    assert scored.test_accuracy == plain.test_accuracy
+    assert (scored.loss == plain.loss) == (rate == 0.0)
+
+
+BODY = """@V.program
+def layer(v, W):
+    return {expression}
+
+
+def build(settings, sizes):
+    return Chain(VertexLayer("only", layer, sizes.features, {{"W": {weight}}}{more}))
+"""
+SUM = "V.sum(u.x @ W for u in v.innbs)"
+FULL = "Weight((sizes.features, sizes.classes))"
+#: Expression, weight, more arguments, the line that is blamed (0: none) and what is said.
+MISTAKES = {
+    "shape": (SUM, "Weight((sizes.classes, sizes.classes))", "", 8, r"\[40\] a source @ \[4, 4\] for all"),
+    "shapes beside": (
+        "v.x + " + SUM,
+        FULL,
+        "",
+        8,
+        r"shapes \[40\] and \[4\] do not fit: axes are aligned at",
+    ),
+    "feature": ("V.sum(u.y @ W for u in v.innbs)", FULL, "", 8, "vertices have no y: there are x, degree, norm"),
+    "feature of arcs": ("V.sum(e.f * e.src.x @ W for e in v.inedges)", FULL, "", 8, "arcs have no f: there are src"),
+    "types": ("V.sum(e.src.x @ W[e.type] for e in v.inedges)", FULL, "", 8, "the graph has no types of arcs"),
+    "branch": ("v.x @ W if v.degree > 0 else 0", FULL, "", 8, r"choose by V\.where"),
+    "Python's sum": ("sum(u.x @ W for u in v.innbs)", FULL, "", 8, r"use V\.sum"),
+    "exception": ("V.sum(u.x @ W for u in v.innbs) + nope", FULL, "", 8, "NameError: name 'nope' is not defined"),
+    "per arc": ("V.softmax(u.x @ W for u in v.innbs)", FULL, "", 7, "it returns a Values"),
+    "kept": (
+        "(" + SUM + ", V.keep([u.x @ W for u in v.innbs]))",
+        FULL,
+        "",
+        0,
+        "layer only: program layer returns 2 v",
+    ),
+    "tuple": (SUM, "(40, 4)", "", 0, r"layer only: parameter W is \(40, 4\): to train it, write Weight\(\(40, 4\)\)"),
+    "number": (SUM, "Weight(40)", "", 0, r"Weight\(40\): its shape is a tuple"),
+    "init": (SUM, "Weight((40, 4), 'uniform')", "", 0, "Weight of init 'uniform': it is one of glorot, zeros, ones"),
+    "axes": (SUM, FULL, ", shape=(3, 4)", 0, r"layer only: shape \(3, 4\) of x: its 12 numbers are not 40 columns"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_nothing_is_written(mistake, parts, tmp_path):
+    expression, weight, more, line, said = MISTAKES[mistake]
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + BODY.format(expression=expression, weight=weight, more=more), encoding="utf-8")
+    options = {"technique": "halo", "epochs": 1, "out": tmp_path / "run"}
+    with pytest.raises(InputError, match=said) as caught:
+        run("simulated", parts("directed", 2), 2, model=str(path), **options)
+    assert caught.value.exit_code == 2 and "\n" not in str(caught.value)
+    assert not line or str(caught.value).startswith(f"{path}, line {line}: ")
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.py"]
+
+
+def test_what_is_no_program_is_refused(parts, tmp_path):
+    path = tmp_path / "mine.py"
+    text = HEAD + BODY.format(expression=SUM, weight=FULL, more="").replace("@V.program\n", "")
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"layer only: <function layer .* is no vertex program: decorate it with @V"):
+        gradients("simulated", parts("directed", 1), 1, model=str(path), technique="halo")
