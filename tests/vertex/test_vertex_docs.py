@@ -65,7 +65,7 @@ def test_explain(name, tmp_path):
         program = MODELS[name].split("def ")[1]
         names = re.match(r"\w+\(v, (.*?)\):", program)[1].split(", ")
         assert [each.split()[0] for each in gradients.split(", ")] == ["x", *(n for n in names if n != "rate")]
-    lines = {int(number) for number in re.findall(rf"# {re.escape(path)}, line (\d+): ", first)}
+    lines = {int(number) for number in re.findall(rf"# {name}\.py, line (\d+)$", first, re.MULTILINE)}
     body = [
         k for k, line in enumerate(MODELS[name].splitlines(), 1) if "v.x" in line or "u.x" in line or "e.src" in line
     ]
