@@ -96,10 +96,10 @@ class ArcTables:
         kinds = _joined([csr.types for csr, _ in parts], [csr.arcs for csr, _ in parts], np.int32(0))
         numbers = np.arange(len(ends))
         if loops:
-            if kinds is not None:
+            if types:
                 raise InputError(
                     "loops=True: the arcs of this graph have types; add what a vertex gives itself as a term"
-                )
+                ).on_every_pe()
             own = ends == targets
             if weights is None and own.any():
                 weights = np.ones(len(ends), np.float32)

@@ -104,9 +104,9 @@ def test_loss_and_gradients_on_any_pes(name, parts, tmp_path):
         found = gradients("simulated", parts(graph_of(name), pes), pes, **options)
         for each in found:
             assert_close(each, expected)
-        again = gradients("simulated", parts(graph_of(name), pes), pes, **options)
-        for one, other in zip(found, again, strict=True):
-            assert all(np.array_equal(one[key], other[key]) for key in one)
+    again = gradients("simulated", parts(graph_of(name), 4), 4, **options)
+    for one, other in zip(found, again, strict=True):
+        assert all(np.array_equal(one[key], other[key]) for key in one)
 
 
 @pytest.mark.slow
@@ -205,6 +205,16 @@ def test_a_mistake_is_one_line_and_nothing_is_written(mistake, parts, tmp_path):
     assert caught.value.exit_code == 2 and "\n" not in str(caught.value)
     assert not line or str(caught.value).startswith(f"{path}, line {line}: ")
     assert [each.name for each in tmp_path.iterdir()] == ["mine.py"]
+
+
+def test_loops_beside_typed_arcs_are_refused_on_every_pe_alike(parts, tmp_path):
+    options = options_of("my_gcn", tmp_path) | {"epochs": 1, "out": tmp_path / "run"}
+    with pytest.raises(
+        InputError, match=r"^loops=True: the arcs of this graph have types; add what .* as a t"
+    ) as caught:
+        run("simulated", parts("typed", 4), 4, **options)
+    assert caught.value.everywhere, "one line, and not one of each rank"
+    assert [each.name for each in tmp_path.iterdir()] == ["my_gcn.py"]
 
 
 def test_what_is_no_program_is_refused(parts, tmp_path):
