@@ -532,6 +532,7 @@ def test_links_go_to_a_file(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.sentinel
 def test_predictions_are_a_line_each(made):
     asked = ["predict", made / "graph", "--pes", "2,64", "--technique", "halo,cola"]
     told = mgg(*asked, cwd=made).stdout.splitlines()

@@ -314,6 +314,8 @@ def test_volumes_beside_the_papers(report):
     assert f"here|91.6 {100 * (1 - mib / 91.55):.1f} %|{3 * mib:.2f} 66.7 %|{mib:.2f}" in text
     assert "in the paper|5,626 69.4 %|12,965 86.7 %|1,723" in text
     assert "V_FC is the least of V_CG, V_FR and V_FC on 1 of 1 graph: the paper's direction." in text
+    shares = {name: float(share) for share, name in re.findall(r"It is ([\d.]+) % of (\w+)", text)}
+    assert shares == pytest.approx({"V_CG": 100 * mib / 91.55, "V_FR": 100 / 3}, rel=0.01)
     assert "orkut-like, 4 PEs" not in text
 
 
