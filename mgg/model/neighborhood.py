@@ -104,9 +104,7 @@ class Neighborhood:
     @cached_property
     def scale(self) -> np.ndarray:
         """D^-1/2 on the host, of the type of embeddings, [rows]: D has the row sums of A + I, or is 0."""
-        sums = self.degrees + 1
-        positive = sums > 0
-        return np.where(positive, 1 / np.sqrt(np.where(positive, sums, 1)), 0).astype(self.real)
+        return self.norm(loops=True)
 
     def arcs(self, *, weighted: bool) -> ArcLists:
         """The arcs with their loops, put together when they are first asked for (collective).
@@ -153,10 +151,9 @@ class Neighborhood:
         """D^-1/2 on the host, [rows]: D has the row sums of A, of A + I with ``loops``, or is 0 where they are not
         positive.
         """
-        if loops:
-            return self.scale
-        positive = self.degrees > 0
-        return np.where(positive, 1 / np.sqrt(np.where(positive, self.degrees, 1)), 0).astype(self.real)
+        sums = self.degrees + loops
+        positive = sums > 0
+        return np.where(positive, 1 / np.sqrt(np.where(positive, sums, 1)), 0).astype(self.real)
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""
