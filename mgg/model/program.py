@@ -16,9 +16,9 @@ from mgg.kernel import sums
 from mgg.model.module import Composite, Features, Held, Module, Parameter, Pass
 from mgg.model.propagate import dense
 from mgg.vertex import host
-from mgg.vertex.autodiff import gradients
-from mgg.vertex.explain import BUILT_IN, explain
-from mgg.vertex.ir import D, S, Value, leaf, walk
+from mgg.vertex.autodiff import differentiated
+from mgg.vertex.explain import explain
+from mgg.vertex.ir import D, S, Value, walk
 from mgg.vertex.passes import optimized
 from mgg.vertex.run import Part, live_columns, run
 from mgg.vertex.trace import Program, Trace
@@ -52,16 +52,16 @@ class _Plan:
 
     Attributes:
         trace: what it was made of.
-        outputs: one, of vertices.
+        output: of vertices.
         by: gradients by the input and by the parameters, by name; none of a program that only evaluates.
-        seed: the gradient by the output.
+        seed: the gradient by the output; None likewise.
         schedule: steps of both.
     """
 
     trace: Trace
     output: Value
     by: dict[str, Value]
-    seed: Value
+    seed: Value | None
     schedule: Schedule
 
 
@@ -123,19 +123,16 @@ class VertexLayer(Module):
             raise InputError(
                 f"layer {self.name}: program {trace.name} returns {len(trace.outputs)} values, a layer has one"
             )
-        (output,) = optimized(trace.outputs, differentiable=training)
-        seed = leaf("gradient", D, output.shape)
         if not training:
-            return _Plan(trace, output, {}, seed, schedule([output]))
-        inputs = {name: value for name, value in {**trace.inputs, **trace.parameters}.items() if name not in BUILT_IN}
-        found = gradients([output], [seed], list(inputs.values()))
-        output, *by = optimized([output, *found])
-        return _Plan(trace, output, dict(zip(inputs, by, strict=True)), seed, schedule([output], by, [seed]))
+            (output,) = optimized(trace.outputs)
+            return _Plan(trace, output, {}, None, schedule([output]))
+        (output,), by, (seed,) = differentiated(trace)
+        return _Plan(trace, output, by, seed, schedule([output], list(by.values()), [seed]))
 
     def explained(self) -> str:
         """What is done in training: values with their lines, passes over arcs, what crosses, what is kept."""
         plan = self._trained
-        return explain([plan.output], list(plan.by.values()), [plan.seed], list(plan.by))
+        return explain(plan.trace)
 
     def memory(self, columns: int) -> Held:
         """What the schedule keeps, and the most that it holds at once; by arcs what a program keeps of them."""
@@ -171,6 +168,7 @@ class VertexLayer(Module):
         """Gradients of the input and, float64, of the parameters."""
         plan, found = self._trained, self._kept
         del self._kept
+        assert plan.seed is not None
         found[plan.seed] = gradient.reshape(len(gradient), *plan.output.shape)
         wanted = {name: value for name, value in plan.by.items() if inputs or name != "x"}
         steps = [Rows(plan.schedule.again), *plan.schedule.backward]

@@ -13,6 +13,8 @@ from math import prod
 
 from mgg.vertex import ir
 from mgg.vertex.ir import E, P, ProgramError, S, Space, T, Value
+from mgg.vertex.passes import optimized
+from mgg.vertex.trace import BUILT_IN, Trace
 
 #: What an operation adds to the gradients of values, mostly of its operands.
 Parts = list[tuple[Value, Value]]
@@ -63,6 +65,20 @@ def gradients(outputs: Sequence[Value], seeds: Sequence[Value], wrt: Sequence[Va
                 assert part.space is operand.space, value
                 parts.setdefault(operand, []).append(_summed_to(part, operand.shape))
     return [found[value] if value in found else _zeros(value.space, value.shape) for value in wrt]
+
+
+def differentiated(trace: Trace) -> tuple[list[Value], dict[str, Value], list[Value]]:
+    """A program with its gradients, rewritten together.
+
+    Returns:
+        Its outputs; their gradients by each feature that it reads and each parameter, by name; the inputs that stand
+        for the gradients by the outputs.
+    """
+    forward = optimized(trace.outputs, differentiable=True)
+    seeds = [ir.leaf(f"gradient of output {k}", value.space, value.shape) for k, value in enumerate(forward)]
+    wrt = {name: value for name, value in {**trace.inputs, **trace.parameters}.items() if name not in BUILT_IN}
+    both = optimized([*forward, *gradients(forward, seeds, list(wrt.values()))])
+    return both[: len(forward)], dict(zip(wrt, both[len(forward) :], strict=True)), seeds
 
 
 def _zeros(space: Space, shape: tuple[int, ...]) -> Value:

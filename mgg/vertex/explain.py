@@ -8,12 +8,9 @@ from pathlib import Path
 from mgg.vertex import autodiff, ir, listing
 from mgg.vertex.crossing import mirrors
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
-from mgg.vertex.passes import optimized
 from mgg.vertex.trace import Trace
 from mgg.vertex.units import Rows, Schedule, Unit, is_count, schedule
 
-#: Inputs of every program, which nothing learns.
-BUILT_IN = ("norm", "weight")
 _OF = {P: "of all", T: "of a type", D: "of a vertex", S: "of a source", R: "of a run", E: "of an arc"}
 
 
@@ -24,13 +21,14 @@ def explain(
     """What is done for a program, in lines.
 
     Args:
-        program: a trace, told with its gradients by features and parameters; or values that ``optimized`` gave.
+        program: a trace, told with its gradients and without the rest; or values that ``optimized`` gave.
         gradients: values that it gave together with these.
         seeds: inputs of ``gradients`` that are known only after ``program``.
         by: what each of ``gradients`` is the gradient by; none: they are listed without names.
     """
     if isinstance(program, Trace):
-        program, gradients, seeds = _differentiated(program)
+        program, named, seeds = autodiff.differentiated(program)
+        gradients, by = list(named.values()), list(named)
     outputs = list(program)
     plan = schedule(outputs, gradients, seeds)
     names = {value: f"%{k}" for k, value in enumerate(ir.walk([*outputs, *gradients]))}
@@ -47,14 +45,6 @@ def explain(
         for step in steps:
             lines += _unit(step, names) if isinstance(step, Unit) else _rows(step, names)
     return "\n".join([*lines, *_ends(plan, names, bool(gradients))])
-
-
-def _differentiated(trace: Trace) -> tuple[list[Value], list[Value], list[Value]]:
-    forward = optimized(trace.outputs, differentiable=True)
-    seeds = [ir.leaf(f"gradient of output {k}", v.space, v.shape) for k, v in enumerate(forward)]
-    features = [v for name, v in trace.inputs.items() if name not in BUILT_IN]
-    both = optimized([*forward, *autodiff.gradients(forward, seeds, [*features, *trace.parameters.values()])])
-    return both[: len(forward)], both[len(forward) :], seeds
 
 
 def _list(values: Iterable[Value], names: dict[Value, str]) -> str:

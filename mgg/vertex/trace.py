@@ -29,6 +29,10 @@ from mgg.vertex.symbols import (
 OURS.add((lambda: None).__code__.co_filename)
 
 
+#: Inputs of every program, which nothing learns.
+BUILT_IN = ("norm", "weight")
+
+
 @dataclass(frozen=True)
 class Trace:
     """A traced program.
