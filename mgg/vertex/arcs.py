@@ -28,8 +28,6 @@ class ArcTables:
         ends: int32 or int64 [arcs], the source of each, a row of S.
         weights: float32 [arcs]; None where all are 1.
         types: int32 [arcs]; None where arcs have none.
-        numbers: int64 [arcs], the layout's number of each arc, local ones first, then remote ones; -1 of loops that
-            the program adds.
         runs: int64 [runs + 1], where each run begins, arcs of one type that end at one row; without types a row with
             arcs is one.
         row_runs: int64 [rows + 1], where the runs of each row begin.
@@ -46,7 +44,6 @@ class ArcTables:
     ends: np.ndarray
     weights: np.ndarray | None
     types: np.ndarray | None
-    numbers: np.ndarray
     runs: np.ndarray
     row_runs: np.ndarray
     out_ptr: np.ndarray
@@ -94,7 +91,6 @@ class ArcTables:
         ends = np.concatenate([csr.indices.astype(np.int64) + first for csr, first in parts])
         weights = _joined([csr.weights for csr, _ in parts], [csr.arcs for csr, _ in parts], np.float32(1))
         kinds = _joined([csr.types for csr, _ in parts], [csr.arcs for csr, _ in parts], np.int32(0))
-        numbers = np.arange(len(ends))
         if loops:
             if types:
                 raise InputError(
@@ -107,11 +103,10 @@ class ArcTables:
                 weights = weights + own.astype(np.float32)
             added = np.setdiff1d(np.arange(rows), targets[own])
             targets, ends = np.concatenate([targets, added]), np.concatenate([ends, added])
-            numbers = np.concatenate([numbers, np.full(len(added), -1)])
             if weights is not None:
                 weights = np.concatenate([weights, np.ones(len(added), np.float32)])
         order = np.lexsort((ids[ends], *(() if kinds is None else (kinds,)), targets))
-        targets, ends, numbers = targets[order], ends[order].astype(index_dtype(len(ids))), numbers[order]
+        targets, ends = targets[order], ends[order].astype(index_dtype(len(ids)))
         weights, kinds = (None if values is None else values[order] for values in (weights, kinds))
         begins = np.ones(len(ends), bool)  # of runs
         begins[1:] = np.diff(targets) != 0
@@ -127,7 +122,6 @@ class ArcTables:
             ends=ends,
             weights=weights,
             types=kinds,
-            numbers=numbers,
             runs=np.append(firsts, len(ends)),
             row_runs=pointers(targets[firsts], rows),
             out_ptr=out.csr.indptr,

@@ -269,16 +269,20 @@ _ENDS = {
 }
 
 
+#: Aggregations of no arcs so far.
+_STARTS = {"total": "0.0", "maximum_of": "-np.inf", "minimum_of": "np.inf", "winner": "-1.0"}
+
+
 def _write_stage(writer: _Writer, stage: Stage) -> None:
     sums: dict[Value, str] = {}
+    best: dict[Value, str] = {}  # of winners, the largest or smallest so far
     for value in stage.sums:
         if value.space is writer.unit.rows:
             sums[value] = name = writer.buffer(value.size)
-            start = {"total": "0.0", "maximum_of": "-np.inf", "minimum_of": "np.inf", "winner": "-1.0"}[value.op]
-            writer.line(f"{name}[:] = {start}")
+            writer.line(f"{name}[:] = {_STARTS[value.op]}")
             if value.op == "winner":
-                sums[value] += f" {writer.buffer(value.size)}"
-                writer.line(f"{sums[value].split()[1]}[:] = {'-' if value['of'] == 'maximum_of' else ''}np.inf")
+                best[value] = writer.buffer(value.size)
+                writer.line(f"{best[value]}[:] = {_STARTS[value['of']]}")
     writer.line("for k in range(ptr[row], ptr[row + 1]):")
     writer.depth += 1
     for line in _ENDS[writer.unit.over, writer.unit.rows]:
@@ -287,7 +291,7 @@ def _write_stage(writer: _Writer, stage: Stage) -> None:
     writer.stored |= set(stored)
     writer.prepare(stage.values, _uses(stage.values, [x for value in stage.sums for x in value.inputs] + stored))
     for value in stage.sums:
-        _write_aggregation(writer, value, sums)
+        _write_aggregation(writer, value, sums, best)
     for value in stored:
         name = writer.results[value]
         writer.loops(value.shape, partial(_store, writer, name, "arc", value))
@@ -295,7 +299,7 @@ def _write_stage(writer: _Writer, stage: Stage) -> None:
     for value in stage.values:
         writer.names.pop(value, None)
     for value, name in sums.items():
-        writer.names[value] = name.split()[0] if value.shape else f"{name.split()[0]}[0]"
+        writer.names[value] = name if value.shape else f"{name}[0]"
         if value.op in ("maximum_of", "minimum_of"):
             writer.line("if ptr[row] == ptr[row + 1]:")
             writer.line(f"    {name}[:] = 0.0")
@@ -312,7 +316,9 @@ def _uses(values: Sequence[Value], readers: Sequence[Value]) -> Counter[Value]:
     return uses
 
 
-def _write_aggregation(writer: _Writer, value: Value, sums: Mapping[Value, str]) -> None:
+def _write_aggregation(
+    writer: _Writer, value: Value, sums: Mapping[Value, str], best: Mapping[Value, str]
+) -> None:  # fmt: skip
     x = value.inputs[0]
     if value.space is not writer.unit.rows:
         name, row = writer.results[value], "types[arc], " if value.space is T else ""
@@ -330,17 +336,17 @@ def _write_aggregation(writer: _Writer, value: Value, sums: Mapping[Value, str])
     elif value.op == "total":
         writer.loops(value.shape, lambda axes: f"{sums[value]}[{_flat(axes, value.shape)}] += {writer.read(x, axes)}")
     elif value.op == "winner":
-        taken, best = sums[value].split()
+        taken, most = sums[value], best[value]
         sign = ">" if value["of"] == "maximum_of" else "<"
 
         def win(axes: Axes) -> str:
             at, entry = _flat(axes, value.shape), writer.name("v")
             first = f"ids[source] < ids[ends[int({taken}[{at}])]]" if writer.unit.rows is not S else "False"
-            earlier = f"{entry} == {best}[{at}] and ({taken}[{at}] < 0 or {first})"
+            earlier = f"{entry} == {most}[{at}] and ({taken}[{at}] < 0 or {first})"
             return (
                 f"{entry} = {writer.read(x, axes)}\n{'    ' * writer.depth}"
-                f"if {entry} {sign} {best}[{at}] or ({earlier}):\n{'    ' * writer.depth}    "
-                f"{best}[{at}], {taken}[{at}] = {entry}, arc"
+                f"if {entry} {sign} {most}[{at}] or ({earlier}):\n{'    ' * writer.depth}    "
+                f"{most}[{at}], {taken}[{at}] = {entry}, arc"
             )
 
         writer.loops(value.shape, win)

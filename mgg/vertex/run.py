@@ -63,7 +63,7 @@ def run(
     """
     wanted = list(wanted)
     single = _needed(steps, wanted)
-    needs = [outside_of(each) if isinstance(each, Unit) else list(_needs(each)) for each in single]
+    needs = [_needs(each) for each in single]
     last = {value: number for number, values in enumerate(needs) for value in values}
     stay = {*wanted, *(value for value in last if not value.inputs)}
     for number, step in enumerate(single):
@@ -90,24 +90,24 @@ def run(
 def _needed(steps: Sequence[Rows | Unit], wanted: Sequence[Value]) -> list[Value | Unit]:
     """The single steps of ``steps`` without which something ``wanted`` would be missing."""
     needed, found = set(wanted), []
-    single = [each for step in steps for each in (step.values if isinstance(step, Rows) else (step,))]
+    single = _singly(steps)
     for step in reversed(single):
-        made = results_of(step) if isinstance(step, Unit) else [step]
+        made = _made(step)
         if needed & set(made):
             found.append(step)
-            needed |= set(outside_of(step) if isinstance(step, Unit) else _needs(step))
+            needed |= set(_needs(step))
             needed |= {x for value in needed if value.op == "cast" and value.inputs[0].space is P for x in value.inputs}
     return found[::-1]
 
 
 def live_columns(steps: Sequence[Rows | Unit]) -> int:
     """The most numbers a vertex or a source that are held at once while ``steps`` are done, inputs apart."""
-    single = [each for step in steps for each in (step.values if isinstance(step, Rows) else (step,))]
-    needs = [outside_of(each) if isinstance(each, Unit) else list(_needs(each)) for each in single]
+    single = _singly(steps)
+    needs = [_needs(each) for each in single]
     last = {value: number for number, values in enumerate(needs) for value in values}
     held, most = 0, 0
     for number, step in enumerate(single):
-        made = results_of(step) if isinstance(step, Unit) else [step]
+        made = _made(step)
         held += sum(value.size for value in made if value.space in (D, S))
         most = max(most, held)
         gone = {value for value in (*needs[number], *made) if last.get(value, number) == number and value.inputs}
@@ -115,8 +115,18 @@ def live_columns(steps: Sequence[Rows | Unit]) -> int:
     return most
 
 
-def _needs(value: Value) -> tuple[Value, ...]:
-    return () if is_count(value) else value.inputs
+def _singly(steps: Sequence[Rows | Unit]) -> list[Value | Unit]:
+    return [each for step in steps for each in (step.values if isinstance(step, Rows) else (step,))]
+
+
+def _made(step: Value | Unit) -> list[Value]:
+    return results_of(step) if isinstance(step, Unit) else [step]
+
+
+def _needs(step: Value | Unit) -> list[Value]:
+    if isinstance(step, Unit):
+        return outside_of(step)
+    return [] if is_count(step) else list(step.inputs)
 
 
 def _array(value: Value, found: dict[Value, Any], part: Part, draws: tuple[int, int]) -> Any:

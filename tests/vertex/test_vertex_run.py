@@ -27,7 +27,7 @@ def tables_of(graph):
     out = transposed(Csr(ptr, graph.sources.astype(np.int32), None, n))
     return ArcTables(
         rows=n, sources=n, ptr=ptr, ends=graph.sources.astype(np.int32), weights=None,
-        types=graph.types.astype(np.int32), numbers=graph.order, runs=np.append(graph.firsts, len(graph.targets)),
+        types=graph.types.astype(np.int32), runs=np.append(graph.firsts, len(graph.targets)),
         row_runs=pointers(graph.targets[graph.firsts], n), out_ptr=out.csr.indptr, out_ends=out.csr.indices,
         out_arcs=out.forward, ids=graph.ids, type_count=graph.type_count,
     )  # fmt: skip
