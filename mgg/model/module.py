@@ -90,6 +90,11 @@ class Module(ABC):
     #: Numbers that every pass makes of its parameters, beside the parameters themselves.
     derived: int = 0
 
+    @property
+    def products(self) -> list[int]:
+        """Columns of each product with A that it takes, in the order of the forward pass."""
+        return [self.width] if self.width else []
+
     @abstractmethod
     def forward(self, x: Any, run: Pass) -> Any:
         """Output [rows, columns] for input ``x`` [rows, columns]; in training it keeps what ``backward`` needs."""

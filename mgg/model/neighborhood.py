@@ -60,6 +60,7 @@ class Neighborhood:
     _arcs: dict[bool, ArcLists] = field(default_factory=dict)
     _relations: dict[bool, list[Relation]] = field(default_factory=dict)
     _tables: dict[bool, ArcTables] = field(default_factory=dict)
+    _norms: dict[bool, Array] = field(default_factory=dict)
 
     @classmethod
     def prepare(
@@ -154,6 +155,12 @@ class Neighborhood:
         sums = self.degrees + loops
         positive = sums > 0
         return np.where(positive, 1 / np.sqrt(np.where(positive, sums, 1)), 0).astype(self.real)
+
+    def norm_on_device(self, *, loops: bool) -> Array:
+        """``norm`` on the device, always the same array."""
+        if loops not in self._norms:
+            self._norms[loops] = self.arrays.upload(self.norm(loops=loops))
+        return self._norms[loops]
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
 from math import prod
 from typing import Any, Literal, get_args
 
@@ -14,22 +14,24 @@ from mgg.backend.api import Array
 from mgg.errors import InputError, MachineError
 from mgg.kernel import sums
 from mgg.model.module import Composite, Features, Held, Module, Parameter, Pass
-from mgg.model.propagate import dense
+from mgg.model.neighborhood import Neighborhood
 from mgg.vertex import host
 from mgg.vertex.autodiff import differentiated
 from mgg.vertex.explain import explain
-from mgg.vertex.ir import D, S, Value, walk
+from mgg.vertex.ir import D, E, P, S, Value, walk
+from mgg.vertex.loops import outside_of
 from mgg.vertex.passes import optimized
-from mgg.vertex.run import Part, live_columns, run
-from mgg.vertex.trace import Program, Trace
-from mgg.vertex.units import Rows, Schedule, schedule
+from mgg.vertex.run import Part, Work, dense
+from mgg.vertex.trace import BUILT_IN, Program, Trace
+from mgg.vertex.units import Rows, Schedule, Unit, is_count, schedule
 
 Init = Literal["glorot", "zeros", "ones"]
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter of a program that is trained: its shape, first values and L2 penalty.
+    """A parameter of a program that is trained: its shape, first values and L2 penalty; and its name behind that of the
+    layer, if not the program's.
 
     Raises:
         InputError: what it is given is none of these.
@@ -38,6 +40,7 @@ class Weight:
     shape: tuple[int, ...]
     init: Init = "glorot"
     decay: float = 0.0
+    name: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.shape, tuple):
@@ -46,7 +49,7 @@ class Weight:
             raise InputError(f"Weight of init {self.init!r}: it is one of {', '.join(get_args(Init))}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Plan:
     """A program with its gradients, ready to be worked off.
 
@@ -56,6 +59,7 @@ class _Plan:
         by: gradients by the input and by the parameters, by name; none of a program that only evaluates.
         seed: the gradient by the output; None likewise.
         schedule: steps of both.
+        once: what is the same in every pass, by what it depends on.
     """
 
     trace: Trace
@@ -63,6 +67,62 @@ class _Plan:
     by: dict[str, Value]
     seed: Value | None
     schedule: Schedule
+    once: dict[bool, tuple[Any, Any, dict[Value, Any]]] = field(default_factory=dict)
+
+    @cached_property
+    def values(self) -> list[Value]:
+        """All of it, operands first."""
+        return list(walk([self.output, *self.by.values()]))
+
+    @cached_property
+    def leaves(self) -> set[Value]:
+        """What has to be there at first, but for the weights of arcs where products alone need them."""
+        read = {x for step in self.schedule.steps if isinstance(step, Unit) for x in outside_of(step)}
+        leaves = {*self.trace.inputs.values(), *self.trace.parameters.values()}
+        return {value for value in leaves if value.space is not E or value in read}
+
+    @cache  # noqa: B019 - of as many as a layer has
+    def fixed(self, constant: bool) -> list[Value]:
+        """What is read in every pass and made once: it depends on the graph alone, or, if the input is ``constant``, on
+        that by a sum over arcs.
+        """
+        rows = {v for step in self.schedule.steps if isinstance(step, Rows) for v in step.values}
+        inputs = {v for name, v in self.trace.inputs.items() if name in BUILT_IN or (constant and name == "x")}
+        fixed, of_x, summed = set[Value](), set[Value](), set[Value]()
+        for v in self.values:
+            made = v in rows or v.op == "constant" or (v.op == "cast" and v.inputs[0].space is P)
+            if v in inputs or (made and (is_count(v) or fixed.issuperset(v.inputs))):
+                fixed.add(v)
+            if v is self.trace.inputs.get("x") or not of_x.isdisjoint(v.inputs):
+                of_x.add(v)
+            if v.op == "product" or _crosses(v) or not summed.isdisjoint(v.inputs):
+                summed.add(v)
+        read = {self.output, *self.by.values(), *(x for v in self.values if v not in fixed for x in v.inputs)}
+        return [
+            v for v in self.values
+            if v.op == "constant" or (v in fixed & read and v.inputs and v.space is not P and v.inputs[0].space is not P
+                                      and (v in summed or v not in of_x))
+        ]  # fmt: skip
+
+    @cache  # noqa: B019
+    def setting_up(self, constant: bool) -> Work:
+        """Makes what is made once."""
+        return Work(self.schedule.steps, self.leaves, self.fixed(constant))
+
+    @cache  # noqa: B019
+    def forward(self, constant: bool, training: bool) -> Work:
+        """Makes the output, and in training what ``backward`` reads."""
+        known = {*self.leaves, *self.fixed(constant)}
+        reads = self.backward(constant, not constant).reads - known - {self.seed} if training else set()
+        return Work(self.schedule.forward, known, [self.output, *reads])
+
+    @cache  # noqa: B019
+    def backward(self, constant: bool, inputs: bool) -> Work:
+        """Makes the gradients, by the input if ``inputs``."""
+        assert self.seed is not None
+        kept = {*self.leaves, *self.fixed(constant), *self.schedule.kept, *self.schedule.stored, self.seed}
+        steps = [Rows(self.schedule.again), *self.schedule.backward]
+        return Work(steps, kept, [v for name, v in self.by.items() if inputs or name != "x"])
 
 
 class VertexLayer(Module):
@@ -99,15 +159,26 @@ class VertexLayer(Module):
         self.shape, self.relations, self.place = shape or (columns,), relations, place
         weights = {key: value for key, value in parameters.items() if isinstance(value, Weight)}
         self.given = {key: value.shape if isinstance(value, Weight) else value for key, value in parameters.items()}
+        #: What the program calls a parameter.
+        self._keys = {f"{name}.{each.name or key}": key for key, each in weights.items()}
         self.parameters = [
-            Parameter(f"{name}.{key}", each.shape, each.init, each.decay) for key, each in weights.items()
+            Parameter(known, weights[key].shape, weights[key].init, weights[key].decay)
+            for known, key in self._keys.items()
         ]
-        crossing = [value.size for value in self._values() if _crosses(value)]
+        values = self._trained.values
+        products = [v for v in values if v.op == "product" and not is_count(v)]
+        #: Columns of its products that plans do.
+        self._products = [v.size for v in products if len(v.inputs) > 1 and not v["back"]]
+        self.width = max((v.size for v in products if len(v.inputs) > 1), default=0)
+        crossing = [v.size for v in values if _crosses(v)] + [v.size for v in products if len(v.inputs) == 1]
         # Even without rows to fetch, the ids at the ends of arcs have to be known.
-        self.fetched = max([1, *crossing])
+        of_arcs = any(v.space not in (D, P) and v.inputs for v in values)
+        self.fetched = max([int(of_arcs), *crossing])
 
-    def _values(self) -> list[Value]:
-        return list(walk([self._trained.output, *self._trained.by.values()]))
+    @property
+    def products(self) -> list[int]:
+        """Columns of each product with A."""
+        return self._products
 
     @cached_property
     def _trained(self) -> _Plan:
@@ -115,7 +186,7 @@ class VertexLayer(Module):
 
     @cached_property
     def _evaluated(self) -> _Plan:
-        return self._plan(training=False)
+        return self._plan(training=False) if self._trained.trace.dropouts else self._trained
 
     def _plan(self, *, training: bool) -> _Plan:
         trace = self.program.trace({"x": self.shape}, self.given, types=self.relations, training=training)
@@ -136,91 +207,130 @@ class VertexLayer(Module):
 
     def memory(self, columns: int) -> Held:
         """What the schedule keeps, and the most that it holds at once; by arcs what a program keeps of them."""
+        return self._held(constant=False)
+
+    def memory_of_first(self, columns: int) -> Held:
+        """The same where the input never changes, and what is made of it once."""
+        return self._held(constant=True)
+
+    def _held(self, *, constant: bool) -> Held:
         plan = self._trained
-        kept = [value for value in plan.schedule.kept if value.space in (D, S)]
-        peak = max(live_columns(plan.schedule.forward), live_columns(plan.schedule.backward))
-        rows, halo = (sum(value.size for value in kept if value.space in spaces) for spaces in ((D, S), (S,)))
-        return Held(plan.output.size, rows, peak + plan.output.size, halo, 0)
+        once = {v for v in plan.fixed(constant) if v.space in (D, S)}
+        kept = once | {v for v in plan.schedule.kept if v.space in (D, S)}
+        works = plan.forward(constant, True), plan.backward(constant, not constant)
+        rows, halo = (sum(v.size for v in kept if v.space in spaces) for spaces in ((D, S), (S,)))
+        return Held(plan.output.size, rows, max(work.most_columns for work in works) + plan.output.size, halo, 0)
 
     def forward(self, x: Features, run_of: Pass) -> Array:
         """The program's output, [rows, columns]."""
-        plan = self._trained if run_of.training else self._evaluated
-        found = self._leaves(plan, x, run_of)
-        run(
-            plan.schedule.forward,
-            found,
-            self._part(run_of),
-            draws=_draws(run_of),
-            wanted=[plan.output, *plan.schedule.kept],
-        )
+        plan, constant = self._trained if run_of.training else self._evaluated, x is run_of.constant
+        part, work = self._part(plan, run_of), plan.forward(constant, run_of.training)
+        once = self._once(plan, x, part, run_of, constant)
+        found = self._leaves(plan, x, run_of) | once
+        work.run(found, part, _draws(run_of))
+        found |= once
+        stays: set[Value] = set()
         if run_of.training:
-            stays = {*plan.schedule.kept, *plan.schedule.stored}
-            self._kept = {value: array for value, array in found.items() if not value.inputs or value in stays}
-        return self._owned(found, plan.output, plan.schedule.kept, len(run_of.graph.node_ids))
+            stays = plan.backward(constant, not constant).reads
+            self._kept = constant, {value: found[value] for value in stays if value in found}
+        return self._owned(found, plan.output, {*stays, *once}, len(run_of.graph.node_ids))
+
+    def _once(self, plan: _Plan, x: Features, part: Part, run_of: Pass, constant: bool) -> dict[Value, Any]:
+        """What never changes, made when it is first asked for."""
+        graph, of, known = plan.once.get(constant, (None, None, {}))
+        if graph is not run_of.graph or (constant and of is not x):
+            found = self._leaves(plan, x, run_of)
+            plan.setting_up(constant).run(found, part, _draws(run_of))
+            known = {value: found[value] for value in plan.fixed(constant)}
+            plan.once[constant] = run_of.graph, x if constant else None, known
+        return known
 
     def _owned(self, found: dict[Value, Any], value: Value, kept: Collection[Value], rows: int) -> Array:
         """``value`` [rows, columns] as an array of the caller's, who may change it."""
         array = found[value]
         shared = len(array) != rows or value in kept or not value.inputs
-        return (np.array(np.broadcast_to(array, (rows, *value.shape))) if shared else array).reshape(rows, value.size)
+        return (np.broadcast_to(dense(array), (rows, *value.shape)).copy() if shared else array).reshape(
+            rows, value.size
+        )
 
     def backward(self, gradient: Array, run_of: Pass, inputs: bool = True) -> Array | None:
         """Gradients of the input and, float64, of the parameters."""
-        plan, found = self._trained, self._kept
+        plan, (constant, found) = self._trained, self._kept
         del self._kept
         assert plan.seed is not None
         found[plan.seed] = gradient.reshape(len(gradient), *plan.output.shape)
-        wanted = {name: value for name, value in plan.by.items() if inputs or name != "x"}
-        steps = [Rows(plan.schedule.again), *plan.schedule.backward]
-        run(steps, found, self._part(run_of), draws=_draws(run_of), wanted=wanted.values())
+        plan.backward(constant, inputs).run(found, self._part(plan, run_of), _draws(run_of))
         for parameter in self.parameters:
-            by = found[wanted[parameter.name.removeprefix(f"{self.name}.")]]
+            by = found[plan.by[self._keys[parameter.name]]]
             run_of.gradients[parameter.name] = by[0].astype(np.float64)
         if not inputs:
             return None
-        return self._owned(found, wanted["x"], (plan.seed,), len(gradient))
+        return self._owned(found, plan.by["x"], (plan.seed,), len(gradient))
 
     def _leaves(self, plan: _Plan, x: Features, run_of: Pass) -> dict[Value, Any]:
         """What the program reads: the input, parameters, what is built in."""
-        tables = run_of.graph.tables(loops=self.program.loops)
-        built_in = {
-            "norm": lambda: run_of.graph.norm(loops=self.program.loops),
-            "weight": lambda: (
-                np.ones(len(tables.ends), run_of.graph.real) if tables.weights is None else tables.weights
-            ),
-        }
-        found: dict[Value, Any] = {}
+        graph, loops, found = run_of.graph, self.program.loops, {}
         for name, value in plan.trace.inputs.items():
             if name == "x":
                 found[value] = x if len(self.shape) == 1 else dense(x).reshape(x.shape[0], *self.shape)
-            else:
-                found[value] = built_in[name]()
-        for name, value in plan.trace.parameters.items():
-            found[value] = run_of.weights[f"{self.name}.{name}"][None]
+            elif name == "norm":
+                found[value] = graph.norm_on_device(loops=loops)
+            elif value in plan.leaves:
+                tables = graph.tables(loops=loops)
+                found[value] = np.ones(len(tables.ends), graph.real) if tables.weights is None else tables.weights
+        for name, key in self._keys.items():
+            found[plan.trace.parameters[key]] = run_of.weights[name][None]
         return found
 
-    def _part(self, run_of: Pass) -> Part:
-        graph = run_of.graph
-        if not isinstance(graph.node_ids, np.ndarray):
-            raise MachineError(f"layer {self.name}: vertex programs run on CPU ranks: --backend mpi").on_every_pe()
-        tables = graph.tables(loops=self.program.loops)
+    def _part(self, plan: _Plan, run_of: Pass) -> Part:
+        graph, arrays, loops = run_of.graph, run_of.arrays, self.program.loops
+        if self.fetched and not isinstance(graph.node_ids, np.ndarray):
+            raise MachineError(
+                f"layer {self.name}: vertex programs that go arc by arc run on CPU ranks: --backend mpi"
+            ).on_every_pe()
 
-        def product(rows: Array, weights: Array | None, back: bool) -> Array:
-            none = np.empty(0, graph.real)
-            weights = none if weights is None else weights
-            if not back:
-                out = np.empty((tables.rows, rows.shape[1]), graph.real)
-                sums.spmm_rows(tables.ptr, tables.ends, weights, graph.halo.fetch(rows), out, False)
-                return out
-            out = np.empty((tables.sources, rows.shape[1]), graph.real)
-            turned = weights[tables.out_arcs] if len(weights) else weights
-            sums.spmm_rows(tables.out_ptr, tables.out_ends, turned, rows, out, False)
-            return graph.halo.give_back(out)
+        def product(
+            value: Value, rows: Array, weights: Array | None, before: Array | None, after: Array | None
+        ) -> Array:
+            if len(value.inputs) == 1:
+                given = rows if before is None else arrays.scale_rows(rows, before)
+                out = self._over_arcs(graph, given, value["back"])
+            else:
+                plan = graph.transposed if value["back"] else graph.plan
+                given = _given(graph, plan, rows, before)
+                out = plan(rows.shape[1])
+                if loops and after is not None:
+                    return arrays.add_and_scale(out, given, after)
+                if loops:
+                    return arrays.combined(out, 1, given, 1)
+            return out if after is None else arrays.scale_rows(out, after, out=out)
 
         return Part(
-            tables, run_of.arrays, graph.halo.fetch, graph.halo.give_back, product, work=host.run, real=graph.real,
-            place=self.place,
+            len(graph.node_ids), partial(graph.tables, loops=loops), arrays, graph.node_ids, graph.degrees + loops,
+            graph.halo.fetch, graph.halo.give_back, product, work=host.run, real=graph.real, place=self.place,
         )  # fmt: skip
+
+    def _over_arcs(self, graph: Neighborhood, rows: Array, back: bool) -> Array:
+        """The product with a matrix of ones, an arc each, which plans do not have."""
+        tables, none = graph.tables(loops=self.program.loops), np.empty(0, graph.real)
+        if not back:
+            out = np.empty((tables.rows, rows.shape[1]), graph.real)
+            sums.spmm_rows(tables.ptr, tables.ends, none, graph.halo.fetch(rows), out, False)
+            return out
+        out = np.empty((tables.sources, rows.shape[1]), graph.real)
+        sums.spmm_rows(tables.out_ptr, tables.out_ends, none, rows, out, False)
+        return graph.halo.give_back(out)
+
+
+def _given(graph: Neighborhood, plan: Any, rows: Array, scale: Array | None) -> Array:
+    """Give ``plan`` the ``rows``, times ``scale`` [rows, 1]; what it was given, before it is rounded."""
+    if scale is not None:
+        into = plan.input(rows.shape[1]) if graph.dtype == "fp32" else None
+        rows = graph.arrays.scale_rows(rows, scale, into)
+        if into is not None:
+            return rows
+    plan.write(rows.shape[1], rows)
+    return rows
 
 
 def programs_of(module: Module) -> list[VertexLayer]:
@@ -231,13 +341,11 @@ def programs_of(module: Module) -> list[VertexLayer]:
 
 
 def _crosses(value: Value) -> bool:
-    """Whether rows go to other PEs, or their gradients come back."""
-    if value.op == "product":
-        return True
+    """Whether rows go to other PEs, or their gradients come back, but for products."""
     spaces = [value.space, *(x.space for x in value.inputs[:1])]
     return value.op in ("cast", "total") and set(spaces) == {D, S}
 
 
-def _draws(run_of: Pass) -> tuple[int, int]:
+def _draws(run_of: Pass) -> tuple[int, Any]:
     epoch = run_of.epoch if run_of.training else 0
-    return run_of.seed, int(epoch[0] if isinstance(epoch, np.ndarray) else epoch)
+    return run_of.seed, int(epoch[0]) if isinstance(epoch, np.ndarray) else epoch

@@ -41,4 +41,4 @@ def resolved(
 def widths(module: Module) -> list[int]:
     """The columns of every aggregation in ``module``, in the order of the forward pass."""
     inner = getattr(module, "modules", ())
-    return [width for each in inner for width in widths(each)] if inner else [module.width] * (module.width > 0)
+    return [width for each in inner for width in widths(each)] if inner else module.products

@@ -62,7 +62,7 @@ def _rows(step: Rows, names: dict[Value, str]) -> list[str]:
     if dense:
         lines.append(f"  dense products: {', '.join(f'{names[v]} {_OF[v.space]}' for v in dense)}")
     for value in step.values:
-        if value.op == "product":
+        if value.op == "product" and not is_count(value):
             turned, weighted = "transposed " * value["back"], ", weighted" * (len(value.inputs) > 1)
             lines.append(f"  {turned}product{weighted}: {_list([value], names)} of {names[value.inputs[0]]}")
         elif _crosses(value):
@@ -102,7 +102,8 @@ def _unit(unit: Unit, names: dict[Value, str]) -> list[str]:
 
 def _ends(plan: Schedule, names: dict[Value, str], backward: bool) -> list[str]:
     made = [value for step in plan.steps if isinstance(step, Rows) for value in step.values]
-    fetched = [value.inputs[0] for value in made if _crosses(value) or value.op == "product"]
+    products = [value for value in made if value.op == "product" and not is_count(value)]
+    fetched = [value.inputs[0] for value in made if _crosses(value) or value in products]
     back = [v.inputs[0] for v in made if v.op == "total" and (v.inputs[0].space, v.space) == (S, D)]
     lines = [f"fetched from other PEs, a halo row: {_columns(fetched)}: {_list(fetched, names)}"]
     if back:

@@ -81,7 +81,7 @@ def matmul(v: Value) -> Value | None:
     rest = quotient(*many, x.space)
     if not (few[0] or few[1] or few[2] != 1) or not many[0] or rest.shape != x.shape:
         return None
-    if v.space in (P, T, D) and outer > inner:
+    if v.space in (P, T, D) and outer >= inner:
         return None
     return quotient([*few[0], of(v, rest, w)], few[1], few[2], v.space)
 
@@ -227,7 +227,7 @@ def _through_matrix(
             continue
         scales = nums[:k] + nums[k + 1 :]
         (y, w), axes = m.inputs, len(m.inputs[0].shape) - 1
-        if not lead(scales + dens, axes) or (len(chain) > 1 and (w.space is not P or m.size < y.size)):
+        if not lead(scales + dens, axes) or (len(chain) > 1 and (w.space is not P or m.size <= y.size)):
             continue
         if len(chain) > 1 and (fine is not E or S not in chain):
             continue

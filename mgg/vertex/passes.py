@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from math import isfinite
 
 import numpy as np
@@ -298,32 +299,71 @@ def _rebuilt(outputs: Sequence[Value], change: Callable[[Value, Value], Value]) 
 
 
 def _narrowed(outputs: Sequence[Value]) -> list[Value] | None:
-    """A matrix with fewer columns than rows goes into the sum that it follows, if nothing else needs that: A (X W)."""
+    """A matrix goes to where its product is narrower, if nothing else needs that: A (X W) where it has no more columns
+    than rows, else (s A X) W, with ``s`` a number a row.
+    """
     uses = Counter(operand for value in ir.walk(outputs) for operand in set(value.inputs))
     uses.update(outputs)
     for value in ir.walk(outputs):
-        if value.op != "matmul" or value.space is not D or value.inputs[1].space is not P:
+        if value.space is not D:
             continue
-        x, w = value.inputs
-        nums, dens, c = factors(x)
-        for k, each in enumerate(nums):
-            rest = nums[:k] + nums[k + 1 :]
-            inside = _with_matrix(each, w) if uses[each] == 1 and (x is each or uses[x] == 1) else None
-            if inside is not None and value.size < x.size and lead(rest + dens, len(x.shape) - 1):
-                new = quotient([*rest, inside], dens, c, D)
-                return _rebuilt(outputs, lambda old, now, value=value, new=new: new if old is value else now)  # type: ignore[misc]
+        of_matrix = value.op == "matmul" and value.inputs[1].space is P and value.size <= value.inputs[0].size
+        new = _inside(value, uses) if of_matrix else _scaled_first(value, uses)
+        if new is not None:
+            return _rebuilt(outputs, lambda old, now, value=value, new=new: new if old is value else now)  # type: ignore[misc]
     return None
 
 
-def _with_matrix(v: Value, w: Value) -> Value | None:
-    """The sum ``v`` of rows of sources, times ``w``, which is applied to the sources."""
+def _inside(v: Value, uses: Counter[Value]) -> Value | None:
+    """The matmul ``v`` of a sum over arcs, or of such a sum and a multiple of its rows, as these of matmuls."""
+    x, w = v.inputs
+    parts, new, rows = (x.inputs if x.op in ("add", "subtract") else (x,)), {}, set()
+    for part in parts:
+        nums, dens, c = factors(part)
+        for k, each in enumerate(nums):
+            rest = nums[:k] + nums[k + 1 :]
+            alone = uses[each] == 1 and (part is each or uses[part] == 1) and (part is x or uses[x] == 1)
+            inside = _with_matrix(each, w) if alone and _no_columns(rest + dens, x) else None
+            if inside is not None:
+                new[part] = quotient([*rest, inside[0]], dens, c, D)
+                rows.add(inside[1])
+    for part in [part for part in parts if new and part not in new]:
+        nums, dens, c = factors(part)
+        for k, each in enumerate(nums):
+            rest = nums[:k] + nums[k + 1 :]
+            if each in rows and each.shape == x.shape and _no_columns(rest + dens, x):
+                new[part] = quotient([*rest, ir.matmul(each, w)], dens, c, D)
+    if any(part not in new for part in parts):
+        return None
+    return reduce(partial(ir.binary, x.op), (new[part] for part in parts))
+
+
+def _no_columns(values: Sequence[Value], x: Value) -> bool:
+    """Whether none of ``values`` tells the columns of ``x`` apart."""
+    return lead([each for each in values if each.size > 1], len(x.shape) - 1)
+
+
+def _scaled_first(v: Value, uses: Counter[Value]) -> Value | None:
+    """The product ``v`` of a matmul and numbers a row, these taken before: there are fewer columns."""
+    if v.op not in ("multiply", "divide"):
+        return None
+    for k, m in enumerate(v.inputs[: 1 if v.op == "divide" else 2]):
+        wider = m.op == "matmul" and m.inputs[1].space is P and m.size > m.inputs[0].size
+        if wider and uses[m] == 1 and v.inputs[1 - k].shape == () and root(v.inputs[1 - k]).space is D:
+            return ir.matmul(ir.binary(v.op, m.inputs[0], v.inputs[1 - k]), m.inputs[1])
+    return None
+
+
+def _with_matrix(v: Value, w: Value) -> tuple[Value, Value] | None:
+    """The sum ``v`` of rows of sources, times ``w``, which is applied to the sources; and what these rows are of."""
     if v.op != "total" or v.inputs[0].space is not E or v.space is not D:
         return None
     nums, dens, c = factors(v.inputs[0])
     for k, each in enumerate(nums):
         rest = nums[:k] + nums[k + 1 :]
         if root(each).space is S and each.shape == v.shape and lead(rest + dens, len(v.shape) - 1):
-            return ir.total(quotient([*rest, ir.cast(ir.matmul(root(each), w), E)], dens, c, E), D)
+            inside = ir.cast(ir.matmul(root(each), w), E)
+            return ir.total(quotient([*rest, inside], dens, c, E), D), root(root(each))
     return None
 
 
@@ -339,6 +379,8 @@ def _products(outputs: Sequence[Value]) -> list[Value]:
     def change(old: Value, now: Value) -> Value:
         if old.op != "total" or old.space is not D:
             return now
+        if _is_weight(old.inputs[0]):
+            return ir.product(ir.cast(ir.constant(1), D), now.inputs[0], where=old.where)
         back = old.inputs[0].op == "total" and old.inputs[0].space is S
         plain = _plain(old.inputs[0] if back else old)
         if plain is None or plain[0] in gathered or (back and plain[0].inputs[0].space is not D):
@@ -389,7 +431,11 @@ def _plain(v: Value) -> tuple[Value, list[Value]] | None:
     nums, dens, c = factors(v.inputs[0])
     rows = [x for x in nums if x.op == "cast" and (root(root(x)) if v.space is D else root(x)).space is D]
     rows = [x for x in rows if (root(x).space is S) is (v.space is D)]
-    weight = [x for x in nums if x.op == "input" and x["name"] == "weight" and x.shape == ()]
+    weight = [x for x in nums if _is_weight(x)]
     if dens or c != 1 or len(rows) != 1 or len(nums) != 1 + len(weight) or len(weight) > 1:
         return None
     return rows[0], weight
+
+
+def _is_weight(x: Value) -> bool:
+    return x.op == "input" and x["name"] == "weight" and x.shape == ()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from mgg.kernel.random import Draws, uniform
+from mgg.kernel.random import Draws
 from mgg.vertex.arcs import ArcTables
 from mgg.vertex.interpret import ELEMENTWISE, ROW_WISE, aligned
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.loops import outside_of, results_of
-from mgg.vertex.units import Rows, Unit, is_count
+from mgg.vertex.units import Rows, Unit, is_count, is_weight_sum
 
 
 @dataclass(frozen=True)
@@ -22,163 +23,244 @@ class Part:
     """What a PE has for its part of a program: its arcs, and the ways to other PEs.
 
     Attributes:
-        tables: its arcs.
-        dense: ``product`` and ``transposed_product`` of matrices, ``column_sums``: ``mgg.model.arrays.Arrays``.
+        rows: of D.
+        arcs: its arcs (collective when they are first asked for).
+        dense: operations of its device, ``mgg.model.arrays.Arrays``.
+        ids: int64 [rows] on the device, what masks go by.
+        degrees: float64 [rows] on the host, the sums of the weights of each vertex's arcs.
         fetch: [rows, columns] to [rows + halo, columns] (collective).
         give_back: its adjoint (collective).
-        product: A X (False) or A^T X (True) of X [rows, columns], and arc weights [arcs] or None before that: sums
-            over the program's arcs (collective).
+        product: of a ``product`` the value, its operand X [rows, columns], weights [arcs] if they are known, and what
+            rows are multiplied with before and after it, [rows, 1] or None each (collective).
         work: runs a unit: the unit, ``tables``, its arrays from outside, ``real``, seed and epoch of masks.
         real: type of what is computed.
         place: which dropout of the model the program's first one is.
     """
 
-    tables: ArcTables
+    rows: int
+    arcs: Callable[[], ArcTables]
     dense: Any
+    ids: Any
+    degrees: np.ndarray
     fetch: Callable[[Any], Any]
     give_back: Callable[[Any], Any]
-    product: Callable[[Any, Any, bool], Any]
+    product: Callable[[Value, Any, Any, Any, Any], Any]
     work: Callable[..., Sequence[Any]]
     real: Any
     place: int = 0
 
+    @property
+    def tables(self) -> ArcTables:
+        """The arcs."""
+        return self.arcs()
 
-def run(
-    steps: Sequence[Rows | Unit],
-    found: dict[Value, Any],
-    part: Part,
-    *,
-    draws: tuple[int, int] = (0, 0),
-    wanted: Iterable[Value] = (),
-) -> None:
-    """Do ``steps`` in their order.
+    def rows_of(self, space: Space) -> int:
+        """How many rows ``space`` has, D, S, R, E or T."""
+        if space is D:
+            return self.rows
+        return self.tables.type_count if space is T else self.tables.rows_of(space)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """A ``product``, whose rows are multiplied with numbers of vertices (D, shape ()) before and after it.
+
+    Attributes:
+        product: the value.
+        rows: what is given to it, before the numbers.
+        before, after: the numbers, if there are any.
+        result: what comes out.
+    """
+
+    product: Value
+    rows: Value
+    before: Value | None
+    after: Value | None
+    result: Value
+
+
+Step = Value | Unit | Scaled
+
+
+class Work:
+    """The single steps without which something wanted would be missing, in their order.
 
     Args:
         steps: of a schedule.
-        found: arrays by value, [rows of the space, *shape], of P [1, *shape]: those of the leaves at first, in the end
-            those of ``wanted``, too. Others go when nobody needs them any more.
-        part: the PE's.
-        draws: seed and epoch of masks.
-        wanted: what stays.
+        known: what there is at first.
+        wanted: what there is to be in the end; of the rest each goes when nobody needs it any more.
     """
-    wanted = list(wanted)
-    single = _needed(steps, wanted)
-    needs = [_needs(each) for each in single]
-    last = {value: number for number, values in enumerate(needs) for value in values}
-    stay = {*wanted, *(value for value in last if not value.inputs)}
-    for number, step in enumerate(single):
-        if isinstance(step, Unit):
-            arrays = [_whole(_array(value, found, part, draws), value, part) for value in needs[number]]
-            results = part.work(step, part.tables, arrays, part.real, draws, part.place)
-            for value, array in zip(results_of(step), results, strict=True):
-                exact = value.op == "winner"
-                found[value] = (array[None] if value.space is P else array).astype(
-                    array.dtype if exact else part.real, copy=False
-                )
-        else:
-            operands = [_array(value, found, part, draws) for value in needs[number]]
-            if step.op not in ("matmul", "gram"):
-                operands = [x.toarray() if hasattr(x, "toarray") else x for x in operands]
-            found[step] = _OPERATIONS["count" if is_count(step) else step.op](step, part, draws, *operands)
-        for value in needs[number]:
-            if last[value] == number and value not in stay:
+
+    def __init__(self, steps: Iterable[Rows | Unit], known: Collection[Value], wanted: Iterable[Value]) -> None:
+        self.wanted, known = list(wanted), {*known}
+        needed = {x for value in self.wanted for x in _behind(value)}
+        found: list[Value | Unit] = []
+        for step in reversed(_singly(steps)):
+            if needed & ({*_made(step)} - known):
+                found.append(step)
+                needed.update(x for value in _needs(step) for x in _behind(value))
+        self._steps = _scaled(found[::-1], self.wanted)
+        #: What of ``known`` is read.
+        self.reads = needed & known
+        # Of arcs' weights the products know.
+        self._needs = [[x for x in _needs(step) if isinstance(step, Unit) or x.space is not E or x in known]
+                       for step in self._steps]  # fmt: skip
+        last = {value: number for number, values in enumerate(self._needs) for value in values}
+        stay = {*self.wanted, *(value for value in known if not value.inputs)}
+        self._gone = [[x for x in {*values} if last[x] == number and x not in stay]
+                      for number, values in enumerate(self._needs)]  # fmt: skip
+
+    def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any] = (0, 0)) -> None:
+        """Do the steps.
+
+        Args:
+            found: arrays by value, [rows of the space, *shape], of P [1, *shape]: what is known at first, in the end
+                what is wanted, too.
+            part: the PE's.
+            draws: seed and epoch of masks.
+        """
+        for step, needs, gone in zip(self._steps, self._needs, self._gone, strict=True):
+            if isinstance(step, Unit):
+                arrays = [_whole(_array(value, found, part, draws), value, part) for value in needs]
+                results = part.work(step, part.tables, arrays, part.real, draws, part.place)
+                for value, array in zip(results_of(step), results, strict=True):
+                    exact = value.op == "winner"
+                    found[value] = (array[None] if value.space is P else array).astype(
+                        array.dtype if exact else part.real, copy=False
+                    )
+            elif isinstance(step, Scaled):
+                found[step.result] = _product(step, part, {x: _array(x, found, part, draws) for x in needs})
+            else:
+                operands = [_array(value, found, part, draws) for value in needs]
+                if step.op not in ("matmul", "gram"):
+                    operands = [dense(x) for x in operands]
+                found[step] = _OPERATIONS["count" if is_count(step) else step.op](step, part, draws, *operands)
+            for value in gone:
                 found.pop(value, None)
-    for value in wanted:
-        found[value] = _array(value, found, part, draws)
+        for value in self.wanted:
+            found[value] = _array(value, found, part, draws)
+
+    @property
+    def most_columns(self) -> int:
+        """The most numbers a vertex or a source that are held at once of what is made."""
+        held, most = 0, 0
+        for step, gone in zip(self._steps, self._gone, strict=True):
+            held += sum(value.size for value in _made(step) if value.space in (D, S))
+            most = max(most, held)
+            held -= sum(value.size for value in gone if value.space in (D, S) and value not in self.reads)
+        return most
 
 
-def _needed(steps: Sequence[Rows | Unit], wanted: Sequence[Value]) -> list[Value | Unit]:
-    """The single steps of ``steps`` without which something ``wanted`` would be missing."""
-    needed, found = set(wanted), []
-    single = _singly(steps)
-    for step in reversed(single):
-        made = _made(step)
-        if needed & set(made):
-            found.append(step)
-            needed |= set(_needs(step))
-            needed |= {x for value in needed if value.op == "cast" and value.inputs[0].space is P for x in value.inputs}
-    return found[::-1]
+def dense(x: Any) -> Any:
+    """``x`` as a dense array, of sparse features, too."""
+    return x.toarray() if hasattr(x, "toarray") else x
 
 
-def live_columns(steps: Sequence[Rows | Unit]) -> int:
-    """The most numbers a vertex or a source that are held at once while ``steps`` are done, inputs apart."""
-    single = _singly(steps)
-    needs = [_needs(each) for each in single]
-    last = {value: number for number, values in enumerate(needs) for value in values}
-    held, most = 0, 0
-    for number, step in enumerate(single):
-        made = _made(step)
-        held += sum(value.size for value in made if value.space in (D, S))
-        most = max(most, held)
-        gone = {value for value in (*needs[number], *made) if last.get(value, number) == number and value.inputs}
-        held -= sum(value.size for value in gone if value.space in (D, S))
-    return most
+def _behind(value: Value) -> list[Value]:
+    """``value``, and what it is made of where it is asked for."""
+    return [value, *(_behind(value.inputs[0]) if _seen_by_all(value) else [])]
 
 
-def _singly(steps: Sequence[Rows | Unit]) -> list[Value | Unit]:
+def _seen_by_all(value: Value) -> bool:
+    return value.op == "cast" and value.inputs[0].space is P
+
+
+def _scaled(steps: Sequence[Value | Unit], wanted: Sequence[Value]) -> list[Step]:
+    """``steps`` with products and the multiplications around them as one."""
+    uses = Counter([*wanted, *(x for step in steps for x in _needs(step))])
+    values = [step for step in steps if not isinstance(step, Unit)]
+    user = {x: step for step in values for x in step.inputs}
+    made, done, found = {*values}, set[Value](), dict[Value, Scaled]()
+    for step in values:
+        if step.op != "product" or is_count(step):
+            continue
+        (rows, before), (result, after) = (step.inputs[0], None), (step, None)
+        if rows in made and uses[rows] == 1 and (parts := _by_number(rows)) is not None:
+            done.add(rows)
+            rows, before = parts
+        if uses[step] == 1 and step in user and (parts := _by_number(user[step])) is not None and parts[0] is step:
+            done.add(step)
+            result, after = user[step], parts[1]
+        found[result] = Scaled(step, rows, before, after, result)
+    return [step if isinstance(step, Unit) else found.get(step, step) for step in steps
+            if isinstance(step, Unit) or step not in done]  # fmt: skip
+
+
+def _by_number(value: Value) -> tuple[Value, Value] | None:
+    """What ``value`` is a product of: rows, and a number a vertex."""
+    if value.op == "multiply":
+        for rows, by in (value.inputs, value.inputs[::-1]):
+            if by.shape == () != rows.shape and by.space is D and not _seen_by_all(by) and rows.shape == value.shape:
+                return rows, by
+    return None
+
+
+def _singly(steps: Iterable[Rows | Unit]) -> list[Value | Unit]:
     return [each for step in steps for each in (step.values if isinstance(step, Rows) else (step,))]
 
 
-def _made(step: Value | Unit) -> list[Value]:
+def _made(step: Step) -> list[Value]:
+    if isinstance(step, Scaled):
+        return [step.result]
     return results_of(step) if isinstance(step, Unit) else [step]
 
 
-def _needs(step: Value | Unit) -> list[Value]:
+def _needs(step: Step) -> list[Value]:
     if isinstance(step, Unit):
         return outside_of(step)
+    if isinstance(step, Scaled):
+        return [x for x in (step.rows, *step.product.inputs[1:], step.before, step.after) if x is not None]
     return [] if is_count(step) else list(step.inputs)
 
 
-def _array(value: Value, found: dict[Value, Any], part: Part, draws: tuple[int, int]) -> Any:
+def _array(value: Value, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> Any:
     """What was found of ``value``; numbers, masks and parameters seen from rows are made where they are asked for."""
     if value in found:
         return found[value]
-    if value.op == "cast" and value.inputs[0].space is P:
+    if _seen_by_all(value):
         return _array(value.inputs[0], found, part, draws)
     return _OPERATIONS[value.op](value, part, draws)
 
 
-def _count(value: Value, part: Part, draws: tuple[int, int]) -> Any:
-    """How many arcs or runs each row has, times the number that is counted."""
-    tables, (finer, space) = part.tables, (value.inputs[0].space, value.space)
-    owned = {(E, D): tables.ptr, (E, R): tables.runs, (R, D): tables.row_runs, (E, S): tables.out_ptr}
-    if (finer, space) in owned:
-        counts = np.diff(owned[finer, space])
+def _count(value: Value, part: Part, draws: tuple[int, Any]) -> Any:
+    """How many arcs or runs each row has, or the sum of their weights, times the number that is counted."""
+    finer, space = value.inputs[0].space, value.space
+    if is_weight_sum(value):
+        counts = part.degrees
+    elif (finer, space) in (owned := {(E, D): "ptr", (E, R): "runs", (R, D): "row_runs", (E, S): "out_ptr"}):
+        counts = np.diff(getattr(part.tables, owned[finer, space]))
     elif space is T:
-        kinds = tables.run_types if finer is R or tables.types is None else tables.types
-        counts = np.bincount(kinds, minlength=tables.type_count)
+        kinds = part.tables.run_types if finer is R or part.tables.types is None else part.tables.types
+        counts = np.bincount(kinds, minlength=part.tables.type_count)
     else:
-        counts = np.array([tables.rows_of(finer) if finer is not T else tables.type_count])
-    number = value.inputs[0].inputs[0]["value"]
-    return (counts * number).astype(part.real)
+        counts = np.array([part.rows_of(finer)])
+    return part.dense.upload((counts * value.inputs[0].inputs[0]["value"]).astype(part.real))
 
 
 def _whole(x: Any, value: Value, part: Part) -> Any:
     """``x`` without the row that stands for all: units index rows."""
     if value.space is P:
         return x[0]
-    if hasattr(x, "toarray"):
-        return x.toarray()
-    rows = part.tables.rows_of(value.space) if value.space is not T else part.tables.type_count
+    x, rows = dense(x), part.rows_of(value.space)
     return np.broadcast_to(x, (rows, *value.shape)) if len(x) != rows else x
 
 
-def _elementwise(value: Value, part: Part, draws: tuple[int, int], *operands: Any) -> Any:
+def _elementwise(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of what a where() after it does not choose
         return ELEMENTWISE[value.op](*aligned(value, operands)).astype(part.real, copy=False)
 
 
-def _row_wise(value: Value, part: Part, draws: tuple[int, int], *operands: Any) -> Any:
+def _row_wise(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
     rows = next((len(x) for x in operands if len(x) != 1), 1)
     wide = [np.broadcast_to(x, (rows, *x.shape[1:])) if len(x) != rows else x for x in operands]
     return ROW_WISE[value.op](value, *wide).astype(part.real, copy=False)
 
 
-def _dot(value: Value, part: Part, draws: tuple[int, int], x: Any, y: Any) -> Any:
+def _dot(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> Any:
     return np.einsum("...i,...i->...", x, y)
 
 
-def _cast(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
+def _cast(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
     coarser, space = value.inputs[0].space, value.space
     if coarser is P:
         return x  # one row for all
@@ -192,7 +274,7 @@ def _cast(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
     return x[tables.run_targets if coarser is D else tables.run_types]
 
 
-def _total(value: Value, part: Part, draws: tuple[int, int], x: Any) -> Any:
+def _total(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
     finer, space = value.inputs[0].space, value.space
     whole = _flat(_whole(x, value.inputs[0], part))
     if (finer, space) == (S, D):
@@ -211,7 +293,7 @@ def _summed(x: Any, space: Space, part: Part) -> Any:
     return sums
 
 
-def _matmul(value: Value, part: Part, draws: tuple[int, int], x: Any, w: Any) -> Any:
+def _matmul(value: Value, part: Part, draws: tuple[int, Any], x: Any, w: Any) -> Any:
     lead, inner, outer = x.shape[1:-1], x.shape[-1], w.shape[2:]
     if len(w) == 1:
         return part.dense.product(_matrix(x), w.reshape(inner, prod(outer))).reshape(x.shape[0], *lead, *outer)
@@ -219,7 +301,7 @@ def _matmul(value: Value, part: Part, draws: tuple[int, int], x: Any, w: Any) ->
     return _shaped(result, value)
 
 
-def _gram(value: Value, part: Part, draws: tuple[int, int], x: Any, y: Any) -> Any:
+def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> Any:
     if not hasattr(x, "toarray"):  # else sparse features, [rows, columns]
         x = _whole(x, value.inputs[0], part)
     y = _whole(y, value.inputs[1], part)
@@ -231,15 +313,18 @@ def _gram(value: Value, part: Part, draws: tuple[int, int], x: Any, y: Any) -> A
     return _shaped(_summed(each, T, part).astype(part.real), value)
 
 
-def _mask(value: Value, part: Part, draws: tuple[int, int]) -> Any:
-    ids = part.tables.ids[: part.tables.rows_of(value.space)]
-    kept = uniform(draws[0], Draws(*draws, part.place + value["place"]).stream, ids, value.size) >= value["rate"]
-    return _shaped(np.multiply(kept, 1 / (1 - value["rate"]), dtype=part.real), value)
+def _mask(value: Value, part: Part, draws: tuple[int, Any]) -> Any:
+    ids = part.ids if value.space is D else part.dense.upload(part.tables.ids)
+    ones = part.dense.zeros((len(ids), value.size), part.real)
+    ones += 1
+    return _shaped(part.dense.dropout(ones, ids, Draws(*draws, part.place + value["place"]), value["rate"])[0], value)
 
 
-def _product(value: Value, part: Part, draws: tuple[int, int], x: Any, weights: Any = None) -> Any:
-    rows = np.ascontiguousarray(_flat(_whole(x, value.inputs[0], part)))
-    return _shaped(part.product(rows, weights, value["back"]), value)
+def _product(step: Scaled, part: Part, found: dict[Value, Any]) -> Any:
+    rows = np.ascontiguousarray(_flat(_whole(found[step.rows], step.rows, part)))
+    weights = found.get(step.product.inputs[-1]) if len(step.product.inputs) > 1 else None
+    scales = [None if x is None else found[x].reshape(-1, 1) for x in (step.before, step.after)]
+    return _shaped(part.product(step.product, rows, weights, *scales), step.result)
 
 
 def _shaped(x: Any, value: Value) -> Any:
@@ -258,7 +343,7 @@ def _matrix(x: Any) -> Any:
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(ROW_WISE, _row_wise),
-    "constant": lambda value, part, draws: np.array([value["value"]], part.real),
+    "constant": lambda value, part, draws: part.dense.upload(np.array([value["value"]], part.real)),
     "dot": _dot,
     "cast": _cast,
     "count": _count,
@@ -266,6 +351,5 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "matmul": _matmul,
     "gram": _gram,
     "mask": _mask,
-    "product": _product,
     "by_type": lambda value, part, draws, x: x[0],
 }

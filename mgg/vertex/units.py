@@ -12,6 +12,7 @@ from functools import cached_property
 
 from mgg.vertex import ir
 from mgg.vertex.crossing import ROWWISE, least_cut
+from mgg.vertex.factors import number
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 
 AGGREGATIONS = frozenset({"total", "maximum_of", "minimum_of", "winner", "gram"})
@@ -128,9 +129,14 @@ class _When:
 
 
 def is_count(v: Value) -> bool:
-    """Whether ``v`` is how many rows belong to each, which offsets tell."""
-    across = v.op != "total" or (v.inputs[0].space, v.space) == (S, D)  # sums over PEs
+    """Whether ``v`` is how many rows belong to each, which offsets tell, or the sum of their arcs' weights."""
+    across = (v.op != "total" or (v.inputs[0].space, v.space) == (S, D)) and not is_weight_sum(v)  # sums over PEs
     return not across and v.inputs[0].op == "cast" and v.inputs[0].inputs[0].op == "constant"
+
+
+def is_weight_sum(v: Value) -> bool:
+    """Whether ``v`` is the sum of the weights of each vertex's in-arcs, times a number."""
+    return v.op == "product" and len(v.inputs) > 1 and not v["back"] and number(v.inputs[0]) is not None
 
 
 def schedule(outputs: Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = ()) -> Schedule:

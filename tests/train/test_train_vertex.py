@@ -208,13 +208,13 @@ def test_a_mistake_is_one_line_and_nothing_is_written(mistake, parts, tmp_path):
 
 
 def test_loops_beside_typed_arcs_are_refused_on_every_pe_alike(parts, tmp_path):
-    options = options_of("my_gcn", tmp_path) | {"epochs": 1, "out": tmp_path / "run"}
+    options = options_of("my_gatv2", tmp_path) | {"epochs": 1, "out": tmp_path / "run"}
     with pytest.raises(
         InputError, match=r"^loops=True: the arcs of this graph have types; add what .* as a t"
     ) as caught:
         run("simulated", parts("typed", 4), 4, **options)
     assert caught.value.everywhere, "one line, and not one of each rank"
-    assert [each.name for each in tmp_path.iterdir()] == ["my_gcn.py"]
+    assert [each.name for each in tmp_path.iterdir()] == ["my_gatv2.py"]
 
 
 def test_what_is_no_program_is_refused(parts, tmp_path):

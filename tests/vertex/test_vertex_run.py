@@ -17,8 +17,8 @@ from mgg.vertex.autodiff import gradients
 from mgg.vertex.interpret import evaluate
 from mgg.vertex.ir import D, E, P, R, S, T
 from mgg.vertex.passes import optimized
-from mgg.vertex.run import Part, run
-from mgg.vertex.units import Rows, schedule
+from mgg.vertex.run import Part, Work
+from mgg.vertex.units import Rows, is_weight_sum, schedule
 
 
 def tables_of(graph):
@@ -37,12 +37,18 @@ def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0)):
     """Arrays of ``wanted``, of which the first ``outputs`` are made before the others and the ``seeds`` are known."""
     shape = graph.vertices, graph.vertices
 
-    def product(x, weights, back):
+    def product(value, x, weights, before, after):
         weights = np.ones(len(graph.targets)) if weights is None else weights
         adjacency = sparse.coo_array((weights, (graph.targets, graph.sources)), shape=shape).tocsr()
-        return (adjacency.T if back else adjacency) @ x
+        result = (adjacency.T if value["back"] else adjacency) @ (x if before is None else x * before)
+        return result if after is None else result * after
 
-    part = Part(tables_of(graph), HostArrays(), np.copy, np.copy, product, work=host.run, real=np.float64)
+    weights = next((leaves[v["name"]] for v in ir.walk(wanted) if is_weight_sum(v) for v in v.inputs[1:]), None)
+    degrees = np.bincount(graph.targets, weights, graph.vertices)
+    part = Part(
+        graph.vertices, lambda: tables_of(graph), HostArrays(), graph.ids, degrees, np.copy, np.copy, product,
+        work=host.run, real=np.float64,
+    )  # fmt: skip
     known = {
         value: leaves[value["name"]][None] if value.space is P else leaves[value["name"]]
         for value in ir.walk(wanted)
@@ -52,11 +58,12 @@ def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0)):
     plan = schedule(first, rest, seeds)
     found = {value: array for value, array in known.items() if value not in seeds}
     early = [value for value in rest if not set(seeds) & set(ir.walk([value]))]
-    run(plan.forward, found, part, draws=draws, wanted=[*first, *plan.kept, *early])
+    Work(plan.forward, found, [*first, *plan.kept, *early]).run(found, part, draws)
     found |= known
     kept = {value: found[value] for value in [*known, *plan.kept, *plan.stored] if value in found}
     again = kept | {}
-    run([Rows(plan.again), *plan.backward], again, part, draws=draws, wanted=[*(v for v in rest if v not in found)])
+    late = [value for value in rest if value not in found]
+    Work([Rows(plan.again), *plan.backward], again, late).run(again, part, draws)
     shapes = [(() if value.space is P else (graph.rows(value.space),), value.shape) for value in wanted]
     arrays = [(again | found)[value] for value in wanted]
     return [
