@@ -41,7 +41,7 @@ PRIMITIVES = {"direct": 0, "warp": 1, "thread": 2, "block": 3}
 
 @dataclass(frozen=True)
 class Build:
-    """One cubin: a source below kernels/aggregate or kernels/model and what is compiled into it."""
+    """One cubin: a source below kernels/aggregate or kernels/model, or the path of a generated one, and its macros."""
 
     source: str
     defines: Mapping[str, int | str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Build:
     @property
     def path(self) -> Path:
         """The source."""
-        return _sources()[self.source]
+        return Path(self.source) if self.source.endswith(".cu") else _sources()[self.source]
 
 
 def source_folder() -> Path:

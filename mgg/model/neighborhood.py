@@ -19,6 +19,7 @@ from mgg.model.halo import FetchedHalo, Halo, NoHalo
 from mgg.model.product_halo import ProductHalo, takes_product
 from mgg.model.relations import Relation, relations_of
 from mgg.vertex.arcs import ArcTables
+from mgg.vertex.device import DeviceTables
 
 
 @dataclass
@@ -60,6 +61,8 @@ class Neighborhood:
     _arcs: dict[bool, ArcLists] = field(default_factory=dict)
     _relations: dict[bool, list[Relation]] = field(default_factory=dict)
     _tables: dict[bool, ArcTables] = field(default_factory=dict)
+    _weights: dict[bool, Array] = field(default_factory=dict)
+    _device_tables: dict[bool, DeviceTables] = field(default_factory=dict)
     _norms: dict[bool, Array] = field(default_factory=dict)
 
     @classmethod
@@ -148,6 +151,15 @@ class Neighborhood:
             self._tables[loops] = ArcTables.of(self.product, self.halo.host(self.ids), self.arc_types, loops=loops)
         return self._tables[loops]
 
+    def device_tables(self, *, loops: bool) -> DeviceTables | None:
+        """``tables`` on the device, likewise; None on a host."""
+        if self.arrays.operators is None:
+            return None
+        if loops not in self._device_tables:
+            tables = self.tables(loops=loops)
+            self._device_tables[loops] = DeviceTables(tables, self.arrays.upload, self.arrays.operators)
+        return self._device_tables[loops]
+
     def norm(self, *, loops: bool) -> np.ndarray:
         """D^-1/2 on the host, [rows]: D has the row sums of A, of A + I with ``loops``, or is 0 where they are not
         positive.
@@ -155,6 +167,14 @@ class Neighborhood:
         sums = self.degrees + loops
         positive = sums > 0
         return np.where(positive, 1 / np.sqrt(np.where(positive, sums, 1)), 0).astype(self.real)
+
+    def arc_weights(self, *, loops: bool) -> Array:
+        """The weight of each arc of ``tables`` on the device, always the same array."""
+        if loops not in self._weights:
+            tables = self.tables(loops=loops)
+            weights = np.ones(len(tables.ends), self.real) if tables.weights is None else tables.weights
+            self._weights[loops] = self.arrays.upload(weights)
+        return self._weights[loops]
 
     def norm_on_device(self, *, loops: bool) -> Array:
         """``norm`` on the device, always the same array."""

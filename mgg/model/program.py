@@ -11,12 +11,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from mgg.backend.api import Array
-from mgg.errors import InputError, MachineError
+from mgg.errors import InputError
 from mgg.kernel import sums
 from mgg.model.module import Composite, Features, Held, Module, Parameter, Pass
 from mgg.model.neighborhood import Neighborhood
 from mgg.vertex import host
 from mgg.vertex.autodiff import differentiated
+from mgg.vertex.device import DeviceWork
 from mgg.vertex.explain import explain
 from mgg.vertex.ir import D, E, P, S, Value, walk
 from mgg.vertex.loops import outside_of
@@ -126,7 +127,7 @@ class _Plan:
 
 
 class VertexLayer(Module):
-    """A vertex program over the rows of a PE, on CPU ranks.
+    """A vertex program over the rows of a PE.
 
     Parameters are called ``name.`` and what the program calls them. The input is the feature ``x`` of the vertices; the
     output's axes become one.
@@ -159,6 +160,7 @@ class VertexLayer(Module):
         self.shape, self.relations, self.place = shape or (columns,), relations, place
         weights = {key: value for key, value in parameters.items() if isinstance(value, Weight)}
         self.given = {key: value.shape if isinstance(value, Weight) else value for key, value in parameters.items()}
+        self._device: dict[Work, tuple[Any, DeviceWork]] = {}
         #: What the program calls a parameter.
         self._keys = {f"{name}.{each.name or key}": key for key, each in weights.items()}
         self.parameters = [
@@ -227,7 +229,7 @@ class VertexLayer(Module):
         part, work = self._part(plan, run_of), plan.forward(constant, run_of.training)
         once = self._once(plan, x, part, run_of, constant)
         found = self._leaves(plan, x, run_of) | once
-        work.run(found, part, _draws(run_of))
+        self._on_device(work, run_of).run(found, part, _draws(run_of))
         found |= once
         stays: set[Value] = set()
         if run_of.training:
@@ -240,18 +242,19 @@ class VertexLayer(Module):
         graph, of, known = plan.once.get(constant, (None, None, {}))
         if graph is not run_of.graph or (constant and of is not x):
             found = self._leaves(plan, x, run_of)
-            plan.setting_up(constant).run(found, part, _draws(run_of))
+            self._on_device(plan.setting_up(constant), run_of).run(found, part, _draws(run_of))
             known = {value: found[value] for value in plan.fixed(constant)}
             plan.once[constant] = run_of.graph, x if constant else None, known
         return known
 
     def _owned(self, found: dict[Value, Any], value: Value, kept: Collection[Value], rows: int) -> Array:
         """``value`` [rows, columns] as an array of the caller's, who may change it."""
-        array = found[value]
-        shared = len(array) != rows or value in kept or not value.inputs
-        return (np.broadcast_to(dense(array), (rows, *value.shape)).copy() if shared else array).reshape(
-            rows, value.size
-        )
+        array = dense(found[value])
+        if len(array) != rows:
+            array = np.broadcast_to(array, (rows, *value.shape))
+        if len(found[value]) != rows or value in kept or not value.inputs:
+            array = array.copy()
+        return array.reshape(rows, value.size)
 
     def backward(self, gradient: Array, run_of: Pass, inputs: bool = True) -> Array | None:
         """Gradients of the input and, float64, of the parameters."""
@@ -259,13 +262,23 @@ class VertexLayer(Module):
         del self._kept
         assert plan.seed is not None
         found[plan.seed] = gradient.reshape(len(gradient), *plan.output.shape)
-        plan.backward(constant, inputs).run(found, self._part(plan, run_of), _draws(run_of))
+        work = self._on_device(plan.backward(constant, inputs), run_of)
+        work.run(found, self._part(plan, run_of), _draws(run_of))
         for parameter in self.parameters:
             by = found[plan.by[self._keys[parameter.name]]]
             run_of.gradients[parameter.name] = by[0].astype(np.float64)
         if not inputs:
             return None
         return self._owned(found, plan.by["x"], (plan.seed,), len(gradient))
+
+    def _on_device(self, work: Work, run_of: Pass) -> Work | DeviceWork:
+        """``work`` as the PE's device does it."""
+        tables = run_of.graph.device_tables(loops=self.program.loops)
+        if tables is None:
+            return work
+        if self._device.get(work, (None, None))[0] is not tables:
+            self._device[work] = tables, DeviceWork(work, tables, self.program.name)
+        return self._device[work][1]
 
     def _leaves(self, plan: _Plan, x: Features, run_of: Pass) -> dict[Value, Any]:
         """What the program reads: the input, parameters, what is built in."""
@@ -276,18 +289,13 @@ class VertexLayer(Module):
             elif name == "norm":
                 found[value] = graph.norm_on_device(loops=loops)
             elif value in plan.leaves:
-                tables = graph.tables(loops=loops)
-                found[value] = np.ones(len(tables.ends), graph.real) if tables.weights is None else tables.weights
+                found[value] = graph.arc_weights(loops=loops)
         for name, key in self._keys.items():
             found[plan.trace.parameters[key]] = run_of.weights[name][None]
         return found
 
     def _part(self, plan: _Plan, run_of: Pass) -> Part:
         graph, arrays, loops = run_of.graph, run_of.arrays, self.program.loops
-        if self.fetched and not isinstance(graph.node_ids, np.ndarray):
-            raise MachineError(
-                f"layer {self.name}: vertex programs that go arc by arc run on CPU ranks: --backend mpi"
-            ).on_every_pe()
 
         def product(
             value: Value, rows: Array, weights: Array | None, before: Array | None, after: Array | None
@@ -312,14 +320,18 @@ class VertexLayer(Module):
 
     def _over_arcs(self, graph: Neighborhood, rows: Array, back: bool) -> Array:
         """The product with a matrix of ones, an arc each, which plans do not have."""
-        tables, none = graph.tables(loops=self.program.loops), np.empty(0, graph.real)
-        if not back:
-            out = np.empty((tables.rows, rows.shape[1]), graph.real)
-            sums.spmm_rows(tables.ptr, tables.ends, none, graph.halo.fetch(rows), out, False)
-            return out
-        out = np.empty((tables.sources, rows.shape[1]), graph.real)
-        sums.spmm_rows(tables.out_ptr, tables.out_ends, none, rows, out, False)
-        return graph.halo.give_back(out)
+        loops, arrays = self.program.loops, graph.arrays
+        tables, device = graph.tables(loops=loops), graph.device_tables(loops=loops)
+        given, space = (rows, S) if back else (graph.halo.fetch(rows), D)
+        out = arrays.empty((tables.rows_of(space), rows.shape[1]), graph.real)
+        if device is not None:
+            ends = device.table("ends", E, space)
+            device.operators.spmm_rows(device.pointer(E, space), ends, None, given, out, False)
+        elif back:
+            sums.spmm_rows(tables.out_ptr, tables.out_ends, np.empty(0, graph.real), given, out, False)
+        else:
+            sums.spmm_rows(tables.ptr, tables.ends, np.empty(0, graph.real), given, out, False)
+        return graph.halo.give_back(out) if back else out
 
 
 def _given(graph: Neighborhood, plan: Any, rows: Array, scale: Array | None) -> Array:

@@ -92,23 +92,24 @@ class Work:
     """
 
     def __init__(self, steps: Iterable[Rows | Unit], known: Collection[Value], wanted: Iterable[Value]) -> None:
-        self.wanted, known = list(wanted), {*known}
+        self.wanted, self.known = list(wanted), {*known}
+        known = self.known
         needed = {x for value in self.wanted for x in _behind(value)}
         found: list[Value | Unit] = []
         for step in reversed(_singly(steps)):
             if needed & ({*_made(step)} - known):
                 found.append(step)
-                needed.update(x for value in _needs(step) for x in _behind(value))
-        self._steps = _scaled(found[::-1], self.wanted)
+                needed.update(x for value in needs(step) for x in _behind(value))
+        self.steps = _scaled(found[::-1], self.wanted)
         #: What of ``known`` is read.
         self.reads = needed & known
         # Of arcs' weights the products know.
-        self._needs = [[x for x in _needs(step) if isinstance(step, Unit) or x.space is not E or x in known]
-                       for step in self._steps]  # fmt: skip
-        last = {value: number for number, values in enumerate(self._needs) for value in values}
+        self._needed = [[x for x in needs(step) if isinstance(step, Unit) or x.space is not E or x in known]
+                       for step in self.steps]  # fmt: skip
+        last = {value: number for number, values in enumerate(self._needed) for value in values}
         stay = {*self.wanted, *(value for value in known if not value.inputs)}
         self._gone = [[x for x in {*values} if last[x] == number and x not in stay]
-                      for number, values in enumerate(self._needs)]  # fmt: skip
+                      for number, values in enumerate(self._needed)]  # fmt: skip
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any] = (0, 0)) -> None:
         """Do the steps.
@@ -119,32 +120,27 @@ class Work:
             part: the PE's.
             draws: seed and epoch of masks.
         """
-        for step, needs, gone in zip(self._steps, self._needs, self._gone, strict=True):
+        for step, needed, gone in zip(self.steps, self._needed, self._gone, strict=True):
             if isinstance(step, Unit):
-                arrays = [_whole(_array(value, found, part, draws), value, part) for value in needs]
+                arrays = [_whole(array_of(value, found, part, draws), value, part) for value in needed]
                 results = part.work(step, part.tables, arrays, part.real, draws, part.place)
                 for value, array in zip(results_of(step), results, strict=True):
                     exact = value.op == "winner"
                     found[value] = (array[None] if value.space is P else array).astype(
                         array.dtype if exact else part.real, copy=False
                     )
-            elif isinstance(step, Scaled):
-                found[step.result] = _product(step, part, {x: _array(x, found, part, draws) for x in needs})
             else:
-                operands = [_array(value, found, part, draws) for value in needs]
-                if step.op not in ("matmul", "gram"):
-                    operands = [dense(x) for x in operands]
-                found[step] = _OPERATIONS["count" if is_count(step) else step.op](step, part, draws, *operands)
+                do(step, found, part, draws)
             for value in gone:
                 found.pop(value, None)
         for value in self.wanted:
-            found[value] = _array(value, found, part, draws)
+            found[value] = array_of(value, found, part, draws)
 
     @property
     def most_columns(self) -> int:
         """The most numbers a vertex or a source that are held at once of what is made."""
         held, most = 0, 0
-        for step, gone in zip(self._steps, self._gone, strict=True):
+        for step, gone in zip(self.steps, self._gone, strict=True):
             held += sum(value.size for value in _made(step) if value.space in (D, S))
             most = max(most, held)
             held -= sum(value.size for value in gone if value.space in (D, S) and value not in self.reads)
@@ -154,6 +150,11 @@ class Work:
 def dense(x: Any) -> Any:
     """``x`` as a dense array, of sparse features, too."""
     return x.toarray() if hasattr(x, "toarray") else x
+
+
+def contiguous(x: Any) -> Any:
+    """``x`` in C order."""
+    return x if x.flags.c_contiguous else x.copy()
 
 
 def _behind(value: Value) -> list[Value]:
@@ -167,7 +168,7 @@ def _seen_by_all(value: Value) -> bool:
 
 def _scaled(steps: Sequence[Value | Unit], wanted: Sequence[Value]) -> list[Step]:
     """``steps`` with products and the multiplications around them as one."""
-    uses = Counter([*wanted, *(x for step in steps for x in _needs(step))])
+    uses = Counter([*wanted, *(x for step in steps for x in needs(step))])
     values = [step for step in steps if not isinstance(step, Unit)]
     user = {x: step for step in values for x in step.inputs}
     made, done, found = {*values}, set[Value](), dict[Value, Scaled]()
@@ -175,7 +176,7 @@ def _scaled(steps: Sequence[Value | Unit], wanted: Sequence[Value]) -> list[Step
         if step.op != "product" or is_count(step):
             continue
         (rows, before), (result, after) = (step.inputs[0], None), (step, None)
-        if rows in made and uses[rows] == 1 and (parts := _by_number(rows)) is not None:
+        if rows in made and rows not in found and uses[rows] == 1 and (parts := _by_number(rows)) is not None:
             done.add(rows)
             rows, before = parts
         if uses[step] == 1 and step in user and (parts := _by_number(user[step])) is not None and parts[0] is step:
@@ -205,7 +206,8 @@ def _made(step: Step) -> list[Value]:
     return results_of(step) if isinstance(step, Unit) else [step]
 
 
-def _needs(step: Step) -> list[Value]:
+def needs(step: Step) -> list[Value]:
+    """What a step reads."""
     if isinstance(step, Unit):
         return outside_of(step)
     if isinstance(step, Scaled):
@@ -213,12 +215,25 @@ def _needs(step: Step) -> list[Value]:
     return [] if is_count(step) else list(step.inputs)
 
 
-def _array(value: Value, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> Any:
+def do(step: Value | Scaled, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
+    """Do a step that is no unit."""
+    # Of arcs' weights the products know.
+    operands = {x: array_of(x, found, part, draws) for x in needs(step) if x.space is not E or x in found}
+    if isinstance(step, Scaled):
+        found[step.result] = _product(step, part, operands)
+        return
+    arrays = [operands[x] for x in needs(step)]
+    if step.op not in ("matmul", "gram"):
+        arrays = [dense(x) for x in arrays]
+    found[step] = _OPERATIONS["count" if is_count(step) else step.op](step, part, draws, *arrays)
+
+
+def array_of(value: Value, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> Any:
     """What was found of ``value``; numbers, masks and parameters seen from rows are made where they are asked for."""
     if value in found:
         return found[value]
     if _seen_by_all(value):
-        return _array(value.inputs[0], found, part, draws)
+        return array_of(value.inputs[0], found, part, draws)
     return _OPERATIONS[value.op](value, part, draws)
 
 
@@ -266,7 +281,7 @@ def _cast(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
         return x  # one row for all
     if (coarser, space) == (D, S):
         whole = _whole(x, value.inputs[0], part)
-        return _shaped(part.fetch(np.ascontiguousarray(_flat(whole))), value)
+        return _shaped(part.fetch(contiguous(_flat(whole))), value)
     tables = part.tables
     assert space is R, value
     if len(x) == 1 and coarser is D:
@@ -278,7 +293,7 @@ def _total(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
     finer, space = value.inputs[0].space, value.space
     whole = _flat(_whole(x, value.inputs[0], part))
     if (finer, space) == (S, D):
-        return _shaped(part.give_back(np.array(whole)), value)
+        return _shaped(part.give_back(whole.copy()), value)
     if space is P:
         return part.dense.column_sums(whole).astype(part.real).reshape(1, *value.shape)
     return _shaped(_summed(whole, space, part).astype(part.real), value)
@@ -321,7 +336,7 @@ def _mask(value: Value, part: Part, draws: tuple[int, Any]) -> Any:
 
 
 def _product(step: Scaled, part: Part, found: dict[Value, Any]) -> Any:
-    rows = np.ascontiguousarray(_flat(_whole(found[step.rows], step.rows, part)))
+    rows = contiguous(_flat(_whole(found[step.rows], step.rows, part)))
     weights = found.get(step.product.inputs[-1]) if len(step.product.inputs) > 1 else None
     scales = [None if x is None else found[x].reshape(-1, 1) for x in (step.before, step.after)]
     return _shaped(part.product(step.product, rows, weights, *scales), step.result)

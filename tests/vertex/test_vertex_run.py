@@ -4,72 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from scipy import sparse
 from support.arc_graphs import drawn
 from support.random_programs import programs, random_graph, values
+from support.vertex_work import supported, worked_off
 
-from mgg.graph.csr import Csr
-from mgg.layout.split import transposed
-from mgg.model.arrays.host import HostArrays
 from mgg.vertex import host, ir
-from mgg.vertex.arcs import ArcTables, pointers
 from mgg.vertex.autodiff import gradients
 from mgg.vertex.interpret import evaluate
-from mgg.vertex.ir import D, E, P, R, S, T
 from mgg.vertex.passes import optimized
-from mgg.vertex.run import Part, Work
-from mgg.vertex.units import Rows, is_weight_sum, schedule
-
-
-def tables_of(graph):
-    """The tables of the one PE that has all of an interpreter's ``graph``."""
-    n, ptr = graph.vertices, pointers(graph.targets, graph.vertices)
-    out = transposed(Csr(ptr, graph.sources.astype(np.int32), None, n))
-    return ArcTables(
-        rows=n, sources=n, ptr=ptr, ends=graph.sources.astype(np.int32), weights=None,
-        types=graph.types.astype(np.int32), runs=np.append(graph.firsts, len(graph.targets)),
-        row_runs=pointers(graph.targets[graph.firsts], n), out_ptr=out.csr.indptr, out_ends=out.csr.indices,
-        out_arcs=out.forward, ids=graph.ids, type_count=graph.type_count,
-    )  # fmt: skip
-
-
-def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0)):
-    """Arrays of ``wanted``, of which the first ``outputs`` are made before the others and the ``seeds`` are known."""
-    shape = graph.vertices, graph.vertices
-
-    def product(value, x, weights, before, after):
-        weights = np.ones(len(graph.targets)) if weights is None else weights
-        adjacency = sparse.coo_array((weights, (graph.targets, graph.sources)), shape=shape).tocsr()
-        result = (adjacency.T if value["back"] else adjacency) @ (x if before is None else x * before)
-        return result if after is None else result * after
-
-    weights = next((leaves[v["name"]] for v in ir.walk(wanted) if is_weight_sum(v) for v in v.inputs[1:]), None)
-    degrees = np.bincount(graph.targets, weights, graph.vertices)
-    part = Part(
-        graph.vertices, lambda: tables_of(graph), HostArrays(), graph.ids, degrees, np.copy, np.copy, product,
-        work=host.run, real=np.float64,
-    )  # fmt: skip
-    known = {
-        value: leaves[value["name"]][None] if value.space is P else leaves[value["name"]]
-        for value in ir.walk(wanted)
-        if value.op == "input"
-    }
-    first, rest = wanted[:outputs], wanted[len(wanted[:outputs]) :]
-    plan = schedule(first, rest, seeds)
-    found = {value: array for value, array in known.items() if value not in seeds}
-    early = [value for value in rest if not set(seeds) & set(ir.walk([value]))]
-    Work(plan.forward, found, [*first, *plan.kept, *early]).run(found, part, draws)
-    found |= known
-    kept = {value: found[value] for value in [*known, *plan.kept, *plan.stored] if value in found}
-    again = kept | {}
-    late = [value for value in rest if value not in found]
-    Work([Rows(plan.again), *plan.backward], again, late).run(again, part, draws)
-    shapes = [(() if value.space is P else (graph.rows(value.space),), value.shape) for value in wanted]
-    arrays = [(again | found)[value] for value in wanted]
-    return [
-        np.broadcast_to(array[0] if value.space is P else array, rows + shape)
-        for value, array, (rows, shape) in zip(wanted, arrays, shapes, strict=True)
-    ]
 
 
 @pytest.fixture
@@ -83,18 +25,6 @@ def interpreted(monkeypatch):
         return names["unit"]
 
     monkeypatch.setattr(host, "compiled", plain)
-
-
-#: What programs that were traced add up, and their gradients; they have extremes of arcs alone.
-ADDED = {(E, D), (E, R), (E, S), (R, D), (R, T), (S, D), (E, P), (E, T), (D, P), (S, P)}
-MULTIPLIED = {(E, P), (E, T), (D, P), (S, P), (R, P), (R, T)}
-
-
-def supported(value):
-    spaces = value.inputs[0].space if value.inputs else None, value.space
-    if value.op in ("maximum_of", "minimum_of", "winner"):
-        return spaces in {(E, D), (E, R), (E, S)}
-    return value.op not in ("total", "gram") or spaces in (ADDED if value.op == "total" else MULTIPLIED)
 
 
 def check(data):

@@ -23,7 +23,13 @@ __all__ = ["LARGEST", "Arrays", "HostArrays", "arrays_of"]
 
 
 class Arrays(Protocol):
-    """The table."""
+    """The table.
+
+    Attributes:
+        operators: what launches kernels on the device; None on a host.
+    """
+
+    operators: Any
 
     def upload(self, array: np.ndarray) -> Array:
         """``array`` on the device."""
@@ -33,6 +39,9 @@ class Arrays(Protocol):
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Zeros."""
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Any numbers."""
 
     def rows(self, x: Array, places: Array) -> Array:
         """The rows of X at ``places`` (int64), a new array."""

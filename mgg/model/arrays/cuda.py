@@ -47,7 +47,7 @@ class CudaArrays:
     """See ``mgg.model.arrays.Arrays``; float32 alone."""
 
     def __init__(self, world: World) -> None:
-        self.upload = world.upload
+        self.upload, self.operators = world.upload, world.operators
         self._attention = AttentionKernels(cast("CudaOperators", world.operators))
 
     def joined(self, parts: list[Array]) -> Array:
@@ -68,6 +68,10 @@ class CudaArrays:
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Zeros."""
         return cupy.zeros(shape, dtype)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Any numbers."""
+        return cupy.empty(shape, dtype)
 
     def rows(self, x: Array, places: Array) -> Array:
         """A copy of the rows."""

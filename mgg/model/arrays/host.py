@@ -31,6 +31,8 @@ LARGEST = 1e18
 class HostArrays:
     """See ``mgg.model.arrays.Arrays``; any floating type."""
 
+    operators = None
+
     def __init__(self) -> None:
         self._stored: tuple[sparse.csr_array, Array, Array, sparse.csr_array] | None = None
 
@@ -45,6 +47,10 @@ class HostArrays:
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Zeros."""
         return np.zeros(shape, dtype)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Any numbers."""
+        return np.empty(shape, dtype)
 
     def rows(self, x: Array, places: Array) -> Array:
         """A copy of the rows."""

@@ -1,0 +1,207 @@
+"""Does a vertex program's work on a GPU: generated kernels (``mgg.vertex.cuda``), and between them matrices and halos."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mgg import files
+from mgg.kernel import random
+from mgg.kernel.compile import Build
+from mgg.vertex.arcs import ArcTables, pointers
+from mgg.vertex.cuda import THREADS, Kernel, kernel_of, source_of
+from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
+from mgg.vertex.launches import Launch, planned
+from mgg.vertex.run import Part, Scaled, Work, array_of, dense, do, needs
+
+
+@dataclass(eq=False)
+class DeviceTables:
+    """``ArcTables`` in a GPU's memory, each array when it is first asked for.
+
+    Attributes:
+        host: the tables.
+        upload: of an array.
+        operators: of the GPU: it has ``schedule`` and ``kernel``.
+    """
+
+    host: ArcTables
+    upload: Callable[[np.ndarray], Any]
+    operators: Any
+    _made: dict[str, Any] = field(default_factory=dict)
+
+    def rows_of(self, space: Space) -> int:
+        """How many rows ``space`` has."""
+        return {P: 1, T: self.host.type_count}.get(space) or self.host.rows_of(space)
+
+    def items(self, over: Space, rows: Space) -> np.ndarray:
+        """int64 [rows + 1], where the arcs or runs of each row begin in their list; on the host."""
+        tables = self.host
+        return {
+            (E, D): lambda: tables.ptr,
+            (E, R): lambda: tables.runs,
+            (E, S): lambda: tables.out_ptr,
+            (R, D): lambda: tables.row_runs,
+            (E, T): lambda: pointers(np.sort(self._types), tables.type_count),
+            (R, T): lambda: pointers(np.sort(tables.run_types), tables.type_count),
+        }[over, rows]()
+
+    def mean(self, launch: Launch) -> float:
+        """Items a row of the list that ``launch`` goes over."""
+        if launch.over is None:
+            return 1.0
+        ptr = self.items(launch.over, launch.rows)
+        return float(ptr[-1]) / max(len(ptr) - 1, 1)
+
+    def pointer(self, over: Space, rows: Space) -> Any:
+        """``items`` on the GPU; the same array every time, by which its cut into pieces is known."""
+        return self._once(f"{over!r}{rows!r}", lambda: self.items(over, rows))
+
+    def table(self, name: str, over: Space | None, rows: Space) -> Any:
+        """The array ``name`` of ``mgg.vertex.cuda.TABLES`` for a launch."""
+        tables = self.host
+        make: dict[str, Callable[[], np.ndarray]] = {
+            "ends": lambda: tables.out_ends.astype(tables.ends.dtype) if rows is S else tables.ends,
+            "arcs": lambda: (
+                tables.out_arcs if rows is S
+                else np.argsort(self._types if over is E else tables.run_types, kind="stable")
+            ),
+            "targets": lambda: np.repeat(np.arange(tables.rows, dtype=np.int32), np.diff(tables.ptr)),
+            "run_of": lambda: tables.arc_runs,
+            "types": lambda: self._types,
+            "run_targets": lambda: tables.run_targets,
+            "run_types": lambda: tables.run_types.astype(np.int32),
+            "ids": lambda: tables.ids,
+        }  # fmt: skip
+        kind = f" {over!r}{rows!r}" if name in ("ends", "arcs") and rows in (S, T) else ""
+        if name == "ends" and rows is T:
+            kind = ""
+        return self._once(name + kind, make[name])
+
+    @cached_property
+    def _types(self) -> np.ndarray:
+        none = np.zeros(len(self.host.ends), np.int32)
+        return none if self.host.types is None else self.host.types
+
+    def _once(self, name: str, make: Callable[[], np.ndarray]) -> Any:
+        if name not in self._made:
+            self._made[name] = self.upload(np.ascontiguousarray(make()))
+        return self._made[name]
+
+
+class DeviceWork:
+    """``Work`` as kernels, compiled when they are first run.
+
+    Args:
+        work: the steps.
+        tables: of the PE.
+        name: what the file of the kernels is called.
+    """
+
+    def __init__(self, work: Work, tables: DeviceTables, name: str = "program") -> None:
+        self._tables, self._wanted = tables, work.wanted
+        self._steps = planned(work.steps, work.known, work.wanted)
+        launches = [step for step in self._steps if isinstance(step, Launch)]
+        self._kernels = {
+            launch: kernel_of(f"vertex_{n}", launch, tables.mean(launch)) for n, launch in enumerate(launches)
+        }
+        self._build = _build(name, source_of([*self._kernels.values()]), tables.host.ends.dtype.itemsize * 8)
+        reads = [step.reads if isinstance(step, Launch) else _operands(step) for step in self._steps]
+        last = {value: n for n, values in enumerate(reads) for value in values}
+        stay = {*work.wanted, *(value for value in work.known if not value.inputs)}
+        self._gone = [[x for x in {*values} if last[x] == n and x not in stay] for n, values in enumerate(reads)]
+
+    def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
+        """As ``Work.run``; the epoch of ``draws`` is float64 [1] on the GPU."""
+        for step, gone in zip(self._steps, self._gone, strict=True):
+            if isinstance(step, Launch):
+                self._launch(self._kernels[step], found, part, draws)
+            else:
+                do(step, found, part, draws)
+            for value in gone:
+                found.pop(value, None)
+        for value in self._wanted:
+            found[value] = array_of(value, found, part, draws)
+
+    def _launch(self, kernel: Kernel, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
+        launch, tables, empty = kernel.launch, self._tables, part.dense.empty
+        rows, over = launch.rows, launch.over
+        results = []
+        for value in launch.results:
+            kind = np.int64 if value.op == "winner" else part.real
+            found[value] = empty((tables.rows_of(value.space), *value.shape), kind)
+            results.append(found[value])
+        if launch.layout.columns * launch.layout.heads == 0 or not tables.rows_of(rows):
+            for value in launch.totals:
+                found[value] = part.dense.zeros((1, *value.shape), part.real)
+            return
+        threads = THREADS // kernel.group
+        schedule, first, partials = None, [], []
+        count = tables.rows_of(rows)
+        if over is not None:
+            schedule = tables.operators.schedule(tables.pointer(over, rows), 1)[1]
+            count = len(schedule.target)
+            first = [schedule.begin, schedule.target, schedule.slot_rows]
+            for value in kernel.partials:
+                shape = max(schedule.slots, 1), max(value.size, 1)
+                partials.append(empty(shape, part.real))
+                if value.op == "winner":
+                    partials += [empty(shape, np.int64) for _ in range(2)]
+        blocks = -(-count // threads)
+        blocks = min(blocks, kernel.blocks or blocks)
+        totals = [empty((blocks * threads, value.size), part.real) for value in launch.totals]
+        arrays = [_contiguous(found[value], value, tables, part) for value in kernel.reads]
+        masks: list[Any] = []
+        if kernel.masks:
+            seed, epoch = draws
+            masks = [epoch, np.int64(random.device_base(seed)), np.int64(random.STREAMS)]
+            masks += [np.int64(part.place + value["place"]) for value in kernel.masks]
+        common = [
+            *first, *(tables.table(name, over, rows) for name in kernel.tables), *arrays, *partials, *results, *totals,
+            *masks,
+        ]  # fmt: skip
+        grid = launch.layout.tiles
+        call = tables.operators.kernel(self._build, kernel.name)
+        call((blocks, grid), (THREADS,), (np.int32(count), *common))
+        if schedule is not None and partials and len(schedule.split_rows):
+            call = tables.operators.kernel(self._build, f"{kernel.name}_combine")
+            split = len(schedule.split_rows)
+            call(
+                (-(-split // (THREADS // 32)), grid), (THREADS,),
+                (np.int32(split), *common, schedule.split_rows, schedule.split_first),
+            )  # fmt: skip
+        for value, array in zip(launch.totals, totals, strict=True):
+            found[value] = part.dense.column_sums(array).astype(part.real).reshape(1, *value.shape)
+
+
+def _operands(step: Value | Scaled) -> list[Value]:
+    return [x.inputs[0] if x.op == "cast" and x.inputs[0].space is P else x for x in needs(step)]
+
+
+def _contiguous(array: Any, value: Value, tables: DeviceTables, part: Part) -> Any:
+    """``array`` as kernels read it: dense, in C order, of as many rows as its space, at a multiple of 16 bytes."""
+    given, rows = dense(array), tables.rows_of(value.space)
+    if len(given) == rows and given.flags.c_contiguous and not _address(given) % 16:
+        return given
+    copy = part.dense.empty((rows, *value.shape), given.dtype)
+    copy[...] = given
+    return copy
+
+
+def _address(array: Any) -> int:
+    return int(array.data.ptr)
+
+
+def _build(name: str, text: str, bits: int) -> Build:
+    """The file of ``text`` in the cache, written unless it is there."""
+    key = hashlib.sha256(text.encode()).hexdigest()[:32]
+    path = files.cache_folder("vertex") / f"{name}_{key}.cu"
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        files.make_folder(path.parent)
+        files.write_text(path, text)
+    return Build(str(path), {"MGG_INDEX_BITS": bits})
