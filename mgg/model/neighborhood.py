@@ -60,9 +60,9 @@ class Neighborhood:
     real: Any = np.float32
     _arcs: dict[bool, ArcLists] = field(default_factory=dict)
     _relations: dict[bool, list[Relation]] = field(default_factory=dict)
-    _tables: dict[bool, ArcTables] = field(default_factory=dict)
-    _weights: dict[bool, Array] = field(default_factory=dict)
-    _device_tables: dict[bool, DeviceTables] = field(default_factory=dict)
+    _tables: dict[tuple[bool, bool], ArcTables] = field(default_factory=dict)
+    _weights: dict[tuple[bool, bool], Array] = field(default_factory=dict)
+    _device_tables: dict[tuple[bool, bool], DeviceTables] = field(default_factory=dict)
     _norms: dict[bool, Array] = field(default_factory=dict)
 
     @classmethod
@@ -137,28 +137,30 @@ class Neighborhood:
             self._relations[by_node] = relations_of(self.product, places, self.arc_types, self.arrays, self.real)
         return self._relations[by_node]
 
-    def tables(self, *, loops: bool) -> ArcTables:
+    def tables(self, *, loops: bool, typed: bool = False) -> ArcTables:
         """The arcs for vertex programs, put together when they are first asked for (collective).
 
         Args:
             loops: with an arc from every row to itself.
+            typed: by their types; else these do not count.
 
         Raises:
             InputError: ``loops`` of a graph whose arcs have types.
         """
-        if loops not in self._tables:
+        if (loops, typed) not in self._tables:
             assert self.product is not None and self.ids is not None
-            self._tables[loops] = ArcTables.of(self.product, self.halo.host(self.ids), self.arc_types, loops=loops)
-        return self._tables[loops]
+            types = self.arc_types if typed else 0
+            self._tables[loops, typed] = ArcTables.of(self.product, self.halo.host(self.ids), types, loops=loops)
+        return self._tables[loops, typed]
 
-    def device_tables(self, *, loops: bool) -> DeviceTables | None:
+    def device_tables(self, *, loops: bool, typed: bool = False) -> DeviceTables | None:
         """``tables`` on the device, likewise; None on a host."""
         if self.arrays.operators is None:
             return None
-        if loops not in self._device_tables:
-            tables = self.tables(loops=loops)
-            self._device_tables[loops] = DeviceTables(tables, self.arrays.upload, self.arrays.operators)
-        return self._device_tables[loops]
+        if (loops, typed) not in self._device_tables:
+            tables = self.tables(loops=loops, typed=typed)
+            self._device_tables[loops, typed] = DeviceTables(tables, self.arrays.upload, self.arrays.operators)
+        return self._device_tables[loops, typed]
 
     def norm(self, *, loops: bool) -> np.ndarray:
         """D^-1/2 on the host, [rows]: D has the row sums of A, of A + I with ``loops``, or is 0 where they are not
@@ -168,13 +170,13 @@ class Neighborhood:
         positive = sums > 0
         return np.where(positive, 1 / np.sqrt(np.where(positive, sums, 1)), 0).astype(self.real)
 
-    def arc_weights(self, *, loops: bool) -> Array:
+    def arc_weights(self, *, loops: bool, typed: bool = False) -> Array:
         """The weight of each arc of ``tables`` on the device, always the same array."""
-        if loops not in self._weights:
-            tables = self.tables(loops=loops)
+        if (loops, typed) not in self._weights:
+            tables = self.tables(loops=loops, typed=typed)
             weights = np.ones(len(tables.ends), self.real) if tables.weights is None else tables.weights
-            self._weights[loops] = self.arrays.upload(weights)
-        return self._weights[loops]
+            self._weights[loops, typed] = self.arrays.upload(weights)
+        return self._weights[loops, typed]
 
     def norm_on_device(self, *, loops: bool) -> Array:
         """``norm`` on the device, always the same array."""

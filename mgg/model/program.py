@@ -160,6 +160,8 @@ class VertexLayer(Module):
         self.shape, self.relations, self.place = shape or (columns,), relations, place
         weights = {key: value for key, value in parameters.items() if isinstance(value, Weight)}
         self.given = {key: value.shape if isinstance(value, Weight) else value for key, value in parameters.items()}
+        #: Which arcs it goes over.
+        self._arcs = {"loops": program.loops, "typed": bool(relations)}
         self._device: dict[Work, tuple[Any, DeviceWork]] = {}
         #: What the program calls a parameter.
         self._keys = {f"{name}.{each.name or key}": key for key, each in weights.items()}
@@ -273,7 +275,7 @@ class VertexLayer(Module):
 
     def _on_device(self, work: Work, run_of: Pass) -> Work | DeviceWork:
         """``work`` as the PE's device does it."""
-        tables = run_of.graph.device_tables(loops=self.program.loops)
+        tables = run_of.graph.device_tables(**self._arcs)
         if tables is None:
             return work
         if self._device.get(work, (None, None))[0] is not tables:
@@ -289,7 +291,7 @@ class VertexLayer(Module):
             elif name == "norm":
                 found[value] = graph.norm_on_device(loops=loops)
             elif value in plan.leaves:
-                found[value] = graph.arc_weights(loops=loops)
+                found[value] = graph.arc_weights(**self._arcs)
         for name, key in self._keys.items():
             found[plan.trace.parameters[key]] = run_of.weights[name][None]
         return found
@@ -314,14 +316,13 @@ class VertexLayer(Module):
             return out if after is None else arrays.scale_rows(out, after, out=out)
 
         return Part(
-            len(graph.node_ids), partial(graph.tables, loops=loops), arrays, graph.node_ids, graph.degrees + loops,
+            len(graph.node_ids), partial(graph.tables, **self._arcs), arrays, graph.node_ids, graph.degrees + loops,
             graph.halo.fetch, graph.halo.give_back, product, work=host.run, real=graph.real, place=self.place,
         )  # fmt: skip
 
     def _over_arcs(self, graph: Neighborhood, rows: Array, back: bool) -> Array:
         """The product with a matrix of ones, an arc each, which plans do not have."""
-        loops, arrays = self.program.loops, graph.arrays
-        tables, device = graph.tables(loops=loops), graph.device_tables(loops=loops)
+        arrays, tables, device = graph.arrays, graph.tables(**self._arcs), graph.device_tables(**self._arcs)
         given, space = (rows, S) if back else (graph.halo.fetch(rows), D)
         out = arrays.empty((tables.rows_of(space), rows.shape[1]), graph.real)
         if device is not None:

@@ -78,9 +78,9 @@ class ArcTables:
         Args:
             product: the forward one.
             ids: int64 [rows + halo].
-            types: how many types of arcs the graph has, 0 for none.
-            loops: whether every row has an arc from itself: where the graph has none it is added, with weight 1, and
-                where it has one, 1 is added to its weight, so that the matrix is A + I.
+            types: how many types of arcs the graph has; 0: those that it may have do not count.
+            loops: whether every row has one arc from itself, its weight 1 and those of the loops that the graph has
+                there, so that the matrix is A + I.
 
         Raises:
             InputError: ``loops`` of a graph whose arcs have types.
@@ -90,21 +90,19 @@ class ArcTables:
         targets = np.concatenate([np.repeat(np.arange(rows), np.diff(csr.indptr)) for csr, _ in parts])
         ends = np.concatenate([csr.indices.astype(np.int64) + first for csr, first in parts])
         weights = _joined([csr.weights for csr, _ in parts], [csr.arcs for csr, _ in parts], np.float32(1))
-        kinds = _joined([csr.types for csr, _ in parts], [csr.arcs for csr, _ in parts], np.int32(0))
+        kinds = _joined([csr.types for csr, _ in parts], [csr.arcs for csr, _ in parts], np.int32(0)) if types else None
         if loops:
             if types:
                 raise InputError(
                     "loops=True: the arcs of this graph have types; add what a vertex gives itself as a term"
                 ).on_every_pe()
-            own = ends == targets
+            own, everyone = ends == targets, np.arange(rows)
             if weights is None and own.any():
                 weights = np.ones(len(ends), np.float32)
             if weights is not None:
-                weights = weights + own.astype(np.float32)
-            added = np.setdiff1d(np.arange(rows), targets[own])
-            targets, ends = np.concatenate([targets, added]), np.concatenate([ends, added])
-            if weights is not None:
-                weights = np.concatenate([weights, np.ones(len(added), np.float32)])
+                of_loops = 1 + np.bincount(targets[own], weights[own], rows)
+                weights = np.concatenate([weights[~own], of_loops.astype(np.float32)])
+            targets, ends = np.concatenate([targets[~own], everyone]), np.concatenate([ends[~own], everyone])
         order = np.lexsort((ids[ends], *(() if kinds is None else (kinds,)), targets))
         targets, ends = targets[order], ends[order].astype(index_dtype(len(ids)))
         weights, kinds = (None if values is None else values[order] for values in (weights, kinds))

@@ -76,7 +76,8 @@ def differentiated(trace: Trace) -> tuple[list[Value], dict[str, Value], list[Va
     """
     forward = optimized(trace.outputs, differentiable=True)
     seeds = [ir.leaf(f"gradient of output {k}", value.space, value.shape) for k, value in enumerate(forward)]
-    wrt = {name: value for name, value in {**trace.inputs, **trace.parameters}.items() if name not in BUILT_IN}
+    features = {name: value for name, value in trace.inputs.items() if name not in BUILT_IN}
+    wrt = features | trace.parameters
     both = optimized([*forward, *gradients(forward, seeds, list(wrt.values()))])
     return both[: len(forward)], dict(zip(wrt, both[len(forward) :], strict=True)), seeds
 

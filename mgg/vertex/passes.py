@@ -438,4 +438,4 @@ def _plain(v: Value) -> tuple[Value, list[Value]] | None:
 
 
 def _is_weight(x: Value) -> bool:
-    return x.op == "input" and x["name"] == "weight" and x.shape == ()
+    return x.op == "input" and x["name"] == "weight" and (x.space, x.shape) == (E, ())
