@@ -23,7 +23,7 @@ class MutedWorld:
     def get_rows(self, *_: Any) -> None:
         """Fetch nothing."""
 
-    def put_rows(self, *_: Any) -> None:
+    def put_rows(self, *_: Any, **__: Any) -> None:
         """Write nothing."""
 
     def broadcast(self, *_: Any, **__: Any) -> None:

@@ -12,7 +12,7 @@ from mgg.backend.api import Array, SymmetricArray
 
 
 class Outbox:
-    """Messages that go together, none of which waits for another.
+    """Messages that go together, none of which waits for another, or one that goes alone.
 
     Args:
         world: the PEs.
@@ -29,6 +29,7 @@ class Outbox:
         ends = np.cumsum([0, *map(len, lists.values())]).tolist()
         self._places = {pe: slice(*ends[at : at + 2]) for at, pe in enumerate(lists)}
         self._count = ends[-1]
+        self._alone = sum(len(rows) > 0 for rows in lists.values()) == 1
         self._rows = world.upload(np.concatenate([*lists.values()]))
 
     def send(self, world: World, source: Array, into: SymmetricArray, firsts: Mapping[int, int]) -> None:
@@ -46,4 +47,4 @@ class Outbox:
         if self._count:
             world.operators.gather_rows(source, self._rows, packed)
         for pe, place in self._places.items():
-            world.put_rows(into, pe, firsts[pe], packed[place])
+            world.put_rows(into, pe, firsts[pe], packed[place], alone=self._alone)

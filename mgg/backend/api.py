@@ -275,12 +275,13 @@ class World(Protocol):
             ValueError: on GPUs, a PE beyond the array's reach: its rows have no address here.
         """
 
-    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
+    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool = False) -> None:
         """Write ``values`` [k, columns] into rows first .. first + k of PE ``pe``'s ``target``.
 
         The rows of both are contiguous, and equally far apart.
         Beyond the array's reach they are one message, which nothing waits for: ``values`` must stay as they are until
         this PE has signalled somebody or met the others at a barrier. On GPUs they must be symmetric memory then.
+        ``alone``: no other message goes beside this one, so that GPUs may wait for it where that is faster.
         """
 
     def signal(self, pe: int) -> None:

@@ -95,17 +95,17 @@ class GpuArrays(ABC):
         if pe != self.rank:
             self.counters.add(operation, out.nbytes)
 
-    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
+    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool = False) -> None:
         """Write rows of PE ``pe`` with a copy into its memory, or send them where that has no address here."""
         if len(values) and pe in target.peers:
             target.peers[pe][first : first + len(values)] = values
         elif len(values):
-            self._send_rows(target, pe, first, values)
+            self._send_rows(target, pe, first, values, alone)
         if pe != self.rank:
             self.counters.add("put", values.nbytes)
 
     @abstractmethod
-    def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
+    def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool) -> None:
         """Write rows of a PE beyond the reach of ``target``."""
 
     def all_reduce(self, values: Array) -> Array:

@@ -185,7 +185,7 @@ class MpiWorld(HostArrays):
         if pe != self.rank:
             self.counters.add(operation, out.nbytes)
 
-    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: np.ndarray) -> None:
+    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: np.ndarray, alone: bool = False) -> None:
         """Write rows of PE ``pe``."""
         if pe in target.peers:
             target.peers[pe][first : first + len(values)] = values

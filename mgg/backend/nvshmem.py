@@ -253,10 +253,11 @@ class NvshmemWorld(GpuArrays):
                 f"the GPU of PE {self.rank} cannot address that of PE {pe}: P2P is off, or it is another host's"
             ) from None
 
-    def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
-        """A put of NVSHMEM on the current stream, beside those before: the next signal or barrier waits for all.
+    def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool) -> None:
+        """A put of NVSHMEM: the next signal or barrier waits until it has arrived.
 
-        An address here names the same place of PE ``pe``'s copy.
+        One that is alone is a copy on the current stream itself; the others go beside it, on streams of NVSHMEM's,
+        which cost more than they gain where there is but one. An address here names the same place of PE ``pe``'s copy.
         """
         self.recorder.refuse("a put of NVSHMEM")
         place, pitch = target.local[first : first + len(values)], values.strides[0]
@@ -264,8 +265,9 @@ class NvshmemWorld(GpuArrays):
             raise ValueError(f"rows for PE {pe} do not lie as there")
         size = (len(values) - 1) * pitch + values[0].nbytes  # with what pads the rows between
         ends = [_buffer(array.data.ptr, size) for array in (place, values)]
-        self._core.put_nbi(*ends, pe, stream=cupy.cuda.get_current_stream())
-        self._under_way = True
+        put = self._core.put if alone else self._core.put_nbi
+        put(*ends, pe, stream=cupy.cuda.get_current_stream())
+        self._under_way = True  # a put that returns, too, has not arrived by NVSHMEM's rules
 
     @contextmanager
     def aside(self) -> Iterator[Work]:

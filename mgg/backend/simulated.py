@@ -215,7 +215,7 @@ class SimulatedWorld(HostArrays):
         if pe != self.rank:
             self.counters.add(operation, out.nbytes)
 
-    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: np.ndarray) -> None:
+    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: np.ndarray, alone: bool = False) -> None:
         """Write rows of PE ``pe``."""
         self._copy(target, pe)[first : first + len(values)] = values
         if pe != self.rank:

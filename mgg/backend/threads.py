@@ -163,7 +163,7 @@ class ThreadsWorld(GpuArrays):
         beyond = {} if reach is None else {pe: seen.pop(pe) for pe in range(self.size) if pe not in reach}
         return SymmetricArray(self.rank, seen, beyond)
 
-    def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
+    def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool) -> None:
         """A copy, too: threads have one kind of way."""
         shaped_as(target.local, target.handle[pe])[first : first + len(values)] = values
 

@@ -246,6 +246,35 @@ def test_between_hosts_products_and_bytes_are_those_of_the_simulated_backend(tmp
         assert json.loads((tmp_path / f"{pe}.json").read_text()) == moved[pe]
 
 
+PUTS = """
+import sys
+from pathlib import Path
+from unittest import mock
+from mgg.backend import job_size, nvshmem
+from support.spmm_program import products
+
+def program(world):
+    counts = {}
+    for technique in ("halo", "cola"):
+        calls = {name: mock.Mock(wraps=getattr(world._core, name)) for name in ("put", "put_nbi")}
+        with mock.patch.multiple(world._core, **calls):
+            products(world, Path(sys.argv[-1]), [3], {technique: {"workgroup": 1}}, only=[technique])
+        counts[technique] = [name for name, call in calls.items() if call.called]
+    print(counts, flush=True)
+
+nvshmem.run(job_size, program)
+"""
+
+
+@pytest.mark.parametrize(("pes", "halo"), [(2, "put"), (3, "put_nbi")])
+def test_only_messages_that_go_together_are_put_beside_the_stream(tmp_path, pes, halo):
+    """``cola`` sends a message a phase, ``halo`` one to each other workgroup."""
+    folder = make_layout(tmp_path, awkward_graphs()["weighted"], pes)
+    done = mpiexec(pes, [FAKE, "-c", PUTS, str(folder)])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"{{'halo': ['{halo}'], 'cola': ['put']}}\n") == pes, done.stdout
+
+
 PROMISES = (
     "from mgg.backend import nvshmem\nfrom mgg.errors import MachineError\nfrom support import world_program as w\n"
     "def program(world):\n"

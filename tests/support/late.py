@@ -66,8 +66,8 @@ class LateWorld:
     def get_rows(self, *given: Any, **options: Any) -> None:
         self.submit(self._world.get_rows, *given, **options)
 
-    def put_rows(self, *given: Any) -> None:
-        self.submit(self._world.put_rows, *given)
+    def put_rows(self, *given: Any, **options: Any) -> None:
+        self.submit(self._world.put_rows, *given, **options)
 
     def signal(self, pe: int) -> None:
         self.submit(self._world.signal, pe)

@@ -399,11 +399,11 @@ class StrictWorld:
         source.copy_of(pe)  # as GPUs do: what has no address is not fetched
         self._world.get_rows(_inside(source), pe, unwrap(rows), unwrap(out), operation)
 
-    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Any) -> None:
+    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Any, alone: bool = False) -> None:
         assert not values.size or unwrap(values)[0].flags.c_contiguous
         # One message takes what pads the rows along.
         assert len(values) < 2 or unwrap(values).strides == _inside(target).local.strides
-        self._world.put_rows(_inside(target), pe, first, unwrap(values))
+        self._world.put_rows(_inside(target), pe, first, unwrap(values), alone)
 
     def broadcast(self, values: Any, root: int) -> None:
         self._world.broadcast(values if isinstance(values, np.ndarray) else unwrap(values), root)

@@ -53,12 +53,21 @@ def _meet(stream):
         until(request.Test)
 
 
+def put(dst, src, remote_pe, stream):
+    """What leaves is read before anything that follows; it arrives as with ``put_nbi``: NVSHMEM promises no more."""
+    _leave(dst, src, remote_pe, stream, np.copy)
+
+
 def put_nbi(dst, src, remote_pe, stream):
     """Nothing leaves or arrives before ``quiet``, ``barrier_all``: NVSHMEM promises no more."""
+    _leave(dst, src, remote_pe, stream, np.asarray)
+
+
+def _leave(dst, src, remote_pe, stream, read):
     assert isinstance(stream, Stream) and dst.size == src.size
     (array, offset), (source, start) = interop.place_of(dst), interop.place_of(src)
     if not state.stuck:
-        values = source.bytes_of(job.comm.rank)[start : start + src.size]
+        values = read(source.bytes_of(job.comm.rank)[start : start + src.size])
         under_way.append((array.bytes_of(remote_pe)[offset : offset + src.size], values))
 
 
