@@ -7,12 +7,12 @@ program has a kernel. Loads of several arcs are under way at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isinf, isnan, prod
 
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
-from mgg.vertex.lanes import COLUMN, HEAD, WARP, Axes, aligned, flat, power, wide
+from mgg.vertex.lanes import COLUMN, HEAD, WARP, Axes, Layout, aligned, flat, pitch, power, wide
 from mgg.vertex.launches import Launch, in_lanes, operands, reduced
 
 #: Threads a block, and blocks of a launch whose lanes keep sums of all arcs: so many at most, and what their sums take.
@@ -91,14 +91,25 @@ class Kernel:
         return max(1, min(ALL_BLOCKS, ALL_BYTES // max(size, 1)))
 
 
-def kernel_of(name: str, launch: Launch, mean: float) -> Kernel:
-    """``launch`` as CUDA, for lists with ``mean`` items a row."""
+def gathered(launch: Launch) -> list[Value]:
+    """Arrays of which arcs read a row at their other end, in columns that take padding to be loaded 16 bytes at once."""
+    items, layout = _ITEMS[launch.over, launch.rows], launch.layout
+    return [
+        v
+        for v in launch.reads
+        if launch.over is E and v.space in (S, D) and items[_OF[v.space]] != "row" and v.op != "winner"
+        and layout.heads == 1 and v.shape[-1:] == (v.size,) == (layout.columns,) and v.size % layout.vector
+    ]  # fmt: skip
+
+
+def kernel_of(name: str, launch: Launch, mean: float, padded: Collection[Value] = ()) -> Kernel:
+    """``launch`` as CUDA, for lists with ``mean`` items a row; rows of ``padded`` arrays are ``lanes.pitch`` apart."""
     if not prod(launch.layout.shape):
         return Kernel(name, launch, 1)  # there is nothing to do
     lanes = launch.layout.lanes
     at_once = 1 if launch.over is None else min(WARP // lanes, power(max(1, round(mean / 4))))
     kernel = Kernel(name, launch, lanes * at_once)
-    _Writer(kernel, mean).write()
+    _Writer(kernel, mean, padded).write()
     return kernel
 
 
@@ -126,9 +137,9 @@ class _Writer:
     each of the arcs under way; ``arcs``, what is made of them; ``after``, when the row's sums are complete.
     """
 
-    def __init__(self, kernel: Kernel, mean: float) -> None:
+    def __init__(self, kernel: Kernel, mean: float, padded: Collection[Value]) -> None:
         self.kernel, self.launch, self.layout = kernel, kernel.launch, kernel.launch.layout
-        self.mean = mean
+        self.mean, self.padded = mean, padded
         self.items = _ITEMS[self.launch.over, self.launch.rows]
         self.parts: dict[str, list[str]] = {part: [] for part in ("head", "rows", "indices", "loads", "arcs", "after")}
         self.names: dict[Value, str] = {}
@@ -191,11 +202,20 @@ class _Writer:
             return self.items[_OF[v.space]] != "row" and "[row]" not in self.items[_OF[v.space]]
         return memory or any(self.changes(x) for x in v.inputs)
 
+    def step(self, v: Value) -> int:
+        """Numbers from row to row of an array that is written."""
+        return pitch(v.size) if v in self.padded else v.size
+
+    def aligned(self, v: Value) -> str:
+        """Whether a lane's columns in a row of an array are loaded and stored at once, as C++ has it."""
+        return "true" if self.layout.aligned(self.step(v)) else "false"
+
     def place(self, v: Value) -> str:
         """Where the row of the array ``v`` begins."""
         if v.space is P:
             return self.array(v)
-        return f"{self.array(v)} + static_cast<long long>({self.item(_OF[v.space])}) * {v.size}"
+        array = self.array(v)
+        return f"{array} + static_cast<long long>({self.item(_OF[v.space])}) * s{array[1:]}"
 
     # A lane's part of a value.
 
@@ -236,6 +256,7 @@ class _Writer:
         lead = _lead(axes, v)
         place = self.place(v) if lead == "0" else f"{self.place(v)} + {lead}"
         part = "loads" if changes else "rows" if self.looping else "after"
+        fits = self.aligned(v)
         if not wide(axes):
             if changes:
                 self.words += 1
@@ -245,9 +266,9 @@ class _Writer:
             return name
         if changes:
             self.words += self.layout.count
-            self.line(part, f"{kind} {name}[U][L::COUNT]; MGG_ARCS L::read({name}[u], {place}, first, COLUMNS);")
+            self.line(part, f"{kind} {name}[U][L::COUNT]; MGG_ARCS L::read<{fits}>({name}[u], {place}, first, COLUMNS);")
             return f"{name}[u]"
-        self.line(part, f"{kind} {name}[L::COUNT]; L::read({name}, {place}, first, COLUMNS);")
+        self.line(part, f"{kind} {name}[L::COUNT]; L::read<{fits}>({name}, {place}, first, COLUMNS);")
         return name
 
     def entry(self, v: Value, axes: Axes) -> str:
@@ -285,7 +306,7 @@ class _Writer:
         loops = " ".join(
             f"for (int {name} = 0; {name} < {length}; ++{name})" for name, length in zip(names, lengths, strict=True)
         )
-        sum_of = self.name("s")
+        sum_of = self.name("sum")
         return f"[&] {{ float {sum_of} = 0.0f; {loops} {sum_of} += {term(*names)}; return {sum_of}; }}()"
 
     def _dot(self, v: Value, axes: Axes) -> str:
@@ -379,7 +400,7 @@ class _Writer:
         self.names = {v: name for v, name in self.names.items() if v in self.of_rows}
         self.names |= {v: name for v, name in sums.items() if v not in launch.totals}
         outputs = [
-            self._written(v, f"y{n} + static_cast<long long>(row) * {v.size}", self.lane(v))
+            self._written(v, f"y{n} + static_cast<long long>(row) * {self.step(v)}", self.lane(v), self.aligned(v))
             for n, v in enumerate(launch.outputs)
         ]
         masks = [
@@ -434,7 +455,7 @@ class _Writer:
         each, goal = ("MGG_EACH ", f"{name}[e]") if wide(self._axes(v)) else ("", name)
         return f"if (empty) {{ {each}{goal} = 0.0f; }}" if v.op in ("maximum_of", "minimum_of") else ""
 
-    def _written(self, v: Value, place: str, name: str) -> str:
+    def _written(self, v: Value, place: str, name: str, fits: str = "false") -> str:
         """A lane's part to memory: of lanes that have the same, by the first."""
         axes = self._axes(v)
         alone = [f"{axis} == 0" for axis in self._missing(v)]
@@ -448,8 +469,8 @@ class _Writer:
         row = place if lead == "0" else f"{place} + {lead}"
         if v.op == "winner":
             arcs = self.name("w")
-            return f"if ({condition}) {{ long long {arcs}[L::COUNT]; MGG_EACH {arcs}[e] = {name}[e].arc; L::write({row}, {arcs}, first, COLUMNS); }}"
-        return f"if ({condition}) L::write({row}, {name}, first, COLUMNS);"
+            return f"if ({condition}) {{ long long {arcs}[L::COUNT]; MGG_EACH {arcs}[e] = {name}[e].arc; L::write<false>({row}, {arcs}, first, COLUMNS); }}"
+        return f"if ({condition}) L::write<{fits}>({row}, {name}, first, COLUMNS);"
 
     def _missing(self, v: Value) -> list[str]:
         """Places of a lane that ``v`` does not depend on."""
@@ -475,6 +496,7 @@ class _Writer:
             found += ["const long long *begin", "const int *goals", "const int *slot_rows"]
         found += [f"const {TABLES[name]} *{name}" for name in kernel.tables]
         found += [f"const {_type(v)} *x{n}" for n, v in enumerate(kernel.reads)]
+        found += [f"int s{n}" for n, _ in enumerate(kernel.reads)]
         if launch.over is not None:
             for n, v in enumerate(kernel.partials):
                 found += [f"float *p{n}"] + ([f"long long *pi{n}", f"long long *pa{n}"] if v.op == "winner" else [])
@@ -558,9 +580,9 @@ class _Writer:
 
     def _parted(self, n: int, v: Value, name: str) -> str:
         """What a piece of a cut row has found."""
-        slot = f" + static_cast<long long>(~goal) * {v.size}"
         if v.op != "winner":
-            return self._written(v, f"p{n}{slot}", name)
+            fits = "true" if self.layout.aligned(pitch(v.size)) else "false"
+            return self._written(v, f"p{n} + static_cast<long long>(~goal) * {pitch(v.size)}", name, fits)
         axes = self._axes(v)
         at = flat(axes, v.shape)
         each, goal = ("MGG_EACH ", f"{name}[e]") if wide(axes) else ("", name)
@@ -568,8 +590,8 @@ class _Writer:
         missing = [f"{place} == 0" for place in self._missing(v) if not (wide(axes) and place == "first")]
         condition = " && ".join(["lead", inside, *missing])
         return (
-            f"{each}if ({condition}) {{ p{n}[~goal * {v.size}ll + {at}] = {goal}.best;"
-            f" pi{n}[~goal * {v.size}ll + {at}] = {goal}.id; pa{n}[~goal * {v.size}ll + {at}] = {goal}.arc; }}"
+            f"{each}if ({condition}) {{ p{n}[~goal * {pitch(v.size)}ll + {at}] = {goal}.best;"
+            f" pi{n}[~goal * {pitch(v.size)}ll + {at}] = {goal}.id; pa{n}[~goal * {pitch(v.size)}ll + {at}] = {goal}.arc; }}"
         )
 
     def _combine(self, outputs: list[str], masks: list[str]) -> str:
@@ -588,7 +610,7 @@ class _Writer:
         ]
         for n, (v, name) in enumerate(zip(kernel.partials, names, strict=True)):
             axes = self._axes(v)
-            at = f"slot * {v.size}ll + {flat(axes, v.shape)}"
+            at = f"slot * {pitch(v.size)}ll + {flat(axes, v.shape)}"
             each, goal = ("MGG_EACH ", f"{name}[e]") if wide(axes) else ("", name)
             largest = _largest(v)
             if v.op == "winner":

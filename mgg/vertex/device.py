@@ -14,10 +14,14 @@ from mgg import files
 from mgg.kernel import random
 from mgg.kernel.compile import Build
 from mgg.vertex.arcs import ArcTables, pointers
-from mgg.vertex.cuda import THREADS, Kernel, kernel_of, source_of
+from mgg.vertex.cuda import THREADS, Kernel, gathered, kernel_of, source_of
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
+from mgg.vertex.lanes import pitch
 from mgg.vertex.launches import Launch, planned
 from mgg.vertex.run import Part, Scaled, Work, array_of, dense, do, needs
+
+#: Arcs a row from which rows that arcs read are padded to be loaded 16 bytes at once.
+COPIED = 8
 
 
 @dataclass(eq=False)
@@ -107,8 +111,13 @@ class DeviceWork:
         self._tables, self._wanted = tables, work.wanted
         self._steps = planned(work.steps, work.known, work.wanted)
         launches = [step for step in self._steps if isinstance(step, Launch)]
+        means = [tables.mean(launch) for launch in launches]
+        self._padded = {
+            v for launch, mean in zip(launches, means, strict=True) if mean >= COPIED for v in gathered(launch)
+        }
         self._kernels = {
-            launch: kernel_of(f"vertex_{n}", launch, tables.mean(launch)) for n, launch in enumerate(launches)
+            launch: kernel_of(f"vertex_{n}", launch, mean, self._padded)
+            for n, (launch, mean) in enumerate(zip(launches, means, strict=True))
         }
         self._build = _build(name, source_of([*self._kernels.values()]), tables.host.ends.dtype.itemsize * 8)
         reads = [step.reads if isinstance(step, Launch) else _operands(step) for step in self._steps]
@@ -128,13 +137,32 @@ class DeviceWork:
         for value in self._wanted:
             found[value] = array_of(value, found, part, draws)
 
+    def _empty(self, value: Value, kind: Any, part: Part) -> Any:
+        """An array for ``value``, its rows padded where kernels read it so."""
+        rows = self._tables.rows_of(value.space)
+        if value not in self._padded:
+            return part.dense.empty((rows, *value.shape), kind)
+        array = part.dense.empty((rows, pitch(value.size)), kind)
+        return array[(slice(None), *[None] * (len(value.shape) - 1), slice(value.size))]
+
+    def _rows(self, array: Any, value: Value, part: Part) -> Any:
+        """``array`` as kernels read it: dense, of as many rows as its space, each of them contiguous."""
+        given, padded = dense(array), pitch(value.size)
+        steps = {padded} if value in self._padded else {value.size, padded}
+        whole = len(given) == self._tables.rows_of(value.space) and _whole_rows(given)
+        if whole and _stride(given, value) in steps and not _address(given) % 16:
+            return given
+        copy = self._empty(value, given.dtype, part)
+        copy[...] = given
+        return copy
+
     def _launch(self, kernel: Kernel, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
         launch, tables, empty = kernel.launch, self._tables, part.dense.empty
         rows, over = launch.rows, launch.over
         results = []
         for value in launch.results:
             kind = np.int64 if value.op == "winner" else part.real
-            found[value] = empty((tables.rows_of(value.space), *value.shape), kind)
+            found[value] = self._empty(value, kind, part)
             results.append(found[value])
         if launch.layout.columns * launch.layout.heads == 0 or not tables.rows_of(rows):
             for value in launch.totals:
@@ -148,22 +176,23 @@ class DeviceWork:
             count = len(schedule.target)
             first = [schedule.begin, schedule.target, schedule.slot_rows]
             for value in kernel.partials:
-                shape = max(schedule.slots, 1), max(value.size, 1)
+                shape = max(schedule.slots, 1), max(pitch(value.size), 1)
                 partials.append(empty(shape, part.real))
                 if value.op == "winner":
                     partials += [empty(shape, np.int64) for _ in range(2)]
         blocks = -(-count // threads)
         blocks = min(blocks, kernel.blocks or blocks)
         totals = [empty((blocks * threads, value.size), part.real) for value in launch.totals]
-        arrays = [_contiguous(found[value], value, tables, part) for value in kernel.reads]
+        arrays = [self._rows(found[value], value, part) for value in kernel.reads]
+        strides = [np.int32(_stride(array, value)) for array, value in zip(arrays, kernel.reads, strict=True)]
         masks: list[Any] = []
         if kernel.masks:
             seed, epoch = draws
             masks = [epoch, np.int64(random.device_base(seed)), np.int64(random.STREAMS)]
             masks += [np.int64(part.place + value["place"]) for value in kernel.masks]
         common = [
-            *first, *(tables.table(name, over, rows) for name in kernel.tables), *arrays, *partials, *results, *totals,
-            *masks,
+            *first, *(tables.table(name, over, rows) for name in kernel.tables), *arrays, *strides, *partials,
+            *results, *totals, *masks,
         ]  # fmt: skip
         grid = launch.layout.tiles
         call = tables.operators.kernel(self._build, kernel.name)
@@ -183,14 +212,19 @@ def _operands(step: Value | Scaled) -> list[Value]:
     return [x.inputs[0] if x.op == "cast" and x.inputs[0].space is P else x for x in needs(step)]
 
 
-def _contiguous(array: Any, value: Value, tables: DeviceTables, part: Part) -> Any:
-    """``array`` as kernels read it: dense, in C order, of as many rows as its space, at a multiple of 16 bytes."""
-    given, rows = dense(array), tables.rows_of(value.space)
-    if len(given) == rows and given.flags.c_contiguous and not _address(given) % 16:
-        return given
-    copy = part.dense.empty((rows, *value.shape), given.dtype)
-    copy[...] = given
-    return copy
+def _stride(array: Any, value: Value) -> int:
+    """Numbers from row to row."""
+    return int(array.strides[0] // array.itemsize) if len(array) > 1 and value.size else value.size
+
+
+def _whole_rows(array: Any) -> bool:
+    """Whether each row is contiguous."""
+    step = array.itemsize
+    for length, stride in zip(array.shape[:0:-1], array.strides[:0:-1], strict=True):
+        if length > 1 and stride != step:
+            return False
+        step *= length
+    return True
 
 
 def _address(array: Any) -> int:

@@ -36,8 +36,14 @@ class Layout:
 
     @property
     def vector(self) -> int:
-        """Floats that a lane loads at once."""
+        """Floats that a lane loads at once, where rows are aligned; of one head the last lane may have fewer."""
+        if self.heads == 1:
+            return min(4, power(self.columns))
         return next(each for each in (4, 2, 1) if self.columns % each == 0)
+
+    def aligned(self, size: int) -> bool:
+        """Whether lanes can load their columns of rows of ``size`` numbers at once."""
+        return size % self.vector == 0 and (self.heads == 1 or self.columns % self.vector == 0)
 
     @property
     def head_lanes(self) -> int:
@@ -105,6 +111,11 @@ class Layout:
 def wide(axes: Axes) -> bool:
     """Whether the columns of a lane differ."""
     return any(COLUMN in axis for axis in axes)
+
+
+def pitch(columns: int) -> int:
+    """Numbers from row to row where each begins at a multiple of 16 bytes."""
+    return -(-columns // 4) * 4
 
 
 def power(number: int) -> int:

@@ -113,6 +113,11 @@ class _Planner:
         """Launches of rows after which there are arrays of ``values``."""
         found = dict.fromkeys(v.inputs[0] if _of_all(v) and v not in self.arrays else v for v in values)
         lacking = [v for v in found if v not in self.arrays and is_lazy(v)]
+        for v in [v for v in lacking if v.op == "reshape" and not _of_all(v.inputs[0])]:  # which takes no work
+            self.need(v.inputs)
+            if v.inputs[0] in self.arrays:
+                self.add(v)
+                lacking.remove(v)
         lacking = [*dict.fromkeys([*self._few(lacking), *lacking])]
         for space in (P, T, D, S, R):
             for layout, group in _groups([v for v in lacking if v.space is space], self.arrays):

@@ -31,7 +31,7 @@ def build(folder, name, before):
 
 def launch(library, name, grid, threads, *arguments):
     """Launch a kernel with arrays and numbers, checking the size of each; None is a null pointer."""
-    sizes = (ctypes.c_int * 64)()
+    sizes = (ctypes.c_int * 512)()
     wanted = sizes[: getattr(library, f"host_sizes_{name}")(sizes)]
     given = [np.zeros(1, np.uint64) if each is None else _number(each) for each in arguments]
     assert [each.itemsize for each in given] == wanted, name

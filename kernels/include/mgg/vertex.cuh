@@ -21,37 +21,38 @@ struct Lanes {
     // The place of a lane's column `e` after its first one.
     static __device__ __forceinline__ constexpr int place(int e) { return e / VEC * STEP + e % VEC; }
 
-    // x = columns of `row`, which ends after `columns`; lanes beyond that read its first ones.
-    template <typename T>
+    // x = columns of `row`, which ends after `columns`; beyond that any number. Rows that are ALIGNED have room for all
+    // columns of a lane.
+    template <bool ALIGNED, typename T>
     static __device__ __forceinline__ void read(T (&x)[COUNT], const T *row, int first, int columns) {
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) {
             const int column = first + part * STEP;
-            const T *from = row + (column < columns ? column : 0);
-            if constexpr (sizeof(T) == sizeof(float)) {
-                const Pack<VEC> pack = load<VEC>(from);
+            if constexpr (ALIGNED && sizeof(T) == sizeof(float)) {
+                const Pack<VEC> pack = load<VEC>(row + (column < columns ? column : 0));
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) x[part * VEC + i] = pack.v[i];
             } else {
 #pragma unroll
-                for (int i = 0; i < VEC; ++i) x[part * VEC + i] = __ldg(from + i);
+                for (int i = 0; i < VEC; ++i) x[part * VEC + i] = __ldg(row + (column + i < columns ? column + i : 0));
             }
         }
     }
-    template <typename T>
+    template <bool ALIGNED, typename T>
     static __device__ __forceinline__ void write(T *row, const T (&x)[COUNT], int first, int columns) {
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) {
             const int column = first + part * STEP;
             if (column >= columns) continue;
-            if constexpr (sizeof(T) == sizeof(float)) {
+            if constexpr (ALIGNED && sizeof(T) == sizeof(float)) {
                 Pack<VEC> pack;
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) pack.v[i] = x[part * VEC + i];
                 *reinterpret_cast<Pack<VEC> *>(row + column) = pack;
             } else {
 #pragma unroll
-                for (int i = 0; i < VEC; ++i) row[column + i] = x[part * VEC + i];
+                for (int i = 0; i < VEC; ++i)
+                    if (column + i < columns) row[column + i] = x[part * VEC + i];
             }
         }
     }

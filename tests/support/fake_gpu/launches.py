@@ -38,7 +38,7 @@ class LaunchingOperators(StrictOperators):
 
     def kernel(self, build, name):
         library = _compiled(build.source, tuple(sorted(build.defines.items())))
-        launch, sizes = getattr(library, f"host_{name}"), (ctypes.c_int * 64)()
+        launch, sizes = getattr(library, f"host_{name}"), (ctypes.c_int * 512)()
         wanted = sizes[: getattr(library, f"host_sizes_{name}")(sizes)]
         launched = partial(_launch, name, launch, wanted)
         threads = re.search(r"kThreads = (\d+);", _source(build.source).read_text(encoding="utf-8"))
