@@ -19,6 +19,8 @@ from mgg.vertex.launches import Launch, in_lanes, operands, reduced
 THREADS, ALL_BLOCKS, ALL_BYTES = 256, 528, 64 << 20
 #: Registers of loads under way, about.
 IN_FLIGHT = 48
+#: Lanes of a head from which its arcs' numbers are made by one lane each, and asked for.
+WINDOWED = 4
 
 _EXPRESSIONS = {
     "negative": "(-{})", "reciprocal": "(1.0f / {})", "exp": "expf({})", "log": "logf({})", "sqrt": "sqrtf({})",
@@ -135,15 +137,24 @@ class _Writer:
 
     Text is collected by where it goes: ``rows``, before the loop over a row's arcs; ``indices`` and ``loads``, for
     each of the arcs under way; ``arcs``, what is made of them; ``after``, when the row's sums are complete.
+
+    Where a head has several lanes, each of these would make the same of an arc's numbers. So a warp takes a window of
+    arcs: first each lane makes the numbers of one arc and head (``narrow``), then all lanes of its columns ask for them.
     """
 
     def __init__(self, kernel: Kernel, mean: float, padded: Collection[Value]) -> None:
         self.kernel, self.launch, self.layout = kernel, kernel.launch, kernel.launch.layout
         self.mean, self.padded = mean, padded
         self.items = _ITEMS[self.launch.over, self.launch.rows]
-        self.parts: dict[str, list[str]] = {part: [] for part in ("head", "rows", "indices", "loads", "arcs", "after")}
+        self.parts: dict[str, list[str]] = {part: [] for part in ("head", "rows", "narrow", "indices", "loads", "arcs", "after")}
         self.names: dict[Value, str] = {}
         self.known: dict[str, str] = {}  # of items
+        self.windowed = self.launch.over is not None and self.layout.head_lanes >= WINDOWED
+        self.narrow_names: dict[Value, str] = {}
+        self.narrow_known: dict[str, str] = {}
+        self.asked: dict[str, str] = {}  # what lanes ask for of an arc, and the array that has it
+        self.narrowing = False
+        self.narrow_sums: set[Value] = set()  # that lanes add up of their arcs in the window
         self.of_rows: set[Value] = set()  # those with names made before the loop over arcs
         self.words, self.count = 0, 0
         self.looping = False
@@ -171,24 +182,74 @@ class _Writer:
 
     def item(self, what: str) -> str:
         """A number of the arc or row at hand: its source, target, run, type, or which arc it is."""
-        text = self.items[what]
+        text, known = self.items[what], self.narrow_known if self.narrowing else self.known
         if text == "row":
             return "row"
         if text == "k":
-            return "k[u]"
-        if what in self.known:
-            return self.known[what]
+            return "k" if self.narrowing else "k[u]"
+        if what in known:
+            return known[what]
         table, inner = text[:-1].split("[")
         if inner == "row":
-            name = self.name("i")
+            name = self.known[what] = self.narrow_known[what] = self.name("i")
             self.line("rows", f"const {TABLES[table]} {name} = __ldg({self.table(table)} + row);")
+            return name
+        if self.narrowing:
+            name, at = self.name("i"), "k" if inner == "k" else self.item(inner)
+            self.line("narrow", f"const {TABLES[table]} {name} = {_loaded(table)}({self.table(table)} + {at});")
+        elif self.windowed:
+            name = self.ask(TABLES[table], self.in_window(lambda: self.item(what)), "indices")
         else:
             at = "k[u]" if inner == "k" else self.item(inner)
             name = f"{self.name('i')}"
             self.line("indices", f"{TABLES[table]} {name}[U];")
             self.line("indices", f"MGG_ARCS {name}[u] = {_loaded(table)}({self.table(table)} + {at});")
             name += "[u]"
-        self.known[what] = name
+        known[what] = name
+        return name
+
+    def in_window(self, make: Callable[[], str]) -> str:
+        """What ``make`` says of the arc that a lane has in the window."""
+        before, self.narrowing = self.narrowing, True
+        name = make()
+        self.narrowing = before
+        return name
+
+    def ask(self, kind: str, name: str, part: str) -> str:
+        """``name``, which each lane has of its arc in the window, for the arcs that are under way."""
+        if name not in self.asked:
+            self.asked[name] = self.name("w")
+            here = self.name("q")
+            self.line(part, f"{kind} {here}[U];")
+            self.line(part, f"MGG_ARCS {here}[u] = __shfl_sync(mgg::kAll, {self.asked[name]}, L::holder(holder, block + u));")
+            self.line("narrow", f"{self.asked[name]} = {name};")
+            self.line("head", f"{kind} {self.asked[name]} = 0;")
+            self.known[name] = f"{here}[u]"
+        return self.known[name]
+
+    def is_narrow(self, v: Value) -> bool:
+        """Whether one lane can make what an arc and head has of ``v``."""
+        if not self.windowed or wide(self.layout.axes(v.shape) or (COLUMN,)) or reduced(v, self.layout):
+            return False
+        if v.op == "constant" or v in self.launch.reads or not v.inputs:
+            return v.op != "winner"
+        return all(self.is_narrow(x) for x in v.inputs)
+
+    def narrow(self, v: Value) -> str:
+        """The number that a lane makes of ``v`` for its arc and head in the window."""
+        if v in self.narrow_names:
+            return self.narrow_names[v]
+        axes = self.layout.axes(v.shape) or ()
+        name, lead = self.name("n"), flat(axes, v.shape)
+        if v in self.launch.reads:
+            text = f"__ldg({self.place(v)}" + (")" if lead == "0" else f" + {lead})")
+        else:
+            text = self.made(v, axes)
+        if self.changes(v):
+            self.line("narrow", f"const float {name} = {text};")
+        else:
+            self.line("rows", f"const float {name} = [&] {{ const int h = narrow_head; (void)h; return {text}; }}();")
+        self.narrow_names[v] = name
         return name
 
     def changes(self, v: Value) -> bool:
@@ -223,11 +284,16 @@ class _Writer:
         """The name of a lane's part: an array, of its columns, or a number where they do not differ."""
         while v.op == "cast" and v not in self.launch.reads and v not in self.names:
             v = v.inputs[0]
+        if self.narrowing:
+            return self.narrow(v)
         if v in self.names:
             return self.names[v]
         axes = self.layout.axes(v.shape)
         assert axes is not None, v
         changes = self.changes(v)
+        if changes and self.is_narrow(v):
+            self.names[v] = self.ask("float", self.in_window(lambda: self.narrow(v)), "loads")
+            return self.names[v]
         part = ("arcs" if changes else "rows") if self.looping else "after"
         if part == "rows":
             self.of_rows.add(v)
@@ -372,6 +438,13 @@ class _Writer:
     def id_of(self, end: str) -> str:
         """What the graph calls the vertex at an end of the arc."""
         known = f"id of {end}"
+        if self.narrowing:
+            if known not in self.narrow_known:
+                at, name = self.item(end), self.name("i")
+                part = "rows" if at == "row" or at in self.known.values() else "narrow"
+                self.line(part, f"const long long {name} = __ldg({self.table('ids')} + {at});")
+                self.narrow_known[known] = name
+            return self.narrow_known[known]
         if known not in self.known:
             at = self.item(end)
             name = self.name("i")
@@ -392,7 +465,13 @@ class _Writer:
         self.looping = True
         adds: list[str] = []
         for v, name in sums.items():
-            adds += self._added(v, name)
+            if v.op in ("total", "maximum_of", "minimum_of") and not wide(self._axes(v)) and self.is_narrow(v.inputs[0]):
+                self.narrow_sums.add(v)
+                self.narrowing = True
+                self.line("narrow", self._added(v, name)[0])
+                self.narrowing = False
+            else:
+                adds += self._added(v, name)
         for n, v in enumerate(launch.stored, len(launch.outputs)):
             place = f"y{n} + static_cast<long long>({self.item('arc')}) * {v.size}"
             adds.append(f"if (active) {{ {self._written(v, place, self.lane(v))} }}")
@@ -432,7 +511,7 @@ class _Writer:
         entry = self._gram(v, axes) if v.op == "gram" else self.entry(x, axes)
         each, goal = ("MGG_EACH ", f"{name}[e]") if wide(axes) else ("", name)
         if v.op in ("total", "gram"):
-            return [f"{each}{goal} += active ? {entry} : 0.0f;"]
+            return [f"if (active) {{ {each}{goal} += {entry}; }}"]
         largest = _largest(v)
         if v.op == "winner":
             source = "0" if self.launch.rows is S or "source" not in self.items else self.id_of("source")
@@ -440,9 +519,11 @@ class _Writer:
             return [f"if (active) {{ {each}{goal}.template take<{largest}>({{{entry}, {source}, {arc}}}); }}"]
         return [f"if (active) {{ {each}L::template take_extreme<{largest}>({goal}, {entry}); }}"]
 
-    def _reduced(self, v: Value, name: str) -> str:
+    def _reduced(self, v: Value, name: str, *, loop: bool = True) -> str:
         """What the lanes of all arcs at once have found, put together."""
         each, goal = ("MGG_EACH ", f"{name}[e]") if wide(self._axes(v)) else ("", name)
+        if v in self.narrow_sums and loop:
+            return f"L::{'narrow_total' if v.op == 'total' else f'template narrow_extreme<{_largest(v)}>'}({goal});"
         if v.op in ("total", "gram"):
             return f"{each}L::total({goal});"
         largest = _largest(v)
@@ -522,7 +603,8 @@ class _Writer:
             f"const int first = my_head < HEADS ? (blockIdx.y % {layout.column_tiles} * L::PARTS * L::HEAD_LANES + place % L::HEAD_LANES) * L::VEC : COLUMNS;",
             "const bool lead = my_head < HEADS;",
             "const auto at = [&](int e) { const int column = first + L::place(e); return column < COLUMNS ? column : 0; };",
-            "(void)at; (void)h; (void)lead; (void)place;",
+            "const int narrow_own = tile * L::HEADS + lane % L::HEADS, narrow_head = narrow_own < HEADS ? narrow_own : 0;",
+            "(void)at; (void)h; (void)lead; (void)place; (void)narrow_head;",
             "const int worker = (blockIdx.x * blockDim.x + threadIdx.x) / L::GROUP;",
         ]  # fmt: skip
 
@@ -536,7 +618,7 @@ class _Writer:
                 "if (!writes) return;", *outputs, "}", "",
             ]  # fmt: skip
             return "\n".join(lines)
-        under_way = 8
+        under_way = min(8, self.layout.head_lanes) if self.windowed else 8
         while under_way > 1 and (
             self.words * under_way > IN_FLIGHT or under_way * kernel.group // self.layout.lanes > 2 * self.mean + 1
         ):
@@ -554,14 +636,8 @@ class _Writer:
             *parts["rows"],
             *[self._started(v, sums[v]) for v in kernel.partials],
             "const int most = mgg::most_of_warp(length);",
-            "for (int base = 0; base < most; base += L::ARCS * U) {",
-            "long long k[U]; MGG_ARCS { const int at_arc = base + u * L::ARCS + mine; k[u] = at_arc < length ? start + at_arc : 0; }",
-            *parts["indices"], *parts["loads"],
-            "MGG_ARCS {",
-            "const bool active = base + u * L::ARCS + mine < length;",
-            *parts["arcs"], *adds,
-            "}", "}",
-        ]  # fmt: skip
+            *self._loop(adds),
+        ]
         if kernel.partials or outputs:
             lines += [self._reduced(v, sums[v]) for v in kernel.partials]
             lines += ["const bool empty = length == 0; (void)empty;"]
@@ -577,6 +653,29 @@ class _Writer:
                 f"if (mine == 0) {{ {self._written(v, f't{n} + static_cast<long long>(worker) * {v.size}', sums[v])} }}"
             ]
         return "\n".join([*lines, "}", ""])
+
+    def _loop(self, adds: list[str]) -> list[str]:
+        """Over the arcs of a row."""
+        parts = self.parts
+        arcs = [
+            "long long k[U]; MGG_ARCS k[u] = L::arc(base, block + u, mine) < length"
+            " ? start + L::arc(base, block + u, mine) : 0;",
+            *parts["indices"], *parts["loads"],
+            "MGG_ARCS {", "const bool active = L::arc(base, block + u, mine) < length;", *parts["arcs"], *adds, "}",
+        ]  # fmt: skip
+        if not self.windowed:
+            return [
+                "for (int base = 0; base < most; base += L::ARCS * U) {", "constexpr int block = 0;", *arcs, "}"
+            ]  # fmt: skip
+        return [
+            "const int holder = (lane & ~(L::GROUP - 1)) + mine * L::HEADS + place / L::HEAD_LANES;",
+            "for (int base = 0; base < most; base += L::WINDOW) {", *parts["head"], "{",
+            "const int own = base + lane % L::GROUP / L::HEADS, h = narrow_head; (void)h;",
+            "const bool active = own < length; (void)active;",
+            "const long long k = active ? start + own : 0;", *parts["narrow"], "}",
+            "MGG_BLOCKS for (int block = 0; block < L::HEAD_LANES; block += U) {",
+            "if (base + block * L::ARCS >= most) break;", *arcs, "}", "}",
+        ]  # fmt: skip
 
     def _parted(self, n: int, v: Value, name: str) -> str:
         """What a piece of a cut row has found."""
@@ -620,7 +719,7 @@ class _Writer:
             else:
                 lines += [f"{each}{goal} += p{n}[{at}];"]
         lines += ["}", "__syncwarp();"]
-        lines += [self._reduced(v, name) for v, name in zip(kernel.partials, names, strict=True)]
+        lines += [self._reduced(v, name, loop=False) for v, name in zip(kernel.partials, names, strict=True)]
         lines += [*parts["after"], "if (mine == 0) {", *outputs, "}", "}", ""]
         return "\n".join(lines)
 

@@ -18,6 +18,13 @@ struct Lanes {
     static constexpr int COUNT = VEC * PARTS;     // columns of a lane
     static constexpr int STEP = HEAD_LANES * VEC; // from part to part
 
+    static constexpr int HEADS = LANES / HEAD_LANES;   // of a tile
+    static constexpr int WINDOW = GROUP / HEADS;       // arcs of which each lane makes the numbers of one head
+
+    // Which arc of its row a lane has under way, and the lane that made this arc's numbers.
+    static __device__ __forceinline__ int arc(int base, int step, int mine) { return base + step * ARCS + mine; }
+    static __device__ __forceinline__ int holder(int first, int step) { return first + step * ARCS * HEADS; }
+
     // The place of a lane's column `e` after its first one.
     static __device__ __forceinline__ constexpr int place(int e) { return e / VEC * STEP + e % VEC; }
 
@@ -75,6 +82,25 @@ struct Lanes {
             const float other = __shfl_xor_sync(kAll, x, offset);
             take_extreme<LARGEST>(x, other);
         }
+    }
+    // What lanes have found of the arcs in their windows, put together, to all lanes of the head.
+    static __device__ __forceinline__ float to_head(float x) {
+        const int lane = threadIdx.x & 31;
+        return __shfl_sync(kAll, x, (lane & ~(GROUP - 1)) + lane % LANES / HEAD_LANES);
+    }
+    static __device__ __forceinline__ void narrow_total(float &x) {
+#pragma unroll
+        for (int offset = GROUP / 2; offset >= HEADS; offset /= 2) x += __shfl_xor_sync(kAll, x, offset);
+        x = to_head(x);
+    }
+    template <bool LARGEST>
+    static __device__ __forceinline__ void narrow_extreme(float &x) {
+#pragma unroll
+        for (int offset = GROUP / 2; offset >= HEADS; offset /= 2) {
+            const float other = __shfl_xor_sync(kAll, x, offset);
+            take_extreme<LARGEST>(x, other);
+        }
+        x = to_head(x);
     }
     // The extreme so far; what is no number stays.
     template <bool LARGEST>
@@ -148,3 +174,4 @@ __device__ __forceinline__ float kept(
 // The columns of a lane, and the arcs that a lane has under way.
 #define MGG_EACH _Pragma("unroll") for (int e = 0; e < L::COUNT; ++e)
 #define MGG_ARCS _Pragma("unroll") for (int u = 0; u < U; ++u)
+#define MGG_BLOCKS _Pragma("unroll")
