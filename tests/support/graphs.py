@@ -66,9 +66,9 @@ def products(csr: Csr, bounds: np.ndarray) -> list[Product]:
     return [Product(**vars(cut), **vars(sends(halos, pe))) for pe, cut in enumerate(cuts)]
 
 
-#: Files of layouts that were made here, by what they were made of: at most so many, each of at most so many bytes.
+#: Files of layouts that were made here, by what they were made of: the latest, of so many bytes at most.
 _made: dict[bytes, dict[Path, bytes]] = {}
-KEPT, KEPT_BYTES = 64, 4 << 20
+KEPT_BYTES = 128 << 20
 
 
 def make_layout(folder: Path, csr: Csr, pes: int, *, scheme: str = "equal_nodes", **node_data: np.ndarray) -> Path:
@@ -83,10 +83,10 @@ def make_layout(folder: Path, csr: Csr, pes: int, *, scheme: str = "equal_nodes"
     if key not in _made:
         build_layout(folder, csr, pes, scheme=scheme, **node_data)
         kept = [path for name in _folders(pes) for path in (folder / name).rglob("*") if path.is_file()]
-        if sum(path.stat().st_size for path in kept) <= KEPT_BYTES:
-            if len(_made) == KEPT:
-                _made.pop(next(iter(_made)))
+        if sum(path.stat().st_size for path in kept) <= KEPT_BYTES // 8:
             _made[key] = {path.relative_to(folder): path.read_bytes() for path in kept}
+        while sum(len(content) for files in _made.values() for content in files.values()) > KEPT_BYTES:
+            _made.pop(next(iter(_made)))
     else:
         for path, content in _made[key].items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)

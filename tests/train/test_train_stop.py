@@ -33,7 +33,7 @@ def command(folder, out, *options):
 
 
 @pytest.mark.parametrize("module", ["mgg.cli.group", "mgg.train", "mgg.train.phases"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)])
 def test_a_signal_while_the_libraries_are_loaded(number, module, layouts, tmp_path):
     start = [sys.executable, "-c", SIGNALLED, "0", str(int(number)), module]
     done = subprocess.run(
