@@ -12,6 +12,8 @@ SLURM_FAULTS := tests/slurm/test_slurm_faults.py
 # Debian's packages of a whole cluster.
 SLURM := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
 export PATH := $(abspath $(BIN)):$(PATH)
+# Tests start hundreds of processes: bytecode is kept whatever the shell says, or each would compile all of MGG anew.
+test test-all test-slurm test-faults test-gpu: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test test-all test-slurm slurm-packages test-faults test-gpu lint audit kernels schema constraints clean \
 	distclean runtime-environment dev-environment kernels-environment gpu-environment gpu

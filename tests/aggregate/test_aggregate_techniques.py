@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.graphs import awkward_graphs, make_layout, matrix, random_csr
 from support.products import worst
 from support.ranks import mpiexec
-from support.spmm_program import DIMS, inputs, products
+from support.spmm_program import DIMS, FEW_DIMS, inputs, products
 from support.workflow import ROOT
 
 from mgg import layout
@@ -25,6 +25,8 @@ GRAPHS = awkward_graphs()
 PROGRAM = Path(__file__).parents[1] / "support" / "spmm_program.py"
 #: Takes ten times as long as any other.
 LONG = pytest.param("row of 10,000 arcs", marks=pytest.mark.slow)
+#: For ranks, whose starts and waits take longest: with weights, without arcs, without rows of some PEs.
+FEW_GRAPHS = ["weighted", "no arcs", "more PEs than nodes"]
 #: Numbers of PEs; on GPUs these and 3.
 PES = [1, 2, 4]
 #: What a product of one PE may look like, from it and the number of rows that others have.
@@ -78,16 +80,25 @@ def test_simulated(tmp_path, name, pes):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("pes", "shared"), [(2, "1"), (2, "0"), pytest.param(4, "1", marks=pytest.mark.sentinel), (4, "0")]
+    ("pes", "shared", "names", "dims"),
+    [
+        (2, "1", [*GRAPHS], DIMS),
+        (2, "0", [*GRAPHS], DIMS),
+        pytest.param(4, "1", FEW_GRAPHS, FEW_DIMS, marks=pytest.mark.sentinel),
+        (4, "1", [*GRAPHS], DIMS),
+        (4, "0", [*GRAPHS], DIMS),
+    ],
+    ids=["2-1", "2-0", "4-1-few", "4-1", "4-0"],
 )
-def test_mpi(tmp_path, pes, shared):
-    folders = [make_layout(tmp_path / str(number), csr, pes) for number, csr in enumerate(GRAPHS.values())]
-    done = mpiexec(pes, [str(PROGRAM), "mpi", str(tmp_path), *map(str, folders)], MGG_MPI_SHARED_MEMORY=shared)
+def test_mpi(tmp_path, pes, shared, names, dims):
+    folders = [make_layout(tmp_path / str(number), GRAPHS[name], pes) for number, name in enumerate(names)]
+    arguments = [str(PROGRAM), "mpi", str(tmp_path), *map(str, folders), *["--few"] * (dims == FEW_DIMS)]
+    done = mpiexec(pes, arguments, MGG_MPI_SHARED_MEMORY=shared)
     assert done.returncode == 0, done.stderr
-    for number, csr in enumerate(GRAPHS.values()):
+    for number, name in enumerate(names):
         parts = [dict(np.load(tmp_path / f"{number}-{pe}.npz")) for pe in range(pes)]
-        assert len(parts[0]) == sum(not plan.single_pe for plan in techniques().values()) * 2 * len(DIMS)
-        assert worst(csr, parts) <= (1e-6,)
+        assert len(parts[0]) == sum(not plan.single_pe for plan in techniques().values()) * 2 * len(dims)
+        assert worst(GRAPHS[name], parts) <= (1e-6,)
 
 
 @settings(max_examples=15)

@@ -11,6 +11,7 @@ import pytest
 from support import fault_program
 from support.attempts import newest_checkpoint, work_lost
 from support.faults import FULL, RUN, FaultFolder, injected, trained
+from support.graphs import make_layout, planted
 from support.left import half_written, wait_until_quiet
 from support.ranks import mpiexec
 from support.workflow import Folder, made
@@ -28,25 +29,32 @@ def train(layout: Path, out: Path, log: Path, **fault: str) -> subprocess.Comple
 
 
 @pytest.fixture(scope="module")
-def whole(finished: Folder, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A layout for two ranks, without the workflow, which takes longer than the test."""
+    csr, data = planted()
+    return make_layout(tmp_path_factory.mktemp("planted"), csr, 2, **data)
+
+
+@pytest.fixture(scope="module")
+def whole(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """The same training, undisturbed."""
     path = tmp_path_factory.mktemp("whole")
-    run = train(finished.made("layout/digits/p2"), path / "run", path / "log")
+    run = train(graph, path / "run", path / "log")
     assert run.returncode == 0, run.stderr
     return trained(path / "run")
 
 
 @pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.sentinel), *range(1, KILLS)])
-def test_a_killed_rank_costs_at_most_an_interval(seed: int, finished: Folder, whole: dict, tmp_path: Path):
+def test_a_killed_rank_costs_at_most_an_interval(seed: int, graph: Path, whole: dict, tmp_path: Path):
     draw = random.Random(seed)
     rank, epoch, delay = draw.randrange(2), draw.randint(1, EPOCHS - 10), draw.uniform(0, 0.01)
-    layout, out, log = finished.made("layout/digits/p2"), tmp_path / "run", tmp_path / "log"
-    run = train(layout, out, log, FAULT=f"{rank} {epoch} {delay}")
+    out, log = tmp_path / "run", tmp_path / "log"
+    run = train(graph, out, log, FAULT=f"{rank} {epoch} {delay}")
     assert run.returncode != 0 and not out.exists()
     wait_until_quiet(tmp_path)
     recovered, newest = injected("a rank killed by SIGKILL in a random epoch", f"seed {seed}"), newest_checkpoint(out)
     started = time.monotonic()
-    again = train(layout, out, log)
+    again = train(graph, out, log)
     seconds = time.monotonic() - started
     assert again.returncode == 0, again.stderr
     assert trained(out) == whole

@@ -60,7 +60,6 @@ def killed_in(folder: FaultFolder, stage: str, delay: float, checkpoint: bool) -
         delay /= 2
 
 
-@pytest.mark.sentinel
 @pytest.mark.parametrize("pages", [0, 2] if FULL else [1])
 @pytest.mark.parametrize("stage", STAGES if FULL else ["train"])
 def test_a_full_disk_in_a_stage(stage: str, pages: int, before, finished: Folder, disks):

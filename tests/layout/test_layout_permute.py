@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.graphs import awkward_graphs, make_layout, matrix, random_csr
+from support.graphs import awkward_graphs, build_layout, matrix, random_csr
 from test_layout_split import put_together
 
 from mgg import layout, partition
@@ -43,7 +43,7 @@ def test_arcs_that_join_the_same_nodes_stay_in_their_order():
 @pytest.mark.parametrize("pes", [2, 5])
 def test_both_products_are_those_of_the_permuted_graph(name, pes, tmp_path):
     csr = GRAPHS[name]
-    folder = make_layout(tmp_path, csr, pes, scheme="metis")
+    folder = build_layout(tmp_path, csr, pes, scheme="metis")
     parts = [layout.load(folder, pe) for pe in range(pes)]
     at = np.concatenate([part.source_ids for part in parts])
     moved = matrix(csr)[at][:, at]
@@ -60,7 +60,7 @@ def test_node_data_follow_their_nodes(scheme, tmp_path, monkeypatch):
         "labels": rng.integers(0, 4, 120).astype(np.int32),
         "splits": rng.integers(0, 4, 120).astype(np.uint8),
     }
-    folder = make_layout(tmp_path, random_csr(120, 900, weighted=True), 3, scheme=scheme, **data)
+    folder = build_layout(tmp_path, random_csr(120, 900, weighted=True), 3, scheme=scheme, **data)
     order = partition.load_order(tmp_path / "partition-3", partition.load(tmp_path / "partition-3"))
     at = np.arange(120) if order is None else inverse(order)
     for pe in range(3):
@@ -75,7 +75,7 @@ def test_node_data_follow_their_nodes(scheme, tmp_path, monkeypatch):
 
 
 def test_halos_are_those_of_the_quality(tmp_path):
-    folder = make_layout(tmp_path, random_csr(300, 2500), 4, scheme="metis")
+    folder = build_layout(tmp_path, random_csr(300, 2500), 4, scheme="metis")
     quality = partition.load(tmp_path / "partition-4").quality
     manifest = layout.read_manifest(folder)
     assert manifest.forward.halo_rows == quality.halo_rows_per_pe
@@ -86,7 +86,7 @@ def test_halos_are_those_of_the_quality(tmp_path):
 
 
 def test_an_altered_order_is_refused_and_nothing_is_written(tmp_path):
-    make_layout(tmp_path, random_csr(120, 900), 3, scheme="metis")
+    build_layout(tmp_path, random_csr(120, 900), 3, scheme="metis")
     order = tmp_path / "partition-3" / "order.npy"
     order.write_bytes(order.read_bytes()[:-4])
     with pytest.raises(InputError, match=r"order\.npy: truncated or altered"):

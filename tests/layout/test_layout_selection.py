@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
-from support.graphs import make_layout, random_csr
+from support.graphs import build_layout, random_csr
 
 from mgg.layout import load
 from mgg.layout.selection import returning, selection
@@ -18,7 +18,7 @@ def rows_read(product, arrays, rank):
 
 
 def test_halos_come_and_their_gradients_go_home(tmp_path):
-    folder = make_layout(tmp_path, random_csr(40, 300), PES)
+    folder = build_layout(tmp_path, random_csr(40, 300), PES)
     layouts = [load(folder, rank) for rank in range(PES)]
     bounds = layouts[0].bounds
     wanted = [

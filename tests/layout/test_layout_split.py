@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from support.graphs import awkward_graphs, make_layout, matrix, random_csr, typed_csr
+from support.graphs import awkward_graphs, build_layout, matrix, random_csr, typed_csr
 
 from mgg import layout
 from mgg.layout.neighbors import neighbor_partitions
@@ -90,7 +90,7 @@ def test_halos_sends_and_the_arc_map_agree(nodes, arcs, pes, seed):
 @pytest.mark.parametrize("scheme", ["equal_nodes", "metis"])
 def test_types_stay_with_their_arcs_in_both_directions(scheme, tmp_path):
     csr = typed_csr(60, 500, 7)
-    folder = make_layout(tmp_path, csr, 3, scheme=scheme)
+    folder = build_layout(tmp_path, csr, 3, scheme=scheme)
     assert layout.read_manifest(folder).relations == 7
     parts = [layout.load(folder, pe) for pe in range(3)]
     nodes, bounds = np.concatenate([part.source_ids for part in parts]), parts[0].bounds

@@ -4,7 +4,7 @@ import socket
 
 import numpy as np
 import pytest
-from support.graphs import make_layout, random_csr
+from support.graphs import build_layout, random_csr
 
 from mgg import hashed, layout, partition
 from mgg.errors import InputError, MachineError
@@ -14,7 +14,7 @@ from mgg.graph.store import Graph, write_graph
 @pytest.fixture
 def made(tmp_path):
     rng = np.random.default_rng(0)
-    return make_layout(
+    return build_layout(
         tmp_path,
         random_csr(120, 900, weighted=True),
         3,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -64,14 +66,46 @@ def products(csr: Csr, bounds: np.ndarray) -> list[Product]:
     return [Product(**vars(cut), **vars(sends(halos, pe))) for pe, cut in enumerate(cuts)]
 
 
+#: Files of layouts that were made here, by what they were made of: the latest, of so many bytes at most.
+_made: dict[bytes, dict[Path, bytes]] = {}
+KEPT_BYTES = 128 << 20
+
+
 def make_layout(folder: Path, csr: Csr, pes: int, *, scheme: str = "equal_nodes", **node_data: np.ndarray) -> Path:
-    """Write the graph, its partition and its layout under ``folder``; returns the layout's folder."""
-    if not (folder / "graph").exists():
-        write_graph(folder / "graph", csr, name="test", source={}, **node_data)
-    part = folder / f"partition-{pes}"
-    partition.build(folder / "graph", part, pes=pes, scheme=scheme, workgroup=8, dim=16)
-    layout.build(folder / "graph", part, folder / f"layout-{pes}")
+    """Write the graph, its partition and its layout under ``folder``; returns the layout's folder.
+
+    What has been made of the same before in this process is written once more. Tests of how these folders are made take
+    ``build_layout``.
+    """
+    if (folder / "graph").exists():
+        return build_layout(folder, csr, pes, scheme=scheme, **node_data)
+    key = hashlib.sha256(pickle.dumps((csr, pes, scheme, node_data))).digest()
+    if key not in _made:
+        build_layout(folder, csr, pes, scheme=scheme, **node_data)
+        kept = [path for name in _folders(pes) for path in (folder / name).rglob("*") if path.is_file()]
+        if sum(path.stat().st_size for path in kept) <= KEPT_BYTES // 8:
+            _made[key] = {path.relative_to(folder): path.read_bytes() for path in kept}
+        while sum(len(content) for files in _made.values() for content in files.values()) > KEPT_BYTES:
+            _made.pop(next(iter(_made)))
+    else:
+        for path, content in _made[key].items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
     return folder / f"layout-{pes}"
+
+
+def _folders(pes: int) -> tuple[str, ...]:
+    return "graph", f"partition-{pes}", f"layout-{pes}"
+
+
+def build_layout(folder: Path, csr: Csr, pes: int, *, scheme: str = "equal_nodes", **node_data: np.ndarray) -> Path:
+    """As ``make_layout``, by the stages themselves every time; a graph that is there is taken."""
+    graph, part, made = (folder / name for name in _folders(pes))
+    if not graph.exists():
+        write_graph(graph, csr, name="test", source={}, **node_data)
+    partition.build(graph, part, pes=pes, scheme=scheme, workgroup=8, dim=16)
+    layout.build(graph, part, made)
+    return made
 
 
 def matrix(csr: Csr) -> sparse.csr_matrix:

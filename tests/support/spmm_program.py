@@ -1,6 +1,7 @@
 """Products of every technique on layouts; ``python spmm_program.py BACKEND OUT LAYOUT...`` runs it on MPI ranks.
 
-With ``--variants`` the variants of options follow, too. BACKEND may be ``threads:P``: P threads with GPUs.
+With ``--few`` they are of FEW_DIMS, with ``--variants`` the variants of options follow. BACKEND may be ``threads:P``:
+P threads with GPUs.
 """
 
 from __future__ import annotations
@@ -132,20 +133,20 @@ def products(
     return found
 
 
-def all_products(world: World, folder: Path, variants: bool, moved: dict[str, int]) -> dict[str, np.ndarray]:
+def all_products(world: World, folder: Path, options: set[str], moved: dict[str, int]) -> dict[str, np.ndarray]:
     """The products of all techniques, and of all variants where they are asked for."""
-    wide = layout.load(folder, world.rank).nodes <= WIDE_NODES
+    wide = "--few" not in options and layout.load(folder, world.rank).nodes <= WIDE_NODES
     found = products(world, folder, DIMS if wide else FEW_DIMS, moved=moved)
-    for label in VARIANTS if variants else ():
+    for label in VARIANTS if "--variants" in options else ():
         found |= products(world, folder, widths(label), only=[label], moved=moved)
     return found
 
 
-def _main(backend: str, out: Path, folders: list[Path], variants: bool) -> None:
+def _main(backend: str, out: Path, folders: list[Path], options: set[str]) -> None:
     def program(world: World) -> None:
         for number, folder in enumerate(folders):
             moved: dict[str, int] = {}
-            np.savez(out / f"{number}-{world.rank}.npz", **all_products(world, folder, variants, moved))
+            np.savez(out / f"{number}-{world.rank}.npz", **all_products(world, folder, options, moved))
             (out / f"{number}-{world.rank}.json").write_text(json.dumps(moved), encoding="utf-8")
 
     name, _, threads = backend.partition(":")
@@ -158,5 +159,6 @@ def _main(backend: str, out: Path, folders: list[Path], variants: bool) -> None:
 
 
 if __name__ == "__main__":
-    arguments = [text for text in sys.argv[1:] if text != "--variants"]
-    _main(arguments[0], Path(arguments[1]), [Path(name) for name in arguments[2:]], "--variants" in sys.argv)
+    chosen = {"--few", "--variants"} & {*sys.argv}
+    arguments = [text for text in sys.argv[1:] if text not in chosen]
+    _main(arguments[0], Path(arguments[1]), [Path(name) for name in arguments[2:]], chosen)

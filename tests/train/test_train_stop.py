@@ -32,8 +32,17 @@ def command(folder, out, *options):
     return ["train", str(folder), "--model", "gcn", "--out", str(out), *options]
 
 
-@pytest.mark.parametrize("module", ["mgg.cli.group", "mgg.train", "mgg.train.phases"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    ("number", "module"),
+    [
+        (signal.SIGTERM, "mgg.cli.group"),
+        (signal.SIGTERM, "mgg.train"),
+        (signal.SIGTERM, "mgg.train.phases"),
+        (signal.SIGUSR1, "mgg.train"),
+        pytest.param(signal.SIGUSR1, "mgg.cli.group", marks=pytest.mark.slow),
+        pytest.param(signal.SIGUSR1, "mgg.train.phases", marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_while_the_libraries_are_loaded(number, module, layouts, tmp_path):
     start = [sys.executable, "-c", SIGNALLED, "0", str(int(number)), module]
     done = subprocess.run(
