@@ -219,12 +219,15 @@ class _Writer:
         """``name``, which each lane has of its arc in the window, for the arcs that are under way."""
         if name not in self.asked:
             self.asked[name] = self.name("w")
-            here = self.name("q")
-            self.line(part, f"{kind} {here}[U];")
-            self.line(part, f"MGG_ARCS {here}[u] = __shfl_sync(mgg::kAll, {self.asked[name]}, L::holder(holder, block + u));")
+            here, text = self.name("q"), f"__shfl_sync(mgg::kAll, {self.asked[name]}, L::holder(holder, block + u))"
             self.line("narrow", f"{self.asked[name]} = {name};")
             self.line("head", f"{kind} {self.asked[name]} = 0;")
-            self.known[name] = f"{here}[u]"
+            if part == "arcs":
+                self.line(part, f"const {kind} {here} = {text};")
+                self.known[name] = here
+            else:
+                self.line(part, f"{kind} {here}[U]; MGG_ARCS {here}[u] = {text};")
+                self.known[name] = f"{here}[u]"
         return self.known[name]
 
     def is_narrow(self, v: Value) -> bool:
@@ -292,7 +295,7 @@ class _Writer:
         assert axes is not None, v
         changes = self.changes(v)
         if changes and self.is_narrow(v):
-            self.names[v] = self.ask("float", self.in_window(lambda: self.narrow(v)), "loads")
+            self.names[v] = self.ask("float", self.in_window(lambda: self.narrow(v)), "arcs")
             return self.names[v]
         part = ("arcs" if changes else "rows") if self.looping else "after"
         if part == "rows":
@@ -591,7 +594,7 @@ class _Writer:
     def _opening(self, name: str, extra: Sequence[str], group: int) -> list[str]:
         layout = self.layout
         return [
-            f'extern "C" __global__ void __launch_bounds__({THREADS}) {name}(',
+            f'extern "C" __global__ void __launch_bounds__({THREADS}, 3) {name}(',
             "    " + ",\n    ".join([*self.arguments(), *extra]),
             ") {",
             f"using L = mgg::Lanes<{group}, {layout.lanes}, {layout.head_lanes}, {layout.vector}, {layout.parts}>;",

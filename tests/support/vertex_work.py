@@ -139,7 +139,7 @@ class KernelsOnHost:
 
     def _compiled(self, build):
         text = build.path.read_text(encoding="utf-8")
-        names = re.findall(r'extern "C" __global__ void __launch_bounds__\(\d+\) (\w+)\(', text)
+        names = re.findall(r'extern "C" __global__ void __launch_bounds__\(\d+, \d+\) (\w+)\(', text)
         macros = "".join(f"#define {key} {value}\n" for key, value in build.defines.items())
         wrappers = "".join(f"HOST_KERNEL({name})\n" for name in names)
         path = Path(self.folder) / f"{build.path.stem}.so"
