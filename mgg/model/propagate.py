@@ -7,9 +7,32 @@ from typing import Any
 
 import numpy as np
 
+from mgg import vertex as V
 from mgg.model.layers import Linear
 from mgg.model.module import Array, Chain, Composite, Features, Held, Module, Parameter, Pass, copied
 from mgg.model.neighborhood import Neighborhood
+from mgg.model.program import VertexLayer, Weight
+
+
+@V.program(loops=True)
+def normalized(v: Any) -> Any:
+    """D^-1/2 (A + I) D^-1/2 X, the propagation of the GCN (Kipf and Welling 2017, equation 2).
+
+    D holds the row sums of A + I: weighted in-degrees, for the rows and for the columns, also in directed graphs, as
+    PyTorch Geometric's gcn_norm does. A node whose sum is not positive (negative weights) is scaled by 0. A self-loop
+    that the graph has stays and I comes on top, as published (gcn_norm would replace it).
+    """
+    return v.norm * V.sum(e.weight * e.src.norm * e.src.x for e in v.inedges)
+
+
+@V.program(loops=True)
+def _convolution(v: Any, W: Any) -> Any:
+    return normalized(v) @ W
+
+
+def convolution(name: str, inputs: int, outputs: int, decay: float = 0.0) -> VertexLayer:
+    """``normalized`` X W, with W [inputs, outputs] called ``name``.weight."""
+    return VertexLayer(name, _convolution, inputs, {"W": Weight((inputs, outputs), decay=decay, name="weight")})
 
 
 class Propagation(Module):

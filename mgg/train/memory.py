@@ -26,6 +26,7 @@ from mgg.model.features import dense_bytes
 from mgg.model.layers import Dropout, Linear
 from mgg.model.module import Held
 from mgg.model.product_halo import takes_product
+from mgg.model.program import VertexLayer
 from mgg.model.propagate import Propagation
 from mgg.model.relational import Relational
 from mgg.train import predictions
@@ -185,7 +186,10 @@ def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
     for place, module in enumerate(chain.leaves()):
         held = module.memory(columns)
         halo, arc = halo + held.halo, max(arc, held.arc)
-        if place == 0 and isinstance(module, Propagation):
+        if place == 0 and isinstance(module, VertexLayer):
+            first = module.memory_of_first(columns, sparse=sparse)
+            kept, peak, halo = kept + first.kept, max(peak, first.peak), first.halo
+        elif place == 0 and isinstance(module, Propagation):
             kept += 2 * columns  # what never changes: the dense input and its propagation
         elif place == 0 and isinstance(module, Relational):
             first = module.memory_of_first(columns, copied=sparse or pes > 1)

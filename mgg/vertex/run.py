@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -80,6 +81,8 @@ class Scaled:
 
 
 Step = Value | Unit | Scaled
+#: Operations that take sparse features.
+SPARSE = ("matmul", "gram")
 
 
 class Work:
@@ -109,6 +112,8 @@ class Work:
         stay = {*self.wanted, *(value for value in known if not value.inputs)}
         self._gone = [[x for x in {*values} if last[x] == number and x not in stay]
                       for number, values in enumerate(self._needs)]  # fmt: skip
+        #: By step what does it, and whether others read its result: sums of all rows stay float64 if they are results.
+        self._done = [(_operation(step), isinstance(step, Value) and step in last) for step in self._steps]
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any] = (0, 0)) -> None:
         """Do the steps.
@@ -119,26 +124,31 @@ class Work:
             part: the PE's.
             draws: seed and epoch of masks.
         """
-        for step, needs, gone in zip(self._steps, self._needs, self._gone, strict=True):
+        for step, needs, gone, (operation, read) in zip(self._steps, self._needs, self._gone, self._done, strict=True):
+            operands = [found[x] if x in found else _array(x, found, part, draws) for x in needs]
             if isinstance(step, Unit):
-                arrays = [_whole(_array(value, found, part, draws), value, part) for value in needs]
-                results = part.work(step, part.tables, arrays, part.real, draws, part.place)
+                operands = [_whole(x, value, part) for x, value in zip(operands, needs, strict=True)]
+                results = part.work(step, part.tables, operands, part.real, draws, part.place)
                 for value, array in zip(results_of(step), results, strict=True):
                     exact = value.op == "winner"
                     found[value] = (array[None] if value.space is P else array).astype(
                         array.dtype if exact else part.real, copy=False
                     )
-            elif isinstance(step, Scaled):
-                found[step.result] = _product(step, part, {x: _array(x, found, part, draws) for x in needs})
             else:
-                operands = [_array(value, found, part, draws) for value in needs]
-                if step.op not in ("matmul", "gram"):
-                    operands = [dense(x) for x in operands]
-                found[step] = _OPERATIONS["count" if is_count(step) else step.op](step, part, draws, *operands)
+                result = operation(step, part, draws, *operands)
+                found[step.result if isinstance(step, Scaled) else step] = (
+                    result.astype(part.real, copy=False) if read else result
+                )
             for value in gone:
                 found.pop(value, None)
         for value in self.wanted:
             found[value] = _array(value, found, part, draws)
+
+    @property
+    def taken_dense(self) -> set[Value]:
+        """What steps read that take no sparse features."""
+        return {x for step, needs in zip(self._steps, self._needs, strict=True) for x in needs
+                if not isinstance(step, Value) or step.op not in SPARSE}  # fmt: skip
 
     @property
     def most_columns(self) -> int:
@@ -149,6 +159,19 @@ class Work:
             most = max(most, held)
             held -= sum(value.size for value in gone if value.space in (D, S) and value not in self.reads)
         return most
+
+
+def _operation(step: Step) -> Callable[..., Any]:
+    if isinstance(step, Unit):
+        return _whole  # the part's
+    if isinstance(step, Scaled):
+        return _product
+    operation = _OPERATIONS["count" if is_count(step) else step.op]
+    return operation if step.op in SPARSE else partial(_of_dense, operation)
+
+
+def _of_dense(operation: Callable[..., Any], value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
+    return operation(value, part, draws, *map(dense, operands))
 
 
 def dense(x: Any) -> Any:
@@ -280,7 +303,7 @@ def _total(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
     if (finer, space) == (S, D):
         return _shaped(part.give_back(np.array(whole)), value)
     if space is P:
-        return part.dense.column_sums(whole).astype(part.real).reshape(1, *value.shape)
+        return part.dense.column_sums(whole).reshape(1, *value.shape)
     return _shaped(_summed(whole, space, part).astype(part.real), value)
 
 
@@ -307,7 +330,7 @@ def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> A
     y = _whole(y, value.inputs[1], part)
     right = y.reshape(prod(x.shape[:-1]), prod(value.shape[1:]))
     if value.space is P:
-        return part.dense.transposed_product(_matrix(x), right).astype(part.real).reshape(1, *value.shape)
+        return part.dense.transposed_product(_matrix(x), right).reshape(1, *value.shape)
     lead = prod(x.shape[1:-1])
     each = x.reshape(len(x), lead, x.shape[-1]).swapaxes(1, 2) @ y.reshape(len(y), lead, prod(value.shape[1:]))
     return _shaped(_summed(each, T, part).astype(part.real), value)
@@ -320,11 +343,13 @@ def _mask(value: Value, part: Part, draws: tuple[int, Any]) -> Any:
     return _shaped(part.dense.dropout(ones, ids, Draws(*draws, part.place + value["place"]), value["rate"])[0], value)
 
 
-def _product(step: Scaled, part: Part, found: dict[Value, Any]) -> Any:
-    rows = np.ascontiguousarray(_flat(_whole(found[step.rows], step.rows, part)))
-    weights = found.get(step.product.inputs[-1]) if len(step.product.inputs) > 1 else None
-    scales = [None if x is None else found[x].reshape(-1, 1) for x in (step.before, step.after)]
-    return _shaped(part.product(step.product, rows, weights, *scales), step.result)
+def _product(step: Scaled, part: Part, draws: tuple[int, Any], x: Any, *others: Any) -> Any:
+    rows = np.ascontiguousarray(_flat(_whole(x, step.rows, part)))
+    scales = [x is not None for x in (step.before, step.after)]
+    weights, *numbers = others if len(others) > sum(scales) else (None, *others)
+    columns = iter(numbers)
+    before, after = (next(columns).reshape(-1, 1) if scale else None for scale in scales)
+    return _shaped(part.product(step.product, rows, weights, before, after), step.result)
 
 
 def _shaped(x: Any, value: Value) -> Any:
