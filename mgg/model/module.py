@@ -87,6 +87,8 @@ class Module(ABC):
     width: int = 0
     #: The widest array whose halo rows it fetches, columns.
     fetched: int = 0
+    #: Sparse features are not made dense by it.
+    takes_sparse: bool = False
     #: Numbers that every pass makes of its parameters, beside the parameters themselves.
     derived: int = 0
 

@@ -195,6 +195,7 @@ class VertexLayer(Module):
         # Even without rows to fetch, the ids at the ends of arcs have to be known.
         of_arcs = any(v.space not in (D, P) and v.inputs for v in values)
         self.fetched = max([int(of_arcs), *crossing])
+        self.takes_sparse = not self._trained.takes_dense(False)
 
     @property
     def products(self) -> list[int]:

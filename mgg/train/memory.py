@@ -23,7 +23,7 @@ from mgg.model import Chain
 from mgg.model.arcwise import Attention
 from mgg.model.arrays.pieces import pieces_bytes
 from mgg.model.features import dense_bytes
-from mgg.model.layers import Dropout, Linear
+from mgg.model.layers import Dropout
 from mgg.model.module import Held
 from mgg.model.product_halo import takes_product
 from mgg.model.program import VertexLayer
@@ -146,7 +146,7 @@ def _bytes_of_an_arc(chain: Chain, gpu: bool) -> tuple[int, int]:
 
 def _makes_dense(chain: Chain) -> bool:
     """Whether the first module that sees the features, but for dropout, takes them as a dense array."""
-    return not isinstance(next(module for module in chain.leaves() if not isinstance(module, Dropout)), Linear)
+    return not next(module for module in chain.leaves() if not isinstance(module, Dropout)).takes_sparse
 
 
 def _pieces(chain: Chain, rows: int, sparse: bool) -> int:
@@ -155,7 +155,7 @@ def _pieces(chain: Chain, rows: int, sparse: bool) -> int:
     for module in chain.leaves():
         if isinstance(module, Dropout):
             continue  # what is sparse stays so
-        for parameter in [] if sparse and isinstance(module, Linear) else module.parameters:
+        for parameter in [] if sparse and module.takes_sparse else module.parameters:
             if len(parameter.shape) > 1:
                 most = max(most, pieces_bytes(rows, *parameter.shape[-2:]))
         sparse = False

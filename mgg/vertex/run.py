@@ -80,7 +80,18 @@ class Scaled:
     result: Value
 
 
-Step = Value | Unit | Scaled
+@dataclass(frozen=True, eq=False)
+class Inner:
+    """The sum ``result`` over all vertices of the inner products ``dot``, which are not rounded on the way."""
+
+    dot: Value
+    result: Value
+
+
+Step = Value | Unit | Scaled | Inner
+#: Operations whose result may take the place of an operand that nobody else needs, and those that make new arrays.
+IN_PLACE = ("add", "subtract", "multiply")
+FRESH = (*IN_PLACE, "divide", "matmul", "product", "gram", "dot")
 #: Operations that take sparse features.
 SPARSE = ("matmul", "gram")
 
@@ -113,7 +124,14 @@ class Work:
         self._gone = [[x for x in {*values} if last[x] == number and x not in stay]
                       for number, values in enumerate(self._needs)]  # fmt: skip
         #: By step what does it, and whether others read its result: sums of all rows stay float64 if they are results.
-        self._done = [(_operation(step), isinstance(step, Value) and step in last) for step in self._steps]
+        exact = {x for step in self._steps if not isinstance(step, Value) or step.op != "reshape" for x in _needs(step)}
+        self._done = [(_operation(step), exact.issuperset(_made(step))) for step in self._steps]
+        seen = {x for step in self._steps if isinstance(step, Value) and step.op not in FRESH for x in step.inputs}
+        for number, each in enumerate(self._steps):
+            if isinstance(each, Value) and each.op in IN_PLACE:
+                free = [x.op in FRESH and x in self._gone[number] and x not in known | seen for x in each.inputs]
+                if any(free):
+                    self._done[number] = partial(_in_place, free.index(True)), True
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any] = (0, 0)) -> None:
         """Do the steps.
@@ -136,7 +154,7 @@ class Work:
                     )
             else:
                 result = operation(step, part, draws, *operands)
-                found[step.result if isinstance(step, Scaled) else step] = (
+                found[step if isinstance(step, Value) else step.result] = (
                     result.astype(part.real, copy=False) if read else result
                 )
             for value in gone:
@@ -164,8 +182,8 @@ class Work:
 def _operation(step: Step) -> Callable[..., Any]:
     if isinstance(step, Unit):
         return _whole  # the part's
-    if isinstance(step, Scaled):
-        return _product
+    if not isinstance(step, Value):
+        return _product if isinstance(step, Scaled) else _inner
     operation = _OPERATIONS["count" if is_count(step) else step.op]
     return operation if step.op in SPARSE else partial(_of_dense, operation)
 
@@ -189,12 +207,16 @@ def _seen_by_all(value: Value) -> bool:
 
 
 def _scaled(steps: Sequence[Value | Unit], wanted: Sequence[Value]) -> list[Step]:
-    """``steps`` with products and the multiplications around them as one."""
+    """``steps`` with products and the multiplications around them as one, and dots with the sum over them."""
     uses = Counter([*wanted, *(x for step in steps for x in _needs(step))])
     values = [step for step in steps if not isinstance(step, Unit)]
     user = {x: step for step in values for x in step.inputs}
-    made, done, found = {*values}, set[Value](), dict[Value, Scaled]()
+    made, done, found = {*values}, set[Value](), dict[Value, Scaled | Inner]()
     for step in values:
+        dot = step.inputs[0] if step.op == "total" and step.space is P else step
+        if dot.op == "dot" and (dot.space, dot.shape) == (D, ()) and dot is not step and dot in made and uses[dot] == 1:
+            done.add(dot)
+            found[step] = Inner(dot, step)
         if step.op != "product" or is_count(step):
             continue
         (rows, before), (result, after) = (step.inputs[0], None), (step, None)
@@ -223,7 +245,7 @@ def _singly(steps: Iterable[Rows | Unit]) -> list[Value | Unit]:
 
 
 def _made(step: Step) -> list[Value]:
-    if isinstance(step, Scaled):
+    if isinstance(step, Scaled | Inner):
         return [step.result]
     return results_of(step) if isinstance(step, Unit) else [step]
 
@@ -231,6 +253,8 @@ def _made(step: Step) -> list[Value]:
 def _needs(step: Step) -> list[Value]:
     if isinstance(step, Unit):
         return outside_of(step)
+    if isinstance(step, Inner):
+        return list(step.dot.inputs)
     if isinstance(step, Scaled):
         return [x for x in (step.rows, *step.product.inputs[1:], step.before, step.after) if x is not None]
     return [] if is_count(step) else list(step.inputs)
@@ -273,10 +297,19 @@ def _elementwise(value: Value, part: Part, draws: tuple[int, Any], *operands: An
         return ELEMENTWISE[value.op](*aligned(value, operands)).astype(part.real, copy=False)
 
 
+def _in_place(place: int, value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
+    x = operands[place]
+    if x.shape != (max(map(len, operands)), *value.shape) or x.dtype != part.real:
+        return _of_dense(_elementwise, value, part, draws, *operands)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return ELEMENTWISE[value.op](*aligned(value, operands), out=x)
+
+
 def _row_wise(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
     rows = next((len(x) for x in operands if len(x) != 1), 1)
     wide = [np.broadcast_to(x, (rows, *x.shape[1:])) if len(x) != rows else x for x in operands]
-    return ROW_WISE[value.op](value, *wide).astype(part.real, copy=False)
+    result = ROW_WISE[value.op](value, *wide)
+    return result if value.op == "reshape" else result.astype(part.real, copy=False)
 
 
 def _dot(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> Any:
@@ -350,6 +383,11 @@ def _product(step: Scaled, part: Part, draws: tuple[int, Any], x: Any, *others: 
     columns = iter(numbers)
     before, after = (next(columns).reshape(-1, 1) if scale else None for scale in scales)
     return _shaped(part.product(step.product, rows, weights, before, after), step.result)
+
+
+def _inner(step: Inner, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
+    x, y = (np.ascontiguousarray(_whole(x, value, part)) for x, value in zip(operands, step.dot.inputs, strict=True))
+    return part.dense.inner(x, y)
 
 
 def _shaped(x: Any, value: Value) -> Any:
