@@ -1,4 +1,4 @@
-"""Modules that look at a node's neighbors, around the bare products C = A B and A^T B."""
+"""What models make of a node's neighbors, as vertex programs whose sums are the products A X and A^T X."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgg import vertex as V
-from mgg.model.module import Array, Composite, Features, Held, Module, Pass, copied
+from mgg.model.module import Array, Composite, Held, Module, Pass, copied
 from mgg.model.program import VertexLayer, Weight
 
 
@@ -48,17 +48,6 @@ def convolution(name: str, inputs: int, outputs: int, decay: float = 0.0) -> Ver
     return VertexLayer(name, _convolution, inputs, {"W": Weight((inputs, outputs), decay=decay, name="weight")})
 
 
-class Propagation(Module):
-    """A linear map of the nodes' columns that keeps their number; ``width`` is that number."""
-
-    def __init__(self, width: int) -> None:
-        self.width = width
-
-    def memory(self, columns: int) -> Held:
-        """Its output."""
-        return Held(columns, 0, columns)
-
-
 class PowerSteps(Composite):
     """Personalized PageRank by its power iteration (Gasteiger et al. 2019, equation 4).
 
@@ -94,8 +83,3 @@ class PowerSteps(Composite):
             share = factor * self.teleport if place else factor
             total, scale = run.arrays.combined(total, scale, gradient, share), 1.0
         return total
-
-
-def dense(x: Features) -> Array:
-    """``x`` as a dense array."""
-    return x.toarray() if hasattr(x, "toarray") else x

@@ -27,7 +27,6 @@ from mgg.model.layers import Dropout
 from mgg.model.module import Held
 from mgg.model.product_halo import takes_product
 from mgg.model.program import VertexLayer
-from mgg.model.propagate import Propagation
 from mgg.model.relational import Relational
 from mgg.train import predictions
 from mgg.train.technique import widths
@@ -189,8 +188,6 @@ def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
         if place == 0 and isinstance(module, VertexLayer):
             first = module.memory_of_first(columns, sparse=sparse)
             kept, peak, halo = kept + first.kept, max(peak, first.peak), first.halo
-        elif place == 0 and isinstance(module, Propagation):
-            kept += 2 * columns  # what never changes: the dense input and its propagation
         elif place == 0 and isinstance(module, Relational):
             first = module.memory_of_first(columns, copied=sparse or pes > 1)
             kept, peak, halo = kept + first.kept, max(peak, first.peak), first.halo
