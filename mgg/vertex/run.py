@@ -322,7 +322,7 @@ def _cast(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
         return x  # one row for all
     if (coarser, space) == (D, S):
         whole = _whole(x, value.inputs[0], part)
-        return _shaped(part.fetch(np.ascontiguousarray(_flat(whole))), value)
+        return _shaped(part.fetch(_contiguous(_flat(whole))), value)
     tables = part.tables
     assert space is R, value
     if len(x) == 1 and coarser is D:
@@ -377,7 +377,7 @@ def _mask(value: Value, part: Part, draws: tuple[int, Any]) -> Any:
 
 
 def _product(step: Scaled, part: Part, draws: tuple[int, Any], x: Any, *others: Any) -> Any:
-    rows = np.ascontiguousarray(_flat(_whole(x, step.rows, part)))
+    rows = _contiguous(_flat(_whole(x, step.rows, part)))
     scales = [x is not None for x in (step.before, step.after)]
     weights, *numbers = others if len(others) > sum(scales) else (None, *others)
     columns = iter(numbers)
@@ -386,12 +386,16 @@ def _product(step: Scaled, part: Part, draws: tuple[int, Any], x: Any, *others: 
 
 
 def _inner(step: Inner, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
-    x, y = (np.ascontiguousarray(_whole(x, value, part)) for x, value in zip(operands, step.dot.inputs, strict=True))
+    x, y = (_contiguous(_whole(x, value, part)) for x, value in zip(operands, step.dot.inputs, strict=True))
     return part.dense.inner(x, y)
 
 
 def _shaped(x: Any, value: Value) -> Any:
     return x.reshape(len(x), *value.shape)
+
+
+def _contiguous(x: Any) -> Any:
+    return x if x.flags.c_contiguous else x.copy()
 
 
 def _flat(x: Any) -> Any:
@@ -400,7 +404,7 @@ def _flat(x: Any) -> Any:
 
 def _matrix(x: Any) -> Any:
     """All axes but the last as one."""
-    return x if x.ndim == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
+    return x if len(x.shape) == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
 
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
