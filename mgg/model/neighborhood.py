@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -102,11 +101,6 @@ class Neighborhood:
             halo=_halo(world, layout, technique, options, fetched, dtype, arrays) if fetched else NoHalo(world, dtype),
         )
 
-    @cached_property
-    def scale(self) -> np.ndarray:
-        """D^-1/2 on the host, of the type of embeddings, [rows]: D has the row sums of A + I, or is 0."""
-        return self.norm(loops=True)
-
     def arcs(self, *, weighted: bool) -> ArcLists:
         """The arcs with their loops, put together when they are first asked for (collective).
 
@@ -116,7 +110,7 @@ class Neighborhood:
         # Not a cached property: CPython 3.11 locks those, and PEs that are threads wait for each other in here.
         if weighted not in self._arcs:
             assert self.product is not None and self.ids is not None
-            scale = self.scale if weighted else None
+            scale = self.norm(loops=True) if weighted else None
             self._arcs[weighted] = arcs_with_loops(self.product, self.halo, self.ids, scale, self.arrays)
         return self._arcs[weighted]
 

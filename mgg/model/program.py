@@ -125,11 +125,6 @@ class _Plan:
         return any(self.trace.inputs.get("x") in work.taken_dense for work in works)
 
     @_once_each
-    def setting_up(self, constant: bool) -> Work:
-        """Makes what is made once."""
-        return Work(self.schedule.steps, self.leaves, self.fixed(constant))
-
-    @_once_each
     def forward(self, constant: bool, training: bool) -> Work:
         """Makes the output, and in training what ``backward`` reads."""
         known = {*self.leaves, *self.fixed(constant)}
@@ -146,7 +141,7 @@ class _Plan:
 
 
 class VertexLayer(Module):
-    """A vertex program over the rows of a PE, on CPU ranks.
+    """A vertex program over the rows of a PE; on GPUs one whose sums over arcs are plain products.
 
     Parameters are called ``name.`` and what the program calls them. The input is the feature ``x`` of the vertices; the
     output's axes become one.
@@ -265,10 +260,10 @@ class VertexLayer(Module):
         graph, of, known = plan.once.get(constant, (None, None, {}))
         if graph is not run_of.graph or (constant and of is not x):
             found = self._leaves(plan, x, run_of)
-            plan.setting_up(constant).run(found, part, _draws(run_of))
+            Work(plan.schedule.steps, plan.leaves, plan.fixed(constant)).run(found, part, _draws(run_of))
             known = {value: found[value] for value in plan.fixed(constant)}
             if constant and plan.takes_dense(True):
-                known[plan.trace.inputs["x"]] = dense(x)
+                known[plan.trace.inputs["x"]] = dense(found[plan.trace.inputs["x"]])
             plan.once[constant] = run_of.graph, x if constant else None, known
         return known
 
@@ -276,9 +271,8 @@ class VertexLayer(Module):
         """``value`` [rows, columns] as an array of the caller's, who may change it."""
         array = found[value]
         shared = len(array) != rows or value in kept or not value.inputs
-        return (np.broadcast_to(dense(array), (rows, *value.shape)).copy() if shared else array).reshape(
-            rows, value.size
-        )
+        array = np.broadcast_to(dense(array), (rows, *value.shape)).copy() if shared else array
+        return array.reshape(rows, value.size)
 
     def backward(self, gradient: Array, run_of: Pass, inputs: bool = True) -> Array | None:
         """Gradients of the input and, float64, of the parameters."""
@@ -322,9 +316,7 @@ class VertexLayer(Module):
                 f"layer {self.name}: vertex programs that go arc by arc run on CPU ranks: --backend mpi"
             ).on_every_pe()
 
-        def product(
-            value: Value, rows: Array, weights: Array | None, before: Array | None, after: Array | None
-        ) -> Array:
+        def product(value: Value, rows: Array, _: Any, before: Array | None, after: Array | None) -> Array:
             if len(value.inputs) == 1:
                 given = rows if before is None else arrays.scale_rows(rows, before)
                 out = self._over_arcs(graph, given, value["back"])
@@ -345,23 +337,19 @@ class VertexLayer(Module):
 
     def _over_arcs(self, graph: Neighborhood, rows: Array, back: bool) -> Array:
         """The product with a matrix of ones, an arc each, which plans do not have."""
-        tables, none = graph.tables(loops=self.program.loops), np.empty(0, graph.real)
-        if not back:
-            out = np.empty((tables.rows, rows.shape[1]), graph.real)
-            sums.spmm_rows(tables.ptr, tables.ends, none, graph.halo.fetch(rows), out, False)
-            return out
-        out = np.empty((tables.sources, rows.shape[1]), graph.real)
-        sums.spmm_rows(tables.out_ptr, tables.out_ends, none, rows, out, False)
-        return graph.halo.give_back(out)
+        tables = graph.tables(loops=self.program.loops)
+        ptr, ends = (tables.out_ptr, tables.out_ends) if back else (tables.ptr, tables.ends)
+        out = np.empty((len(ptr) - 1, rows.shape[1]), graph.real)
+        everyone = rows if back else graph.halo.fetch(rows)
+        sums.spmm_rows(ptr, ends, np.empty(0, graph.real), everyone, out, False)
+        return graph.halo.give_back(out) if back else out
 
 
 def _given(graph: Neighborhood, plan: Any, rows: Array, scale: Array | None) -> Array:
     """Give ``plan`` the ``rows``, times ``scale`` [rows, 1]; what it was given, before it is rounded."""
-    if scale is not None:
-        into = plan.input(rows.shape[1]) if graph.dtype == "fp32" else None
-        rows = graph.arrays.scale_rows(rows, scale, into)
-        if into is not None:
-            return rows
+    if scale is not None and graph.dtype == "fp32":
+        return graph.arrays.scale_rows(rows, scale, plan.input(rows.shape[1]))
+    rows = rows if scale is None else graph.arrays.scale_rows(rows, scale)
     plan.write(rows.shape[1], rows)
     return rows
 

@@ -180,10 +180,8 @@ class Work:
 
 
 def _operation(step: Step) -> Callable[..., Any]:
-    if isinstance(step, Unit):
-        return _whole  # the part's
     if not isinstance(step, Value):
-        return _product if isinstance(step, Scaled) else _inner
+        return _product if isinstance(step, Scaled) else _inner  # of units the part's
     operation = _OPERATIONS["count" if is_count(step) else step.op]
     return operation if step.op in SPARSE else partial(_of_dense, operation)
 
