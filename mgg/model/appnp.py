@@ -13,7 +13,8 @@ from pydantic import Field
 from mgg.model.arcwise import NormalizedArcs
 from mgg.model.layers import Dropout, Linear, Relu
 from mgg.model.module import Chain
-from mgg.model.propagate import Normalized, PowerSteps
+from mgg.model.program import VertexLayer
+from mgg.model.propagate import PowerSteps, normalized
 from mgg.model.settings import LayeredSettings, Sizes
 
 
@@ -33,7 +34,10 @@ class Settings(LayeredSettings):
 def build(settings: Settings, sizes: Sizes) -> Chain:
     """The two layers and the power steps."""
     classes, rate = sizes.classes, settings.arc_dropout
-    steps = [NormalizedArcs(classes, rate, 2 + k) if rate else Normalized(classes) for k in range(settings.steps)]
+    steps = [
+        NormalizedArcs(classes, rate, 2 + k) if rate else VertexLayer(f"step{k}", normalized, classes, {})
+        for k in range(settings.steps)
+    ]
     return Chain(
         Dropout(settings.dropout, 0),
         Linear("layer0", sizes.features, settings.hidden, settings.weight_decay),

@@ -8,7 +8,6 @@ from __future__ import annotations
 from mgg.model.arcs import ArcList
 from mgg.model.arrays.scores import ArcDropout
 from mgg.model.module import Array, Held, Module, Parameter, Pass
-from mgg.model.propagate import Propagation
 
 
 class Attention(Module):
@@ -83,8 +82,8 @@ class Attention(Module):
         return arc_dropout(run, self.rate, self.place)
 
 
-class NormalizedArcs(Propagation):
-    """``Normalized`` with dropout on the entries of D^-1/2 (A + I) D^-1/2, anew in every epoch.
+class NormalizedArcs(Module):
+    """``normalized`` X with dropout on the entries of D^-1/2 (A + I) D^-1/2, anew in every epoch.
 
     Args:
         width: columns.
@@ -93,7 +92,6 @@ class NormalizedArcs(Propagation):
     """
 
     def __init__(self, width: int, rate: float, place: int) -> None:
-        super().__init__(0)
         self.fetched, self.rate, self.place = width, rate, place
 
     def memory(self, columns: int) -> Held:

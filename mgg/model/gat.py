@@ -40,7 +40,7 @@ class Settings(LayeredSettings):
 
 @V.program(loops=True)
 def attention(v: Any, weight: Any, target: Any, source: Any, rate: float) -> Any:
-    """Equations 3 to 5, the halves of the paper's a by the end of an arc that they meet; weights of arcs do not count."""
+    """Equations 3 to 5: the halves of the paper's a by the end of an arc that they meet. Weights do not count."""
     heads = target.shape[0]
     scores = [
         V.leaky_relu(V.dot(V.heads(v.x @ weight, heads), target) + V.dot(V.heads(u.x @ weight, heads), source), 0.2)

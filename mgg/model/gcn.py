@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from mgg.model.layers import Bias, Dropout, Linear, Relu, normalized_or_shifted
+from mgg.model.layers import Bias, Dropout, Relu, normalized_or_shifted
 from mgg.model.module import Chain, Module, Residual
-from mgg.model.propagate import Normalized, narrow
+from mgg.model.propagate import convolution
 from mgg.model.settings import DeepSettings, Sizes
 
 
@@ -35,7 +35,7 @@ def build(settings: Settings, sizes: Sizes) -> Chain:
     return Chain(
         *hidden,
         Dropout(settings.dropout, last),
-        narrow(Linear(f"layer{last}", inputs, sizes.classes, decay), Normalized),
+        convolution(f"layer{last}", inputs, sizes.classes, decay),
         Bias(f"layer{last}", sizes.classes, decay),
     )
 
@@ -44,7 +44,7 @@ def _hidden(settings: Settings, k: int, inputs: int) -> Module:
     name, decay = f"layer{k}", settings.weight_decay if k == 0 else 0.0
     layer = Chain(
         Dropout(settings.dropout, k),
-        narrow(Linear(name, inputs, settings.hidden, decay), Normalized),
+        convolution(name, inputs, settings.hidden, decay),
         normalized_or_shifted(name, settings.hidden, settings.normalization, decay),
         Relu(),
     )

@@ -10,14 +10,15 @@ normalized otherwise, which is not the paper's.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from mgg import vertex as V
 from mgg.model.layers import Bias, Dropout, Linear, Relu, normalized_or_shifted
 from mgg.model.module import Chain, Module, Residual
-from mgg.model.propagate import SumWithSelf, narrow
+from mgg.model.program import VertexLayer, Weight
+from mgg.model.propagate import sum_with_self
 from mgg.model.settings import DeepSettings, Sizes
 
 
@@ -31,6 +32,11 @@ class Settings(DeepSettings):
     )
 
 
+@V.program
+def _summed(v: Any, epsilon: Any, W: Any) -> Any:
+    return sum_with_self(v, epsilon) @ W
+
+
 def build(settings: Settings, sizes: Sizes) -> Chain:
     """The GIN layers and the classifier."""
     hidden = settings.hidden
@@ -41,8 +47,11 @@ def build(settings: Settings, sizes: Sizes) -> Chain:
 
 def _layer(settings: Settings, k: int, inputs: int) -> Module:
     name, hidden, normalization = f"layer{k}", settings.hidden, settings.normalization
+    weights = {"W": Weight((inputs, hidden), name="mlp0.weight"), "epsilon": Weight((1,), "zeros")}
+    if hidden > inputs:  # random numbers go by the order of the parameters
+        weights = dict(reversed(weights.items()))
     layer = Chain(
-        narrow(Linear(f"{name}.mlp0", inputs, hidden), partial(SumWithSelf, name)),
+        VertexLayer(name, _summed, inputs, weights),
         normalized_or_shifted(f"{name}.mlp0", hidden, normalization),
         Relu(),
         Linear(f"{name}.mlp1", hidden, hidden),

@@ -40,6 +40,8 @@ class Dropout(Module):
 class Linear(Module):
     """X W, with W [inputs, outputs] called ``name``.weight."""
 
+    takes_sparse = True
+
     def __init__(self, name: str, inputs: int, outputs: int, decay: float = 0.0) -> None:
         self.name, self.inputs, self.outputs = f"{name}.weight", inputs, outputs
         self.parameters = [Parameter(self.name, (inputs, outputs), "glorot", decay)]

@@ -69,10 +69,6 @@ class Held(NamedTuple):
     arc: int = 0
 
 
-#: Fields of ``Held`` that modules beside each other add up.
-ADDED = ("kept", "halo")
-
-
 class Module(ABC):
     """A differentiable function of this PE's rows. Some modules communicate: every PE calls all in the same order.
 
@@ -87,6 +83,8 @@ class Module(ABC):
     width: int = 0
     #: The widest array whose halo rows it fetches, columns.
     fetched: int = 0
+    #: Sparse features are not made dense by it.
+    takes_sparse: bool = False
     #: Numbers that every pass makes of its parameters, beside the parameters themselves.
     derived: int = 0
 
@@ -168,32 +166,6 @@ class Chain(Composite):
             assert result is not None
             result = self.modules[place].backward(result, run, inputs or place > last)
         return result if inputs else None
-
-
-class Sum(Composite):
-    """What several modules make of the same input, added up; they neither change the input nor keep their output."""
-
-    def memory(self, columns: int) -> Held:
-        """All that they keep; the sum stays while one of them works."""
-        each = [module.memory(columns) for module in self.modules]
-        outputs, kept, halo = each[0].columns, *(sum(getattr(one, of) for one in each) for of in ADDED)
-        return Held(outputs, kept, max(one.peak for one in each) + outputs, halo, max(one.arc for one in each))
-
-    def forward(self, x: Any, run: Pass) -> Array:
-        """The sum of the outputs."""
-        total = self.modules[0].forward(x, run)
-        for module in self.modules[1:]:
-            total = run.arrays.combined(total, 1, module.forward(x, run), 1)
-        return total
-
-    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """The sum of the gradients by the input."""
-        total = None
-        for place, module in enumerate(self.modules, 1):
-            mine = copied(gradient) if place < len(self.modules) else gradient
-            found = module.backward(mine, run, inputs)
-            total = found if total is None or found is None else run.arrays.combined(total, 1, found, 1)
-        return total
 
 
 class Residual(Composite):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -105,11 +105,6 @@ class Neighborhood:
             halo=_halo(world, layout, technique, options, fetched, dtype, arrays) if fetched else NoHalo(world, dtype),
         )
 
-    @cached_property
-    def scale(self) -> np.ndarray:
-        """D^-1/2 on the host, of the type of embeddings, [rows]: D has the row sums of A + I, or is 0."""
-        return self.norm(loops=True)
-
     def arcs(self, *, weighted: bool) -> ArcLists:
         """The arcs with their loops, put together when they are first asked for (collective).
 
@@ -119,7 +114,7 @@ class Neighborhood:
         # Not a cached property: CPython 3.11 locks those, and PEs that are threads wait for each other in here.
         if weighted not in self._arcs:
             assert self.product is not None and self.ids is not None
-            scale = self.scale if weighted else None
+            scale = self.norm(loops=True) if weighted else None
             self._arcs[weighted] = arcs_with_loops(self.product, self.halo, self.ids, scale, self.arrays)
         return self._arcs[weighted]
 
@@ -158,8 +153,9 @@ class Neighborhood:
         if self.arrays.operators is None:
             return None
         if (loops, typed) not in self._device_tables:
-            tables = self.tables(loops=loops, typed=typed)
-            self._device_tables[loops, typed] = DeviceTables(tables, self.arrays.upload, self.arrays.operators)
+            arcs = partial(self.tables, loops=loops, typed=typed)
+            made = DeviceTables(arcs, len(self.node_ids), self.arrays.upload, self.arrays.operators)
+            self._device_tables[loops, typed] = made
         return self._device_tables[loops, typed]
 
     def norm(self, *, loops: bool) -> np.ndarray:

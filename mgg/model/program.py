@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cached_property, partial, wraps
 from math import prod
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from mgg.vertex.trace import BUILT_IN, Program, Trace
 from mgg.vertex.units import Rows, Schedule, Unit, is_count, schedule
 
 Init = Literal["glorot", "zeros", "ones"]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,19 @@ class Weight:
             raise InputError(f"Weight({self.shape!r}): its shape is a tuple: Weight((inputs, outputs)), Weight((n,))")
         if self.init not in get_args(Init):
             raise InputError(f"Weight of init {self.init!r}: it is one of {', '.join(get_args(Init))}")
+
+
+def _once_each(method: Method) -> Method:
+    """``method``, whose results live as long as its object does."""
+
+    @wraps(method)
+    def known(self: Any, *arguments: Any) -> Any:
+        found = vars(self).setdefault("_found", {})
+        if (method, arguments) not in found:
+            found[method, arguments] = method(self, *arguments)
+        return found[method, arguments]
+
+    return cast(Method, known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +96,7 @@ class _Plan:
         leaves = {*self.trace.inputs.values(), *self.trace.parameters.values()}
         return {value for value in leaves if value.space is not E or value in read}
 
-    @cache  # noqa: B019 - of as many as a layer has
+    @_once_each
     def fixed(self, constant: bool) -> list[Value]:
         """What is read in every pass and made once: it depends on the graph alone, or, if the input is ``constant``, on
         that by a sum over arcs.
@@ -105,19 +119,20 @@ class _Plan:
                                       and (v in summed or v not in of_x))
         ]  # fmt: skip
 
-    @cache  # noqa: B019
-    def setting_up(self, constant: bool) -> Work:
-        """Makes what is made once."""
-        return Work(self.schedule.steps, self.leaves, self.fixed(constant))
+    @_once_each
+    def takes_dense(self, constant: bool) -> bool:
+        """Whether every pass takes the input as a dense array."""
+        works = self.forward(constant, True), self.backward(constant, not constant)
+        return any(self.trace.inputs.get("x") in work.taken_dense for work in works)
 
-    @cache  # noqa: B019
+    @_once_each
     def forward(self, constant: bool, training: bool) -> Work:
         """Makes the output, and in training what ``backward`` reads."""
         known = {*self.leaves, *self.fixed(constant)}
         reads = self.backward(constant, not constant).reads - known - {self.seed} if training else set()
         return Work(self.schedule.forward, known, [self.output, *reads])
 
-    @cache  # noqa: B019
+    @_once_each
     def backward(self, constant: bool, inputs: bool) -> Work:
         """Makes the gradients, by the input if ``inputs``."""
         assert self.seed is not None
@@ -169,6 +184,7 @@ class VertexLayer(Module):
             Parameter(known, weights[key].shape, weights[key].init, weights[key].decay)
             for known, key in self._keys.items()
         ]
+        self._known: tuple[Neighborhood, Part] | None = None
         values = self._trained.values
         products = [v for v in values if v.op == "product" and not is_count(v)]
         #: Columns of its products that plans do.
@@ -178,6 +194,7 @@ class VertexLayer(Module):
         # Even without rows to fetch, the ids at the ends of arcs have to be known.
         of_arcs = any(v.space not in (D, P) and v.inputs for v in values)
         self.fetched = max([int(of_arcs), *crossing])
+        self.takes_sparse = not self._trained.takes_dense(False)
 
     @property
     def products(self) -> list[int]:
@@ -213,22 +230,25 @@ class VertexLayer(Module):
         """What the schedule keeps, and the most that it holds at once; by arcs what a program keeps of them."""
         return self._held(constant=False)
 
-    def memory_of_first(self, columns: int) -> Held:
-        """The same where the input never changes, and what is made of it once."""
-        return self._held(constant=True)
+    def memory_of_first(self, columns: int, *, sparse: bool) -> Held:
+        """The same where the input never changes, and with what is made of it once; ``sparse``: it may have to be made
+        dense.
+        """
+        held = self._held(constant=True)
+        return held._replace(kept=held.kept + columns * (sparse and self._trained.takes_dense(True)))
 
     def _held(self, *, constant: bool) -> Held:
         plan = self._trained
-        once = {v for v in plan.fixed(constant) if v.space in (D, S)}
-        kept = once | {v for v in plan.schedule.kept if v.space in (D, S)}
-        works = plan.forward(constant, True), plan.backward(constant, not constant)
+        kept = {v for v in (*plan.fixed(constant), *plan.schedule.kept) if v.space in (D, S)}
+        works = plan.forward(constant, True), plan.backward(constant, False)
         rows, halo = (sum(v.size for v in kept if v.space in spaces) for spaces in ((D, S), (S,)))
-        return Held(plan.output.size, rows, max(work.most_columns for work in works) + plan.output.size, halo, 0)
+        copied = plan.output.size * (plan.output in kept or not plan.output.inputs)
+        return Held(plan.output.size, rows, max(work.most_columns for work in works) + copied, halo, 0)
 
     def forward(self, x: Features, run_of: Pass) -> Array:
         """The program's output, [rows, columns]."""
         plan, constant = self._trained if run_of.training else self._evaluated, x is run_of.constant
-        part, work = self._part(plan, run_of), plan.forward(constant, run_of.training)
+        part, work = self._part(run_of.graph), plan.forward(constant, run_of.training)
         once = self._once(plan, x, part, run_of, constant)
         found = self._leaves(plan, x, run_of) | once
         self._on_device(work, run_of).run(found, part, _draws(run_of))
@@ -244,8 +264,11 @@ class VertexLayer(Module):
         graph, of, known = plan.once.get(constant, (None, None, {}))
         if graph is not run_of.graph or (constant and of is not x):
             found = self._leaves(plan, x, run_of)
-            self._on_device(plan.setting_up(constant), run_of).run(found, part, _draws(run_of))
+            work = self._on_device(Work(plan.schedule.steps, plan.leaves, plan.fixed(constant)), run_of)
+            work.run(found, part, _draws(run_of))
             known = {value: found[value] for value in plan.fixed(constant)}
+            if constant and plan.takes_dense(True):
+                known[plan.trace.inputs["x"]] = dense(found[plan.trace.inputs["x"]])
             plan.once[constant] = run_of.graph, x if constant else None, known
         return known
 
@@ -265,10 +288,10 @@ class VertexLayer(Module):
         assert plan.seed is not None
         found[plan.seed] = gradient.reshape(len(gradient), *plan.output.shape)
         work = self._on_device(plan.backward(constant, inputs), run_of)
-        work.run(found, self._part(plan, run_of), _draws(run_of))
+        work.run(found, self._part(run_of.graph), _draws(run_of))
         for parameter in self.parameters:
             by = found[plan.by[self._keys[parameter.name]]]
-            run_of.gradients[parameter.name] = by[0].astype(np.float64)
+            run_of.gradients[parameter.name] = by[0].astype(np.float64, copy=False)
         if not inputs:
             return None
         return self._owned(found, plan.by["x"], (plan.seed,), len(gradient))
@@ -296,12 +319,16 @@ class VertexLayer(Module):
             found[plan.trace.parameters[key]] = run_of.weights[name][None]
         return found
 
-    def _part(self, plan: _Plan, run_of: Pass) -> Part:
-        graph, arrays, loops = run_of.graph, run_of.arrays, self.program.loops
+    def _part(self, graph: Neighborhood) -> Part:
+        """The PE's, for this layer; that of the last graph is known."""
+        if self._known is None or self._known[0] is not graph:
+            self._known = graph, self._part_of(graph)
+        return self._known[1]
 
-        def product(
-            value: Value, rows: Array, weights: Array | None, before: Array | None, after: Array | None
-        ) -> Array:
+    def _part_of(self, graph: Neighborhood) -> Part:
+        arrays, loops = graph.arrays, self.program.loops
+
+        def product(value: Value, rows: Array, _: Any, before: Array | None, after: Array | None) -> Array:
             if len(value.inputs) == 1:
                 given = rows if before is None else arrays.scale_rows(rows, before)
                 out = self._over_arcs(graph, given, value["back"])
@@ -337,11 +364,9 @@ class VertexLayer(Module):
 
 def _given(graph: Neighborhood, plan: Any, rows: Array, scale: Array | None) -> Array:
     """Give ``plan`` the ``rows``, times ``scale`` [rows, 1]; what it was given, before it is rounded."""
-    if scale is not None:
-        into = plan.input(rows.shape[1]) if graph.dtype == "fp32" else None
-        rows = graph.arrays.scale_rows(rows, scale, into)
-        if into is not None:
-            return rows
+    if scale is not None and graph.dtype == "fp32":
+        return graph.arrays.scale_rows(rows, scale, plan.input(rows.shape[1]))
+    rows = rows if scale is None else graph.arrays.scale_rows(rows, scale)
     plan.write(rows.shape[1], rows)
     return rows
 

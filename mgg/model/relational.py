@@ -7,8 +7,8 @@ import numpy as np
 from mgg.model.arcs import ArcList
 from mgg.model.arrays import Arrays
 from mgg.model.module import Array, Features, Held, Module, Parameter, Pass
-from mgg.model.propagate import dense
 from mgg.model.relations import Relation
+from mgg.vertex.run import dense
 
 
 class Relational(Module):

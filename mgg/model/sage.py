@@ -10,11 +10,15 @@ normalization without unit rows is what OGB's example programs have.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
+from mgg import vertex as V
 from mgg.model.layers import Bias, Dropout, Linear, Relu, UnitRows, normalized_or_shifted
-from mgg.model.module import Chain, Module, Residual, Sum
-from mgg.model.propagate import Mean, narrow
+from mgg.model.module import Chain, Module, Residual
+from mgg.model.program import VertexLayer, Weight
+from mgg.model.propagate import mean
 from mgg.model.settings import DeepSettings, Sizes
 
 
@@ -29,6 +33,11 @@ class Settings(DeepSettings):
     )
 
 
+@V.program
+def _own_and_mean(v: Any, self: Any, neighbors: Any) -> Any:
+    return v.x @ self + mean(v) @ neighbors
+
+
 def build(settings: Settings, sizes: Sizes) -> Chain:
     """The GraphSAGE layers and the classifier."""
     hidden, decay = settings.hidden, settings.weight_decay
@@ -39,12 +48,10 @@ def build(settings: Settings, sizes: Sizes) -> Chain:
 
 def _layer(settings: Settings, k: int, inputs: int) -> Module:
     hidden, decay, name = settings.hidden, settings.weight_decay, f"layer{k}"
+    matrices = {end: Weight((inputs, hidden), decay=decay, name=f"{end}.weight") for end in ("self", "neighbors")}
     layer = Chain(
         Dropout(settings.dropout, k),
-        Sum(
-            Linear(f"{name}.self", inputs, hidden, decay),
-            narrow(Linear(f"{name}.neighbors", inputs, hidden, decay), Mean),
-        ),
+        VertexLayer(name, _own_and_mean, inputs, matrices),
         normalized_or_shifted(name, hidden, settings.normalization),
         Relu(),
         *([UnitRows()] if settings.unit_rows else []),

@@ -12,7 +12,8 @@ from pydantic import Field
 
 from mgg.model.layers import Bias, Linear
 from mgg.model.module import Chain, Kept
-from mgg.model.propagate import Normalized
+from mgg.model.program import VertexLayer
+from mgg.model.propagate import normalized
 from mgg.model.settings import ModelSettings, Selection, Sizes
 
 
@@ -38,7 +39,7 @@ class Settings(ModelSettings):
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
     """The propagated features and the classifier."""
-    hops = [Normalized(sizes.features) for _ in range(settings.hops)]
+    hops = [VertexLayer(f"hop{k}", normalized, sizes.features, {}) for k in range(settings.hops)]
     decay = settings.weight_decay
     return Chain(
         Kept(Chain(*hops)),

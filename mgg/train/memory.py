@@ -23,10 +23,10 @@ from mgg.model import Chain
 from mgg.model.arcwise import Attention
 from mgg.model.arrays.pieces import pieces_bytes
 from mgg.model.features import dense_bytes
-from mgg.model.layers import Dropout, Linear
+from mgg.model.layers import Dropout
 from mgg.model.module import Held
 from mgg.model.product_halo import takes_product
-from mgg.model.propagate import Propagation
+from mgg.model.program import VertexLayer
 from mgg.model.relational import Relational
 from mgg.train import predictions
 from mgg.train.technique import widths
@@ -145,7 +145,7 @@ def _bytes_of_an_arc(chain: Chain, gpu: bool) -> tuple[int, int]:
 
 def _makes_dense(chain: Chain) -> bool:
     """Whether the first module that sees the features, but for dropout, takes them as a dense array."""
-    return not isinstance(next(module for module in chain.leaves() if not isinstance(module, Dropout)), Linear)
+    return not next(module for module in chain.leaves() if not isinstance(module, Dropout)).takes_sparse
 
 
 def _pieces(chain: Chain, rows: int, sparse: bool) -> int:
@@ -154,7 +154,7 @@ def _pieces(chain: Chain, rows: int, sparse: bool) -> int:
     for module in chain.leaves():
         if isinstance(module, Dropout):
             continue  # what is sparse stays so
-        for parameter in [] if sparse and isinstance(module, Linear) else module.parameters:
+        for parameter in [] if sparse and module.takes_sparse else module.parameters:
             if len(parameter.shape) > 1:
                 most = max(most, pieces_bytes(rows, *parameter.shape[-2:]))
         sparse = False
@@ -185,8 +185,9 @@ def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
     for place, module in enumerate(chain.leaves()):
         held = module.memory(columns)
         halo, arc = halo + held.halo, max(arc, held.arc)
-        if place == 0 and isinstance(module, Propagation):
-            kept += 2 * columns  # what never changes: the dense input and its propagation
+        if place == 0 and isinstance(module, VertexLayer):
+            first = module.memory_of_first(columns, sparse=sparse)
+            kept, peak, halo = kept + first.kept, max(peak, first.peak), first.halo
         elif place == 0 and isinstance(module, Relational):
             first = module.memory_of_first(columns, copied=sparse or pes > 1)
             kept, peak, halo = kept + first.kept, max(peak, first.peak), first.halo

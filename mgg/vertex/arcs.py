@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numba
 import numpy as np
 
 from mgg.errors import InputError
@@ -103,7 +104,13 @@ class ArcTables:
                 of_loops = 1 + np.bincount(targets[own], weights[own], rows)
                 weights = np.concatenate([weights[~own], of_loops.astype(np.float32)])
             targets, ends = np.concatenate([targets[~own], everyone]), np.concatenate([ends[~own], everyone])
-        order = np.lexsort((ids[ends], *(() if kinds is None else (kinds,)), targets))
+        # By target, then each row by (type, id).
+        order = np.argsort(targets, kind="stable")
+        rank = np.empty(len(ids), np.int64)
+        rank[np.argsort(ids, kind="stable")] = np.arange(len(ids))
+        keys = rank[ends] if kinds is None else kinds * np.int64(len(ids)) + rank[ends]
+        ptr = pointers(targets, rows)
+        _sort_rows(ptr, keys, order)
         targets, ends = targets[order], ends[order].astype(index_dtype(len(ids)))
         weights, kinds = (None if values is None else values[order] for values in (weights, kinds))
         begins = np.ones(len(ends), bool)  # of runs
@@ -111,7 +118,6 @@ class ArcTables:
         if kinds is not None:
             begins[1:] |= np.diff(kinds) != 0
         firsts = np.flatnonzero(begins)
-        ptr = pointers(targets, rows)
         out = transposed(Csr(ptr, ends, None, len(ids)))
         return cls(
             rows=rows,
@@ -128,6 +134,14 @@ class ArcTables:
             ids=np.asarray(ids, np.int64),
             type_count=max(types, 1),
         )
+
+
+@numba.njit(cache=True, nogil=True)
+def _sort_rows(ptr, keys, order):  # type: ignore[no-untyped-def]
+    """Sort the items of each row, ``order[ptr[row] : ptr[row + 1]]``, by their keys; equal ones keep their order."""
+    for row in range(ptr.size - 1):
+        mine = order[ptr[row] : ptr[row + 1]]
+        mine[:] = mine[np.argsort(keys[mine], kind="mergesort")]
 
 
 def _joined(parts: list[np.ndarray | None], counts: list[int], default: np.generic) -> np.ndarray | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import inf, isinf, isnan, prod
 
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
-from mgg.vertex.lanes import COLUMN, HEAD, WARP, Axes, Layout, aligned, flat, pitch, power, wide
+from mgg.vertex.lanes import COLUMN, HEAD, WARP, Axes, aligned, flat, pitch, power, wide
 from mgg.vertex.launches import Launch, in_lanes, operands, reduced
 
 #: Threads a block, and blocks of a launch whose lanes keep sums of all arcs: so many at most, and what their sums take.
@@ -146,7 +146,9 @@ class _Writer:
         self.kernel, self.launch, self.layout = kernel, kernel.launch, kernel.launch.layout
         self.mean, self.padded = mean, padded
         self.items = _ITEMS[self.launch.over, self.launch.rows]
-        self.parts: dict[str, list[str]] = {part: [] for part in ("head", "rows", "narrow", "indices", "loads", "arcs", "after")}
+        self.parts: dict[str, list[str]] = {
+            part: [] for part in ("head", "rows", "narrow", "indices", "loads", "arcs", "after")
+        }
         self.names: dict[Value, str] = {}
         self.known: dict[str, str] = {}  # of items
         self.windowed = self.launch.over is not None and self.layout.head_lanes >= WINDOWED
@@ -335,7 +337,9 @@ class _Writer:
             return name
         if changes:
             self.words += self.layout.count
-            self.line(part, f"{kind} {name}[U][L::COUNT]; MGG_ARCS L::read<{fits}>({name}[u], {place}, first, COLUMNS);")
+            self.line(
+                part, f"{kind} {name}[U][L::COUNT]; MGG_ARCS L::read<{fits}>({name}[u], {place}, first, COLUMNS);"
+            )
             return f"{name}[u]"
         self.line(part, f"{kind} {name}[L::COUNT]; L::read<{fits}>({name}, {place}, first, COLUMNS);")
         return name
@@ -468,7 +472,11 @@ class _Writer:
         self.looping = True
         adds: list[str] = []
         for v, name in sums.items():
-            if v.op in ("total", "maximum_of", "minimum_of") and not wide(self._axes(v)) and self.is_narrow(v.inputs[0]):
+            if (
+                v.op in ("total", "maximum_of", "minimum_of")
+                and not wide(self._axes(v))
+                and self.is_narrow(v.inputs[0])
+            ):
                 self.narrow_sums.add(v)
                 self.narrowing = True
                 self.line("narrow", self._added(v, name)[0])

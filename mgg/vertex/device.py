@@ -18,7 +18,7 @@ from mgg.vertex.cuda import THREADS, Kernel, gathered, kernel_of, source_of
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.lanes import pitch
 from mgg.vertex.launches import Launch, planned
-from mgg.vertex.run import Part, Scaled, Work, array_of, dense, do, needs
+from mgg.vertex.run import Inner, Part, Scaled, Work, array_of, dense, do, needs
 
 #: Arcs a row from which rows that arcs read are padded to be loaded 16 bytes at once.
 COPIED = 8
@@ -29,23 +29,27 @@ class DeviceTables:
     """``ArcTables`` in a GPU's memory, each array when it is first asked for.
 
     Attributes:
-        host: the tables.
+        arcs: the tables (collective when they are first asked for).
+        rows: of D.
         upload: of an array.
         operators: of the GPU: it has ``schedule`` and ``kernel``.
     """
 
-    host: ArcTables
+    arcs: Callable[[], ArcTables]
+    rows: int
     upload: Callable[[np.ndarray], Any]
     operators: Any
     _made: dict[str, Any] = field(default_factory=dict)
 
     def rows_of(self, space: Space) -> int:
         """How many rows ``space`` has."""
-        return {P: 1, T: self.host.type_count}.get(space) or self.host.rows_of(space)
+        if space in (P, D):
+            return 1 if space is P else self.rows
+        return self.arcs().type_count if space is T else self.arcs().rows_of(space)
 
     def items(self, over: Space, rows: Space) -> np.ndarray:
         """int64 [rows + 1], where the arcs or runs of each row begin in their list; on the host."""
-        tables = self.host
+        tables = self.arcs()
         return {
             (E, D): lambda: tables.ptr,
             (E, R): lambda: tables.runs,
@@ -68,7 +72,7 @@ class DeviceTables:
 
     def table(self, name: str, over: Space | None, rows: Space) -> Any:
         """The array ``name`` of ``mgg.vertex.cuda.TABLES`` for a launch."""
-        tables = self.host
+        tables = self.arcs()
         make: dict[str, Callable[[], np.ndarray]] = {
             "ends": lambda: tables.out_ends.astype(tables.ends.dtype) if rows is S else tables.ends,
             "arcs": lambda: (
@@ -89,8 +93,8 @@ class DeviceTables:
 
     @cached_property
     def _types(self) -> np.ndarray:
-        none = np.zeros(len(self.host.ends), np.int32)
-        return none if self.host.types is None else self.host.types
+        tables = self.arcs()
+        return np.zeros(len(tables.ends), np.int32) if tables.types is None else tables.types
 
     def _once(self, name: str, make: Callable[[], np.ndarray]) -> Any:
         if name not in self._made:
@@ -119,8 +123,11 @@ class DeviceWork:
             launch: kernel_of(f"vertex_{n}", launch, mean, self._padded)
             for n, (launch, mean) in enumerate(zip(launches, means, strict=True))
         }
-        self._build = _build(name, source_of([*self._kernels.values()]), tables.host.ends.dtype.itemsize * 8)
+        over_arcs = any(launch.over is not None for launch in launches)
+        bits = tables.arcs().ends.dtype.itemsize * 8 if over_arcs else 32
+        self._build = _build(name, source_of([*self._kernels.values()]), bits)
         reads = [step.reads if isinstance(step, Launch) else _operands(step) for step in self._steps]
+        self._read = {x for values in reads for x in values}
         last = {value: n for n, values in enumerate(reads) for value in values}
         stay = {*work.wanted, *(value for value in work.known if not value.inputs)}
         self._gone = [[x for x in {*values} if last[x] == n and x not in stay] for n, values in enumerate(reads)]
@@ -131,7 +138,10 @@ class DeviceWork:
             if isinstance(step, Launch):
                 self._launch(self._kernels[step], found, part, draws)
             else:
-                do(step, found, part, draws)
+                value = step if isinstance(step, Value) else step.result
+                found[value] = do(step, found, part, draws)
+                if value in self._read and found[value].dtype != part.real:
+                    found[value] = found[value].astype(part.real)
             for value in gone:
                 found.pop(value, None)
         for value in self._wanted:
@@ -205,10 +215,12 @@ class DeviceWork:
                 (np.int32(split), *common, schedule.split_rows, schedule.split_first),
             )  # fmt: skip
         for value, array in zip(launch.totals, totals, strict=True):
-            found[value] = part.dense.column_sums(array).astype(part.real).reshape(1, *value.shape)
+            found[value] = part.dense.column_sums(array).reshape(1, *value.shape)
+            if value in self._read:
+                found[value] = found[value].astype(part.real)
 
 
-def _operands(step: Value | Scaled) -> list[Value]:
+def _operands(step: Value | Scaled | Inner) -> list[Value]:
     return [x.inputs[0] if x.op == "cast" and x.inputs[0].space is P else x for x in needs(step)]
 
 

@@ -14,7 +14,7 @@ from mgg.vertex.interpret import ELEMENTWISE, ROW_WISE
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value, broadcast, walk
 from mgg.vertex.lanes import Axes, Layout, aligned, flat
 from mgg.vertex.loops import outside_of
-from mgg.vertex.run import Scaled, Step, needs
+from mgg.vertex.run import Inner, Scaled, Step, needs
 from mgg.vertex.units import Stage, Unit, is_count
 
 
@@ -64,7 +64,9 @@ def is_lazy(v: Value) -> bool:
     )
 
 
-def planned(steps: Iterable[Step], given: Iterable[Value], wanted: Collection[Value]) -> list[Launch | Value | Scaled]:
+def planned(
+    steps: Iterable[Step], given: Iterable[Value], wanted: Collection[Value]
+) -> list[Launch | Value | Scaled | Inner]:
     """Launches, and values between them that take other work (matrices, halos), in order.
 
     Args:
@@ -76,7 +78,7 @@ def planned(steps: Iterable[Step], given: Iterable[Value], wanted: Collection[Va
     for step in steps:
         if isinstance(step, Unit):
             planner.unit(step)
-        elif isinstance(step, Scaled):
+        elif isinstance(step, Scaled | Inner):
             planner.need(needs(step))
             planner.add(step)
         elif not is_lazy(step):
@@ -88,14 +90,14 @@ def planned(steps: Iterable[Step], given: Iterable[Value], wanted: Collection[Va
 class _Planner:
     def __init__(self, arrays: set[Value]) -> None:
         self.arrays = arrays
-        self.found: list[Launch | Value | Scaled] = []
+        self.found: list[Launch | Value | Scaled | Inner] = []
 
-    def add(self, step: Launch | Value | Scaled) -> None:
+    def add(self, step: Launch | Value | Scaled | Inner) -> None:
         self.found.append(step)
         if isinstance(step, Launch):
             self.arrays.update((*step.results, *step.totals))
         else:
-            self.arrays.add(step.result if isinstance(step, Scaled) else step)
+            self.arrays.add(step if isinstance(step, Value) else step.result)
 
     def other(self, v: Value) -> None:
         """A value that is no launch of rows."""
@@ -195,7 +197,8 @@ def unflattened(place: str, shape: Sequence[int]) -> Axes:
     """The axes of the entry at ``place`` in C order."""
     if len(shape) == 1:
         return ("0" if shape[0] == 1 else place if place.isalnum() else f"({place})",)
-    axes, stride = [], 1
+    axes: list[str] = []
+    stride = 1
     for length in reversed(shape):
         over = f"({place})" if stride == 1 else f"(({place}) / {stride})"
         axes.append("0" if length == 1 else over if len(axes) == len(shape) - 1 else f"({over} % {length})")

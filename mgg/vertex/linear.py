@@ -81,8 +81,8 @@ def matmul(v: Value) -> Value | None:
     rest = quotient(*many, x.space)
     if not (few[0] or few[1] or few[2] != 1) or not many[0] or rest.shape != x.shape:
         return None
-    if v.space in (P, T, D) and outer >= inner:
-        return None
+    if v.space in (P, T, D) and (outer > inner or (outer == inner and rest.op == "total")):
+        return None  # a sum over arcs is scaled where it is made
     return quotient([*few[0], of(v, rest, w)], few[1], few[2], v.space)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -79,7 +80,20 @@ class Scaled:
     result: Value
 
 
-Step = Value | Unit | Scaled
+@dataclass(frozen=True, eq=False)
+class Inner:
+    """The sum ``result`` over all vertices of the inner products ``dot``, which are not rounded on the way."""
+
+    dot: Value
+    result: Value
+
+
+Step = Value | Unit | Scaled | Inner
+#: Operations whose result may take the place of an operand that nobody else needs, and those that make new arrays.
+IN_PLACE = ("add", "subtract", "multiply")
+FRESH = (*IN_PLACE, "divide", "matmul", "product", "gram", "dot")
+#: Operations that take sparse features.
+SPARSE = ("matmul", "gram")
 
 
 class Work:
@@ -110,6 +124,15 @@ class Work:
         stay = {*self.wanted, *(value for value in known if not value.inputs)}
         self._gone = [[x for x in {*values} if last[x] == number and x not in stay]
                       for number, values in enumerate(self._needed)]  # fmt: skip
+        #: By step what does it, and whether others read its result: sums of all rows stay float64 if they are results.
+        exact = {x for step in self.steps if not isinstance(step, Value) or step.op != "reshape" for x in needs(step)}
+        self._done = [(_operation(step), exact.issuperset(_made(step))) for step in self.steps]
+        seen = {x for step in self.steps if isinstance(step, Value) and step.op not in FRESH for x in step.inputs}
+        for number, each in enumerate(self.steps):
+            if isinstance(each, Value) and each.op in IN_PLACE:
+                free = [x.op in FRESH and x in self._gone[number] and x not in known | seen for x in each.inputs]
+                if any(free):
+                    self._done[number] = partial(_in_place, free.index(True)), True
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any] = (0, 0)) -> None:
         """Do the steps.
@@ -120,21 +143,31 @@ class Work:
             part: the PE's.
             draws: seed and epoch of masks.
         """
-        for step, needed, gone in zip(self.steps, self._needed, self._gone, strict=True):
+        for step, read, gone, (operation, used) in zip(self.steps, self._needed, self._gone, self._done, strict=True):
+            operands = [found[x] if x in found else array_of(x, found, part, draws) for x in read]
             if isinstance(step, Unit):
-                arrays = [_whole(array_of(value, found, part, draws), value, part) for value in needed]
-                results = part.work(step, part.tables, arrays, part.real, draws, part.place)
+                operands = [_whole(x, value, part) for x, value in zip(operands, read, strict=True)]
+                results = part.work(step, part.tables, operands, part.real, draws, part.place)
                 for value, array in zip(results_of(step), results, strict=True):
                     exact = value.op == "winner"
                     found[value] = (array[None] if value.space is P else array).astype(
                         array.dtype if exact else part.real, copy=False
                     )
             else:
-                do(step, found, part, draws)
+                result = operation(step, part, draws, *operands)
+                found[step if isinstance(step, Value) else step.result] = (
+                    result.astype(part.real, copy=False) if used else result
+                )
             for value in gone:
                 found.pop(value, None)
         for value in self.wanted:
             found[value] = array_of(value, found, part, draws)
+
+    @property
+    def taken_dense(self) -> set[Value]:
+        """What steps read that take no sparse features."""
+        return {x for step, read in zip(self.steps, self._needed, strict=True) for x in read
+                if not isinstance(step, Value) or step.op not in SPARSE}  # fmt: skip
 
     @property
     def most_columns(self) -> int:
@@ -145,6 +178,17 @@ class Work:
             most = max(most, held)
             held -= sum(value.size for value in gone if value.space in (D, S) and value not in self.reads)
         return most
+
+
+def _operation(step: Step) -> Callable[..., Any]:
+    if not isinstance(step, Value):
+        return _product if isinstance(step, Scaled) else _inner  # of units the part's
+    operation = _OPERATIONS["count" if is_count(step) else step.op]
+    return operation if step.op in SPARSE else partial(_of_dense, operation)
+
+
+def _of_dense(operation: Callable[..., Any], value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
+    return operation(value, part, draws, *map(dense, operands))
 
 
 def dense(x: Any) -> Any:
@@ -167,12 +211,16 @@ def _seen_by_all(value: Value) -> bool:
 
 
 def _scaled(steps: Sequence[Value | Unit], wanted: Sequence[Value]) -> list[Step]:
-    """``steps`` with products and the multiplications around them as one."""
+    """``steps`` with products and the multiplications around them as one, and dots with the sum over them."""
     uses = Counter([*wanted, *(x for step in steps for x in needs(step))])
     values = [step for step in steps if not isinstance(step, Unit)]
     user = {x: step for step in values for x in step.inputs}
-    made, done, found = {*values}, set[Value](), dict[Value, Scaled]()
+    made, done, found = {*values}, set[Value](), dict[Value, Scaled | Inner]()
     for step in values:
+        dot = step.inputs[0] if step.op == "total" and step.space is P else step
+        if dot.op == "dot" and (dot.space, dot.shape) == (D, ()) and dot is not step and dot in made and uses[dot] == 1:
+            done.add(dot)
+            found[step] = Inner(dot, step)
         if step.op != "product" or is_count(step):
             continue
         (rows, before), (result, after) = (step.inputs[0], None), (step, None)
@@ -201,7 +249,7 @@ def _singly(steps: Iterable[Rows | Unit]) -> list[Value | Unit]:
 
 
 def _made(step: Step) -> list[Value]:
-    if isinstance(step, Scaled):
+    if isinstance(step, Scaled | Inner):
         return [step.result]
     return results_of(step) if isinstance(step, Unit) else [step]
 
@@ -210,22 +258,18 @@ def needs(step: Step) -> list[Value]:
     """What a step reads."""
     if isinstance(step, Unit):
         return outside_of(step)
+    if isinstance(step, Inner):
+        return list(step.dot.inputs)
     if isinstance(step, Scaled):
         return [x for x in (step.rows, *step.product.inputs[1:], step.before, step.after) if x is not None]
     return [] if is_count(step) else list(step.inputs)
 
 
-def do(step: Value | Scaled, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
-    """Do a step that is no unit."""
+def do(step: Value | Scaled | Inner, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> Any:
+    """The result of a step that is no unit; sums of all rows are float64."""
     # Of arcs' weights the products know.
-    operands = {x: array_of(x, found, part, draws) for x in needs(step) if x.space is not E or x in found}
-    if isinstance(step, Scaled):
-        found[step.result] = _product(step, part, operands)
-        return
-    arrays = [operands[x] for x in needs(step)]
-    if step.op not in ("matmul", "gram"):
-        arrays = [dense(x) for x in arrays]
-    found[step] = _OPERATIONS["count" if is_count(step) else step.op](step, part, draws, *arrays)
+    operands = [array_of(x, found, part, draws) for x in needs(step) if x.space is not E or x in found]
+    return _operation(step)(step, part, draws, *operands)
 
 
 def array_of(value: Value, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> Any:
@@ -265,10 +309,19 @@ def _elementwise(value: Value, part: Part, draws: tuple[int, Any], *operands: An
         return ELEMENTWISE[value.op](*aligned(value, operands)).astype(part.real, copy=False)
 
 
+def _in_place(place: int, value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
+    x = operands[place]
+    if x.shape != (max(map(len, operands)), *value.shape) or x.dtype != part.real:
+        return _of_dense(_elementwise, value, part, draws, *operands)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return ELEMENTWISE[value.op](*aligned(value, operands), out=x)
+
+
 def _row_wise(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
     rows = next((len(x) for x in operands if len(x) != 1), 1)
     wide = [np.broadcast_to(x, (rows, *x.shape[1:])) if len(x) != rows else x for x in operands]
-    return ROW_WISE[value.op](value, *wide).astype(part.real, copy=False)
+    result = ROW_WISE[value.op](value, *wide)
+    return result if value.op == "reshape" else result.astype(part.real, copy=False)
 
 
 def _dot(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> Any:
@@ -295,7 +348,7 @@ def _total(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
     if (finer, space) == (S, D):
         return _shaped(part.give_back(whole.copy()), value)
     if space is P:
-        return part.dense.column_sums(whole).astype(part.real).reshape(1, *value.shape)
+        return part.dense.column_sums(whole).reshape(1, *value.shape)
     return _shaped(_summed(whole, space, part).astype(part.real), value)
 
 
@@ -322,7 +375,7 @@ def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> A
     y = _whole(y, value.inputs[1], part)
     right = y.reshape(prod(x.shape[:-1]), prod(value.shape[1:]))
     if value.space is P:
-        return part.dense.transposed_product(_matrix(x), right).astype(part.real).reshape(1, *value.shape)
+        return part.dense.transposed_product(_matrix(x), right).reshape(1, *value.shape)
     lead = prod(x.shape[1:-1])
     each = x.reshape(len(x), lead, x.shape[-1]).swapaxes(1, 2) @ y.reshape(len(y), lead, prod(value.shape[1:]))
     return _shaped(_summed(each, T, part).astype(part.real), value)
@@ -335,11 +388,18 @@ def _mask(value: Value, part: Part, draws: tuple[int, Any]) -> Any:
     return _shaped(part.dense.dropout(ones, ids, Draws(*draws, part.place + value["place"]), value["rate"])[0], value)
 
 
-def _product(step: Scaled, part: Part, found: dict[Value, Any]) -> Any:
-    rows = contiguous(_flat(_whole(found[step.rows], step.rows, part)))
-    weights = found.get(step.product.inputs[-1]) if len(step.product.inputs) > 1 else None
-    scales = [None if x is None else found[x].reshape(-1, 1) for x in (step.before, step.after)]
-    return _shaped(part.product(step.product, rows, weights, *scales), step.result)
+def _product(step: Scaled, part: Part, draws: tuple[int, Any], x: Any, *others: Any) -> Any:
+    rows = contiguous(_flat(_whole(x, step.rows, part)))
+    scales = [x is not None for x in (step.before, step.after)]
+    weights, *numbers = others if len(others) > sum(scales) else (None, *others)
+    columns = iter(numbers)
+    before, after = (next(columns).reshape(-1, 1) if scale else None for scale in scales)
+    return _shaped(part.product(step.product, rows, weights, before, after), step.result)
+
+
+def _inner(step: Inner, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
+    x, y = (contiguous(_whole(x, value, part)) for x, value in zip(operands, step.dot.inputs, strict=True))
+    return part.dense.inner(x, y)
 
 
 def _shaped(x: Any, value: Value) -> Any:
@@ -352,7 +412,7 @@ def _flat(x: Any) -> Any:
 
 def _matrix(x: Any) -> Any:
     """All axes but the last as one."""
-    return x if x.ndim == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
+    return x if len(x.shape) == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
 
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {

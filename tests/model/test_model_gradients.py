@@ -1,7 +1,5 @@
 """Every gradient against central finite differences in float64."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from scipy import sparse
@@ -12,8 +10,9 @@ from mgg.model.arcwise import Attention, NormalizedArcs
 from mgg.model.init import initial_weights
 from mgg.model.layers import BatchNorm, Bias, Dropout, Elu, LayerNorm, Linear, MeanOfHeads, Relu, UnitRows
 from mgg.model.loss import cross_entropy, cross_entropy_gradient
-from mgg.model.module import Chain, Module, Residual, Sum
-from mgg.model.propagate import Mean, Normalized, PowerSteps, SumWithSelf, narrow
+from mgg.model.module import Chain, Module, Residual
+from mgg.model.program import VertexLayer, Weight
+from mgg.model.propagate import PowerSteps, convolution, mean, normalized, sum_with_self
 from mgg.model.relational import Relational
 
 STEP = 1e-6
@@ -35,14 +34,15 @@ MODULES = {
     "bias": Chain(Linear("a", 4, 4), Bias("a", 4)),
     "relu": Relu(),
     "batch norm": BatchNorm("a", 4),
-    "normalized": Normalized(4),
-    "sum with self": SumWithSelf("a", 4),
-    "narrow, product first": narrow(Linear("a", 4, 2), Normalized),
-    "narrow, aggregation first": narrow(Linear("a", 4, 6), Normalized),
-    "narrow, trainable aggregation first": narrow(Linear("a", 4, 6), partial(SumWithSelf, "a")),
-    "mean": Mean(4),
-    "power steps": PowerSteps([Normalized(4), Mean(4), Normalized(4)], 0.3),
-    "power steps in place": PowerSteps([Doubled(), Normalized(4), Doubled()], 0.3),
+    "normalized": VertexLayer("a", normalized, 4, {}),
+    "sum with self": VertexLayer("a", sum_with_self, 4, {"epsilon": Weight((1,), "zeros")}),
+    "narrow, product first": convolution("a", 4, 2),
+    "narrow, aggregation first": convolution("a", 4, 6),
+    "mean": VertexLayer("a", mean, 4, {}),
+    "power steps": PowerSteps(
+        [VertexLayer(f"step{k}", each, 4, {}) for k, each in enumerate((normalized, mean, normalized))], 0.3
+    ),
+    "power steps in place": PowerSteps([Doubled(), VertexLayer("step", normalized, 4, {}), Doubled()], 0.3),
     "unit rows": UnitRows(),
     "elu": Elu(),
     "mean of heads": MeanOfHeads(2),
@@ -51,11 +51,9 @@ MODULES = {
     "arcs, dropout": NormalizedArcs(4, 0.4, 2),
     "layer norm": LayerNorm("a", 4),
     "residual in place": Residual(Doubled()),
-    "sum in place": Sum(Doubled(), Doubled(), Doubled()),
     "residual": Residual(Chain(Dropout(0.3, 1), Linear("a", 4, 4), Relu())),
-    "sum": Sum(Linear("a", 4, 3), narrow(Linear("b", 4, 3), Mean), Chain(Linear("c", 4, 3), BatchNorm("c", 3))),
     "dropout": Dropout(0.4, 3),
-    "chain": Chain(Dropout(0.2, 0), Linear("a", 4, 5), BatchNorm("a", 5), Relu(), SumWithSelf("a", 5)),
+    "chain": Chain(Dropout(0.2, 0), Linear("a", 4, 5), BatchNorm("a", 5), Relu(), convolution("b", 5, 5)),
 }
 #: Every model as it is published, but small, and some in other forms.
 MODELS = {model: (model, small(model, 4)) for model in models()} | {

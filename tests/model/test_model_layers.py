@@ -8,10 +8,11 @@ from scipy import sparse
 
 from mgg.model import Pass
 from mgg.model.arcwise import Attention, arc_dropout
-from mgg.model.layers import BatchNorm, Dropout, Linear, UnitRows
-from mgg.model.module import Chain, Kept, Sum
+from mgg.model.layers import BatchNorm, Dropout, UnitRows
+from mgg.model.module import Chain, Kept
 from mgg.model.neighborhood import Neighborhood
-from mgg.model.propagate import Mean, Normalized, PowerSteps, SumWithSelf, narrow
+from mgg.model.program import VertexLayer, Weight
+from mgg.model.propagate import PowerSteps, convolution, mean, normalized, sum_with_self
 from mgg.model.relational import Relational
 
 
@@ -94,26 +95,27 @@ def test_normalized_is_the_formula(neighborhood, directed):
     scale = np.diag(1 / np.sqrt(with_loops.sum(axis=1)))
     expected = scale @ with_loops @ scale @ x
     for given_x in (x, sparse.csr_array(x)):
-        found = Normalized(3).forward(given_x, Pass(neighborhood(directed), {}, {}))
+        found = VertexLayer("a", normalized, 3, {}).forward(given_x, Pass(neighborhood(directed), {}, {}))
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_normalized_drops_nodes_whose_degree_is_not_positive(neighborhood):
     matrix = np.array([[0, -3.0, 0], [1, 0, 0], [0, -1.0, 0]])
-    found = Normalized(1).forward(np.ones((3, 1)), Pass(neighborhood(matrix), {}, {}))
+    found = VertexLayer("a", normalized, 1, {}).forward(np.ones((3, 1)), Pass(neighborhood(matrix), {}, {}))
     # Row sums of A + I: -2, 2, 0. Only node 1 is left, with its own loop: 1 / 2.
     np.testing.assert_allclose(found[:, 0], [0, 0.5, 0])
 
 
 def test_sum_with_self_is_the_formula(neighborhood, directed):
     x = np.random.default_rng(0).normal(size=(12, 3))
-    found = SumWithSelf("a", 3).forward(x, Pass(neighborhood(directed), {"a.epsilon": np.array([0.25])}, {}))
+    layer = VertexLayer("a", sum_with_self, 3, {"epsilon": Weight((1,), "zeros")})
+    found = layer.forward(x, Pass(neighborhood(directed), {"a.epsilon": np.array([0.25])}, {}))
     np.testing.assert_allclose(found, 1.25 * x + directed @ x, rtol=1e-12)
 
 
 def test_mean_is_the_formula_and_nodes_without_neighbors_get_zeros(neighborhood, directed):
     x = np.random.default_rng(0).normal(size=(12, 3))
-    found = Mean(3).forward(x, Pass(neighborhood(directed), {}, {}))
+    found = VertexLayer("a", mean, 3, {}).forward(x, Pass(neighborhood(directed), {}, {}))
     for node, row in enumerate(directed):
         np.testing.assert_allclose(found[node], row @ x / row.sum() if row.any() else 0, rtol=1e-12)
     assert not directed[3].any()
@@ -122,7 +124,7 @@ def test_mean_is_the_formula_and_nodes_without_neighbors_get_zeros(neighborhood,
 def test_a_mean_with_weights_whose_sum_is_not_positive_is_zero(neighborhood):
     matrix = np.array([[0, -3.0, 1], [0, 0, 2], [1, -1, 0]])
     x = np.array([[5.0], [7.0], [9.0]])
-    found = Mean(1).forward(x, Pass(neighborhood(matrix), {}, {}))
+    found = VertexLayer("a", mean, 1, {}).forward(x, Pass(neighborhood(matrix), {}, {}))
     np.testing.assert_array_equal(found[:, 0], [0, 9, 0])
 
 
@@ -133,7 +135,8 @@ def test_power_steps_converge_to_personalized_pagerank(neighborhood, directed):
     scale = np.diag(1 / np.sqrt(with_loops.sum(axis=1)))
     expected = 0.2 * np.linalg.solve(np.eye(12) - 0.8 * scale @ with_loops @ scale, x)
     given = x.copy()
-    found = PowerSteps([Normalized(3)] * 400, 0.2).forward(given, Pass(neighborhood(directed), {}, {}))
+    steps = [VertexLayer("a", normalized, 3, {})] * 400
+    found = PowerSteps(steps, 0.2).forward(given, Pass(neighborhood(directed), {}, {}))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     np.testing.assert_array_equal(given, x)
 
@@ -208,7 +211,7 @@ def test_relational_without_features_is_that_of_the_identity(relational):
 
 def test_what_never_changes_is_worked_out_once(neighborhood, directed):
     run = Pass(neighborhood(directed), {}, {})
-    x, kept = np.ones((12, 2)), Kept(Normalized(2))
+    x, kept = np.ones((12, 2)), Kept(VertexLayer("a", normalized, 2, {}))
     first = kept.forward(x, run)
     run.graph.plan = None
     assert kept.forward(x, run) is first
@@ -216,19 +219,13 @@ def test_what_never_changes_is_worked_out_once(neighborhood, directed):
         kept.forward(x.copy(), run)
 
 
-def test_sum_adds_up(neighborhood, directed):
-    x, run = np.random.default_rng(0).normal(size=(12, 3)), Pass(neighborhood(directed), {}, {})
-    found = Sum(Normalized(3), Mean(3)).forward(x, run)
-    np.testing.assert_allclose(found, Normalized(3).forward(x, run) + Mean(3).forward(x, run))
-
-
 @pytest.mark.parametrize(("inputs", "outputs", "width"), [(5, 2, 2), (2, 5, 2), (3, 3, 3)])
 def test_narrow_aggregates_the_fewer_columns(inputs, outputs, width):
-    assert narrow(Linear("a", inputs, outputs), Normalized).width == width
+    assert convolution("a", inputs, outputs).width == width
 
 
 def test_chain_collects_widths_parameters_and_state():
-    chain = Chain(BatchNorm("n", 3), narrow(Linear("a", 3, 9), Normalized), Normalized(9))
+    chain = Chain(BatchNorm("n", 3), convolution("a", 3, 9), VertexLayer("b", normalized, 9, {}))
     assert chain.width == 9
     assert [parameter.name for parameter in chain.parameters] == ["n.scale", "n.shift", "a.weight"]
     assert set(chain.state) == {"n.running_mean", "n.running_variance"}

@@ -10,7 +10,7 @@ from mgg.errors import InputError
 from mgg.model import build, gcn, models, settings_of
 from mgg.model.features import prepare_features
 from mgg.model.layers import BatchNorm, Linear, Relu
-from mgg.model.module import Chain, Residual, Sum
+from mgg.model.module import Chain, Residual
 
 
 def test_models_are_found():
@@ -100,7 +100,7 @@ def test_row_normalization(seed, density):
 TWICE = {
     "parameters": Chain(Linear("a", 4, 3), Relu(), Linear("a", 3, 3)),
     "one module in two places": Chain(*[Linear("a", 4, 4)] * 2),
-    "within another": Chain(Residual(Linear("a", 4, 4)), Sum(Linear("b", 4, 4), Chain(Linear("a", 4, 4)))),
+    "within another": Chain(Residual(Linear("a", 4, 4)), Residual(Chain(Linear("b", 4, 4), Chain(Linear("a", 4, 4))))),
     "running statistics": Chain(BatchNorm("a", 4), BatchNorm("a", 4)),
 }
 

@@ -23,10 +23,28 @@ from support.device import submit
 class StrictArray:
     """An array of a device: host arrays never mix with it, and nothing reads it on the host without a download."""
 
-    __array_ufunc__ = None
-
     def __init__(self, data: np.ndarray, block: Any = None):
         self._data, self._block = data, block
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None) -> StrictArray:
+        """Of NumPy's functions those that CuPy takes its own arrays in, and numbers beside them."""
+        assert method == "__call__"
+        given = [each if np.isscalar(each) else unwrap(each) for each in inputs]
+        if out is not None:
+            submit(lambda into=out[0]._data: ufunc(*given, out=into))
+            return out[0]
+        return _computed(lambda: ufunc(*given))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> StrictArray:
+        if function is np.broadcast_to:
+            return StrictArray(np.broadcast_to(self._data, args[1]), self._block)
+        if function not in (np.where, np.einsum, np.concatenate):
+            return NotImplemented
+        given = [unwrap(each) if isinstance(each, StrictArray) else each for each in args]
+        return _computed(lambda: function(*given, **kwargs))
+
+    def __ne__(self, other: object) -> StrictArray:  # type: ignore[override]
+        return np.not_equal(self, other)
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise TypeError("implicit conversion of a device array to a host array")
@@ -86,7 +104,12 @@ class StrictArray:
     def fill(self, value: float) -> None:
         submit(lambda data=self._data: data.fill(value))
 
-    def astype(self, dtype: Any) -> StrictArray:
+    def swapaxes(self, first: int, second: int) -> StrictArray:
+        return StrictArray(self._data.swapaxes(first, second), self._block)
+
+    def astype(self, dtype: Any, copy: bool = True) -> StrictArray:
+        if not copy and self.dtype == dtype:
+            return self
         return made(self.shape, dtype, lambda data=self._data: data.astype(dtype))
 
     def _combine(self, other: Any, how: Any) -> StrictArray:
@@ -117,6 +140,13 @@ def made(shape: Any, dtype: Any, value: Any) -> StrictArray:
     out = empty(shape, dtype)
     submit(lambda data=out._data: np.copyto(data, value()))
     return out
+
+
+def _computed(value: Any) -> StrictArray:
+    """A new array, into which the device puts ``value()``, like what it is of the numbers that there are now."""
+    with np.errstate(all="ignore"):
+        like = value()
+    return made(like.shape, like.dtype, value)
 
 
 def unwrap(array: Any) -> Any:

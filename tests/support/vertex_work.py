@@ -76,7 +76,9 @@ def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), k
     def do(steps, found, goals):
         work, given = Work(steps, found, goals), draws
         if kernels is not None:
-            work = device.DeviceWork(work, device.DeviceTables(tables, np.ascontiguousarray, kernels))
+            work = device.DeviceWork(
+                work, device.DeviceTables(lambda: tables, tables.rows, np.ascontiguousarray, kernels)
+            )
             given = draws[0], np.array([float(draws[1])])
         work.run(found, part, given)
 

@@ -143,7 +143,7 @@ def test_a_loss_that_is_not_finite_names_its_epoch(layouts, tmp_path):
     settings = {"learning_rate": 10.0, "hidden": 8, "weight_decay": 1e6, "dropout": 0.0}
     features = np.full((60, 5), 3e38, np.float32)
     folder = make_layout(tmp_path, random_csr(60, 200), 2, **{**node_data(), "features": features})
-    message = r"epoch 1: the training loss is (nan|inf), first in layer layer0 \(Normalized\): no step .* features"
+    message = r"epoch 1: the training loss is (nan|inf), first in layer layer0 \(VertexLayer\): no step .* features"
     with pytest.raises(InputError, match=message):
         run("simulated", folder, 2, out=tmp_path / "run", **{**OPTIONS, "settings": settings})
     assert not (tmp_path / "run").exists()
