@@ -2,10 +2,10 @@
 
     H_k = ELU(Attention(H_k-1) + b),    Z = mean over heads of Attention(H) + b
 
-where a node's attention to its in-neighbors and itself is the softmax of a . LeakyReLU(W_target h_v + W_source h_u), and
-it gets the sum of the shares times W_source h_u, for each of several heads. Both projections have biases, as in the
-authors' layer. Dropout is on the input of every layer and on the attention; the L2 penalty is on all parameters but the
-biases.
+where a node's attention to its in-neighbors and itself is the softmax of a . LeakyReLU(W_target h_v + W_source h_u)
+and the node gets the sum of the shares times W_source h_u, for each of several heads. Both projections have biases, as
+in the authors' layer. Dropout is on the input of every layer and on the attention; the L2 penalty is on all parameters
+but the biases.
 """
 
 from __future__ import annotations

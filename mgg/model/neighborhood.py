@@ -60,6 +60,7 @@ class Neighborhood:
     _arcs: dict[bool, ArcLists] = field(default_factory=dict)
     _relations: dict[bool, list[Relation]] = field(default_factory=dict)
     _tables: dict[bool, ArcTables] = field(default_factory=dict)
+    _scalers: dict[bool, np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def prepare(
@@ -154,6 +155,16 @@ class Neighborhood:
         sums = self.degrees + loops
         positive = sums > 0
         return np.where(positive, 1 / np.sqrt(np.where(positive, sums, 1)), 0).astype(self.real)
+
+    def scaler(self, *, loops: bool) -> np.ndarray:
+        """log(d + 1) over its mean over all nodes, on the host, [rows]: d is how many arcs end at a node, its own with
+        ``loops`` among them; zeros where the graph has no arcs (collective when it is first asked for).
+        """
+        if loops not in self._scalers:
+            logs = np.log1p(np.diff(self.tables(loops=loops).ptr))
+            mean = self.total(np.array([logs.sum()]))[0] / self.nodes
+            self._scalers[loops] = (logs / mean if mean else logs).astype(self.real)
+        return self._scalers[loops]
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""

@@ -185,6 +185,7 @@ class VertexLayer(Module):
         tables = run_of.graph.tables(loops=self.program.loops)
         built_in = {
             "norm": lambda: run_of.graph.norm(loops=self.program.loops),
+            "scaler": lambda: run_of.graph.scaler(loops=self.program.loops),
             "weight": lambda: (
                 np.ones(len(tables.ends), run_of.graph.real) if tables.weights is None else tables.weights
             ),

@@ -3,8 +3,8 @@
     H_k = ReLU(LayerNorm(beta r + (1 - beta) m)),    r = W_self h_v + b,    m = sum over u of alpha_vu (W_value h_u + b)
 
 where alpha is the softmax, over the in-neighbors of v, of q_v . k_u / sqrt(columns), q is affine and k linear in h,
-for each of several heads, and beta = sigmoid(w . [m, r, m - r]) is the gate of the residual. The last layer has the mean
-of the heads and neither normalization nor ReLU. Dropout is on the input of every layer; the L2 penalty is on all
+for each of several heads, and beta = sigmoid(w . [m, r, m - r]) is the gate of the residual. The last layer has the
+mean of the heads and neither normalization nor ReLU. Dropout is on the input of every layer; the L2 penalty is on all
 parameters. The paper's label embeddings and its normalization of the input features are left out.
 """
 

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy import sparse
-from support.models import featureless, small
+from support.models import featureless, needs_types, programmed, small
 
 from mgg.model import Pass, build, models, settings_of
 from mgg.model.arcwise import Attention, NormalizedArcs
@@ -136,7 +136,7 @@ def test_relational_by_the_input(relational):
 @pytest.mark.parametrize(
     ("name", "features", "as_sparse"),
     [
-        (name, kind, as_sparse)
+        pytest.param(name, kind, as_sparse, marks=[pytest.mark.slow] if programmed(model) else [])
         for name, (model, _) in MODELS.items()
         for kind, columns in FEATURES.items()
         for as_sparse in ([False, True] if columns else [False])
@@ -148,7 +148,7 @@ def test_models(name, features, as_sparse, neighborhood, directed, relational):
     (model, values), columns = MODELS[name], FEATURES[features]
     chain = build(model, settings_of(model, values), columns, 3, nodes=12, relations=3)
     weights, graph = random_weights(chain.parameters, rng), neighborhood(directed)
-    if featureless(model):
+    if needs_types(model):
         graph = relational()
     x = rng.normal(size=(12, columns)) * (rng.random((12, columns)) < 0.6) if columns else None
     x = sparse.csr_array(x) if as_sparse else x
