@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -18,11 +18,11 @@ from mgg.model.propagate import dense
 from mgg.vertex import host
 from mgg.vertex.autodiff import differentiated
 from mgg.vertex.explain import explain
-from mgg.vertex.ir import D, S, Value, walk
+from mgg.vertex.ir import D, E, S, Value, walk
 from mgg.vertex.passes import optimized
 from mgg.vertex.run import Part, live_columns, run
 from mgg.vertex.trace import Program, Trace
-from mgg.vertex.units import Rows, Schedule, schedule
+from mgg.vertex.units import Rows, Schedule, Unit, schedule
 
 Init = Literal["glorot", "zeros", "ones"]
 
@@ -53,15 +53,17 @@ class _Plan:
     Attributes:
         trace: what it was made of.
         output: of vertices.
-        by: gradients by the input and by the parameters, by name; none of a program that only evaluates.
-        seed: the gradient by the output; None likewise.
+        arcs: what ``V.keep`` keeps.
+        by: gradients by the inputs and by the parameters, by name; none of a program that only evaluates.
+        seeds: the gradients by the output and by what is kept; none likewise.
         schedule: steps of both.
     """
 
     trace: Trace
     output: Value
+    arcs: tuple[Value, ...]
     by: dict[str, Value]
-    seed: Value | None
+    seeds: tuple[Value, ...]
     schedule: Schedule
 
 
@@ -69,7 +71,8 @@ class VertexLayer(Module):
     """A vertex program over the rows of a PE, on CPU ranks.
 
     Parameters are called ``name.`` and what the program calls them. The input is the feature ``x`` of the vertices; the
-    output's axes become one.
+    output's axes become one. Values of arcs go from layer to layer by names, past the modules in between: what one
+    keeps, later ones read, until another one keeps something of the same name. They stay on the PE of the arc's target.
 
     Args:
         name: of the layer.
@@ -79,14 +82,18 @@ class VertexLayer(Module):
         shape: of ``x`` for the program, [heads, columns] for example; as many numbers as ``columns``.
         relations: how many types of arcs the graph has.
         place: which dropout of the model the program's first one is; those after it count on.
+        arcs: features of arcs that the program reads, by name, with their shapes; earlier layers keep them.
+        keeps: what the program's ``V.keep`` outputs are called, in their order.
 
     Raises:
-        InputError: a mistake in the program (``VertexProgramError``), it has several outputs, or arguments do not fit.
+        InputError: a mistake in the program (``VertexProgramError``), it has several outputs of vertices or others than
+            ``keeps`` of arcs, or arguments do not fit.
     """
 
     def __init__(
         self, name: str, program: Program, columns: int, parameters: Mapping[str, Any], *,
         shape: tuple[int, ...] | None = None, relations: int = 0, place: int = 0,
+        arcs: Mapping[str, tuple[int, ...]] | None = None, keeps: Sequence[str] = (),
     ) -> None:  # fmt: skip
         if not isinstance(program, Program):
             raise InputError(f"layer {name}: {program!r} is no vertex program: decorate it with @V.program")
@@ -97,6 +104,9 @@ class VertexLayer(Module):
             raise InputError(f"layer {name}: shape {shape} of x: its {prod(shape)} numbers are not {columns} columns")
         self.name, self.program, self.columns = name, program, columns
         self.shape, self.relations, self.place = shape or (columns,), relations, place
+        self.arcs, self.keeps = dict(arcs or {}), tuple(keeps)
+        if self.keeps and program.loops:
+            raise InputError(f"layer {name}: program {program.name} has loops=True: arcs that it adds keep nothing")
         weights = {key: value for key, value in parameters.items() if isinstance(value, Weight)}
         self.given = {key: value.shape if isinstance(value, Weight) else value for key, value in parameters.items()}
         self.parameters = [
@@ -118,16 +128,26 @@ class VertexLayer(Module):
         return self._plan(training=False)
 
     def _plan(self, *, training: bool) -> _Plan:
-        trace = self.program.trace({"x": self.shape}, self.given, types=self.relations, training=training)
-        if len(trace.outputs) != 1:
+        trace = self.program.trace(
+            {"x": self.shape}, self.given, arc_inputs=self.arcs, types=self.relations, training=training
+        )
+        of_arcs = sum(value.space is E for value in trace.outputs)
+        if len(trace.outputs) - of_arcs != 1:
             raise InputError(
-                f"layer {self.name}: program {trace.name} returns {len(trace.outputs)} values, a layer has one"
+                f"layer {self.name}: program {trace.name} returns {len(trace.outputs) - of_arcs} values of the vertex,"
+                " a layer has one"
+            )
+        if of_arcs != len(self.keeps):
+            raise InputError(
+                f"layer {self.name}: program {trace.name} keeps {of_arcs} values of arcs: name each, in the order in"
+                f" which they are returned: VertexLayer(..., keeps=('f',)), not keeps={self.keeps}"
             )
         if not training:
-            (output,) = optimized(trace.outputs)
-            return _Plan(trace, output, {}, None, schedule([output]))
-        (output,), by, (seed,) = differentiated(trace)
-        return _Plan(trace, output, by, seed, schedule([output], list(by.values()), [seed]))
+            output, *kept = optimized(trace.outputs)
+            return _Plan(trace, output, tuple(kept), {}, (), schedule([output, *kept]))
+        (output, *kept), by, seeds = differentiated(trace)
+        plan = schedule([output, *kept], list(by.values()), seeds)
+        return _Plan(trace, output, tuple(kept), by, tuple(seeds), plan)
 
     def explained(self) -> str:
         """What is done in training: values with their lines, passes over arcs, what crosses, what is kept."""
@@ -140,7 +160,12 @@ class VertexLayer(Module):
         kept = [value for value in plan.schedule.kept if value.space in (D, S)]
         peak = max(live_columns(plan.schedule.forward), live_columns(plan.schedule.backward))
         rows, halo = (sum(value.size for value in kept if value.space in spaces) for spaces in ((D, S), (S,)))
-        return Held(plan.output.size, rows, peak + plan.output.size, halo, 0)
+        stored = [
+            {value for step in steps if isinstance(step, Unit) for value in step.stored}
+            for steps in (plan.schedule.forward, plan.schedule.backward)
+        ]
+        arcs, gradients = (sum(value.size for value in values) for values in stored)
+        return Held(plan.output.size, rows, peak + plan.output.size, halo, 2 * gradients, arcs)
 
     def forward(self, x: Features, run_of: Pass) -> Array:
         """The program's output, [rows, columns]."""
@@ -151,8 +176,10 @@ class VertexLayer(Module):
             found,
             self._part(run_of),
             draws=_draws(run_of),
-            wanted=[plan.output, *plan.schedule.kept],
+            wanted=[plan.output, *plan.arcs, *plan.schedule.kept],
         )
+        for name, value in zip(self.keeps, plan.arcs, strict=True):
+            run_of.arcs[name] = self._of_arcs(found[value], value, run_of)
         if run_of.training:
             stays = {*plan.schedule.kept, *plan.schedule.stored}
             self._kept = {value: array for value, array in found.items() if not value.inputs or value in stays}
@@ -165,20 +192,32 @@ class VertexLayer(Module):
         return (np.array(np.broadcast_to(array, (rows, *value.shape))) if shared else array).reshape(rows, value.size)
 
     def backward(self, gradient: Array, run_of: Pass, inputs: bool = True) -> Array | None:
-        """Gradients of the input and, float64, of the parameters."""
+        """Gradients of the input and, float64, of the parameters; those by values of arcs are left in ``run_of``."""
         plan, found = self._trained, self._kept
         del self._kept
-        assert plan.seed is not None
-        found[plan.seed] = gradient.reshape(len(gradient), *plan.output.shape)
+        found[plan.seeds[0]] = gradient.reshape(len(gradient), *plan.output.shape)
+        for name, seed in zip(self.keeps, plan.seeds[1:], strict=True):
+            by_arcs = run_of.arc_gradients.pop(name, None)  # None: no layer has read it
+            found[seed] = np.zeros((1, *seed.shape), run_of.graph.real) if by_arcs is None else by_arcs
+            found[seed] = found[seed].reshape(-1, *seed.shape)
         wanted = {name: value for name, value in plan.by.items() if inputs or name != "x"}
         steps = [Rows(plan.schedule.again), *plan.schedule.backward]
         run(steps, found, self._part(run_of), draws=_draws(run_of), wanted=wanted.values())
         for parameter in self.parameters:
             by = found[wanted[parameter.name.removeprefix(f"{self.name}.")]]
             run_of.gradients[parameter.name] = by[0].astype(np.float64)
+        for name in self.arcs:
+            if name in wanted:
+                mine, others = self._of_arcs(found[wanted[name]], wanted[name], run_of), run_of.arc_gradients.get(name)
+                run_of.arc_gradients[name] = mine if others is None else mine + others
         if not inputs:
             return None
-        return self._owned(found, wanted["x"], (plan.seed,), len(gradient))
+        return self._owned(found, wanted["x"], plan.seeds, len(gradient))
+
+    def _of_arcs(self, array: Array, value: Value, run_of: Pass) -> Array:
+        """Values of arcs as they go from layer to layer, [arcs, columns]."""
+        rows = run_of.graph.tables(loops=self.program.loops).rows_of(E)
+        return np.broadcast_to(array, (rows, *value.shape)).reshape(rows, value.size)
 
     def _leaves(self, plan: _Plan, x: Features, run_of: Pass) -> dict[Value, Any]:
         """What the program reads: the input, parameters, what is built in."""
@@ -194,11 +233,28 @@ class VertexLayer(Module):
         for name, value in plan.trace.inputs.items():
             if name == "x":
                 found[value] = x if len(self.shape) == 1 else dense(x).reshape(x.shape[0], *self.shape)
+            elif name in self.arcs:
+                found[value] = self._read(name, run_of).reshape(-1, *value.shape)
             else:
                 found[value] = built_in[name]()
         for name, value in plan.trace.parameters.items():
             found[value] = run_of.weights[f"{self.name}.{name}"][None]
         return found
+
+    def _read(self, name: str, run_of: Pass) -> Array:
+        """What an earlier layer kept, [arcs, columns]."""
+        array, columns = run_of.arcs.get(name), prod(self.arcs[name])
+        if array is None:
+            raise InputError(
+                f"layer {self.name}: its program reads e.{name}, which no layer before it keeps (keeps=('{name}',)): to"
+                " begin with, make it of e.weight, of e.type or of both ends"
+            ).on_every_pe()
+        if array.shape[1] != columns:
+            raise InputError(
+                f"layer {self.name}: e.{name} is {self.arcs[name]}, what an earlier layer keeps as {name} has"
+                f" {array.shape[1]} numbers"
+            ).on_every_pe()
+        return array
 
     def _part(self, run_of: Pass) -> Part:
         graph = run_of.graph

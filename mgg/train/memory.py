@@ -111,7 +111,8 @@ def need(
     if gpu:
         working += _pieces(chain, rows, given.sparse)
         dense = dense_bytes(given.entries) if given.sparse and _makes_dense(chain) else 0
-    activations = FLOAT * (rows * held.kept + product.halo * held.halo) + max(working, losses, making, dense)
+    stays = rows * held.kept + product.halo * held.halo + arcs * held.kept_arc
+    activations = FLOAT * stays + max(working, losses, making, dense)
     brings, parsed = chain.fetched and any(layout.manifest.forward.halo_rows), parse_options(name, options)
     if brings and takes_product(name, parsed, layout):
         listed += _brought(world, layout, chain, name, parsed, dtype)
@@ -180,11 +181,11 @@ def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: T
 
 
 def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
-    """Floats of the activations: a row's, the most that one layer holds beside it, a halo row's, an arc's."""
-    kept = peak = widest = halo = arc = 0
+    """Floats of the activations: a row's, the most that one layer holds beside it, a halo row's, an arc's (and kept)."""
+    kept = peak = widest = halo = arc = kept_arc = 0
     for place, module in enumerate(chain.leaves()):
         held = module.memory(columns)
-        halo, arc = halo + held.halo, max(arc, held.arc)
+        halo, arc, kept_arc = halo + held.halo, max(arc, held.arc), kept_arc + held.kept_arc
         if place == 0 and isinstance(module, Propagation):
             kept += 2 * columns  # what never changes: the dense input and its propagation
         elif place == 0 and isinstance(module, Relational):
@@ -196,7 +197,7 @@ def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
             kept, peak = kept + held.kept + again, max(peak, held.peak)
             widest = max(widest, held.columns) if module.parameters or place else widest
         columns = held.columns
-    return Held(columns, kept, max(peak, PASSING * widest), halo, arc)
+    return Held(columns, kept, max(peak, PASSING * widest), halo, arc, kept_arc)
 
 
 def check(world: World, mine: Need) -> None:

@@ -146,10 +146,9 @@ def test_relational_by_the_input(relational):
 def test_models(name, features, as_sparse, neighborhood, directed, relational):
     rng = np.random.default_rng(3)
     (model, values), columns = MODELS[name], FEATURES[features]
-    chain = build(model, settings_of(model, values), columns, 3, nodes=12, relations=3)
-    weights, graph = random_weights(chain.parameters, rng), neighborhood(directed)
-    if needs_types(model):
-        graph = relational()
+    graph = relational() if needs_types(model) else neighborhood(directed)
+    chain = build(model, settings_of(model, values), columns, 3, nodes=12, relations=graph.arc_types)
+    weights = random_weights(chain.parameters, rng)
     x = rng.normal(size=(12, columns)) * (rng.random((12, columns)) < 0.6) if columns else None
     x = sparse.csr_array(x) if as_sparse else x
     labels, chosen = rng.integers(0, 3, 12), np.array([0, 2, 3, 7, 11])
