@@ -181,7 +181,7 @@ def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: T
 
 
 def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
-    """Floats of the activations: a row's, the most that one layer holds beside it, a halo row's, an arc's (and kept)."""
+    """Floats of the activations, a row, a halo row and an arc: what is kept, and the most held beside it."""
     kept = peak = widest = halo = arc = kept_arc = 0
     for place, module in enumerate(chain.leaves()):
         held = module.memory(columns)
