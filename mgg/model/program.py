@@ -18,7 +18,7 @@ from mgg.model.propagate import dense
 from mgg.vertex import host
 from mgg.vertex.autodiff import differentiated
 from mgg.vertex.explain import explain
-from mgg.vertex.ir import D, E, S, Value, walk
+from mgg.vertex.ir import D, E, R, S, Value, walk
 from mgg.vertex.passes import optimized
 from mgg.vertex.run import Part, live_columns, run
 from mgg.vertex.trace import Program, Trace
@@ -155,17 +155,17 @@ class VertexLayer(Module):
         return explain(plan.trace)
 
     def memory(self, columns: int) -> Held:
-        """What the schedule keeps, and the most that it holds at once; by arcs what a program keeps of them."""
+        """What the schedule keeps, and the most that it holds at once; runs count as arcs."""
         plan = self._trained
         kept = [value for value in plan.schedule.kept if value.space in (D, S)]
         peak = max(live_columns(plan.schedule.forward), live_columns(plan.schedule.backward))
         rows, halo = (sum(value.size for value in kept if value.space in spaces) for spaces in ((D, S), (S,)))
-        stored = [
-            {value for step in steps if isinstance(step, Unit) for value in step.stored}
-            for steps in (plan.schedule.forward, plan.schedule.backward)
-        ]
-        arcs, gradients = (sum(value.size for value in values) for values in stored)
-        return Held(plan.output.size, rows, peak + plan.output.size, halo, 2 * gradients, arcs)
+        forward, backward = plan.schedule.forward, plan.schedule.backward
+        stays = {value for step in forward if isinstance(step, Unit) for value in step.stored}
+        stays |= {value for value in plan.schedule.kept if value.space is R}
+        arcs = 2 * max(live_columns(forward, (E,)), live_columns(backward, (E,)))
+        arcs += max(live_columns(forward, (R,)), live_columns(backward, (R,)))
+        return Held(plan.output.size, rows, peak + plan.output.size, halo, arcs, sum(value.size for value in stays))
 
     def forward(self, x: Features, run_of: Pass) -> Array:
         """The program's output, [rows, columns]."""

@@ -26,6 +26,7 @@ from mgg.model.features import dense_bytes
 from mgg.model.layers import Dropout, Linear
 from mgg.model.module import Held
 from mgg.model.product_halo import takes_product
+from mgg.model.program import programs_of
 from mgg.model.propagate import Propagation
 from mgg.model.relational import Relational
 from mgg.train import predictions
@@ -137,7 +138,7 @@ def _bytes_of_an_arc(chain: Chain, gpu: bool) -> tuple[int, int]:
     leaves = list(chain.leaves())
     if not chain.fetched:
         return 0, 0
-    if any(isinstance(module, Relational) for module in leaves):
+    if any(isinstance(module, Relational) for module in leaves) or any(x.relations for x in programs_of(chain)):
         return TYPED_ARC, 0
     kept = ARC if any(isinstance(module, Attention) for module in leaves) else WEIGHTED_ARC
     # GPUs keep how lists are cut as well.
