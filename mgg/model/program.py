@@ -164,7 +164,8 @@ class VertexLayer(Module):
         stays = {value for step in forward if isinstance(step, Unit) for value in step.stored}
         stays |= {value for value in plan.schedule.kept if value.space is R}
         arcs = 2 * max(live_columns(forward, (E,)), live_columns(backward, (E,)))
-        arcs += max(live_columns(forward, (R,)), live_columns(backward, (R,)))
+        runs = sum(value.size for value in plan.schedule.kept if value.space is R)
+        arcs += max(live_columns(forward, (R,)) - runs, live_columns(backward, (R,)))
         return Held(plan.output.size, rows, peak + plan.output.size, halo, arcs, sum(value.size for value in stays))
 
     def forward(self, x: Features, run_of: Pass) -> Array:

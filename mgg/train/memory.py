@@ -106,7 +106,9 @@ def need(
     else:
         features = FLOAT * given.entries if gpu or given.copied else 0
     product, held = layout.forward, _held(chain, layout.manifest.features, given.sparse, layout.size)
-    arcs = product.local.arcs + product.remote.arcs + rows  # with their loops
+    programs = programs_of(chain)
+    added = rows if not programs or any(layer.program.loops for layer in programs) else 0
+    arcs = product.local.arcs + product.remote.arcs + added
     listed, making = (each * arcs for each in _bytes_of_an_arc(chain, gpu))
     working, dense = FLOAT * (rows * held.peak + arcs * held.arc), 0
     if gpu:

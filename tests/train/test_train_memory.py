@@ -57,6 +57,7 @@ CASES = [
     ("rgcn", 400, 1, {"hidden": 4}),
     ("rgcn", 16, 1, {"hidden": 128}),
     ("rgcn", 0, 1, {"bases": 4}),
+    ("rgat", 16, 1, {}),
 ]
 CASES += [(model, 100, 1, {}) for model in models() if model not in {model for model, *_ in CASES}]
 
