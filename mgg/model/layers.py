@@ -62,6 +62,32 @@ class Linear(Module):
         return run.arrays.product(gradient, run.weights[self.name].T) if inputs else None
 
 
+class Embedding(Module):
+    """A trained row a node, [nodes, columns] called ``name``.weight, for graphs without features; on CPU ranks.
+
+    Every PE holds the rows of all nodes, as it does all weights.
+    """
+
+    def __init__(self, name: str, nodes: int, columns: int, decay: float = 0.0) -> None:
+        self.name, self.columns = f"{name}.weight", columns
+        self.parameters = [Parameter(self.name, (nodes, columns), "glorot", decay)]
+
+    def forward(self, x: Features, run: Pass) -> Array:
+        """The rows of this PE's nodes, [rows, columns]; there is no input."""
+        return run.weights[self.name][run.graph.numbers]
+
+    def memory(self, columns: int) -> Held:
+        """Its output; the gradient of a row of each node is the weights' own."""
+        return Held(self.columns, self.columns, self.columns)
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """A row of the gradient for each of this PE's nodes, 0 for all others."""
+        found = np.zeros(run.weights[self.name].shape)
+        found[run.graph.numbers] = gradient
+        run.gradients[self.name] = found
+        return None
+
+
 class Bias(Module):
     """X + b, with b [columns] called ``name``.bias."""
 
@@ -174,7 +200,7 @@ class BatchNorm(Module):
             return run.arrays.normalize_with(x, running, scale, shift, self.EPSILON)
         sums = run.graph.total(run.arrays.column_moments(x, x))
         mean, self._inverse, moved = run.arrays.batch_statistics(
-            sums, run.graph.nodes, running, self.MOMENTUM, self.EPSILON, x.dtype
+            sums, self._count(x, run), running, self.MOMENTUM, self.EPSILON, x.dtype
         )
         run.state[self.mean], run.state[self.variance] = moved
         self._normal, y = run.arrays.normalize(x, mean, self._inverse, scale, shift)
@@ -191,8 +217,44 @@ class BatchNorm(Module):
         if not inputs:
             return None
         return run.arrays.normalize_backward(
-            gradient, self._normal, run.graph.total(sums), run.graph.nodes, self._inverse, run.weights[self.scale]
-        )
+            gradient, self._normal, run.graph.total(sums), self._count(gradient, run), self._inverse,
+            run.weights[self.scale],
+        )  # fmt: skip
+
+    def _count(self, x: Array, run: Pass) -> int:
+        """Of what the statistics are, over all PEs."""
+        return run.graph.nodes
+
+
+class ArcBatchNorm(BatchNorm):
+    """``BatchNorm`` of what an earlier layer keeps of arcs, over the arcs of all PEs; rows of nodes pass as they are.
+
+    Args:
+        name: of the parameters.
+        columns: of what is kept.
+        of: what it is called.
+    """
+
+    def __init__(self, name: str, columns: int, of: str) -> None:
+        super().__init__(name, columns)
+        self.of, self.columns = of, columns
+
+    def forward(self, x: Array, run: Pass) -> Array:
+        """The input; the values of arcs are replaced by the normalized ones."""
+        run.arcs[self.of] = super().forward(run.arcs[self.of], run)
+        return x
+
+    def memory(self, columns: int) -> Held:
+        """Nothing of nodes; of arcs the normalized values and those with scale and shift, and copies of float64."""
+        return Held(columns, 0, 0, 0, 3 * self.columns, 2 * self.columns)
+
+    def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
+        """That by the values of arcs; the gradient by rows is the one that it is given."""
+        run.arc_gradients[self.of] = super().backward(run.arc_gradients[self.of], run)
+        return gradient
+
+    def _count(self, x: Array, run: Pass) -> int:
+        return int(run.graph.total(np.array([float(len(x))]))[0])
 
 
 class LayerNorm(Module):

@@ -32,6 +32,8 @@ class Pass:
 
     ``weights`` and ``state`` (running statistics, which training passes replace) are the same on every PE;
     ``gradients`` are float64 sums over this PE's nodes alone: the trainer adds them up over the PEs.
+    ``arcs`` are values of this PE's arcs that layers keep for later ones, [arcs, columns] by name, and
+    ``arc_gradients`` the gradients by them, on the way back.
     ``epoch`` and ``seed`` choose the dropout masks: the epoch is a number, or float64 [1] on the device, as GPUs take
     it. ``constant`` is the input of every pass, which never changes: what a module computes of this object alone it may
     keep.
@@ -44,6 +46,8 @@ class Pass:
     epoch: Any = 0
     seed: int = 0
     gradients: dict[str, Array] = field(default_factory=dict)
+    arcs: dict[str, Array] = field(default_factory=dict)
+    arc_gradients: dict[str, Array] = field(default_factory=dict)
     constant: Features = None
 
     @property
@@ -58,8 +62,8 @@ class Pass:
 
 class Held(NamedTuple):
     """Floats a row of a module in training: columns of its output, what it keeps for its backward pass, and what it
-    holds beside that while it works, output included; floats that it keeps a halo row; and that it holds an arc while
-    it works.
+    holds beside that while it works, output included; floats that it keeps a halo row; that it holds an arc while it
+    works; and that it keeps an arc.
     """
 
     columns: int
@@ -67,6 +71,11 @@ class Held(NamedTuple):
     peak: int
     halo: int = 0
     arc: int = 0
+    kept_arc: int = 0
+
+
+#: Fields of ``Held`` that modules beside each other add up.
+ADDED = ("kept", "halo", "kept_arc")
 
 
 class Module(ABC):
@@ -139,7 +148,7 @@ class Chain(Composite):
             held = module.memory(total.columns)
             total = Held(
                 held.columns, total.kept + held.kept, max(total.peak, held.peak), total.halo + held.halo,
-                max(total.arc, held.arc),
+                max(total.arc, held.arc), total.kept_arc + held.kept_arc,
             )  # fmt: skip
         return total
 

@@ -64,6 +64,7 @@ class Neighborhood:
     _weights: dict[tuple[bool, bool], Array] = field(default_factory=dict)
     _device_tables: dict[tuple[bool, bool], DeviceTables] = field(default_factory=dict)
     _norms: dict[bool, Array] = field(default_factory=dict)
+    _scalers: dict[bool, Array] = field(default_factory=dict)
 
     @classmethod
     def prepare(
@@ -179,6 +180,17 @@ class Neighborhood:
         if loops not in self._norms:
             self._norms[loops] = self.arrays.upload(self.norm(loops=loops))
         return self._norms[loops]
+
+    def scaler(self, *, loops: bool) -> Array:
+        """log(d + 1) over its mean over all nodes, on the device, [rows]: d is how many arcs end at a node, its own
+        with ``loops`` among them; zeros where the graph has no arcs (collective when it is first asked for).
+        """
+        if loops not in self._scalers:
+            logs = np.log1p(np.diff(self.tables(loops=loops).ptr))
+            total = self.total(self.arrays.upload(np.array([logs.sum()])))
+            mean = float(total[0]) / self.nodes
+            self._scalers[loops] = self.arrays.upload((logs / mean if mean else logs).astype(self.real))
+        return self._scalers[loops]
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial, wraps
 from math import prod
@@ -19,7 +19,7 @@ from mgg.vertex import host
 from mgg.vertex.autodiff import differentiated
 from mgg.vertex.device import DeviceWork
 from mgg.vertex.explain import explain
-from mgg.vertex.ir import D, E, P, S, Value, walk
+from mgg.vertex.ir import D, E, P, R, S, Value, walk
 from mgg.vertex.loops import outside_of
 from mgg.vertex.passes import optimized
 from mgg.vertex.run import Part, Work, dense
@@ -71,23 +71,25 @@ class _Plan:
     Attributes:
         trace: what it was made of.
         output: of vertices.
-        by: gradients by the input and by the parameters, by name; none of a program that only evaluates.
-        seed: the gradient by the output; None likewise.
+        arcs: what ``V.keep`` keeps.
+        by: gradients by the inputs and by the parameters, by name; none of a program that only evaluates.
+        seeds: the gradients by the output and by what is kept; none likewise.
         schedule: steps of both.
         once: what is the same in every pass, by what it depends on.
     """
 
     trace: Trace
     output: Value
+    arcs: tuple[Value, ...]
     by: dict[str, Value]
-    seed: Value | None
+    seeds: tuple[Value, ...]
     schedule: Schedule
     once: dict[bool, tuple[Any, Any, dict[Value, Any]]] = field(default_factory=dict)
 
     @cached_property
     def values(self) -> list[Value]:
         """All of it, operands first."""
-        return list(walk([self.output, *self.by.values()]))
+        return list(walk([self.output, *self.arcs, *self.by.values()]))
 
     @cached_property
     def leaves(self) -> set[Value]:
@@ -112,7 +114,12 @@ class _Plan:
                 of_x.add(v)
             if v.op == "product" or _crosses(v) or not summed.isdisjoint(v.inputs):
                 summed.add(v)
-        read = {self.output, *self.by.values(), *(x for v in self.values if v not in fixed for x in v.inputs)}
+        read = {
+            self.output,
+            *self.arcs,
+            *self.by.values(),
+            *(x for v in self.values if v not in fixed for x in v.inputs),
+        }
         return [
             v for v in self.values
             if v.op == "constant" or (v in fixed & read and v.inputs and v.space is not P and v.inputs[0].space is not P
@@ -129,14 +136,13 @@ class _Plan:
     def forward(self, constant: bool, training: bool) -> Work:
         """Makes the output, and in training what ``backward`` reads."""
         known = {*self.leaves, *self.fixed(constant)}
-        reads = self.backward(constant, not constant).reads - known - {self.seed} if training else set()
-        return Work(self.schedule.forward, known, [self.output, *reads])
+        reads = self.backward(constant, not constant).reads - known - {*self.seeds} if training else set()
+        return Work(self.schedule.forward, known, [self.output, *self.arcs, *reads])
 
     @_once_each
     def backward(self, constant: bool, inputs: bool) -> Work:
         """Makes the gradients, by the input if ``inputs``."""
-        assert self.seed is not None
-        kept = {*self.leaves, *self.fixed(constant), *self.schedule.kept, *self.schedule.stored, self.seed}
+        kept = {*self.leaves, *self.fixed(constant), *self.schedule.kept, *self.schedule.stored, *self.seeds}
         steps = [Rows(self.schedule.again), *self.schedule.backward]
         return Work(steps, kept, [v for name, v in self.by.items() if inputs or name != "x"])
 
@@ -145,7 +151,8 @@ class VertexLayer(Module):
     """A vertex program over the rows of a PE.
 
     Parameters are called ``name.`` and what the program calls them. The input is the feature ``x`` of the vertices; the
-    output's axes become one.
+    output's axes become one. Values of arcs go from layer to layer by names, past the modules in between: what one
+    keeps, later ones read, until another one keeps something of the same name. They stay on the PE of the arc's target.
 
     Args:
         name: of the layer.
@@ -155,14 +162,18 @@ class VertexLayer(Module):
         shape: of ``x`` for the program, [heads, columns] for example; as many numbers as ``columns``.
         relations: how many types of arcs the graph has.
         place: which dropout of the model the program's first one is; those after it count on.
+        arcs: features of arcs that the program reads, by name, with their shapes; earlier layers keep them.
+        keeps: what the program's ``V.keep`` outputs are called, in their order.
 
     Raises:
-        InputError: a mistake in the program (``VertexProgramError``), it has several outputs, or arguments do not fit.
+        InputError: a mistake in the program (``VertexProgramError``), it has several outputs of vertices or others than
+            ``keeps`` of arcs, or arguments do not fit.
     """
 
     def __init__(
         self, name: str, program: Program, columns: int, parameters: Mapping[str, Any], *,
         shape: tuple[int, ...] | None = None, relations: int = 0, place: int = 0,
+        arcs: Mapping[str, tuple[int, ...]] | None = None, keeps: Sequence[str] = (),
     ) -> None:  # fmt: skip
         if not isinstance(program, Program):
             raise InputError(f"layer {name}: {program!r} is no vertex program: decorate it with @V.program")
@@ -173,10 +184,13 @@ class VertexLayer(Module):
             raise InputError(f"layer {name}: shape {shape} of x: its {prod(shape)} numbers are not {columns} columns")
         self.name, self.program, self.columns = name, program, columns
         self.shape, self.relations, self.place = shape or (columns,), relations, place
+        self.arcs, self.keeps = dict(arcs or {}), tuple(keeps)
+        if self.keeps and program.loops:
+            raise InputError(f"layer {name}: program {program.name} has loops=True: arcs that it adds keep nothing")
         weights = {key: value for key, value in parameters.items() if isinstance(value, Weight)}
         self.given = {key: value.shape if isinstance(value, Weight) else value for key, value in parameters.items()}
         #: Which arcs it goes over.
-        self._arcs = {"loops": program.loops, "typed": bool(relations)}
+        self._over = {"loops": program.loops, "typed": bool(relations or self.arcs or self.keeps)}
         self._device: dict[Work, tuple[Any, DeviceWork]] = {}
         #: What the program calls a parameter.
         self._keys = {f"{name}.{each.name or key}": key for key, each in weights.items()}
@@ -210,16 +224,26 @@ class VertexLayer(Module):
         return self._plan(training=False) if self._trained.trace.dropouts else self._trained
 
     def _plan(self, *, training: bool) -> _Plan:
-        trace = self.program.trace({"x": self.shape}, self.given, types=self.relations, training=training)
-        if len(trace.outputs) != 1:
+        trace = self.program.trace(
+            {"x": self.shape}, self.given, arc_inputs=self.arcs, types=self.relations, training=training
+        )
+        of_arcs = sum(value.space is E for value in trace.outputs)
+        if len(trace.outputs) - of_arcs != 1:
             raise InputError(
-                f"layer {self.name}: program {trace.name} returns {len(trace.outputs)} values, a layer has one"
+                f"layer {self.name}: program {trace.name} returns {len(trace.outputs) - of_arcs} values of the vertex,"
+                " a layer has one"
+            )
+        if of_arcs != len(self.keeps):
+            raise InputError(
+                f"layer {self.name}: program {trace.name} keeps {of_arcs} values of arcs: name each, in the order in"
+                f" which they are returned: VertexLayer(..., keeps=('f',)), not keeps={self.keeps}"
             )
         if not training:
-            (output,) = optimized(trace.outputs)
-            return _Plan(trace, output, {}, None, schedule([output]))
-        (output,), by, (seed,) = differentiated(trace)
-        return _Plan(trace, output, by, seed, schedule([output], list(by.values()), [seed]))
+            output, *kept = optimized(trace.outputs)
+            return _Plan(trace, output, tuple(kept), {}, (), schedule([output, *kept]))
+        (output, *kept), by, seeds = differentiated(trace)
+        plan = schedule([output, *kept], list(by.values()), seeds)
+        return _Plan(trace, output, tuple(kept), by, tuple(seeds), plan)
 
     def explained(self) -> str:
         """What is done in training: values with their lines, passes over arcs, what crosses, what is kept."""
@@ -227,7 +251,7 @@ class VertexLayer(Module):
         return explain(plan.trace)
 
     def memory(self, columns: int) -> Held:
-        """What the schedule keeps, and the most that it holds at once; by arcs what a program keeps of them."""
+        """What the schedule keeps, and the most that it holds at once; runs count as arcs."""
         return self._held(constant=False)
 
     def memory_of_first(self, columns: int, *, sparse: bool) -> Held:
@@ -240,19 +264,27 @@ class VertexLayer(Module):
     def _held(self, *, constant: bool) -> Held:
         plan = self._trained
         kept = {v for v in (*plan.fixed(constant), *plan.schedule.kept) if v.space in (D, S)}
-        works = plan.forward(constant, True), plan.backward(constant, False)
+        forward, backward = plan.forward(constant, True), plan.backward(constant, False)
         rows, halo = (sum(v.size for v in kept if v.space in spaces) for spaces in ((D, S), (S,)))
         copied = plan.output.size * (plan.output in kept or not plan.output.inputs)
-        return Held(plan.output.size, rows, max(work.most_columns for work in works) + copied, halo, 0)
+        stays = {v for step in plan.schedule.forward if isinstance(step, Unit) for v in step.stored}
+        stays |= {v for v in plan.schedule.kept if v.space is R}
+        arcs = 2 * max(work.most_columns((E,)) for work in (forward, backward))
+        runs = sum(v.size for v in plan.schedule.kept if v.space is R)
+        arcs += max(forward.most_columns((R,)) - runs, backward.most_columns((R,)))
+        peak = max(work.most_columns() for work in (forward, backward)) + copied
+        return Held(plan.output.size, rows, peak, halo, arcs, sum(v.size for v in stays))
 
     def forward(self, x: Features, run_of: Pass) -> Array:
-        """The program's output, [rows, columns]."""
+        """The program's output, [rows, columns]; what it keeps of arcs is left in ``run_of``."""
         plan, constant = self._trained if run_of.training else self._evaluated, x is run_of.constant
         part, work = self._part(run_of.graph), plan.forward(constant, run_of.training)
         once = self._once(plan, x, part, run_of, constant)
         found = self._leaves(plan, x, run_of) | once
         self._on_device(work, run_of).run(found, part, _draws(run_of))
         found |= once
+        for name, value in zip(self.keeps, plan.arcs, strict=True):
+            run_of.arcs[name] = self._of_arcs(found[value], value, run_of)
         stays: set[Value] = set()
         if run_of.training:
             stays = plan.backward(constant, not constant).reads
@@ -282,23 +314,40 @@ class VertexLayer(Module):
         return array.reshape(rows, value.size)
 
     def backward(self, gradient: Array, run_of: Pass, inputs: bool = True) -> Array | None:
-        """Gradients of the input and, float64, of the parameters."""
+        """Gradients of the input and, float64, of the parameters; those by values of arcs are left in ``run_of``."""
         plan, (constant, found) = self._trained, self._kept
         del self._kept
-        assert plan.seed is not None
-        found[plan.seed] = gradient.reshape(len(gradient), *plan.output.shape)
+        found[plan.seeds[0]] = gradient.reshape(len(gradient), *plan.output.shape)
+        for name, seed in zip(self.keeps, plan.seeds[1:], strict=True):
+            by_arcs = run_of.arc_gradients.pop(name, None)  # None: no layer has read it
+            if by_arcs is None:
+                by_arcs = run_of.arrays.zeros((1, seed.size), run_of.graph.real)
+            found[seed] = by_arcs.reshape(len(by_arcs), *seed.shape)
         work = self._on_device(plan.backward(constant, inputs), run_of)
         work.run(found, self._part(run_of.graph), _draws(run_of))
         for parameter in self.parameters:
             by = found[plan.by[self._keys[parameter.name]]]
             run_of.gradients[parameter.name] = by[0].astype(np.float64, copy=False)
+        for name in self.arcs:
+            if name in plan.by:
+                mine, others = (
+                    self._of_arcs(found[plan.by[name]], plan.by[name], run_of),
+                    run_of.arc_gradients.get(name),
+                )
+                run_of.arc_gradients[name] = mine if others is None else mine + others
         if not inputs:
             return None
-        return self._owned(found, plan.by["x"], (plan.seed,), len(gradient))
+        return self._owned(found, plan.by["x"], plan.seeds, len(gradient))
+
+    def _of_arcs(self, array: Array, value: Value, run_of: Pass) -> Array:
+        """Values of arcs as they go from layer to layer, [arcs, columns]."""
+        rows = run_of.graph.tables(**self._over).rows_of(E)
+        array = array if len(array) == rows else np.broadcast_to(array, (rows, *value.shape))
+        return array.reshape(rows, value.size)
 
     def _on_device(self, work: Work, run_of: Pass) -> Work | DeviceWork:
         """``work`` as the PE's device does it."""
-        tables = run_of.graph.device_tables(**self._arcs)
+        tables = run_of.graph.device_tables(**self._over)
         if tables is None:
             return work
         if self._device.get(work, (None, None))[0] is not tables:
@@ -306,18 +355,37 @@ class VertexLayer(Module):
         return self._device[work][1]
 
     def _leaves(self, plan: _Plan, x: Features, run_of: Pass) -> dict[Value, Any]:
-        """What the program reads: the input, parameters, what is built in."""
+        """What the program reads: the input, parameters, what is built in, values of arcs from layers before it."""
         graph, loops, found = run_of.graph, self.program.loops, {}
         for name, value in plan.trace.inputs.items():
             if name == "x":
                 found[value] = x if len(self.shape) == 1 else dense(x).reshape(x.shape[0], *self.shape)
+            elif name in self.arcs:
+                found[value] = self._read(name, run_of).reshape(-1, *value.shape)
             elif name == "norm":
                 found[value] = graph.norm_on_device(loops=loops)
+            elif name == "scaler":
+                found[value] = graph.scaler(loops=loops)
             elif value in plan.leaves:
-                found[value] = graph.arc_weights(**self._arcs)
+                found[value] = graph.arc_weights(**self._over)
         for name, key in self._keys.items():
             found[plan.trace.parameters[key]] = run_of.weights[name][None]
         return found
+
+    def _read(self, name: str, run_of: Pass) -> Array:
+        """What an earlier layer kept, [arcs, columns]."""
+        array, columns = run_of.arcs.get(name), prod(self.arcs[name])
+        if array is None:
+            raise InputError(
+                f"layer {self.name}: its program reads e.{name}, which no layer before it keeps (keeps=('{name}',)): to"
+                " begin with, make it of e.weight, of e.type or of both ends"
+            ).on_every_pe()
+        if array.shape[1] != columns:
+            raise InputError(
+                f"layer {self.name}: e.{name} is {self.arcs[name]}, what an earlier layer keeps as {name} has"
+                f" {array.shape[1]} numbers"
+            ).on_every_pe()
+        return array
 
     def _part(self, graph: Neighborhood) -> Part:
         """The PE's, for this layer; that of the last graph is known."""
@@ -343,13 +411,13 @@ class VertexLayer(Module):
             return out if after is None else arrays.scale_rows(out, after, out=out)
 
         return Part(
-            len(graph.node_ids), partial(graph.tables, **self._arcs), arrays, graph.node_ids, graph.degrees + loops,
+            len(graph.node_ids), partial(graph.tables, **self._over), arrays, graph.node_ids, graph.degrees + loops,
             graph.halo.fetch, graph.halo.give_back, product, work=host.run, real=graph.real, place=self.place,
         )  # fmt: skip
 
     def _over_arcs(self, graph: Neighborhood, rows: Array, back: bool) -> Array:
         """The product with a matrix of ones, an arc each, which plans do not have."""
-        arrays, tables, device = graph.arrays, graph.tables(**self._arcs), graph.device_tables(**self._arcs)
+        arrays, tables, device = graph.arrays, graph.tables(**self._over), graph.device_tables(**self._over)
         given, space = (rows, S) if back else (graph.halo.fetch(rows), D)
         out = arrays.empty((tables.rows_of(space), rows.shape[1]), graph.real)
         if device is not None:

@@ -430,7 +430,7 @@ def _metric_text(rows: Rows) -> str:
     told = [_MEANINGS[metric] for metric in sorted({row["metric"] for row in rows})]
     return (
         f"{'. '.join(told)}, at the epoch with the best validation score, or by the setting selection with the least"
-        " validation loss, or the last (SGC, R-GCN)."
+        " validation loss, or the last (SGC, R-GCN, RGAT)."
     )
 
 

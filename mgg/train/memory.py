@@ -26,7 +26,7 @@ from mgg.model.features import dense_bytes
 from mgg.model.layers import Dropout
 from mgg.model.module import Held
 from mgg.model.product_halo import takes_product
-from mgg.model.program import VertexLayer
+from mgg.model.program import VertexLayer, programs_of
 from mgg.model.relational import Relational
 from mgg.train import predictions
 from mgg.train.technique import widths
@@ -105,13 +105,16 @@ def need(
     else:
         features = FLOAT * given.entries if gpu or given.copied else 0
     product, held = layout.forward, _held(chain, layout.manifest.features, given.sparse, layout.size)
-    arcs = product.local.arcs + product.remote.arcs + rows  # with their loops
+    programs = programs_of(chain)
+    added = rows if not programs or any(layer.program.loops for layer in programs) else 0
+    arcs = product.local.arcs + product.remote.arcs + added
     listed, making = (each * arcs for each in _bytes_of_an_arc(chain, gpu))
     working, dense = FLOAT * (rows * held.peak + arcs * held.arc), 0
     if gpu:
         working += _pieces(chain, rows, given.sparse)
         dense = dense_bytes(given.entries) if given.sparse and _makes_dense(chain) else 0
-    activations = FLOAT * (rows * held.kept + product.halo * held.halo) + max(working, losses, making, dense)
+    stays = rows * held.kept + product.halo * held.halo + arcs * held.kept_arc
+    activations = FLOAT * stays + max(working, losses, making, dense)
     brings, parsed = chain.fetched and any(layout.manifest.forward.halo_rows), parse_options(name, options)
     if brings and takes_product(name, parsed, layout):
         listed += _brought(world, layout, chain, name, parsed, dtype)
@@ -136,7 +139,7 @@ def _bytes_of_an_arc(chain: Chain, gpu: bool) -> tuple[int, int]:
     leaves = list(chain.leaves())
     if not chain.fetched:
         return 0, 0
-    if any(isinstance(module, Relational) for module in leaves):
+    if any(isinstance(module, Relational) for module in leaves) or any(x.relations for x in programs_of(chain)):
         return TYPED_ARC, 0
     kept = ARC if any(isinstance(module, Attention) for module in leaves) else WEIGHTED_ARC
     # GPUs keep how lists are cut as well.
@@ -180,11 +183,11 @@ def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: T
 
 
 def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
-    """Floats of the activations: a row's, the most that one layer holds beside it, a halo row's, an arc's."""
-    kept = peak = widest = halo = arc = 0
+    """Floats of the activations, a row, a halo row and an arc: what is kept, and the most held beside it."""
+    kept = peak = widest = halo = arc = kept_arc = 0
     for place, module in enumerate(chain.leaves()):
         held = module.memory(columns)
-        halo, arc = halo + held.halo, max(arc, held.arc)
+        halo, arc, kept_arc = halo + held.halo, max(arc, held.arc), kept_arc + held.kept_arc
         if place == 0 and isinstance(module, VertexLayer):
             first = module.memory_of_first(columns, sparse=sparse)
             kept, peak, halo = kept + first.kept, max(peak, first.peak), first.halo
@@ -197,7 +200,7 @@ def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
             kept, peak = kept + held.kept + again, max(peak, held.peak)
             widest = max(widest, held.columns) if module.parameters or place else widest
         columns = held.columns
-    return Held(columns, kept, max(peak, PASSING * widest), halo, arc)
+    return Held(columns, kept, max(peak, PASSING * widest), halo, arc, kept_arc)
 
 
 def check(world: World, mine: Need) -> None:

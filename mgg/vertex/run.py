@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -169,14 +169,13 @@ class Work:
         return {x for step, read in zip(self.steps, self._needed, strict=True) for x in read
                 if not isinstance(step, Value) or step.op not in SPARSE}  # fmt: skip
 
-    @property
-    def most_columns(self) -> int:
-        """The most numbers a vertex or a source that are held at once of what is made."""
+    def most_columns(self, spaces: Collection[Space] = (D, S)) -> int:
+        """The most numbers a row of ``spaces`` that are held at once of what is made."""
         held, most = 0, 0
         for step, gone in zip(self.steps, self._gone, strict=True):
-            held += sum(value.size for value in _made(step) if value.space in (D, S))
+            held += _columns(_made(step), spaces)
             most = max(most, held)
-            held -= sum(value.size for value in gone if value.space in (D, S) and value not in self.reads)
+            held -= _columns((value for value in gone if value not in self.reads), spaces)
         return most
 
 
@@ -189,6 +188,11 @@ def _operation(step: Step) -> Callable[..., Any]:
 
 def _of_dense(operation: Callable[..., Any], value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
     return operation(value, part, draws, *map(dense, operands))
+
+
+def _columns(values: Iterable[Value], spaces: Collection[Space]) -> int:
+    """Of those in ``spaces``; what runs see of others has no array."""
+    return sum(v.size for v in values if v.space in spaces and not (v.op == "cast" and v.space is R))
 
 
 def dense(x: Any) -> Any:
@@ -339,7 +343,38 @@ def _cast(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
     assert space is R, value
     if len(x) == 1 and coarser is D:
         return x
-    return x[tables.run_targets if coarser is D else tables.run_types]
+    return _OfRuns(x, tables.run_targets if coarser is D else tables.run_types)
+
+
+@dataclass(frozen=True)
+class _OfRuns:
+    """What runs see of their vertices or types, [vertices or types, ...]: no array of all runs, until one is needed."""
+
+    rows: Any
+    owners: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[runs, ...]."""
+        return len(self.owners), *self.rows.shape[1:]
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def __getitem__(self, runs: Any) -> Any:
+        return self.rows[self.owners[runs]]
+
+    def toarray(self) -> Any:
+        """[runs, ...]."""
+        return self.rows[self.owners]
+
+
+def _runs_by_type(part: Part) -> Iterator[tuple[int, Any]]:
+    """Each type that there is, with its runs."""
+    kinds = part.tables.run_types
+    order = np.argsort(kinds, kind="stable")
+    found, firsts = np.unique(kinds[order], return_index=True)
+    return zip(found, np.split(order, firsts[1:]), strict=False)  # of no runs there is one part, and no type
 
 
 def _total(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
@@ -363,6 +398,14 @@ def _summed(x: Any, space: Space, part: Part) -> Any:
 
 def _matmul(value: Value, part: Part, draws: tuple[int, Any], x: Any, w: Any) -> Any:
     lead, inner, outer = x.shape[1:-1], x.shape[-1], w.shape[2:]
+    if isinstance(w, _OfRuns) and w.owners is part.tables.run_types:
+        x = x if len(x) == len(w) else _whole(x, value.inputs[0], part)
+        result = np.empty((len(w), *value.shape), part.real)
+        for kind, runs in _runs_by_type(part):
+            matrix = w.rows[kind].reshape(inner, prod(outer))
+            result[runs] = part.dense.product(_matrix(x[runs]), matrix).reshape(len(runs), *value.shape)
+        return result
+    x, w = (each.toarray() if isinstance(each, _OfRuns) else each for each in (x, w))
     if len(w) == 1:
         return part.dense.product(_matrix(x), w.reshape(inner, prod(outer))).reshape(x.shape[0], *lead, *outer)
     result = x.reshape(len(x), prod(lead), inner) @ w.reshape(len(w), inner, prod(outer))
@@ -370,15 +413,18 @@ def _matmul(value: Value, part: Part, draws: tuple[int, Any], x: Any, w: Any) ->
 
 
 def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> Any:
-    if not hasattr(x, "toarray"):  # else sparse features, [rows, columns]
+    if not hasattr(x, "toarray"):  # else what runs see, or sparse features, [rows, columns]
         x = _whole(x, value.inputs[0], part)
     y = _whole(y, value.inputs[1], part)
-    right = y.reshape(prod(x.shape[:-1]), prod(value.shape[1:]))
     if value.space is P:
+        x = x.toarray() if isinstance(x, _OfRuns) else x
+        right = y.reshape(prod(x.shape[:-1]), prod(value.shape[1:]))
         return part.dense.transposed_product(_matrix(x), right).reshape(1, *value.shape)
-    lead = prod(x.shape[1:-1])
-    each = x.reshape(len(x), lead, x.shape[-1]).swapaxes(1, 2) @ y.reshape(len(y), lead, prod(value.shape[1:]))
-    return _shaped(_summed(each, T, part).astype(part.real), value)
+    result = np.zeros((part.tables.type_count, *value.shape), part.real)
+    for kind, runs in _runs_by_type(part):
+        theirs = y[runs].reshape(len(runs) * prod(x.shape[1:-1]), prod(value.shape[1:]))
+        result[kind] = part.dense.transposed_product(_matrix(x[runs]), theirs).reshape(value.shape)
+    return result
 
 
 def _mask(value: Value, part: Part, draws: tuple[int, Any]) -> Any:

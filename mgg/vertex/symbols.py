@@ -351,10 +351,10 @@ class Vertex:
             value = run.build(ir.total, run.build(ir.cast, run.build(ir.constant, 1), E), D, here())
         elif name in run.features:
             value = run.read(name, run.features[name])
-        elif name == "norm":
-            value = run.read(name, ir.leaf("norm", D, (), here()))
+        elif name in ("norm", "scaler"):
+            value = run.read(name, ir.leaf(name, D, (), here()))
         else:
-            raise _unknown(name, "vertices", [*run.features, "degree", "norm", "innbs", "inedges", "types"])
+            raise _unknown(name, "vertices", [*run.features, "degree", "norm", "scaler", "innbs", "inedges", "types"])
         return Symbol(run.build(ir.cast, value, S) if self.at else value, self.at)
 
 

@@ -30,7 +30,7 @@ OURS.add((lambda: None).__code__.co_filename)
 
 
 #: Inputs of every program, which nothing learns.
-BUILT_IN = ("norm", "weight")
+BUILT_IN = ("norm", "scaler", "weight")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Trace:
         training: whether dropout drops.
         outputs: the vertex outputs (D), then what ``V.keep`` keeps (E).
         inputs: leaves that the program reads, by name in the order of their first use: features of vertices (D) and
-            arcs (E), and the built-in ones: ``norm`` (D) and ``weight`` (E), shape ().
+            arcs (E), and the built-in ones: ``norm`` and ``scaler`` (D), ``weight`` (E), shape ().
         parameters: leaves (P) by name, in the order of the signature, read or not; numbers are part of the graph.
         dropouts: the rate of each dropout, by its place.
     """

@@ -282,7 +282,7 @@ class _Scheduler:
         early = [v for v in self.order if v not in self.late and v.space is not E and v.inputs and not is_count(v)]
         wanted = {x for v in self.order if v in self.late for x in v.inputs if x not in self.late}
         written = {v for v in self.stored if v not in self.late and v.op != "cast"}
-        arcwise = _arcwise([v for v in wanted if v.space is E], written, ends=False)
+        arcwise = _arcwise([v for v in wanted if v.space is E], written)
         wanted |= {x for v in arcwise if v not in written for x in v.inputs}
         wanted = {x for x in wanted if x.space is not E}
         fixed = {v for v in early if _summed(v) or (v.op == "cast" and v.space is S and v.inputs[0].space is D)}
@@ -314,19 +314,15 @@ def _aggregates(v: Value) -> bool:
     return finer is E or (finer, v.space) == (R, D)
 
 
-def _arcwise(of: Sequence[Value], written: Collection[Value] = (), *, ends: bool = True) -> Iterator[Value]:
-    """Values of arcs of which ``of`` are made, and these, operands first; none behind casts and those ``written``.
-
-    With ``ends`` the values ``of`` are to be made even if they are among those written.
-    """
+def _arcwise(of: Sequence[Value], written: Collection[Value] = ()) -> Iterator[Value]:
+    """Values of arcs of which ``of`` are made, and these, operands first; none behind casts and those ``written``."""
     done: set[Value] = set()
     stack = [(v, False) for v in reversed(of)]
     while stack:
         v, ready = stack.pop()
         if v in done:
             continue
-        known = v in written and not (ends and v in of)
-        if ready or known or v.op == "cast" or v.space is not E or not v.inputs:
+        if ready or v in written or v.op == "cast" or v.space is not E or not v.inputs:
             done.add(v)
             yield v
         else:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import sparse
-from support.models import featureless, small
+from support.models import featureless, needs_types, programmed, small
 
 from mgg.model import Pass, build, models, settings_of
 from mgg.model.arcwise import Attention, NormalizedArcs
@@ -134,7 +134,7 @@ def test_relational_by_the_input(relational):
 @pytest.mark.parametrize(
     ("name", "features", "as_sparse"),
     [
-        (name, kind, as_sparse)
+        pytest.param(name, kind, as_sparse, marks=[pytest.mark.slow] if programmed(model) else [])
         for name, (model, _) in MODELS.items()
         for kind, columns in FEATURES.items()
         for as_sparse in ([False, True] if columns else [False])
@@ -144,10 +144,9 @@ def test_relational_by_the_input(relational):
 def test_models(name, features, as_sparse, neighborhood, directed, relational):
     rng = np.random.default_rng(3)
     (model, values), columns = MODELS[name], FEATURES[features]
-    chain = build(model, settings_of(model, values), columns, 3, nodes=12, relations=3)
-    weights, graph = random_weights(chain.parameters, rng), neighborhood(directed)
-    if featureless(model):
-        graph = relational()
+    graph = relational() if needs_types(model) else neighborhood(directed)
+    chain = build(model, settings_of(model, values), columns, 3, nodes=12, relations=graph.arc_types)
+    weights = random_weights(chain.parameters, rng)
     x = rng.normal(size=(12, columns)) * (rng.random((12, columns)) < 0.6) if columns else None
     x = sparse.csr_array(x) if as_sparse else x
     labels, chosen = rng.integers(0, 3, 12), np.array([0, 2, 3, 7, 11])

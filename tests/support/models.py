@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from mgg.model import MODELS
+import pytest
+
+from mgg.errors import InputError
+from mgg.model import MODELS, Chain, build, settings_of
+from mgg.model.program import programs_of
 
 #: By model: settings beside ``hidden`` that tests give it, for one whose published ones make tests slow.
-SMALLER: dict[str, dict[str, Any]] = {}
+SMALLER: dict[str, dict[str, Any]] = {
+    "gatv2": {"heads": 2},
+    "gatedgcn": {"layers": 2, "dropout": 0.3},
+    "pna": {"layers": 2},
+    "rgat": {"heads": 2, "attention_dropout": 0.3},
+    "transformer": {"layers": 2},
+}
 
 
 def small(model: str, hidden: int) -> dict[str, Any]:
@@ -19,3 +30,27 @@ def small(model: str, hidden: int) -> dict[str, Any]:
 def featureless(model: str) -> bool:
     """Whether it takes graphs without features: those have arcs of types here."""
     return getattr(MODELS.find(model), "FEATURELESS", False)
+
+
+def _built(model: str, relations: int) -> Chain:
+    return build(model, settings_of(model), features=4, classes=3, nodes=5, relations=relations)
+
+
+def needs_types(model: str) -> bool:
+    """Whether it takes graphs alone whose arcs have types."""
+    try:
+        _built(model, 0)
+    except InputError:
+        return True
+    return False
+
+
+def programmed(model: str) -> bool:
+    """Whether it is made of vertex programs: those train on CPU ranks, and their loops are compiled first."""
+    return bool(programs_of(_built(model, 2)))
+
+
+def cases(models: Iterable[Any]) -> list[Any]:
+    """Models, or tuples of a model and more, as parameters of a test; those of vertex programs are slow."""
+    rows = [each if isinstance(each, tuple) else (each,) for each in models]
+    return [pytest.param(*row, marks=[pytest.mark.slow] if programmed(row[0]) else []) for row in rows]

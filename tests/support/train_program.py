@@ -18,20 +18,27 @@ from mgg.errors import StoppedError
 from mgg.model import build, models, settings_of
 from mgg.record import read_run
 from mgg.train import Result, loss_and_gradients, train
-from support.models import featureless, small
+from support.models import featureless, needs_types, programmed, small
 from support.ranks import mpiexec
 
 #: Settings that make every model small.
 SMALL: dict[str, dict[str, Any]] = {model: small(model, 16) for model in models()}
-#: Models that fetch rows themselves.
+#: Models that train on GPUs, likewise.
+ON_GPUS = {model: settings for model, settings in SMALL.items() if not programmed(model)}
+#: Models that fetch rows themselves; of those that are vertex programs, which all fetch in the same way, one.
 FETCHING = tuple(
-    model for model in models() if build(model, settings_of(model), features=4, classes=3, relations=2).fetched
+    model
+    for model in models()
+    if (model == "gatv2" or not programmed(model))
+    and build(model, settings_of(model), features=4, classes=3, relations=2).fetched
 )
 
 
 def graphs_for(model: str) -> tuple[str, ...]:
     """Names of graphs that ``model`` is tested on."""
-    return ("typed", "featureless") if featureless(model) else ("planted", "directed")
+    if not needs_types(model):
+        return "planted", "directed"
+    return ("typed", "featureless") if featureless(model) else ("typed",)
 
 
 def able(technique: str, pes: int) -> bool:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.models import cases
 from support.train_program import FETCHING, SMALL, able, assert_close, gradients, graphs_for, result_arrays, run
 
 from mgg import layout
@@ -21,7 +22,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(
-    ("model", "technique", "graph"), [(*pair, graph) for pair in PAIRS for graph in graphs_for(pair[0])]
+    ("model", "technique", "graph"), cases((*pair, graph) for pair in PAIRS for graph in graphs_for(pair[0]))
 )
 def test_loss_and_gradients_on_any_pes_and_technique(technique, model, graph, layouts):
     options = {"model": model, "settings": SMALL[model], "seed": 3, "epoch": 5}
@@ -50,7 +51,7 @@ def test_appnp_without_dropout_on_arcs_goes_by_products_with_a(technique, layout
         assert_close(found, expected)
 
 
-@pytest.mark.parametrize("model", FETCHING)
+@pytest.mark.parametrize("model", cases(FETCHING))
 @pytest.mark.parametrize(
     ("technique", "chosen"),
     [
@@ -69,7 +70,7 @@ def test_models_that_fetch_rows_take_options_of_techniques(technique, chosen, mo
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-@pytest.mark.parametrize("model", FETCHING)
+@pytest.mark.parametrize("model", cases(FETCHING))
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -86,7 +87,7 @@ def test_models_that_fetch_rows_refuse_what_techniques_refuse(wrong, message, mo
         gradients("simulated", layouts(graphs_for(model)[0], pes), pes, model=model, **wrong)
 
 
-@pytest.mark.parametrize("model", FETCHING)
+@pytest.mark.parametrize("model", cases(FETCHING))
 def test_models_that_fetch_rows_refuse_layouts_of_other_jobs(model, layouts):
     part = layout.load(layouts(graphs_for(model)[0], 4), 0)
     with pytest.raises(InputError, match="the layout is for 4 PEs and the job has 2"):
@@ -129,7 +130,7 @@ def test_gcn_curves_without_dropout(graph, layouts):
         np.testing.assert_allclose(curve, curves[0], rtol=1e-5)
 
 
-@pytest.mark.parametrize(("model", "technique"), PAIRS)
+@pytest.mark.parametrize(("model", "technique"), cases(PAIRS))
 def test_two_runs_give_the_same_bits(model, technique, layouts):
     options = {"model": model, "technique": technique, "epochs": 6, "settings": SMALL[model], "seed": 1}
     pes = 4 if able(technique, 4) else 1
@@ -168,7 +169,7 @@ def test_attention_moves_each_halo_row_once_a_pass_and_its_gradient_once(layouts
         assert record.bytes_wire == (8 + 10) * (2 * size + 4) * sum(manifest.forward.halo_rows)
 
 
-@pytest.mark.parametrize("model", FETCHING)
+@pytest.mark.parametrize("model", cases(FETCHING))
 def test_fetched_rows_in_bf16_on_any_pes(model, layouts):
     """All rows are rounded, the PE's own as well: what differs are rare ties after sums in another order."""
     graph = graphs_for(model)[0]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.graphs import make_layout, random_csr, typed_csr
+from support.models import needs_types, programmed
 from support.train_program import FETCHING, run
 
 from mgg import layout
@@ -56,6 +57,7 @@ CASES = [
     ("rgcn", 400, 1, {"hidden": 4}),
     ("rgcn", 16, 1, {"hidden": 128}),
     ("rgcn", 0, 1, {"bases": 4}),
+    ("rgat", 16, 1, {}),
 ]
 CASES += [(model, 100, 1, {}) for model in models() if model not in {model for model, *_ in CASES}]
 
@@ -67,11 +69,16 @@ def one_each(models):
 
 @pytest.mark.parametrize(
     ("pes", "technique", "model", "columns", "density", "settings"),
-    [(pes, "halo", *case) for pes in (1, 2) for case in CASES]
-    + [(2, technique, *case) for technique in ("mgg", "ring") for case in one_each(FETCHING)],
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] if programmed(case[2]) else [])
+        for case in [
+            *((pes, "halo", *case) for pes in (1, 2) for case in CASES),
+            *((2, technique, *case) for technique in ("mgg", "ring") for case in one_each(FETCHING)),
+        ]
+    ],
 )
 def test_the_prediction_is_near_the_peak(pes, technique, model, columns, density, settings, tmp_path):
-    folder = folder_of(tmp_path, columns, density, pes, types=20 * (model == "rgcn"))
+    folder = folder_of(tmp_path, columns, density, pes, types=20 * needs_types(model))
     check_prediction(folder, pes, technique, model, settings)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from support.graphs import make_layout, planted
+from support.models import cases, needs_types
 from support.ranks import mpiexec
 from support.train_graphs import typed
 from support.train_program import SMALL, assert_close, gradients, run
@@ -92,10 +93,10 @@ def test_scores_of_the_predictions_are_those_of_the_record(name, folders, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["metis", "renumbered", "both"])
-@pytest.mark.parametrize("model", models())
+@pytest.mark.parametrize("model", cases(models()))
 def test_loss_and_gradients_do_not_depend_on_order_and_partition(model, name, folders, typed_folders):
     """Dropout included: its random numbers belong to the source's nodes and arcs."""
-    here, drops = (typed_folders, {"dropout": 0.4}) if model == "rgcn" else (folders, {})
+    here, drops = (typed_folders, {"dropout": 0.4}) if needs_types(model) else (folders, {})
     options = {"model": model, "technique": "halo", "settings": SMALL[model] | drops, "epoch": 5}
     expected = gradients("simulated", here["natural"], 1, **options)[0]
     for found in gradients("simulated", here[name], PES[name], **options):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support.graphs import make_layout, planted
+from support.models import cases
 from support.ranks import changed_environment
 from support.records import alter
 from support.stopped import ALWAYS, BASE, stop_at
@@ -25,7 +26,7 @@ from mgg.train.digest import digest
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-@pytest.mark.parametrize("model", models())
+@pytest.mark.parametrize("model", cases(models()))
 def test_resumed_is_bitwise_the_run_that_never_stopped(model, pes, layouts, tmp_path):
     folder = layouts(graphs_for(model)[0], pes)
     options = {**BASE, "model": model, "settings": SMALL[model]}
@@ -358,7 +359,7 @@ def test_altered_weights_are_refused(layouts, tmp_path):
         run("simulated", layouts("planted", 1), 1, model="gcn", weights=tmp_path / "run", **BASE)
 
 
-@pytest.mark.parametrize(("model", "optimizer"), [*((model, "adam") for model in models()), ("gcn", "adamw")])
+@pytest.mark.parametrize(("model", "optimizer"), cases([*((model, "adam") for model in models()), ("gcn", "adamw")]))
 def test_ten_runs_give_the_same_bits(model, optimizer, layouts):
     folder = layouts(graphs_for(model)[0], 2)
     options = {**BASE, "model": model, "epochs": 3, "settings": {**SMALL[model], "optimizer": optimizer}}

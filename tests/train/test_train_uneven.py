@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.graphs import make_layout, typed_csr
-from support.train_program import SMALL, able, assert_close, gradients, graphs_for, on_ranks
+from support.models import cases, programmed
+from support.train_program import ON_GPUS, SMALL, able, assert_close, gradients, graphs_for, on_ranks
 
 from mgg import layout
 from mgg.aggregate import techniques
@@ -22,7 +23,13 @@ BOUNDS = (0, 0, 20, 30, 40, 60, 60)
 PES = len(BOUNDS) - 1
 ORDINARY, ALONE, SOURCES, ENDS = range(1, 5)
 FAKE_GPU = Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py"
-PAIRS = [(model, technique) for model in models() for technique in techniques() if able(technique, PES)]
+#: Every model, every technique; of vertex programs, all of which take the rows that a technique brings, one has all.
+PAIRS = [
+    (model, technique)
+    for model in models()
+    for technique in techniques()
+    if able(technique, PES) and (technique == "halo" or model == "gatv2" or not programmed(model))
+]
 
 
 def named(model: str) -> list[str]:
@@ -69,7 +76,7 @@ def test_the_pes_are_what_they_are_called(uneven_layouts):
     assert set(parts[ENDS].forward.remote.types) == {2}
 
 
-@pytest.mark.parametrize(("model", "technique"), PAIRS)
+@pytest.mark.parametrize(("model", "technique"), cases(PAIRS))
 def test_loss_and_gradients_are_those_of_one_pe(model, technique, uneven_layouts):
     for graph in named(model):
         options = {"model": model, "settings": SMALL[model], "seed": 3, "epoch": 5}
@@ -84,8 +91,8 @@ def test_loss_and_gradients_are_those_of_one_pe(model, technique, uneven_layouts
 def test_loss_and_gradients_on_stand_ins_for_gpus(uneven_layouts, tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_GPUS", str(PES))
     options = [
-        {"model": model, "technique": "halo", "settings": SMALL[model], "folder": str(uneven_layouts(graph, PES))}
-        for model in models()
+        {"model": model, "technique": "halo", "settings": settings, "folder": str(uneven_layouts(graph, PES))}
+        for model, settings in ON_GPUS.items()
         for graph in named(model)
     ]
     made = on_ranks("gradients", PES, tmp_path / "out.npz", options, "nvshmem", [str(FAKE_GPU)])

@@ -185,7 +185,22 @@ MISTAKES = {
         FULL,
         "",
         0,
-        "layer only: program layer returns 2 v",
+        r"layer only: program layer keeps 1 values of arcs: name each, .* not keeps=\(\)",
+    ),
+    "nothing kept": (SUM, FULL, ", keeps=('f',)", 0, r"keeps 0 values of arcs: name each, .* not keeps=\('f',\)"),
+    "two values": (
+        "(" + SUM + ", v.x @ W)",
+        FULL,
+        "",
+        0,
+        "program layer returns 2 values of the vertex, a layer has one",
+    ),
+    "nobody keeps": (
+        "V.sum(e.f * (e.src.x @ W) for e in v.inedges)",
+        FULL,
+        ", arcs={'f': (4,)}",
+        0,
+        r"layer only: its program reads e\.f, which no layer before it keeps \(keeps=\('f',\)\): to begin with, m",
     ),
     "tuple": (SUM, "(40, 4)", "", 0, r"layer only: parameter W is \(40, 4\): to train it, write Weight\(\(40, 4\)\)"),
     "number": (SUM, "Weight(40)", "", 0, r"Weight\(40\): its shape is a tuple"),
@@ -205,6 +220,28 @@ def test_a_mistake_is_one_line_and_nothing_is_written(mistake, parts, tmp_path):
     assert caught.value.exit_code == 2 and "\n" not in str(caught.value)
     assert not line or str(caught.value).startswith(f"{path}, line {line}: ")
     assert [each.name for each in tmp_path.iterdir()] == ["mine.py"]
+
+
+def test_values_of_arcs_of_another_width_are_refused(parts, tmp_path):
+    text = MODELS["my_arcs"].replace('arcs={"f": (hidden,)}', 'arcs={"f": (hidden + 1,)}')
+    text = text.replace(
+        "others = {name: Weight((hidden, classes))", 'others = {name: Weight((hidden + (name == "C"), classes))'
+    )
+    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+    options = {"technique": "halo", "epochs": 1, "settings": {"hidden": 3}, "model": str(tmp_path / "mine.py")}
+    with pytest.raises(
+        InputError, match=r"layer layer1: e\.f is \(4,\), what an earlier layer keeps as f has 3 n"
+    ) as caught:
+        run("simulated", parts("directed", 2), 2, **options)
+    assert caught.value.everywhere
+
+
+def test_added_loops_keep_nothing(parts, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        MODELS["my_arcs"].replace("@V.program\ndef first", "@V.program(loops=True)\ndef first")
+    )
+    with pytest.raises(InputError, match="layer layer0: program first has loops=True: arcs that it adds keep nothing"):
+        gradients("simulated", parts("directed", 1), 1, model=str(tmp_path / "mine.py"), technique="halo")
 
 
 def test_loops_beside_typed_arcs_are_refused_on_every_pe_alike(parts, tmp_path):
