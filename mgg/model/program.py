@@ -129,7 +129,8 @@ class _Plan:
     @_once_each
     def takes_dense(self, constant: bool) -> bool:
         """Whether every pass takes the input as a dense array."""
-        works = self.forward(constant, True), self.backward(constant, not constant)
+        trains = self.seed is not None
+        works = [self.forward(constant, trains), *([self.backward(constant, not constant)] if trains else [])]
         return any(self.trace.inputs.get("x") in work.taken_dense for work in works)
 
     @_once_each

@@ -6,7 +6,7 @@ from scipy import sparse
 
 from mgg import vertex as V
 from mgg.model.arcwise import Attention
-from mgg.model.layers import Linear
+from mgg.model.layers import Dropout, Linear
 from mgg.model.module import Chain, Pass
 from mgg.model.program import VertexLayer, Weight
 
@@ -148,3 +148,19 @@ def test_products_of_what_never_changes_are_computed_once(neighborhood, directed
     layer.forward(other, Pass(graph, {"p.W": weight}, {}, constant=other))
     layer.forward(x.copy(), Pass(graph, {"p.W": weight}, {}, constant=other))
     assert graph.plan.calls == 3
+
+
+@V.program
+def dropped(v, W, rate):
+    return (V.dropout(v.x, rate) + V.sum(e.weight * e.src.x for e in v.inedges)) @ W
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_of_features_that_never_change(neighborhood, directed, training):
+    graph, rng = neighborhood(directed), np.random.default_rng(0)
+    layer = VertexLayer("p", dropped, INPUTS, {"W": Weight((INPUTS, 7)), "rate": 0.4}, place=3)
+    x, weight = rng.normal(size=(12, INPUTS)), rng.normal(size=(INPUTS, 7))
+    for epoch in (1, 2):
+        run = Pass(graph, {"p.W": weight}, {}, training, epoch, seed=5, constant=x)
+        expected = (Dropout(0.4, 3).forward(x, run) + directed @ x) @ weight
+        np.testing.assert_allclose(layer.forward(x, run), expected, rtol=1e-10)
