@@ -364,6 +364,10 @@ class _OfRuns:
     def __getitem__(self, runs: Any) -> Any:
         return self.rows[self.owners[runs]]
 
+    def astype(self, kind: Any, *, copy: bool) -> _OfRuns:
+        """Of another type."""
+        return _OfRuns(self.rows.astype(kind, copy=copy), self.owners)
+
     def toarray(self) -> Any:
         """[runs, ...]."""
         return self.rows[self.owners]
