@@ -47,7 +47,7 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class ProgramPlan:
     """A program with its gradients, ready to be worked off.
 
     Attributes:
@@ -63,6 +63,11 @@ class _Plan:
     by: dict[str, Value]
     seed: Value | None
     schedule: Schedule
+
+    @property
+    def fetched(self) -> int:
+        """Columns of the widest rows that cross between PEs; 1 at least, for the ids at the ends of arcs."""
+        return max([1, *(value.size for value in walk([self.output, *self.by.values()]) if _crosses(value))])
 
 
 class VertexLayer(Module):
@@ -102,32 +107,44 @@ class VertexLayer(Module):
         self.parameters = [
             Parameter(f"{name}.{key}", each.shape, each.init, each.decay) for key, each in weights.items()
         ]
-        crossing = [value.size for value in self._values() if _crosses(value)]
-        # Even without rows to fetch, the ids at the ends of arcs have to be known.
-        self.fetched = max([1, *crossing])
-
-    def _values(self) -> list[Value]:
-        return list(walk([self._trained.output, *self._trained.by.values()]))
+        self.fetched = self._trained.fetched
 
     @cached_property
-    def _trained(self) -> _Plan:
-        return self._plan(training=True)
+    def _trained(self) -> ProgramPlan:
+        return self._plan(training=True, gradients=True)
 
     @cached_property
-    def _evaluated(self) -> _Plan:
-        return self._plan(training=False)
+    def _evaluated(self) -> ProgramPlan:
+        return self._plan(training=False, gradients=False)
 
-    def _plan(self, *, training: bool) -> _Plan:
+    @cached_property
+    def _differentiated(self) -> ProgramPlan:
+        return self._plan(training=False, gradients=True)
+
+    def plan(self, *, training: bool, gradients: bool) -> ProgramPlan:
+        """How the program is worked off.
+
+        Args:
+            training: whether dropout drops.
+            gradients: whether ``backed`` will be asked for; a plan that drops has them in any case.
+        """
+        if training and self._trained.trace.dropouts:
+            return self._trained
+        if not gradients:
+            return self._evaluated
+        return self._differentiated if self._trained.trace.dropouts else self._trained
+
+    def _plan(self, *, training: bool, gradients: bool) -> ProgramPlan:
         trace = self.program.trace({"x": self.shape}, self.given, types=self.relations, training=training)
         if len(trace.outputs) != 1:
             raise InputError(
                 f"layer {self.name}: program {trace.name} returns {len(trace.outputs)} values, a layer has one"
             )
-        if not training:
+        if not gradients:
             (output,) = optimized(trace.outputs)
-            return _Plan(trace, output, {}, None, schedule([output]))
+            return ProgramPlan(trace, output, {}, None, schedule([output]))
         (output,), by, (seed,) = differentiated(trace)
-        return _Plan(trace, output, by, seed, schedule([output], list(by.values()), [seed]))
+        return ProgramPlan(trace, output, by, seed, schedule([output], list(by.values()), [seed]))
 
     def explained(self) -> str:
         """What is done in training: values with their lines, passes over arcs, what crosses, what is kept."""
@@ -145,7 +162,14 @@ class VertexLayer(Module):
     def forward(self, x: Features, run_of: Pass) -> Array:
         """The program's output, [rows, columns]."""
         plan = self._trained if run_of.training else self._evaluated
-        found = self._leaves(plan, x, run_of)
+        output, kept = self.worked_off(plan, x, run_of)
+        if run_of.training:
+            self._kept = kept
+        return output
+
+    def worked_off(self, plan: ProgramPlan, x: Features, run_of: Pass) -> tuple[Array, dict[Value, Any]]:
+        """The program's output, [rows, columns], and what ``backed`` needs beside it (collective)."""
+        found = self.leaves(plan, x, run_of)
         run(
             plan.schedule.forward,
             found,
@@ -153,10 +177,9 @@ class VertexLayer(Module):
             draws=_draws(run_of),
             wanted=[plan.output, *plan.schedule.kept],
         )
-        if run_of.training:
-            stays = {*plan.schedule.kept, *plan.schedule.stored}
-            self._kept = {value: array for value, array in found.items() if not value.inputs or value in stays}
-        return self._owned(found, plan.output, plan.schedule.kept, len(run_of.graph.node_ids))
+        stays = {*plan.schedule.kept, *plan.schedule.stored}
+        kept = {value: array for value, array in found.items() if not value.inputs or value in stays}
+        return self._owned(found, plan.output, plan.schedule.kept, len(run_of.graph.node_ids)), kept
 
     def _owned(self, found: dict[Value, Any], value: Value, kept: Collection[Value], rows: int) -> Array:
         """``value`` [rows, columns] as an array of the caller's, who may change it."""
@@ -166,21 +189,38 @@ class VertexLayer(Module):
 
     def backward(self, gradient: Array, run_of: Pass, inputs: bool = True) -> Array | None:
         """Gradients of the input and, float64, of the parameters."""
-        plan, found = self._trained, self._kept
-        del self._kept
+        wanted = [name for name in self._trained.by if inputs or name != "x"]
+        found = self.backed(self._trained, vars(self).pop("_kept"), gradient, run_of, wanted)
+        for parameter in self.parameters:
+            by = found[parameter.name.removeprefix(f"{self.name}.")]
+            run_of.gradients[parameter.name] = by.astype(np.float64)
+        return found["x"] if inputs else None
+
+    def backed(
+        self, plan: ProgramPlan, found: dict[Value, Any], gradient: Array, run_of: Pass, names: Collection[str]
+    ) -> dict[str, Array]:
+        """Gradients by what ``names`` name, ``x`` [rows, columns] and parameters (collective).
+
+        Args:
+            plan: of the program with its gradients.
+            found: what ``worked_off`` gave beside the output; it is used up.
+            gradient: by the output, [rows, columns].
+            run_of: the pass of ``worked_off``.
+            names: of ``plan.by``.
+        """
         assert plan.seed is not None
         found[plan.seed] = gradient.reshape(len(gradient), *plan.output.shape)
-        wanted = {name: value for name, value in plan.by.items() if inputs or name != "x"}
+        wanted = {name: plan.by[name] for name in names}
         steps = [Rows(plan.schedule.again), *plan.schedule.backward]
         run(steps, found, self._part(run_of), draws=_draws(run_of), wanted=wanted.values())
-        for parameter in self.parameters:
-            by = found[wanted[parameter.name.removeprefix(f"{self.name}.")]]
-            run_of.gradients[parameter.name] = by[0].astype(np.float64)
-        if not inputs:
-            return None
-        return self._owned(found, wanted["x"], (plan.seed,), len(gradient))
+        return {
+            name: self._owned(found, value, (plan.seed,), len(gradient))
+            if name == "x"
+            else found[value].reshape(value.shape)
+            for name, value in wanted.items()
+        }
 
-    def _leaves(self, plan: _Plan, x: Features, run_of: Pass) -> dict[Value, Any]:
+    def leaves(self, plan: ProgramPlan, x: Features, run_of: Pass) -> dict[Value, Any]:
         """What the program reads: the input, parameters, what is built in."""
         tables = run_of.graph.tables(loops=self.program.loops)
         built_in = {
