@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.autograd.function import once_differentiable
 
 from mgg.errors import InputError
 from mgg.interop.graph import Graph, array_of, tensor_of
 from mgg.model.init import initial_weights
 from mgg.model.module import Parameter, Pass
 from mgg.model.program import ProgramPlan, VertexLayer, Weight
+from mgg.vertex.ir import Value
 from mgg.vertex.trace import Program
 
 #: Type of the input -> type of what is computed.
@@ -175,26 +175,39 @@ class _Program(torch.autograd.Function):
         return result.reshape(len(x), *work.plan.output.shape)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         work: _Work = ctx.work
-        saved, count = ctx.saved_tensors, 1 + len(work.names)
-        x, tensors, kept = saved[0], saved[1:count], saved[count:]
+        count = 1 + len(work.names)
+        inputs, kept = ctx.saved_tensors[:count], dict(zip(ctx.values, ctx.saved_tensors[count:], strict=True))
+        names = ("x", *work.names)
         wanted = [
-            name for name, needed in zip(("x", *work.names), ctx.needs_input_grad[1:], strict=True)
+            name
+            for name, needed in zip(names, ctx.needs_input_grad[1:], strict=True)
             if needed and name in work.plan.by
-        ]  # fmt: skip
+        ]
+        found = dict(zip(wanted, _Gradients.apply(work, kept, wanted, gradients[0], *inputs), strict=True))
+        return (None, *(found.get(name) for name in names))
+
+
+class _Gradients(torch.autograd.Function):
+    """Gradients of a vertex program, which have none of their own: whoever asks for these is told so."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, work: _Work, kept: dict[Value, torch.Tensor], wanted: list[str], gradient: torch.Tensor,
+        x: torch.Tensor, *tensors: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:  # fmt: skip
+        likes = dict(zip(("x", *work.names), (x, *tensors), strict=True))
         with work.graph.ordered():
             run_of = work.run_of(tensors)
             found = work.layer.leaves(work.plan, _columns(x), run_of)
-            found |= {value: array_of(tensor) for value, tensor in zip(ctx.values, kept, strict=True)}
+            found |= {value: array_of(tensor) for value, tensor in kept.items()}
             by = work.layer.backed(work.plan, found, _columns(gradient), run_of, wanted)
-            gradients = {
-                name: _apart(tensor_of(array), gradient).reshape(like.shape)
-                for name, like in zip(("x", *work.names), (x, *tensors), strict=True)
-                if (array := by.get(name)) is not None
-            }
-        return (None, *(gradients.get(name) for name in ("x", *work.names)))
+            return tuple(_apart(tensor_of(by[name]), gradient).reshape(likes[name].shape) for name in wanted)
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        raise InputError("vertex programs have no gradients of gradients")
 
 
 def _columns(x: torch.Tensor) -> Any:

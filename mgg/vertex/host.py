@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -47,6 +48,8 @@ def sigmoid(x):
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 '''
 _NONE = np.empty(0, np.int64)
+#: PEs that are threads ask for the same file at once.
+_LOCK = threading.Lock()
 
 
 def run(
@@ -98,9 +101,14 @@ def _empty(value: Value, tables: ArcTables, real: Any) -> np.ndarray:
     return np.empty((tables.rows_of(value.space), value.size), np.int64 if value.op == "winner" else real)
 
 
-@cache
 def compiled(source: str) -> Callable[..., None]:
     """The function of ``source``, from the cache's folder."""
+    with _LOCK:
+        return _compiled(source)
+
+
+@cache
+def _compiled(source: str) -> Callable[..., None]:
     text = HEAD + source
     key = hashlib.sha256("".join([text, inspect.getsource(random), numba.__version__]).encode()).hexdigest()[:32]
     path = files.cache_folder("vertex") / f"unit_{key}.py"

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from support import plain
 from support.arc_graphs import drawn
 from support.random_programs import programs, random_graph, values
 
@@ -67,15 +68,8 @@ def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0)):
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """Sources of units are run by Python: the same text, and nothing to compile."""
-
-    def plain(source):
-        names = {}
-        text = host.HEAD.replace("import numba", "from support import plain as numba") + source
-        exec(compile(text, "unit", "exec"), names)  # noqa: S102 - what we wrote
-        return names["unit"]
-
-    monkeypatch.setattr(host, "compiled", plain)
+    """Sources of units are run by Python."""
+    monkeypatch.setattr(host, "compiled", plain.unit)
 
 
 #: What programs that were traced add up, and their gradients; they have extremes of arcs alone.
