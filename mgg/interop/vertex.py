@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -54,6 +55,7 @@ def apply(
     graph.check_open()
     tensors = {name: value for name, value in parameters.items() if isinstance(value, torch.Tensor)}
     _check(graph, x, tensors)
+    _check_plain({name: value for name, value in parameters.items() if name not in tensors})
     given = {
         name: Weight(tuple(value.shape)) if name in tensors else value for name, value in parameters.items()
     }  # fmt: skip
@@ -92,6 +94,7 @@ class VertexModule(torch.nn.Module):
         self._given = {
             name: value for name, value in parameters.items() if not isinstance(value, Weight | torch.Tensor)
         }
+        _check_plain(self._given)
         self._names = [name for name in parameters if name not in self._given]
         weights = {name: value for name, value in parameters.items() if isinstance(value, Weight)}
         made = initial_weights([Parameter(name, each.shape, each.init) for name, each in weights.items()], seed)
@@ -235,6 +238,15 @@ def _checked(program: Any) -> Program:
     if not isinstance(program, Program):
         raise InputError(f"{program!r} is no vertex program: decorate it with @V.program")
     return program
+
+
+def _check_plain(given: Mapping[str, Any]) -> None:
+    """Refuse what a program cannot get as it is."""
+    for name, value in given.items():
+        if not (value is None or isinstance(value, numbers.Number | str)):
+            raise InputError(
+                f"parameter {name} is a {type(value).__name__}: give a torch.Tensor, a number, a string or None"
+            )
 
 
 def _check(graph: Graph, x: Any, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -408,6 +408,7 @@ class TestModule:
         [
             (len, {}, r"<built-in function len> is no vertex program: decorate it with @V.program"),
             (largest, {"a": Weight((4,), decay=0.1)}, r"parameter a: decay is the optimizer's in PyTorch"),
+            (largest, {"a": (4,)}, r"parameter a is a tuple: give a torch\.Tensor, a number, a string or None"),
             (largest, {"a": torch.ones(4, requires_grad=True) * 2}, r"parameter a is computed .*: give those to"),
             (
                 V.program(lambda v, training: v.x * training),
@@ -438,6 +439,7 @@ class TestModule:
         (lambda n: torch.ones(n, 4, device="meta"), {}, r"x is on meta: this PE computes on cpu"),
         (lambda n: torch.ones(n, 4), {"a": torch.ones(4, device="meta")}, r"a is on meta: this PE computes on cpu"),
         (lambda n: torch.ones(n, 4), {"a": torch.ones(4).double()}, r"parameter a is torch.float64 and x is torch.flo"),
+        (lambda n: torch.ones(n, 4), {"a": np.ones(4)}, r"parameter a is a ndarray: give a torch\.Tensor, a number, a"),
         (lambda n: torch.ones(n, 4), {"a": torch.ones(3)}, r"test_interop_vertex.py, line \d+.*shapes .* do not fit"),
         (lambda n: torch.ones(n, 4), {"b": torch.ones(4)}, r"parameter a is not given|there is no parameter b"),
     ],
