@@ -78,7 +78,7 @@ class VertexModule(torch.nn.Module):
         program: that ``V.program`` made.
         parameters: of the program, by name: a ``Weight``, of which a Parameter is made; a tensor, which becomes one, or
             stays one; or a number, a string or None, which the program gets as it is.
-        seed: of first values and masks.
+        seed: of first values and masks; give every module of a model its own.
         place: which dropout of the model the program's first one is; those after it count on.
 
     Raises:
@@ -109,6 +109,8 @@ class VertexModule(torch.nn.Module):
                 self._register(name, value)
 
     def _register(self, name: str, value: torch.Tensor) -> None:
+        if not value.is_floating_point():
+            raise InputError(f"parameter {name} is {value.dtype}: a parameter is of real numbers")
         if not value.is_leaf:
             raise InputError(f"parameter {name} is computed from other tensors: give those to mgg.interop.apply")
         try:

@@ -408,6 +408,7 @@ class TestModule:
         [
             (len, {}, r"<built-in function len> is no vertex program: decorate it with @V.program"),
             (largest, {"a": Weight((4,), decay=0.1)}, r"parameter a: decay is the optimizer's in PyTorch"),
+            (largest, {"a": torch.ones(4).long()}, r"parameter a is torch\.int64: a parameter is of real numbers"),
             (largest, {"a": (4,)}, r"parameter a is a tuple: give a torch\.Tensor, a number, a string or None"),
             (largest, {"a": torch.ones(4, requires_grad=True) * 2}, r"parameter a is computed .*: give those to"),
             (
