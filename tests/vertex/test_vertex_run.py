@@ -1,5 +1,8 @@
 """Programs as CPU ranks work them off, units of numba loops between operations on rows, against the interpreter."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -9,6 +12,7 @@ from support import plain
 from support.arc_graphs import drawn
 from support.random_programs import programs, random_graph, values
 
+from mgg import files
 from mgg.graph.csr import Csr
 from mgg.layout.split import transposed
 from mgg.model.arrays.host import HostArrays
@@ -112,3 +116,20 @@ def test_some_programs(data):
 @given(data=st.data())
 def test_programs(data):
     check(data)
+
+
+def test_threads_that_ask_for_the_same_unit_at_once(tmp_path, monkeypatch):
+    """PEs may be threads: one of them writes the file, and all get one function."""
+    monkeypatch.setattr(files, "cache_folder", tmp_path.joinpath)
+    count = 8
+    barrier = Barrier(count)
+
+    def asked(source):
+        barrier.wait()
+        return host.compiled(source)
+
+    with ThreadPoolExecutor(count) as threads:
+        for number in range(10):
+            source = f"def unit(x):\n    x[0] = {number}\n"
+            assert len(set(threads.map(asked, [source] * count))) == 1
+    assert len(list((tmp_path / "vertex").glob("unit_*.py"))) == 10
