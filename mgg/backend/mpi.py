@@ -494,8 +494,8 @@ def gathered(value: Any) -> list[Any]:
 
 
 def _mpi_type(values: np.ndarray) -> MPI.Datatype:
-    """What MPI calls the type of embeddings: float32, or bfloat16 held as uint16."""
-    return MPI.FLOAT if values.dtype == np.float32 else MPI.UINT16_T
+    """What MPI calls the type of embeddings: float32, float64, or bfloat16 held as uint16."""
+    return {4: MPI.FLOAT, 8: MPI.DOUBLE, 2: MPI.UINT16_T}[values.itemsize]
 
 
 def _pickled(value: Any) -> np.ndarray:

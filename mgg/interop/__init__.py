@@ -1,7 +1,8 @@
 """Bridges to PyTorch, PyTorch Geometric and DGL (docs/interop.md): the only part of MGG that imports them.
 
-``run`` starts the PEs, ``aggregate`` is A X as a differentiable function, ``use`` lets layers of PyTorch Geometric
-aggregate through it, ``shards`` makes a graph folder of a PyTorch Geometric or DGL graph.
+``run`` starts the PEs, ``aggregate`` is A X as a differentiable function, ``apply`` a vertex program as one and
+``VertexModule`` as a module, ``use`` lets layers of PyTorch Geometric aggregate through them, ``shards`` makes a graph
+folder of a PyTorch Geometric or DGL graph.
 """
 
 try:
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from mgg.interop.convert import shards
 from mgg.interop.graph import Graph, aggregate, run
+from mgg.interop.vertex import VertexModule, apply
 
 if TYPE_CHECKING:
     from mgg.interop.convolutions import use
 
-__all__ = ["Graph", "aggregate", "run", "shards", "use"]
+__all__ = ["Graph", "VertexModule", "aggregate", "apply", "run", "shards", "use"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 try:
-    from torch_geometric.nn import GCNConv, GINConv, MessagePassing, SAGEConv
+    from torch_geometric.nn import GCNConv, GINConv, MessagePassing, RGCNConv, SAGEConv
     from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 except ImportError as error:
     raise ImportError(f"mgg.interop.use needs PyTorch Geometric ({error}): pip install 'mgg[torch]'") from None
@@ -18,12 +18,13 @@ except ImportError as error:
 from mgg.errors import InputError
 from mgg.graph.csr import row_ids
 from mgg.interop.graph import Graph, aggregate
+from mgg.interop.layers import KINDS, ByProgram
 
 #: What takes the place of propagate: rows of this PE -> rows of this PE.
 Propagation = Callable[[torch.Tensor], torch.Tensor]
 
 
-def use(module: torch.nn.Module, graph: Graph | None) -> torch.nn.Module:
+def use(module: torch.nn.Module, graph: Graph | None, *, seed: int = 0) -> torch.nn.Module:
     """Let every convolution in ``module`` aggregate through MGG, in place; parameters and state_dict stay.
 
     Call the module as before with ``graph`` in the place of ``edge_index``, on every PE with the rows of the PE. On a
@@ -33,9 +34,13 @@ def use(module: torch.nn.Module, graph: Graph | None) -> torch.nn.Module:
     kept and none added, as PyTorch Geometric does. Weights are the graph's. ``SAGEConv`` with mean or sum and
     ``GINConv`` know no weights: the graph must have none.
 
+    ``GATv2Conv``, ``TransformerConv``, ``ResGatedGraphConv``, ``PNAConv`` and ``RGCNConv`` run as vertex programs
+    (docs/vertex.md), float32 or float64, without weights and without features of arcs. Types of arcs are the graph's.
+
     Args:
         module: a convolution, or a module that contains some.
         graph: this PE's part of the graph; None gives PyTorch Geometric's own propagate back.
+        seed: of the dropout inside such layers, whose masks are the same on any number of PEs.
 
     Returns:
         ``module``.
@@ -49,13 +54,7 @@ def use(module: torch.nn.Module, graph: Graph | None) -> torch.nn.Module:
         raise InputError(f"{type(module).__name__} contains no convolution of PyTorch Geometric")
     replaced: list[dict[str, Any]] = [{} for _ in found]
     if graph is not None:
-        replaced = [
-            {
-                "forward": partial(_forward, conv, _Adjacency(graph)),
-                "propagate": partial(_propagate, _propagation(conv, graph)),
-            }
-            for conv in found
-        ]
+        replaced = [_replaced(conv, graph, seed, place) for place, conv in enumerate(found)]
     for conv, functions in zip(found, replaced, strict=True):
         for name in ("forward", "propagate"):
             vars(conv).pop(name, None)
@@ -63,11 +62,26 @@ def use(module: torch.nn.Module, graph: Graph | None) -> torch.nn.Module:
     return module
 
 
-class _Adjacency:
-    """The graph, as callers of a layer may give it."""
+def _replaced(conv: MessagePassing, graph: Graph, seed: int, place: int) -> dict[str, Any]:
+    """What takes the place of methods of ``conv``, by name."""
+    if conv.flow != "source_to_target" or conv.node_dim not in (0, -2):
+        raise InputError(f"{type(conv).__name__}: flow must be source_to_target and node_dim -2, the defaults")
+    arcs = _Adjacency(graph, typed=type(conv) is RGCNConv)
+    if type(conv) in KINDS:
+        return {"forward": ByProgram(conv, graph, arcs.check, seed, place)}
+    return {"forward": partial(_forward, conv, arcs), "propagate": partial(_propagate, _propagation(conv, graph))}
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+
+class _Adjacency:
+    """The graph, as callers of a layer may give it.
+
+    Args:
+        graph: this PE's part of it.
+        typed: arcs are given with their types, else with their weights.
+    """
+
+    def __init__(self, graph: Graph, typed: bool) -> None:
+        self.graph, self._typed = graph, typed
         self._checked: list[tuple[torch.Tensor, int]] = []
 
     def check(self, edge_index: Any, given: list[Any]) -> None:
@@ -77,14 +91,14 @@ class _Adjacency:
             if edge_index is not self.graph:
                 raise InputError(f"edge_index is a {type(edge_index).__name__}: expected the graph that the layer uses")
             if given:
-                raise InputError("edge weights and sizes are the graph's: give none with it")
+                raise InputError("edge weights, types and sizes are the graph's: give none with it")
             return
         if len(given) > 1 or not all(isinstance(value, torch.Tensor) for value in given):
-            raise InputError("edge weights must be one tensor, and sizes are the graph's")
+            raise InputError("edge weights or types must be one tensor, and sizes are the graph's")
         # Training gives the same tensors in every epoch; these references keep their memory from becoming others'.
         now = [(tensor, tensor._version) for tensor in (edge_index, *given)]
         if [(id(tensor), version) for tensor, version in now] != [(id(old), version) for old, version in self._checked]:
-            _check_arcs(self.graph, edge_index, *given)
+            _check_arcs(self.graph, edge_index, given[0] if given else None, self._typed)
             self._checked = now
 
 
@@ -101,14 +115,13 @@ def _propagate(propagation: Propagation, edge_index: Graph, x: Any, **_: Any) ->
 
 def _propagation(conv: MessagePassing, graph: Graph) -> Propagation:
     name = type(conv).__name__
-    if conv.flow != "source_to_target" or conv.node_dim not in (0, -2):
-        raise InputError(f"{name}: flow must be source_to_target and node_dim -2, the defaults")
     if type(conv) is GCNConv:
         return _gcn(conv, graph)
     if type(conv) not in (SAGEConv, GINConv):
         raise InputError(
-            f"{name}: cannot aggregate through MGG; GCNConv, SAGEConv and GINConv can, and a layer of your own can call"
-            " mgg.interop.aggregate"
+            f"{name}: cannot aggregate through MGG; GCNConv, SAGEConv, GINConv,"
+            f" {', '.join(sorted(kind.__name__ for kind in KINDS))} can, and a layer of your own can call"
+            " mgg.interop.aggregate or mgg.interop.apply"
         )
     if graph.layout.manifest.weighted:
         raise InputError(f"{name}: has no edge weights, and {graph.layout.manifest.name} has some")
@@ -163,19 +176,30 @@ def _has_loop(graph: Graph) -> np.ndarray:
     return found
 
 
-def _check_arcs(graph: Graph, edge_index: torch.Tensor, weights: torch.Tensor | None = None) -> None:
-    """Raise InputError unless the tensors are the arcs, in any order, and the weights of the whole graph on this PE."""
+def _check_arcs(graph: Graph, edge_index: torch.Tensor, values: torch.Tensor | None, typed: bool) -> None:
+    """Raise InputError unless the tensors are the arcs, in any order, and the weights or types of the whole graph."""
     if graph.world.size > 1:
         raise InputError("edge_index is a tensor: on several PEs give the graph in its place")
-    expected = graph.layout.forward.local
+    arcs = graph.layout.forward.local
+    expected = arcs.types if typed else arcs.weights
     ends = edge_index.detach().cpu().numpy()
-    same = ends.shape == (2, expected.arcs) and (weights is None) == (expected.weights is None)
+    same = ends.shape == (2, arcs.arcs) and (values is None) == (expected is None)
     if same:
-        order = np.lexsort(ends)  # by target, then by source: as rows hold them
-        same = np.array_equal(ends[1, order], row_ids(expected)) and np.array_equal(ends[0, order], expected.indices)
-    if same and weights is not None and expected.weights is not None:
-        same = np.array_equal(weights.detach().cpu().numpy().reshape(-1)[order], expected.weights)
+        found = [ends[0], ends[1]]  # sorted by target, then by source, then by type
+        wanted = [arcs.indices, row_ids(arcs)]
+        if values is not None and expected is not None:
+            found.insert(0, values.detach().cpu().numpy().reshape(-1))
+            wanted.insert(0, expected)
+        same = all(len(each) == arcs.arcs for each in found)
+        same = same and all(map(np.array_equal, _sorted(found), _sorted(wanted)))
     if not same:
         raise InputError(
-            f"edge_index and edge_weight are not the arcs of {graph.layout.manifest.name}, each of them once"
+            f"edge_index and {'edge_type' if typed else 'edge_weight'} are not the arcs of"
+            f" {graph.layout.manifest.name}, each of them once"
         )
+
+
+def _sorted(columns: list[np.ndarray]) -> list[np.ndarray]:
+    """``columns`` in the order of the last one, then of those before it."""
+    order = np.lexsort(columns)
+    return [column[order] for column in columns]

@@ -20,7 +20,9 @@ from mgg.backend.api import THREADS_PER_PE, Array
 from mgg.config import MAX_DIM
 from mgg.errors import InputError, MggError
 from mgg.graph.check import SPLITS, UNKNOWN
+from mgg.interop.neighborhoods import Neighborhoods
 from mgg.layout import PeLayout
+from mgg.model.program import VertexLayer
 
 T = TypeVar("T")
 
@@ -44,6 +46,8 @@ class Graph:
         rows: nodes of this PE.
         nodes: nodes of all PEs.
         device: where tensors must be.
+        neighborhoods: the graph as vertex programs see it.
+        programs: those that have been traced, by what they were traced with.
 
     Raises:
         InputError: a width that is none, or as :func:`mgg.aggregate.prepare`.
@@ -73,6 +77,8 @@ class Graph:
             for direction in ("forward", "transpose")
         )
         self._plans = dict(zip((False, True), made, strict=True))
+        self.neighborhoods = Neighborhoods(world, layout, technique, dict(options or {}), dtype)
+        self.programs: dict[Any, VertexLayer] = {}
         self._inputs: dict[tuple[bool, int], torch.Tensor] = {}
         self.device = self._input(1, False).device
 
@@ -92,7 +98,7 @@ class Graph:
         Returns:
             float32, or bfloat16 where the graph's embeddings are.
         """
-        self._check_open()
+        self.check_open()
         if not 1 <= columns <= self.width:
             raise InputError(f"{columns} columns: this graph was opened for 1..{self.width} (width)")
         return self._input(columns, False).detach()
@@ -159,8 +165,8 @@ class Graph:
             flat = flat.long()
         elif flat.dtype == torch.bfloat16:  # NumPy has no such numbers
             flat = flat.float()
-        with self._ordered():
-            found = _tensor(self.world.all_reduce(_array(flat))).reshape(values.shape)
+        with self.ordered():
+            found = tensor_of(self.world.all_reduce(array_of(flat))).reshape(values.shape)
         return found.to(values.dtype) if values.is_floating_point() else found
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
@@ -175,7 +181,8 @@ class Graph:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in chosen if parameter.grad is not None]
-        total = self.total(torch.cat([gradient.reshape(-1).float() for gradient in gradients]))
+        wide = torch.float64 if any(gradient.dtype == torch.float64 for gradient in gradients) else torch.float32
+        total = self.total(torch.cat([gradient.reshape(-1).to(wide) for gradient in gradients]))
         parts = total.split([gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.reshape(gradient.shape))
@@ -183,21 +190,22 @@ class Graph:
     def close(self) -> None:
         """Free the symmetric memory (collective); results stay, tensors that ``input`` gave do not."""
         self._inputs.clear()
+        self.neighborhoods.close()
         while self._plans:
             self._plans.popitem()[1].close()
 
     def product(self, x: torch.Tensor, transposed: bool) -> torch.Tensor:
         """A x, or A^T x, float32 [rows, columns], without a gradient (collective)."""
-        self._check_open()
+        self.check_open()
         self._check(x)
-        with self._ordered(), torch.no_grad():
+        with self.ordered(), torch.no_grad():
             self._write(x.detach(), transposed)
-            return _tensor(self._plans[transposed](x.shape[1]))
+            return tensor_of(self._plans[transposed](x.shape[1]))
 
     def _input(self, columns: int, transposed: bool) -> torch.Tensor:
         key = transposed, columns
         if key not in self._inputs:
-            made = _tensor(self._plans[transposed].input(columns))
+            made = tensor_of(self._plans[transposed].input(columns))
             self._inputs[key] = made.view(torch.bfloat16) if self.dtype == "bf16" else made
         return self._inputs[key]
 
@@ -213,7 +221,8 @@ class Graph:
         others = [other for key, other in self._inputs.items() if key[0] == transposed and other is not target]
         torch.autograd.graph.increment_version(others)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Refuse a graph that is closed."""
         if not self._plans:
             raise InputError("this graph is closed")
 
@@ -243,11 +252,11 @@ class Graph:
         return None if self.layout.splits is None else self._uploaded(self.layout.splits)
 
     def _uploaded(self, array: np.ndarray) -> torch.Tensor:
-        with self._ordered():
-            return _tensor(self.world.upload(np.asarray(array)))
+        with self.ordered():
+            return tensor_of(self.world.upload(np.asarray(array)))
 
     @contextmanager
-    def _ordered(self) -> Iterator[None]:
+    def ordered(self) -> Iterator[None]:
         """Let CuPy submit to the World's stream, whatever thread this is; refuse a PyTorch on another stream."""
         if self._stream is None:
             yield
@@ -373,13 +382,13 @@ def _gpu(world: World) -> int:
     return int(world.xp.cuda.runtime.getDevice())
 
 
-def _tensor(array: Array) -> torch.Tensor:
+def tensor_of(array: Array) -> torch.Tensor:
     """A tensor of the array's memory."""
     made: torch.Tensor = torch.from_dlpack(array)
     return made
 
 
-def _array(tensor: torch.Tensor) -> Array:
+def array_of(tensor: torch.Tensor) -> Array:
     """A NumPy or CuPy array of the tensor's memory, or of a copy where PyTorch has yet to negate what is there."""
     tensor = tensor.resolve_neg()
     if tensor.device.type == "cpu":

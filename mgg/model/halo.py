@@ -32,7 +32,8 @@ class Halo(Protocol):
     def give_back(self, gradient: Array) -> Array:
         """The gradient by the rows of ``fetch``'s argument: what all PEs found for their copies, summed (collective).
 
-        Sums are float32, and so is what they are sums of; rounding counts as the identity.
+        Sums are of the type of what is computed, float32 or float64, and so is what they are sums of; rounding counts
+        as the identity.
 
         Args:
             gradient: [rows + halo, D], may change.
@@ -78,14 +79,16 @@ class NoHalo:
 class FetchedHalo:
     """The halo of one of several PEs."""
 
-    def __init__(self, world: World, layout: PeLayout, width: int, dtype: str = "fp32") -> None:
-        """Allocate for up to ``width`` columns, of which ``dtype`` is fetched (collective)."""
-        self._element = ELEMENTS[dtype]
+    def __init__(
+        self, world: World, layout: PeLayout, width: int, dtype: str = "fp32", real: type = np.float32
+    ) -> None:
+        """Allocate for up to ``width`` columns of ``real``, fetched as they are or as ``dtype`` bf16 (collective)."""
+        self._real, self._element = real, real if dtype == "fp32" else ELEMENTS[dtype]
         self._world, self._product, self._rows = world, layout.forward, layout.rows
         product = self._product
         # One array serves both ways, so it has as many rows as the largest PE or halo.
         self._height = max(int(np.diff(layout.bounds).max()), *world.gather(product.halo))
-        self._shared = world.symmetric(self._height * width)
+        self._shared = world.symmetric(self._height * width * np.dtype(real).itemsize // 4)
         self._views: dict[tuple[int, type], SymmetricArray] = {}
         # Each PE starts with its right neighbor, so that no PE is everyone's first source.
         self._others = [(world.rank + step) % world.size for step in range(1, world.size)]
@@ -109,14 +112,14 @@ class FetchedHalo:
             first, last = (self._rows + int(place) for place in product.halo_ptr[pe : pe + 2])
             self._world.get_rows(view, pe, self._wanted[pe], everything[first:last])
         self._world.barrier()
-        return everything if self._element is np.float32 else widened(self._world, everything)
+        return everything if self._element is self._real else widened(self._world, everything)
 
     def give_back(self, gradient: Array) -> Array:
         """See ``Halo``."""
         columns, product = gradient.shape[1], self._product
-        view = self._view(columns, np.float32)
+        view = self._view(columns, self._real)
         view.local[: product.halo] = gradient[self._rows :]
-        returned = self._world.xp.empty((len(product.send_rows), columns), np.float32)
+        returned = self._world.xp.empty((len(product.send_rows), columns), self._real)
         self._world.barrier()
         for pe in self._others:
             first, last = (int(place) for place in product.send_ptr[pe : pe + 2])

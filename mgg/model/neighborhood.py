@@ -11,6 +11,7 @@ import numpy as np
 
 from mgg import aggregate
 from mgg.backend.api import Array, World
+from mgg.errors import InputError
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout, Product
 from mgg.model.arcs import ArcLists, arcs_with_loops
@@ -69,7 +70,7 @@ class Neighborhood:
     @classmethod
     def prepare(
         cls, world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, fetched: int = 0,
-        dtype: str = "fp32",
+        dtype: str = "fp32", real: type = np.float32,
     ) -> Neighborhood:  # fmt: skip
         """Prepare both directions of ``technique`` and the halo (collective).
 
@@ -79,9 +80,10 @@ class Neighborhood:
             width: the most columns of a product; 0: there are none.
             fetched: the most columns of rows that are fetched; 0: none are.
             dtype: of the embeddings that products take and halos bring.
+            real: type of what is computed; float64 rows come by technique halo alone, and products take none.
 
         Raises:
-            InputError: what ``aggregate.prepare`` refuses.
+            InputError: what ``aggregate.prepare`` refuses, or float64 and another technique.
             MachineError: a GPU has too little memory left.
         """
         several, arrays = world.size > 1, arrays_of(world)
@@ -103,7 +105,10 @@ class Neighborhood:
             ids=layout.source_ids,
             numbers=layout.node_ids if layout.graph_nodes is None else np.asarray(layout.graph_nodes, np.int64),
             arc_types=layout.manifest.relations,
-            halo=_halo(world, layout, technique, options, fetched, dtype, arrays) if fetched else NoHalo(world, dtype),
+            halo=halo_by(world, layout, technique, options, fetched, dtype, arrays, real)
+            if fetched
+            else NoHalo(world, dtype),
+            real=real,
         )
 
     def arcs(self, *, weighted: bool) -> ArcLists:
@@ -200,16 +205,21 @@ class Neighborhood:
                 plan.close()
 
 
-def _halo(
-    world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, dtype: str, arrays: Arrays
-) -> Halo:
-    """What brings up to ``width`` columns of other PEs' rows by ``technique`` (collective)."""
+def halo_by(
+    world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, dtype: str, arrays: Arrays,
+    real: type,
+) -> Halo:  # fmt: skip
+    """What brings up to ``width`` columns of other PEs' rows by ``technique`` (collective); see ``prepare``."""
     parsed = aggregate.accepted(technique, world, layout, options, dtype)
     if not any(layout.manifest.forward.halo_rows):
         return NoHalo(world, dtype)
-    if takes_product(technique, parsed, layout):
-        return ProductHalo(world, layout, technique, options, width, dtype, arrays)
-    return FetchedHalo(world, layout, width, dtype)
+    if not takes_product(technique, parsed, layout):
+        return FetchedHalo(world, layout, width, dtype, real)
+    if real is not np.float32:
+        raise InputError(
+            f"float64: technique {technique} brings float32 rows: take technique halo in one workgroup, or float32"
+        ).on_every_pe()
+    return ProductHalo(world, layout, technique, options, width, dtype, arrays)
 
 
 def _row_sums(csr: Csr) -> np.ndarray:

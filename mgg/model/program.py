@@ -65,7 +65,7 @@ def _once_each(method: Method) -> Method:
 
 
 @dataclass(frozen=True, eq=False)
-class _Plan:
+class ProgramPlan:
     """A program with its gradients, ready to be worked off.
 
     Attributes:
@@ -129,7 +129,7 @@ class _Plan:
     @_once_each
     def takes_dense(self, constant: bool) -> bool:
         """Whether every pass takes the input as a dense array."""
-        trains = self.seed is not None
+        trains = bool(self.seeds)
         works = [self.forward(constant, trains), *([self.backward(constant, not constant)] if trains else [])]
         return any(self.trace.inputs.get("x") in work.taken_dense for work in works)
 
@@ -146,6 +146,12 @@ class _Plan:
         kept = {*self.leaves, *self.fixed(constant), *self.schedule.kept, *self.schedule.stored, *self.seeds}
         steps = [Rows(self.schedule.again), *self.schedule.backward]
         return Work(steps, kept, [v for name, v in self.by.items() if inputs or name != "x"])
+
+    @property
+    def fetched(self) -> int:
+        """Columns of the widest rows that cross between PEs without plans; 1 at least, for the ids at arcs' ends."""
+        crossing = (v for v in self.values if _crosses(v) or (v.op == "product" and not is_count(v)))
+        return max([1, *(v.size for v in crossing)])
 
 
 class VertexLayer(Module):
@@ -217,14 +223,29 @@ class VertexLayer(Module):
         return self._products
 
     @cached_property
-    def _trained(self) -> _Plan:
-        return self._plan(training=True)
+    def _trained(self) -> ProgramPlan:
+        return self._plan(training=True, gradients=True)
 
     @cached_property
-    def _evaluated(self) -> _Plan:
-        return self._plan(training=False) if self._trained.trace.dropouts else self._trained
+    def _evaluated(self) -> ProgramPlan:
+        return self._plan(training=False, gradients=False) if self._trained.trace.dropouts else self._trained
 
-    def _plan(self, *, training: bool) -> _Plan:
+    @cached_property
+    def _differentiated(self) -> ProgramPlan:
+        return self._plan(training=False, gradients=True)
+
+    def plan(self, *, training: bool, gradients: bool) -> ProgramPlan:
+        """How the program is worked off.
+
+        Args:
+            training: whether dropout drops.
+            gradients: whether ``backed`` will be asked for; a plan that drops has them in any case.
+        """
+        if training or not self._trained.trace.dropouts:
+            return self._trained
+        return self._differentiated if gradients else self._evaluated
+
+    def _plan(self, *, training: bool, gradients: bool) -> ProgramPlan:
         trace = self.program.trace(
             {"x": self.shape}, self.given, arc_inputs=self.arcs, types=self.relations, training=training
         )
@@ -239,12 +260,12 @@ class VertexLayer(Module):
                 f"layer {self.name}: program {trace.name} keeps {of_arcs} values of arcs: name each, in the order in"
                 f" which they are returned: VertexLayer(..., keeps=('f',)), not keeps={self.keeps}"
             )
-        if not training:
+        if not gradients:
             output, *kept = optimized(trace.outputs)
-            return _Plan(trace, output, tuple(kept), {}, (), schedule([output, *kept]))
+            return ProgramPlan(trace, output, tuple(kept), {}, (), schedule([output, *kept]))
         (output, *kept), by, seeds = differentiated(trace)
         plan = schedule([output, *kept], list(by.values()), seeds)
-        return _Plan(trace, output, tuple(kept), by, tuple(seeds), plan)
+        return ProgramPlan(trace, output, tuple(kept), by, tuple(seeds), plan)
 
     def explained(self) -> str:
         """What is done in training: values with their lines, passes over arcs, what crosses, what is kept."""
@@ -278,25 +299,33 @@ class VertexLayer(Module):
 
     def forward(self, x: Features, run_of: Pass) -> Array:
         """The program's output, [rows, columns]; what it keeps of arcs is left in ``run_of``."""
-        plan, constant = self._trained if run_of.training else self._evaluated, x is run_of.constant
-        part, work = self._part(run_of.graph), plan.forward(constant, run_of.training)
+        plan = self._trained if run_of.training else self._evaluated
+        output, kept = self.worked_off(plan, x, run_of, gradients=run_of.training)
+        if run_of.training:
+            self._kept = x is run_of.constant, kept
+        return output
+
+    def worked_off(
+        self, plan: ProgramPlan, x: Features, run_of: Pass, *, gradients: bool
+    ) -> tuple[Array, dict[Value, Any]]:
+        """The program's output, [rows, columns], and with ``gradients`` what ``backed`` needs beside it (collective)."""
+        constant = x is run_of.constant
+        part, work = self._part(run_of.graph), plan.forward(constant, gradients)
         once = self._once(plan, x, part, run_of, constant)
-        found = self._leaves(plan, x, run_of) | once
+        found = self.leaves(plan, x, run_of) | once
         self._on_device(work, run_of).run(found, part, _draws(run_of))
         found |= once
         for name, value in zip(self.keeps, plan.arcs, strict=True):
             run_of.arcs[name] = self._of_arcs(found[value], value, run_of)
-        stays: set[Value] = set()
-        if run_of.training:
-            stays = plan.backward(constant, not constant).reads
-            self._kept = constant, {value: found[value] for value in stays if value in found}
-        return self._owned(found, plan.output, {*stays, *once}, len(run_of.graph.node_ids))
+        stays = plan.backward(constant, not constant).reads if gradients else set()
+        kept = {value: found[value] for value in stays if value in found}
+        return self._owned(found, plan.output, {*stays, *once}, len(run_of.graph.node_ids)), kept
 
-    def _once(self, plan: _Plan, x: Features, part: Part, run_of: Pass, constant: bool) -> dict[Value, Any]:
+    def _once(self, plan: ProgramPlan, x: Features, part: Part, run_of: Pass, constant: bool) -> dict[Value, Any]:
         """What never changes, made when it is first asked for."""
         graph, of, known = plan.once.get(constant, (None, None, {}))
         if graph is not run_of.graph or (constant and of is not x):
-            found = self._leaves(plan, x, run_of)
+            found = self.leaves(plan, x, run_of)
             work = self._on_device(Work(plan.schedule.steps, plan.leaves, plan.fixed(constant)), run_of)
             work.run(found, part, _draws(run_of))
             known = {value: found[value] for value in plan.fixed(constant)}
@@ -318,27 +347,44 @@ class VertexLayer(Module):
         """Gradients of the input and, float64, of the parameters; those by values of arcs are left in ``run_of``."""
         plan, (constant, found) = self._trained, self._kept
         del self._kept
-        found[plan.seeds[0]] = gradient.reshape(len(gradient), *plan.output.shape)
         for name, seed in zip(self.keeps, plan.seeds[1:], strict=True):
             by_arcs = run_of.arc_gradients.pop(name, None)  # None: no layer has read it
             if by_arcs is None:
                 by_arcs = run_of.arrays.zeros((1, seed.size), run_of.graph.real)
             found[seed] = by_arcs.reshape(len(by_arcs), *seed.shape)
-        work = self._on_device(plan.backward(constant, inputs), run_of)
-        work.run(found, self._part(run_of.graph), _draws(run_of))
+        names = [name for name in plan.by if inputs or name != "x"]
+        by = self.backed(plan, found, gradient, run_of, names, constant=constant)
         for parameter in self.parameters:
-            by = found[plan.by[self._keys[parameter.name]]]
-            run_of.gradients[parameter.name] = by[0].astype(np.float64, copy=False)
+            run_of.gradients[parameter.name] = by[self._keys[parameter.name]].astype(np.float64, copy=False)
         for name in self.arcs:
             if name in plan.by:
-                mine, others = (
-                    self._of_arcs(found[plan.by[name]], plan.by[name], run_of),
-                    run_of.arc_gradients.get(name),
-                )
+                mine, others = self._of_arcs(by[name], plan.by[name], run_of), run_of.arc_gradients.get(name)
                 run_of.arc_gradients[name] = mine if others is None else mine + others
-        if not inputs:
-            return None
-        return self._owned(found, plan.by["x"], plan.seeds, len(gradient))
+        return by["x"] if inputs else None
+
+    def backed(
+        self, plan: ProgramPlan, found: dict[Value, Any], gradient: Array, run_of: Pass, names: Collection[str], *,
+        constant: bool = False,
+    ) -> dict[str, Array]:  # fmt: skip
+        """Gradients by what ``names`` name, ``x`` [rows, columns], parameters and values of arcs (collective).
+
+        Args:
+            plan: of the program with its gradients.
+            found: what ``worked_off`` gave beside the output; it is used up.
+            gradient: by the output, [rows, columns].
+            run_of: the pass of ``worked_off``.
+            names: of ``plan.by``.
+            constant: whether the input was the pass's constant.
+        """
+        found[plan.seeds[0]] = gradient.reshape(len(gradient), *plan.output.shape)
+        work = self._on_device(plan.backward(constant, "x" in names), run_of)
+        work.run(found, self._part(run_of.graph), _draws(run_of))
+        return {
+            name: self._owned(found, value, plan.seeds, len(gradient))
+            if name == "x"
+            else found[value].reshape(value.shape) if value.space is P else found[value]
+            for name, value in ((name, plan.by[name]) for name in names)
+        }  # fmt: skip
 
     def _of_arcs(self, array: Array, value: Value, run_of: Pass) -> Array:
         """Values of arcs as they go from layer to layer, [arcs, columns]."""
@@ -355,7 +401,7 @@ class VertexLayer(Module):
             self._device[work] = tables, DeviceWork(work, tables, self.program.name)
         return self._device[work][1]
 
-    def _leaves(self, plan: _Plan, x: Features, run_of: Pass) -> dict[Value, Any]:
+    def leaves(self, plan: ProgramPlan, x: Features, run_of: Pass) -> dict[Value, Any]:
         """What the program reads: the input, parameters, what is built in, values of arcs from layers before it."""
         graph, loops, found = run_of.graph, self.program.loops, {}
         for name, value in plan.trace.inputs.items():
@@ -398,11 +444,11 @@ class VertexLayer(Module):
         arrays, loops = graph.arrays, self.program.loops
 
         def product(value: Value, rows: Array, _: Any, before: Array | None, after: Array | None) -> Array:
-            if len(value.inputs) == 1:
+            plan = graph.transposed if value["back"] else graph.plan
+            if len(value.inputs) == 1 or plan is None:
                 given = rows if before is None else arrays.scale_rows(rows, before)
-                out = self._over_arcs(graph, given, value["back"])
+                out = self._over_arcs(graph, given, value["back"], weighted=len(value.inputs) > 1)
             else:
-                plan = graph.transposed if value["back"] else graph.plan
                 given = _given(graph, plan, rows, before)
                 out = plan(rows.shape[1])
                 if loops and after is not None:
@@ -416,18 +462,21 @@ class VertexLayer(Module):
             graph.halo.fetch, graph.halo.give_back, product, work=host.run, real=graph.real, place=self.place,
         )  # fmt: skip
 
-    def _over_arcs(self, graph: Neighborhood, rows: Array, back: bool) -> Array:
-        """The product with a matrix of ones, an arc each, which plans do not have."""
+    def _over_arcs(self, graph: Neighborhood, rows: Array, back: bool, *, weighted: bool) -> Array:
+        """The product with a matrix that no plan has: of ones, an arc each, or in a type that plans do not take."""
         arrays, tables, device = graph.arrays, graph.tables(**self._over), graph.device_tables(**self._over)
         given, space = (rows, S) if back else (graph.halo.fetch(rows), D)
         out = arrays.empty((tables.rows_of(space), rows.shape[1]), graph.real)
+        weights = graph.arc_weights(**self._over) if weighted and tables.weights is not None else None
+        if weights is not None and back:
+            weights = weights[tables.out_arcs if device is None else device.table("arcs", E, S)]
         if device is not None:
             ends = device.table("ends", E, space)
-            device.operators.spmm_rows(device.pointer(E, space), ends, None, given, out, False)
-        elif back:
-            sums.spmm_rows(tables.out_ptr, tables.out_ends, np.empty(0, graph.real), given, out, False)
+            device.operators.spmm_rows(device.pointer(E, space), ends, weights, given, out, False)
         else:
-            sums.spmm_rows(tables.ptr, tables.ends, np.empty(0, graph.real), given, out, False)
+            ptr, ends = (tables.out_ptr, tables.out_ends) if back else (tables.ptr, tables.ends)
+            none = np.empty(0, graph.real)
+            sums.spmm_rows(ptr, ends, none if weights is None else weights, given, out, False)
         return graph.halo.give_back(out) if back else out
 
 

@@ -49,11 +49,15 @@ def test_every_technique(technique, layouts):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_on_ranks(layouts, tmp_path):
-    done = on_ranks("mpi", 2, tmp_path, [layouts("weighted", 2), layouts("directed", 2)])
+@pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "windows"])
+def test_on_ranks(shared, layouts, tmp_path):
+    folders = [layouts("weighted", 2), layouts("directed", 2)]
+    done = on_ranks("mpi", 2, tmp_path, folders, MGG_MPI_SHARED_MEMORY=shared)
     assert done.returncode == 0, done.stderr
     for number, graph in enumerate(("weighted", "directed")):
-        assert_right([dict(np.load(tmp_path / f"{number}-{rank}.npz")) for rank in range(2)], GRAPHS[graph])
+        parts = [dict(np.load(tmp_path / f"{number}-{rank}.npz")) for rank in range(2)]
+        assert {"program", "program by_x"} <= set(parts[0])
+        assert_right(parts, GRAPHS[graph])
 
 
 @pytest.mark.slow

@@ -147,7 +147,11 @@ def test_a_whole_model_is_switched_and_switched_back(alone):
     ("layer", "graph", "message"),
     [
         (lambda: torch.nn.Linear(2, 2), "directed", "Linear contains no convolution"),
-        (lambda: GATConv(2, 2), "directed", "GATConv: cannot aggregate through MGG; GCNConv, SAGEConv and GINConv can"),
+        (
+            lambda: GATConv(2, 2),
+            "directed",
+            "GATConv: cannot aggregate through MGG; GCNConv, SAGEConv, GINConv, GATv2Conv, .* can, and a layer of",
+        ),
         (lambda: SAGEConv(2, 2, aggr="max"), "directed", "SAGEConv: aggr must be mean or sum, found max"),
         (lambda: GCNConv(2, 2, aggr="mean"), "directed", "GCNConv: aggr must be sum, found mean"),
         (lambda: GCNConv(2, 2, flow="target_to_source"), "directed", "GCNConv: flow must be source_to_target"),
@@ -172,7 +176,7 @@ def test_what_a_switched_layer_refuses(layouts):
         for given, message in (
             ((arcs.edge_index,), "edge_index is a tensor: on several PEs give the graph"),
             ((None,), "edge_index is a NoneType: expected the graph that the layer uses"),
-            ((graph, torch.ones(3)), "edge weights and sizes are the graph's"),
+            ((graph, torch.ones(3)), "edge weights, types and sizes are the graph's"),
         ):
             with pytest.raises(InputError, match=message):
                 layer(x, *given)

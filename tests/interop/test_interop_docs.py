@@ -1,4 +1,4 @@
-"""What docs/interop.md shows runs as it stands there."""
+"""What docs/interop.md shows, and docs/vertex.md for PyTorch, runs as it stands there."""
 
 import re
 import runpy
@@ -9,6 +9,8 @@ import sys
 import pytest
 from support.pyg import torch
 from support.ranks import changed_environment, mpiexec
+from support.train_graphs import layouts_below
+from support.vertex_docs import written
 from support.workflow import ROOT
 
 TEXT = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
@@ -38,3 +40,18 @@ def test_the_examples_run(tmp_path, monkeypatch, capfd):
     assert ranks.stdout == said, ranks.stderr
     loss, right = re.fullmatch(r"loss ([\d.]+), (\d+) of 34 right\n", said).groups()
     assert float(loss) < 0.2 and int(right) > 25
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_a_vertex_program_trains_in_pytorch(tmp_path, tmp_path_factory, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "layout2").symlink_to(layouts_below(tmp_path_factory.mktemp)("planted", 2))
+    written(tmp_path, "my_gcn")
+    script = written(tmp_path, "train_gcn")
+    runpy.run_path(script)
+    said = capfd.readouterr().out
+    ranks = mpiexec(2, ["train_gcn.py"])
+    assert ranks.stdout == said, ranks.stderr
+    assert float(re.fullmatch(r"loss ([\d.]+)\n", said)[1]) < 1

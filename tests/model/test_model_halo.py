@@ -24,7 +24,7 @@ def positions(part):
 
 
 def by_product(technique, **options):
-    def made(world, part, dtype):
+    def made(world, part, dtype, real):
         arrays = StrictArrays() if isinstance(world, StrictWorld) else HostArrays()
         return ProductHalo(world, part, technique, options, WIDTH, dtype, arrays)
 
@@ -33,7 +33,7 @@ def by_product(technique, **options):
 
 #: What brings a halo, and whether each row comes once to each PE.
 MADE = {
-    "fetched": (lambda world, part, dtype: FetchedHalo(world, part, WIDTH, dtype), True),
+    "fetched": (lambda world, part, dtype, real: FetchedHalo(world, part, WIDTH, dtype, real), True),
     "mgg": (by_product("mgg"), True),
     "cola": (by_product("cola"), True),
     "halo in workgroups": (by_product("halo", workgroup=2), False),
@@ -42,12 +42,12 @@ MADE = {
 }
 
 
-def both_ways(world, part, x, columns, dtype, made):
+def both_ways(world, part, x, columns, dtype, made, real):
     """What ``fetch`` brings, what ``give_back`` makes of this PE's gradients, and those; twice, to use memory again."""
-    halo = made(world, part, dtype)
+    halo = made(world, part, dtype, real)
     mine = positions(part)
     ids = halo.host(part.source_ids)
-    gradients = np.random.default_rng(part.rank).normal(size=(len(mine), columns)).astype(np.float32)
+    gradients = np.random.default_rng(part.rank).normal(size=(len(mine), columns)).astype(real)
     for _ in range(2):
         fetched = world.download(halo.fetch(world.upload(x[part.lo : part.hi, :columns].copy())))
         returned = world.download(halo.give_back(world.upload(gradients.copy())))
@@ -56,23 +56,26 @@ def both_ways(world, part, x, columns, dtype, made):
 
 
 @pytest.mark.parametrize(
-    ("how", "columns", "dtype"),
-    [("fetched", columns, dtype) for columns in (1, WIDTH) for dtype in ("fp32", "bf16")]
-    + [(how, WIDTH, "fp32") for how in MADE if how != "fetched"]
-    + [("halo in workgroups", 1, "bf16")],
+    ("how", "columns", "dtype", "real"),
+    [("fetched", columns, dtype, np.float32) for columns in (1, WIDTH) for dtype in ("fp32", "bf16")]
+    + [("fetched", WIDTH, "fp32", np.float64)]
+    + [(how, WIDTH, "fp32", np.float32) for how in MADE if how != "fetched"]
+    + [("halo in workgroups", 1, "bf16", np.float32)],
 )
 @pytest.mark.parametrize("strict", [False, True], ids=["host", "device"])
 @pytest.mark.parametrize("name", ["directed", "empty rows", "no arcs", "more PEs than nodes", "loops"])
-def test_both_ways(name, columns, strict, how, dtype, tmp_path):
+def test_both_ways(name, columns, strict, how, dtype, real, tmp_path):
     """In bf16 rows come rounded, this PE's own as well; gradients do not."""
     pes, csr, (made, once) = 4, GRAPHS[name], MADE[how]
     folder = make_layout(tmp_path, csr, pes)
     parts = [layout.load(folder, pe) for pe in range(pes)]
-    x = np.random.default_rng(9).normal(size=(csr.rows, WIDTH)).astype(np.float32)
+    x = np.random.default_rng(9).normal(size=(csr.rows, WIDTH)).astype(real)
     results = launch(
         "simulated",
         lambda: pes,
-        lambda world: both_ways(StrictWorld(world) if strict else world, parts[world.rank], x, columns, dtype, made),
+        lambda world: both_ways(
+            StrictWorld(world) if strict else world, parts[world.rank], x, columns, dtype, made, real
+        ),
     )
     expected = np.zeros((csr.rows, columns))
     for fetched, _, gradients, mine, ids, _ in results:
@@ -81,10 +84,12 @@ def test_both_ways(name, columns, strict, how, dtype, tmp_path):
         np.testing.assert_array_equal(ids, mine)
         np.add.at(expected, mine, gradients)
     for part, (_, returned, *_, moved) in zip(parts, results, strict=True):
-        np.testing.assert_allclose(returned, expected[part.lo : part.hi], rtol=1e-5, atol=1e-6)
+        rounding = {"rtol": 1e-5, "atol": 1e-6} if real is np.float32 else {"rtol": 1e-13, "atol": 1e-14}
+        np.testing.assert_allclose(returned, expected[part.lo : part.hi], **rounding)
         # Twice: each halo row here, and each row that others have of this PE.
-        fetched_bytes = 2 if dtype == "bf16" else 4
-        assert not once or moved == 2 * columns * (fetched_bytes * part.forward.halo + 4 * len(part.forward.send_rows))
+        size = np.dtype(real).itemsize
+        fetched = (2 if dtype == "bf16" else size) * part.forward.halo
+        assert not once or moved == 2 * columns * (fetched + size * len(part.forward.send_rows))
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["host", "device"])

@@ -1,4 +1,7 @@
-"""aggregate and its derivatives; ``python interop_program.py BACKEND OUT LAYOUT... [fail]`` runs it on ranks."""
+"""aggregate, a vertex program, and their derivatives.
+
+``python interop_program.py BACKEND OUT LAYOUT... [fail]`` runs them on ranks.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mgg import vertex as V
 from mgg.graph.csr import Csr
 from support.graphs import matrix, relative_error
 from support.pyg import interop, torch
@@ -33,6 +37,21 @@ def derivatives(graph: interop.Graph) -> dict[str, np.ndarray]:
     return {"nodes": nodes} | {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
 
 
+@V.program
+def summed(v):
+    """A x."""
+    return V.sum(e.weight * e.src.x for e in v.inedges)
+
+
+def by_program(graph: interop.Graph) -> dict[str, np.ndarray]:
+    """As y and by_x of ``derivatives``, of the same x and g, by a vertex program in float64."""
+    nodes = graph.node_ids.numpy()
+    x, g = (torch.tensor(inputs(nodes + k, WIDTH), dtype=torch.float64, requires_grad=True) for k in (0, 1000))
+    y = interop.apply(graph, summed, x, {})
+    (by_x,) = torch.autograd.grad(y, x, g)
+    return {"program": y.detach().numpy(), "program by_x": by_x.numpy()}
+
+
 def whole(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Rows of all PEs in the order of the nodes, by name."""
     order = np.argsort(np.concatenate([part["nodes"] for part in parts]))
@@ -45,6 +64,9 @@ def assert_right(parts: list[dict[str, np.ndarray]], csr: Csr) -> None:
     assert relative_error(found["y"], a, found["x"]) <= 1e-6
     assert relative_error(found["by_x"], a.T.tocsr(), found["g"]) <= 1e-6
     assert relative_error(found["by_g"], a, found["x"]) <= 1e-6
+    if "program" in found:
+        assert relative_error(found["program"], a, found["x"]) <= 1e-13
+        assert relative_error(found["program by_x"], a.T.tocsr(), found["g"]) <= 1e-13
 
 
 def on_ranks(
@@ -59,7 +81,8 @@ def _main(backend: str, out: str, *folders: str) -> None:
     def program(graph: interop.Graph, number: int) -> None:
         if folders[-1] == "fail" and graph.world.rank == 1:
             interop.aggregate(graph, torch.zeros(graph.rows, 1, device="meta"))
-        np.savez(Path(out) / f"{number}-{graph.world.rank}.npz", **derivatives(graph))
+        found = derivatives(graph) | ({} if graph.world.gpu else by_program(graph))
+        np.savez(Path(out) / f"{number}-{graph.world.rank}.npz", **found)
 
     for number, folder in enumerate(name for name in folders if name != "fail"):
         interop.run(folder, partial(program, number=number), width=WIDTH, backend=backend)

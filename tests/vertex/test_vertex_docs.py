@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from support.ranks import mpiexec
 from support.train_graphs import layouts_below
-from support.vertex_docs import COMMANDS, DOCS, MODELS, PYTHON, SMALL, written
+from support.vertex_docs import COMMANDS, DOCS, FILES, MODELS, PYTHON, SMALL, written
 
 from mgg import record
 from mgg import vertex as V
@@ -34,8 +34,9 @@ def settings(name):
 
 
 def test_blocks_are_models_or_parts_of_one():
-    assert list(MODELS) == ["my_gcn", "my_gatv2", "my_gated", "my_arcs", "my_relational"]
-    parts = [block for block in PYTHON if block not in MODELS.values()]
+    assert list(FILES) == ["my_gcn", "my_gatv2", "my_gated", "my_arcs", "my_relational", "train_gcn"]
+    assert list(MODELS) == list(FILES)[:5]
+    parts = [block for block in PYTHON if block not in FILES.values()]
     assert len(parts) == 1 and parts[0] in MODELS["my_gcn"]
 
 

@@ -1,13 +1,18 @@
 """Programs as CPU ranks work them off, units of numba loops between operations on rows, against the interpreter."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from support import plain
 from support.arc_graphs import drawn
 from support.random_programs import programs, random_graph, values
 from support.vertex_work import supported, worked_off
 
+from mgg import files
 from mgg.vertex import host, ir
 from mgg.vertex.autodiff import gradients
 from mgg.vertex.interpret import evaluate
@@ -16,15 +21,8 @@ from mgg.vertex.passes import optimized
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """Sources of units are run by Python: the same text, and nothing to compile."""
-
-    def plain(source):
-        names = {}
-        text = host.HEAD.replace("import numba", "from support import plain as numba") + source
-        exec(compile(text, "unit", "exec"), names)  # noqa: S102 - what we wrote
-        return names["unit"]
-
-    monkeypatch.setattr(host, "compiled", plain)
+    """Sources of units are run by Python."""
+    monkeypatch.setattr(host, "compiled", plain.unit)
 
 
 def check(data):
@@ -55,3 +53,20 @@ def test_some_programs(data):
 @given(data=st.data())
 def test_programs(data):
     check(data)
+
+
+def test_threads_that_ask_for_the_same_unit_at_once(tmp_path, monkeypatch):
+    """PEs may be threads: one of them writes the file, and all get one function."""
+    monkeypatch.setattr(files, "cache_folder", tmp_path.joinpath)
+    count = 8
+    barrier = Barrier(count)
+
+    def asked(source):
+        barrier.wait()
+        return host.compiled(source)
+
+    with ThreadPoolExecutor(count) as threads:
+        for number in range(10):
+            source = f"def unit(x):\n    x[0] = {number}\n"
+            assert len(set(threads.map(asked, [source] * count))) == 1
+    assert len(list((tmp_path / "vertex").glob("unit_*.py"))) == 10

@@ -1,0 +1,303 @@
+"""use: layers of PyTorch Geometric that run as vertex programs give their own results and gradients."""
+
+import copy
+
+import pytest
+from support import plain
+from support.graphs import make_layout, random_csr, typed_csr
+from support.pyg import GRAPHS, Arcs, torch
+from torch.nn import Linear, ReLU, Sequential, Tanh
+from torch_geometric.nn import (
+    FastRGCNConv,
+    GATv2Conv,
+    GCNConv,
+    GINConv,
+    PNAConv,
+    ResGatedGraphConv,
+    RGCNConv,
+    TransformerConv,
+)
+from torch_geometric.nn.aggr import VarAggregation
+
+from mgg import interop
+from mgg.errors import InputError
+from mgg.vertex import host
+
+INPUTS, TYPES = 6, 5
+AGGREGATORS = ["mean", "min", "max", "std", "var", "sum"]
+SCALERS = ["identity", "amplification", "attenuation", "linear", "inverse_linear"]
+DEGREES = torch.tensor([3, 10, 20, 30, 20, 5])  # of a training set of its own
+ALL_GRAPHS = GRAPHS | {"self": lambda: random_csr(60, 300, seed=9), "typed": lambda: typed_csr(60, 300, TYPES, seed=6)}
+
+LAYERS = {
+    "gatv2": lambda: GATv2Conv(INPUTS, 4, heads=2, residual=True),
+    "gatv2 mean": lambda: GATv2Conv(
+        INPUTS, 4, heads=3, concat=False, add_self_loops=False, share_weights=True, bias=False, negative_slope=0.1
+    ),
+    "transformer": lambda: TransformerConv(INPUTS, 4, heads=2),
+    "transformer beta": lambda: TransformerConv(INPUTS, 4, heads=2, concat=False, beta=True, bias=False),
+    "transformer alone": lambda: TransformerConv(INPUTS, 4, root_weight=False),
+    "gated": lambda: ResGatedGraphConv(INPUTS, 5),
+    "gated alone": lambda: ResGatedGraphConv(INPUTS, 5, root_weight=False, bias=False),
+    "pna": lambda: PNAConv(INPUTS, 4, AGGREGATORS[:4], SCALERS[:3], DEGREES),
+    "pna towers": lambda: PNAConv(INPUTS, 8, AGGREGATORS, SCALERS, DEGREES, towers=2, train_norm=True, post_layers=2),
+    "pna divided": lambda: PNAConv(INPUTS, 8, ["max"], ["identity"], DEGREES, towers=2, divide_input=True),
+    "rgcn": lambda: RGCNConv(INPUTS, 4, TYPES),
+    "rgcn bases": lambda: RGCNConv(INPUTS, 4, TYPES + 1, num_bases=3, aggr="add"),
+    "rgcn blocks": lambda: RGCNConv(INPUTS, 4, TYPES, num_blocks=2, aggr="max", root_weight=False, bias=False),
+}
+#: Compiled, too.
+SOME = ["gatv2", "transformer beta", "gated", "pna", "rgcn"]
+#: PyTorch Geometric's R-GCN adds to float32 zeros, whatever its weights are.
+CLOSE = {torch.float32: 1e-5, torch.float64: 1e-11}
+
+
+@pytest.fixture(autouse=True)
+def interpreted(request, monkeypatch):
+    """Loops over arcs are run by Python, for nothing has to be compiled then, but in slow tests."""
+    if request.node.get_closest_marker("slow") is None:
+        monkeypatch.setattr(host, "compiled", plain.unit)
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory):
+    folders = {name: tmp_path_factory.mktemp("graph") for name in ALL_GRAPHS}
+    return lambda name, pes: make_layout(folders[name], ALL_GRAPHS[name](), pes)
+
+
+@pytest.fixture
+def on_pes(layouts):
+    """Run a program on PEs of a graph."""
+    return lambda program, pes=1, graph="self": interop.run(layouts(graph, pes), program, width=8, backend="simulated")
+
+
+def made(name, dtype=torch.float32, **changed):
+    """The layer with weights away from the special values, such as zeros, that some of them begin with."""
+    torch.manual_seed(1)
+    layer = LAYERS[name]().to(dtype)
+    vars(layer).update(changed)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    return layer
+
+
+def graph_of(name):
+    return "typed" if "rgcn" in name else "self"
+
+
+def given(name, arcs):
+    """What PyTorch Geometric's layer takes beside x."""
+    return (arcs.edge_index, arcs.edge_type) if "rgcn" in name else (arcs.edge_index,)
+
+
+def results(layer, x, *arcs):
+    """Output, gradient by x and by each parameter, of a fixed function of the output."""
+    x = x.clone().requires_grad_()
+    y = layer(x, *arcs)
+    (y * torch.cos(x.detach()[:, :1] + torch.arange(y.shape[1]))).sum().backward()
+    return y.detach(), x.grad, [parameter.grad for parameter in layer.parameters()]
+
+
+def assert_close(found, expected, scale=None):
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    assert (found - expected).abs().max() <= CLOSE[expected.dtype] * (expected.abs().max() if scale is None else scale)
+
+
+def check(name, graph, dtype, pes, on_pes):
+    arcs = Arcs.of(ALL_GRAPHS[graph]())
+    x = torch.randn(arcs.csr.rows, INPUTS, generator=torch.Generator().manual_seed(2), dtype=dtype)
+    expected, by_x, by_weights = results(made(name, dtype), x, *given(name, arcs))
+    layer = made(name, dtype)
+
+    def program(graph):
+        mine = interop.use(copy.deepcopy(layer), graph)
+        assert list(mine.state_dict()) == list(layer.state_dict())
+        y, gradient, _ = results(mine, x[graph.node_ids], graph)
+        graph.sum_gradients(mine.parameters())
+        return y, gradient, [parameter.grad for parameter in mine.parameters()]
+
+    found = on_pes(program, pes, graph)
+    assert_close(torch.cat([part[0] for part in found]), expected)
+    assert_close(torch.cat([part[1] for part in found]), by_x)
+    # That of a bias under a softmax, which it does not change, is a sum of what cancels: no scale of its own.
+    scale = max(each.abs().max() for each in by_weights if each is not None)
+    for part in found:
+        for mine, whole in zip(part[2], by_weights, strict=True):
+            assert_close(mine, torch.zeros_like(mine) if whole is None else whole, scale)
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer(name, pes, on_pes):
+    check(name, graph_of(name), torch.float32, pes, on_pes)
+
+
+@pytest.mark.parametrize("name", ["gatv2", "transformer", "gated", "pna"])
+def test_pes_without_rows(name, on_pes):
+    check(name, "hub", torch.float32, 4, on_pes)
+
+
+@pytest.mark.parametrize("name", ["gatv2 mean", "pna"])
+def test_types_of_arcs_are_left_aside(name, on_pes):
+    """Two nodes may have several arcs of several types between them."""
+    check(name, "typed", torch.float32, 2, on_pes)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_float64(name, on_pes):
+    check(name, graph_of(name), torch.float64, 2, on_pes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOME)
+def test_compiled(name, on_pes):
+    check(name, graph_of(name), torch.float32, 2, on_pes)
+
+
+@pytest.mark.parametrize("name", ["gatv2", "rgcn"])
+def test_arcs_in_any_order_stand_for_the_graph(name, on_pes):
+    arcs = Arcs.of(ALL_GRAPHS[graph_of(name)]())
+    order = torch.randperm(arcs.csr.arcs)
+    edge_index, *types = (each[..., order] for each in given(name, arcs))
+
+    def program(graph):
+        x, layer = torch.randn(graph.rows, INPUTS), made(name)
+        expected = layer(x, edge_index, *types)
+        interop.use(layer, graph)
+        assert_close(layer(x, edge_index, *types), expected)
+        assert_close(layer(x, graph), expected)
+        changed = [each.clone() for each in (edge_index, *types)]
+        changed[-1][..., 0] = (changed[-1][..., 0] + 1) % TYPES
+        what = "edge_type" if types else "edge_weight"
+        with pytest.raises(InputError, match=f"edge_index and {what} are not the arcs of test, each of them once"):
+            layer(x, *changed)
+        assert_close(interop.use(layer, None)(x, edge_index, *types), expected)
+
+    on_pes(program, 1, graph_of(name))
+
+
+def test_a_model_of_several_layers_in_copies(on_pes):
+    arcs = Arcs.of(ALL_GRAPHS["self"]())
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            mlp = Sequential(Linear(5, 4), ReLU())
+            self.layers = torch.nn.ModuleList([made("gated"), GINConv(mlp), GCNConv(4, 3), GATv2Conv(3, 2)])
+
+        def forward(self, x, edge_index):
+            for layer in self.layers:
+                x = layer(x, edge_index)
+            return x
+
+    def program(graph):
+        x, net = torch.randn(graph.rows, INPUTS), Net()
+        expected = net(x, arcs.edge_index)
+        twin = copy.deepcopy(interop.use(net, graph))
+        with torch.no_grad():
+            for parameter in twin.parameters():
+                parameter.zero_()
+        assert not twin(x, graph).any()
+        assert_close(net(x, graph), expected)
+
+    on_pes(program)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gatv2 mean", "transformer alone"])
+def test_dropout(name, on_pes):
+    """Masks go by seed, pass and layer, on any number of PEs; evaluation drops nothing."""
+    arcs = Arcs.of(ALL_GRAPHS["self"]())
+    x, layers = torch.randn(arcs.csr.rows, INPUTS), [made(name, dropout=0.5), made(name, dropout=0.5), made(name)]
+
+    def program(graph):
+        *pair, plain_layer = copy.deepcopy(layers)
+        pair = torch.nn.ModuleList(pair)
+        interop.use(pair, graph, seed=3)
+        mine = x[graph.node_ids]
+        found = [pair[0](mine, graph), pair[0](mine, graph), pair[1](mine, graph)]
+        interop.use(pair, graph, seed=4)
+        found.append(pair[0](mine, graph))
+        interop.use(pair, graph, seed=3)
+        found += [pair[0](mine, graph), interop.use(plain_layer, graph)(mine, graph), pair.eval()[0](mine, graph)]
+        return graph.node_ids, [each.detach() for each in found]
+
+    [(_, alone)] = on_pes(program)
+    several = [torch.cat(rows) for rows in zip(*(part[1] for part in on_pes(program, 2)), strict=True)]
+    for found, expected in zip(several, alone, strict=True):
+        assert_close(found, expected)
+    first, *others, again, whole, evaluated = alone
+    assert torch.equal(first, again) and torch.equal(whole, evaluated)
+    for other in (*others, whole):
+        assert (first - other).abs().max() > 0.01
+    # What is dropped is made up for: the mean over many masks is what evaluation gives.
+
+    def many(graph):
+        layer = interop.use(layers[0], graph)
+        with torch.no_grad():
+            return sum(layer(x[graph.node_ids], graph) for _ in range(200)) / 200
+
+    [mean] = on_pes(many)
+    assert (mean - whole).abs().max() < 0.2 * whole.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("layer", "graph", "message"),
+    [
+        (lambda: GATv2Conv((6, 6), 4), "self", r"GATv2Conv: in_channels must be one number, found \(6, 6\)"),
+        (lambda: GATv2Conv(-1, 4), "self", "GATv2Conv: in_channels is -1 and the layer has no weights yet"),
+        (lambda: GATv2Conv(6, 4, edge_dim=3), "self", "GATv2Conv: edge_dim must be None, found 3"),
+        (lambda: GATv2Conv(6, 4, aggr="max"), "self", "GATv2Conv: aggr must be add, found max"),
+        (lambda: GATv2Conv(6, 4, flow="target_to_source"), "self", "GATv2Conv: flow must be source_to_target"),
+        (lambda: GATv2Conv(6, 4), "weighted", "GATv2Conv: has no edge weights, and test has some"),
+        (lambda: GATv2Conv(6, 4), "typed", "GATv2Conv: add_self_loops must be False: the arcs of test have types"),
+        (lambda: TransformerConv(6, 4, edge_dim=3), "self", "TransformerConv: edge_dim must be None, found 3"),
+        (lambda: ResGatedGraphConv(6, 4, act=Tanh()), "self", r"ResGatedGraphConv: act must be .*\(\), found Tanh"),
+        (lambda: PNAConv(6, 4, ["mean", "median"], ["identity"], DEGREES), "self", "PNAConv: aggregators must .*Med"),
+        (
+            lambda: PNAConv(6, 4, [VarAggregation(semi_grad=True)], ["identity"], DEGREES), "self",
+            r"PNAConv: aggregators must be of sum, mean, max, min, std, var, found VarAggregation\(\)",
+        ),
+        (lambda: PNAConv(6, 4, ["mean"], ["cubic"], DEGREES), "self", "PNAConv: scalers must be of .*, found 'cubic'"),
+        (lambda: PNAConv(6, 4, ["mean"], ["linear"], DEGREES, pre_layers=2), "self", "PNAConv: pre_layers must be 1,"),
+        (lambda: RGCNConv(6, 4, TYPES), "self", r"RGCNConv: the arcs of test have no types \(edge_type\)"),
+        (lambda: RGCNConv(6, 4, 2), "typed", "RGCNConv: num_relations is 2, and the arcs of test are of 5 types"),
+        (lambda: RGCNConv(6, 4, TYPES, aggr="min"), "typed", "RGCNConv: aggr must be mean, add or max, found min"),
+        (lambda: FastRGCNConv(6, 4, TYPES), "typed", "FastRGCNConv: cannot aggregate through MGG"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_switched(layer, graph, message, on_pes):
+    """Nothing is changed then, not even the other layers of the module."""
+
+    def program(graph):
+        both = torch.nn.ModuleList(
+            [TransformerConv(2, 2) if graph.layout.manifest.weighted is False else GCNConv(2, 2)]
+        )
+        both.append(layer())
+        with pytest.raises(InputError, match=message) as caught:
+            interop.use(both, graph)
+        assert "\n" not in str(caught.value)
+        assert not any("forward" in vars(module) for module in both.modules())
+
+    on_pes(program, 1, graph)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"edge_attr": torch.ones(3, 2)}, "edge weights, types and sizes are the graph's: give none with it"),
+        ({"return_attention_weights": True}, "GATv2Conv: return_attention_weights must be None"),
+        ({"x": None}, "GATv2Conv: x is a NoneType: expected a torch.Tensor"),
+        ({"x": torch.ones(3, INPUTS)}, r"x has shape \(3, 6\): PE [01] has 30 rows"),
+        ({"x": torch.ones(30, INPUTS).double()}, r"parameter W_target is torch\.float32 and x is torch\.float64"),
+        ({"edge_index": torch.zeros(2, 3).long()}, "edge_index is a tensor: on several PEs give the graph"),
+    ],
+)
+def test_what_a_switched_layer_refuses(arguments, message, on_pes):
+    def program(graph):
+        layer = interop.use(made("gatv2"), graph)
+        with pytest.raises(InputError, match=message):
+            layer(**{"x": torch.randn(graph.rows, INPUTS), "edge_index": graph} | arguments)
+
+    on_pes(program, 2)
