@@ -76,6 +76,7 @@ class Trainer:
             repeat: on GPUs, have ``epoch`` keep what an epoch submits and submit it again as a whole, where that can
                 be; the numbers are the same. Not with ``phases``.
         """
+        world.measure_memory()
         self._timeline = world.timeline() if phases else None
         if self._timeline is not None:
             world = phased_world(world, self._timeline)
