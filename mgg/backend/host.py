@@ -93,6 +93,7 @@ class HostArrays(ABC):
 
     def measure_memory(self) -> None:
         """There is no GPU."""
+        return None
 
     def peak_memory(self) -> int | None:
         """There is no GPU."""

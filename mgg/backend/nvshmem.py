@@ -241,8 +241,8 @@ class NvshmemWorld(GpuArrays):
         variable = heap_variable()
         advised = (-(-(self.symmetric_bytes + nbytes) // _MIB) + _OWN) * _MIB
         return MachineError(
-            f"PE {self.rank}: the symmetric heap is too small for {nbytes} bytes beside the {self.symmetric_bytes} in use:"
-            f" set {variable} to {advised} or more, {_OWN} MiB of it for NVSHMEM itself"
+            f"PE {self.rank}: the symmetric heap is too small for {nbytes} bytes beside the {self.symmetric_bytes} in"
+            f" use: set {variable} to {advised} or more, {_OWN} MiB of it for NVSHMEM itself"
             f" (now {os.environ.get(variable, 'the default')})"
         )
 

@@ -58,8 +58,8 @@ class Pass:
 
 class Held(NamedTuple):
     """Floats a row of a module in training: columns of its output, what it keeps for its backward pass, and what it
-    holds beside that while it works, output included; floats that it keeps a halo row; and that it holds an arc while
-    it works.
+    holds beside that while it works, output included; floats that it keeps a halo row; that it holds an arc while it
+    works; and that it keeps an arc.
     """
 
     columns: int
@@ -67,10 +67,11 @@ class Held(NamedTuple):
     peak: int
     halo: int = 0
     arc: int = 0
+    stored: int = 0
 
 
 #: Fields of ``Held`` that modules beside each other add up.
-ADDED = ("kept", "halo")
+ADDED = ("kept", "halo", "stored")
 
 
 class Module(ABC):
@@ -136,7 +137,7 @@ class Chain(Composite):
             held = module.memory(total.columns)
             total = Held(
                 held.columns, total.kept + held.kept, max(total.peak, held.peak), total.halo + held.halo,
-                max(total.arc, held.arc),
+                max(total.arc, held.arc), total.stored + held.stored,
             )  # fmt: skip
         return total
 
@@ -171,8 +172,9 @@ class Sum(Composite):
     def memory(self, columns: int) -> Held:
         """All that they keep; the sum stays while one of them works."""
         each = [module.memory(columns) for module in self.modules]
-        outputs, kept, halo = each[0].columns, *(sum(getattr(one, of) for one in each) for of in ADDED)
-        return Held(outputs, kept, max(one.peak for one in each) + outputs, halo, max(one.arc for one in each))
+        kept, halo, stored = (sum(getattr(one, of) for one in each) for of in ADDED)
+        outputs, arc = each[0].columns, max(one.arc for one in each)
+        return Held(outputs, kept, max(one.peak for one in each) + outputs, halo, arc, stored)
 
     def forward(self, x: Any, run: Pass) -> Array:
         """The sum of the outputs."""

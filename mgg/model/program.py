@@ -18,7 +18,7 @@ from mgg.model.propagate import dense
 from mgg.vertex import host
 from mgg.vertex.autodiff import differentiated
 from mgg.vertex.explain import explain
-from mgg.vertex.ir import D, S, Value, walk
+from mgg.vertex.ir import D, E, S, Value, walk
 from mgg.vertex.passes import optimized
 from mgg.vertex.run import Part, live_columns, run
 from mgg.vertex.trace import Program, Trace
@@ -80,6 +80,9 @@ class VertexLayer(Module):
         relations: how many types of arcs the graph has.
         place: which dropout of the model the program's first one is; those after it count on.
 
+    Attributes:
+        fused: a pass over arcs makes all that it can; else see ``mgg.vertex.units.schedule``.
+
     Raises:
         InputError: a mistake in the program (``VertexProgramError``), it has several outputs, or arguments do not fit.
     """
@@ -96,7 +99,7 @@ class VertexLayer(Module):
         if shape is not None and prod(shape) != columns:
             raise InputError(f"layer {name}: shape {shape} of x: its {prod(shape)} numbers are not {columns} columns")
         self.name, self.program, self.columns = name, program, columns
-        self.shape, self.relations, self.place = shape or (columns,), relations, place
+        self.shape, self.relations, self.place, self.fused = shape or (columns,), relations, place, True
         weights = {key: value for key, value in parameters.items() if isinstance(value, Weight)}
         self.given = {key: value.shape if isinstance(value, Weight) else value for key, value in parameters.items()}
         self.parameters = [
@@ -108,6 +111,12 @@ class VertexLayer(Module):
 
     def _values(self) -> list[Value]:
         return list(walk([self._trained.output, *self._trained.by.values()]))
+
+    def unfuse(self) -> None:
+        """From here on a pass over arcs makes one value alone."""
+        self.fused = False
+        for plan in ("_trained", "_evaluated"):
+            vars(self).pop(plan, None)
 
     @cached_property
     def _trained(self) -> _Plan:
@@ -125,9 +134,9 @@ class VertexLayer(Module):
             )
         if not training:
             (output,) = optimized(trace.outputs)
-            return _Plan(trace, output, {}, None, schedule([output]))
+            return _Plan(trace, output, {}, None, schedule([output], fused=self.fused))
         (output,), by, (seed,) = differentiated(trace)
-        return _Plan(trace, output, by, seed, schedule([output], list(by.values()), [seed]))
+        return _Plan(trace, output, by, seed, schedule([output], list(by.values()), [seed], fused=self.fused))
 
     def explained(self) -> str:
         """What is done in training: values with their lines, passes over arcs, what crosses, what is kept."""
@@ -140,7 +149,9 @@ class VertexLayer(Module):
         kept = [value for value in plan.schedule.kept if value.space in (D, S)]
         peak = max(live_columns(plan.schedule.forward), live_columns(plan.schedule.backward))
         rows, halo = (sum(value.size for value in kept if value.space in spaces) for spaces in ((D, S), (S,)))
-        return Held(plan.output.size, rows, peak + plan.output.size, halo, 0)
+        arc = max(live_columns(steps, (E,)) for steps in (plan.schedule.forward, plan.schedule.backward))
+        stored = sum(value.size for value in plan.schedule.carried)
+        return Held(plan.output.size, rows, peak + plan.output.size, halo, arc, stored)
 
     def forward(self, x: Features, run_of: Pass) -> Array:
         """The program's output, [rows, columns]."""
@@ -151,10 +162,10 @@ class VertexLayer(Module):
             found,
             self._part(run_of),
             draws=_draws(run_of),
-            wanted=[plan.output, *plan.schedule.kept],
+            wanted=[plan.output, *plan.schedule.kept, *plan.schedule.carried],
         )
         if run_of.training:
-            stays = {*plan.schedule.kept, *plan.schedule.stored}
+            stays = {*plan.schedule.kept, *plan.schedule.carried}
             self._kept = {value: array for value, array in found.items() if not value.inputs or value in stays}
         return self._owned(found, plan.output, plan.schedule.kept, len(run_of.graph.node_ids))
 

@@ -111,7 +111,8 @@ def need(
     if gpu:
         working += _pieces(chain, rows, given.sparse)
         dense = dense_bytes(given.entries) if given.sparse and _makes_dense(chain) else 0
-    activations = FLOAT * (rows * held.kept + product.halo * held.halo) + max(working, losses, making, dense)
+    kept = rows * held.kept + product.halo * held.halo + arcs * held.stored
+    activations = FLOAT * kept + max(working, losses, making, dense)
     brings, parsed = chain.fetched and any(layout.manifest.forward.halo_rows), parse_options(name, options)
     if brings and takes_product(name, parsed, layout):
         listed += _brought(world, layout, chain, name, parsed, dtype)
@@ -119,11 +120,11 @@ def need(
         listed += FLOAT * _exchanged(layout, chain)
     if dtype == "bf16" and not (brings and takes_product(name, parsed, layout)):
         listed += BF16 * chain.fetched * (rows + product.halo)  # until they are widened
-    plan, width, kept, plans = technique(name), chain.width, len(set(widths(chain))), 0
+    plan, width, several, plans = technique(name), chain.width, len(set(widths(chain))), 0
     # Nobody asks for the gradient by the input: the first module multiplies by the transpose only if others follow.
     returns = any(module.width for module in list(chain.leaves())[1:])
     for direction in ("forward", "transpose") if width else ():
-        found = plan.need(case_of(world, plan, layout, direction, width, parsed, dtype, kept))
+        found = plan.need(case_of(world, plan, layout, direction, width, parsed, dtype, several))
         # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
         sums = DOUBLE * rows * width if layout.size > 1 and (direction == "forward" or returns) else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
@@ -180,11 +181,12 @@ def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: T
 
 
 def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
-    """Floats of the activations: a row's, the most that one layer holds beside it, a halo row's, an arc's."""
-    kept = peak = widest = halo = arc = 0
+    """Floats of the activations: a row's, the most that one layer holds beside it, a halo row's, an arc's while a
+    layer works, those kept of an arc."""
+    kept = peak = widest = halo = arc = stored = 0
     for place, module in enumerate(chain.leaves()):
         held = module.memory(columns)
-        halo, arc = halo + held.halo, max(arc, held.arc)
+        halo, arc, stored = halo + held.halo, max(arc, held.arc), stored + held.stored
         if place == 0 and isinstance(module, Propagation):
             kept += 2 * columns  # what never changes: the dense input and its propagation
         elif place == 0 and isinstance(module, Relational):
@@ -196,7 +198,7 @@ def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
             kept, peak = kept + held.kept + again, max(peak, held.peak)
             widest = max(widest, held.columns) if module.parameters or place else widest
         columns = held.columns
-    return Held(columns, kept, max(peak, PASSING * widest), halo, arc)
+    return Held(columns, kept, max(peak, PASSING * widest), halo, arc, stored)
 
 
 def check(world: World, mine: Need) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -100,18 +100,18 @@ def _needed(steps: Sequence[Rows | Unit], wanted: Sequence[Value]) -> list[Value
     return found[::-1]
 
 
-def live_columns(steps: Sequence[Rows | Unit]) -> int:
-    """The most numbers a vertex or a source that are held at once while ``steps`` are done, inputs apart."""
+def live_columns(steps: Sequence[Rows | Unit], spaces: Collection[Space] = (D, S)) -> int:
+    """The most numbers a vertex or a source, or of other ``spaces``, held at once during ``steps``, inputs apart."""
     single = _singly(steps)
     needs = [_needs(each) for each in single]
     last = {value: number for number, values in enumerate(needs) for value in values}
     held, most = 0, 0
     for number, step in enumerate(single):
         made = _made(step)
-        held += sum(value.size for value in made if value.space in (D, S))
+        held += sum(value.size for value in made if value.space in spaces)
         most = max(most, held)
         gone = {value for value in (*needs[number], *made) if last.get(value, number) == number and value.inputs}
-        held -= sum(value.size for value in gone if value.space in (D, S))
+        held -= sum(value.size for value in gone if value.space in spaces)
     return most
 
 

@@ -33,7 +33,7 @@ def tables_of(graph):
     )  # fmt: skip
 
 
-def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0)):
+def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), fused=True):
     """Arrays of ``wanted``, of which the first ``outputs`` are made before the others and the ``seeds`` are known."""
     shape = graph.vertices, graph.vertices
 
@@ -49,10 +49,10 @@ def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0)):
         if value.op == "input"
     }
     first, rest = wanted[:outputs], wanted[len(wanted[:outputs]) :]
-    plan = schedule(first, rest, seeds)
+    plan = schedule(first, rest, seeds, fused=fused)
     found = {value: array for value, array in known.items() if value not in seeds}
     early = [value for value in rest if not set(seeds) & set(ir.walk([value]))]
-    run(plan.forward, found, part, draws=draws, wanted=[*first, *plan.kept, *early])
+    run(plan.forward, found, part, draws=draws, wanted=[*first, *plan.kept, *plan.carried, *early])
     found |= known
     kept = {value: found[value] for value in [*known, *plan.kept, *plan.stored] if value in found}
     again = kept | {}
@@ -99,7 +99,8 @@ def check(data):
     wanted = optimized(before) if data.draw(st.booleans()) else before
     assume(all(supported(value) for value in ir.walk(wanted)))
     leaves = drawn(before, graph, seed=data.draw(st.integers(0, 2**16)))
-    found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds)
+    fused = data.draw(st.booleans())
+    found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds, fused=fused)
     for value, array, expected in zip(wanted, found, evaluate(before, graph, leaves), strict=True):
         if expected.size:
             assert np.abs(array - expected).max() <= 1e-9 * max(1, np.abs(expected).max()), value
