@@ -263,9 +263,11 @@ _TABLES: dict[str, list[Column]] = {
         Column("subject", "text", "", "what the paper proposes, or compares others with"),
         Column("rival", "text", "", "what is compared with it"),
         Column("options", "text", "", "options of the subject's technique, JSON with sorted keys"),
-        Column("subject_median", "number", "seconds", "median time of the subject"),
-        Column("rival_median", "number", "seconds", "median time of the rival"),
-        Column("ratio", "number", "", "the rival's time over the subject's"),
+        Column("subject_median", "number", "seconds", "median time of the subject; empty: memory is compared"),
+        Column("rival_median", "number", "seconds", "median time of the rival; empty: memory is compared"),
+        Column("subject_memory", "integer", "bytes", "gpu_memory of the subject; empty: times are compared"),
+        Column("rival_memory", "integer", "bytes", "gpu_memory of the rival; empty: times are compared"),
+        Column("ratio", "number", "", "the rival's time over the subject's, or its memory over the subject's"),
         Column("paper", "number", "", "the same in the paper, often an average over other graphs; empty: no number"),
         Column(
             "verdict", "text", "", "whether the slower one is the paper's, or why that is not to be told; empty: none"

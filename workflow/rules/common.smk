@@ -204,6 +204,19 @@ def sweep(section):
     ]
 
 
+def learners(section):
+    """What trains a model, as names of results have it: (name, model, number of PEs, options) of each run but its seed."""
+    for model in MODELS:
+        for pes in section.pes:
+            for technique in section.techniques:
+                yield technique, model, pes, ["--technique", technique]
+                if model in section.sides.get("unfused", ()):
+                    yield f"{technique}-unfused", model, pes, ["--technique", technique, "--side", "unfused"]
+            for side, models in section.sides.items():
+                if model in models and side != "unfused" and pes == 1:
+                    yield side, model, pes, ["--side", side]
+
+
 def train_options(section, model):
     """The options of mgg train that a result depends on; those left out make no run stale that was made without them."""
     metric = [] if section.metric == "auto" else ["--metric", section.metric]
@@ -312,6 +325,8 @@ GRAPH = "{dataset}@{recipe}"
 SPLIT = f"{GRAPH}/{split_name(SETTINGS.partition)}/p{{pes}}"
 TIMED = f"{{place}}/{SPLIT}-{{run}}"
 TRAINING = f"{{place}}/{GRAPH}/{split_name(SETTINGS.partition)}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}-{{run}}"
+# By name of what trains: the options that say so.
+LEARNERS = {name: words for name, _, _, words in learners(SETTINGS.train)}
 warn_of_mixed_devices(SETTINGS)
 warn_of_untrained(SETTINGS)
 
@@ -321,7 +336,7 @@ wildcard_constraints:
     recipe=any_of(RECIPES.values()),
     pes=any_of(SETTINGS.partition.pes),
     model=any_of(MODELS),
-    technique=any_of(SETTINGS.train.techniques),
+    technique=any_of(LEARNERS),
     seed=any_of(SETTINGS.train.seeds),
     place="[^/]+",
     run=r"[0-9a-f]{8}(-n\d+)?",
