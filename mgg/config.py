@@ -286,6 +286,10 @@ class TrainConfig(Section):
         description="per model: settings that replace the published ones, for example {gcn: {hidden: 32}}; files of"
         " your own by their names without .py",
     )
+    dataset_settings: dict[Name, dict[Name, dict[Name, Scalar | None]]] = Field(
+        default_factory=dict,
+        description="per data set and model: settings on top of those, for example {aifb: {rgcn: {bases: 0}}}",
+    )
 
 
 #: Classes of links that the cost model knows (docs/costs.md).
@@ -378,6 +382,11 @@ class Config(Section):
             if name not in self.graph.datasets:
                 raise ValueError(
                     f"train.datasets: {name!r} is not in graph.datasets ({', '.join(self.graph.datasets)})"
+                )
+        for name in self.train.dataset_settings:
+            if name not in self.graph.datasets:
+                raise ValueError(
+                    f"train.dataset_settings: {name!r} is not in graph.datasets; {nearest(name, self.graph.datasets)}"
                 )
         names = [PurePath(model).stem if model.endswith(".py") else model for model in self.train.models]
         for side, models in self.train.sides.items():

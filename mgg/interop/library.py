@@ -113,7 +113,22 @@ class LibraryTrainer:
         return found
 
     def epoch(self, epoch: int) -> tuple[float, Scores]:
-        """A step and an evaluation; the host waits for each once."""
+        """A step and an evaluation; the host waits for each once.
+
+        Raises:
+            DivergedError: loss is not finite.
+            MachineError: the GPU has too little memory.
+        """
+        try:
+            return self._epoch(epoch)
+        except torch.cuda.OutOfMemoryError as error:
+            said = str(error).partition(". GPU")[0]
+            raise MachineError(
+                f"side {self.technique}: the GPU has too little memory in epoch {epoch}: {said}: leave this model or"
+                " data set out"
+            ) from None
+
+    def _epoch(self, epoch: int) -> tuple[float, Scores]:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(self.settings, epoch, self._epochs)
         torch.manual_seed(1_000_003 * self._seed + epoch)  # so that a resumed run drops what it would have dropped

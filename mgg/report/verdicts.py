@@ -22,6 +22,7 @@ CLAIMED = {
     "graph": "in the paper",
     "table": "in the paper",
     "bound": "paper: more than",
+    "most": "paper: up to",
 }
 
 

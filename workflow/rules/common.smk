@@ -217,13 +217,14 @@ def learners(section):
                     yield side, model, pes, ["--side", side]
 
 
-def train_options(section, model):
+def train_options(section, model, dataset):
     """The options of mgg train that a result depends on; those left out make no run stale that was made without them."""
     metric = [] if section.metric == "auto" else ["--metric", section.metric]
     # A job that comes later than the user's next change to the file refuses it.
     metric += ["--model-hash", CONTENTS.of_file(OWN_MODELS[model])] if model in OWN_MODELS else []
     words = ["--backend", section.backend, "--epochs", str(section.epochs), "--dtype", section.dtype]
-    return words + assignments(section.settings.get(model, {})) + metric + flags(phases=section.phases)
+    settings = section.settings.get(model, {}) | section.dataset_settings.get(dataset, {}).get(model, {})
+    return words + assignments(settings) + metric + flags(phases=section.phases)
 
 
 def predict_options(section):

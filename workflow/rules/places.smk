@@ -39,7 +39,7 @@ def trainings():
         measured(
             "train",
             pattern,
-            train_options(train, model),
+            train_options(train, model, dataset),
             dataset=dataset,
             model=model,
             technique=name,

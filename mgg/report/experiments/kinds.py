@@ -73,7 +73,7 @@ class Versus:
             data set (its stand-in's name), by width (``D=16``), by model, or for all (key ``""``).
         slower: where the paper gives no number: whether it calls the rival slower; None: it says nothing about it.
         claimed: what the numbers are: an ``average`` over the paper's graphs, of one ``graph`` each, one of a
-            ``table`` of such, a lower ``bound``.
+            ``table`` of such, a lower ``bound``, the ``most`` over its graphs.
         alike_in_one_workgroup: both sides do the same where all PEs are one workgroup.
         untold_on_cpus: why nothing is learned on CPU cores, as the page says it; empty: they may go the paper's way.
     """
@@ -82,7 +82,7 @@ class Versus:
     rival: Side
     claims: Mapping[str, float] = field(default_factory=dict)
     slower: bool | None = None
-    claimed: Literal["average", "graph", "table", "bound"] = "average"
+    claimed: Literal["average", "graph", "table", "bound", "most"] = "average"
     alike_in_one_workgroup: bool = False
     untold_on_cpus: str = ""
 
