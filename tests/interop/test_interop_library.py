@@ -1,9 +1,12 @@
 """Training in PyTorch Geometric by our own loop: the same curve as ours, records that say so, what is refused."""
 
+import sys
 from functools import partial
 
+import click
 import numpy as np
 import pytest
+from click.core import ParameterSource
 from support import pyg
 from support.stopped import ALWAYS
 from support.train_graphs import layouts_below
@@ -11,7 +14,9 @@ from support.train_program import Stop, result_arrays
 
 from mgg import layout
 from mgg.backend import launch
-from mgg.errors import InputError, StoppedError
+from mgg.cli.train import _library
+from mgg.cli.train import train as command
+from mgg.errors import InputError, MachineError, StoppedError
 from mgg.interop.library import LibraryTrainer
 from mgg.record import read_run
 from mgg.train import train
@@ -157,3 +162,19 @@ def test_diverging_is_told(layouts):
             epochs=60,
             settings={"learning_rate": 10.0, "weight_decay": 1e6, "optimizer": "adamw"},
         )
+
+
+@pytest.mark.parametrize(
+    ("package", "message"),
+    [("torch", "mgg.interop needs PyTorch"), ("torch_geometric", "models of PyTorch Geometric need it")],
+)
+def test_a_library_that_is_missing_is_named(package, message, monkeypatch):
+    for name in [each for each in sys.modules if each.startswith("mgg.interop")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [package, *(each for each in sys.modules if each.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    context = click.Context(command)
+    context.set_parameter_source("technique", ParameterSource.DEFAULT)
+    with context, pytest.raises(MachineError, match=f"^side pyg: {message} .*pip install 'mgg.torch.'$") as error:
+        _library("pyg")
+    assert error.value.everywhere

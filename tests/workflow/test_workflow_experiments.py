@@ -1,6 +1,7 @@
 """The overlays of config/experiments/: each is planned, some are run, at their smallest."""
 
 import csv
+import importlib.util
 import re
 import shlex
 from itertools import pairwise
@@ -212,6 +213,22 @@ def test_products_and_training_from_graph_to_figure(folder: Folder):
         ("", "gcn", "4.25"), ("", "gin", "4.57"), ("16", "", "4.25"), ("64", "", "4.57"),
     ]  # fmt: skip
     assert all(float(row["ratio"]) > 0 for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None, reason="no PyTorch Geometric to compare with")
+def test_libraries_from_graph_to_figure(folder: Folder):
+    folder.overlay(SMALLER | ONE_PE | {"graph": {"scale": 0.02, "datasets": {"mutag-like": {}}}}, "smaller.yaml")
+    folder.overlay({"train": {"epochs": 2, "pes": [1]}}, "epochs.yaml")
+    run = folder.run(overlay=[*overlays("seastar_table3"), "smaller.yaml", "epochs.yaml"])
+    assert run.returncode == 0, run.stdout
+    trained = "experiments/seastar_table3/train/mutag-like/rgcn-{}-p1-s0"
+    records = [read_run(folder.made(trained.format(name)))[0] for name in ("local", "pyg", "pyg_bmm")]
+    assert [record.side for record in records] == ["mgg", "pyg", "pyg_bmm"]
+    assert {(record.settings["bases"], record.settings["weight_decay"]) for record in records} == {(30, 5e-4)}
+    with (folder.results / "experiments/seastar_table3/report/figures.csv").open(newline="") as file:
+        rows = {row["rival"]: round(float(row["paper"]), 2) for row in csv.DictReader(file)}
+    assert rows == {"PyG": 7.54, "PyG-bmm": 2.76}  # 63.3 / 8.4, 23.2 / 8.4
 
 
 @pytest.fixture
