@@ -27,15 +27,18 @@ def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> P
     said = " ".join([*left_out(rows), *remarks(tables["graphs"], rows)])
     if not telling(rows):
         return Part("Here", said, grids)
+    drawn = {heading: _bars(told(shown), telling(found)) for heading, found in blocks if telling(found)}
     svg = bars.paired(
-        {heading: _bars(told(shown), telling(found)) for heading, found in blocks if telling(found)},
+        drawn,
         f"{_what(shown.versus)} over that of {told(shown)[0].subject.name}"
         if _one_subject(shown)
         else "shuffled / reordered, time",
         f"{name}m",
         quotients=True,
     )
-    caption = "Geometric means over the graphs; hatched: the paper's for the same cases."
+    caption = "Geometric means over the graphs"
+    hatched = any(paper is not None for values in drawn.values() for _, _, paper in values)
+    caption += "; hatched: the paper's for the same cases." if hatched else "."
     return Part("Here", said, [table(told(shown), rows), *grids], [Drawing(Markup(svg), caption)])
 
 
@@ -67,7 +70,8 @@ def _heading(row: Row) -> str:
 def _bars(versus: Sequence[Versus], rows: Rows) -> list[tuple[str, float, float | None]]:
     """For each comparison the name, our mean and the paper's."""
     found = [(each.rival.name.removesuffix(", shuffled"), of(each, rows)) for each in versus]
-    return [(name, mean_ratio(some), paper_mean(some)) for name, some in found if some]
+    most = {each.rival.name for each in versus if each.claimed == "most"}  # no mean of the paper's
+    return [(name, mean_ratio(some), None if name in most else paper_mean(some)) for name, some in found if some]
 
 
 def _times(
@@ -82,11 +86,11 @@ def _times(
         lines = []
         for key, of_graph in group(found, "dataset", "graph_hash").items():
             best = min(min(values(row)) for row in of_graph)
-            cells = [_rival(of(each, of_graph), unit, best) for each in versus]
+            cells = [_rival(each, of(each, of_graph), unit, best) for each in versus]
             mine, _ = values(of_graph[0])
             cells.insert(place, Cell(within(mine, unit), "", mine == best))
             lines.append((names[key], cells))
-        means = [_mean(of(each, found)) for each in versus]
+        means = [_mean(of(each, found), _upto(each)) for each in versus]
         means.insert(place, Cell("1 x"))
         groups.append((heading, [*lines, ("geometric mean", means)] if len(lines) > 1 else lines))
     columns = [f"{each.rival.name} ({unit.name})" for each in versus]
@@ -103,20 +107,24 @@ def _times(
     return Grid(f"{what.capitalize()} of each, and over that of {subject}", "graph", columns, groups, note)
 
 
-def _rival(rows: Rows, unit: Unit, best: float) -> Cell:
+def _upto(versus: Versus) -> str:
+    return "up to " if versus.claimed == "most" else ""
+
+
+def _rival(versus: Versus, rows: Rows, unit: Unit, best: float) -> Cell:
     if not rows:
         return Cell(ABSENT)
     row = rows[0]
-    paper = f"; paper {number(row['paper'])} x" if row["paper"] else ""
+    paper = f"; paper {_upto(versus)}{number(row['paper'])} x" if row["paper"] else ""
     _, other = values(row)
     return Cell(within(other, unit), f"{number(row['ratio'])} x{paper}", other == best)
 
 
-def _mean(rows: Rows) -> Cell:
+def _mean(rows: Rows, upto: str = "") -> Cell:
     if not rows:
         return Cell(ABSENT)
     paper = paper_mean(rows)
-    return Cell(f"{number(mean_ratio(rows))} x", f"paper {number(paper)} x" if paper else "")
+    return Cell(f"{number(mean_ratio(rows))} x", f"paper {upto}{number(paper)} x" if paper else "")
 
 
 def _means(shown: Experiment, blocks: Sequence[tuple[str, Rows]]) -> Grid:

@@ -110,7 +110,8 @@ def table(told: Sequence[Versus], rows: Rows) -> Grid:
             found = each.found
             agree = f"{found[AGREES]} of {len(each.rows)}" if each.verdict else ABSENT
             close = str(sum(found[why] for why in UNDECIDED)) if each.verdict else ABSENT
-            cells = [number(each.mean), number(each.paper), each.verdict or ABSENT, agree, close]
+            upto = "up to " if versus.claimed == "most" and each.paper else ""
+            cells = [number(each.mean), f"{upto}{number(each.paper)}", each.verdict or ABSENT, agree, close]
             lines.append((name, [Cell(text) for text in cells]))
     note = "Geometric means; the paper's are of the same cases, as far as it prints them."
     columns = ["here", "in the paper", "verdict", "the paper's way", "undecided"]
