@@ -32,11 +32,20 @@ def refuse(message, code=2):
 
 
 def replace_datasets(values):
-    """Snakemake merges mappings, but an overlay that names data sets means those alone, not the demo's too."""
+    """Snakemake merges mappings, but an overlay that names data sets means those alone, not the demo's too.
+
+    Settings that an earlier file has for others go with them.
+    """
     for overlay in workflow.overwrite_configfiles:
-        graph = load_configfile(overlay).get("graph")
+        found = load_configfile(overlay)
+        graph, train = found.get("graph"), found.get("train")
         if isinstance(graph, dict) and "datasets" in graph:
             values["graph"]["datasets"] = graph["datasets"]
+            stated = [graph["datasets"], train.get("dataset_settings") if isinstance(train, dict) else None]
+            named = {name for each in stated if isinstance(each, dict) for name in each}
+            settings = values["train"].get("dataset_settings") if isinstance(values["train"], dict) else None
+            if isinstance(settings, dict):
+                values["train"]["dataset_settings"] = {name: each for name, each in settings.items() if name in named}
 
 
 def read_settings():
