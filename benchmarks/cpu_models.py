@@ -22,15 +22,15 @@ import click
 import numpy as np
 import torch
 from accuracy import RANDOM_SPLITS, make_layout, split_anew
-from pyg_twins import twin_of
-from step_models import HIDDEN, SETTINGS
+from step_models import SETTINGS
 from torch.nn import functional
 from torch_geometric.utils import to_torch_csr_tensor
 
 from mgg import layout
 from mgg.backend import World, launch
+from mgg.interop.twins import twin_of
 from mgg.layout import PeLayout
-from mgg.model import settings_of
+from mgg.model import Sizes, settings_of
 from mgg.train import Trainer
 
 WARMUP = 2
@@ -68,7 +68,8 @@ def theirs(whole: PeLayout, model: str, weights: dict[str, np.ndarray], steps: i
     graph = to_torch_csr_tensor(arcs.flip(0), size=(whole.rows, whole.rows)) if csr else arcs
     x = torch.as_tensor(np.array(whole.features))
     label = torch.as_tensor(np.where(whole.splits == 1, whole.labels, -100).astype(np.int64))
-    net = twin_of(model, x.shape[1], whole.manifest.classes, HIDDEN, weights, "cpu")
+    sizes = Sizes(x.shape[1], whole.manifest.classes)
+    net = twin_of(model, settings_of(model, SETTINGS[model]), sizes, weights, "cpu")
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
 
     def step() -> float:

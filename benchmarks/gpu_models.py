@@ -24,12 +24,12 @@ import cupy as cp
 import numpy as np
 from gpu_graphs import generated
 from gpu_train import PATIENCE, STEPS, TOLERANCE, WARMUP, WIDTHS, Traced, with_node_data
-from step_models import HIDDEN, SETTINGS
+from step_models import SETTINGS
 
 from mgg.backend import World, job_size, nvshmem
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout
-from mgg.model import settings_of
+from mgg.model import Sizes, settings_of
 from mgg.train import Trainer
 
 GIB = 2**30
@@ -82,8 +82,9 @@ class Bench:
     def theirs(self, model: str, csr: Csr, part: PeLayout, weights: dict[str, np.ndarray]) -> dict[str, Any]:
         """The step of PyTorch Geometric."""
         import torch
-        from pyg_twins import twin_of
         from torch.nn import functional
+
+        from mgg.interop.twins import twin_of
 
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -93,7 +94,8 @@ class Bench:
         del rows, targets
         x = torch.as_tensor(np.asarray(part.features), device="cuda")
         label = torch.as_tensor(np.where(part.splits == 1, part.labels, -100).astype(np.int64), device="cuda")
-        net = twin_of(model, x.shape[1], part.manifest.classes, HIDDEN, weights)
+        sizes = Sizes(x.shape[1], part.manifest.classes)
+        net = twin_of(model, settings_of(model, SETTINGS[model]), sizes, weights, "cuda")
         optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
         losses, times = [], []
         for _ in range(WARMUP + STEPS):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
@@ -65,6 +65,8 @@ Role = Literal[
 Repeats = Literal["first", "sum", "max"]
 Loops = Literal["drop", "keep"]
 Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
+#: What trains models beside MGG as it is: those of ``mgg.record.Side``.
+OtherSide = Literal["unfused", "pyg", "pyg_bmm"]
 
 
 S = TypeVar("S", bound="Section")
@@ -242,6 +244,12 @@ class TrainConfig(Section):
         min_length=1,
         description="techniques to train with; auto: the one that the cost model picks",
     )
+    sides: dict[OtherSide, list[Name]] = Field(
+        default_factory=dict,
+        description="models to train once more by another side, to compare, by their names: unfused: vertex programs"
+        " with a pass over arcs for each value; pyg: PyTorch Geometric, on 1 PE; pyg_bmm: its batched R-GCN;"
+        " for example {pyg: [gcn, gat]}",
+    )
     pes: list[Pes] = Field(default_factory=lambda: [1, 2], min_length=1, description="numbers of PEs, of partition.pes")
     seeds: list[Annotated[int, Field(ge=0, le=MAX_INT64)]] = Field(
         default_factory=lambda: [0], min_length=1, description="seeds of weights and dropout"
@@ -277,6 +285,10 @@ class TrainConfig(Section):
         default_factory=dict,
         description="per model: settings that replace the published ones, for example {gcn: {hidden: 32}}; files of"
         " your own by their names without .py",
+    )
+    dataset_settings: dict[Name, dict[Name, dict[Name, Scalar | None]]] = Field(
+        default_factory=dict,
+        description="per data set and model: settings on top of those, for example {aifb: {rgcn: {bases: 0}}}",
     )
 
 
@@ -371,6 +383,18 @@ class Config(Section):
                 raise ValueError(
                     f"train.datasets: {name!r} is not in graph.datasets ({', '.join(self.graph.datasets)})"
                 )
+        for name in self.train.dataset_settings:
+            if name not in self.graph.datasets:
+                raise ValueError(
+                    f"train.dataset_settings: {name!r} is not in graph.datasets; {nearest(name, self.graph.datasets)}"
+                )
+        names = [PurePath(model).stem if model.endswith(".py") else model for model in self.train.models]
+        for side, models in self.train.sides.items():
+            for model in models:
+                if model not in names:
+                    raise ValueError(f"train.sides: {side}: {model!r} is not in train.models; {nearest(model, names)}")
+            if models and side != "unfused" and 1 not in self.train.pes:
+                raise ValueError(f"train.sides: {side} trains on 1 PE, which is not in train.pes ({self.train.pes})")
         for pes in self.train.pes:
             if self.train.models and pes not in self.partition.pes:
                 raise ValueError(f"train.pes: {pes} is not in partition.pes ({self.partition.pes})")

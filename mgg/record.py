@@ -64,6 +64,9 @@ class Origin(Frozen):
     )
 
 
+#: What may train a model beside MGG as it is: layers of PyTorch Geometric, of which one is for R-GCN alone.
+Library = Literal["pyg", "pyg_bmm"]
+Side = Literal["mgg", "unfused", Library]
 #: Metric of a training -> what it is called.
 METRIC_NAMES = {"accuracy": "accuracy", "micro_f1": "micro-F1", "roc_auc": "ROC-AUC"}
 
@@ -183,6 +186,12 @@ class Common(Origin):
     used: Used | None = Field(
         None, description="what the job had used until then, earlier records included; None: nobody told"
     )
+    gpu_memory: Count | None = Field(
+        None,
+        description="most bytes that arrays, and allocators for the next ones, held of a GPU's memory at a time, on the"
+        " PE with the most, contexts, kernels and unified memory apart; of a timing since its plan was made, for the"
+        " widest D of the job; of a run since it was started or resumed. None: CPUs, or not noted",
+    )
 
 
 class AggregateRecord(Common):
@@ -257,6 +266,11 @@ class TrainRecord(Common):
     schema_version: Literal[2] = 2
     kind: Literal["train"] = "train"
     model: str = Field(description="model")
+    side: Side = Field(
+        "mgg",
+        description="what trained it: mgg; unfused: MGG, whose vertex programs took a pass over arcs for each"
+        " aggregation and stored all values of arcs; pyg, pyg_bmm: layers of PyTorch Geometric, which is its technique",
+    )
     seed: int = Field(ge=0, le=MAX_INT64, description="seed of weights and dropout")
     epochs: int = Field(description="epochs trained")
     asked_epochs: int | None = Field(

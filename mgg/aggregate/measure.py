@@ -152,7 +152,9 @@ class _Trial:
 
 def _joined(before: AggregateRecord, now: AggregateRecord) -> AggregateRecord:
     """A record of the launches of both; ``before`` has what only the first launch is asked for."""
-    first = before.model_dump(include={"error", "tolerance"})
+    first: dict[str, Any] = before.model_dump(include={"error", "tolerance"})
+    memory = [each for each in (before.gpu_memory, now.gpu_memory) if each is not None]
+    first["gpu_memory"] = max(memory, default=None)
     times = _times([*before.seconds, *now.seconds], [*before.launches, *now.launches])
     return now.model_copy(update=first | times)
 
@@ -251,6 +253,7 @@ def products(
     """
     parsed = accepted(technique, world, layout, options, protocol.dtype)
     memory.check_host(world, technique_of(technique), layout, protocol.direction, max(dims), parsed, protocol.dtype)
+    world.measure_memory()
     plan = prepare(technique, world, layout, protocol.direction, max(dims), options, protocol.dtype)
     try:
         for dim in dims:

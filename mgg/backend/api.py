@@ -263,6 +263,15 @@ class World(Protocol):
     def free_memory(self) -> int | None:
         """Bytes of its GPU's memory that this PE may still allocate; None on CPUs."""
 
+    def measure_memory(self) -> None:
+        """``peak_memory`` is about what comes from now on; what allocators keep of earlier work is given back."""
+
+    def peak_memory(self) -> int | None:
+        """Most bytes of its GPU's memory that this PE's arrays and their allocators had at a time; None on CPUs.
+
+        Threads with a GPU each share a process: those of one GPU have the same number.
+        """
+
     def free(self, array: SymmetricArray) -> None:
         """Free a symmetric array of any kind (collective)."""
 

@@ -34,6 +34,7 @@ def job_fields(world: World) -> dict[str, Any]:
         "machine": job_machine(world),
         "versions": these_versions(),
         "used": usage.of_all(world.gather(usage.this_process())),
+        "gpu_memory": max((each for each in world.gather(world.peak_memory()) if each is not None), default=None),
         **_origin(world),
     }
 

@@ -26,6 +26,8 @@ class GpuArrays(ABC):
     counters: Counters
     operators: Operators
     sharing = 1  # processes that have a PE on this PE's GPU
+    symmetric_bytes = 0  # of symmetric memory in use that is not CuPy's
+    _most = 0
     _control: Any  # the same PEs as CPU ranks or threads: carries what is in host memory
 
     @abstractmethod
@@ -134,6 +136,26 @@ class GpuArrays(ABC):
     def free_memory(self) -> int:
         """Bytes of its GPU's memory that this PE may still allocate; what CuPy keeps for later use counts as free."""
         return self._nobodys() + int(cupy.get_default_memory_pool().free_bytes())
+
+    def measure_memory(self) -> None:
+        """Give back what allocators keep, and begin to look for the most."""
+        self.give_back()
+        self._most = 0
+
+    def peak_memory(self) -> int:
+        """The most that the pools and the symmetric arrays have had at a time."""
+        self.note_memory()
+        return self._most
+
+    def note_memory(self) -> None:
+        """Look at the memory before some of it is given back: until then pools only grow."""
+        pools = int(cupy.get_default_memory_pool().total_bytes()) + sum(each.bytes for each in self.recorder.memories)
+        self._most = max(self._most, self.symmetric_bytes + pools)
+
+    def give_back(self) -> None:
+        """Free the GPU memory that CuPy keeps for later use in this process."""
+        self.note_memory()
+        give_back()
 
     def _nobodys(self) -> int:
         """This PE's share of the bytes of its GPU's memory that no process has."""

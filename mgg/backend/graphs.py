@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import cupy
 import numpy as np
@@ -39,6 +40,7 @@ class Recorder:
     def __init__(self) -> None:
         self._met: list[str] | None = None  # None: nothing is being captured
         self.sums = 0  # over PEs, in the graph that is being captured
+        self.memories: WeakSet[_Memory] = WeakSet()  # that works have for themselves
 
     @property
     def active(self) -> bool:
@@ -73,8 +75,8 @@ class _Memory:
     A graph writes to all that it has been captured with, also where another's arrays lie by now.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, world: GpuArrays) -> None:
+        self._world, self._recorder = world, world.recorder
         self._pool: Any = None
 
     @contextmanager
@@ -82,8 +84,9 @@ class _Memory:
         """Arrays that are made inside come from here."""
         if self._pool is None:
             # What earlier passes left is to serve these.
-            cupy.get_default_memory_pool().free_all_blocks()
+            self._world.give_back()
             self._pool = cupy.cuda.MemoryPool(self._allocate)
+            self._recorder.memories.add(self)
         with cupy.cuda.using_allocator(self._pool.malloc):
             yield
 
@@ -95,9 +98,15 @@ class _Memory:
             self._recorder.refuse("more memory than there is")
             raise
 
+    @property
+    def bytes(self) -> int:
+        """That the pool has of the GPU."""
+        return 0 if self._pool is None else int(self._pool.total_bytes())
+
     def give_back(self) -> None:
         """Free what no array is in; there must be no graph."""
         if self._pool is not None:
+            self._world.note_memory()
             self._pool.free_all_blocks()
 
 
@@ -112,7 +121,7 @@ class Repeated:
     """
 
     def __init__(self, world: GpuArrays, work: Callable[[Array], tuple[Array, Any]], entries: int) -> None:
-        self._world, self._memory, self._work = world, _Memory(world.recorder), work
+        self._world, self._memory, self._work = world, _Memory(world), work
         self._host, self._given = _page_locked(entries), cupy.empty(entries, np.float64)
         self._found = np.empty(0)
         self._others: Any = None  # what came with the result, of the last run or of the graph

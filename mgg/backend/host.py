@@ -91,6 +91,14 @@ class HostArrays(ABC):
         """Nothing to see to: no kernel calls NVSHMEM."""
         return None
 
+    def measure_memory(self) -> None:
+        """There is no GPU."""
+        return None
+
+    def peak_memory(self) -> int | None:
+        """There is no GPU."""
+        return None
+
     def free_memory(self) -> int | None:
         """Not asked: the system gives out more RAM than there is."""
         return None

@@ -117,7 +117,7 @@ class NvshmemWorld(GpuArrays):
         self._arrays: dict[int, Array] = {}  # by address, in the order in which they were made
         self._sums: dict[bool, SymmetricArray] = {}  # where all-reduces meet: those of CUDA graphs, and the others
         self._turn = 0
-        self._bytes = self._peak = 0  # of symmetric memory in use now, and at most so far
+        self._peak = 0  # bytes of symmetric memory that were in use at most so far
         self._regions: list[pinned.Region] = []
         if self.sharing > 1:  # NCCL refuses a second rank on a GPU of the same host
             os.environ.setdefault("NCCL_HOSTID", f"{platform.node()}-{self.rank}")
@@ -165,9 +165,9 @@ class NvshmemWorld(GpuArrays):
     def _check_memory(self, size: int) -> None:
         """Say, before anything is allocated, that an array does not fit (collective)."""
         # What the heap once grew to it keeps; only growth beyond that takes more of the GPU.
-        growth = max(0, self._bytes + size - self._peak)
+        growth = max(0, self.symmetric_bytes + size - self._peak)
         if growth > self._nobodys() or self.sharing > 1:
-            cupy.get_default_memory_pool().free_all_blocks()
+            self.give_back()
         if self.sharing > 1:  # what the others have given back is free for this PE, too
             self._control.barrier()
         gpu.check_symmetric(self._control, size, growth, self._nobodys())
@@ -206,14 +206,14 @@ class NvshmemWorld(GpuArrays):
 
     def free_memory(self) -> int:
         """Bytes of its GPU's memory that this PE may still allocate; what the symmetric heap holds unused is free."""
-        return super().free_memory() + self._peak - self._bytes
+        return super().free_memory() + self._peak - self.symmetric_bytes
 
     def _allocate(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Zeros in symmetric memory (collective)."""
 
         def check() -> None:
             # NVSHMEM dies by a signal where a heap that grows comes to its limit.
-            if self._bytes + nbytes > heap_limit():
+            if self.symmetric_bytes + nbytes > heap_limit():
                 raise self._too_small(nbytes)
 
         def attempt() -> Array:
@@ -232,16 +232,17 @@ class NvshmemWorld(GpuArrays):
         array = together(self._control, attempt)
         array.fill(0)
         self._arrays[int(array.data.ptr)] = array
-        self._bytes += nbytes
-        self._peak = max(self._peak, self._bytes)
+        self.symmetric_bytes += nbytes
+        self.note_memory()
+        self._peak = max(self._peak, self.symmetric_bytes)
         return array
 
     def _too_small(self, nbytes: int) -> MachineError:
         variable = heap_variable()
-        advised = (-(-(self._bytes + nbytes) // _MIB) + _OWN) * _MIB
+        advised = (-(-(self.symmetric_bytes + nbytes) // _MIB) + _OWN) * _MIB
         return MachineError(
-            f"PE {self.rank}: the symmetric heap is too small for {nbytes} bytes beside the {self._bytes} in use:"
-            f" set {variable} to {advised} or more, {_OWN} MiB of it for NVSHMEM itself"
+            f"PE {self.rank}: the symmetric heap is too small for {nbytes} bytes beside the {self.symmetric_bytes} in"
+            f" use: set {variable} to {advised} or more, {_OWN} MiB of it for NVSHMEM itself"
             f" (now {os.environ.get(variable, 'the default')})"
         )
 
@@ -299,7 +300,7 @@ class NvshmemWorld(GpuArrays):
 
     def _release(self, base: Array) -> None:
         del self._arrays[int(base.data.ptr)]
-        self._bytes -= base.nbytes
+        self.symmetric_bytes -= base.nbytes
         with self._watch.blocked("the others to free symmetric memory", _LEAST):
             self._core.interop.cupy.free_array(base)
 

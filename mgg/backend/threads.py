@@ -169,7 +169,7 @@ class ThreadsWorld(GpuArrays):
 
     def _check_memory(self, size: int) -> None:
         if size > self.free_memory():
-            cupy.get_default_memory_pool().free_all_blocks()
+            self.give_back()
         gpu.check_symmetric(self._control, size, size, self.free_memory())
 
     def managed(self, elements: int) -> SymmetricArray:

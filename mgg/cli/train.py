@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from mgg import config
 from mgg.cli import stop
 from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, SECONDS, common, show, split_assignments
-from mgg.errors import InputError
+from mgg.errors import InputError, MachineError
+from mgg.record import Side
 from mgg.schema import MAX_INT64
 
 _TRAIN = config.TrainConfig()
@@ -58,6 +61,24 @@ DTYPE = click.option(
 )  # fmt: skip
 
 
+def _library(side: Side) -> Any:
+    """What makes the learner of a library's side; None of MGG's own.
+
+    Raises:
+        InputError: a technique is named, which would say nothing.
+        MachineError: the library is not installed.
+    """
+    if side == "mgg" or side == "unfused":  # noqa: PLR1714 - by which mypy knows the others
+        return None
+    if click.get_current_context().get_parameter_source("technique") is not ParameterSource.DEFAULT:
+        raise InputError(f"--technique: side {side} aggregates by itself: leave it out")
+    try:
+        from mgg.interop.library import LibraryTrainer
+    except ImportError as error:
+        raise MachineError(f"side {side}: {error}").on_every_pe() from None
+    return partial(LibraryTrainer, side=side)
+
+
 @click.command(cls=Training)
 @click.argument("layout", type=FOLDER)
 @click.option(
@@ -68,6 +89,12 @@ DTYPE = click.option(
 @TECHNIQUE
 @BACKEND
 @DTYPE
+@click.option(
+    "--side", type=click.Choice(get_args(Side)), default="mgg",
+    show_default=True,
+    help="what trains: mgg; unfused: vertex programs with a pass over arcs for each value; pyg, pyg_bmm: PyTorch"
+    " Geometric (docs/interop.md)",
+)  # fmt: skip
 @click.option(
     "--metric", default=_TRAIN.metric, show_default=True,
     help="what is scored and picks the best epoch: accuracy; micro_f1 or roc_auc for several yes-or-no labels a node",
@@ -106,7 +133,7 @@ DTYPE = click.option(
 @click.option("--out", type=FOLDER, required=True, help="run folder")
 @common
 def train(
-    layout: Path, model: str, model_hash: str | None, technique: str, backend: str, dtype: str, metric: str,
+    layout: Path, model: str, model_hash: str | None, technique: str, backend: str, dtype: str, side: Side, metric: str,
     epochs: int, seed: int, assignments: tuple[str, ...], checkpoint_every: float, resume: bool, weights: Path | None,
     stall_after: float, phases: bool, tensorboard: Path | None, out: Path, as_json: bool,
 ) -> None:  # fmt: skip
@@ -123,10 +150,11 @@ def train(
 
     if model_hash and not is_own_model(model):
         raise InputError(f"--model-hash: {model} is a model of MGG's, and no file of your own")
-    settings, options = split_assignments(assignments, [technique], model_name(model))
+    library = _library(side)
+    settings, options = split_assignments(assignments, [] if library else [technique], model_name(model))
 
     with suppress(InputError):  # is told by every PE alike, once there is a job
-        ahead.expect(foreseen(model, technique, options[technique], dtype))
+        ahead.expect([] if library else foreseen(model, technique, options[technique], dtype))
     start_times.done("Python, imports")
 
     def program(world: World) -> Result:
@@ -138,7 +166,7 @@ def train(
             part,
             model=found,
             technique=technique,
-            options=options[technique],
+            options=options.get(technique),
             epochs=epochs,
             seed=seed,
             settings=settings,
@@ -153,6 +181,8 @@ def train(
             progress=True,
             tensorboard=tensorboard,
             stop=stop.asked,
+            side=side,
+            library=library,
         )
 
     record = launch(backend, lambda: read_manifest(layout).pes, program)[0].record

@@ -170,9 +170,7 @@ class _Program(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, work: _Work, x: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
         with work.graph.ordered():
-            output, kept = work.layer.worked_off(
-                work.plan, _columns(x), work.run_of(tensors), gradients=work.gradients
-            )
+            output, kept = work.layer.worked_off(work.plan, _columns(x), work.run_of(tensors), gradients=work.gradients)
             result = _apart(tensor_of(output), x)
             if work.gradients:
                 # As saved tensors they go after backward, and PyTorch notices who writes to the inputs before that.

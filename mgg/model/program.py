@@ -172,6 +172,9 @@ class VertexLayer(Module):
         arcs: features of arcs that the program reads, by name, with their shapes; earlier layers keep them.
         keeps: what the program's ``V.keep`` outputs are called, in their order.
 
+    Attributes:
+        fused: a pass over arcs makes all that it can; else see ``mgg.vertex.units.schedule``.
+
     Raises:
         InputError: a mistake in the program (``VertexProgramError``), it has several outputs of vertices or others than
             ``keeps`` of arcs, or arguments do not fit.
@@ -190,7 +193,7 @@ class VertexLayer(Module):
         if shape is not None and prod(shape) != columns:
             raise InputError(f"layer {name}: shape {shape} of x: its {prod(shape)} numbers are not {columns} columns")
         self.name, self.program, self.columns = name, program, columns
-        self.shape, self.relations, self.place = shape or (columns,), relations, place
+        self.shape, self.relations, self.place, self.fused = shape or (columns,), relations, place, True
         self.arcs, self.keeps = dict(arcs or {}), tuple(keeps)
         if self.keeps and program.loops:
             raise InputError(f"layer {name}: program {program.name} has loops=True: arcs that it adds keep nothing")
@@ -221,6 +224,12 @@ class VertexLayer(Module):
     def products(self) -> list[int]:
         """Columns of each product with A."""
         return self._products
+
+    def unfuse(self) -> None:
+        """From here on a pass over arcs makes one value alone."""
+        self.fused = False
+        for plan in ("_trained", "_evaluated", "_differentiated"):
+            vars(self).pop(plan, None)
 
     @cached_property
     def _trained(self) -> ProgramPlan:
@@ -262,10 +271,11 @@ class VertexLayer(Module):
             )
         if not gradients:
             output, *kept = optimized(trace.outputs)
-            return ProgramPlan(trace, output, tuple(kept), {}, (), schedule([output, *kept]))
+            steps = schedule([output, *kept], fused=self.fused)
+            return ProgramPlan(trace, output, tuple(kept), {}, (), steps)
         (output, *kept), by, seeds = differentiated(trace)
-        plan = schedule([output, *kept], list(by.values()), seeds)
-        return ProgramPlan(trace, output, tuple(kept), by, tuple(seeds), plan)
+        steps = schedule([output, *kept], list(by.values()), seeds, fused=self.fused)
+        return ProgramPlan(trace, output, tuple(kept), by, tuple(seeds), steps)
 
     def explained(self) -> str:
         """What is done in training: values with their lines, passes over arcs, what crosses, what is kept."""

@@ -30,6 +30,8 @@ from mgg.record import (
 )
 
 GIB = 2**30
+#: Libraries that train in place of MGG: what is measured of the two sides is to be compared.
+BESIDE = ("torch", "torch-geometric")
 
 T = TypeVar("T")
 Key = tuple[str, ...]
@@ -119,11 +121,11 @@ def environment(record: Common) -> tuple[Hashable, ...]:
     """What two records must share for their times to be comparable: hardware, system, software, and how they started.
 
     Not part of it are the cores and the number of GPUs, which a scheduler grants job by job on one and the same
-    machine.
+    machine, and the versions of libraries that are beside MGG, not below it.
     """
     machine = record.machine
     memory = round(machine.memory_bytes / GIB)
-    versions = canonical(record.versions)
+    versions = canonical({name: version for name, version in record.versions.items() if name not in BESIDE})
     return (machine.cpu, memory, tuple(sorted(set(machine.gpus))), machine.system, versions, machine.place or "")
 
 
@@ -201,7 +203,7 @@ def _train_key(record: TrainRecord) -> Key:
     chosen = "picked by auto" if record.chosen else "named"
     scheme = f"partition scheme {record.scheme or 'not noted'}"
     run = (f"model {record.model}", canonical(_given(record)), f"seed {record.seed}", record.metric, scheme, chosen)
-    what = (f"{record.backend}, {record.dtype}", *run)
+    what = (f"{record.backend}, {record.dtype}, side {record.side}", *run)
     return (f"graph {record.dataset}", record.graph_hash[:12], *what, *_common_key(record))
 
 
@@ -253,7 +255,8 @@ def _name(
             run,
             epochs,
             machines[environment(run)],
-            f"{'auto: ' if run.chosen else ''}{techniques.label(run.technique, run.options)}",
+            f"{'auto: ' if run.chosen else ''}{techniques.label(run.technique, run.options)}"
+            f"{', unfused' if run.side == 'unfused' else ''}",
             models.label(run.model, _given(run)),
         )
         for run, epochs in runs

@@ -55,6 +55,12 @@ _MODEL = [
     Column("settings", "text", "", "hyperparameters, JSON with sorted keys"),
 ]
 
+_GPU_MEMORY = Column(
+    "gpu_memory",
+    "integer",
+    "bytes",
+    "most that was held of a GPU's memory, PE with the most; empty: CPUs, or not noted",
+)
 _STAGE = Column("stage", "text", "", "stage of the workflow")
 _RULE = Column("rule", "text", "", "rule of the workflow")
 _METRIC = Column("metric", "text", "", "what the columns called accuracy hold: accuracy, micro_f1 or roc_auc")
@@ -177,6 +183,7 @@ _TABLES: dict[str, list[Column]] = {
         _OVERSUBSCRIBED,
         Column("bytes_wire", "integer", "bytes", "counted where they crossed PEs in one product, summed over PEs"),
         Column("bytes_pe_max", "integer", "bytes", "the same for the PE that got the most"),
+        _GPU_MEMORY,
         Column("v_cg", "integer", "bytes", "CoLa eq. 5: every PE broadcasts all of its rows"),
         Column("v_fr", "integer", "bytes", "CoLa eq. 6: one remote row an arc"),
         Column("v_fc", "integer", "bytes", "CoLa eq. 7: each needed remote row once a PE"),
@@ -256,9 +263,11 @@ _TABLES: dict[str, list[Column]] = {
         Column("subject", "text", "", "what the paper proposes, or compares others with"),
         Column("rival", "text", "", "what is compared with it"),
         Column("options", "text", "", "options of the subject's technique, JSON with sorted keys"),
-        Column("subject_median", "number", "seconds", "median time of the subject"),
-        Column("rival_median", "number", "seconds", "median time of the rival"),
-        Column("ratio", "number", "", "the rival's time over the subject's"),
+        Column("subject_median", "number", "seconds", "median time of the subject; empty: memory is compared"),
+        Column("rival_median", "number", "seconds", "median time of the rival; empty: memory is compared"),
+        Column("subject_memory", "integer", "bytes", "gpu_memory of the subject; empty: times are compared"),
+        Column("rival_memory", "integer", "bytes", "gpu_memory of the rival; empty: times are compared"),
+        Column("ratio", "number", "", "the rival's time over the subject's, or its memory over the subject's"),
         Column("paper", "number", "", "the same in the paper, often an average over other graphs; empty: no number"),
         Column(
             "verdict", "text", "", "whether the slower one is the paper's, or why that is not to be told; empty: none"
@@ -312,6 +321,7 @@ _TABLES: dict[str, list[Column]] = {
         _DTYPE,
         *_MODEL,
         Column("weights", "text", "", "sha256 of the weights that it started from; empty: random ones"),
+        Column("side", "text", "", "what trained it: mgg, unfused (of vertex programs), or a library: pyg, pyg_bmm"),
         *_TECHNIQUE,
         _RUN_SCHEME,
         _PES,
@@ -334,6 +344,7 @@ _TABLES: dict[str, list[Column]] = {
         Column("q3", "number", "seconds", "third quartile of the same"),
         *_PHASES,
         Column("bytes_wire", "integer", "bytes", "crossed PEs in the aggregations of one epoch, summed over PEs"),
+        _GPU_MEMORY,
         _OVERSUBSCRIBED,
     ],
     "accuracy": [
@@ -355,6 +366,7 @@ _TABLES: dict[str, list[Column]] = {
         Column("train_mean", "number", "", "the same of the training nodes"),
         Column("epoch", "number", "seconds", "median over these runs of their median time of an epoch"),
         Column("bytes_wire", "integer", "bytes", "crossed PEs in one epoch, the largest of these runs"),
+        _GPU_MEMORY,
         _OVERSUBSCRIBED,
     ],
     "epochs": [

@@ -9,7 +9,7 @@ from statistics import geometric_mean
 from mgg.report.collect import canonical
 from mgg.report.experiments import Side, Versus, claimed_as, experiment
 from mgg.report.experiments.kinds import at
-from mgg.report.numbers import count
+from mgg.report.numbers import Unit, bytes_unit, count, time_unit
 from mgg.report.origins import joined
 from mgg.report.spread import FEW, undecided
 from mgg.report.tables import SETTING, Row, Rows, group, sound
@@ -46,6 +46,18 @@ def mean_ratio(rows: Rows) -> float:
 def of(versus: Versus, rows: Rows) -> Rows:
     """The rows of table figures that compare the sides of ``versus``."""
     return [row for row in rows if (row["subject"], row["rival"]) == (versus.subject.name, versus.rival.name)]
+
+
+def values(row: Row) -> tuple[float, float]:
+    """What the subject and the rival of a row of table figures took: seconds, or bytes of a GPU's memory."""
+    kind = "median" if row["subject_memory"] is None else "memory"
+    return row[f"subject_{kind}"], row[f"rival_{kind}"]
+
+
+def unit_of(rows: Rows) -> Unit:
+    """The unit in which ``rows`` of table figures, all of times or all of memory, are shown."""
+    mine = [values(row)[0] for row in rows]
+    return time_unit(mine) if rows[0]["subject_memory"] is None else bytes_unit(mine)
 
 
 def cases(rows: Rows) -> list[str]:
@@ -115,6 +127,7 @@ def timings(side: Side, rows: Rows) -> Rows:
         options = json.loads(row["options"])
         return (
             row["technique"] == side.technique
+            and row.get("side", "mgg") == side.trained_by
             and row["dataset"].endswith(side.ending)
             and all(options.get(key) == value for key, value in side.options.items())
         )
@@ -137,12 +150,15 @@ def _untold(versus: Versus, subject: Row) -> str:
 def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> Row:
     mine, other = subject[versus.subject.column], rival[versus.rival.column]
     ratio = other / max(mine, 1e-9)  # what is left of a product without transfers may be too short for the clock
+    memory = versus.memory
     return {
         "subject": versus.subject.name,
         "rival": versus.rival.name,
         "options": subject["options"],
-        "subject_median": mine,
-        "rival_median": other,
+        "subject_median": None if memory else mine,
+        "rival_median": None if memory else other,
+        "subject_memory": mine if memory else None,
+        "rival_memory": other if memory else None,
         "ratio": ratio,
         "paper": claim,
         "verdict": _verdict(versus, subject, rival, ratio, claim),

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from mgg.report import bars
-from mgg.report.comparisons import mean_ratio, of
+from mgg.report.comparisons import mean_ratio, of, unit_of, values
 from mgg.report.conditions import remarks
 from mgg.report.experiments import Experiment, Versus
-from mgg.report.numbers import ABSENT, Unit, count, number, time_unit, within
+from mgg.report.numbers import ABSENT, Unit, count, number, within
 from mgg.report.parts import Cell, Drawing, Grid, Part
 from mgg.report.tables import Row, Rows, graph_names, group
 from mgg.report.verdicts import left_out, paper_mean, table, telling
@@ -27,13 +27,18 @@ def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> P
     said = " ".join([*left_out(rows), *remarks(tables["graphs"], rows)])
     if not telling(rows):
         return Part("Here", said, grids)
+    drawn = {heading: _bars(told(shown), telling(found)) for heading, found in blocks if telling(found)}
     svg = bars.paired(
-        {heading: _bars(told(shown), telling(found)) for heading, found in blocks if telling(found)},
-        f"time over that of {told(shown)[0].subject.name}" if _one_subject(shown) else "shuffled / reordered, time",
+        drawn,
+        f"{_what(shown.versus)} over that of {told(shown)[0].subject.name}"
+        if _one_subject(shown)
+        else "shuffled / reordered, time",
         f"{name}m",
         quotients=True,
     )
-    caption = "Geometric means over the graphs; hatched: the paper's for the same cases."
+    caption = "Geometric means over the graphs"
+    hatched = any(paper is not None for values in drawn.values() for _, _, paper in values)
+    caption += "; hatched: the paper's for the same cases." if hatched else "."
     return Part("Here", said, [table(told(shown), rows), *grids], [Drawing(Markup(svg), caption)])
 
 
@@ -42,6 +47,10 @@ def told(shown: Experiment) -> list[Versus]:
     if _one_subject(shown):
         return list(shown.versus)
     return [versus for versus in shown.versus if versus.subject.technique == versus.rival.technique]
+
+
+def _what(versus: Sequence[Versus]) -> str:
+    return "memory" if versus[0].memory else "time"
 
 
 def _one_subject(shown: Experiment) -> bool:
@@ -61,50 +70,61 @@ def _heading(row: Row) -> str:
 def _bars(versus: Sequence[Versus], rows: Rows) -> list[tuple[str, float, float | None]]:
     """For each comparison the name, our mean and the paper's."""
     found = [(each.rival.name.removesuffix(", shuffled"), of(each, rows)) for each in versus]
-    return [(name, mean_ratio(some), paper_mean(some)) for name, some in found if some]
+    most = {each.rival.name for each in versus if each.claimed == "most"}  # no mean of the paper's
+    return [(name, mean_ratio(some), None if name in most else paper_mean(some)) for name, some in found if some]
 
 
 def _times(
     versus: Sequence[Versus], rows: Rows, blocks: Sequence[tuple[str, Rows]], names: dict[tuple[str, str], str]
 ) -> Grid:
     """A line a graph, the subject behind those that the paper compares it with."""
-    unit = time_unit([row["subject_median"] for row in rows])
+    unit, what = unit_of(rows), _what(versus)
     subject = versus[0].subject.name
     place = sum(bool(each.claims) for each in versus)
     groups = []
     for heading, found in blocks:
         lines = []
         for key, of_graph in group(found, "dataset", "graph_hash").items():
-            best = min(min(row["subject_median"], row["rival_median"]) for row in of_graph)
-            cells = [_rival(of(each, of_graph), unit, best) for each in versus]
-            mine = of_graph[0]["subject_median"]
+            best = min(min(values(row)) for row in of_graph)
+            cells = [_rival(each, of(each, of_graph), unit, best) for each in versus]
+            mine, _ = values(of_graph[0])
             cells.insert(place, Cell(within(mine, unit), "", mine == best))
             lines.append((names[key], cells))
-        means = [_mean(of(each, found)) for each in versus]
+        means = [_mean(of(each, found), _upto(each)) for each in versus]
         means.insert(place, Cell("1 x"))
         groups.append((heading, [*lines, ("geometric mean", means)] if len(lines) > 1 else lines))
     columns = [f"{each.rival.name} ({unit.name})" for each in versus]
     columns.insert(place, f"{subject} ({unit.name})")
-    note = (
-        "Medians of the slowest PE: of a product, or of an epoch where a model is named. Below them the time over that "
-        f"of {subject} here, and in the paper for the graph that this one stands for."
+    measured = (
+        "The most memory that was held of a GPU at a time, on the PE with the most."
+        if what == "memory"
+        else "Medians of the slowest PE: of a product, or of an epoch where a model is named."
     )
-    return Grid(f"Time of each, and over that of {subject}", "graph", columns, groups, note)
+    note = (
+        f"{measured} Below it the {what} over that of {subject} here, and in the paper for this graph or the one that "
+        "it stands for."
+    )
+    return Grid(f"{what.capitalize()} of each, and over that of {subject}", "graph", columns, groups, note)
 
 
-def _rival(rows: Rows, unit: Unit, best: float) -> Cell:
+def _upto(versus: Versus) -> str:
+    return "up to " if versus.claimed == "most" else ""
+
+
+def _rival(versus: Versus, rows: Rows, unit: Unit, best: float) -> Cell:
     if not rows:
         return Cell(ABSENT)
     row = rows[0]
-    paper = f"; paper {number(row['paper'])} x" if row["paper"] else ""
-    return Cell(within(row["rival_median"], unit), f"{number(row['ratio'])} x{paper}", row["rival_median"] == best)
+    paper = f"; paper {_upto(versus)}{number(row['paper'])} x" if row["paper"] else ""
+    _, other = values(row)
+    return Cell(within(other, unit), f"{number(row['ratio'])} x{paper}", other == best)
 
 
-def _mean(rows: Rows) -> Cell:
+def _mean(rows: Rows, upto: str = "") -> Cell:
     if not rows:
         return Cell(ABSENT)
     paper = paper_mean(rows)
-    return Cell(f"{number(mean_ratio(rows))} x", f"paper {number(paper)} x" if paper else "")
+    return Cell(f"{number(mean_ratio(rows))} x", f"paper {upto}{number(paper)} x" if paper else "")
 
 
 def _means(shown: Experiment, blocks: Sequence[tuple[str, Rows]]) -> Grid:

@@ -449,6 +449,9 @@ def _accuracy_grid(rows: Rows, name: str) -> Grid:
     unit = time_unit([row["epoch"] for row in rows])
     volume = bytes_unit([row["bytes_wire"] for row in rows])
     columns[-2:] = [f"time an epoch ({unit.name})", f"bytes an epoch ({volume.name})"]
+    held = [row["gpu_memory"] for row in rows if row["gpu_memory"] is not None]
+    room = bytes_unit(held)
+    columns += [f"GPU memory ({room.name})"] if held else []
     varying = varied(rows, "machine", "device", "dtype", "scheme")
     groups = []
     for (model,), found in group(rows, "model_label").items():
@@ -465,6 +468,7 @@ def _accuracy_grid(rows: Rows, name: str) -> Grid:
                 str(row["seeds"]),
                 within(row["epoch"], unit),
                 within(row["bytes_wire"], volume),
+                *([within(row["gpu_memory"], room)] if held else []),
             ]
             lines.append((f"{row['label']}{where}", [Cell(text) for text in cells]))
         groups.append((f"model {model}", lines))

@@ -7,10 +7,10 @@ import json
 from markupsafe import Markup
 
 from mgg.report import bars
-from mgg.report.comparisons import LEAST, cases, of
+from mgg.report.comparisons import LEAST, cases, of, unit_of, values
 from mgg.report.conditions import remarks
 from mgg.report.experiments import Experiment, Versus
-from mgg.report.numbers import ABSENT, number, time_unit, within
+from mgg.report.numbers import ABSENT, number, within
 from mgg.report.parts import Cell, Drawing, Grid, Part
 from mgg.report.tables import SETTING, Rows, graph_names, group
 from mgg.report.verdicts import CLAIMED, verdict
@@ -43,14 +43,13 @@ def _with_cases(rows: Rows) -> Rows:
 
 
 def _grid(versus: Versus, rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
-    unit = time_unit([row["subject_median"] for row in rows])
+    unit = unit_of(rows)
     groups = []
     for key, found in group(rows, "dataset", "graph_hash", *SETTING).items():
         lines = []
         for row in found:
             cells = [
-                Cell(within(row["subject_median"], unit)),
-                Cell(within(row["rival_median"], unit)),
+                *(Cell(within(value, unit)) for value in values(row)),
                 Cell(number(row["ratio"])),
                 Cell(f"{row['paper']:g}" if row["paper"] else ABSENT),
                 Cell(row["verdict"] or ABSENT),

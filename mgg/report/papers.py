@@ -87,6 +87,8 @@ def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:
 def _nothing(tables: dict[str, Rows], shown: Experiment) -> str:
     """That there is nothing to show, and as far as it is known what is missing."""
     lacking = sweeps.lacking(tables["aggregate"], shown.sweep) if shown.sweep else ""
+    if any(versus.memory for versus in shown.versus) and not any(row["gpu_memory"] for row in tables["training"]):
+        lacking = "memory is measured on GPUs alone, and no run says what it held of one"
     return f"{_NOTHING}: {lacking or 'one side or both were not measured, or not together'}."
 
 

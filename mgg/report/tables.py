@@ -97,7 +97,7 @@ def _machines(collection: Collection) -> Rows:
     for name in {entry.machine for entry in collection.entries}:
         entries = [entry for entry in collection.entries if entry.machine == name]
         records: list[Common] = [entry.record for entry in entries]
-        first = records[0]
+        first, versions = records[0], {name: each for record in records for name, each in record.versions.items()}
         rows.append(
             {
                 "machine": name,
@@ -108,7 +108,7 @@ def _machines(collection: Collection) -> Rows:
                 "gpus": _gpus(records),
                 "system": first.machine.system,
                 "place": first.machine.place or "",
-                "versions": ", ".join(f"{name} {version}" for name, version in sorted(first.versions.items())),
+                "versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
                 "backends": ", ".join(sorted({record.backend for record in records})),
                 "timings": sum(isinstance(entry, Timing) for entry in entries),
                 "runs": sum(isinstance(entry, Run) for entry in entries),
@@ -372,6 +372,7 @@ def _accuracy(training: Rows) -> Rows:
                 "train_mean": statistics.fmean(_values(found, "train_accuracy")),
                 "epoch": statistics.median(_values(found, "median")),
                 "bytes_wire": max(row["bytes_wire"] for row in found),
+                "gpu_memory": max((row["gpu_memory"] for row in found if row["gpu_memory"] is not None), default=None),
                 "oversubscribed": any(row["oversubscribed"] for row in found),
                 **joined(found),
             }

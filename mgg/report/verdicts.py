@@ -22,6 +22,7 @@ CLAIMED = {
     "graph": "in the paper",
     "table": "in the paper",
     "bound": "paper: more than",
+    "most": "paper: up to",
 }
 
 
@@ -109,11 +110,13 @@ def table(told: Sequence[Versus], rows: Rows) -> Grid:
             found = each.found
             agree = f"{found[AGREES]} of {len(each.rows)}" if each.verdict else ABSENT
             close = str(sum(found[why] for why in UNDECIDED)) if each.verdict else ABSENT
-            cells = [number(each.mean), number(each.paper), each.verdict or ABSENT, agree, close]
+            upto = "up to " if versus.claimed == "most" and each.paper else ""
+            cells = [number(each.mean), f"{upto}{number(each.paper)}", each.verdict or ABSENT, agree, close]
             lines.append((name, [Cell(text) for text in cells]))
     note = "Geometric means; the paper's are of the same cases, as far as it prints them."
     columns = ["here", "in the paper", "verdict", "the paper's way", "undecided"]
-    return Grid("What came out", "time over time", columns, [("", lines)], note)
+    what = "memory" if told[0].memory else "time"
+    return Grid("What came out", f"{what} over {what}", columns, [("", lines)], note)
 
 
 def paper_mean(rows: Rows) -> float | None:
@@ -152,7 +155,8 @@ def _sentence(versus: Versus, outcome: Outcome, several: bool, both: bool) -> st
     rows, found = outcome.rows, outcome.found
     over = f"the geometric mean of {len(rows)} comparisons" if len(rows) > 1 else "one comparison"
     over += f" of {_kind(rows[0])}" if both else ""
-    text = f"“{versus.rival.name}” took {number(outcome.mean)} times as long as “{versus.subject.name}” ({over})"
+    much = "as much memory as" if versus.memory else "as long as"
+    text = f"“{versus.rival.name}” took {number(outcome.mean)} times {much} “{versus.subject.name}” ({over})"
     if several:
         by_graph = versus.claimed in ("graph", "table")
         cases = [row["dataset"] if by_graph else row["model"] or f"D = {row['dim']}" for row in rows]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mgg.record import Frozen, TrainRecord
+from mgg.record import Frozen, Side, TrainRecord
 
 Device = Literal["CPUs", "GPUs"]
 #: Fields that are called otherwise in messages; and what an entry of such fields is called.
@@ -21,6 +21,7 @@ class Identity(Frozen):
     """What must agree. Fields that are None were not noted, by an MGG before this one; all but those of ``_NONE``."""
 
     model: str
+    side: Side = Field("mgg", description="what trains: MGG, its programs' passes fused or not, or a library")
     model_file: str | None = Field(None, description="sha256 of the user's own file; None: the model is MGG's")
     dataset: str
     graph_hash: str

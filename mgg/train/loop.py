@@ -33,12 +33,13 @@ from mgg.files import check_output
 from mgg.kernel import compile as kernels
 from mgg.layout import PeLayout
 from mgg.model import Array, Model, ModelSettings, settings_of
-from mgg.record import RUN_FILE, EpochRecord, TrainRecord, read_run
+from mgg.record import RUN_FILE, EpochRecord, Side, TrainRecord, read_run
 from mgg.train.board import Board, check_apart
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_technique, read_weights
 from mgg.train.digest import digest
 from mgg.train.foreseen import foreseen
 from mgg.train.identity import Identity, device_of, difference, identity_of
+from mgg.train.learner import Learner, Library
 from mgg.train.lock import RunLock
 from mgg.train.memory import ShortError, check_writing
 from mgg.train.model import found_alike
@@ -100,6 +101,8 @@ def train(
     tensorboard: Path | None = None,
     stop: threading.Event | None = None,
     repeat: bool = True,
+    side: Side = "mgg",
+    library: Library | None = None,
 ) -> Result:
     """Train ``model`` on this PE's part of a graph (collective: every PE calls it with the same arguments).
 
@@ -128,6 +131,8 @@ def train(
         tensorboard: folder of TensorBoard event files (rank 0); None: none.
         stop: once set on any PE, all PEs stop after the epoch, or before the first one.
         repeat: see ``Trainer``.
+        side: what trains: mgg, unfused (see ``Trainer``), or the library behind ``library``.
+        library: makes what trains in place of ``Trainer``; ``technique``, ``options`` and ``repeat`` say nothing then.
 
     Returns:
         The same result on every PE.
@@ -153,21 +158,31 @@ def train(
         start = together(world, lambda: read_weights(weights, model.name) if weights else None)
         # Measured anew, auto might pick another one than the run that it goes on from.
         kept = together(world, lambda: kept_technique(out.absolute()) if resume and out and world.rank == 0 else None)
-        candidates = resolved_technique(
-            world, layout, technique, options or {}, model, resolved, dtype, kept=world.gather(kept)[0]
-        )
-        world.at(0, "loading")
-        compile_kernels(world, model, candidates[0], options or {}, dtype)
-        if out:
+        how: dict[str, Any] = {
+            "model": model, "settings": resolved, "seed": seed, "epochs": epochs, "dtype": dtype, "metric": metric,
+            "phases": phases,
+        }  # fmt: skip
+        trainer: Learner
+        chosen: dict[str, Any] = {}
+        if library:
             check_writing(world, layout)
-        trainer, chosen = fitting(
-            world, layout, candidates, options or {}, model=model, settings=resolved, seed=seed, epochs=epochs,
-            dtype=dtype, metric=metric, phases=phases, repeat=repeat,
-        )  # fmt: skip
+            trainer = together(world, lambda: library(world, layout, **how))
+            technique = trainer.technique
+        else:
+            candidates = resolved_technique(
+                world, layout, technique, options or {}, model, resolved, dtype, kept=world.gather(kept)[0]
+            )
+            world.at(0, "loading")
+            compile_kernels(world, model, candidates[0], options or {}, dtype)
+            if out:
+                check_writing(world, layout)
+            trainer, chosen = fitting(
+                world, layout, candidates, options or {}, **how, repeat=repeat, fused=side != "unfused"
+            )
         named, technique = technique, trainer.technique
         manifest = layout.manifest
         identity = Identity(
-            model=model.name, model_file=model.sha256, dataset=manifest.name, graph_hash=manifest.graph_hash,
+            model=model.name, side=side, model_file=model.sha256, dataset=manifest.name, graph_hash=manifest.graph_hash,
             pes=world.size, scheme=manifest.scheme, layout=manifest.digest(), device=device_of(world.gpu),
             technique=technique, options=chosen, seed=seed, settings=trainer.settings.model_dump(), dtype=dtype,
             metric=trainer.metric, epochs=epochs if resolved.schedule == "cosine" else None,
@@ -264,7 +279,7 @@ class _Run:
     """A training run on its way, on one PE."""
 
     def __init__(
-        self, world: World, trainer: Trainer, identity: Identity, asked: _Asked, own_model: bytes | None
+        self, world: World, trainer: Learner, identity: Identity, asked: _Asked, own_model: bytes | None
     ) -> None:
         self.world, self.trainer, self.identity, self.asked = world, trainer, identity, asked
         self._own_model = own_model
@@ -501,8 +516,9 @@ class _Run:
             technique=identity.technique,
             options=identity.options,
             dtype=identity.dtype,
-            **job_fields(self.world),
+            **(job_fields(self.world) | self.trainer.told()),
             model=identity.model,
+            side=identity.side,
             seed=identity.seed,
             scheme=identity.scheme,
             layout=identity.layout,

@@ -122,11 +122,11 @@ def need(
         listed += FLOAT * _exchanged(layout, chain)
     if dtype == "bf16" and not (brings and takes_product(name, parsed, layout)):
         listed += BF16 * chain.fetched * (rows + product.halo)  # until they are widened
-    plan, width, kept, plans = technique(name), chain.width, len(set(widths(chain))), 0
+    plan, width, several, plans = technique(name), chain.width, len(set(widths(chain))), 0
     # Nobody asks for the gradient by the input: the first module multiplies by the transpose only if others follow.
     returns = any(module.width for module in list(chain.leaves())[1:])
     for direction in ("forward", "transpose") if width else ():
-        found = plan.need(case_of(world, plan, layout, direction, width, parsed, dtype, kept))
+        found = plan.need(case_of(world, plan, layout, direction, width, parsed, dtype, several))
         # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
         sums = DOUBLE * rows * width if layout.size > 1 and (direction == "forward" or returns) else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums

@@ -13,7 +13,7 @@ from mgg.backend.api import Repeated, World, together
 from mgg.backend.start_times import start_times
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.model import Array, Model, ModelSettings, Pass, build, settings_of
+from mgg.model import Array, Chain, Model, ModelSettings, Pass, build, settings_of
 from mgg.model.arrays import LARGEST
 from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
 from mgg.model.init import initial_weights
@@ -21,6 +21,7 @@ from mgg.model.learning_rate import learning_rate
 from mgg.model.named import Named, joined
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import RATES, Adam
+from mgg.model.program import programs_of
 from mgg.train import memory
 from mgg.train.divergence import blamed, largest
 from mgg.train.metrics import targets_of
@@ -61,6 +62,7 @@ class Trainer:
         metric: str = "auto",
         phases: bool = False,
         repeat: bool = True,
+        fused: bool = True,
     ) -> None:
         """Collective; raises InputError when the graph cannot be trained on.
 
@@ -75,21 +77,24 @@ class Trainer:
             phases: count the seconds of the phases.
             repeat: on GPUs, have ``epoch`` keep what an epoch submits and submit it again as a whole, where that can
                 be; the numbers are the same. Not with ``phases``.
+            fused: else vertex programs, of which the model has to consist where it works arc by arc, take a pass over
+                arcs for each value (``units.schedule``).
         """
+        world.measure_memory()
         self._timeline = world.timeline() if phases else None
         if self._timeline is not None:
             world = phased_world(world, self._timeline)
         self._world, self._seed, self._epochs = world, seed, epochs
         self.technique = technique
         model = self._model = found_alike(world, model)
-        together(world, lambda: _check_settings(model.name, settings))
+        together(world, lambda: check_settings(model.name, settings))
         check_layouts(world, layout)
         self._targets = targets_of(world, layout, metric, settings)
         self.metric = self._targets.metric
         facts = layout.manifest
         sizes = facts.features, self._targets.columns, facts.nodes, facts.relations
-        self._chain = together(world, lambda: build(model, settings, *sizes))
-        values, as_sparse, self.settings = self._decide(layout, settings)
+        self._chain = together(world, lambda: built(model, settings, *sizes, fused=fused))
+        values, as_sparse, self.settings = decided(world, layout, settings)
         row_normalize = bool(self.settings.row_normalize)
         given = memory.Input(values if as_sparse else layout.rows * facts.features, as_sparse, row_normalize)
         learned = self._targets.memory, self._targets.passing
@@ -138,23 +143,16 @@ class Trainer:
         decoupled = self.settings.optimizer == "adamw"
         self.adam = Adam(self._graph.arrays, self._chain.parameters, self.weights, decoupled=decoupled)
 
-    def _decide(self, layout: PeLayout, settings: ModelSettings) -> tuple[int, bool, ModelSettings]:
-        """This PE's features that are not 0, whether they are held as CSR, and the settings that follow from it."""
-        if layout.features is None:
-            return 0, False, settings
-        values = int(np.count_nonzero(layout.features))
-        counts = self._world.all_reduce(np.array([values, layout.features.size], np.int64))
-        as_sparse = bool(counts[0] < SPARSE_BELOW * counts[1])
-        if settings.row_normalize is None:
-            settings = settings.model_copy(update={"row_normalize": as_sparse})
-        return values, as_sparse, settings
-
     def phases(self) -> dict[str, float] | None:
         """Seconds of this PE by phase since the last call; None unless they are counted."""
         if self._timeline is None:
             return None
         found = self._timeline.collect()
         return {phase: found.get(phase, 0.0) for phase in PHASES}
+
+    def told(self) -> dict[str, Any]:
+        """Fields of the record that are otherwise than the job says: none."""
+        return {}
 
     def save(self) -> dict[str, dict[str, np.ndarray]]:
         """Copies in host memory of all that the next step depends on: named groups of arrays by name."""
@@ -404,6 +402,37 @@ class Trainer:
         del self._graph, self._x, self._targets, self.adam, self._chain
 
 
+def built(model: Model, settings: ModelSettings, *sizes: int, fused: bool) -> Chain:
+    """The modules of ``model``, its vertex programs with their passes over arcs fused or not.
+
+    Raises:
+        InputError: as of ``mgg.model.build``; not to be fused, and no vertex program.
+    """
+    chain = build(model, settings, *sizes)
+    if not fused:
+        programs = programs_of(chain)
+        if not programs:
+            raise InputError(
+                f"side unfused: model {model.name} has no vertex program, so there is nothing to take apart: take side"
+                " mgg, or write the model as a program (docs/vertex.md)"
+            )
+        for layer in programs:
+            layer.unfuse()
+    return chain
+
+
+def decided(world: World, layout: PeLayout, settings: ModelSettings) -> tuple[int, bool, ModelSettings]:
+    """This PE's features that are not 0, whether they are held as CSR, and settings with what follows (collective)."""
+    if layout.features is None:
+        return 0, False, settings
+    values = int(np.count_nonzero(layout.features))
+    counts = world.all_reduce(np.array([values, layout.features.size], np.int64))
+    as_sparse = bool(counts[0] < SPARSE_BELOW * counts[1])
+    if settings.row_normalize is None:
+        settings = settings.model_copy(update={"row_normalize": as_sparse})
+    return values, as_sparse, settings
+
+
 def _check_output(logits: Array, shape: tuple[int, int], model: str) -> None:
     """Refuse what would be scored as something else than the model says; alike on every PE."""
     if logits.shape != shape:
@@ -422,7 +451,7 @@ def _check_gradients(gradients: Mapping[str, Array], weights: Mapping[str, Array
             raise InputError(f"parameter {name}: it is {wanted}, and its gradient {found}").on_every_pe()
 
 
-def _check_settings(model: str, settings: ModelSettings) -> None:
+def check_settings(model: str, settings: ModelSettings) -> None:
     """Refuse settings that would have no effect."""
     if settings.patience is not None and settings.selection == "last":
         raise InputError(
@@ -447,6 +476,7 @@ def loss_and_gradients(
     weights: dict[str, Array] | None = None,
     epoch: int = 1,
     dtype: str = "fp32",
+    fused: bool = True,
 ) -> tuple[float, dict[str, Array]]:
     """Training loss and gradients (float64, by name) at ``weights``, the initial ones if None (collective).
 
@@ -456,7 +486,7 @@ def loss_and_gradients(
     resolved = together(world, lambda: settings_of(model, settings))
     trainer = Trainer(
         world, layout, model=model, technique=technique, options=options or {}, settings=resolved, seed=seed,
-        dtype=dtype,
+        dtype=dtype, fused=fused,
     )  # fmt: skip
     if weights is not None:
         for name, value in trainer.weights.items():

@@ -18,6 +18,8 @@ from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 AGGREGATIONS = frozenset({"total", "maximum_of", "minimum_of", "winner", "gram"})
 #: What a row does for itself between two loops over its arcs; matrices are left to dense products.
 LIGHT = ROWWISE - {"matmul", "transpose"} | {"cast"}
+#: What an arc only looks up: nobody stores it.
+SEEN = ("cast", "by_type")
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,13 @@ class Schedule:
     again: tuple[Value, ...]
     stored: tuple[Value, ...]
 
+    @cached_property
+    def carried(self) -> tuple[Value, ...]:
+        """Those of ``stored`` that forward writes and backward reads."""
+        made = {v for step in self.forward if isinstance(step, Unit) for v in step.stored}
+        read = {v for step in self.backward if isinstance(step, Unit) for v in step.reads.get(E, ())}
+        return tuple(v for v in self.stored if v in made & read)
+
     @property
     def steps(self) -> tuple[Rows | Unit, ...]:
         """All of them."""
@@ -139,7 +148,9 @@ def is_weight_sum(v: Value) -> bool:
     return v.op == "product" and len(v.inputs) > 1 and not v["back"] and number(v.inputs[0]) is not None
 
 
-def schedule(outputs: Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = ()) -> Schedule:
+def schedule(
+    outputs: Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = (), *, fused: bool = True
+) -> Schedule:
     """Units for values that ``optimized`` gave.
 
     A sum is made as early as it can be: those of one level and orientation share a unit. Another one begins where sums
@@ -149,13 +160,17 @@ def schedule(outputs: Sequence[Value], gradients: Sequence[Value] = (), seeds: I
         outputs: of the program.
         gradients: of its inputs.
         seeds: inputs of ``gradients`` that are known only after ``outputs``.
+        fused: else a unit makes one sum or one value of arcs, which is stored, and nothing of rows: what Seastar calls
+            no fusion, to tell what fusing is worth.
     """
-    return _Scheduler(outputs, gradients, frozenset(seeds)).schedule()
+    return _Scheduler(outputs, gradients, frozenset(seeds), fused).schedule()
 
 
 class _Scheduler:
-    def __init__(self, outputs: Sequence[Value], gradients: Sequence[Value], seeds: frozenset[Value]) -> None:
-        self.outputs, self.gradients = list(outputs), list(gradients)
+    def __init__(
+        self, outputs: Sequence[Value], gradients: Sequence[Value], seeds: frozenset[Value], fused: bool
+    ) -> None:
+        self.outputs, self.gradients, self.fused = list(outputs), list(gradients), fused
         self.order = list(ir.walk([*outputs, *gradients]))
         self.late: set[Value] = set()  # what waits for seeds
         for value in self.order:
@@ -164,6 +179,8 @@ class _Scheduler:
         written = {value for value in [*outputs, *gradients] if value.space is E}
         whole = [v for v in self.order if v.space is not E and not _aggregates(v) and not is_count(v)]
         written |= {x for v in whole for x in v.inputs if x.space is E}  # of extremes over all arcs
+        if not fused:
+            written |= {value for value in self.order if value.space is E and value.inputs and value.op not in SEEN}
         self.stored = [value for value in self.order if value in written and value.op not in ("input", "mask")]
         self.when: dict[Value, _When] = {}
         self.over_runs: dict[Value, int] = {}  # sums of runs, and the level of their unit
@@ -186,7 +203,7 @@ class _Scheduler:
         times = [self.when[operand] for operand in v.inputs]
         level = max(time.level for time in times)
         pending = [time for time in times if time.rows is not None and time.level == level]
-        if v.op in LIGHT and pending and all(time.rows is v.space for time in pending):
+        if self.fused and v.op in LIGHT and pending and all(time.rows is v.space for time in pending):
             return _When(level, max(time.stage for time in pending), v.space)
         return _When(max(first if v in self.late else 0, *(time.after for time in times)))
 
@@ -202,6 +219,9 @@ class _Scheduler:
 
     def _pass(self, inputs: Sequence[Value], rows: Space) -> _When:
         """Of what is made of values of arcs, in a pass for ``rows``."""
+        if not self.fused:
+            operands = [x for v in inputs for x in ([v] if v in self.when else v.inputs)]
+            return _When(max(map(self._known, operands), default=0), 1, rows)
         times: list[_When] = []
         for leaf, space in self._leaves(inputs):
             time = self.when[leaf]
@@ -211,6 +231,11 @@ class _Scheduler:
         stage = max((time.stage for time in times if time.level == level), default=0)
         return _When(level, stage + 1, rows)
 
+    def _known(self, v: Value) -> int:
+        """The level before which ``v`` is known, of what an arc looks up what that is made of."""
+        looked_up = v.space is E and v.op in SEEN
+        return max(self._known(x) for x in v.inputs) if looked_up else self.when[v].after
+
     def _leaves(self, inputs: Sequence[Value]) -> Iterator[tuple[Value, Space]]:
         """What values of arcs (or runs) are made of, each with its space."""
         for value in _arcwise(inputs):
@@ -218,7 +243,7 @@ class _Scheduler:
                 yield value, value.space
             yield from ((x, x.space) for x in value.inputs if value.space is E and x.space is not E)
 
-    def _unit(self, level: int, over: Space, rows: Space, needed: set[Value]) -> Unit | None:
+    def _units(self, level: int, over: Space, rows: Space, needed: set[Value]) -> list[Unit]:
         here = [v for v in self.order if (w := self.when[v]).level == level and w.rows is rows and over is E]
         sums = (
             [v for v in here if _aggregates(v)] if over is E else [v for v, at in self.over_runs.items() if at == level]
@@ -228,8 +253,13 @@ class _Scheduler:
         if (over, rows) == (E, D):
             stage_of |= {v: at.stage for v, at in self.over_all.items() if at.level == level}
             sums += [v for v, at in self.over_all.items() if at.level == level]
-        if not sums + stored:
-            return None
+        parts = [(sums, stored)] if self.fused else [*(([v], []) for v in sums), *(([], [v]) for v in stored)]
+        return [self._unit(level, over, rows, here, stage_of, *part, needed) for part in parts if part[0] or part[1]]
+
+    def _unit(
+        self, level: int, over: Space, rows: Space, here: list[Value], stage_of: dict[Value, int], sums: list[Value],
+        stored: list[Value], needed: set[Value],
+    ) -> Unit:  # fmt: skip
         written = {v for v in self.stored if self.when[v].level < level and v.op != "cast"}
         light = [v for v in here if v.space is not E and not _aggregates(v) and (v in self.late or v in needed)]
         stages: list[Stage] = []
@@ -268,8 +298,7 @@ class _Scheduler:
             ]
             rows = [v for v in here if v.space is not E and v.inputs and (v in self.late or v in needed)]
             phase += [Rows(tuple(rows))] if rows else []
-            units = [self._unit(level, *kind, needed) for kind in ((E, R), (E, D), (E, S), (R, D))]
-            phase += [unit for unit in units if unit is not None]
+            phase += [unit for kind in ((E, R), (E, D), (E, S), (R, D)) for unit in self._units(level, *kind, needed)]
         ends = (
             (*self.outputs, *kept, *(v for v in self.gradients if v not in self.late)),
             (*self.gradients, *self.outputs),

@@ -12,7 +12,7 @@ from support.workflow import ROOT
 from mgg import config
 from mgg.config import refuse_repeats
 from mgg.errors import InputError
-from mgg.record import TrainRecord
+from mgg.record import Side, TrainRecord
 from mgg.train.metrics import METRICS
 
 
@@ -70,6 +70,19 @@ def test_every_field_is_described():
         ({"train": {"seeds": [[1, 2]]}}, "config: train.seeds.0: takes one value, found a list of 2"),
         ({"train": {"seeds": 3}}, "config: train.seeds: input should be a valid list, found 3"),
         ({"graph": {"datasets": {"a" * 201: {}}}}, "string should match pattern '^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$'"),
+        ({"train": {"sides": {"dgl": ["gcn"]}}}, "config: train.sides.dgl"),
+        (
+            {"train": {"models": ["gcn", "./a/b.py"], "sides": {"unfused": ["c"]}}},
+            "train.sides: unfused: 'c' is not in train.models; did you mean gcn?",
+        ),
+        (
+            {"train": {"pes": [2], "sides": {"pyg": ["gcn"]}}},
+            "train.sides: pyg trains on 1 PE, which is not in train.pes ([2])",
+        ),
+        (
+            {"train": {"dataset_settings": {"digit": {"gcn": {"hidden": 4}}}}},
+            "train.dataset_settings: 'digit' is not in graph.datasets; did you mean digits?",
+        ),
         ({"results": ""}, "config: results: "),
         ({"results": "-x"}, "config: results: "),
     ],
@@ -138,3 +151,12 @@ def test_files_without_repeated_keys(tmp_path, content):
 def test_our_own_configs_repeat_no_key():
     for file in [*(ROOT / "config").rglob("*.yaml"), *(ROOT / "profiles").rglob("*.yaml")]:
         refuse_repeats(file)
+
+
+def test_the_other_sides_are_those_of_records():
+    assert {"mgg", *get_args(config.OtherSide)} == {*get_args(Side)}
+
+
+def test_models_by_path_are_called_by_their_files():
+    values = {"train": {"models": ["./a/b.py"], "sides": {"unfused": ["b"]}}}
+    assert config.validate(values).train.sides == {"unfused": ["b"]}

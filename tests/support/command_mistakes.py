@@ -48,6 +48,14 @@ MISTAKES = {
     "over another kind of folder": (
         ["layout", "{made}/graph", "{made}/part2", "--out", "{made}/graph"], "not an output",
     ),
+    "a model without programs to take apart": (
+        ["train", "{made}/layout2", "--model", "gcn", "--side", "unfused", "--out", "x"],
+        "side unfused: model gcn has no vertex program",
+    ),
+    "a technique for a library": (
+        ["train", "{made}/layout2", "--model", "gcn", "--side", "pyg", "--technique", "halo", "--out", "x"],
+        "--technique: side pyg aggregates by itself",
+    ),
     "no layout there": (["train", "nowhere", "--model", "gcn", "--out", "x"], "nowhere"),
     "unknown technique": (["aggregate", "{made}/layout2", "--technique", "cula", "--dim", "4", "--out", "x"], "cola"),
     "a variant of nothing": (

@@ -54,7 +54,7 @@ class Pool:
 
     def __init__(self, allocator: Callable[[int], Any] | None = None) -> None:
         self.free: dict[int, list[np.ndarray]] = defaultdict(list)
-        self._allocator = allocator
+        self._allocator, self._total = allocator, 0
 
     def malloc(self, size: int) -> Block:
         """A block; it holds what it held."""
@@ -62,7 +62,12 @@ class Pool:
         free = self.free[size]
         if free:
             return Block(self, free.pop())
+        self._total += size
         return Block(self, np.empty(size, np.uint8) if self._allocator is None else self._allocator(size).mem.owner)
+
+    def total_bytes(self) -> int:
+        """Of all blocks, in use or not."""
+        return self._total
 
     def free_all_blocks(self) -> None:
         """Garbage for whoever still reads what nobody has."""
@@ -70,6 +75,7 @@ class Pool:
             for buffer in buffers:
                 buffer.fill(0xFF)
             if self is not _told.pool:  # whoever asks next gets it
+                self._total -= size * len(buffers)
                 _told.pool.free[size].extend(buffers)
                 buffers.clear()
 

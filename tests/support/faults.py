@@ -54,7 +54,7 @@ OUTPUTS = {
     "report": "report/index.html",
 }
 #: What follows from times or was measured like them: fields of records, columns of the report's tables.
-FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "compute", "transfer", "used"}
+FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "compute", "transfer", "used", "gpu_memory"}
 FROM_TIMES |= {"launches", "low", "high", "starred", "unstarred", "place", "machine"}
 FROM_TIMES |= {"run_id", "recorded_at", "hidden", "fastest", "close", "speedup", "efficiency", "ratio"}
 #: The same of records, which have the place below machine.

@@ -415,6 +415,12 @@ class StrictWorld:
         peers = {pe: StrictArray(copy) for pe, copy in array.peers.items()}
         return SymmetricArray(self.rank, peers, array, None if array.whole is None else StrictArray(array.whole))
 
+    def measure_memory(self) -> None:
+        """Nothing."""
+
+    def peak_memory(self) -> None:
+        """Unknown."""
+
     def free_memory(self) -> None:
         return None
 

@@ -111,7 +111,7 @@ def tables(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]], bytes]:
     """What of a run's folder must not depend on stopping: all but measured times, and the command that it came from."""
     record, epochs = read_run(out)
     return (
-        record.model_dump(exclude={"median", "q1", "q3", "used", "run_id", "recorded_at", "config_hash"}),
+        record.model_dump(exclude={"median", "q1", "q3", "used", "gpu_memory", "run_id", "recorded_at", "config_hash"}),
         [epoch.model_dump(exclude={"seconds"}) for epoch in epochs],
         (out / "weights.safetensors").read_bytes(),
     )

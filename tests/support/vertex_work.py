@@ -46,7 +46,7 @@ def tables_of(graph):
     )  # fmt: skip
 
 
-def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), kernels=None):
+def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), fused=True, kernels=None):
     """Arrays of ``wanted``, of which the first ``outputs`` are made before the others and the ``seeds`` are known.
 
     With ``kernels``, a ``KernelsOnHost``, a GPU's kernels make them, of float32.
@@ -83,10 +83,10 @@ def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), k
         work.run(found, part, given)
 
     first, rest = wanted[:outputs], wanted[len(wanted[:outputs]) :]
-    plan = schedule(first, rest, seeds)
+    plan = schedule(first, rest, seeds, fused=fused)
     found = {value: array for value, array in known.items() if value not in seeds}
     early = [value for value in rest if not set(seeds) & set(ir.walk([value]))]
-    do(plan.forward, found, [*first, *plan.kept, *early])
+    do(plan.forward, found, [*first, *plan.kept, *plan.carried, *early])
     found |= known
     kept = {value: found[value] for value in [*known, *plan.kept, *plan.stored] if value in found}
     again = kept | {}

@@ -109,6 +109,15 @@ def test_loss_and_gradients_on_any_pes(name, parts, tmp_path):
         assert all(np.array_equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.parametrize("name", cases())
+def test_without_fusion_gradients_are_the_same(name, parts, tmp_path):
+    options = {**options_of(name, tmp_path), "epoch": 5}
+    expected = gradients("simulated", parts(graph_of(name), 1), 1, **options)[0]
+    for pes in (1, 2):
+        for found in gradients("simulated", parts(graph_of(name), pes), pes, **options, fused=False):
+            assert_close(found, expected)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("technique", ["broadcast", "ring", "mgg", "cola"])
 def test_any_technique_brings_the_rows(technique, parts, tmp_path):

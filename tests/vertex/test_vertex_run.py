@@ -34,7 +34,8 @@ def check(data):
     wanted = optimized(before) if data.draw(st.booleans()) else before
     assume(all(supported(value) for value in ir.walk(wanted)))
     leaves = drawn(before, graph, seed=data.draw(st.integers(0, 2**16)))
-    found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds)
+    fused = data.draw(st.booleans())
+    found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds, fused=fused)
     for value, array, expected in zip(wanted, found, evaluate(before, graph, leaves), strict=True):
         if expected.size:
             assert np.abs(array - expected).max() <= 1e-9 * max(1, np.abs(expected).max()), value

@@ -32,20 +32,44 @@ def planned(*outputs):
     return plan
 
 
+def followed(values, fused):
+    """Schedules of ``values`` alone and with their gradients, once nothing is missing in them."""
+    outputs = optimized(values)
+    forward, backward, seeds = differentiated(values)
+    plans = [schedule(outputs, fused=fused), schedule(forward, backward, seeds, fused=fused)]
+    follow(plans[0], outputs)
+    follow(plans[1], forward, backward, seeds)
+    return plans
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_models(name):
-    outputs = optimized(MODELS[name])
-    follow(schedule(outputs), outputs)
-    forward, backward, seeds = differentiated(MODELS[name])
-    follow(schedule(forward, backward, seeds), forward, backward, seeds)
+    followed(MODELS[name], fused=True)
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs(seed):
-    outputs = optimized(program(seed, steps=20))
-    follow(schedule(outputs), outputs)
-    forward, backward, seeds = differentiated(program(seed, steps=20))
-    follow(schedule(forward, backward, seeds), forward, backward, seeds)
+    followed(program(seed, steps=20), fused=True)
+
+
+@pytest.mark.parametrize("values", [*MODELS.values(), *(program(seed, steps=20) for seed in range(30))])
+def test_without_fusion_a_pass_makes_one_value(values):
+    """Of arcs all that is computed is stored; rows are made between the passes."""
+    for plan in followed(values, fused=False):
+        for unit in units(plan.steps):
+            (stage,) = unit.stages
+            assert len(stage.sums) + len(unit.stored) == 1 and not stage.rows
+            known = {*unit.stored, *unit.reads.get(E, ()), *unit.reads.get(R, ())}
+            assert all(v in known or v.op in ("cast", "by_type") or not v.inputs for v in stage.values)
+
+
+def test_without_fusion_attention_stores_its_arcs():
+    """Scores, what becomes of them, their exponentials, shares, messages; and their gradients, arc by arc."""
+    fused, apart = (followed(gat(9, 2, 4), fused)[1] for fused in (True, False))
+    assert not fused.stored and not fused.carried
+    assert (2, 4) in shapes(apart.stored), "messages"
+    assert {*apart.carried} < {*apart.stored}
+    assert len(units(apart.steps)) > 3 * len(units(fused.steps))
 
 
 def test_gat_forward():

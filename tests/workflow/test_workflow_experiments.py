@@ -1,6 +1,7 @@
 """The overlays of config/experiments/: each is planned, some are run, at their smallest."""
 
 import csv
+import importlib.util
 import re
 import shlex
 from itertools import pairwise
@@ -12,6 +13,7 @@ from support.workflow import ROOT, Folder, job_counts
 
 from mgg.aggregate import parse_options
 from mgg.aggregate.variants import expand
+from mgg.graph.datasets import catalog
 from mgg.graph.sources import communities
 from mgg.record import AggregateRecord, PredictionRecord, read_lines, read_partition, read_run
 from mgg.report.experiments import EXPERIMENTS, FORESEEN, stand_in
@@ -23,8 +25,21 @@ UNASKED = ["predicted_scaling"]
 SMALLER = {"results": "results", "graph": {"scale": 0.001}, "aggregate": {"iterations": 2}, "train": {"epochs": 2}}
 
 
+#: What experiments on one PE want beside config/laptop.yaml.
+ONE_PE = {"partition": {"pes": [1]}, "train": {"pes": [1]}}
+
+
 def overlays(name: str) -> list[str]:
     return [f"config/experiments/{name}.yaml", "config/laptop.yaml"]
+
+
+def runs_of(values: dict) -> int:
+    """Trainings of a data set, by the config of an experiment."""
+    train = values["train"]
+    sides = train.get("sides", {})
+    techniques = train.get("techniques", [])
+    libraries = sum(len(models) for side, models in sides.items() if side != "unfused")
+    return (len(train["models"]) + len(sides.get("unfused", []))) * len(techniques) + libraries
 
 
 def test_every_figure_has_its_overlay():
@@ -39,8 +54,12 @@ def test_an_experiment_is_planned(folder: Folder, name: str):
     assert values["experiment"] == name and values["report"].get("figures", []) == figures
     graphs = list(values["graph"]["datasets"])
     timed = values["aggregate"].get("techniques") != []
-    trained = len(graphs) * len(values["train"]["models"]) * len(values["train"].get("techniques", []))
-    run = folder.run("--dry-run", overlay=overlays(name))
+    trained = len(graphs) * runs_of(values)
+    alone = name.startswith("seastar_")
+    if alone:
+        folder.overlay(ONE_PE, "one.yaml")
+    pes, launcher = (1, "") if alone else (2, r"mpiexec -n 2 ")
+    run = folder.run("--dry-run", overlay=[*overlays(name), *(["one.yaml"] if alone else [])])
     assert run.returncode == 0, run.stdout
     assert re.findall(r"--figure (\S+) ", run.stdout) == figures
     predicted = values.get("predict", {}).get("pes", [])
@@ -48,12 +67,15 @@ def test_an_experiment_is_planned(folder: Folder, name: str):
     for graph in graphs if predicted else ():
         partitions = " ".join(f"results-laptop/partition/{graph}/p{pes}" for pes in predicted)
         assert f"mgg predict {partitions} --technique" in run.stdout
-    commands = re.findall(r"mpiexec -n 2 mgg aggregate .*", run.stdout)
+    commands = re.findall(rf"{launcher}mgg aggregate .*", run.stdout)
     assert len(commands) == (len(graphs) if timed else 0)
-    assert len(re.findall(r"mpiexec -n 2 mgg train .*", run.stdout)) == trained
-    assert timed == (f"--out results-laptop/experiments/{name}/aggregate/{graphs[0]}/p2.jsonl" in run.stdout)
-    assert len(re.findall(r"mgg generate \S+ --name \S+ ", run.stdout)) == len(graphs)
-    assert re.search(r"--scale 0\.00[0-9]+", run.stdout) and "retrieve" not in job_counts(run.stdout)
+    assert len(re.findall(rf"{launcher}mgg train .*", run.stdout)) == trained
+    assert timed == (f"--out results-laptop/experiments/{name}/aggregate/{graphs[0]}/p{pes}.jsonl" in run.stdout)
+    made = [graph for graph in graphs if graph not in catalog()]
+    assert len(re.findall(r"mgg generate \S+ --name \S+ ", run.stdout)) == len(made)
+    assert re.search(r"--scale 0\.00[0-9]+", run.stdout)
+    assert job_counts(run.stdout).get("retrieve", 0) == len(graphs) - len(made)
+    assert alone or made == graphs
 
 
 def test_every_stand_in_of_cola_has_as_many_nodes_as_its_graph():
@@ -191,6 +213,22 @@ def test_products_and_training_from_graph_to_figure(folder: Folder):
         ("", "gcn", "4.25"), ("", "gin", "4.57"), ("16", "", "4.25"), ("64", "", "4.57"),
     ]  # fmt: skip
     assert all(float(row["ratio"]) > 0 for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None, reason="no PyTorch Geometric to compare with")
+def test_libraries_from_graph_to_figure(folder: Folder):
+    folder.overlay(SMALLER | ONE_PE | {"graph": {"scale": 0.02, "datasets": {"mutag-like": {}}}}, "smaller.yaml")
+    folder.overlay({"train": {"epochs": 2, "pes": [1]}}, "epochs.yaml")
+    run = folder.run(overlay=[*overlays("seastar_table3"), "smaller.yaml", "epochs.yaml"])
+    assert run.returncode == 0, run.stdout
+    trained = "experiments/seastar_table3/train/mutag-like/rgcn-{}-p1-s0"
+    records = [read_run(folder.made(trained.format(name)))[0] for name in ("local", "pyg", "pyg_bmm")]
+    assert [record.side for record in records] == ["mgg", "pyg", "pyg_bmm"]
+    assert {(record.settings["bases"], record.settings["weight_decay"]) for record in records} == {(30, 5e-4)}
+    with (folder.results / "experiments/seastar_table3/report/figures.csv").open(newline="") as file:
+        rows = {row["rival"]: round(float(row["paper"]), 2) for row in csv.DictReader(file)}
+    assert rows == {"PyG": 7.54, "PyG-bmm": 2.76}  # 63.3 / 8.4, 23.2 / 8.4
 
 
 @pytest.fixture

@@ -32,11 +32,20 @@ def refuse(message, code=2):
 
 
 def replace_datasets(values):
-    """Snakemake merges mappings, but an overlay that names data sets means those alone, not the demo's too."""
+    """Snakemake merges mappings, but an overlay that names data sets means those alone, not the demo's too.
+
+    Settings that an earlier file has for others go with them.
+    """
     for overlay in workflow.overwrite_configfiles:
-        graph = load_configfile(overlay).get("graph")
+        found = load_configfile(overlay)
+        graph, train = found.get("graph"), found.get("train")
         if isinstance(graph, dict) and "datasets" in graph:
             values["graph"]["datasets"] = graph["datasets"]
+            stated = [graph["datasets"], train.get("dataset_settings") if isinstance(train, dict) else None]
+            named = {name for each in stated if isinstance(each, dict) for name in each}
+            settings = values["train"].get("dataset_settings") if isinstance(values["train"], dict) else None
+            if isinstance(settings, dict):
+                values["train"]["dataset_settings"] = {name: each for name, each in settings.items() if name in named}
 
 
 def read_settings():
@@ -204,13 +213,27 @@ def sweep(section):
     ]
 
 
-def train_options(section, model):
+def learners(section):
+    """What trains a model, as names of results have it: (name, model, number of PEs, options) of each run but its seed."""
+    for model in MODELS:
+        for pes in section.pes:
+            for technique in section.techniques:
+                yield technique, model, pes, ["--technique", technique]
+                if model in section.sides.get("unfused", ()):
+                    yield f"{technique}-unfused", model, pes, ["--technique", technique, "--side", "unfused"]
+            for side, models in section.sides.items():
+                if model in models and side != "unfused" and pes == 1:
+                    yield side, model, pes, ["--side", side]
+
+
+def train_options(section, model, dataset):
     """The options of mgg train that a result depends on; those left out make no run stale that was made without them."""
     metric = [] if section.metric == "auto" else ["--metric", section.metric]
     # A job that comes later than the user's next change to the file refuses it.
     metric += ["--model-hash", CONTENTS.of_file(OWN_MODELS[model])] if model in OWN_MODELS else []
     words = ["--backend", section.backend, "--epochs", str(section.epochs), "--dtype", section.dtype]
-    return words + assignments(section.settings.get(model, {})) + metric + flags(phases=section.phases)
+    settings = section.settings.get(model, {}) | section.dataset_settings.get(dataset, {}).get(model, {})
+    return words + assignments(settings) + metric + flags(phases=section.phases)
 
 
 def predict_options(section):
@@ -312,6 +335,8 @@ GRAPH = "{dataset}@{recipe}"
 SPLIT = f"{GRAPH}/{split_name(SETTINGS.partition)}/p{{pes}}"
 TIMED = f"{{place}}/{SPLIT}-{{run}}"
 TRAINING = f"{{place}}/{GRAPH}/{split_name(SETTINGS.partition)}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}-{{run}}"
+# By name of what trains: the options that say so.
+LEARNERS = {name: words for name, _, _, words in learners(SETTINGS.train)}
 warn_of_mixed_devices(SETTINGS)
 warn_of_untrained(SETTINGS)
 
@@ -321,7 +346,7 @@ wildcard_constraints:
     recipe=any_of(RECIPES.values()),
     pes=any_of(SETTINGS.partition.pes),
     model=any_of(MODELS),
-    technique=any_of(SETTINGS.train.techniques),
+    technique=any_of(LEARNERS),
     seed=any_of(SETTINGS.train.seeds),
     place="[^/]+",
     run=r"[0-9a-f]{8}(-n\d+)?",

@@ -34,10 +34,19 @@ def timings():
 def trainings():
     """The same of stage train."""
     train = SETTINGS.train
-    pattern, names = f"{RECORDS}/train/{TRAINING}", ("dataset", "model", "technique", "pes", "seed")
+    pattern, runs = f"{RECORDS}/train/{TRAINING}", [run[:3] for run in learners(train)]
     return [
-        measured("train", pattern, train_options(train, case[1]), **dict(zip(names, case)))
-        for case in product(TRAINED, MODELS, train.techniques, train.pes, train.seeds)
+        measured(
+            "train",
+            pattern,
+            train_options(train, model, dataset),
+            dataset=dataset,
+            model=model,
+            technique=name,
+            pes=pes,
+            seed=seed,
+        )
+        for dataset, (name, model, pes), seed in product(TRAINED, runs, train.seeds)
     ]
 
 

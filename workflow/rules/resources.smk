@@ -127,8 +127,8 @@ def multiplied(size):
 
 
 def trained(size):
-    """Bytes of the layouts of all PEs, features, activations and gradients."""
-    return 60 * size.arcs + 4000 * size.nodes + 24 * size.nodes * size.features
+    """Bytes of the layouts of all PEs, features, activations and gradients; other sides keep values of arcs."""
+    return (2000 if SETTINGS.train.sides else 60) * size.arcs + 4000 * size.nodes + 24 * size.nodes * size.features
 
 
 MINUTES = {

@@ -36,10 +36,11 @@ rule train:
         launcher=launcher("train"),
         checkpoint_every=untracked(SETTINGS.train.checkpoint_every),
         stall_after=untracked(SETTINGS.train.stall_after),
-        options=lambda wildcards: train_options(SETTINGS.train, wildcards.model),
+        learner=lambda wildcards: LEARNERS[wildcards.technique],
+        options=lambda wildcards: train_options(SETTINGS.train, wildcards.model, wildcards.dataset),
     shell:
         "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg train {input:q} --model {params.model:q}"
-        " --technique {wildcards.technique:q} --seed {wildcards.seed:q} {params.options:q}"
+        " {params.learner:q} --seed {wildcards.seed:q} {params.options:q}"
         " --checkpoint-every {params.checkpoint_every:q} --stall-after {params.stall_after:q} --resume"
         " --out {output:q} > {log:q} 2>&1"
 

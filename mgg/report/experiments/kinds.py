@@ -36,8 +36,10 @@ class Side:
         name: what the page calls it.
         technique: the technique.
         options: those of its options that make it this side.
-        column: what of a timing counts: ``median``, ``compute`` (without transfers) or ``transfers`` (the rest).
+        column: what of a timing counts: ``median``, ``compute`` (without transfers) or ``transfers`` (the rest); or
+            ``gpu_memory``, of which bytes are compared in place of seconds.
         ending: of the names of its data sets, where the sides of a comparison differ in the graph's order.
+        trained_by: of trainings, the field ``side`` of their records; a library is its technique, too.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Side:
     options: Mapping[str, Any] = field(default_factory=dict)
     column: str = "median"
     ending: str = ""
+    trained_by: str = "mgg"
 
 
 def at(dataset: str, pes: int) -> str:
@@ -52,6 +55,8 @@ def at(dataset: str, pes: int) -> str:
     return f"{dataset} on {pes}"
 
 
+#: The column of a side of which the memory is compared.
+MEMORY = "gpu_memory"
 #: Why CPU cores can tell nothing about a comparison.
 SAME_CODE = "noise, since CPU cores run the same code for both"
 SAME_MEMORY = "no verdict, since on CPU cores both read host memory and no bus lies between"
@@ -64,11 +69,11 @@ class Versus:
 
     Attributes:
         subject, rival: the sides.
-        claims: the rival's time over the subject's in the paper: by data set and PEs (``at``), by data set (its
-            stand-in's name), by width (``D=16``), by model, or for all (key ``""``).
+        claims: the rival's time (or memory) over the subject's in the paper: by data set and PEs (``at``), by
+            data set (its stand-in's name), by width (``D=16``), by model, or for all (key ``""``).
         slower: where the paper gives no number: whether it calls the rival slower; None: it says nothing about it.
         claimed: what the numbers are: an ``average`` over the paper's graphs, of one ``graph`` each, one of a
-            ``table`` of such, a lower ``bound``.
+            ``table`` of such, a lower ``bound``, the ``most`` over its graphs.
         alike_in_one_workgroup: both sides do the same where all PEs are one workgroup.
         untold_on_cpus: why nothing is learned on CPU cores, as the page says it; empty: they may go the paper's way.
     """
@@ -77,9 +82,14 @@ class Versus:
     rival: Side
     claims: Mapping[str, float] = field(default_factory=dict)
     slower: bool | None = None
-    claimed: Literal["average", "graph", "table", "bound"] = "average"
+    claimed: Literal["average", "graph", "table", "bound", "most"] = "average"
     alike_in_one_workgroup: bool = False
     untold_on_cpus: str = ""
+
+    @property
+    def memory(self) -> bool:
+        """Whether bytes are compared, and not seconds."""
+        return self.subject.column == MEMORY
 
     def claim(self, *keys: str) -> float | None:
         """The paper's number for the first of ``keys`` that it has one for."""

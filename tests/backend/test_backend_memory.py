@@ -1,0 +1,59 @@
+"""The peak of a GPU's memory, as records have it: symmetric arrays, what pools keep, and the pools of CUDA graphs."""
+
+from pathlib import Path
+
+import pytest
+from support.ranks import mpiexec
+
+FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
+
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+
+PROGRAM = """
+import cupy
+import numpy as np
+from mgg.backend import nvshmem
+from mgg.backend.facts import job_fields
+
+pooled = [1000]
+
+class Pool:
+    total_bytes = staticmethod(lambda: pooled[0])
+    free_bytes = staticmethod(lambda: 0)
+
+    def free_all_blocks(self):
+        pooled[0] = 0
+
+cupy.get_default_memory_pool = Pool
+
+def program(world):
+    world.measure_memory()
+    least, told = world.peak_memory(), []
+    first = world.symmetric(1000 * (1 + world.size))
+    world.free(first)
+    told.append(world.peak_memory() - least)
+    pooled[0] = 50_000
+    world.give_back()
+    pooled[0] = 7
+    told.append(world.peak_memory() - least)
+    world.measure_memory()
+    pooled[0] = 64
+    told.append(world.peak_memory() - least)
+    work = world.repeated(lambda given: (given * 2.0 + 1.0, None), 100_000)
+    for _ in range(3):
+        work.submit(np.zeros(100_000))
+        work.result()
+    work.release()
+    told.append(world.peak_memory() - least > 800_000)
+    pooled[0] = 10**9 * (1 + world.rank)
+    print(told, job_fields(world)["gpu_memory"] - least, flush=True)
+
+nvshmem.run(lambda: 2, program)
+"""
+
+
+def test_the_most_that_was_held_at_a_time():
+    """Each number is what has gone again by the time it is asked for; records have that of the PE with the most."""
+    done = mpiexec(2, [FAKE, "-c", PROGRAM])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("[12000, 50000, 64, True] 2000000000\n") == 2, done.stdout + done.stderr

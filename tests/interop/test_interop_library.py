@@ -1,0 +1,180 @@
+"""Training in PyTorch Geometric by our own loop: the same curve as ours, records that say so, what is refused."""
+
+import sys
+from functools import partial
+
+import click
+import numpy as np
+import pytest
+from click.core import ParameterSource
+from support import pyg
+from support.stopped import ALWAYS
+from support.train_graphs import layouts_below
+from support.train_program import Stop, result_arrays
+
+from mgg import layout
+from mgg.backend import launch
+from mgg.cli.train import _library
+from mgg.cli.train import train as command
+from mgg.errors import InputError, MachineError, StoppedError
+from mgg.interop.library import LibraryTrainer
+from mgg.record import read_run
+from mgg.train import train
+
+#: What both sides can agree on: dropout draws other numbers.
+ALIKE = {
+    "gcn": {"hidden": 8, "dropout": 0.0},
+    "gat": {"hidden": 4, "heads": 2, "output_heads": 2, "dropout": 0.0, "attention_dropout": 0.0},
+    "appnp": {"hidden": 8, "steps": 3, "dropout": 0.0, "arc_dropout": 0.0},
+    "gin": {"hidden": 8, "layers": 2, "dropout": 0.0},
+    "sage": {"hidden": 8, "dropout": 0.0, "weight_decay": 1e-3},
+    "rgcn": {"hidden": 8, "weight_decay": 1e-3},
+}
+#: Models that count weights of arcs.
+WEIGHTED = ("gcn", "appnp")
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory):
+    """``layouts(name, pes)``: graphs without arcs from a node to itself, or real ones, are of another list."""
+    trained, compared = layouts_below(tmp_path_factory.mktemp), pyg.layouts_below(tmp_path_factory.mktemp)
+    return lambda name, pes: (compared if name in (*pyg.GRAPHS, "cora") and name != "directed" else trained)(name, pes)
+
+
+def run(folder, *, side, epochs=6, **options):
+    """A run on one PE; ``side`` mgg is ours."""
+    how = {"technique": "local", "epochs": epochs, "seed": 3, "side": side, **options}
+    if side != "mgg":
+        how["library"] = partial(LibraryTrainer, side=side)
+    return launch("simulated", lambda: 1, lambda world: train(world, layout.load(folder, 0), **how))[0]
+
+
+def graph_of(model):
+    return "typed" if model == "rgcn" else "weighted" if model in WEIGHTED else "planted"
+
+
+def check(folder, side, model, settings):
+    ours, theirs = (run(folder, side=each, model=model, settings=settings) for each in ("mgg", side))
+    for mine, other in zip(ours.epochs, theirs.epochs, strict=True):
+        assert other.loss == pytest.approx(mine.loss, rel=1e-4)
+        if mine.validation_loss is not None:
+            assert other.validation_loss == pytest.approx(mine.validation_loss, rel=1e-4)
+        for split in ("train", "validation", "test"):
+            if getattr(mine, f"{split}_accuracy") is None:
+                assert getattr(other, f"{split}_accuracy") is None
+                continue
+            assert getattr(other, f"{split}_accuracy") == pytest.approx(getattr(mine, f"{split}_accuracy"), abs=0.02)
+    assert len({each.loss for each in theirs.epochs}) == len(theirs.epochs), "nothing was learned"
+    assert theirs.weights.keys() == ours.weights.keys()
+    for name, value in theirs.weights.items():
+        assert value.shape == ours.weights[name].shape
+    assert theirs.record.settings == ours.record.settings, "row_normalize is decided alike"
+    return ours.record, theirs.record
+
+
+@pytest.mark.parametrize(
+    "model", [name if name == "gcn" else pytest.param(name, marks=pytest.mark.slow) for name in ALIKE]
+)
+def test_the_curve_is_ours(model, layouts):
+    ours, theirs = check(layouts(graph_of(model), 1), "pyg", model, ALIKE[model])
+    assert (ours.side, theirs.side, theirs.technique, theirs.options) == ("mgg", "pyg", "pyg", {})
+    assert {"torch", "torch-geometric"} == theirs.versions.keys() - ours.versions.keys()
+    assert theirs.gpu_memory is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_sparse_features_are_normalized_alike(model, layouts):
+    """Ours are CSR there."""
+    check(layouts("cora", 1), "pyg", model, ALIKE[model])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", ["typed", "featureless"])
+@pytest.mark.parametrize("side", ["pyg", "pyg_bmm"])
+def test_both_ways_of_rgcn(side, graph, layouts):
+    settings = {"hidden": 8, "bases": 3} if graph == "typed" else {"hidden": 8, "selection": "last"}
+    check(layouts(graph, 1), side, "rgcn", settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimizer": "adamw"},
+        {"schedule": "cosine", "warmup": 3},
+        {"class_weights": "balanced"},
+        {"selection": "validation_loss", "patience": 1},
+    ],
+)
+def test_settings_mean_the_same(settings, layouts):
+    check(layouts("planted", 1), "pyg", "gcn", ALIKE["gcn"] | settings)
+
+
+@pytest.mark.parametrize("model", ["gcn", pytest.param("gin", marks=pytest.mark.slow)])
+def test_a_resumed_run_ends_as_one_that_was_not_stopped(model, layouts, tmp_path):
+    """With dropout, and for GIN running statistics."""
+    folder, options = layouts("planted", 1), {"model": model, "settings": {"hidden": 8}, "checkpoint_every": ALWAYS}
+    whole = run(folder, side="pyg", **options)
+    with pytest.raises(StoppedError, match="stopped after epoch 3"):
+        run(folder, side="pyg", out=tmp_path / "run", stop=Stop(3), **options)
+    with pytest.raises(InputError, match="run with side pyg, this run has side mgg"):
+        run(folder, side="mgg", out=tmp_path / "run", resume=True, **options)
+    resumed = run(folder, side="pyg", out=tmp_path / "run", resume=True, **options)
+    for name, array in result_arrays(whole).items():
+        assert np.array_equal(array, result_arrays(resumed)[name]), name
+    record, epochs = read_run(tmp_path / "run")
+    assert (record.side, len(epochs)) == ("pyg", 6)
+
+
+@pytest.mark.parametrize(
+    ("graph", "pes", "options", "message"),
+    [
+        ("planted", 2, {}, "side pyg: trains on one PE, and this layout is for 2: partition for 1"),
+        ("planted", 1, {"model": "sgc"}, "side pyg: has no model sgc; it has gcn, gin, sage, gat, appnp, rgcn"),
+        ("planted", 1, {"settings": {"layers": 3}}, "side pyg: model gcn: setting layers: is 3, and this model in Py"),
+        ("planted", 1, {"dtype": "bf16"}, "side pyg: computes in fp32: leave out --dtype bf16"),
+        ("planted", 1, {"phases": True}, "side pyg: nobody counts its phases"),
+        (
+            "directed",
+            1,
+            {},
+            "side pyg: model gcn takes arcs from a node to itself another way than ours, and test has some",
+        ),
+        ("tasks", 1, {}, "side pyg: scores by accuracy, one class a node, and not by micro_f1"),
+        ("directed", 1, {"model": "gat"}, "side pyg: model gat counts no weights of arcs, and test has some"),
+    ],
+)
+def test_what_a_library_does_not_do_is_refused(graph, pes, options, message, layouts):
+    options = {"model": "gcn", "technique": "local", "library": partial(LibraryTrainer, side="pyg")} | options
+    folder = layouts(graph, pes)
+    with pytest.raises(InputError) as error:
+        launch("simulated", lambda: pes, lambda world: train(world, layout.load(folder, world.rank), **options))
+    assert str(error.value).startswith(message), error.value
+
+
+def test_diverging_is_told(layouts):
+    with pytest.raises(InputError, match=r"epoch \d+: the (training loss|loss of the validation split) is "):
+        run(
+            layouts("planted", 1),
+            side="pyg",
+            model="gcn",
+            epochs=60,
+            settings={"learning_rate": 10.0, "weight_decay": 1e6, "optimizer": "adamw"},
+        )
+
+
+@pytest.mark.parametrize(
+    ("package", "message"),
+    [("torch", "mgg.interop needs PyTorch"), ("torch_geometric", "models of PyTorch Geometric need it")],
+)
+def test_a_library_that_is_missing_is_named(package, message, monkeypatch):
+    for name in [each for each in sys.modules if each.startswith("mgg.interop")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [package, *(each for each in sys.modules if each.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    context = click.Context(command)
+    context.set_parameter_source("technique", ParameterSource.DEFAULT)
+    with context, pytest.raises(MachineError, match=f"^side pyg: {message} .*pip install 'mgg.torch.'$") as error:
+        _library("pyg")
+    assert error.value.everywhere

@@ -1,0 +1,120 @@
+"""Seastar's figures and tables: sides that are libraries, and memory in place of time, worked out by hand."""
+
+import html
+
+import pytest
+from synthetic_records import GPUS, MACHINE, VERSIONS, train
+
+from mgg.report.experiments import EXPERIMENTS
+
+ON_GPU = {"backend": "nvshmem", "machine": GPUS.model_copy(update={"gpus": ["NVIDIA H100"]}), "pes": 1}
+OURS = {**ON_GPU, "technique": "local"}
+PYG = {"side": "pyg", "technique": "pyg", "versions": VERSIONS | {"torch": "2.13.0", "torch-geometric": "2.8.1"}}
+MIB = 2**20
+
+
+def run(median, memory=None, **changes):
+    fields = OURS | {"median": median, "q1": 0.99 * median, "q3": 1.01 * median, "gpu_memory": memory}
+    return train(**(fields | changes))
+
+
+def rgcn(dataset, median, memory=None, **changes):
+    return run(
+        median, memory, dataset=dataset, model="rgcn", graph_hash=dataset.encode().hex().ljust(64, "0"), **changes
+    )
+
+
+def printed(rows, figure):
+    """The paper's quotients by data set and rival."""
+    rows = [row for row in rows if row["figure"] == figure]
+    return {(row["dataset"], row["rival"]): row["paper"] and round(float(row["paper"]), 2) for row in rows}
+
+
+def test_an_epoch_beside_a_librarys(report):
+    """Versions of the library are no other machine."""
+    (row,), page = report([], "seastar_fig10", runs=[run(0.002), run(0.006, **PYG)])
+    assert (row["subject"], row["rival"], row["model"], round(float(row["ratio"]), 9)) == ("MGG", "PyG", "gcn", 3)
+    assert (row["paper"], row["verdict"], row["subject_memory"]) == ("3", "the paper's direction", "")
+    text = html.unescape(page)
+    assert "“PyG” took 3.00 times as long as “MGG” (one comparison): the paper's direction (paper: up to 3)." in text
+    assert "torch-geometric 2.8.1" in text
+
+
+def test_memory_is_compared_in_bytes(report):
+    runs = [run(0.002, 100 * MIB), run(0.001, 400 * MIB, **PYG)]
+    (row,), page = report([], "seastar_fig11", runs=runs)
+    assert (row["subject_memory"], row["rival_memory"], row["ratio"]) == (str(100 * MIB), str(400 * MIB), "4")
+    assert (row["subject_median"], row["paper"], row["verdict"]) == ("", "8", "the paper's direction")
+    text = html.unescape(page)
+    assert (
+        "“PyG” took 4.00 times as much memory as “MGG” (one comparison): the paper's direction (paper: up to 8)."
+        in text
+    )
+    assert "Memory of each, and over that of MGG" in text and "PyG (MiB)" in text
+    section = text[text.index('<section id="seastar_fig11">') :]
+    assert "<td>400" in section and "Medians of the slowest PE" not in section[: section.index("</section>")]
+
+
+def test_unfused_programs_stand_beside_themselves(report):
+    """Of the same model and technique; neither is taken for the other."""
+    program = {"model": "gat_program", "model_file": "ab" * 32}
+    runs = [
+        run(0.002, **program),
+        run(0.008, **program, side="unfused"),
+        run(0.001, model="gat"),
+        run(0.004, model="gat", **PYG),
+    ]
+    rows, page = report([], "seastar_fig10", runs=runs)
+    found = {(row["model"], row["rival"]): round(float(row["ratio"]), 9) for row in rows}
+    assert found == {("gat_program", "MGG, unfused"): 4, ("gat", "PyG"): 4}
+    assert "local, unfused" in page
+
+
+def test_sides_have_a_column(report):
+    runs = [run(0.002), run(0.008, side="unfused"), run(0.004, **PYG)]
+    training, _ = report([], table="training", runs=runs)
+    assert sorted((row["side"], row["label"]) for row in training) == [
+        ("mgg", "local"), ("pyg", "pyg"), ("unfused", "local, unfused"),
+    ]  # fmt: skip
+
+
+def test_tables_of_rgcn_are_set_beside_the_papers_own_numbers(report):
+    bmm = PYG | {"side": "pyg_bmm", "technique": "pyg_bmm"}
+    runs = [rgcn("aifb", 0.001, MIB), rgcn("aifb", 0.02, 3 * MIB, **PYG), rgcn("aifb", 0.002, 2 * MIB, **bmm)]
+    runs += [rgcn("bgs-like", 0.1, MIB), rgcn("bgs-like", 0.2, MIB, **bmm)]
+    rows, page = report([], "seastar_table3", "seastar_table4", runs=runs)
+    found = printed(rows, "seastar_table3")
+    # 106.2 / 3.1 and 10.8 / 3.1; on BGS PyTorch Geometric ran out of memory.
+    assert found == {("aifb", "PyG"): 34.26, ("aifb", "PyG-bmm"): 3.48, ("bgs-like", "PyG-bmm"): ""}
+    assert "paper 34.3 x" in page
+    text = html.unescape(page)
+    assert "Generated graphs stand for the paper's: bgs-like (2,708 nodes, 10,556 arcs) for BGS (333,845 nodes," in text
+    assert printed(rows, "seastar_table4") == {
+        ("aifb", "PyG"): 2.18,
+        ("aifb", "PyG-bmm"): 2.15,
+        ("bgs-like", "PyG-bmm"): "",
+    }
+
+
+def test_on_cpus_there_is_no_memory_to_compare(report):
+    on_cpus = {"backend": "mpi", "machine": MACHINE}
+    rows, page = report([], "seastar_fig11", runs=[run(0.002, **on_cpus), run(0.006, **(PYG | on_cpus))])
+    assert rows == []
+    assert "memory is measured on GPUs alone, and no run says what it held of one." in page
+
+
+def test_the_page_shows_memory_where_it_is_known(report):
+    _, page = report([], runs=[run(0.002, 3 * MIB), run(0.006, **PYG)])
+    assert "GPU memory (MiB)" in page and "<td>3.00</td>" in page
+
+
+def test_the_page_leaves_memory_out_where_it_is_not(report):
+    _, page = report([], runs=[run(0.002)])
+    assert "GPU memory (" not in page
+
+
+@pytest.mark.parametrize(("name", "memory"), [("fig10", False), ("fig11", True), ("table3", False), ("table4", True)])
+def test_each_compares_one_quantity(name, memory):
+    shown = EXPERIMENTS[f"seastar_{name}"]
+    assert {versus.memory for versus in shown.versus} == {memory}
+    assert all(versus.subject.column == versus.rival.column for versus in shown.versus)
