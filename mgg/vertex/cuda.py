@@ -1,6 +1,6 @@
 """CUDA of launches: the kernels of a vertex program as text, over kernels/include/mgg/vertex.cuh.
 
-- The arcs (or runs) of a row are a piece; those of a long row several, each of bounded length (``mgg.kernel.schedule``).
+- The arcs (or runs) of a row are a piece; those of a long row several, of bounded length (``mgg.kernel.schedule``).
 - As many lanes of a warp as the columns need have an arc between them (``mgg.vertex.lanes``). A piece has a group of
   lanes, for one arc at once or more, and each lane has loads of several more under way. What an arc has lives in
   registers (``mgg.vertex.cuda_values``). When the piece's arcs are done, its lanes put together what they have found.
@@ -309,7 +309,7 @@ class _Writer:
         parts = self.values.parts
         arcs = [
             "long long k[U]; MGG_ARCS k[u] = L::arc(base, block + u, mine) < length"
-            " ? start + L::arc(base, block + u, mine) : 0;",
+            " ? start + L::arc(base, block + u, mine) : 0; (void)k;",
             *parts["indices"], *parts["loads"],
             "MGG_ARCS {", "const bool active = L::arc(base, block + u, mine) < length;", *parts["arcs"], *adds, "}",
         ]  # fmt: skip
