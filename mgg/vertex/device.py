@@ -1,4 +1,4 @@
-"""Does a vertex program's work on a GPU: generated kernels (``mgg.vertex.cuda``), and between them matrices and halos."""
+"""A vertex program's work on a GPU: generated kernels (``mgg.vertex.cuda``), and between them matrices and halos."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class DeviceWork:
             schedule = tables.operators.schedule(tables.pointer(over, rows), 1)[1]
             count = len(schedule.target)
             first = [schedule.begin, schedule.target, schedule.slot_rows]
-            for value in kernel.partials:
+            for value in launch.partials:
                 shape = max(schedule.slots, 1), max(pitch(value.size), 1)
                 partials.append(empty(shape, part.real))
                 if value.op == "winner":

@@ -1,4 +1,4 @@
-"""How the lanes of a warp share the columns of a value: layouts of generated CUDA (mgg/vertex/cuda.py)."""
+"""How the lanes of a warp share the columns of a value: layouts of generated CUDA (``mgg.vertex.cuda``)."""
 
 from __future__ import annotations
 
@@ -93,15 +93,15 @@ class Layout:
             if length == 1:
                 axes.append("0")
             else:
-                axes.append(COLUMN if axis == len(own) - 1 else self._head_axis(axis))
+                axes.append(COLUMN if axis == len(own) - 1 else self.head_axis(axis))
         return tuple(axes)
 
-    def _head_axis(self, axis: int) -> str:
-        """One of the axes of heads."""
+    def head_axis(self, axis: int) -> str:
+        """The place of a lane's head along one of the axes of heads."""
         lead = self.shape[:-1]
         stride = prod(lead[axis + 1 :])
         over = HEAD if stride == 1 else f"({HEAD} / {stride})"
-        return over if axis == 0 or prod(lead[:axis]) == 1 else f"({over} % {lead[axis]})"
+        return over if prod(lead[:axis]) == 1 else f"({over} % {lead[axis]})"
 
     def includes(self, shape: Sequence[int]) -> bool:
         """Whether lanes have a value of ``shape`` among them."""

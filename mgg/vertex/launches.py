@@ -48,6 +48,11 @@ class Launch:
         return tuple(v for v in self.sums if v.space is P and self.rows is not P)
 
     @property
+    def partials(self) -> tuple[Value, ...]:
+        """Sums of rows, of which the parts are kept where a row is cut."""
+        return tuple(v for v in self.sums if v not in self.totals)
+
+    @property
     def results(self) -> tuple[Value, ...]:
         """All that it writes row by row."""
         return (*self.outputs, *self.stored)
@@ -252,7 +257,8 @@ def fits(v: Value, layout: Layout, inside: Collection[Value], known: Collection[
         parts = operands(v, axes)
     if parts is None:
         return v.op == "mask"
-    for x, entry in parts:
+    for operand, entry in parts:
+        x = operand
         while x.op == "cast" and x not in inside and x not in known:
             x = x.inputs[0]
         if x in inside:
