@@ -1,6 +1,6 @@
 """GAT: graph attention network (Velickovic et al., ICLR 2018, equations 3 to 6, settings of its section 3.3).
 
-    H = ELU(Attention(X, W0) + b0),    Z = mean over heads of Attention(H, W1) + b1
+    H = ELU(Attention(X W0) + b0),    Z = mean over heads of Attention(H W1) + b1
 
 with dropout on the input of both layers and on the attention, and the L2 penalty on all parameters but the biases. For
 Pubmed the paper has 8 output heads, learning rate 0.01 and penalty 0.001.
@@ -8,15 +8,15 @@ Pubmed the paper has 8 output heads, learning rate 0.01 and penalty 0.001.
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
-from mgg import vertex as V
-from mgg.model.layers import Bias, Dropout, Elu, MeanOfHeads
+from mgg.model.arcwise import Attention
+from mgg.model.layers import Bias, Dropout, Elu, Linear, MeanOfHeads
 from mgg.model.module import Chain
-from mgg.model.program import VertexLayer, Weight
 from mgg.model.settings import LayeredSettings, Sizes
+
+#: Sources of the kernels of its arcs, which GPUs compile ahead.
+KERNELS = ("attention", "signed_rows")
 
 
 class Settings(LayeredSettings):
@@ -38,37 +38,23 @@ class Settings(LayeredSettings):
     )
 
 
-@V.program(loops=True)
-def attention(v: Any, weight: Any, target: Any, source: Any, rate: float) -> Any:
-    """Equations 3 to 5: the halves of the paper's a by the end of an arc that they meet. Weights do not count."""
-    heads = target.shape[0]
-    scores = [
-        V.leaky_relu(V.dot(V.heads(v.x @ weight, heads), target) + V.dot(V.heads(u.x @ weight, heads), source), 0.2)
-        for u in v.innbs
-    ]
-    shares = V.dropout(V.softmax(scores), rate)
-    return V.sum(share * V.heads(u.x @ weight, heads) for share, u in zip(shares, v.innbs, strict=True))
-
-
 def build(settings: Settings, sizes: Sizes) -> Chain:
     """The two layers."""
     hidden = settings.heads * settings.hidden
     return Chain(
-        *_layer(settings, 0, sizes.features, settings.heads, settings.hidden),
+        *_attention(settings, 0, sizes.features, settings.heads, settings.hidden),
         Bias("layer0", hidden),
         Elu(),
-        *_layer(settings, 1, hidden, settings.output_heads, sizes.classes),
+        *_attention(settings, 1, hidden, settings.output_heads, sizes.classes),
         MeanOfHeads(settings.output_heads),
         Bias("layer1", sizes.classes),
     )
 
 
-def _layer(settings: Settings, k: int, inputs: int, heads: int, columns: int) -> tuple[Dropout, VertexLayer]:
-    decay = settings.weight_decay
-    parameters = {
-        "weight": Weight((inputs, heads * columns), decay=decay),
-        "target": Weight((heads, columns), decay=decay),
-        "source": Weight((heads, columns), decay=decay),
-        "rate": settings.attention_dropout,
-    }
-    return Dropout(settings.dropout, 2 * k), VertexLayer(f"layer{k}", attention, inputs, parameters, place=2 * k + 1)
+def _attention(settings: Settings, k: int, inputs: int, heads: int, columns: int) -> tuple[Dropout, Linear, Attention]:
+    name, decay = f"layer{k}", settings.weight_decay
+    return (
+        Dropout(settings.dropout, 2 * k),
+        Linear(name, inputs, heads * columns, decay),
+        Attention(name, heads, columns, settings.attention_dropout, 2 * k + 1, decay),
+    )

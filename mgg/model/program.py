@@ -318,7 +318,7 @@ class VertexLayer(Module):
     def worked_off(
         self, plan: ProgramPlan, x: Features, run_of: Pass, *, gradients: bool
     ) -> tuple[Array, dict[Value, Any]]:
-        """The program's output, [rows, columns], and with ``gradients`` what ``backed`` needs beside it (collective)."""
+        """The program's output, [rows, columns], and with ``gradients`` what ``backed`` needs beside (collective)."""
         constant = x is run_of.constant
         part, work = self._part(run_of.graph), plan.forward(constant, gradients)
         once = self._once(plan, x, part, run_of, constant)
@@ -446,7 +446,7 @@ class VertexLayer(Module):
 
     def _part(self, graph: Neighborhood) -> Part:
         """The PE's, for this layer; that of the last graph is known."""
-        if self._known is None or self._known[0] is not graph:
+        if self._known is None or self._known[0] is not graph or self._known[1].dense is not graph.arrays:
             self._known = graph, self._part_of(graph)
         return self._known[1]
 
@@ -467,9 +467,15 @@ class VertexLayer(Module):
                     return arrays.combined(out, 1, given, 1)
             return out if after is None else arrays.scale_rows(out, after, out=out)
 
+        def fetch(x: Array) -> Array:  # the halo may be made anew, for wider rows
+            return graph.halo.fetch(x)
+
+        def give_back(gradient: Array) -> Array:
+            return graph.halo.give_back(gradient)
+
         return Part(
             len(graph.node_ids), partial(graph.tables, **self._over), arrays, graph.node_ids, graph.degrees + loops,
-            graph.halo.fetch, graph.halo.give_back, product, work=host.run, real=graph.real, place=self.place,
+            fetch, give_back, product, work=host.run, real=graph.real, place=self.place,
         )  # fmt: skip
 
     def _over_arcs(self, graph: Neighborhood, rows: Array, back: bool, *, weighted: bool) -> Array:

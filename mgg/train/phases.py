@@ -24,7 +24,7 @@ _WORLD = (
 _BY_WEIGHTS = ("product", "transposed_product", "head_products", "head_products_backward", "inner_products")
 #: What models do arc by arc is their aggregation, and so is the halo that they fetch for it.
 _BY_ARC = (
-    "arc_scores", "arc_shares", "arc_signed_shares", "arc_dropout", "arc_aggregate", "arc_signed_aggregate"
+    "arc_scores", "arc_shares", "arc_signed_shares", "arc_dropout", "arc_aggregate", "arc_signed_aggregate", "arc_work"
 )  # fmt: skip
 _OF_HALO = ("fetch", "give_back")
 _BETWEEN_GPUS = ("all_reduce", "gather", "exchange")

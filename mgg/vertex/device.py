@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -136,7 +136,8 @@ class DeviceWork:
         """As ``Work.run``; the epoch of ``draws`` is float64 [1] on the GPU."""
         for step, gone in zip(self._steps, self._gone, strict=True):
             if isinstance(step, Launch):
-                self._launch(self._kernels[step], found, part, draws)
+                launch = self._launch if step.over is None else partial(part.dense.arc_work, self._launch)
+                launch(self._kernels[step], found, part, draws)
             else:
                 value = step if isinstance(step, Value) else step.result
                 found[value] = do(step, found, part, draws)

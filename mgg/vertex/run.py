@@ -147,7 +147,7 @@ class Work:
             operands = [found[x] if x in found else array_of(x, found, part, draws) for x in read]
             if isinstance(step, Unit):
                 operands = [_whole(x, value, part) for x, value in zip(operands, read, strict=True)]
-                results = part.work(step, part.tables, operands, part.real, draws, part.place)
+                results = part.dense.arc_work(part.work, step, part.tables, operands, part.real, draws, part.place)
                 for value, array in zip(results_of(step), results, strict=True):
                     exact = value.op == "winner"
                     found[value] = (array[None] if value.space is P else array).astype(

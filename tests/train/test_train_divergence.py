@@ -31,7 +31,7 @@ def test_a_divergence_keeps_the_last_good_checkpoint(layouts, tmp_path, monkeypa
 
     monkeypatch.setattr(Trainer, "step", broken)
     message = (
-        r"^epoch 7: the loss of the validation split is nan, first in layer layer1 \(Linear\): lower the setting"
+        r"^epoch 7: the loss of the validation split is nan, first in layer layer1 \(VertexLayer\): lower the setting"
         r" learning_rate; the last good checkpoint is .*/run.checkpoint/epoch-000006.safetensors$"
     )
     with pytest.raises(InputError, match=message):

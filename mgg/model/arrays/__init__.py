@@ -7,6 +7,7 @@ An operation that says so may change its first argument and return it: whoever m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -36,6 +37,9 @@ class Arrays(Protocol):
 
     def joined(self, parts: list[Array]) -> Array:
         """The entries of all ``parts``, float64, in one vector."""
+
+    def arc_work(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """What ``work``, which goes over arcs, makes of ``arguments``."""
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Zeros."""

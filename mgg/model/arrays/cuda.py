@@ -9,6 +9,7 @@ which is CuPy's and cuBLAS's default.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -64,6 +65,10 @@ class CudaArrays:
                 kernels.join(*some, *bounds, out[first : first + ends[-1]], size=ends[-1])
             first += ends[-1]
         return out
+
+    def arc_work(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """The call."""
+        return work(*arguments)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Zeros."""

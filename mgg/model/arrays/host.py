@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +44,10 @@ class HostArrays:
     def joined(self, parts: list[Array]) -> Array:
         """One vector."""
         return np.concatenate([part.ravel() for part in parts])
+
+    def arc_work(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """The call."""
+        return work(*arguments)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Zeros."""
