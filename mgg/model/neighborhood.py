@@ -38,6 +38,7 @@ class Neighborhood:
         arrays: what the PE's device computes row by row.
         product: the forward arcs, on the host.
         ids: ``node_ids`` on the host.
+        gathered: of every PE what it gives, in rank order (collective).
         halo: other PEs' rows, for models that work arc by arc.
         numbers: int64 [rows] on the host, this PE's nodes in 0..nodes-1, the same for any partition.
         arc_types: number of types of arcs.
@@ -54,6 +55,7 @@ class Neighborhood:
     arrays: Arrays = field(default_factory=HostArrays)
     product: Product | None = None
     ids: np.ndarray | None = None
+    gathered: Callable[[Any], list[Any]] = lambda given: [given]
     halo: Halo = field(default_factory=NoHalo)
     numbers: np.ndarray | None = None
     arc_types: int = 0
@@ -103,6 +105,7 @@ class Neighborhood:
             dtype=dtype,
             product=layout.forward,
             ids=layout.source_ids,
+            gathered=world.gather,
             numbers=layout.node_ids if layout.graph_nodes is None else np.asarray(layout.graph_nodes, np.int64),
             arc_types=layout.manifest.relations,
             halo=halo_by(world, layout, technique, options, fetched, dtype, arrays, real)
@@ -192,8 +195,7 @@ class Neighborhood:
         """
         if loops not in self._scalers:
             logs = np.log1p(np.diff(self.tables(loops=loops).ptr))
-            total = self.total(self.arrays.upload(np.array([logs.sum()])))
-            mean = float(total[0]) / self.nodes
+            mean = sum(self.gathered(float(logs.sum()))) / self.nodes
             self._scalers[loops] = self.arrays.upload((logs / mean if mean else logs).astype(self.real))
         return self._scalers[loops]
 

@@ -111,13 +111,13 @@ class _Writer:
             else:
                 adds.append(self._added(v, name))
         for n, v in enumerate(launch.stored, len(launch.outputs)):
-            place = row_of(f"y{n}", values.item("arc"), v.size)
+            place = row_of(f"y{n}", values.item("arc"), f"r{n}")
             adds.append(f"if (active) {{ {self._written(v, place, values.lane(v))} }}")
         values.complete(self.partials)
         outputs = []
         for n, v in enumerate(launch.outputs):
-            step = values.step(v)
-            outputs.append(self._written(v, row_of(f"y{n}", "row", step), values.lane(v), values.fits(step)))
+            fits = values.fits(values.step(v))
+            outputs.append(self._written(v, row_of(f"y{n}", "row", f"r{n}"), values.lane(v), fits))
         pieces = self._pieces(sums, adds, outputs) if launch.over is not None else self._rows(outputs)
         return pieces + (self._combine(outputs) if launch.over is not None and self.partials else "")
 
@@ -211,11 +211,10 @@ class _Writer:
         if launch.over is not None:
             found += ["const long long *begin", "const int *goals", "const int *slot_rows"]
         found += [f"const {TABLES[name]} *{name}" for name in values.tables]
-        found += [f"const {type_of(v)} *x{n}" for n, v in enumerate(values.reads)]
-        found += [f"int s{n}" for n, _ in enumerate(values.reads)]
+        found += [each for n, v in enumerate(values.reads) for each in (f"const {type_of(v)} *x{n}", f"int s{n}")]
         for n, v in enumerate(self.partials):
             found += [f"float *p{n}"] + ([f"long long *pi{n}", f"long long *pa{n}"] if v.op == "winner" else [])
-        found += [f"{type_of(v)} *y{n}" for n, v in enumerate(launch.results)]
+        found += [each for n, v in enumerate(launch.results) for each in (f"{type_of(v)} *y{n}", f"int r{n}")]
         found += [f"float *t{n}" for n in range(len(launch.totals))]
         if values.masks:
             found += ["const double *epoch", "long long base", "long long streams"]

@@ -174,7 +174,7 @@ class DeviceWork:
         for value in launch.results:
             kind = np.int64 if value.op == "winner" else part.real
             found[value] = self._empty(value, kind, part)
-            results.append(found[value])
+            results.append(_strided(found[value], value))
         if launch.layout.columns * launch.layout.heads == 0 or not tables.rows_of(rows):
             for value in launch.totals:
                 found[value] = part.dense.zeros((1, *value.shape), part.real)
@@ -194,16 +194,15 @@ class DeviceWork:
         blocks = -(-count // threads)
         blocks = min(blocks, kernel.blocks or blocks)
         totals = [empty((blocks * threads, value.size), part.real) for value in launch.totals]
-        arrays = [self._rows(found[value], value, part) for value in kernel.reads]
-        strides = [np.int32(_stride(array, value)) for array, value in zip(arrays, kernel.reads, strict=True)]
+        arrays = [_strided(self._rows(found[value], value, part), value) for value in kernel.reads]
         masks: list[Any] = []
         if kernel.masks:
             seed, epoch = draws
             masks = [epoch, np.int64(random.device_base(seed)), np.int64(random.STREAMS)]
             masks += [np.int64(part.place + value["place"]) for value in kernel.masks]
         common = [
-            *first, *(tables.table(name, over, rows) for name in kernel.tables), *arrays, *strides, *partials,
-            *results, *totals, *masks,
+            *first, *(tables.table(name, over, rows) for name in kernel.tables), *(x for pair in arrays for x in pair),
+            *partials, *(x for pair in results for x in pair), *totals, *masks,
         ]  # fmt: skip
         grid = launch.layout.tiles
         call = tables.operators.kernel(self._build, kernel.name)
@@ -228,6 +227,11 @@ def _operands(step: Value | Scaled | Inner) -> list[Value]:
 def _stride(array: Any, value: Value) -> int:
     """Numbers from row to row."""
     return int(array.strides[0] // array.itemsize) if len(array) > 1 and value.size else value.size
+
+
+def _strided(array: Any, value: Value) -> tuple[Any, np.int32]:
+    """As a kernel's arguments."""
+    return array, np.int32(_stride(array, value))
 
 
 def _whole_rows(array: Any) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.ranks import mpiexec
 from support.train_graphs import layouts_below
-from support.train_program import ON_GPUS, graphs_for
+from support.train_program import SMALL, graphs_for
 
 from mgg.aggregate import techniques
 
@@ -33,7 +33,7 @@ def answers(pes, cases):
 
 def case(layouts, pes, kind="compare", model="gcn", technique="halo", graph=None, **others):
     graph = graph or graphs_for(model)[0]
-    others = {"settings": ON_GPUS[model], **others}
+    others = {"settings": SMALL[model], **others}
     return {"kind": kind, "folder": layouts(graph, pes), "model": model, "technique": technique, **others}
 
 
@@ -49,7 +49,7 @@ def check(cases, graphs, found):
 
 
 def test_one_pe_launches_one_graph_for_every_model_and_technique(layouts):
-    cases = [case(layouts, 1, model=model, graph=graph) for model in ON_GPUS for graph in graphs_for(model)]
+    cases = [case(layouts, 1, model=model, graph=graph) for model in SMALL for graph in graphs_for(model)]
     cases += [case(layouts, 1, technique=technique) for technique in techniques()]
     cases += [
         case(layouts, 1, dtype="bf16"),
@@ -66,7 +66,7 @@ def test_one_pe_launches_one_graph_for_every_model_and_technique(layouts):
 
 @pytest.mark.parametrize("pes", [2, 4])
 def test_several_pes_launch_one_graph_where_no_host_is_needed(pes, layouts):
-    cases = [case(layouts, pes, model=model) for model in ON_GPUS]
+    cases = [case(layouts, pes, model=model) for model in SMALL]
     others = [technique for technique in techniques() if technique not in ("halo", "local", "mgg_uvm")]
     cases += [case(layouts, pes, technique=technique) for technique in others]
     cases += [case(layouts, pes, model=model, graph=graphs_for(model)[1]) for model in ("gcn", "gat", "rgcn")]
@@ -93,7 +93,7 @@ def test_numbers_that_are_not_finite_leave_the_weights_alone(pes, layouts):
 
 @pytest.mark.parametrize("pes", [1, 2])
 def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(pes, layouts):
-    for answer in answers(pes, [case(layouts, pes, "resume", model) for model in ON_GPUS]):
+    for answer in answers(pes, [case(layouts, pes, "resume", model) for model in SMALL]):
         assert answer == {"differ": [], "pes": 1}
 
 

@@ -46,7 +46,7 @@ def needs_types(model: str) -> bool:
 
 
 def programmed(model: str) -> bool:
-    """Whether it is made of vertex programs: those train on CPU ranks, and their loops are compiled first."""
+    """Whether it is made of vertex programs, whose loops are compiled first."""
     return bool(programs_of(_built(model, 2)))
 
 

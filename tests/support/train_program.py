@@ -23,8 +23,6 @@ from support.ranks import mpiexec
 
 #: Settings that make every model small.
 SMALL: dict[str, dict[str, Any]] = {model: small(model, 16) for model in models()}
-#: Models that train on GPUs, likewise.
-ON_GPUS = {model: settings for model, settings in SMALL.items() if not programmed(model)}
 #: Models that fetch rows themselves; of those that are vertex programs, which all fetch in the same way, one.
 FETCHING = tuple(
     model
@@ -32,6 +30,11 @@ FETCHING = tuple(
     if (model == "gatv2" or not programmed(model))
     and build(model, settings_of(model), features=4, classes=3, relations=2).fetched
 )
+
+
+def multiplies(model: str) -> bool:
+    """Whether it has products, which techniques do."""
+    return build(model, settings_of(model), features=4, classes=3, relations=2).width > 0
 
 
 def graphs_for(model: str) -> tuple[str, ...]:

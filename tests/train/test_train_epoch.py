@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.ranks import mpiexec
-from support.train_program import ON_GPUS, graphs_for
+from support.train_program import SMALL, graphs_for
 
 SUPPORT = Path(__file__).parents[1] / "support"
 FAKE, PROGRAM = str(SUPPORT / "fake_gpu" / "run.py"), str(SUPPORT / "epochs_program.py")
@@ -28,12 +28,12 @@ def answers(pes, cases, **environment):
 
 def case(layouts, pes, kind="compare", model="gcn", technique="halo", graph=None, **others):
     graph = graph or graphs_for(model)[0]
-    others = {"settings": ON_GPUS[model], **others}
+    others = {"settings": SMALL[model], **others}
     return {"kind": kind, "folder": layouts(graph, pes), "model": model, "technique": technique, **others}
 
 
 def test_one_pe_launches_one_graph_for_every_model(layouts):
-    cases = [case(layouts, 1, model=model) for model in ON_GPUS]
+    cases = [case(layouts, 1, model=model) for model in SMALL]
     cases += [case(layouts, 1, model=model, graph=graphs_for(model)[1]) for model in ("gcn", "gat", "rgcn")]
     cases += [case(layouts, 1, technique=technique) for technique in ("local", "mgg", "cola", "zero_copy", "mgg_uvm")]
     cases += [
@@ -51,7 +51,7 @@ def test_one_pe_launches_one_graph_for_every_model(layouts):
 
 def test_several_pes_launch_one_graph_where_no_host_is_needed(layouts):
     """Transfers by NCCL are submitted one by one."""
-    cases = [case(layouts, 2, model=model) for model in ON_GPUS]
+    cases = [case(layouts, 2, model=model) for model in SMALL]
     cases += [case(layouts, 2, model="rgcn", dtype="bf16")]
     cases += [case(layouts, 2, technique=technique) for technique in ("mgg", "cola", "zero_copy", "broadcast", "ring")]
     expected = [1] * (len(cases) - 2) + [0, 0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.graphs import make_layout, typed_csr
 from support.models import cases, programmed
-from support.train_program import ON_GPUS, SMALL, able, assert_close, gradients, graphs_for, on_ranks
+from support.train_program import SMALL, able, assert_close, gradients, graphs_for, on_ranks
 
 from mgg import layout
 from mgg.aggregate import techniques
@@ -92,7 +92,7 @@ def test_loss_and_gradients_on_stand_ins_for_gpus(uneven_layouts, tmp_path, monk
     monkeypatch.setenv("FAKE_GPUS", str(PES))
     options = [
         {"model": model, "technique": "halo", "settings": settings, "folder": str(uneven_layouts(graph, PES))}
-        for model, settings in ON_GPUS.items()
+        for model, settings in SMALL.items()
         for graph in named(model)
     ]
     made = on_ranks("gradients", PES, tmp_path / "out.npz", options, "nvshmem", [str(FAKE_GPU)])

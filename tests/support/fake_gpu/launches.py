@@ -37,11 +37,11 @@ class LaunchingOperators(StrictOperators):
         return self._schedules.of(indptr, columns, accumulate)
 
     def kernel(self, build, name):
-        library = _compiled(build.source, tuple(sorted(build.defines.items())))
+        library = _compiled(build.path, tuple(sorted(build.defines.items())))
         launch, sizes = getattr(library, f"host_{name}"), (ctypes.c_int * 512)()
         wanted = sizes[: getattr(library, f"host_sizes_{name}")(sizes)]
         launched = partial(_launch, name, launch, wanted)
-        threads = re.search(r"kThreads = (\d+);", _source(build.source).read_text(encoding="utf-8"))
+        threads = re.search(r"kThreads = (\d+);", build.path.read_text(encoding="utf-8"))
         launched.max_threads_per_block = int(threads[1]) if threads else None
         return launched
 
@@ -66,9 +66,8 @@ def _launch(name, launch, wanted, grid, block, given):
             # Rows are padded where the kernel is told how far they are from each other.
             if not one.flags.c_contiguous:
                 stride, item = given[number + 1], one.itemsize
-                assert isinstance(stride, np.int32) and one.strides == (item * stride, item), (
-                    f"{name}, argument {number}"
-                )
+                steps = one.strides[0], one.strides[-1]
+                assert isinstance(stride, np.int32) and steps == (item * stride, item), f"{name}, argument {number}"
             argument = np.uint64(unwrap(one).ctypes.data if one.size else 0)
         kind = -argument.itemsize if argument.dtype.kind == "f" else argument.itemsize
         assert kind == size, f"{name}, argument {number}: {argument.dtype}"
@@ -80,17 +79,10 @@ def _launch(name, launch, wanted, grid, block, given):
     submit(lambda: launch(pointers, shape, ctypes.c_uint(block[0])) and held)
 
 
-def _source(name):
-    return next(source_folder().glob(f"*/{name}.cu"))
-
-
 @cache
-def _compiled(source, defines):
+def _compiled(path, defines):
     """The library of a source, with a way to launch each of its kernels."""
-    path, folders = (
-        _source(source),
-        [_HEADER.parent / "on_host", source_folder() / "include"],
-    )
+    folders = [_HEADER.parent / "on_host", source_folder() / "include"]
     includes = [f"-I{folder}" for folder in folders]
     macros = "".join(f"#define {name} {value}\n" for name, value in defines)
     plain = subprocess.run(

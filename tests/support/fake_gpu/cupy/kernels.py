@@ -146,15 +146,18 @@ class ElementwiseKernel:
 def _library(source, *flags):
     """Compiled once a source; ranks and threads that want the same at the same time wait for the first."""
     _FOLDER.mkdir(exist_ok=True)
-    library = _FOLDER / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
+    # No fused multiply-add and no shortcuts: results are those of the operations as they are written. Of variables that
+    # are inline each library has its own.
+    command = ["g++", "-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fno-gnu-unique"]
+    command += ["-shared", "-fPIC", *flags]
+    key = hashlib.sha256("\0".join([*command, source]).encode()).hexdigest()[:24]
+    library = _FOLDER / f"{key}.so"
     if library.exists():
         return library
     with library.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
             made = library.with_suffix(".part")
-            # No fused multiply-add and no shortcuts: results are those of the operations as they are written.
-            command = ["g++", "-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", *flags]
             subprocess.run([*command, "-o", str(made), "-"], input=source, text=True, check=True)
             made.replace(library)
     return library
