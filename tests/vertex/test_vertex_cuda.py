@@ -56,12 +56,13 @@ def test_models(name, kernels):
 def crowded():
     """Twelve vertices; 200 arcs and more lead to vertex 3, more than six times 32, and some 20 to each of the others.
 
-    Each has arcs of all types from sources in no order of ids, and often several from one source.
+    Often several lead from one source. Those of the first types, and so the first of a row, have the sources of the
+    highest ids.
     """
     n, rng = 12, np.random.default_rng(4)
-    targets = np.append(np.full(200, 3), rng.integers(0, n, 250))
-    sources, types = rng.integers(0, n, 450), rng.integers(0, 4, 450)
-    return ArcGraph.of(n, targets, sources, types, 4, rng.permutation(3 * n)[:n])
+    targets, sources = np.append(np.full(200, 3), rng.integers(0, n, 250)), rng.integers(0, n, 450)
+    ids = rng.permutation(3 * n)[:n]
+    return ArcGraph.of(n, targets, sources, 3 - np.argsort(np.argsort(ids))[sources] // 3, 4, ids)
 
 
 def made(wanted, graph, leaves, kernels, **how):
