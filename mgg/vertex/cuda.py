@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -337,14 +338,29 @@ class _Writer:
             *self._opening(f"{self.kernel}_combine", ["const int *rows", "const int *first_slot"], WARP),
             "const int mine = lane / L::LANES;",
             "if (worker >= count) return;",
-            "const long long row = rows[worker]; const bool empty = false; (void)empty;",
-            *parts["rows"],
+            "const long long row = rows[worker]; const bool empty = false; (void)empty; (void)row;",
+            *_needed(parts["rows"], [*parts["after"], *outputs]),
             *(self._started(v, name) for v, name in partials),
             "for (int slot = first_slot[worker] + mine; slot < first_slot[worker + 1]; slot += L::ARCS) {",
             *taken, "}", "__syncwarp();",
             *(self._reduced(v, name) for v, name in partials),
             *parts["after"], "if (mine == 0) {", *outputs, "}", "}", "",
         ])  # fmt: skip
+
+
+#: Names that ``Values`` gives, but for those of loops.
+_NAMES = re.compile(r"\b[inqvw]\d+\b")
+
+
+def _needed(lines: Sequence[str], later: Sequence[str]) -> list[str]:
+    """Those of ``lines``, each of which makes what it names first, that ``later`` ones read."""
+    kept, read = [], set(_NAMES.findall(" ".join(later)))
+    for line in reversed(lines):
+        names = _NAMES.findall(line)
+        if names[0] in read:
+            kept.append(line)
+            read.update(names)
+    return kept[::-1]
 
 
 def _aggregation(v: Value) -> str:
