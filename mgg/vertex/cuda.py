@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -297,7 +298,7 @@ class _Writer:
 
     def _under_way(self) -> int:
         """Of how many arcs a lane has loads under way, or asks others."""
-        found = min(UNDER_WAY, self.layout.head_lanes) if self.values.windowed else UNDER_WAY
+        found = min(UNDER_WAY, self.layout.head_lanes) if self.values.parts["narrow"] else UNDER_WAY
         at_once = self.group // self.layout.lanes
         while found > 1 and (self.values.words * found > IN_FLIGHT or found * at_once > 2 * self.mean + 1):
             found //= 2
@@ -307,19 +308,20 @@ class _Writer:
         """Over the arcs of a piece."""
         parts = self.values.parts
         arcs = [
-            "long long k[U]; MGG_ARCS k[u] = L::arc(base, block + u, mine) < length"
-            " ? start + L::arc(base, block + u, mine) : 0; (void)k;",
             *parts["indices"], *parts["loads"],
             "MGG_ARCS {", "const bool active = L::arc(base, block + u, mine) < length;", *parts["arcs"], *adds, "}",
         ]  # fmt: skip
-        if not self.values.windowed:
+        if any("k[u]" in line for line in arcs):
+            here = "L::arc(base, block + u, mine)"
+            arcs.insert(0, f"long long k[U]; MGG_ARCS k[u] = {here} < length ? start + {here} : 0;")
+        if not parts["narrow"]:
             return ["for (int base = 0; base < most; base += L::ARCS * U) {", "constexpr int block = 0;", *arcs, "}"]
         return [
             "const int holder = (lane & ~(L::GROUP - 1)) + mine * L::HEADS + place / L::HEAD_LANES;",
             "for (int base = 0; base < most; base += L::WINDOW) {", *parts["window"], "{",
             "const int own = base + lane % L::GROUP / L::HEADS, h = narrow_head; (void)h;",
             "const bool active = own < length; (void)active;",
-            "const long long k = active ? start + own : 0;", *parts["narrow"], "}",
+            "const long long k = active ? start + own : 0; (void)k;", *parts["narrow"], "}",
             "MGG_BLOCKS for (int block = 0; block < L::HEAD_LANES; block += U) {",
             "if (base + block * L::ARCS >= most) break;", *arcs, "}", "}",
         ]  # fmt: skip
@@ -335,14 +337,29 @@ class _Writer:
             *self._opening(f"{self.kernel}_combine", ["const int *rows", "const int *first_slot"], WARP),
             "const int mine = lane / L::LANES;",
             "if (worker >= count) return;",
-            "const long long row = rows[worker]; const bool empty = false; (void)empty;",
-            *parts["rows"],
+            "const long long row = rows[worker]; const bool empty = false; (void)empty; (void)row;",
+            *_needed(parts["rows"], [*parts["after"], *outputs]),
             *(self._started(v, name) for v, name in partials),
             "for (int slot = first_slot[worker] + mine; slot < first_slot[worker + 1]; slot += L::ARCS) {",
             *taken, "}", "__syncwarp();",
             *(self._reduced(v, name) for v, name in partials),
             *parts["after"], "if (mine == 0) {", *outputs, "}", "}", "",
         ])  # fmt: skip
+
+
+#: Names that ``Values`` gives, but for those of loops.
+_NAMES = re.compile(r"\b[inqvw]\d+\b")
+
+
+def _needed(lines: Sequence[str], later: Sequence[str]) -> list[str]:
+    """Those of ``lines``, each of which makes what it names first, that ``later`` ones read."""
+    kept, read = [], set(_NAMES.findall(" ".join(later)))
+    for line in reversed(lines):
+        names = _NAMES.findall(line)
+        if names[0] in read:
+            kept.append(line)
+            read.update(names)
+    return kept[::-1]
 
 
 def _aggregation(v: Value) -> str:

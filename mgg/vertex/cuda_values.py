@@ -20,6 +20,8 @@ from mgg.vertex.launches import Launch, in_lanes, operands, reduced
 
 #: Lanes of a head from which its arcs' numbers are made by one lane each, and asked for.
 WINDOWED = 4
+#: The longest sum that the compiler may unroll as it likes: all terms of longer ones would not fit the registers.
+UNROLLED = 16
 
 #: Operations by entry, of their operands and attributes.
 _EXPRESSIONS = {
@@ -335,7 +337,8 @@ class Values:
         """The sum of a term over all indices below ``lengths``."""
         names = [self.name("j") for _ in lengths]
         loops = " ".join(
-            f"for (int {name} = 0; {name} < {length}; ++{name})" for name, length in zip(names, lengths, strict=True)
+            ('_Pragma("unroll 4") ' if length > UNROLLED else "") + f"for (int {name} = 0; {name} < {length}; ++{name})"
+            for name, length in zip(names, lengths, strict=True)
         )
         sum_of = self.name("sum")
         return f"[&] {{ float {sum_of} = 0.0f; {loops} {sum_of} += {term(*names)}; return {sum_of}; }}()"

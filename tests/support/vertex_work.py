@@ -113,6 +113,9 @@ class KernelsOnHost:
     Args:
         folder: of the libraries.
         task: so that small graphs have long rows.
+
+    Attributes:
+        launched: paths of sources and names of kernels, in the order of their launches.
     """
 
     def __init__(self, folder, task=32):
@@ -134,7 +137,7 @@ class KernelsOnHost:
             self._libraries[build.source] = self._compiled(build)
 
         def call(grid, block, given):
-            self.launched.append(name)
+            self.launched.append((build.source, name))
             launch(self._libraries[build.source], name, grid, block[0], *map(np.asarray, given))
 
         return call
