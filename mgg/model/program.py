@@ -143,7 +143,7 @@ class ProgramPlan:
     @_once_each
     def backward(self, constant: bool, inputs: bool) -> Work:
         """Makes the gradients, by the input if ``inputs``."""
-        kept = {*self.leaves, *self.fixed(constant), *self.schedule.kept, *self.schedule.stored, *self.seeds}
+        kept = {*self.leaves, *self.fixed(constant), *self.schedule.kept, *self.schedule.carried, *self.seeds}
         steps = [Rows(self.schedule.again), *self.schedule.backward]
         return Work(steps, kept, [v for name, v in self.by.items() if inputs or name != "x"])
 

@@ -88,7 +88,7 @@ def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), f
     early = [value for value in rest if not set(seeds) & set(ir.walk([value]))]
     do(plan.forward, found, [*first, *plan.kept, *plan.carried, *early])
     found |= known
-    kept = {value: found[value] for value in [*known, *plan.kept, *plan.stored] if value in found}
+    kept = {value: found[value] for value in [*known, *plan.kept, *plan.carried] if value in found}
     again = kept | {}
     late = [value for value in rest if value not in found]
     do([Rows(plan.again), *plan.backward], again, late)
