@@ -19,6 +19,7 @@ from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.lanes import pitch
 from mgg.vertex.launches import Launch, planned
 from mgg.vertex.run import Inner, Part, Scaled, Work, array_of, dense, do, needs
+from mgg.vertex.units import is_count
 
 #: Arcs a row from which rows that arcs read are padded to be loaded 16 bytes at once.
 COPIED = 8
@@ -127,6 +128,7 @@ class DeviceWork:
         bits = tables.arcs().ends.dtype.itemsize * 8 if over_arcs else 32
         self._build = _build(name, source_of([*self._kernels.values()]), bits)
         reads = [step.reads if isinstance(step, Launch) else _operands(step) for step in self._steps]
+        self._counts: dict[Value, Any] = {}
         self._read = {x for values in reads for x in values}
         last = {value: n for n, values in enumerate(reads) for value in values}
         stay = {*work.wanted, *(value for value in work.known if not value.inputs)}
@@ -140,7 +142,11 @@ class DeviceWork:
                 launch(self._kernels[step], found, part, draws)
             else:
                 value = step if isinstance(step, Value) else step.result
-                found[value] = do(step, found, part, draws)
+                if isinstance(step, Value) and is_count(step):  # which never changes
+                    self._counts[step] = self._counts[step] if step in self._counts else do(step, found, part, draws)
+                    found[value] = self._counts[step]
+                else:
+                    found[value] = do(step, found, part, draws)
                 if value in self._read and found[value].dtype != part.real:
                     found[value] = found[value].astype(part.real)
             for value in gone:
