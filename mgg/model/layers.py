@@ -63,7 +63,7 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """A trained row a node, [nodes, columns] called ``name``.weight, for graphs without features; on CPU ranks.
+    """A trained row a node, [nodes, columns] called ``name``.weight, for graphs without features.
 
     Every PE holds the rows of all nodes, as it does all weights.
     """
@@ -71,10 +71,11 @@ class Embedding(Module):
     def __init__(self, name: str, nodes: int, columns: int, decay: float = 0.0) -> None:
         self.name, self.columns = f"{name}.weight", columns
         self.parameters = [Parameter(self.name, (nodes, columns), "glorot", decay)]
+        self._known: tuple[Any, Array] | None = None
 
     def forward(self, x: Features, run: Pass) -> Array:
         """The rows of this PE's nodes, [rows, columns]; there is no input."""
-        return run.weights[self.name][run.graph.numbers]
+        return run.arrays.rows(run.weights[self.name], self._places(run))
 
     def memory(self, columns: int) -> Held:
         """Its output; the gradient of a row of each node is the weights' own."""
@@ -82,10 +83,16 @@ class Embedding(Module):
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """A row of the gradient for each of this PE's nodes, 0 for all others."""
-        found = np.zeros(run.weights[self.name].shape)
-        found[run.graph.numbers] = gradient
+        found = run.arrays.zeros(run.weights[self.name].shape, np.float64)
+        run.arrays.add_to_rows(found, self._places(run), gradient)
         run.gradients[self.name] = found
-        return None
+
+    def _places(self, run: Pass) -> Array:
+        """Which rows are those of this PE's nodes, on the device; always the same array."""
+        if self._known is None or self._known[0] is not run.graph:
+            assert run.graph.numbers is not None
+            self._known = run.graph, run.arrays.upload(run.graph.numbers)
+        return self._known[1]
 
 
 class Bias(Module):
