@@ -86,6 +86,7 @@ class Embedding(Module):
         found = run.arrays.zeros(run.weights[self.name].shape, np.float64)
         run.arrays.add_to_rows(found, self._places(run), gradient)
         run.gradients[self.name] = found
+        return None
 
     def _places(self, run: Pass) -> Array:
         """Which rows are those of this PE's nodes, on the device; always the same array."""
