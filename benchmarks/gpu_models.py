@@ -24,7 +24,7 @@ import cupy as cp
 import numpy as np
 from gpu_graphs import generated
 from gpu_train import PATIENCE, STEPS, TOLERANCE, WARMUP, WIDTHS, Traced, with_node_data
-from step_models import SETTINGS
+from step_models import ALONE, SETTINGS
 
 from mgg.backend import World, job_size, nvshmem
 from mgg.graph.csr import Csr
@@ -54,7 +54,7 @@ class Bench:
         """Our step, and the weights that it began with."""
         cp.get_default_memory_pool().free_all_blocks()
         free = cp.cuda.runtime.memGetInfo()[0]
-        settings = settings_of(model, SETTINGS[model])
+        settings = settings_of(model, (SETTINGS | ALONE)[model])
         trainer = Trainer(
             self.world, part, model=model, technique=self.technique, options={}, settings=settings, seed=0
         )  # fmt: skip
@@ -191,7 +191,7 @@ def main(out: Path, graphs: str, models: str, scale: float, technique: str | Non
             part = with_node_data(world, csr, name)
             bench.say(f"{name}: {csr.rows:,} nodes, {csr.arcs:,} arcs after {time.perf_counter() - started:.0f} s")
             for model in models.split(","):
-                bench.model(name, model, csr, part, with_pyg and world.size == 1)
+                bench.model(name, model, csr, part, with_pyg and world.size == 1 and model in SETTINGS)
         bench.say("| graph | model | ms | GiB | PyTorch Geometric, ms | GiB | times as fast | times as much memory |")
         for row in bench.rows:
             bench.say(line_of(row))

@@ -264,9 +264,10 @@ def _check(graph: Graph, x: Any, tensors: Mapping[str, torch.Tensor]) -> None:
         raise InputError(
             f"x has shape {tuple(x.shape)}: PE {graph.world.rank} has {graph.rows} rows, [rows, columns] or more axes"
         )
-    if x.dtype not in _REALS or (graph.dtype == "bf16" and x.dtype != torch.float32):
-        able = "torch.float32" if graph.dtype == "bf16" else "torch.float32 or torch.float64"
-        raise InputError(f"x is {x.dtype}: vertex programs over a graph with {graph.dtype} embeddings take {able}")
+    only = "on GPUs" if graph.world.gpu else "over a graph with bf16 embeddings" if graph.dtype == "bf16" else ""
+    if x.dtype not in _REALS or (only and x.dtype != torch.float32):
+        able = "torch.float32" if only else "torch.float32 or torch.float64"
+        raise InputError(f"x is {x.dtype}: vertex programs {only or 'on CPU ranks'} take {able}")
     for name, tensor in tensors.items():
         if tensor.dtype != x.dtype:
             raise InputError(f"parameter {name} is {tensor.dtype} and x is {x.dtype}: give both one type")
