@@ -175,7 +175,8 @@ class Work:
         for step, gone in zip(self.steps, self._gone, strict=True):
             held += _columns(_made(step), spaces)
             most = max(most, held)
-            held -= _columns((value for value in gone if value not in self.reads), spaces)
+            # What forward kept of runs is most of what it kept, and goes once it is read.
+            held -= _columns((value for value in gone if value not in self.reads or value.space is R), spaces)
         return most
 
 

@@ -116,7 +116,8 @@ def on_one_gpu(gradients_on):
 @pytest.mark.parametrize("pes", [2, 4])
 def test_loss_and_gradients_are_those_of_one_gpu(pes, gradients_on, on_one_gpu):
     for (model, graph, _), found in gradients_on(pes, trainable(pes)).items():
-        assert_close(found, on_one_gpu[model, graph])
+        # Kernels sum the arcs of a program in float32.
+        assert_close(found, on_one_gpu[model, graph], 1e-5 if multiplies(model) else 2e-5)
 
 
 @pytest.mark.parametrize("pes", [1, 2, 4])

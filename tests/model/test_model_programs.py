@@ -18,7 +18,7 @@ SEED, EPOCH = 5, 2
 def interpreted(layer, graph, x, weights, seeds, arc_features):
     """Outputs and gradients of a layer, from its trace as it is: nothing rewritten, nothing compiled."""
     trace = layer.program.trace({"x": layer.shape}, layer.given, arc_inputs=layer.arcs, types=layer.relations)
-    tables = graph.tables(loops=layer.program.loops)
+    tables = graph.tables(**layer._over)
     targets = np.repeat(np.arange(tables.rows), np.diff(tables.ptr))
     arcs = ArcGraph.of(
         tables.rows, targets, tables.ends, types=tables.types, ids=tables.ids, type_count=tables.type_count
@@ -31,7 +31,7 @@ def interpreted(layer, graph, x, weights, seeds, arc_features):
         "weight": np.ones(len(tables.ends)) if tables.weights is None else tables.weights,
         **{leaf["name"]: seed.reshape(-1, *leaf.shape) for leaf, seed in zip(given, seeds, strict=True)},
         **{name: array.reshape(-1, *layer.arcs[name]) for name, array in arc_features.items()},
-        **{name: weights[f"{layer.name}.{name}"] for name in trace.parameters},
+        **{name: weights[known] for known, name in layer._keys.items()},
     }  # fmt: skip
     wanted = [*trace.outputs, *gradients(trace.outputs, given, list(inputs.values()))]
     found = evaluate(wanted, arcs, leaves, masks=(SEED, EPOCH))
@@ -46,10 +46,11 @@ def test_layers(model, neighborhood, directed, relational):
     layers = programs_of(chain)
     assert layers
     for layer in layers:
+        tolerance = 1e-6 if layer.width else 1e-10  # products of plans are float32
         layer.place = 0  # the interpreter counts dropouts from there
         x = rng.normal(size=(12, layer.columns))
         weights = {each.name: rng.normal(size=each.shape) for each in layer.parameters}
-        count = len(graph.tables(loops=layer.program.loops).ends)
+        count = len(graph.tables(**layer._over).ends)
         features = {name: rng.normal(size=(count, *shape)) for name, shape in layer.arcs.items()}
         run = Pass(graph, weights, {}, training=True, epoch=EPOCH, seed=SEED, arcs=dict(features))
         found = [layer.forward(x.copy(), run), *(run.arcs[name] for name in layer.keeps)]
@@ -57,15 +58,15 @@ def test_layers(model, neighborhood, directed, relational):
         run.arc_gradients = dict(zip(layer.keeps, seeds[1:], strict=True))
         expected, by = interpreted(layer, graph, x, weights, seeds, features)
         for each, other in zip(found, expected, strict=True):
-            assert_close(each, other.reshape(each.shape))
-        assert_close(layer.backward(seeds[0].copy(), run), by.pop("x").reshape(x.shape))
+            assert_close(each, other.reshape(each.shape), tolerance)
+        assert_close(layer.backward(seeds[0].copy(), run), by.pop("x").reshape(x.shape), tolerance)
         assert set(run.arc_gradients) == set(layer.arcs)
         for name in layer.arcs:
-            assert_close(run.arc_gradients[name], by.pop(name).reshape(count, -1))
-        for name, gradient in by.items():
-            assert np.abs(gradient).max() > 0, name
-            assert_close(run.gradients[f"{layer.name}.{name}"], gradient)
+            assert_close(run.arc_gradients[name], by.pop(name).reshape(count, -1), tolerance)
+        for known, name in layer._keys.items():
+            assert np.abs(by[name]).max() > 0, name
+            assert_close(run.gradients[known], by[name], tolerance)
 
 
-def assert_close(found, expected):
-    assert np.abs(found - expected).max() <= 1e-10 * np.abs(expected).max()
+def assert_close(found, expected, tolerance):
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()

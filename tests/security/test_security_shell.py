@@ -24,6 +24,7 @@ ODD = 'it\'s a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *'
 #: Fields whose text is free, by their path in the schema; all others have a pattern or a list of values.
 FREE = {
     "report.title", "report.notes.*", "aggregate.options.*.*", "aggregate.variants.*.*", "train.settings.*.*",
+    "train.dataset_settings.*.*.*",
     "predict.machine", "predict.variants.*.*", "graph.datasets.*.columns", "graph.datasets.*.column.*",
 }  # fmt: skip
 #: All others, by their path: Name, Literal or a pattern in mgg/config.py restricts them. Those of ``results``,
@@ -58,6 +59,11 @@ RESTRICTED: dict[str, Callable[[str], dict]] = {
     "train.metric": lambda odd: {"train": {"metric": odd}},
     "train.settings:names": lambda odd: {"train": {"settings": {odd: {"hidden": 2}}}},
     "train.settings.*:names": lambda odd: {"train": {"settings": {"gcn": {odd: 2}}}},
+    "train.dataset_settings:names": lambda odd: {"train": {"dataset_settings": {odd: {"gcn": {"hidden": 2}}}}},
+    "train.dataset_settings.*:names": lambda odd: {"train": {"dataset_settings": {"digits": {odd: {"hidden": 2}}}}},
+    "train.dataset_settings.*.*:names": lambda odd: {"train": {"dataset_settings": {"digits": {"gcn": {odd: 2}}}}},
+    "train.sides:names": lambda odd: {"train": {"sides": {odd: ["gcn"]}}},
+    "train.sides.*": lambda odd: {"train": {"sides": {"pyg": [odd]}}},
     "predict.techniques": lambda odd: {"predict": {"techniques": [odd]}},
     "predict.variants:names": lambda odd: {"predict": {"variants": {odd: [{}]}}},
     "predict.variants.*:names": lambda odd: {"predict": {"variants": {"cola": [{odd: 2}]}}},

@@ -49,8 +49,8 @@ MISTAKES = {
         ["layout", "{made}/graph", "{made}/part2", "--out", "{made}/graph"], "not an output",
     ),
     "a model without programs to take apart": (
-        ["train", "{made}/layout2", "--model", "gcn", "--side", "unfused", "--out", "x"],
-        "side unfused: model gcn has no vertex program",
+        ["train", "{made}/layout2", "--model", "appnp", "--side", "unfused", "--out", "x"],
+        "side unfused: model appnp has no vertex program",
     ),
     "a technique for a library": (
         ["train", "{made}/layout2", "--model", "gcn", "--side", "pyg", "--technique", "halo", "--out", "x"],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.graphs import make_layout, typed_csr
 from support.models import cases, programmed
-from support.train_program import SMALL, able, assert_close, gradients, graphs_for, on_ranks
+from support.train_program import SMALL, able, assert_close, gradients, graphs_for, multiplies, on_ranks
 
 from mgg import layout
 from mgg.aggregate import techniques
@@ -97,4 +97,6 @@ def test_loss_and_gradients_on_stand_ins_for_gpus(uneven_layouts, tmp_path, monk
     ]
     made = on_ranks("gradients", PES, tmp_path / "out.npz", options, "nvshmem", [str(FAKE_GPU)])
     for each, found in zip(options, made, strict=True):
-        assert_close(found, gradients("simulated", pes=PES, **each)[0])
+        # Kernels sum the arcs of a program in float32.
+        tolerance = 1e-5 if multiplies(each["model"]) else 2e-5
+        assert_close(found, gradients("simulated", pes=PES, **each)[0], tolerance)
