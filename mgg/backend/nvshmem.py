@@ -266,8 +266,7 @@ class NvshmemWorld(GpuArrays):
             raise ValueError(f"rows for PE {pe} do not lie as there")
         size = (len(values) - 1) * pitch + values[0].nbytes  # with what pads the rows between
         ends = [_buffer(array.data.ptr, size) for array in (place, values)]
-        put = self._core.put if alone else self._core.put_nbi
-        put(*ends, pe, stream=cupy.cuda.get_current_stream())
+        (self._core.put if alone else self._core.put_nbi)(*ends, pe, stream=cupy.cuda.get_current_stream())
         self._under_way = True  # a put that returns, too, has not arrived by NVSHMEM's rules
 
     @contextmanager
