@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import prod
 
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
+from mgg.vertex.lanes import Axes, aligned, flat
 from mgg.vertex.units import Stage, Unit
 
 #: Elementwise operations as expressions of their operands.
@@ -23,7 +23,6 @@ _EXPRESSIONS = {
     "maximum": "max({}, {})", "minimum": "min({}, {})", "greater": "(1.0 if {} > {} else 0.0)",
     "equal": "(1.0 if {} == {} else 0.0)", "where": "({1} if {0} != 0.0 else {2})",
 }  # fmt: skip
-Axes = tuple[str, ...]
 
 
 class _Writer:
@@ -96,7 +95,7 @@ class _Writer:
 
     def _define(self, value: Value, buffer: str, scalar: str) -> None:
         def into(axes: Axes) -> str:
-            return scalar or f"{buffer}[{_flat(axes, value.shape)}]"
+            return scalar or f"{buffer}[{flat(axes, value.shape)}]"
 
         x = value.inputs[0] if value.inputs else value
         if value.op in (*_EXPRESSIONS, "mask"):
@@ -107,7 +106,7 @@ class _Writer:
 
             def step(axes: Axes) -> str:
                 rest = axes[:axis] + axes[axis + 1 :]
-                term = " * ".join(self.read(each, _aligned(axes, each.shape)) for each in value.inputs)
+                term = " * ".join(self.read(each, aligned(axes, each.shape)) for each in value.inputs)
                 return f"{into(rest)} += {term}"
 
             lengths = x.shape if value.op == "sum_axis" else (*value.shape, x.shape[-1])
@@ -126,8 +125,8 @@ class _Writer:
             self.loops(value.shape, lambda axes: f"{into(axes)} = {self.read(value, axes)}")
         elif value.op == "reshape":
             source = self.buffer(value.size)
-            self.loops(x.shape, lambda axes: f"{source}[{_flat(axes, x.shape)}] = {self.read(x, axes)}")
-            self.loops(value.shape, lambda axes: f"{into(axes)} = {source}[{_flat(axes, value.shape)}]")
+            self.loops(x.shape, lambda axes: f"{source}[{flat(axes, x.shape)}] = {self.read(x, axes)}")
+            self.loops(value.shape, lambda axes: f"{into(axes)} = {source}[{flat(axes, value.shape)}]")
         elif value.op == "concat":
             first = 0
             for part in value.inputs:
@@ -148,12 +147,12 @@ class _Writer:
         """The entry at ``axes`` of ``value`` as an expression; a ``whole`` elementwise one even if it has a name."""
         if value in self.names and not whole:
             name = self.names[value]
-            return f"{name}[{_flat(axes, value.shape)}]" if value.shape else name
+            return f"{name}[{flat(axes, value.shape)}]" if value.shape else name
         if value in self.outside:
             return self._outer(value, value.space, axes)
         if value.op in _READS:
             return _READS[value.op](self, value, axes)
-        operands = [self.read(x, _aligned(axes, x.shape)) for x in value.inputs]
+        operands = [self.read(x, aligned(axes, x.shape)) for x in value.inputs]
         return _EXPRESSIONS[value.op].format(*operands, **dict(value.attributes))
 
     def _repeated(self, value: Value, axes: Axes) -> str:
@@ -179,7 +178,7 @@ class _Writer:
 
     def _outer(self, x: Value, seen_from: Space, axes: Axes) -> str:
         """An entry of an array from outside, which is [rows of its space, size], of P [size]."""
-        name, at = self.outside[x], _flat(axes, x.shape)
+        name, at = self.outside[x], flat(axes, x.shape)
         if x.space is P:
             return f"{name}[{at}]"
         by_arc = seen_from is self.unit.over
@@ -194,7 +193,7 @@ class _Writer:
 
     def _mask(self, value: Value, axes: Axes) -> str:
         n, rate = self.masks.index(value), value["rate"]
-        column = f"np.uint64(ids[source]) * np.uint64({value.size}) + np.uint64({_flat(axes, value.shape)})"
+        column = f"np.uint64(ids[source]) * np.uint64({value.size}) + np.uint64({flat(axes, value.shape)})"
         state = f"row_state(keys[{n}], np.uint64(ids[target]))"
         return f"({1 / (1 - rate)!r} if number_at({state}, {column}) >= np.float32({rate!r}) else 0.0)"
 
@@ -204,21 +203,6 @@ _READS: dict[str, Callable[[_Writer, Value, Axes], str]] = {
     "cast": _Writer._cast, "repeat_axis": _Writer._repeated, "slice": _Writer._slice, "won": _Writer._won,
     "mask": _Writer._mask, "constant": lambda writer, value, axes: repr(value["value"]),
 }  # fmt: skip
-
-
-def _flat(axes: Axes, shape: Sequence[int]) -> str:
-    """The place of an entry in C order."""
-    terms = []
-    for n, axis in enumerate(axes):
-        if axis != "0":
-            stride = prod(shape[n + 1 :])
-            terms.append(axis if stride == 1 else f"{axis} * {stride}")
-    return " + ".join(terms) or "0"
-
-
-def _aligned(axes: Axes, shape: Sequence[int]) -> Axes:
-    """The entry of an operand of ``shape`` that meets ``axes`` of the result: shapes meet at their first axes."""
-    return tuple("0" if length == 1 else axis for axis, length in zip(axes, shape, strict=False))
 
 
 def source_of(unit: Unit) -> str:
@@ -323,24 +307,24 @@ def _write_aggregation(
     if value.space is not writer.unit.rows:
         name, row = writer.results[value], "types[arc], " if value.space is T else ""
         if value.op == "total":
-            writer.loops(value.shape, lambda axes: f"{name}[{row}{_flat(axes, value.shape)}] += {writer.read(x, axes)}")
+            writer.loops(value.shape, lambda axes: f"{name}[{row}{flat(axes, value.shape)}] += {writer.read(x, axes)}")
             return
         y, lead = value.inputs[1], len(x.shape) - 1
 
         def outer(axes: Axes) -> str:
             first, inner, rest = axes[:lead], axes[lead], axes[lead + 1 :]
             term = f"{writer.read(x, (*first, inner))} * {writer.read(y, (*first, *rest))}"
-            return f"{name}[{row}{_flat((inner, *rest), value.shape)}] += {term}"
+            return f"{name}[{row}{flat((inner, *rest), value.shape)}] += {term}"
 
         writer.loops((*x.shape, *y.shape[lead:]), outer)
     elif value.op == "total":
-        writer.loops(value.shape, lambda axes: f"{sums[value]}[{_flat(axes, value.shape)}] += {writer.read(x, axes)}")
+        writer.loops(value.shape, lambda axes: f"{sums[value]}[{flat(axes, value.shape)}] += {writer.read(x, axes)}")
     elif value.op == "winner":
         taken, most = sums[value], best[value]
         sign = ">" if value["of"] == "maximum_of" else "<"
 
         def win(axes: Axes) -> str:
-            at, entry = _flat(axes, value.shape), writer.name("v")
+            at, entry = flat(axes, value.shape), writer.name("v")
             first = f"ids[source] < ids[ends[int({taken}[{at}])]]" if writer.unit.rows is not S else "False"
             earlier = f"{entry} == {most}[{at}] and ({taken}[{at}] < 0 or {first})"
             return (
@@ -354,7 +338,7 @@ def _write_aggregation(
         sign = ">" if value.op == "maximum_of" else "<"
 
         def better(axes: Axes) -> str:
-            entry, goal = writer.name("v"), f"{sums[value]}[{_flat(axes, value.shape)}]"
+            entry, goal = writer.name("v"), f"{sums[value]}[{flat(axes, value.shape)}]"
             indent = "    " * writer.depth
             return (
                 f"{entry} = {writer.read(x, axes)}\n{indent}if {entry} {sign} {goal} or {entry} != {entry}:\n"
@@ -365,4 +349,4 @@ def _write_aggregation(
 
 
 def _store(writer: _Writer, name: str, row: str, value: Value, axes: Axes) -> str:
-    return f"{name}[{row}, {_flat(axes, value.shape)}] = {writer.read(value, axes)}"
+    return f"{name}[{row}, {flat(axes, value.shape)}] = {writer.read(value, axes)}"

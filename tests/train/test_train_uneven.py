@@ -97,6 +97,6 @@ def test_loss_and_gradients_on_stand_ins_for_gpus(uneven_layouts, tmp_path, monk
     ]
     made = on_ranks("gradients", PES, tmp_path / "out.npz", options, "nvshmem", [str(FAKE_GPU)])
     for each, found in zip(options, made, strict=True):
-        # Kernels sum the arcs of a program in float32.
-        tolerance = 1e-5 if multiplies(each["model"]) else 2e-5
+        # Generated kernels sum arcs in float32.
+        tolerance = 2e-5 if programmed(each["model"]) and not multiplies(each["model"]) else 1e-5
         assert_close(found, gradients("simulated", pes=PES, **each)[0], tolerance)
