@@ -11,12 +11,12 @@ from mgg.errors import InputError
 from mgg.model import MODELS, Chain, build, settings_of
 from mgg.model.program import programs_of
 
-#: By model: settings beside ``hidden`` that tests give it, for one whose published ones make tests slow.
+#: By model: settings that tests give it, for one whose published ones make tests slow.
 SMALLER: dict[str, dict[str, Any]] = {
     "gatv2": {"heads": 2},
     "gatedgcn": {"layers": 2, "dropout": 0.3},
     "pna": {"layers": 2},
-    "rgat": {"heads": 2, "attention_dropout": 0.3},
+    "rgat": {"hidden": 4, "heads": 2, "attention_dropout": 0.3},
     "transformer": {"layers": 2},
 }
 
@@ -24,7 +24,7 @@ SMALLER: dict[str, dict[str, Any]] = {
 def small(model: str, hidden: int) -> dict[str, Any]:
     """Settings that make ``model`` small."""
     settings = MODELS.find(model).Settings
-    return SMALLER.get(model, {}) | ({"hidden": hidden} if "hidden" in settings.model_fields else {})
+    return ({"hidden": hidden} if "hidden" in settings.model_fields else {}) | SMALLER.get(model, {})
 
 
 def featureless(model: str) -> bool:
