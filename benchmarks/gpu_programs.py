@@ -2,8 +2,8 @@
 
 Two layers of 16 columns on a generated graph. ``interop.use`` takes a copy of the module with its weights; outputs and
 gradients of both are compared (1e-4 of the largest entry) before a step, forward, backward and Adam in PyTorch, is
-timed: medians of 10 after 5, by CUDA events. A module that does not fit is reported. OUT gets gpu_programs.json and the
-graph's folders.
+timed: medians of 10 after 5, by CUDA events. A module that does not fit is reported. ``torch.compile`` of the module
+is timed too, as PyTorch compiles it for the shapes of this graph. OUT gets gpu_programs.json and the graph's folders.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def _pna(inputs: int, outputs: int, degrees: torch.Tensor) -> torch.nn.Module:
 MODULES: dict[str, Callable[[int, int, torch.Tensor], torch.nn.Module]] = {
     "GATv2Conv": lambda i, o, _: Two(layers.GATv2Conv(i, HIDDEN), layers.GATv2Conv(HIDDEN, o)),
     "GATv2Conv, 8 heads": lambda i, o, _: Two(layers.GATv2Conv(i, 8, heads=8), layers.GATv2Conv(64, o)),
+    "GATv2Conv, 64 columns": lambda i, o, _: Two(layers.GATv2Conv(i, 64), layers.GATv2Conv(64, o)),
     "TransformerConv": lambda i, o, _: Two(layers.TransformerConv(i, HIDDEN), layers.TransformerConv(HIDDEN, o)),
     "ResGatedGraphConv": lambda i, o, _: Two(layers.ResGatedGraphConv(i, HIDDEN), layers.ResGatedGraphConv(HIDDEN, o)),
     "PNAConv": lambda i, o, degrees: Two(_pna(i, HIDDEN, degrees), _pna(HIDDEN, o, degrees)),
@@ -85,19 +86,36 @@ def _error(found: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
     )
 
 
-def _row(graph: interop.Graph, name: str, arcs: torch.Tensor, degrees: torch.Tensor) -> dict[str, Any]:
+def _compiled(
+    plain: torch.nn.Module, expected: list[torch.Tensor], x: torch.Tensor, arcs: Any, labels: torch.Tensor
+) -> dict[str, Any]:
+    """Columns of ``torch.compile`` of the module, or why there are none: what it compiles differs between versions."""
+    net, row = torch.compile(plain, dynamic=False), dict[str, Any]()
+    try:
+        row["compiled_error"] = _error(_gradients(net, x, arcs, labels), expected)
+        row["compiled_ms"], row["compiled_bytes"] = _timed(net, x, arcs, labels)
+    except RuntimeError as error:  # out of memory too
+        row["compiled"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    torch._dynamo.reset()
+    return row
+
+
+def _row(graph: interop.Graph, name: str, arcs: torch.Tensor, degrees: torch.Tensor, compiled: bool) -> dict[str, Any]:
     x, labels, row = graph.x, graph.y, {"module": name, "nodes": len(graph.x), "arcs": arcs.shape[1]}
     torch.manual_seed(0)
     plain = MODULES[name](x.shape[1], int(labels.max()) + 1, degrees).to(x.device)
     ours = interop.use(copy.deepcopy(plain), graph)
+    expected: list[torch.Tensor] = []
     try:
         expected = _gradients(plain, x, arcs, labels)
         row["error"] = _error(_gradients(ours, x, graph, labels), expected)
-        del expected
         row["pyg_ms"], row["pyg_bytes"] = _timed(plain, x, arcs, labels)
+        if compiled:
+            row |= _compiled(plain, expected, x, arcs, labels)
     except torch.cuda.OutOfMemoryError as error:
         row["pyg"] = str(error).split(".")[0]
     del plain
+    expected = []
     gc.collect()
     torch.cuda.empty_cache()
     row["mgg_ms"], row["torch_bytes_of_mgg"] = _timed(ours, x, graph, labels)
@@ -109,7 +127,8 @@ def _row(graph: interop.Graph, name: str, arcs: torch.Tensor, degrees: torch.Ten
 @click.option("--generator", default="products-like", show_default=True)
 @click.option("--scale", default="0.1", show_default=True, help="size as a share of the full graph")
 @click.option("--modules", default="", help="separated by semicolons; default: all")
-def main(out: Path, generator: str, scale: str, modules: str) -> None:
+@click.option("--compiled/--not-compiled", default=True, help="whether torch.compile is timed", show_default=True)
+def main(out: Path, generator: str, scale: str, modules: str, compiled: bool) -> None:
     """Compare, time and print a line a module."""
     out.mkdir(parents=True, exist_ok=True)
     graph, part, layout = (str(out / name) for name in ("graph", "part", "layout"))
@@ -127,7 +146,7 @@ def main(out: Path, generator: str, scale: str, modules: str) -> None:
         arcs = torch.stack([torch.as_tensor(local.indices, device=counts.device).long(), targets])
         degrees = torch.bincount(counts)
         for name in modules.split(";") if modules else MODULES:
-            rows.append(_row(pe, name, arcs, degrees))
+            rows.append(_row(pe, name, arcs, degrees, compiled))
             click.echo(json.dumps(rows[-1]))
             (out / "gpu_programs.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
         return rows
