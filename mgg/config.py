@@ -66,7 +66,7 @@ Repeats = Literal["first", "sum", "max"]
 Loops = Literal["drop", "keep"]
 Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
 #: What trains models beside MGG as it is: those of ``mgg.record.Side``.
-OtherSide = Literal["unfused", "pyg", "pyg_bmm"]
+OtherSide = Literal["unfused", "pyg", "pyg_bmm", "pyg_sampled"]
 
 
 S = TypeVar("S", bound="Section")
@@ -248,7 +248,7 @@ class TrainConfig(Section):
         default_factory=dict,
         description="models to train once more by another side, to compare, by their names: unfused: vertex programs"
         " with a pass over arcs for each value; pyg: PyTorch Geometric, on 1 PE; pyg_bmm: its batched R-GCN;"
-        " for example {pyg: [gcn, gat]}",
+        " pyg_sampled: its GraphSAGE by neighbor sampling; for example {pyg: [gcn, gat]}",
     )
     pes: list[Pes] = Field(default_factory=lambda: [1, 2], min_length=1, description="numbers of PEs, of partition.pes")
     seeds: list[Annotated[int, Field(ge=0, le=MAX_INT64)]] = Field(

@@ -64,8 +64,8 @@ class Origin(Frozen):
     )
 
 
-#: What may train a model beside MGG as it is: layers of PyTorch Geometric, of which one is for R-GCN alone.
-Library = Literal["pyg", "pyg_bmm"]
+#: What may train a model beside MGG as it is: layers of PyTorch Geometric, some for R-GCN or GraphSAGE alone.
+Library = Literal["pyg", "pyg_bmm", "pyg_sampled"]
 Side = Literal["mgg", "unfused", Library]
 #: Metric of a training -> what it is called.
 METRIC_NAMES = {"accuracy": "accuracy", "micro_f1": "micro-F1", "roc_auc": "ROC-AUC"}
@@ -269,7 +269,8 @@ class TrainRecord(Common):
     side: Side = Field(
         "mgg",
         description="what trained it: mgg; unfused: MGG, whose vertex programs took a pass over arcs for each"
-        " aggregation and stored all values of arcs; pyg, pyg_bmm: layers of PyTorch Geometric, which is its technique",
+        " aggregation and stored all values of arcs; pyg, pyg_bmm, pyg_sampled: layers of PyTorch Geometric, which is"
+        " its technique",
     )
     seed: int = Field(ge=0, le=MAX_INT64, description="seed of weights and dropout")
     epochs: int = Field(description="epochs trained")

@@ -74,9 +74,10 @@ def _library(side: Side) -> Any:
         raise InputError(f"--technique: side {side} aggregates by itself: leave it out")
     try:
         from mgg.interop.library import LibraryTrainer
+        from mgg.interop.sampling import SampledTrainer
     except ImportError as error:
         raise MachineError(f"side {side}: {error}").on_every_pe() from None
-    return partial(LibraryTrainer, side=side)
+    return partial(SampledTrainer if side == "pyg_sampled" else LibraryTrainer, side=side)
 
 
 @click.command(cls=Training)
@@ -92,8 +93,8 @@ def _library(side: Side) -> Any:
 @click.option(
     "--side", type=click.Choice(get_args(Side)), default="mgg",
     show_default=True,
-    help="what trains: mgg; unfused: vertex programs with a pass over arcs for each value; pyg, pyg_bmm: PyTorch"
-    " Geometric (docs/interop.md)",
+    help="what trains: mgg; unfused: vertex programs with a pass over arcs for each value; pyg, pyg_bmm, pyg_sampled:"
+    " PyTorch Geometric (docs/interop.md)",
 )  # fmt: skip
 @click.option(
     "--metric", default=_TRAIN.metric, show_default=True,

@@ -133,16 +133,24 @@ class LibraryTrainer:
             group["lr"] = learning_rate(self.settings, epoch, self._epochs)
         torch.manual_seed(1_000_003 * self._seed + epoch)  # so that a resumed run drops what it would have dropped
         self._twin.train()
+        return self._steps(epoch), self._evaluate(epoch)
+
+    def _steps(self, epoch: int) -> float:
+        """The epoch's steps: one, on the whole graph; returns the training loss before it."""
         self._optimizer.zero_grad()
         nodes = self._nodes["train"]
         total = cross_entropy(self._logits()[nodes], self._labels[nodes], self._by_class, reduction="sum")
         loss = total / self._counts["train"]
         loss.backward()
-        found = float(loss.detach())
-        if not math.isfinite(found):
-            raise self._diverged(epoch, f"the training loss is {found}")
+        found = self._finite(epoch, float(loss.detach()))
         self._optimizer.step()
-        return found, self._evaluate(epoch)
+        return found
+
+    def _finite(self, epoch: int, loss: float) -> float:
+        """The training loss; raises DivergedError."""
+        if not math.isfinite(loss):
+            raise self._diverged(epoch, f"the training loss is {loss}")
+        return loss
 
     def _evaluate(self, epoch: int) -> Scores:
         self._twin.eval()

@@ -6,7 +6,7 @@ Their parameters have the names of ours, so that both can start from the same we
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -123,6 +123,15 @@ class Gin(Twin):
         found: torch.Tensor = self.classifier(self._dropped(x))
         return found
 
+    def sampled(self, x: torch.Tensor, hops: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor:
+        """Logits of a sampled batch: see ``mgg.interop.sampling.Sample``; ``x`` are the features of its nodes."""
+        for k, layer in enumerate(self.layers):
+            left = len(self.layers) - k
+            rows, arcs = self._dropped(x[: sizes[left]]), torch.cat(list(hops[:left]), dim=1)
+            x = normalize(relu(layer((rows, rows[: sizes[left - 1]]), arcs)))
+        found: torch.Tensor = self.classifier(self._dropped(x))
+        return found
+
     def named(self) -> dict[str, torch.Tensor]:
         """See ``Twin``."""
         names = {"classifier.weight": self.classifier.weight, "classifier.bias": self.classifier.bias}
@@ -164,6 +173,15 @@ class Sage(Twin):
         """See ``Twin``."""
         for layer in self.layers:
             x = normalize(relu(layer(self._dropped(x), arcs)))
+        found: torch.Tensor = self.classifier(self._dropped(x))
+        return found
+
+    def sampled(self, x: torch.Tensor, hops: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor:
+        """Logits of a sampled batch: see ``mgg.interop.sampling.Sample``; ``x`` are the features of its nodes."""
+        for k, layer in enumerate(self.layers):
+            left = len(self.layers) - k
+            rows, arcs = self._dropped(x[: sizes[left]]), torch.cat(list(hops[:left]), dim=1)
+            x = normalize(relu(layer((rows, rows[: sizes[left - 1]]), arcs)))
         found: torch.Tensor = self.classifier(self._dropped(x))
         return found
 
@@ -267,6 +285,7 @@ class FastRgcn(Rgcn):
 TWINS: dict[Library, dict[str, Any]] = {
     "pyg": {"gcn": Gcn, "gin": Gin, "sage": Sage, "gat": Gat, "appnp": Appnp, "rgcn": Rgcn},
     "pyg_bmm": {"rgcn": FastRgcn},
+    "pyg_sampled": {"sage": Sage},
 }
 
 

@@ -321,7 +321,12 @@ _TABLES: dict[str, list[Column]] = {
         _DTYPE,
         *_MODEL,
         Column("weights", "text", "", "sha256 of the weights that it started from; empty: random ones"),
-        Column("side", "text", "", "what trained it: mgg, unfused (of vertex programs), or a library: pyg, pyg_bmm"),
+        Column(
+            "side",
+            "text",
+            "",
+            "what trained it: mgg, unfused (of vertex programs), or a library: pyg, pyg_bmm, pyg_sampled",
+        ),
         *_TECHNIQUE,
         _RUN_SCHEME,
         _PES,

@@ -17,7 +17,10 @@ from mgg.backend import launch
 from mgg.cli.train import _library
 from mgg.cli.train import train as command
 from mgg.errors import InputError, MachineError, StoppedError
+from mgg.interop import sampling
 from mgg.interop.library import LibraryTrainer
+from mgg.interop.sampling import SampledTrainer, Sampler
+from mgg.kernel.random import stream_key
 from mgg.record import read_run
 from mgg.train import train
 
@@ -45,7 +48,7 @@ def run(folder, *, side, epochs=6, **options):
     """A run on one PE; ``side`` mgg is ours."""
     how = {"technique": "local", "epochs": epochs, "seed": 3, "side": side, **options}
     if side != "mgg":
-        how["library"] = partial(LibraryTrainer, side=side)
+        how["library"] = partial(SampledTrainer if side == "pyg_sampled" else LibraryTrainer, side=side)
     return launch("simulated", lambda: 1, lambda world: train(world, layout.load(folder, 0), **how))[0]
 
 
@@ -111,20 +114,54 @@ def test_settings_mean_the_same(settings, layouts):
     check(layouts("planted", 1), "pyg", "gcn", ALIKE["gcn"] | settings)
 
 
-@pytest.mark.parametrize("model", ["gcn", pytest.param("gin", marks=pytest.mark.slow)])
-def test_a_resumed_run_ends_as_one_that_was_not_stopped(model, layouts, tmp_path):
-    """With dropout, and for GIN running statistics."""
+def test_a_sample_of_all_neighbors_is_the_whole_graph(layouts, monkeypatch):
+    """As one batch: the steps are those of the whole graph, of three layers too."""
+    monkeypatch.setattr(sampling, "FANOUTS", (10**6,))
+    monkeypatch.setattr(sampling, "BATCH", 10**6)
+    check(layouts("planted", 1), "pyg_sampled", "sage", ALIKE["sage"] | {"layers": 3})
+
+
+def test_samples_are_neighbors_each_as_likely_as_the_others():
+    rng = np.random.default_rng(5)
+    neighbors = [np.sort(rng.choice(40, count, replace=False)) for count in rng.integers(0, 12, 40)]
+    neighbors[7] = np.arange(0, 40, 2)
+    indptr = np.concatenate([[0], np.cumsum([len(each) for each in neighbors])])
+    sampler = Sampler(indptr, np.concatenate(neighbors).astype(np.int32), (4, 3))
+    batch, times, chosen = np.array([7, 0, 39, 12]), 2000, np.zeros(40)
+    for epoch in range(times):
+        sample = sampler.sample(batch, stream_key(3, epoch))
+        assert np.array_equal(sample.nodes[:4], batch)
+        assert len({*sample.nodes.tolist()}) == len(sample.nodes) == sample.sizes[-1]
+        ends = [0, *sample.sizes]
+        for hop, fanout in enumerate((4, 3)):
+            sources, targets = sample.hops[hop]
+            for place in range(ends[hop], ends[hop + 1]):
+                found, known = sample.nodes[sources[targets == place]], neighbors[sample.nodes[place]]
+                assert len({*found.tolist()}) == len(found) == min(fanout, len(known)) and np.isin(found, known).all()
+            assert ((targets >= ends[hop]) & (targets < ends[hop + 1])).all() and (sources < ends[hop + 2]).all()
+        np.add.at(chosen, sample.nodes[sample.hops[0][0][sample.hops[0][1] == 0]], 1)
+    expected = times * 4 / 20  # of the 20 neighbors of node 7
+    assert np.abs(chosen[neighbors[7]] - expected).max() < 5 * np.sqrt(expected * 0.8)
+
+
+@pytest.mark.parametrize(
+    ("side", "model"), [("pyg", "gcn"), ("pyg_sampled", "sage"), pytest.param("pyg", "gin", marks=pytest.mark.slow)]
+)
+def test_a_resumed_run_ends_as_one_that_was_not_stopped(side, model, layouts, tmp_path, monkeypatch):
+    """With dropout, and for GIN running statistics; batches and samples are drawn again."""
+    monkeypatch.setattr(sampling, "BATCH", 16)
+    monkeypatch.setattr(sampling, "FANOUTS", (3, 2))
     folder, options = layouts("planted", 1), {"model": model, "settings": {"hidden": 8}, "checkpoint_every": ALWAYS}
-    whole = run(folder, side="pyg", **options)
+    whole = run(folder, side=side, **options)
     with pytest.raises(StoppedError, match="stopped after epoch 3"):
-        run(folder, side="pyg", out=tmp_path / "run", stop=Stop(3), **options)
-    with pytest.raises(InputError, match="run with side pyg, this run has side mgg"):
+        run(folder, side=side, out=tmp_path / "run", stop=Stop(3), **options)
+    with pytest.raises(InputError, match=f"run with side {side}, this run has side mgg"):
         run(folder, side="mgg", out=tmp_path / "run", resume=True, **options)
-    resumed = run(folder, side="pyg", out=tmp_path / "run", resume=True, **options)
+    resumed = run(folder, side=side, out=tmp_path / "run", resume=True, **options)
     for name, array in result_arrays(whole).items():
         assert np.array_equal(array, result_arrays(resumed)[name]), name
     record, epochs = read_run(tmp_path / "run")
-    assert (record.side, len(epochs)) == ("pyg", 6)
+    assert (record.side, len(epochs)) == (side, 6)
 
 
 @pytest.mark.parametrize(

@@ -182,9 +182,9 @@ def test_the_default_knobs_are_among_those_swept():
     assert parse_options("mgg", {}) in expand("mgg", {}, values["aggregate"]["variants"]["mgg"])
 
 
-def made(folder: Folder, name: str, datasets: dict) -> list[dict[str, str]]:
+def made(folder: Folder, name: str, datasets: dict, **sections: dict) -> list[dict[str, str]]:
     """Run an experiment on small graphs; the rows of its table figures."""
-    folder.overlay(SMALLER | {"graph": SMALLER["graph"] | {"datasets": datasets}}, "smaller.yaml")
+    folder.overlay(SMALLER | {"graph": SMALLER["graph"] | {"datasets": datasets}} | sections, "smaller.yaml")
     run = folder.run(overlay=[*overlays(name), "smaller.yaml"])
     assert run.returncode == 0, run.stdout
     report = folder.results / "experiments" / name / "report"
@@ -229,6 +229,15 @@ def test_libraries_from_graph_to_figure(folder: Folder):
     with (folder.results / "experiments/seastar_table3/report/figures.csv").open(newline="") as file:
         rows = {row["rival"]: round(float(row["paper"]), 2) for row in csv.DictReader(file)}
     assert rows == {"PyG": 7.54, "PyG-bmm": 2.76}  # 63.3 / 8.4, 23.2 / 8.4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None, reason="no PyTorch Geometric to compare with")
+def test_sampling_from_graph_to_figure(folder: Folder):
+    one = {"partition": {"pes": [1]}, "train": {"epochs": 2, "pes": [1], "seeds": [0]}}
+    rows = made(folder, "mgg_table3", {"reddit-like": {"features": 6, "classes": 3}}, **one)
+    assert {row["rival"]: row["paper"][:4] for row in rows} == {"sampled, in PyG": "0.93", "whole graph in PyG": ""}
+    assert all(float(row["ratio"]) > 0 for row in rows)
 
 
 @pytest.fixture
