@@ -25,7 +25,7 @@ def generate(
     generator: str, out: Path, name: str | None, scale: float | None, seed: int | None, shuffle: bool,
     features: int | None, classes: int | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Generate a graph with GENERATOR: planted, reddit-like, products-like, orkut-like or web-like."""
+    """Generate a graph with GENERATOR: planted, reddit-like, products-like, orkut-like, web-like and others."""
     from mgg.graph.generate import generate as run
 
     made = run(generator, out, name=name, scale=scale, seed=seed, shuffle=shuffle, features=features, classes=classes)

@@ -31,7 +31,7 @@ def generate(
     """Make the graph folder ``out`` with a generator, in memory.
 
     Args:
-        generator: planted, reddit-like, products-like, orkut-like, web-like, or one with the counts of a paper's graph.
+        generator: planted, or a stand-in for a real graph: reddit-like, products-like and so on.
         out: the graph folder; one that exists is replaced when the new one is whole.
         name: what the graph is called, by default as its generator; not as a real data set or another generator.
         scale: size as a share of the full graph, 1 by default.
