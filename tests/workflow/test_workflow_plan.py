@@ -89,10 +89,12 @@ def test_without_techniques_nothing_is_timed_or_laid_out(folder: Folder):
 @pytest.mark.slow
 def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Folder):
     datasets = {"digits": {}, "web-like": {"scale": 0.001}, "planted": {}, "ppi": {}}
-    folder.overlay({"graph": {"datasets": datasets}, "train": {"datasets": None}}, "all.yaml")
+    settings = {"gat": {"hidden": 4}, "gcn": {"hidden": 8}}
+    folder.overlay({"graph": {"datasets": datasets}, "train": {"datasets": None, "settings": settings}}, "all.yaml")
     shown = folder.run("--dry-run", overlay="all.yaml").stdout
     assert job_counts(shown)["train"] == 12
     assert shown.count("train.models: not trained on web-like: no labels are known of; generated graphs get") == 1
+    assert shown.count("train.settings: gat: not in train.models, so this changes nothing") == 1
     assert "mgg train results/layout/web-like" not in shown
 
 

@@ -155,6 +155,24 @@ def warn_of_untrained(settings):
         )
 
 
+def warn_of_unused(settings):
+    """Say whose settings nothing asks for: an overlay may have replaced the list that named it."""
+    if not workflow.is_main_process:
+        return
+    train, aggregate = settings.train, settings.aggregate
+    models = {model_name(each) for each in train.models}
+    techniques = {*aggregate.techniques, *train.techniques}
+    given = {"train.settings": (train.settings, models, "train.models")}
+    for dataset, settings_of in train.dataset_settings.items():
+        given[f"train.dataset_settings: {dataset}"] = settings_of, models, "train.models"
+    given["aggregate.variants"] = aggregate.variants, set(aggregate.techniques), "aggregate.techniques"
+    if "auto" not in techniques:
+        given["aggregate.options"] = aggregate.options, techniques, "aggregate.techniques or train.techniques"
+    for field, (names, asked, listed) in given.items():
+        if unused := sorted(set(names) - asked):
+            logger.warning(f"{field}: {', '.join(unused)}: not in {listed}, so this changes nothing")
+
+
 def untracked(value):
     """Parameter function: what no result depends on. Snakemake runs no job again for parameters that ask for threads."""
     return lambda wildcards, threads: value
@@ -339,6 +357,7 @@ TRAINING = f"{{place}}/{GRAPH}/{split_name(SETTINGS.partition)}/{{model}}-{{tech
 LEARNERS = {name: words for name, _, _, words in learners(SETTINGS.train)}
 warn_of_mixed_devices(SETTINGS)
 warn_of_untrained(SETTINGS)
+warn_of_unused(SETTINGS)
 
 
 wildcard_constraints:
