@@ -1,11 +1,11 @@
-"""The remote CSR cut by owner, for techniques that receive one PE's rows at a time."""
+"""A PE's arcs cut by the owner of their column, or put together under the numbers of the graph's nodes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mgg.graph.csr import Csr
-from mgg.layout import Product
+from mgg.graph.csr import Csr, index_dtype
+from mgg.layout import PeLayout, Product
 
 
 def by_owner(product: Product, *, halo_columns: bool) -> list[Csr]:
@@ -35,3 +35,22 @@ def by_owner(product: Product, *, halo_columns: bool) -> list[Csr]:
             )
         )
     return parts
+
+
+def global_columns(product: Product, layout: PeLayout) -> Csr:
+    """All arcs of a PE's rows; columns are nodes of the graph, those of a row in ascending order.
+
+    Args:
+        product: one direction of ``layout``.
+    """
+    local, remote = product.local, product.remote
+    owners = np.repeat(layout.bounds[:-1], np.diff(product.halo_ptr))
+    halo = product.halo_rows + owners
+    rows = np.concatenate([np.repeat(np.arange(csr.rows), np.diff(csr.indptr)) for csr in (local, remote)])
+    columns = np.concatenate([local.indices + layout.lo, halo[remote.indices]])
+    order = np.lexsort((columns, rows))
+    weights = None
+    if local.weights is not None and remote.weights is not None:
+        weights = np.concatenate([local.weights, remote.weights])[order]
+    nodes = int(layout.bounds[-1])
+    return Csr(local.indptr + remote.indptr, columns[order].astype(index_dtype(nodes)), weights, nodes)

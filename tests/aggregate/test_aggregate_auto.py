@@ -286,7 +286,7 @@ def test_what_gpus_of_several_hosts_cannot_run_is_not_picked(tmp_path, monkeypat
         known = set(auto.forecast(world, part, "forward").costs(16))
         return known, auto.for_training(world, part, [16, 4]), of_world(world).links.rows
 
-    between = {"broadcast", "broadcast_pipelined", "cola", "halo", "ring"}
+    between = {"broadcast", "broadcast_pipelined", "cola", "features", "halo", "ring"}
     for members, known in (
         (4, between | {"direct", "mgg"}),  # no bus joins the layout's two workgroups, so nothing is said of zero_copy
         (2, between),

@@ -22,6 +22,7 @@ SIDE = {
     "zero_copy": "V_FR",
     "cola": "V_FC",
     "halo": "V_FC",
+    "features": "columns",
 }
 SEVERAL = [name for name, plan in techniques().items() if not plan.single_pe]
 
@@ -51,7 +52,11 @@ def formulas(csr, pes, dim, direction):
     remote = owner[rows] != owner[columns]
     needed = {(int(owner[row]), int(column)) for row, column in zip(rows[remote], columns[remote], strict=True)}
     volumes = {"V_CG": csr.rows * (pes - 1), "V_FR": int(remote.sum()), "V_FC": len(needed)}
-    return {name: 4 * dim * rows for name, rows in volumes.items()}
+    widths = [len(share) for share in np.array_split(np.arange(dim), pes)]
+    heights = np.diff(np.arange(pes + 1) * csr.rows // pes)
+    # Every PE gets its columns of all other rows, and sends what it makes of them.
+    crossing = sum(width * (csr.rows - height) for width, height in zip(widths, heights, strict=True))
+    return {name: 4 * dim * rows for name, rows in volumes.items()} | {"columns": 2 * 4 * int(crossing)}
 
 
 def moved(world, folder, direction, dim, only=tuple(SIDE)):

@@ -27,7 +27,7 @@ from mgg.kernel.halo import halo_schedule
 
 GRAPHS = awkward_graphs()
 SHAPES = [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)]
-BETWEEN_HOSTS = ["broadcast", "broadcast_pipelined", "cola", "halo", "ring"]
+BETWEEN_HOSTS = ["broadcast", "broadcast_pipelined", "cola", "features", "halo", "ring"]
 
 
 def worlds(members):

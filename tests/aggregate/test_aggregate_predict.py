@@ -12,7 +12,7 @@ from mgg.aggregate.predict import Question, changed, predict
 from mgg.config import LinkConfig
 from mgg.errors import InputError
 
-ALL = ("broadcast", "broadcast_pipelined", "cola", "direct", "halo", "mgg", "ring", "zero_copy")
+ALL = ("broadcast", "broadcast_pipelined", "cola", "direct", "features", "halo", "mgg", "ring", "zero_copy")
 
 
 @pytest.fixture(scope="module")

@@ -161,6 +161,17 @@ def test_deterministic_techniques_give_the_same_bits(tmp_path, technique):
     assert all(np.array_equal(a[key], b[key]) for a, b in zip(first, second, strict=True) for key in a)
 
 
+@pytest.mark.parametrize("dim", [1, 2, 33])
+def test_features_have_the_same_bits_on_any_number_of_pes(tmp_path, dim):
+    """Also where some PEs have no columns."""
+    found = []
+    for pes in (1, 3, 5):
+        folder = make_layout(tmp_path / str(pes), random_csr(300, 6_000, weighted=True), pes)
+        parts = simulated.run(pes, lambda world: products(world, folder, [dim], only=["features"]))  # noqa: B023
+        found.append({key: np.concatenate([part[key] for part in parts]) for key in parts[0]})
+    assert all(np.array_equal(found[0][key], other[key]) for other in found[1:] for key in other)
+
+
 @pytest.mark.parametrize("technique", techniques())
 def test_a_closed_plan_goes_with_its_last_reference(tmp_path, technique):
     """Else its device memory would stay until Python collects cycles."""

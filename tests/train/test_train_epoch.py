@@ -53,7 +53,10 @@ def test_several_pes_launch_one_graph_where_no_host_is_needed(layouts):
     """Transfers by NCCL are submitted one by one."""
     cases = [case(layouts, 2, model=model) for model in SMALL]
     cases += [case(layouts, 2, model="rgcn", dtype="bf16")]
-    cases += [case(layouts, 2, technique=technique) for technique in ("mgg", "cola", "zero_copy", "broadcast", "ring")]
+    cases += [
+        case(layouts, 2, technique=technique)
+        for technique in ("mgg", "cola", "zero_copy", "features", "broadcast", "ring")
+    ]
     expected = [1] * (len(cases) - 2) + [0, 0]
     for each, answer, number in zip(cases, answers(2, cases), expected, strict=True):
         assert answer == SAME | {"graphs": number}, each
