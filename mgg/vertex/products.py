@@ -46,8 +46,8 @@ def of_arcs(v: Value) -> bool:
 
 
 def by_type(v: Value) -> bool:
-    """Whether ``v``, one ``of_arcs``, has a matrix for each type of arcs, and rows of one axis."""
-    return of_arcs(v) and _matrices(v) is T and len(v.inputs[0].shape) == 1
+    """Whether ``v``, one ``of_arcs``, has a matrix for each type of arcs, and rows of one axis; none of them is empty."""
+    return of_arcs(v) and _matrices(v) is T and len(v.inputs[0].shape) == 1 and bool(v.size and v.inputs[0].size)
 
 
 def base(x: Value) -> Value:

@@ -122,7 +122,7 @@ class Work:
         #: What of ``known`` is read.
         self.reads = needed & known
         # Of arcs' weights the products know.
-        self._needed = [[x for x in needs(step) if isinstance(step, Unit) or x.space is not E or x in known]
+        self._needed = [[x for x in needs(step) if not isinstance(step, Scaled) or x.space is not E or x in known]
                        for step in self.steps]  # fmt: skip
         last = {value: number for number, values in enumerate(self._needed) for value in values}
         #: What is never let go.
