@@ -174,14 +174,20 @@ class Work:
         return {x for step, read in zip(self.steps, self._needed, strict=True) for x in read
                 if not isinstance(step, Value) or step.op not in SPARSE or of_arcs(step)}  # fmt: skip
 
-    def most_columns(self, spaces: Collection[Space] = (D, S)) -> int:
-        """The most numbers a row of ``spaces`` that are held at once of what is made."""
-        held, most = 0, 0
+    def most_columns(
+        self, spaces: Collection[Space] = (D, S), given: Collection[Value] = (), apart: Collection[Value] = ()
+    ) -> int:
+        """The most numbers a row of ``spaces`` that are held at once of what is made and of what is ``given``, which
+        nobody else has; values that are counted ``apart`` are none of them, and make room when they go.
+        """
+        held = most = _columns(given, spaces)
         for step, gone in zip(self.steps, self._gone, strict=True):
-            held += _columns(_made(step), spaces)
+            held += _columns((value for value in _made(step) if value not in apart), spaces)
             most = max(most, held)
             # What forward kept of runs is most of what it kept, and goes once it is read.
-            held -= _columns((value for value in gone if value not in self.reads or value.space is R), spaces)
+            held -= _columns(
+                (v for v in gone if v not in self.reads or v.space is R or v in given or v in apart), spaces
+            )
         return most
 
 
@@ -328,7 +334,7 @@ def _in_place(place: int, value: Value, part: Part, draws: tuple[int, Any], *ope
     if x.shape != (max(map(len, operands)), *value.shape) or x.dtype != part.real:
         return _of_dense(_elementwise, value, part, draws, *operands)
     with np.errstate(invalid="ignore", over="ignore"):
-        return ELEMENTWISE[value.op](*aligned(value, operands), out=x)
+        return ELEMENTWISE[value.op](*aligned(value, list(map(dense, operands))), out=x)
 
 
 def _row_wise(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:

@@ -312,14 +312,22 @@ class _Scheduler:
             ]
             rows = [v for v in here if v.space is not E or v in self.matrices]
             rows = [v for v in rows if v.inputs and (v in self.late or v in needed)]
+            # First what sums values of arcs, which may go then, last what writes some.
+            sums = [v for v in rows if self._sums_known(v, frozenset(rows))]
+            rows = [*sums, *(v for v in rows if v not in sums)]
             phase += [Rows(tuple(rows))] if rows else []
-            phase += [unit for kind in ((E, R), (E, D), (E, S), (R, D)) for unit in self._units(level, *kind, needed)]
+            units = [unit for kind in ((E, R), (E, D), (E, S), (R, D)) for unit in self._units(level, *kind, needed)]
+            phase += sorted(units, key=lambda unit: bool(unit.stored))
         ends = (
             (*self.outputs, *kept, *(v for v in self.gradients if v not in self.late)),
             (*self.gradients, *self.outputs),
         )
         forward, backward = (_with_results(*each) for each in zip(phases, ends, strict=True))
         return Schedule(forward, backward, tuple(kept), tuple(again), tuple(self.stored))
+
+    def _sums_known(self, v: Value, here: frozenset[Value]) -> bool:
+        """Whether ``v`` is a sum of outer products of arcs that there are before those ``here``."""
+        return v.op == "gram" and v in self.matrices and here.isdisjoint(products.read(v))
 
     def _aggregates(self, v: Value) -> bool:
         return _aggregates(v) and v not in self.matrices
