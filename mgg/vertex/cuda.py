@@ -88,10 +88,9 @@ def kernel_of(name: str, launch: Launch, mean: float, padded: Collection[Value] 
 def source_of(kernels: Sequence[Kernel], grouped: Sequence[Grouped] = ()) -> str:
     """A file with all of them."""
     headers = ["vertex", "grouped"] if grouped else ["vertex"]
-    return "\n".join(
-        ["// Kernels of a vertex program, written by mgg.vertex.cuda.", *(f'#include "mgg/{name}.cuh"' for name in headers)]
-        + ["", *(kernel.text for kernel in kernels), *(product.text for product in grouped)]
-    )
+    lines = ["// Kernels of a vertex program, written by mgg.vertex.cuda."]
+    lines += [f'#include "mgg/{name}.cuh"' for name in headers]
+    return "\n".join([*lines, "", *(kernel.text for kernel in kernels), *(product.text for product in grouped)])
 
 
 class _Writer:
@@ -114,8 +113,8 @@ class _Writer:
             else:
                 adds.append(self._added(v, name))
         for n, v in enumerate(launch.stored, len(launch.outputs)):
-            place = row_of(f"y{n}", values.item("arc"), f"r{n}")
-            adds.append(f"if (active) {{ {self._written(v, place, values.lane(v))} }}")
+            written = row_of(f"y{n}", values.item("arc"), f"r{n}"), values.lane(v), values.fits(values.step(v))
+            adds.append(f"if (active) {{ {self._written(v, *written)} }}")
         values.complete(self.partials)
         outputs = []
         for n, v in enumerate(launch.outputs):

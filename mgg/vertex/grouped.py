@@ -1,4 +1,4 @@
-"""Products by type on a GPU: rows of arcs or runs with the matrix of their type, and sums of x^T y over those of a type.
+"""Products by type on a GPU: of rows of arcs or runs with the matrix of their type, and sums of x^T y by type.
 
 All types share a launch of kernels/include/mgg/grouped.cuh: arcs, or runs, sorted by type are cut where a type ends.
 Rows are read where they are, so what arcs look up at their ends is not copied.
@@ -14,7 +14,7 @@ import numpy as np
 
 from mgg.vertex.ir import D, E, R, S, Space, T, Value
 from mgg.vertex.lanes import power
-from mgg.vertex.products import base, read
+from mgg.vertex.products import base, reads
 
 #: Threads a block, and rows of a tile: of items, or of a sum.
 WARP = 32
@@ -63,19 +63,19 @@ class Grouped:
     def text(self) -> str:
         """Its kernels."""
         (k, m), opening = self.shape, 'extern "C" __global__ void __launch_bounds__(32, 16)'
+        owned = "const int *few{0}, const long long *many{0}, const float *x{0}, int step{0}"
         if self.value.op == "matmul":
             return (
-                f"{opening} {self.name}(const int *types, const long long *begin, const long long *items, const int *few,"
-                " const long long *many, const float *x, int x_stride, const float *w, float *y, int y_stride) {\n"
+                f"{opening} {self.name}(const int *types, const long long *begin, const long long *items,"
+                f" {owned.format(0)}, const float *w, float *y, int y_step) {{\n"
                 f"mgg::grouped_product<{k}, {m}, {self.columns}>("
-                "types, begin, items, {few, many}, x, x_stride, w, y, y_stride);\n}\n"
+                "types, begin, items, {few0, many0}, x0, step0, w, y, y_step);\n}\n"
             )
         return (
-            f"{opening} {self.name}(const long long *begin, const long long *items, const int *few, const long long *many,"
-            " const float *x, int x_stride, const int *y_few, const long long *y_many, const float *y, int y_stride,"
-            " float *parts) {\n"
+            f"{opening} {self.name}(const long long *begin, const long long *items, {owned.format(0)},"
+            f" {owned.format(1)}, float *parts) {{\n"
             f"mgg::grouped_gram<{k}, {m}, {self.columns}>("
-            "begin, items, {few, many}, x, x_stride, {y_few, y_many}, y, y_stride, parts);\n}\n"
+            "begin, items, {few0, many0}, x0, step0, {few1, many1}, x1, step1, parts);\n}\n"
             f"{opening} {self.name}_sum(const long long *firsts, const float *parts, float *result) {{\n"
             f"mgg::grouped_sum<{k * m}>(firsts, parts, result);\n}}\n"
         )
@@ -93,21 +93,23 @@ class Grouped:
             empty: an array of a shape.
         """
         over, value = self.over, self.value
-        x, y = ((self._owner(tables, each), *rows_of(name)) for each, name in zip(value.inputs, read(value), strict=True))
+        x, y = (
+            (*self._owner(tables, each), *rows_of(name)) for each, name in zip(value.inputs, reads(value), strict=True)
+        )
         items, (k, m) = tables.table("arcs", over, T), self.shape
         if value.op == "matmul":
             types, begin, _ = tables.stretches(over, WARP)
             result = empty((tables.rows_of(over), *value.shape))
             if len(types):
                 tiles = -(-m // self.columns)
-                given = types, begin, items, *x[0], *x[1:], y[1], result, np.int32(value.size)
+                given = [types, begin, items, *x, y[2], result, np.int32(value.size)]
                 kernel(self.name)((len(types), tiles), (WARP,), given)
             return result
         _, begin, firsts = tables.stretches(over, max(PART, -(-tables.rows_of(over) // PARTS)))
         parts = empty((max(len(begin) - 1, 1), k * m))
         if len(begin) > 1:
             tiles = -(-k // WARP) * -(-m // self.columns)
-            given = begin, items, *x[0], *x[1:], *y[0], *y[1:], parts
+            given = [begin, items, *x, *y, parts]
             kernel(self.name)((len(begin) - 1, tiles), (WARP,), given)
         result = empty((len(firsts) - 1, *value.shape))
         kernel(f"{self.name}_sum")((len(firsts) - 1, -(-k * m // WARP)), (WARP,), (firsts, parts, result))

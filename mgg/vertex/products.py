@@ -46,7 +46,7 @@ def of_arcs(v: Value) -> bool:
 
 
 def by_type(v: Value) -> bool:
-    """Whether ``v``, one ``of_arcs``, has a matrix for each type of arcs, and rows of one axis; none of them is empty."""
+    """Whether ``v``, one ``of_arcs``, has a matrix for each type of arcs, and rows of one axis; none is empty."""
     return of_arcs(v) and _matrices(v) is T and len(v.inputs[0].shape) == 1 and bool(v.size and v.inputs[0].size)
 
 
@@ -57,7 +57,7 @@ def base(x: Value) -> Value:
     return x
 
 
-def read(v: Value) -> list[Value]:
+def reads(v: Value) -> list[Value]:
     """Values of which a product of matrices reads arrays, one an operand: arcs look up what they are cast from."""
     return [y.inputs[0] if y.op == "cast" and y.space in (E, R) else y for y in map(base, v.inputs)]
 

@@ -16,7 +16,7 @@ from mgg.vertex.arcs import ArcTables
 from mgg.vertex.interpret import ELEMENTWISE, ROW_WISE, aligned
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.loops import outside_of, results_of
-from mgg.vertex.products import base, of_arcs, read
+from mgg.vertex.products import base, of_arcs, reads
 from mgg.vertex.units import Rows, Unit, is_count, is_weight_sum
 
 
@@ -281,7 +281,7 @@ def needs(step: Step) -> list[Value]:
     if isinstance(step, Scaled):
         return [x for x in (step.rows, *step.product.inputs[1:], step.before, step.after) if x is not None]
     if of_arcs(step):
-        return read(step)
+        return reads(step)
     return [] if is_count(step) else list(step.inputs)
 
 
@@ -391,14 +391,14 @@ class _Seen:
 
 
 def _of_arcs(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
-    """A product of arcs or runs, of the arrays that ``mgg.vertex.products.read`` names."""
+    """A product of arcs or runs, of the arrays that ``mgg.vertex.products.reads`` names."""
     seen = []
-    for x, array in zip(value.inputs, operands, strict=True):
-        y = base(x)
-        array = dense(array)
-        if y.op == "cast" and y.space is value.inputs[0].space and y.inputs[0].space is not P and len(array) > 1:
-            array = _Seen(array, part.tables.owners(y.space, y.inputs[0].space))
-        seen.append(array if array.shape[1:] == x.shape else array.reshape(len(array), *x.shape))
+    for x, y, array in zip(value.inputs, map(base, value.inputs), map(dense, operands), strict=True):
+        looks_up = y.op == "cast" and y.space is value.inputs[0].space and y.inputs[0].space is not P
+        rows = array
+        if looks_up and len(array) > 1:
+            rows = _Seen(array, part.tables.owners(y.space, y.inputs[0].space))
+        seen.append(rows if rows.shape[1:] == x.shape else rows.reshape(len(rows), *x.shape))
     return (_matmul if value.op == "matmul" else _gram)(value, part, draws, *seen)
 
 

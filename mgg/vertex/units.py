@@ -120,7 +120,7 @@ class Schedule:
             if isinstance(step, Unit):
                 read.update(step.reads.get(E, ()))
             else:
-                read.update(x for v in step.values for x in (products.read(v) if products.of_arcs(v) else v.inputs))
+                read.update(x for v in step.values for x in (products.reads(v) if products.of_arcs(v) else v.inputs))
         return tuple(v for v in self.stored if v in made & read)
 
     @property
@@ -206,7 +206,7 @@ class _Scheduler:
         if is_count(v) or not v.inputs:
             return _When(first if v in self.late else 0)
         if v in self.matrices:
-            return _When(max(first if v in self.late else 0, *map(self._known, products.read(v))))
+            return _When(max(first if v in self.late else 0, *map(self._known, products.reads(v))))
         if v.space is E:
             return self._pass([v], D) if v in self.stored else _When(first)
         if _aggregates(v):
@@ -260,7 +260,9 @@ class _Scheduler:
     def _units(self, level: int, over: Space, rows: Space, needed: set[Value]) -> list[Unit]:
         here = [v for v in self.order if (w := self.when[v]).level == level and w.rows is rows and over is E]
         sums = (
-            [v for v in here if self._aggregates(v)] if over is E else [v for v, at in self.over_runs.items() if at == level]
+            [v for v in here if self._aggregates(v)]
+            if over is E
+            else [v for v, at in self.over_runs.items() if at == level]
         )
         stored = [v for v in here if v.space is E]
         stage_of = {v: self.when[v].stage for v in here}
@@ -300,7 +302,8 @@ class _Scheduler:
 
     def schedule(self) -> Schedule:
         kept, again = self._kept()
-        needed = {v for v in self.order if self._aggregates(v) or v in self.matrices} | {*self.outputs, *self.gradients, *kept, *self.stored}
+        needed = {v for v in self.order if self._aggregates(v) or v in self.matrices}
+        needed |= {*self.outputs, *self.gradients, *kept, *self.stored}
         needed = set(ir.walk([v for v in self.order if v in needed and v not in self.late]))
         phases: list[list[Rows | Unit]] = [[], []]
         for level in range(max((time.after for time in self.when.values()), default=0) + 1):
@@ -310,14 +313,13 @@ class _Scheduler:
                 for v in self.order
                 if self.when[v] == _When(level) and v not in self.over_runs.keys() | self.over_all.keys()
             ]
+            # First what sums values of arcs, which may go then, last what writes some.
             rows = [v for v in here if v.space is not E or v in self.matrices]
             rows = [v for v in rows if v.inputs and (v in self.late or v in needed)]
-            # First what sums values of arcs, which may go then, last what writes some.
-            sums = [v for v in rows if self._sums_known(v, frozenset(rows))]
-            rows = [*sums, *(v for v in rows if v not in sums)]
+            rows.sort(key=lambda v, here=frozenset(rows): not self._sums_known(v, here))  # type: ignore[misc]
             phase += [Rows(tuple(rows))] if rows else []
             units = [unit for kind in ((E, R), (E, D), (E, S), (R, D)) for unit in self._units(level, *kind, needed)]
-            phase += sorted(units, key=lambda unit: bool(unit.stored))
+            phase += [unit for unit in units if not unit.stored] + [unit for unit in units if unit.stored]
         ends = (
             (*self.outputs, *kept, *(v for v in self.gradients if v not in self.late)),
             (*self.gradients, *self.outputs),
@@ -327,7 +329,7 @@ class _Scheduler:
 
     def _sums_known(self, v: Value, here: frozenset[Value]) -> bool:
         """Whether ``v`` is a sum of outer products of arcs that there are before those ``here``."""
-        return v.op == "gram" and v in self.matrices and here.isdisjoint(products.read(v))
+        return v.op == "gram" and v in self.matrices and here.isdisjoint(products.reads(v))
 
     def _aggregates(self, v: Value) -> bool:
         return _aggregates(v) and v not in self.matrices

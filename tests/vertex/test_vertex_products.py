@@ -58,7 +58,7 @@ def test_rows_of_sources_are_not_stored():
     x = ir.cast(ir.leaf("x", S, (16,)), E)
     by_type = ir.matmul(x, ir.by_type(ir.leaf("W", P, (TYPES, 16, 8))))
     assert chosen(by_type) == ({by_type}, set())
-    assert products.read(by_type)[0].space is S
+    assert products.reads(by_type)[0].space is S
 
 
 def test_a_pass_over_sources_reads_what_is_stored_by_targets():
@@ -88,7 +88,7 @@ def test_by_type_without_arcs():
     assert [part.tolist() for part in cut(np.zeros(4, np.int64), 32)] == [[], [0], [0, 0, 0, 0]]
 
 
-# 37 terms and 70 columns: several tiles of each, none of them whole. Every type has another number of arcs, one has none.
+# 37 terms and 70 columns: several tiles of each, none whole. Every type has another number of arcs, one has none.
 @pytest.mark.parametrize(("inner", "outer"), [(37, 70), (9, 3)])
 def test_kernels_take_all_types_at_once(inner, outer, kernels):
     graph = typed()
