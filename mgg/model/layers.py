@@ -207,11 +207,11 @@ class BatchNorm(Module):
         if not run.training:
             return run.arrays.normalize_with(x, running, scale, shift, self.EPSILON)
         sums = run.graph.total(run.arrays.column_moments(x, x))
-        mean, self._inverse, moved = run.arrays.batch_statistics(
+        self._mean, self._inverse, moved = run.arrays.batch_statistics(
             sums, self._count(x, run), running, self.MOMENTUM, self.EPSILON, x.dtype
         )
         run.state[self.mean], run.state[self.variance] = moved
-        self._normal, y = run.arrays.normalize(x, mean, self._inverse, scale, shift)
+        self._normal, y = run.arrays.normalize(x, self._mean, self._inverse, scale, shift)
         return y
 
     def memory(self, columns: int) -> Held:
@@ -250,16 +250,27 @@ class ArcBatchNorm(BatchNorm):
 
     def forward(self, x: Array, run: Pass) -> Array:
         """The input; the values of arcs are replaced by the normalized ones."""
-        run.arcs[self.of] = super().forward(run.arcs[self.of], run)
+        given = run.arcs[self.of]
+        run.arcs[self.of] = super().forward(given, run)
+        if run.training:
+            # The layer that made them has them for its own backward pass: normalized, they are made again.
+            self._given = given
+            del self._normal
         return x
 
     def memory(self, columns: int) -> Held:
-        """Nothing of nodes; of arcs the normalized values and those with scale and shift, and copies of float64."""
-        return Held(columns, 0, 0, 0, 3 * self.columns, 2 * self.columns)
+        """Nothing of nodes; of arcs the normalized values with scale and shift. On the way back there are gradients by
+        these and by what else layers keep, and both of what is normalized again in place of the one that was kept.
+        """
+        return Held(columns, 0, 0, 0, 3 * self.columns, self.columns)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """That by the values of arcs; the gradient by rows is the one that it is given."""
+        scale, shift = run.weights[self.scale], run.weights[self.shift]
+        self._normal, _ = run.arrays.normalize(self._given, self._mean, self._inverse, scale, shift)
+        del self._given, _
         run.arc_gradients[self.of] = super().backward(run.arc_gradients[self.of], run)
+        del self._normal
         return gradient
 
     def _count(self, x: Array, run: Pass) -> int:

@@ -63,7 +63,7 @@ class Pass:
 class Held(NamedTuple):
     """Floats a row of a module in training: columns of its output, what it keeps for its backward pass, and what it
     holds beside that while it works, output included; floats that it keeps a halo row; that it holds an arc while it
-    works; and that it keeps an arc.
+    works, beside what it and those before it keep; and that it keeps an arc.
     """
 
     columns: int
@@ -148,7 +148,8 @@ class Chain(Composite):
             held = module.memory(total.columns)
             total = Held(
                 held.columns, total.kept + held.kept, max(total.peak, held.peak), total.halo + held.halo,
-                max(total.arc, held.arc), total.kept_arc + held.kept_arc,
+                # Those before it work when it keeps nothing yet, or nothing any more.
+                max(total.arc - held.kept_arc, held.arc), total.kept_arc + held.kept_arc,
             )  # fmt: skip
         return total
 

@@ -145,7 +145,7 @@ class ProgramPlan:
         """Makes the gradients, by the input if ``inputs``."""
         kept = {*self.leaves, *self.fixed(constant), *self.schedule.kept, *self.schedule.carried, *self.seeds}
         steps = [Rows(self.schedule.again), *self.schedule.backward]
-        return Work(steps, kept, [v for name, v in self.by.items() if inputs or name != "x"])
+        return Work(steps, kept, [v for name, v in self.by.items() if inputs or name != "x"], spent=True)
 
     @property
     def fetched(self) -> int:
@@ -299,9 +299,12 @@ class VertexLayer(Module):
         forward, backward = plan.forward(constant, True), plan.backward(constant, False)
         rows, halo = (sum(v.size for v in kept if v.space in spaces) for spaces in ((D, S), (S,)))
         copied = plan.output.size * (plan.output in kept or not plan.output.inputs)
-        stays = {v for step in plan.schedule.forward if isinstance(step, Unit) for v in step.stored}
+        # Of arcs what later layers and the backward pass read stays; the gradients by it are there when that begins.
+        stays = {v for v in (*plan.arcs, *plan.schedule.carried) if v.inputs}
+        arcs = max(
+            forward.most_columns((E,), apart=stays), backward.most_columns((E,), given=plan.seeds[1:], apart=stays)
+        )
         stays |= {v for v in plan.schedule.kept if v.space is R}
-        arcs = 2 * max(work.most_columns((E,)) for work in (forward, backward))
         runs = sum(v.size for v in plan.schedule.kept if v.space is R)
         arcs += max(forward.most_columns((R,)) - runs, backward.most_columns((R,)))
         peak = max(work.most_columns() for work in (forward, backward)) + copied
@@ -357,6 +360,7 @@ class VertexLayer(Module):
         """Gradients of the input and, float64, of the parameters; those by values of arcs are left in ``run_of``."""
         plan, (constant, found) = self._trained, self._kept
         del self._kept
+        run_of.arcs.clear()  # of which every layer has what it needs
         for name, seed in zip(self.keeps, plan.seeds[1:], strict=True):
             by_arcs = run_of.arc_gradients.pop(name, None)  # None: no layer has read it
             if by_arcs is None:

@@ -187,7 +187,7 @@ def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
     kept = peak = widest = halo = arc = kept_arc = 0
     for place, module in enumerate(chain.leaves()):
         held = module.memory(columns)
-        halo, arc, kept_arc = halo + held.halo, max(arc, held.arc), kept_arc + held.kept_arc
+        halo, arc, kept_arc = halo + held.halo, max(arc - held.kept_arc, held.arc), kept_arc + held.kept_arc
         if place == 0 and isinstance(module, VertexLayer):
             first = module.memory_of_first(columns, sparse=sparse)
             kept, peak, halo = kept + first.kept, max(peak, first.peak), first.halo

@@ -12,7 +12,7 @@ from mgg.errors import InputError
 from mgg.graph.csr import Csr, index_dtype
 from mgg.layout import Product
 from mgg.layout.split import transposed
-from mgg.vertex.ir import D, E, R, S, Space
+from mgg.vertex.ir import D, E, R, S, Space, T
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +66,27 @@ class ArcTables:
     def run_types(self) -> np.ndarray:
         """int32 [runs], the type of each run; 0 where arcs have none."""
         return np.zeros(len(self.runs) - 1, np.int32) if self.types is None else self.types[self.runs[:-1]]
+
+    @cached_property
+    def targets(self) -> np.ndarray:
+        """int32 [arcs], the target of each arc, a row of D."""
+        return np.repeat(np.arange(self.rows, dtype=np.int32), np.diff(self.ptr))
+
+    @cached_property
+    def arc_types(self) -> np.ndarray:
+        """int32 [arcs], the type of each arc; 0 where arcs have none."""
+        return np.zeros(len(self.ends), np.int32) if self.types is None else self.types
+
+    def owners(self, finer: Space, coarser: Space) -> np.ndarray:
+        """Integers [rows of ``finer``], the row of ``coarser`` that each arc (E) or run (R) belongs to; one array every
+        time.
+        """
+        name = {
+            (E, S): "ends", (E, D): "targets", (E, R): "arc_runs", (E, T): "arc_types",
+            (R, D): "run_targets", (R, T): "run_types",
+        }[finer, coarser]  # fmt: skip
+        found: np.ndarray = getattr(self, name)
+        return found
 
     @cached_property
     def arc_runs(self) -> np.ndarray:

@@ -19,6 +19,7 @@ from functools import partial
 from math import prod
 
 from mgg.vertex.cuda_values import ITEMS, ROWS_OF, TABLES, Values, lead, plus, row_of, type_of
+from mgg.vertex.grouped import Grouped
 from mgg.vertex.ir import D, E, S, Value
 from mgg.vertex.lanes import COLUMN, HEAD, WARP, flat, pitch, power, wide
 from mgg.vertex.launches import Launch
@@ -84,12 +85,12 @@ def kernel_of(name: str, launch: Launch, mean: float, padded: Collection[Value] 
     return Kernel(name, launch, lanes * at_once, text, values.tables, values.reads, values.masks)
 
 
-def source_of(kernels: Sequence[Kernel]) -> str:
+def source_of(kernels: Sequence[Kernel], grouped: Sequence[Grouped] = ()) -> str:
     """A file with all of them."""
-    return "\n".join(
-        ["// Kernels of a vertex program, written by mgg.vertex.cuda.", '#include "mgg/vertex.cuh"', ""]
-        + [kernel.text for kernel in kernels]
-    )
+    headers = ["vertex", "grouped"] if grouped else ["vertex"]
+    lines = ["// Kernels of a vertex program, written by mgg.vertex.cuda."]
+    lines += [f'#include "mgg/{name}.cuh"' for name in headers]
+    return "\n".join([*lines, "", *(kernel.text for kernel in kernels), *(product.text for product in grouped)])
 
 
 class _Writer:
@@ -112,8 +113,8 @@ class _Writer:
             else:
                 adds.append(self._added(v, name))
         for n, v in enumerate(launch.stored, len(launch.outputs)):
-            place = row_of(f"y{n}", values.item("arc"), f"r{n}")
-            adds.append(f"if (active) {{ {self._written(v, place, values.lane(v))} }}")
+            written = row_of(f"y{n}", values.item("arc"), f"r{n}"), values.lane(v), values.fits(values.step(v))
+            adds.append(f"if (active) {{ {self._written(v, *written)} }}")
         values.complete(self.partials)
         outputs = []
         for n, v in enumerate(launch.outputs):

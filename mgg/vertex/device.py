@@ -15,9 +15,11 @@ from mgg.kernel import random
 from mgg.kernel.compile import Build
 from mgg.vertex.arcs import ArcTables, pointers
 from mgg.vertex.cuda import THREADS, Kernel, gathered, kernel_of, source_of
+from mgg.vertex.grouped import Grouped, cut
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.lanes import pitch
 from mgg.vertex.launches import Launch, planned
+from mgg.vertex.products import by_type
 from mgg.vertex.run import Inner, Part, Scaled, Work, array_of, dense, do, needs
 from mgg.vertex.units import is_count
 
@@ -59,6 +61,14 @@ class DeviceTables:
             (E, T): lambda: pointers(np.sort(self._types), tables.type_count),
             (R, T): lambda: pointers(np.sort(tables.run_types), tables.type_count),
         }[over, rows]()
+
+    def stretches(self, over: Space, length: int) -> tuple[Any, Any, Any]:
+        """What ``mgg.vertex.grouped.cut`` makes of the arcs or runs of each type, on the GPU."""
+        key = f"{over!r} {length}"
+        if key not in self._made:
+            self._made[key] = tuple(map(self.upload, cut(self.items(over, T), length)))
+        found: tuple[Any, Any, Any] = self._made[key]
+        return found
 
     def mean(self, launch: Launch) -> float:
         """Items a row of the list that ``launch`` goes over."""
@@ -124,15 +134,19 @@ class DeviceWork:
             launch: kernel_of(f"vertex_{n}", launch, mean, self._padded)
             for n, (launch, mean) in enumerate(zip(launches, means, strict=True))
         }
+        self._grouped = {
+            step: Grouped(f"vertex_by_type_{n}", step)
+            for n, step in enumerate(self._steps)
+            if isinstance(step, Value) and by_type(step)
+        }
         over_arcs = any(launch.over is not None for launch in launches)
         bits = tables.arcs().ends.dtype.itemsize * 8 if over_arcs else 32
-        self._build = _build(name, source_of([*self._kernels.values()]), bits)
+        self._build = _build(name, source_of([*self._kernels.values()], [*self._grouped.values()]), bits)
         reads = [step.reads if isinstance(step, Launch) else _operands(step) for step in self._steps]
         self._counts: dict[Value, Any] = {}
         self._read = {x for values in reads for x in values}
         last = {value: n for n, values in enumerate(reads) for value in values}
-        stay = {*work.wanted, *(value for value in work.known if not value.inputs)}
-        self._gone = [[x for x in {*values} if last[x] == n and x not in stay] for n, values in enumerate(reads)]
+        self._gone = [[x for x in {*values} if last[x] == n and x not in work.stay] for n, values in enumerate(reads)]
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
         """As ``Work.run``; the epoch of ``draws`` is float64 [1] on the GPU."""
@@ -140,6 +154,8 @@ class DeviceWork:
             if isinstance(step, Launch):
                 launch = self._launch if step.over is None else partial(part.dense.arc_work, self._launch)
                 launch(self._kernels[step], found, part, draws)
+            elif step in self._grouped:
+                found[step] = part.dense.arc_work(self._by_type, self._grouped[step], found, part)
             else:
                 value = step if isinstance(step, Value) else step.result
                 if isinstance(step, Value) and is_count(step):  # which never changes
@@ -172,6 +188,14 @@ class DeviceWork:
         copy = self._empty(value, given.dtype, part)
         copy[...] = given
         return copy
+
+    def _by_type(self, product: Grouped, found: dict[Value, Any], part: Part) -> Any:
+        return product.run(
+            self._tables,
+            lambda name: self._tables.operators.kernel(self._build, name),
+            lambda value: _strided(self._rows(found[value], value, part), value),
+            lambda shape: part.dense.empty(shape, part.real),
+        )
 
     def _launch(self, kernel: Kernel, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
         launch, tables, empty = kernel.launch, self._tables, part.dense.empty

@@ -8,6 +8,7 @@ from pathlib import Path
 from mgg.vertex import autodiff, ir, listing
 from mgg.vertex.crossing import mirrors
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
+from mgg.vertex.products import by_type
 from mgg.vertex.trace import Trace
 from mgg.vertex.units import Rows, Schedule, Unit, is_count, schedule
 
@@ -60,7 +61,8 @@ def _rows(step: Rows, names: dict[Value, str]) -> list[str]:
     lines = []
     dense = [v for v in step.values if v.op == "matmul"]
     if dense:
-        lines.append(f"  dense products: {', '.join(f'{names[v]} {_OF[v.space]}' for v in dense)}")
+        told = (f"{names[v]} {_OF[v.space]}" + " (by type)" * by_type(v) for v in dense)
+        lines.append(f"  dense products: {', '.join(told)}")
     for value in step.values:
         if value.op == "product" and not is_count(value):
             turned, weighted = "transposed " * value["back"], ", weighted" * (len(value.inputs) > 1)
@@ -69,7 +71,7 @@ def _rows(step: Rows, names: dict[Value, str]) -> list[str]:
             lines.append(f"  fetch for sources: {_list(value.inputs, names)}")
         elif value.op == "total" and (value.inputs[0].space, value.space) == (S, D):
             lines.append(f"  give back to vertices: {_list(value.inputs, names)}")
-        elif value.inputs[0].space is E and not is_count(value):
+        elif value.inputs[0].space is E and value.op != "matmul" and not is_count(value):
             lines.append(f"  {value.op} over all arcs: {names[value]} of {_list(value.inputs, names)}")
     return lines
 

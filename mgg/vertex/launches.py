@@ -14,6 +14,7 @@ from mgg.vertex.interpret import ELEMENTWISE, ROW_WISE
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value, broadcast, walk
 from mgg.vertex.lanes import Axes, Layout, aligned, flat
 from mgg.vertex.loops import outside_of
+from mgg.vertex.products import by_type
 from mgg.vertex.run import Inner, Scaled, Step, needs
 from mgg.vertex.units import Stage, Unit, is_count
 
@@ -64,9 +65,8 @@ def is_lazy(v: Value) -> bool:
         return False
     if v.op == "cast":
         return v.space is R or v.inputs[0].space in (P, T)
-    return (
-        v.op in ELEMENTWISE or v.op in ROW_WISE or v.op == "mask" or (v.op == "matmul" and v.inputs[1].space is not P)
-    )
+    in_rows = v.op == "matmul" and v.inputs[1].space is not P and not by_type(v)
+    return v.op in ELEMENTWISE or v.op in ROW_WISE or v.op == "mask" or in_rows
 
 
 def planned(
@@ -107,13 +107,12 @@ class _Planner:
     def other(self, v: Value) -> None:
         """A value that is no launch of rows."""
         finer = v.inputs[0].space if v.inputs else v.space
-        if v.op in ("total", "gram") and v.space is T and finer is R and not is_count(v):
+        if v.op in ("total", "gram") and v.space is T and finer is R and not is_count(v) and not by_type(v):
             self.need(self._few(v.inputs))
             reads = _read(v.inputs, self.arrays)
             self.add(Launch(R, T, Layout(v.shape), (v,), outputs=(v,), reads=tuple(reads)))
             return
-        if not is_count(v):
-            self.need(v.inputs)
+        self.need(needs(v))
         self.add(v)
 
     def need(self, values: Iterable[Value]) -> None:

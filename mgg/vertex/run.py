@@ -16,6 +16,7 @@ from mgg.vertex.arcs import ArcTables
 from mgg.vertex.interpret import ELEMENTWISE, ROW_WISE, aligned
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.loops import outside_of, results_of
+from mgg.vertex.products import base, of_arcs, reads
 from mgg.vertex.units import Rows, Unit, is_count, is_weight_sum
 
 
@@ -103,9 +104,12 @@ class Work:
         steps: of a schedule.
         known: what there is at first.
         wanted: what there is to be in the end; of the rest each goes when nobody needs it any more.
+        spent: inputs of arcs go as well.
     """
 
-    def __init__(self, steps: Iterable[Rows | Unit], known: Collection[Value], wanted: Iterable[Value]) -> None:
+    def __init__(
+        self, steps: Iterable[Rows | Unit], known: Collection[Value], wanted: Iterable[Value], *, spent: bool = False
+    ) -> None:
         self.wanted, self.known = list(wanted), {*known}
         known = self.known
         needed = {x for value in self.wanted for x in _behind(value)}
@@ -118,11 +122,12 @@ class Work:
         #: What of ``known`` is read.
         self.reads = needed & known
         # Of arcs' weights the products know.
-        self._needed = [[x for x in needs(step) if isinstance(step, Unit) or x.space is not E or x in known]
+        self._needed = [[x for x in needs(step) if not isinstance(step, Scaled) or x.space is not E or x in known]
                        for step in self.steps]  # fmt: skip
         last = {value: number for number, values in enumerate(self._needed) for value in values}
-        stay = {*self.wanted, *(value for value in known if not value.inputs)}
-        self._gone = [[x for x in {*values} if last[x] == number and x not in stay]
+        #: What is never let go.
+        self.stay = {*self.wanted, *(v for v in known if not v.inputs and not (spent and v.space is E))}
+        self._gone = [[x for x in {*values} if last[x] == number and x not in self.stay]
                       for number, values in enumerate(self._needed)]  # fmt: skip
         #: By step what does it, and whether others read its result: sums of all rows stay float64 if they are results.
         exact = {x for step in self.steps if not isinstance(step, Value) or step.op != "reshape" for x in needs(step)}
@@ -167,22 +172,30 @@ class Work:
     def taken_dense(self) -> set[Value]:
         """What steps read that take no sparse features."""
         return {x for step, read in zip(self.steps, self._needed, strict=True) for x in read
-                if not isinstance(step, Value) or step.op not in SPARSE}  # fmt: skip
+                if not isinstance(step, Value) or step.op not in SPARSE or of_arcs(step)}  # fmt: skip
 
-    def most_columns(self, spaces: Collection[Space] = (D, S)) -> int:
-        """The most numbers a row of ``spaces`` that are held at once of what is made."""
-        held, most = 0, 0
+    def most_columns(
+        self, spaces: Collection[Space] = (D, S), given: Collection[Value] = (), apart: Collection[Value] = ()
+    ) -> int:
+        """The most numbers a row of ``spaces`` that are held at once of what is made and of what is ``given``, which
+        nobody else has; values that are counted ``apart`` are none of them, and make room when they go.
+        """
+        held = most = _columns(given, spaces)
         for step, gone in zip(self.steps, self._gone, strict=True):
-            held += _columns(_made(step), spaces)
+            held += _columns((value for value in _made(step) if value not in apart), spaces)
             most = max(most, held)
             # What forward kept of runs is most of what it kept, and goes once it is read.
-            held -= _columns((value for value in gone if value not in self.reads or value.space is R), spaces)
+            held -= _columns(
+                (v for v in gone if v not in self.reads or v.space is R or v in given or v in apart), spaces
+            )
         return most
 
 
 def _operation(step: Step) -> Callable[..., Any]:
     if not isinstance(step, Value):
         return _product if isinstance(step, Scaled) else _inner  # of units the part's
+    if of_arcs(step):
+        return _of_arcs
     operation = _OPERATIONS["count" if is_count(step) else step.op]
     return operation if step.op in SPARSE else partial(_of_dense, operation)
 
@@ -267,6 +280,8 @@ def needs(step: Step) -> list[Value]:
         return list(step.dot.inputs)
     if isinstance(step, Scaled):
         return [x for x in (step.rows, *step.product.inputs[1:], step.before, step.after) if x is not None]
+    if of_arcs(step):
+        return reads(step)
     return [] if is_count(step) else list(step.inputs)
 
 
@@ -319,7 +334,7 @@ def _in_place(place: int, value: Value, part: Part, draws: tuple[int, Any], *ope
     if x.shape != (max(map(len, operands)), *value.shape) or x.dtype != part.real:
         return _of_dense(_elementwise, value, part, draws, *operands)
     with np.errstate(invalid="ignore", over="ignore"):
-        return ELEMENTWISE[value.op](*aligned(value, operands), out=x)
+        return ELEMENTWISE[value.op](*aligned(value, list(map(dense, operands))), out=x)
 
 
 def _row_wise(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
@@ -340,46 +355,59 @@ def _cast(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
     if (coarser, space) == (D, S):
         whole = _whole(x, value.inputs[0], part)
         return _shaped(part.fetch(contiguous(_flat(whole))), value)
-    tables = part.tables
     assert space is R, value
-    if len(x) == 1 and coarser is D:
-        return x
-    return _OfRuns(x, tables.run_targets if coarser is D else tables.run_types)
+    return x if len(x) == 1 and coarser is D else _Seen(x, part.tables.owners(R, coarser))
 
 
 @dataclass(frozen=True)
-class _OfRuns:
-    """What runs see of their vertices or types, [vertices or types, ...]: no array of all runs, until one is needed."""
+class _Seen:
+    """What runs or arcs see of others, [rows, ...]: no array of all runs or arcs, until one is needed."""
 
     rows: Any
     owners: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[runs, ...]."""
+        """[runs or arcs, ...]."""
         return len(self.owners), *self.rows.shape[1:]
 
     def __len__(self) -> int:
         return len(self.owners)
 
-    def __getitem__(self, runs: Any) -> Any:
-        return self.rows[self.owners[runs]]
+    def __getitem__(self, places: Any) -> Any:
+        return self.rows[self.owners[places]]
 
-    def astype(self, kind: Any, *, copy: bool) -> _OfRuns:
+    def astype(self, kind: Any, *, copy: bool) -> _Seen:
         """Of another type."""
-        return _OfRuns(self.rows.astype(kind, copy=copy), self.owners)
+        return _Seen(self.rows.astype(kind, copy=copy), self.owners)
+
+    def reshape(self, _: int, *shape: int) -> _Seen:
+        """With other axes."""
+        return _Seen(self.rows.reshape(len(self.rows), *shape), self.owners)
 
     def toarray(self) -> Any:
-        """[runs, ...]."""
+        """[runs or arcs, ...]."""
         return self.rows[self.owners]
 
 
-def _runs_by_type(part: Part) -> Iterator[tuple[int, Any]]:
-    """Each type that there is, with its runs."""
-    kinds = part.tables.run_types
+def _of_arcs(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
+    """A product of arcs or runs, of the arrays that ``mgg.vertex.products.reads`` names."""
+    seen = []
+    for x, y, array in zip(value.inputs, map(base, value.inputs), map(dense, operands), strict=True):
+        looks_up = y.op == "cast" and y.space is value.inputs[0].space and y.inputs[0].space is not P
+        rows = array
+        if looks_up and len(array) > 1:
+            rows = _Seen(array, part.tables.owners(y.space, y.inputs[0].space))
+        seen.append(rows if rows.shape[1:] == x.shape else rows.reshape(len(rows), *x.shape))
+    return (_matmul if value.op == "matmul" else _gram)(value, part, draws, *seen)
+
+
+def _by_type(part: Part, space: Space) -> Iterator[tuple[int, Any]]:
+    """Each type that there is, with its arcs or runs."""
+    kinds = part.tables.owners(space, T)
     order = np.argsort(kinds, kind="stable")
     found, firsts = np.unique(kinds[order], return_index=True)
-    return zip(found, np.split(order, firsts[1:]), strict=False)  # of no runs there is one part, and no type
+    return zip(found, np.split(order, firsts[1:]), strict=False)  # of none there is one part, and no type
 
 
 def _total(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
@@ -403,14 +431,14 @@ def _summed(x: Any, space: Space, part: Part) -> Any:
 
 def _matmul(value: Value, part: Part, draws: tuple[int, Any], x: Any, w: Any) -> Any:
     lead, inner, outer = x.shape[1:-1], x.shape[-1], w.shape[2:]
-    if isinstance(w, _OfRuns) and w.owners is part.tables.run_types:
+    if isinstance(w, _Seen) and w.owners is part.tables.owners(value.space, T):
         x = x if len(x) == len(w) else _whole(x, value.inputs[0], part)
         result = np.empty((len(w), *value.shape), part.real)
-        for kind, runs in _runs_by_type(part):
+        for kind, rows in _by_type(part, value.space):
             matrix = w.rows[kind].reshape(inner, prod(outer))
-            result[runs] = part.dense.product(_matrix(x[runs]), matrix).reshape(len(runs), *value.shape)
+            result[rows] = part.dense.product(_matrix(x[rows]), matrix).reshape(len(rows), *value.shape)
         return result
-    x, w = (each.toarray() if isinstance(each, _OfRuns) else each for each in (x, w))
+    x, w = (each.toarray() if isinstance(each, _Seen) else each for each in (x, w))
     if len(w) == 1:
         return part.dense.product(_matrix(x), w.reshape(inner, prod(outer))).reshape(x.shape[0], *lead, *outer)
     result = x.reshape(len(x), prod(lead), inner) @ w.reshape(len(w), inner, prod(outer))
@@ -418,17 +446,17 @@ def _matmul(value: Value, part: Part, draws: tuple[int, Any], x: Any, w: Any) ->
 
 
 def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> Any:
-    if not hasattr(x, "toarray"):  # else what runs see, or sparse features, [rows, columns]
+    if not hasattr(x, "toarray"):  # else what others see, or sparse features, [rows, columns]
         x = _whole(x, value.inputs[0], part)
-    y = _whole(y, value.inputs[1], part)
+    y = y if isinstance(y, _Seen) else _whole(y, value.inputs[1], part)
     if value.space is P:
-        x = x.toarray() if isinstance(x, _OfRuns) else x
+        x, y = (each.toarray() if isinstance(each, _Seen) else each for each in (x, y))
         right = y.reshape(prod(x.shape[:-1]), prod(value.shape[1:]))
         return part.dense.transposed_product(_matrix(x), right).reshape(1, *value.shape)
     result = np.zeros((part.tables.type_count, *value.shape), part.real)
-    for kind, runs in _runs_by_type(part):
-        theirs = y[runs].reshape(len(runs) * prod(x.shape[1:-1]), prod(value.shape[1:]))
-        result[kind] = part.dense.transposed_product(_matrix(x[runs]), theirs).reshape(value.shape)
+    for kind, rows in _by_type(part, value.inputs[0].space):
+        theirs = y[rows].reshape(len(rows) * prod(x.shape[1:-1]), prod(value.shape[1:]))
+        result[kind] = part.dense.transposed_product(_matrix(x[rows]), theirs).reshape(value.shape)
     return result
 
 

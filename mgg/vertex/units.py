@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mgg.vertex import ir
+from mgg.vertex import ir, products
 from mgg.vertex.crossing import ROWWISE, least_cut
 from mgg.vertex.factors import number
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
@@ -84,8 +84,9 @@ class Unit:
 
 @dataclass(frozen=True)
 class Rows:
-    """Values that take no pass over arcs, operands first: dense work, halos fetched (``cast`` from D to S) and given
-    back (``total`` of S to D), plain ``product``, how many arcs or runs a row has (``is_count``).
+    """Values that take no pass over arcs, operands first: dense work, that with a row an arc as well
+    (``mgg.vertex.products``), halos fetched (``cast`` from D to S) and given back (``total`` of S to D), plain
+    ``product``, how many arcs or runs a row has (``is_count``).
 
     Casts of parameters and numbers need no array.
     """
@@ -101,7 +102,7 @@ class Schedule:
         forward, backward: steps; the seeds of gradients are known before the first of ``backward``.
         kept: values of forward steps, inputs apart, that ``backward`` needs: the fewest columns.
         again: values to make again, of those and of inputs, before ``backward``, operands first.
-        stored: values of arcs that are written, [arcs, ...].
+        stored: values of arcs that are written, [arcs, ...], products of matrices among them.
     """
 
     forward: tuple[Rows | Unit, ...]
@@ -113,8 +114,13 @@ class Schedule:
     @cached_property
     def carried(self) -> tuple[Value, ...]:
         """Those of ``stored`` that forward writes and backward reads."""
-        made = {v for step in self.forward if isinstance(step, Unit) for v in step.stored}
-        read = {v for step in self.backward if isinstance(step, Unit) for v in step.reads.get(E, ())}
+        made = {v for step in self.forward for v in (step.stored if isinstance(step, Unit) else step.values)}
+        read: set[Value] = set()
+        for step in self.backward:
+            if isinstance(step, Unit):
+                read.update(step.reads.get(E, ()))
+            else:
+                read.update(x for v in step.values for x in (products.reads(v) if products.of_arcs(v) else v.inputs))
         return tuple(v for v in self.stored if v in made & read)
 
     @property
@@ -181,6 +187,9 @@ class _Scheduler:
         written |= {x for v in whole for x in v.inputs if x.space is E}  # of extremes over all arcs
         if not fused:
             written |= {value for value in self.order if value.space is E and value.inputs and value.op not in SEEN}
+        #: Products of matrices, of values of arcs or sums of such; what they are of is stored.
+        self.matrices, operands = products.as_matrices(self.order, written)
+        written |= operands | {v for v in self.matrices if v.space is E}
         self.stored = [value for value in self.order if value in written and value.op not in ("input", "mask")]
         self.when: dict[Value, _When] = {}
         self.over_runs: dict[Value, int] = {}  # sums of runs, and the level of their unit
@@ -196,6 +205,8 @@ class _Scheduler:
     def _when(self, v: Value, first: int) -> _When:
         if is_count(v) or not v.inputs:
             return _When(first if v in self.late else 0)
+        if v in self.matrices:
+            return _When(max(first if v in self.late else 0, *map(self._known, products.reads(v))))
         if v.space is E:
             return self._pass([v], D) if v in self.stored else _When(first)
         if _aggregates(v):
@@ -223,7 +234,9 @@ class _Scheduler:
             operands = [x for v in inputs for x in ([v] if v in self.when else v.inputs)]
             return _When(max(map(self._known, operands), default=0), 1, rows)
         times: list[_When] = []
-        for leaf, space in self._leaves(inputs):
+        # Those of sources read what is stored by targets: it need not be made of as many columns again.
+        stops = {*self.stored, *self.matrices} if rows is S else self.matrices
+        for leaf, space in self._leaves(inputs, stops):
             time = self.when[leaf]
             inside = time.rows is not None and time.rows is rows and space is rows
             times.append(time if inside else _When(time.after))
@@ -236,17 +249,20 @@ class _Scheduler:
         looked_up = v.space is E and v.op in SEEN
         return max(self._known(x) for x in v.inputs) if looked_up else self.when[v].after
 
-    def _leaves(self, inputs: Sequence[Value]) -> Iterator[tuple[Value, Space]]:
-        """What values of arcs (or runs) are made of, each with its space."""
-        for value in _arcwise(inputs):
-            if not value.inputs or value.space is not E:
+    def _leaves(self, inputs: Sequence[Value], stops: Collection[Value]) -> Iterator[tuple[Value, Space]]:
+        """What values of arcs (or runs) are made of, each with its space; nothing behind ``stops``."""
+        for value in _arcwise(inputs, stops):
+            if not value.inputs or value.space is not E or value in stops:
                 yield value, value.space
-            yield from ((x, x.space) for x in value.inputs if value.space is E and x.space is not E)
+            else:
+                yield from ((x, x.space) for x in value.inputs if x.space is not E)
 
     def _units(self, level: int, over: Space, rows: Space, needed: set[Value]) -> list[Unit]:
         here = [v for v in self.order if (w := self.when[v]).level == level and w.rows is rows and over is E]
         sums = (
-            [v for v in here if _aggregates(v)] if over is E else [v for v, at in self.over_runs.items() if at == level]
+            [v for v in here if self._aggregates(v)]
+            if over is E
+            else [v for v, at in self.over_runs.items() if at == level]
         )
         stored = [v for v in here if v.space is E]
         stage_of = {v: self.when[v].stage for v in here}
@@ -260,8 +276,8 @@ class _Scheduler:
         self, level: int, over: Space, rows: Space, here: list[Value], stage_of: dict[Value, int], sums: list[Value],
         stored: list[Value], needed: set[Value],
     ) -> Unit:  # fmt: skip
-        written = {v for v in self.stored if self.when[v].level < level and v.op != "cast"}
-        light = [v for v in here if v.space is not E and not _aggregates(v) and (v in self.late or v in needed)]
+        written = {v for v in self.stored if self.when[v].after <= level and v.op != "cast"}
+        light = [v for v in here if v.space is not E and not self._aggregates(v) and (v in self.late or v in needed)]
         stages: list[Stage] = []
         mine: set[Value] = set()
         reads: dict[Space, list[Value]] = {}
@@ -286,7 +302,8 @@ class _Scheduler:
 
     def schedule(self) -> Schedule:
         kept, again = self._kept()
-        needed = {v for v in self.order if _aggregates(v)} | {*self.outputs, *self.gradients, *kept, *self.stored}
+        needed = {v for v in self.order if self._aggregates(v) or v in self.matrices}
+        needed |= {*self.outputs, *self.gradients, *kept, *self.stored}
         needed = set(ir.walk([v for v in self.order if v in needed and v not in self.late]))
         phases: list[list[Rows | Unit]] = [[], []]
         for level in range(max((time.after for time in self.when.values()), default=0) + 1):
@@ -296,15 +313,26 @@ class _Scheduler:
                 for v in self.order
                 if self.when[v] == _When(level) and v not in self.over_runs.keys() | self.over_all.keys()
             ]
-            rows = [v for v in here if v.space is not E and v.inputs and (v in self.late or v in needed)]
+            # First what sums values of arcs, which may go then, last what writes some.
+            rows = [v for v in here if v.space is not E or v in self.matrices]
+            rows = [v for v in rows if v.inputs and (v in self.late or v in needed)]
+            rows.sort(key=lambda v, here=frozenset(rows): not self._sums_known(v, here))  # type: ignore[misc]
             phase += [Rows(tuple(rows))] if rows else []
-            phase += [unit for kind in ((E, R), (E, D), (E, S), (R, D)) for unit in self._units(level, *kind, needed)]
+            units = [unit for kind in ((E, R), (E, D), (E, S), (R, D)) for unit in self._units(level, *kind, needed)]
+            phase += [unit for unit in units if not unit.stored] + [unit for unit in units if unit.stored]
         ends = (
             (*self.outputs, *kept, *(v for v in self.gradients if v not in self.late)),
             (*self.gradients, *self.outputs),
         )
         forward, backward = (_with_results(*each) for each in zip(phases, ends, strict=True))
         return Schedule(forward, backward, tuple(kept), tuple(again), tuple(self.stored))
+
+    def _sums_known(self, v: Value, here: frozenset[Value]) -> bool:
+        """Whether ``v`` is a sum of outer products of arcs that there are before those ``here``."""
+        return v.op == "gram" and v in self.matrices and here.isdisjoint(products.reads(v))
+
+    def _aggregates(self, v: Value) -> bool:
+        return _aggregates(v) and v not in self.matrices
 
     def _kept(self) -> tuple[list[Value], list[Value]]:
         """What of forward backward needs, cut where it has the fewest columns; and what is made of it again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mgg.vertex.ir import D, E, P, R, S, T, Value, walk
+from mgg.vertex.products import of_arcs, reads
 from mgg.vertex.units import Rows, Schedule, Unit, is_count
 
 
@@ -27,8 +28,9 @@ def follow(
 
 
 def _made(v: Value, known: set[Value]) -> None:
-    assert v.space is not E or v.op == "cast"
-    assert all(x in known or is_count(v) for x in v.inputs), v
+    of_matrices = of_arcs(v) and v.inputs[0].space is E
+    assert v.space is not E or v.op == "cast" or of_matrices
+    assert all(x in known or is_count(v) for x in (reads(v) if of_matrices else v.inputs)), v
     known.add(v)
 
 

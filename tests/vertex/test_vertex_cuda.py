@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from support import vertex_models
 from support.arc_graphs import awkward, drawn
 from support.random_programs import programs, random_graph, values
-from support.vertex_work import KernelsOnHost, supported, worked_off
+from support.vertex_work import supported, worked_off
 
-from mgg.vertex import device, ir
+from mgg.vertex import ir, products
 from mgg.vertex.autodiff import gradients
 from mgg.vertex.interpret import ArcGraph, evaluate
 from mgg.vertex.ir import D, E, S
@@ -20,14 +20,6 @@ from mgg.vertex.passes import optimized
 SETTINGS = {
     "derandomize": True, "deadline": None, "phases": [Phase.generate], "suppress_health_check": list(HealthCheck),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
-    """Two pieces of a row and more wherever it has over 32 arcs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device, "_address", lambda array: array.ctypes.data)
-        yield KernelsOnHost(tmp_path_factory.mktemp("kernels"))
 
 
 def compare(wanted, found, expected, tolerance):
@@ -159,7 +151,9 @@ def check(data, kernels):
     wanted = optimized(before) if data.draw(st.booleans()) else before
     assume(all(supported(value) for value in ir.walk(wanted)))
     leaves = drawn(before, graph, seed=data.draw(st.integers(0, 2**16)))
-    found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds, kernels=kernels)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "BALANCE", data.draw(st.sampled_from((0, products.BALANCE))))
+        found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds, kernels=kernels)
     compare(wanted, found, evaluate(before, graph, leaves), 2e-3)
 
 

@@ -13,7 +13,7 @@ from support.random_programs import programs, random_graph, values
 from support.vertex_work import supported, worked_off
 
 from mgg import files
-from mgg.vertex import host, ir
+from mgg.vertex import host, ir, products
 from mgg.vertex.autodiff import gradients
 from mgg.vertex.interpret import evaluate
 from mgg.vertex.passes import optimized
@@ -34,8 +34,10 @@ def check(data):
     wanted = optimized(before) if data.draw(st.booleans()) else before
     assume(all(supported(value) for value in ir.walk(wanted)))
     leaves = drawn(before, graph, seed=data.draw(st.integers(0, 2**16)))
-    fused = data.draw(st.booleans())
-    found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds, fused=fused)
+    fused, balance = data.draw(st.booleans()), data.draw(st.sampled_from((0, products.BALANCE)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "BALANCE", balance)
+        found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds, fused=fused)
     for value, array, expected in zip(wanted, found, evaluate(before, graph, leaves), strict=True):
         if expected.size:
             assert np.abs(array - expected).max() <= 1e-9 * max(1, np.abs(expected).max()), value

@@ -1,0 +1,12 @@
+import pytest
+from support.vertex_work import KernelsOnHost
+
+from mgg.vertex import device
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """Two pieces of a row and more wherever it has over 32 arcs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "_address", lambda array: array.ctypes.data)
+        yield KernelsOnHost(tmp_path_factory.mktemp("kernels"))
