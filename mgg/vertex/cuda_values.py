@@ -211,11 +211,12 @@ class Values:
 
     def is_narrow(self, v: Value) -> bool:
         """Whether one lane can make what an arc and head has of ``v``."""
-        if not self.windowed or wide(self.layout.axes(v.shape) or (COLUMN,)) or reduced(v, self.layout):
+        axes = self.layout.axes(v.shape)
+        if not self.windowed or axes is None or wide(axes):
             return False
         if v.op == "constant" or v in self.launch.reads or not v.inputs:
             return v.op != "winner"
-        return all(self.is_narrow(x) for x in v.inputs)
+        return not reduced(v, self.layout) and all(self.is_narrow(x) for x in v.inputs)
 
     def _narrow(self, v: Value) -> str:
         """The number that a lane makes of ``v`` for its arc and head in the window."""
