@@ -100,16 +100,20 @@ class _Writer:
         self.launch, self.layout = values.launch, values.launch.layout
         self.partials = {v: f"a{n}" for n, v in enumerate(self.launch.sums) if v in self.launch.partials}
         self.narrow_sums: set[Value] = set()  # that lanes add up of their arcs in the window
+        self.tops = {*self.launch.shifts.values()}
 
     def text(self) -> str:
         """All of it."""
         launch, values, adds = self.launch, self.values, []
         sums = {v: f"a{n}" for n, v in enumerate(launch.sums)}
+        self.narrow_sums = {v for v in sums if v.op not in ("gram", "winner") and not wide(values.axes(v))
+                            and values.is_narrow(v.inputs[0])}  # fmt: skip
+        for top in self.tops:
+            self._raised(top, sums)
         for v, name in sums.items():
-            if v.op not in ("gram", "winner") and not wide(values.axes(v)) and values.is_narrow(v.inputs[0]):
-                self.narrow_sums.add(v)
+            if v in self.narrow_sums - self.tops:
                 values.line("narrow", values.in_window(partial(self._added, v, name)))
-            else:
+            elif v not in self.tops:
                 adds.append(self._added(v, name))
         for n, v in enumerate(launch.stored, len(launch.outputs)):
             place = row_of(f"y{n}", values.item("arc"), f"r{n}")
@@ -138,18 +142,46 @@ class _Writer:
         return f"{kind} {name}[L::COUNT]; {each}{goal} = {start};" if each else f"{kind} {name} = {start};"
 
     def _added(self, v: Value, name: str) -> str:
-        """An arc, to a sum."""
+        """An arc, to a sum; a lane without one has the row's last one again."""
         values, axes = self.values, self.values.axes(v)
+        each, goal = self._columns(v, name)
+        if v.op == "total" and v not in self.narrow_sums:
+            return each + _taken(v, goal, values.counted(v.inputs[0], axes))
         text = values.gram(v, axes) if v.op == "gram" else values.entry(v.inputs[0], axes)
         if v.op == "winner":
             source = "0" if self.launch.rows is S or "source" not in values.items else values.id_of("source")
             text += f", {source}, {values.item('arc' if self.launch.over is E else 'run')}"
-        each, goal = self._columns(v, name)
-        return f"if (active) {{ {each}{_taken(v, goal, text)} }}"
+        taken = each + _taken(v, goal, text)
+        return taken if v.op in ("maximum_of", "minimum_of") else f"if (active) {{ {taken} }}"
+
+    def _scaled(self, top: Value, sums: Mapping[Value, str], by: str, *, narrow: bool | None = None) -> list[str]:
+        """Statements that multiply the sums relative to ``top``, or those that are ``narrow``, with a number."""
+        found = []
+        for v, relative in self.launch.shifts.items():
+            if relative is top and narrow in (None, v in self.narrow_sums):
+                each, goal = self._columns(v, sums[v])
+                found.append(f"{each}{goal} *= {by};")
+        return found
+
+    def _raised(self, top: Value, sums: Mapping[Value, str]) -> None:
+        """Lines by which a maximum takes arcs, and sums that are relative to it follow."""
+        values, name = self.values, sums[top]
+        by = values.raised(top, name, partial(self._scaled, top, sums))
+        if by is not None:
+            for text in self._scaled(top, sums, by, narrow=True):
+                values.line("narrow", text)
+            shared = values.name("n")
+            values.line("window", f"float {shared} = 1.0f;")
+            values.line("narrow", f"{shared} = {by};")
+            values.line("scaled", f"{shared} = L::to_head({shared});")
+            for text in self._scaled(top, sums, shared, narrow=False):
+                values.line("scaled", text)
 
     def _reduced(self, v: Value, name: str, *, narrow: bool = False) -> str:
         """What lanes of other arcs have found, put together; ``narrow``: each of its own arcs in the window."""
         each, goal = self._columns(v, name)
+        if v in self.tops:
+            return ""
         if v.op == "winner":
             return f"{each}mgg::win<L, {_largest(v)}>({goal});"
         prefix = "narrow_" if narrow else ""
@@ -157,10 +189,23 @@ class _Writer:
             return f"{each}L::{prefix}total({goal});"
         return f"{each}L::template {prefix}extreme<{_largest(v)}>({goal});"
 
+    def _met(self, sums: Mapping[Value, str], *, narrow: bool) -> list[str]:
+        """Maxima of all lanes, to which sums are relative from here on; ``narrow``: lanes had all arcs of a window."""
+        found = []
+        for top in [v for v in self.launch.sums if v in self.tops]:
+            if narrow and top in self.narrow_sums:
+                found.append(f"{sums[top]} = L::to_head({sums[top]});")
+            else:
+                by = self.values.name("n")
+                found += [f"const float {by} = L::meet({sums[top]});", *self._scaled(top, sums, by)]
+        return found
+
     def _finished(self, v: Value, name: str) -> str:
-        """An extreme of no arcs is 0."""
+        """What there is of no arcs is 0: lanes have taken those of others."""
         each, goal = self._columns(v, name)
-        return f"if (empty) {{ {each}{goal} = 0.0f; }}" if v.op in ("maximum_of", "minimum_of") else ""
+        if v.op == "winner" or (v not in self.launch.shifts and v.op not in ("maximum_of", "minimum_of", "total")):
+            return ""
+        return f"if (empty) {{ {each}{goal} = 0.0f; }}"
 
     def _leading(self, v: Value) -> str:
         """The condition that a lane is the first of those that have the same of ``v``."""
@@ -248,6 +293,7 @@ class _Writer:
                 f"const unsigned long long key{n} = mgg::Draws{{epoch, base, streams, place{n}}}.key();"
                 for n in range(len(self.values.masks))
             ),
+            *(f"const int b{n} = s{n} * {size};" for n, size in self.values.bytes.items()),
         ]
 
     def _rows(self, outputs: list[str]) -> str:
@@ -275,11 +321,13 @@ class _Writer:
             "(void)row;",
             *parts["rows"],
             *(self._started(v, name) for v, name in partials),
-            "const int most = mgg::most_of_warp(length);",
+            "const int most = mgg::most_of_warp<L>(length), last = max(length - 1, 0);",
+            "const long long origin = length ? start : 0; (void)origin; (void)last;",
             *self._loop(adds),
         ]  # fmt: skip
         if partials or outputs:
             lines += [
+                *self._met(sums, narrow=True),
                 *(self._reduced(v, name, narrow=v in self.narrow_sums) for v, name in partials),
                 "const bool empty = length == 0; (void)empty;",
                 *(self._finished(v, name) for v, name in partials),
@@ -309,11 +357,11 @@ class _Writer:
         parts = self.values.parts
         arcs = [
             *parts["indices"], *parts["loads"],
-            "MGG_ARCS {", "const bool active = L::arc(base, block + u, mine) < length;", *parts["arcs"], *adds, "}",
+            "MGG_ARCS {", "const bool active = L::arc(base, block + u, mine) < length; (void)active;",
+            *parts["arcs"], *adds, "}",
         ]  # fmt: skip
         if any("k[u]" in line for line in arcs):
-            here = "L::arc(base, block + u, mine)"
-            arcs.insert(0, f"long long k[U]; MGG_ARCS k[u] = {here} < length ? start + {here} : 0;")
+            arcs.insert(0, "long long k[U]; MGG_ARCS k[u] = origin + min(L::arc(base, block + u, mine), last);")
         if not parts["narrow"]:
             return ["for (int base = 0; base < most; base += L::ARCS * U) {", "constexpr int block = 0;", *arcs, "}"]
         return [
@@ -321,7 +369,7 @@ class _Writer:
             "for (int base = 0; base < most; base += L::WINDOW) {", *parts["window"], "{",
             "const int own = base + lane % L::GROUP / L::HEADS, h = narrow_head; (void)h;",
             "const bool active = own < length; (void)active;",
-            "const long long k = active ? start + own : 0; (void)k;", *parts["narrow"], "}",
+            "const long long k = origin + min(own, last); (void)k;", *parts["narrow"], "}", *parts["scaled"],
             "MGG_BLOCKS for (int block = 0; block < L::HEAD_LANES; block += U) {",
             "if (base + block * L::ARCS >= most) break;", *arcs, "}", "}",
         ]  # fmt: skip
@@ -329,10 +377,18 @@ class _Writer:
     def _combine(self, outputs: list[str]) -> str:
         """Rows that were cut, from what their pieces found: a warp a row."""
         parts, partials = self.values.parts, self.partials.items()
-        taken = []
+        taken, shares = [], {}
+        for top in [v for v in self.launch.sums if v in self.tops]:
+            name, found, by, shares[top] = self.partials[top], *(self.values.name("n") for _ in range(3))
+            taken.append(f"const float {found} = {self._part(top, 'slot')[0]}, {by} = mgg::raise({name}, {found});")
+            taken += self._scaled(top, self.partials, by)
+            taken.append(f"const float {shares[top]} = {found} == {name} ? 1.0f : expf({found} - {name});")
         for v, name in partials:
             each, goal = self._columns(v, name)
-            taken.append(each + _taken(v, goal, ", ".join(self._part(v, "slot"))))
+            text = ", ".join(self._part(v, "slot"))
+            if v not in self.tops:
+                by = shares.get(self.launch.shifts.get(v))
+                taken.append(each + _taken(v, goal, text if by is None else f"{by} * {text}"))
         return "\n".join([
             *self._opening(f"{self.kernel}_combine", ["const int *rows", "const int *first_slot"], WARP),
             "const int mine = lane / L::LANES;",
@@ -341,7 +397,7 @@ class _Writer:
             *_needed(parts["rows"], [*parts["after"], *outputs]),
             *(self._started(v, name) for v, name in partials),
             "for (int slot = first_slot[worker] + mine; slot < first_slot[worker + 1]; slot += L::ARCS) {",
-            *taken, "}", "__syncwarp();",
+            *taken, "}", "__syncwarp();", *self._met(self.partials, narrow=False),
             *(self._reduced(v, name) for v, name in partials),
             *parts["after"], "if (mine == 0) {", *outputs, "}", "}", "",
         ])  # fmt: skip

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from math import inf, isinf, isnan
 
+from mgg.vertex.factors import Tameness
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.lanes import COLUMN, HEAD, Axes, aligned, flat, pitch, wide
 from mgg.vertex.launches import Launch, in_lanes, operands, reduced
@@ -69,12 +70,14 @@ class Values:
 
     Attributes:
         parts: lines by where they go: ``rows``, before the loop over a row's arcs; ``window``, what is declared for a
-            window; ``narrow``, what a lane makes of its arc in the window; ``indices`` and ``loads``, for each of the
-            arcs under way; ``arcs``, what is made of them; ``after``, when the row's sums are complete.
+            window; ``narrow``, what a lane makes of its arc in the window; ``scaled``, what follows from all arcs in
+            it; ``indices`` and ``loads``, for each of the arcs under way; ``arcs``, what is made of them; ``after``,
+            when the row's sums are complete.
         tables, reads, masks: that the lines need, in the order of the kernel's arguments.
         windowed: lanes make narrow values for each other.
         looping: lines are those of arcs, not of rows whose sums are complete.
         words: registers of loads for an arc under way.
+        bytes: of a number, by the arrays of which arcs read rows.
     """
 
     def __init__(self, launch: Launch, padded: Collection[Value]) -> None:
@@ -84,7 +87,7 @@ class Values:
         self.reads: list[Value] = []
         self.masks: list[Value] = []
         self.parts: dict[str, list[str]] = {
-            part: [] for part in ("rows", "window", "narrow", "indices", "loads", "arcs", "after")
+            part: [] for part in ("rows", "window", "narrow", "scaled", "indices", "loads", "arcs", "after")
         }
         self.windowed = launch.over is not None and self.layout.head_lanes >= WINDOWED
         self.looping, self.words = True, 0
@@ -94,6 +97,9 @@ class Values:
         self._narrow_names: dict[Value, str] = {}
         self._narrow_known: dict[str, str] = {}
         self._of_rows: set[Value] = set()  # values with names made before the loop over arcs
+        self._zeros: dict[Value, str] = {}  # names of numbers that are 0 for lanes without an arc
+        self._tame = Tameness()
+        self.bytes: dict[str, int] = {}
         self._count = 0
 
     def line(self, part: str, text: str) -> None:
@@ -109,6 +115,29 @@ class Values:
         """The loop over arcs is over: from here on, lines are for rows that have ``sums``, by their names."""
         self.looping = False
         self._names = {v: name for v, name in self._names.items() if v in self._of_rows} | sums
+
+    def raised(self, top: Value, name: str, scaled: Callable[[str], list[str]]) -> str | None:
+        """Lines by which the maximum ``top`` of a row, so far ``name``, takes an arc or those in the window.
+
+        Args:
+            top: the maximum.
+            name: of the number.
+            scaled: statements that multiply what is relative to it with a number.
+
+        Returns:
+            That number where lanes make it of the arcs in the window, and nothing is multiplied yet.
+        """
+        score, by = top.inputs[0], self.name("n")
+        if self.is_narrow(score):
+            here = self.in_window(lambda: self.lane(score))
+            self.line("narrow", f"const float {by} = L::narrow_raise({name}, {here});")
+            self._narrow_names[top] = name
+            return by
+        here = self.lane(score)
+        raised = " ".join([f"const float {by} = mgg::raise({name}, {here});", *scaled(by)])
+        self.line("arcs", f"if (!({here} <= {name})) {{ {raised} }}")
+        self._names[top] = name
+        return None
 
     # Where things are.
 
@@ -180,10 +209,26 @@ class Values:
         """Whether a lane's columns of rows ``step`` apart are loaded and stored at once, as C++ has it."""
         return "true" if self.layout.aligned(step) else "false"
 
-    def _place(self, v: Value) -> str:
-        """Where the row of the array ``v`` begins."""
+    def _place(self, v: Value, offset: str, *, of_lane: bool = False) -> str:
+        """Where the row of the array ``v`` is ``offset`` numbers after its first one, the same ones ``of_lane``."""
         array = self.array(v)
-        return array if v.space is P else row_of(array, self.item(ROWS_OF[v.space]), f"s{array[1:]}")
+        if v.space is P:
+            return plus(array, offset)
+        item, step = self.item(ROWS_OF[v.space]), array[1:]
+        if not self._is_index(v):
+            return plus(row_of(array, item, f"s{step}"), offset)
+        if step not in self.bytes:
+            self.bytes[step] = 8 if v.op == "winner" else 4
+        if of_lane and offset != "0":
+            base = self.name("v")
+            self.line("rows", f"const {type_of(v)} *{base} = {plus(array, offset)};")
+            array, offset = base, "0"
+        return plus(f"mgg::row_at({array}, {item}, b{step})", offset)
+
+    def _is_index(self, v: Value) -> bool:
+        """Whether a table of indices tells the row of an array for each arc."""
+        text = self.items[ROWS_OF[v.space]]
+        return self.looping and text in ("ends[k]", "ends[arc]", "targets[arc]")
 
     # What a lane makes for others.
 
@@ -285,7 +330,8 @@ class Values:
 
     def _loaded(self, v: Value, axes: Axes, name: str, part: str) -> str:
         """A lane's part of an array; part ``loads`` has it for each of the arcs under way."""
-        kind, place, several = type_of(v), plus(self._place(v), lead(axes, v)), part == "loads"
+        offset = f"{plus(lead(axes, v), 'L::start(first, COLUMNS)')}" if wide(axes) else lead(axes, v)
+        kind, place, several = type_of(v), self._place(v, offset, of_lane=part == "loads"), part == "loads"
         here, arcs = (f"{name}[u]", "MGG_ARCS ") if several else (name, "")
         if several:
             self.words += self.layout.count if wide(axes) else 1
@@ -315,9 +361,33 @@ class Values:
             return f"{name}[e]" if wide(self.axes(v)) else name
         return self._number(v, axes) if v in self.launch.reads else self._made(v, axes)
 
+    def counted(self, v: Value, axes: Axes) -> str:
+        """The entry ``axes`` of what an arc has of ``v``; of lanes without one, which have the row's last arc, 0."""
+        v = self._seen(v)
+        if v.op == "multiply" and v not in self.launch.reads and v not in self._names:
+            for share, x in (v.inputs, v.inputs[::-1]):
+                own = aligned(axes, share.shape)
+                if not wide(own) and in_lanes(share, own, self.layout) and self._tame.of(x, overflow=True):
+                    return f"{self._zeroed(share)} * {self.entry(x, aligned(axes, x.shape))}"
+        return f"(active ? {self.entry(v, axes)} : 0.0f)"
+
+    def _zeroed(self, v: Value) -> str:
+        """The number that a lane has of ``v``, 0 without an arc."""
+        v = self._seen(v)
+        if v not in self._zeros:
+            name = self.name("z")
+            if self._changes(v) and self.is_narrow(v):
+                self.line("narrow", f"const float {name} = active ? {self.in_window(lambda: self.lane(v))} : 0.0f;")
+                self._zeros[v] = self._ask("float", name, "arcs")
+            else:
+                text = self.entry(v, self.axes(v))
+                self.line("arcs", f"const float {name} = active ? {text} : 0.0f;")
+                self._zeros[v] = name
+        return self._zeros[v]
+
     def _number(self, v: Value, axes: Axes) -> str:
         """The entry ``axes`` of an array."""
-        return f"__ldg({plus(self._place(v), flat(axes, v.shape))})"
+        return f"__ldg({self._place(v, flat(axes, v.shape))})"
 
     # Operations.
 
@@ -415,7 +485,7 @@ def type_of(v: Value) -> str:
 
 def plus(place: str, offset: str) -> str:
     """A place and so many numbers further."""
-    return place if offset == "0" else f"{place} + {offset}"
+    return place if offset == "0" else offset if place == "0" else f"{place} + {offset}"
 
 
 def row_of(array: str, row: str, step: int | str) -> str:

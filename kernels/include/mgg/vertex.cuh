@@ -11,6 +11,13 @@
 
 namespace mgg {
 
+// `top`, the highest score so far, takes another one. What is relative to it has to be multiplied with the result.
+__device__ __forceinline__ float raise(float &top, float score) {
+    const float before = top;
+    if (score > top || score != score) top = score;
+    return before == top ? 1.0f : expf(before - top);
+}
+
 template <int GROUP_, int LANES_, int HEAD_LANES_, int VEC_, int PARTS_>
 struct Lanes {
     static constexpr int GROUP = GROUP_, LANES = LANES_, HEAD_LANES = HEAD_LANES_, VEC = VEC_, PARTS = PARTS_;
@@ -28,23 +35,25 @@ struct Lanes {
     // The place of a lane's column `e` after its first one.
     static __device__ __forceinline__ constexpr int place(int e) { return e / VEC * STEP + e % VEC; }
 
-    // x = columns of `row`, which ends after `columns`; beyond that any number. Rows that are ALIGNED have room for all
-    // columns of a lane.
+    // x = columns of the row in which `mine` is the lane's first column, by `start`; the row ends after `columns`, beyond
+    // that any number. Rows that are ALIGNED have room for all columns of a lane.
     template <bool ALIGNED, typename T>
-    static __device__ __forceinline__ void read(T (&x)[COUNT], const T *row, int first, int columns) {
+    static __device__ __forceinline__ void read(T (&x)[COUNT], const T *mine, int first, int columns) {
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) {
-            const int column = first + part * STEP;
+            const int column = first + part * STEP, further = part * STEP;
             if constexpr (ALIGNED && sizeof(T) == sizeof(float)) {
-                const Pack<VEC> pack = load<VEC>(row + (column < columns ? column : 0));
+                const Pack<VEC> pack = load<VEC>(mine + (part == 0 || column < columns ? further : 0));
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) x[part * VEC + i] = pack.v[i];
             } else {
 #pragma unroll
-                for (int i = 0; i < VEC; ++i) x[part * VEC + i] = __ldg(row + (column + i < columns ? column + i : 0));
+                for (int i = 0; i < VEC; ++i) x[part * VEC + i] = __ldg(mine + (column + i < columns ? further + i : 0));
             }
         }
     }
+    // The place of a lane's first column in a row; of lanes beyond its end 0.
+    static __device__ __forceinline__ constexpr int start(int first, int columns) { return first < columns ? first : 0; }
     template <bool ALIGNED, typename T>
     static __device__ __forceinline__ void write(T *row, const T (&x)[COUNT], int first, int columns) {
 #pragma unroll
@@ -102,6 +111,22 @@ struct Lanes {
         }
         x = to_head(x);
     }
+    // `top`, the highest of a head's scores so far, takes those of the window. What is relative to it has to be multiplied
+    // with the result.
+    static __device__ __forceinline__ float narrow_raise(float &top, float score) {
+#pragma unroll
+        for (int offset = GROUP / 2; offset >= HEADS; offset /= 2) {
+            const float other = __shfl_xor_sync(kAll, score, offset);
+            take_extreme<true>(score, other);
+        }
+        return raise(top, score);
+    }
+    // Of all arcs at once; what lanes have found relative to their own one has to be multiplied with the result.
+    static __device__ __forceinline__ float meet(float &top) {
+        const float mine = top;
+        extreme<true>(top);
+        return mine == top ? 1.0f : expf(mine - top);
+    }
     // The extreme so far; what is no number stays.
     template <bool LARGEST>
     static __device__ __forceinline__ void take_extreme(float &x, float other) {
@@ -134,11 +159,24 @@ __device__ __forceinline__ void win(Winner &mine) {
     }
 }
 
-// The most of all lanes of a warp.
+// The most of all groups of a warp.
+template <typename L>
 __device__ __forceinline__ int most_of_warp(int x) {
 #pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) x = max(x, __shfl_xor_sync(kAll, x, offset));
+    for (int offset = 16; offset >= L::GROUP; offset /= 2) x = max(x, __shfl_xor_sync(kAll, x, offset));
     return x;
+}
+
+// Row i of an array whose rows are so many bytes apart, by one instruction: the compiler would take three.
+template <typename T>
+__device__ __forceinline__ const T *row_at(const T *array, Index i, int bytes) {
+#if defined(__CUDA_ARCH__) && MGG_INDEX_BITS == 32
+    const T *row;
+    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(row) : "r"(i), "r"(bytes), "l"(array));
+    return row;
+#else
+    return reinterpret_cast<const T *>(reinterpret_cast<const char *>(array) + static_cast<long long>(i) * bytes);
+#endif
 }
 
 __device__ __forceinline__ float leaky_relu(float x, float slope) { return x > 0.0f ? x : slope * x; }
