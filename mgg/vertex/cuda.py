@@ -293,7 +293,6 @@ class _Writer:
                 f"const unsigned long long key{n} = mgg::Draws{{epoch, base, streams, place{n}}}.key();"
                 for n in range(len(self.values.masks))
             ),
-            *(f"const int b{n} = s{n} * {size};" for n, size in self.values.bytes.items()),
         ]
 
     def _rows(self, outputs: list[str]) -> str:

@@ -77,7 +77,6 @@ class Values:
         windowed: lanes make narrow values for each other.
         looping: lines are those of arcs, not of rows whose sums are complete.
         words: registers of loads for an arc under way.
-        bytes: of a number, by the arrays of which arcs read rows.
     """
 
     def __init__(self, launch: Launch, padded: Collection[Value]) -> None:
@@ -99,7 +98,7 @@ class Values:
         self._of_rows: set[Value] = set()  # values with names made before the loop over arcs
         self._zeros: dict[Value, str] = {}  # names of numbers that are 0 for lanes without an arc
         self._tame = Tameness()
-        self.bytes: dict[str, int] = {}
+        self._ahead = False  # lines are those of all arcs under way, before any of them is taken
         self._count = 0
 
     def line(self, part: str, text: str) -> None:
@@ -133,9 +132,13 @@ class Values:
             self.line("narrow", f"const float {by} = L::narrow_raise({name}, {here});")
             self._narrow_names[top] = name
             return by
+        self._ahead, most = True, self.name("n")
         here = self.lane(score)
-        raised = " ".join([f"const float {by} = mgg::raise({name}, {here});", *scaled(by)])
-        self.line("arcs", f"if (!({here} <= {name})) {{ {raised} }}")
+        self._ahead = False
+        self.line("loads", f"float {most} = {name}; MGG_ARCS {most} = mgg::highest({most}, {here});")
+        self.line("loads", f"const float {by} = mgg::raise({name}, {most});")
+        for text in scaled(by):
+            self.line("loads", text)
         self._names[top] = name
         return None
 
@@ -209,26 +212,10 @@ class Values:
         """Whether a lane's columns of rows ``step`` apart are loaded and stored at once, as C++ has it."""
         return "true" if self.layout.aligned(step) else "false"
 
-    def _place(self, v: Value, offset: str, *, of_lane: bool = False) -> str:
-        """Where the row of the array ``v`` is ``offset`` numbers after its first one, the same ones ``of_lane``."""
+    def _place(self, v: Value) -> str:
+        """Where the row of the array ``v`` begins."""
         array = self.array(v)
-        if v.space is P:
-            return plus(array, offset)
-        item, step = self.item(ROWS_OF[v.space]), array[1:]
-        if not self._is_index(v):
-            return plus(row_of(array, item, f"s{step}"), offset)
-        if step not in self.bytes:
-            self.bytes[step] = 8 if v.op == "winner" else 4
-        if of_lane and offset != "0":
-            base = self.name("v")
-            self.line("rows", f"const {type_of(v)} *{base} = {plus(array, offset)};")
-            array, offset = base, "0"
-        return plus(f"mgg::row_at({array}, {item}, b{step})", offset)
-
-    def _is_index(self, v: Value) -> bool:
-        """Whether a table of indices tells the row of an array for each arc."""
-        text = self.items[ROWS_OF[v.space]]
-        return self.looping and text in ("ends[k]", "ends[arc]", "targets[arc]")
+        return array if v.space is P else row_of(array, self.item(ROWS_OF[v.space]), f"s{array[1:]}")
 
     # What a lane makes for others.
 
@@ -306,32 +293,34 @@ class Values:
 
     def _lane(self, v: Value) -> str:
         axes, changes = self.axes(v), self._changes(v)
+        arcs = "loads" if self._ahead else "arcs"
         if changes and self.is_narrow(v):
-            return self._ask("float", self.in_window(lambda: self._narrow(v)), "arcs")
-        part = ("arcs" if changes else "rows") if self.looping else "after"
+            return self._ask("float", self.in_window(lambda: self._narrow(v)), arcs)
+        part = (arcs if changes else "rows") if self.looping else "after"
         if part == "rows":
             self._of_rows.add(v)
         name = self.name("v")
         if v in self.launch.reads:
             return self._loaded(v, axes, name, "loads" if changes else part)
+        several = part == "loads"
+        here, size, each = (f"{name}[u]", "[U]", "MGG_ARCS ") if several else (name, "", "")
         if reduced(v, self.layout):
             whole = self.layout.axes(self.layout.shape) or ()
             term = " * ".join(self.entry(x, aligned(whole, x.shape)) for x in v.inputs)
-            self.line(part, f"float {name} = 0.0f;")
-            self.line(part, f"MGG_EACH {name} += first + L::place(e) < COLUMNS ? {term} : 0.0f;")
-            self.line(part, f"{name} = L::of_head({name});")
+            self.line(part, f"float {name}{size}; {each}{here} = 0.0f;")
+            self.line(part, f"{each}MGG_EACH {here} += first + L::place(e) < COLUMNS ? {term} : 0.0f;")
+            self.line(part, f"{each}{here} = L::of_head({here});")
         elif wide(axes):
             text = self._made(v, axes)
-            self.line(part, f"float {name}[L::COUNT]; MGG_EACH {name}[e] = {text};")
+            self.line(part, f"float {name}{size}[L::COUNT]; {each}MGG_EACH {here}[e] = {text};")
         else:
             text = self._made(v, axes)
-            self.line(part, f"const float {name} = {text};")
-        return name
+            self.line(part, f"float {name}{size}; {each}{here} = {text};")
+        return here
 
     def _loaded(self, v: Value, axes: Axes, name: str, part: str) -> str:
         """A lane's part of an array; part ``loads`` has it for each of the arcs under way."""
-        offset = f"{plus(lead(axes, v), 'L::start(first, COLUMNS)')}" if wide(axes) else lead(axes, v)
-        kind, place, several = type_of(v), self._place(v, offset, of_lane=part == "loads"), part == "loads"
+        kind, place, several = type_of(v), plus(self._place(v), lead(axes, v)), part == "loads"
         here, arcs = (f"{name}[u]", "MGG_ARCS ") if several else (name, "")
         if several:
             self.words += self.layout.count if wide(axes) else 1
@@ -387,7 +376,7 @@ class Values:
 
     def _number(self, v: Value, axes: Axes) -> str:
         """The entry ``axes`` of an array."""
-        return f"__ldg({self._place(v, flat(axes, v.shape))})"
+        return f"__ldg({plus(self._place(v), flat(axes, v.shape))})"
 
     # Operations.
 
@@ -485,7 +474,7 @@ def type_of(v: Value) -> str:
 
 def plus(place: str, offset: str) -> str:
     """A place and so many numbers further."""
-    return place if offset == "0" else offset if place == "0" else f"{place} + {offset}"
+    return place if offset == "0" else f"{place} + {offset}"
 
 
 def row_of(array: str, row: str, step: int | str) -> str:

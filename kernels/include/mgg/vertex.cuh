@@ -11,10 +11,21 @@
 
 namespace mgg {
 
+// The larger; what is no number comes through.
+__device__ __forceinline__ float highest(float x, float y) {
+#ifdef __CUDA_ARCH__
+    float found;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(x), "f"(y));
+    return found;
+#else
+    return x > y || x != x ? x : y;
+#endif
+}
+
 // `top`, the highest score so far, takes another one. What is relative to it has to be multiplied with the result.
 __device__ __forceinline__ float raise(float &top, float score) {
     const float before = top;
-    if (score > top || score != score) top = score;
+    top = highest(before, score);
     return before == top ? 1.0f : expf(before - top);
 }
 
@@ -35,25 +46,23 @@ struct Lanes {
     // The place of a lane's column `e` after its first one.
     static __device__ __forceinline__ constexpr int place(int e) { return e / VEC * STEP + e % VEC; }
 
-    // x = columns of the row in which `mine` is the lane's first column, by `start`; the row ends after `columns`, beyond
-    // that any number. Rows that are ALIGNED have room for all columns of a lane.
+    // x = columns of `row`, which ends after `columns`; beyond that any number. Rows that are ALIGNED have room for all
+    // columns of a lane.
     template <bool ALIGNED, typename T>
-    static __device__ __forceinline__ void read(T (&x)[COUNT], const T *mine, int first, int columns) {
+    static __device__ __forceinline__ void read(T (&x)[COUNT], const T *row, int first, int columns) {
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) {
-            const int column = first + part * STEP, further = part * STEP;
+            const int column = first + part * STEP;
             if constexpr (ALIGNED && sizeof(T) == sizeof(float)) {
-                const Pack<VEC> pack = load<VEC>(mine + (part == 0 || column < columns ? further : 0));
+                const Pack<VEC> pack = load<VEC>(row + (column < columns ? column : 0));
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) x[part * VEC + i] = pack.v[i];
             } else {
 #pragma unroll
-                for (int i = 0; i < VEC; ++i) x[part * VEC + i] = __ldg(mine + (column + i < columns ? further + i : 0));
+                for (int i = 0; i < VEC; ++i) x[part * VEC + i] = __ldg(row + (column + i < columns ? column + i : 0));
             }
         }
     }
-    // The place of a lane's first column in a row; of lanes beyond its end 0.
-    static __device__ __forceinline__ constexpr int start(int first, int columns) { return first < columns ? first : 0; }
     template <bool ALIGNED, typename T>
     static __device__ __forceinline__ void write(T *row, const T (&x)[COUNT], int first, int columns) {
 #pragma unroll
@@ -116,8 +125,7 @@ struct Lanes {
     static __device__ __forceinline__ float narrow_raise(float &top, float score) {
 #pragma unroll
         for (int offset = GROUP / 2; offset >= HEADS; offset /= 2) {
-            const float other = __shfl_xor_sync(kAll, score, offset);
-            take_extreme<true>(score, other);
+            score = highest(score, __shfl_xor_sync(kAll, score, offset));
         }
         return raise(top, score);
     }
@@ -165,18 +173,6 @@ __device__ __forceinline__ int most_of_warp(int x) {
 #pragma unroll
     for (int offset = 16; offset >= L::GROUP; offset /= 2) x = max(x, __shfl_xor_sync(kAll, x, offset));
     return x;
-}
-
-// Row i of an array whose rows are so many bytes apart, by one instruction: the compiler would take three.
-template <typename T>
-__device__ __forceinline__ const T *row_at(const T *array, Index i, int bytes) {
-#if defined(__CUDA_ARCH__) && MGG_INDEX_BITS == 32
-    const T *row;
-    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(row) : "r"(i), "r"(bytes), "l"(array));
-    return row;
-#else
-    return reinterpret_cast<const T *>(reinterpret_cast<const char *>(array) + static_cast<long long>(i) * bytes);
-#endif
 }
 
 __device__ __forceinline__ float leaky_relu(float x, float slope) { return x > 0.0f ? x : slope * x; }
