@@ -20,7 +20,7 @@ from math import prod
 
 from mgg.vertex.cuda_values import ITEMS, ROWS_OF, TABLES, Values, lead, plus, row_of, type_of
 from mgg.vertex.ir import D, E, S, Value
-from mgg.vertex.lanes import COLUMN, HEAD, WARP, flat, pitch, power, wide
+from mgg.vertex.lanes import COLUMN, HEAD, WARP, Layout, flat, pitch, power, wide
 from mgg.vertex.launches import Launch
 
 #: Threads a block, and blocks of a launch whose lanes keep sums of all arcs: so many at most, and what their sums take.
@@ -64,13 +64,18 @@ class Kernel:
 
 def gathered(launch: Launch) -> list[Value]:
     """Arrays of which arcs read a row at their other end, and which need padding to be loaded 16 bytes at once."""
-    items, layout = ITEMS[launch.over, launch.rows], launch.layout
+    items = ITEMS[launch.over, launch.rows]
     return [
         v
         for v in launch.reads
-        if launch.over is E and v.space in (S, D) and items[ROWS_OF[v.space]] != "row" and v.op != "winner"
-        and layout.heads == 1 and v.shape[-1:] == (v.size,) == (layout.columns,) and v.size % layout.vector
-    ]  # fmt: skip
+        if launch.over is E and v.space in (S, D) and items[ROWS_OF[v.space]] != "row" and is_odd(v, launch.layout)
+    ]
+
+
+def is_odd(v: Value, layout: Layout) -> bool:
+    """Whether rows of ``v`` need padding to be loaded and stored 16 bytes at once."""
+    wide_enough = layout.heads == 1 and v.shape[-1:] == (v.size,) == (layout.columns,)
+    return wide_enough and v.size % layout.vector > 0 and v.op != "winner"
 
 
 def kernel_of(name: str, launch: Launch, mean: float, padded: Collection[Value] = ()) -> Kernel:
@@ -121,8 +126,7 @@ class _Writer:
         values.complete(self.partials)
         outputs = []
         for n, v in enumerate(launch.outputs):
-            fits = values.fits(values.step(v))
-            outputs.append(self._written(v, row_of(f"y{n}", "row", f"r{n}"), values.lane(v), fits))
+            outputs.append(self._written(v, row_of(f"y{n}", "row", f"r{n}"), values.lane(v), own=True))
         pieces = self._pieces(sums, adds, outputs) if launch.over is not None else self._rows(outputs)
         return pieces + (self._combine(outputs) if launch.over is not None and self.partials else "")
 
@@ -219,8 +223,8 @@ class _Writer:
             ]
         return " && ".join(conditions)
 
-    def _written(self, v: Value, place: str, name: str, fits: str = "false") -> str:
-        """A lane's part to memory."""
+    def _written(self, v: Value, place: str, name: str, *, own: bool = False, fits: bool = False) -> str:
+        """A lane's part to memory; ``own``: to an array of ``v``."""
         axes, condition = self.values.axes(v), self._leading(v)
         if not wide(axes):
             value = f"{name}.arc" if v.op == "winner" else name
@@ -230,7 +234,9 @@ class _Writer:
             arcs = self.values.name("w")
             copied = f"long long {arcs}[L::COUNT]; MGG_EACH {arcs}[e] = {name}[e].arc;"
             return f"if ({condition}) {{ {copied} L::write<false>({row}, {arcs}, first, COLUMNS); }}"
-        return f"if ({condition}) L::write<{fits}>({row}, {name}, first, COLUMNS);"
+        if own:
+            return f"if ({condition}) {self.values.moved('write', v, name, row)}"
+        return f"if ({condition}) L::write<{'true' if fits else 'false'}>({row}, {name}, first, COLUMNS);"
 
     def _part(self, v: Value, slot: str) -> list[str]:
         """Where the part of a cut row in a slot is kept: a number, of a winner its entry, its source and its arc."""
@@ -242,7 +248,7 @@ class _Writer:
         """What a piece of a cut row has found."""
         if v.op != "winner":
             n, step = [*self.partials].index(v), pitch(v.size)
-            return self._written(v, row_of(f"p{n}", "~goal", step), name, self.values.fits(step))
+            return self._written(v, row_of(f"p{n}", "~goal", step), name, fits=self.values.fits(step))
         each, goal = self._columns(v, name)
         best, source, arc = self._part(v, "~goal")
         condition = self._leading(v) + (" && first + L::place(e) < COLUMNS" if each else "")
@@ -343,9 +349,13 @@ class _Writer:
             ]  # fmt: skip
         return "\n".join([*lines, "}", ""])
 
+    def _in_windows(self) -> bool:
+        """Whether lanes make numbers of arcs for each other."""
+        return any(self.values.parts[part] for part in ("start", "fetched", "narrow"))
+
     def _under_way(self) -> int:
         """Of how many arcs a lane has loads under way, or asks others."""
-        found = min(UNDER_WAY, self.layout.head_lanes) if self.values.parts["narrow"] else UNDER_WAY
+        found = min(UNDER_WAY, self.layout.head_lanes) if self._in_windows() else UNDER_WAY
         at_once = self.group // self.layout.lanes
         while found > 1 and (self.values.words * found > IN_FLIGHT or found * at_once > 2 * self.mean + 1):
             found //= 2
@@ -354,23 +364,29 @@ class _Writer:
     def _loop(self, adds: list[str]) -> list[str]:
         """Over the arcs of a piece."""
         parts = self.values.parts
+        loads = [*parts["indices"], *parts["loads"]]
         arcs = [
-            *parts["indices"], *parts["loads"],
             "MGG_ARCS {", "const bool active = L::arc(base, block + u, mine) < length; (void)active;",
             *parts["arcs"], *adds, "}",
         ]  # fmt: skip
-        if any("k[u]" in line for line in arcs):
-            arcs.insert(0, "long long k[U]; MGG_ARCS k[u] = origin + min(L::arc(base, block + u, mine), last);")
-        if not parts["narrow"]:
-            return ["for (int base = 0; base < most; base += L::ARCS * U) {", "constexpr int block = 0;", *arcs, "}"]
+        if any("k[u]" in line for line in [*loads, *arcs]):
+            loads.insert(0, "long long k[U]; MGG_ARCS k[u] = origin + min(L::arc(base, block + u, mine), last);")
+        if not self._in_windows():
+            return ["for (int base = 0; base < most; base += L::ARCS * U) {", "constexpr int block = 0;", *loads, *arcs, "}"]
+        # The first rows of a window are under way while lanes make numbers of its arcs.
+        first, rest = ([], []) if self.values.late else (["constexpr int block = 0;", *loads], arcs)
         return [
             "const int holder = (lane & ~(L::GROUP - 1)) + mine * L::HEADS + place / L::HEAD_LANES;",
+            "const int own = lane % L::GROUP / L::HEADS;",
+            "const auto place_of = [&](int first) { return origin + min(first + own, last); }; (void)place_of;",
+            *parts["start"],
             "for (int base = 0; base < most; base += L::WINDOW) {", *parts["window"], "{",
-            "const int own = base + lane % L::GROUP / L::HEADS, h = narrow_head; (void)h;",
-            "const bool active = own < length; (void)active;",
-            "const long long k = origin + min(own, last); (void)k;", *parts["narrow"], "}", *parts["scaled"],
-            "MGG_BLOCKS for (int block = 0; block < L::HEAD_LANES; block += U) {",
-            "if (base + block * L::ARCS >= most) break;", *arcs, "}", "}",
+            "const int h = narrow_head; (void)h;", "const long long k = place_of(base); (void)k;",
+            *parts["fetched"], "}", *first, "{",
+            "const int h = narrow_head; (void)h;", "const long long k = place_of(base); (void)k;",
+            "const bool active = base + own < length; (void)active;", *parts["narrow"], "}", *parts["scaled"], *rest,
+            f"MGG_BLOCKS for (int block = {'U' if rest else '0'}; block < L::HEAD_LANES; block += U) {{",
+            "if (base + block * L::ARCS >= most) break;", *loads, *arcs, "}", "}",
         ]  # fmt: skip
 
     def _combine(self, outputs: list[str]) -> str:
@@ -386,8 +402,8 @@ class _Writer:
             each, goal = self._columns(v, name)
             text = ", ".join(self._part(v, "slot"))
             if v not in self.tops:
-                by = shares.get(self.launch.shifts.get(v))
-                taken.append(each + _taken(v, goal, text if by is None else f"{by} * {text}"))
+                share = f"{shares[self.launch.shifts[v]]} * " if v in self.launch.shifts else ""
+                taken.append(each + _taken(v, goal, share + text))
         return "\n".join([
             *self._opening(f"{self.kernel}_combine", ["const int *rows", "const int *first_slot"], WARP),
             "const int mine = lane / L::LANES;",

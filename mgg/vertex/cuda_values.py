@@ -69,13 +69,14 @@ class Values:
         padded: arrays of which rows are ``lanes.pitch`` apart.
 
     Attributes:
-        parts: lines by where they go: ``rows``, before the loop over a row's arcs; ``window``, what is declared for a
-            window; ``narrow``, what a lane makes of its arc in the window; ``scaled``, what follows from all arcs in
-            it; ``indices`` and ``loads``, for each of the arcs under way; ``arcs``, what is made of them; ``after``,
-            when the row's sums are complete.
+        parts: lines by where they go: ``rows``, before the loop over a row's arcs; ``start``, what is read of the first
+            window; ``window``, what is declared for a window; ``fetched``, what a lane reads for its arc in the window;
+            ``narrow``, what it makes of that; ``scaled``, what follows from all arcs in it; ``indices`` and ``loads``,
+            for each of the arcs under way; ``arcs``, what is made of them; ``after``, when the row's sums are complete.
         tables, reads, masks: that the lines need, in the order of the kernel's arguments.
         windowed: lanes make narrow values for each other.
         looping: lines are those of arcs, not of rows whose sums are complete.
+        late: some of ``loads`` take what is ``narrow``.
         words: registers of loads for an arc under way.
     """
 
@@ -86,10 +87,12 @@ class Values:
         self.reads: list[Value] = []
         self.masks: list[Value] = []
         self.parts: dict[str, list[str]] = {
-            part: [] for part in ("rows", "window", "narrow", "scaled", "indices", "loads", "arcs", "after")
+            part: []
+            for part in ("rows", "start", "window", "fetched", "narrow", "scaled", "indices", "loads", "arcs", "after")
         }
         self.windowed = launch.over is not None and self.layout.head_lanes >= WINDOWED
-        self.looping, self.words = True, 0
+        self.looping, self.late, self.words = True, False, 0
+        self._early: set[str] = set()  # names of what is read for an arc in the window
         self._names: dict[Value, str] = {}
         self._known: dict[str, str] = {}  # names of items, and of what lanes ask for
         self._narrowing = False  # lines are those of a lane's own arc in the window; these have other names:
@@ -177,8 +180,15 @@ class Values:
             return name
         load = "mgg::load_once" if table in _READ_ONCE else "__ldg"
         if self._narrowing:
-            name, at = self.name("i"), "k" if inner == "k" else self.item(inner)
-            self.line("narrow", f"const {kind} {name} = {load}({self.table(table)} + {at});")
+            name, entry = self.name("i"), f"{load}({self.table(table)} + %s)"
+            if inner == "k":
+                ahead = self.name("i")
+                self.line("start", f"{kind} {ahead} = most ? {entry % 'place_of(0)'} : 0;")
+                self.line("window", f"const {kind} {name} = {ahead};")
+                self.line("window", f"if (base + L::WINDOW < most) {ahead} = {entry % 'place_of(base + L::WINDOW)'};")
+                self._early.add(name)
+            else:
+                self._fetch(kind, name, entry % self.item(inner))
         elif self.windowed:
             name = self._ask(kind, self.in_window(lambda: self.item(what)), "indices")
         else:
@@ -196,21 +206,38 @@ class Values:
         if what not in known:
             at, name = self.item(end), self.name("i")
             load = f"__ldg({self.table('ids')} + {at})"
-            if self._narrowing or self.fixed(end):
-                self.line("rows" if self.fixed(end) else "narrow", f"const long long {name} = {load};")
+            if self.fixed(end):
+                self.line("rows", f"const long long {name} = {load};")
+            elif self._narrowing:
+                self._fetch("long long", name, load)
             else:
                 self.line("loads", f"long long {name}[U]; MGG_ARCS {name}[u] = {load};")
                 name += "[u]"
             known[what] = name
         return known[what]
 
+    def _fetch(self, kind: str, name: str, text: str) -> None:
+        """A number of memory that a lane has of its arc in the window, under way before anything is made of any."""
+        self.line("window", f"{kind} {name};")
+        self.line("fetched", f"{name} = {text};")
+        self._early.add(name)
+
     def step(self, v: Value) -> int:
         """Numbers from row to row of an array that is written."""
         return pitch(v.size) if v in self.padded else v.size
 
-    def fits(self, step: int) -> str:
-        """Whether a lane's columns of rows ``step`` apart are loaded and stored at once, as C++ has it."""
-        return "true" if self.layout.aligned(step) else "false"
+    def fits(self, step: int) -> bool:
+        """Whether a lane's columns of rows ``step`` apart are loaded and stored at once."""
+        return self.layout.aligned(step)
+
+    def moved(self, how: str, v: Value, mine: str, row: str, known: bool = False) -> str:
+        """``read``s or ``write``s a lane's columns of a row; ``known``: do as is known now, not as the array has it."""
+        given = (mine, row) if how == "read" else (row, mine)
+        arguments = f"({given[0]}, {given[1]}, first, COLUMNS"
+        if known or v.op == "winner" or self.fits(self.step(v)) or not self.fits(pitch(v.size)):
+            return f"L::{how}<{'true' if self.fits(self.step(v)) else 'false'}>{arguments});"
+        n = f"s{self.reads.index(v)}" if how == "read" else f"r{self.launch.results.index(v)}"
+        return f"L::{how}{arguments}, {n});"
 
     def _place(self, v: Value) -> str:
         """Where the row of the array ``v`` begins."""
@@ -229,10 +256,13 @@ class Values:
     def _ask(self, kind: str, name: str, part: str) -> str:
         """``name``, which each lane has of its arc in the window, for the arcs that are under way."""
         if name not in self._known:
-            kept, here = self.name("w"), self.name("q")
+            kept, here = name, self.name("q")
+            if name not in self._early:
+                kept = self.name("w")
+                self.line("window", f"{kind} {kept} = 0;")
+                self.line("fetched" if name == "k" else "narrow", f"{kept} = {name};")
+                self.late = self.late or (part != "arcs" and name != "k")
             text = f"__shfl_sync(mgg::kAll, {kept}, L::holder(holder, block + u))"
-            self.line("window", f"{kind} {kept} = 0;")
-            self.line("narrow", f"{kept} = {name};")
             if part == "arcs":
                 self.line(part, f"const {kind} {here} = {text};")
             else:
@@ -255,7 +285,9 @@ class Values:
         if v not in self._narrow_names:
             axes, name = self.axes(v), self.name("n")
             text = self._number(v, axes) if v in self.launch.reads else self._made(v, axes)
-            if self._changes(v):
+            if self._changes(v) and v in self.launch.reads:
+                self._fetch("float", name, text)
+            elif self._changes(v):
                 self.line("narrow", f"const float {name} = {text};")
             else:
                 make = f"[&] {{ const int h = narrow_head; (void)h; return {text}; }}()"
@@ -326,8 +358,7 @@ class Values:
             self.words += self.layout.count if wide(axes) else 1
         if wide(axes):
             declared = f"{kind} {name}[U][L::COUNT];" if several else f"{kind} {name}[L::COUNT];"
-            fits = self.fits(self.step(v))
-            self.line(part, f"{declared} {arcs}L::read<{fits}>({here}, {place}, first, COLUMNS);")
+            self.line(part, f"{declared} {arcs}{self.moved('read', v, here, place, several)}")
         elif several:
             self.line(part, f"{kind} {name}[U]; {arcs}{here} = __ldg({place});")
         else:

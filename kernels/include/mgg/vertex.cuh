@@ -46,8 +46,8 @@ struct Lanes {
     // The place of a lane's column `e` after its first one.
     static __device__ __forceinline__ constexpr int place(int e) { return e / VEC * STEP + e % VEC; }
 
-    // x = columns of `row`, which ends after `columns`; beyond that any number. Rows that are ALIGNED have room for all
-    // columns of a lane.
+    // x = columns of `row`, which ends after `columns`; beyond that any number. Rows that are ALIGNED, or `step` numbers
+    // apart where that is a multiple of a lane's columns, have room for all columns of a lane.
     template <bool ALIGNED, typename T>
     static __device__ __forceinline__ void read(T (&x)[COUNT], const T *row, int first, int columns) {
 #pragma unroll
@@ -62,6 +62,20 @@ struct Lanes {
                 for (int i = 0; i < VEC; ++i) x[part * VEC + i] = __ldg(row + (column + i < columns ? column + i : 0));
             }
         }
+    }
+    template <typename T>
+    static __device__ __forceinline__ void read(T (&x)[COUNT], const T *row, int first, int columns, int step) {
+        if (step % VEC == 0)
+            read<true>(x, row, first, columns);
+        else
+            read<false>(x, row, first, columns);
+    }
+    template <typename T>
+    static __device__ __forceinline__ void write(T *row, const T (&x)[COUNT], int first, int columns, int step) {
+        if (step % VEC == 0)
+            write<true>(row, x, first, columns);
+        else
+            write<false>(row, x, first, columns);
     }
     template <bool ALIGNED, typename T>
     static __device__ __forceinline__ void write(T *row, const T (&x)[COUNT], int first, int columns) {
