@@ -5,7 +5,8 @@ and Adam. On one GPU the same formula runs in PyTorch Geometric on ``edge_index`
 losses of both first steps have been compared (relative tolerance 1e-4). Times are medians of 20 steps after 5, of the
 slowest PE, by CUDA events. Memory is what a GPU has less of free after the steps than before (ours: all that was taken)
 and the most that torch had allocated at a time (PyTorch Geometric). One more step notes how long each operation of ours
-takes. OUT gets gpu_models-pP.jsonl.
+takes. A model may be a file, ``--models gat,benchmarks/programs/gat.py``: it has the settings of the model that it is
+called like. OUT gets gpu_models-pP.jsonl.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Bench:
         """Our step, and the weights that it began with."""
         cp.get_default_memory_pool().free_all_blocks()
         free = cp.cuda.runtime.memGetInfo()[0]
-        settings = settings_of(model, (SETTINGS | ALONE)[model])
+        settings = settings_of(model, (SETTINGS | ALONE)[Path(model).stem])
         trainer = Trainer(
             self.world, part, model=model, technique=self.technique, options={}, settings=settings, seed=0
         )  # fmt: skip
@@ -170,7 +171,7 @@ def line_of(row: dict[str, Any]) -> str:
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--graphs", default=",".join(WIDTHS), show_default=True, help="separated by commas")
-@click.option("--models", default=",".join(SETTINGS), show_default=True, help="separated by commas")
+@click.option("--models", default=",".join(SETTINGS), show_default=True, help="or files of models, separated by commas")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
 @click.option(
     "--technique",

@@ -89,7 +89,10 @@ def _handle() -> ctypes.c_void_p:
 
 
 def product(x: cupy.ndarray, y: cupy.ndarray, out: cupy.ndarray | None = None) -> cupy.ndarray:
-    """X Y, float32 [m, n], for float32 X [m, k] and Y [k, n], which are contiguous or the transposed of such."""
+    """X Y, float32 [m, n], for float32 X [m, k] and Y [k, n], which are contiguous or the transposed of such.
+
+    Rows of ``out`` may be further apart than it has columns.
+    """
     rows, inner, columns = x.shape[0], x.shape[1], y.shape[1]
     if out is None:
         out = cupy.empty((rows, columns), np.float32)
@@ -101,7 +104,7 @@ def product(x: cupy.ndarray, y: cupy.ndarray, out: cupy.ndarray | None = None) -
         _check(
             _library().cublasSgemm_v2(
                 _handle(), y_turned, x_turned, columns, rows, inner, _ONE, y.data.ptr, y_stride, x.data.ptr, x_stride,
-                _ZERO, out.data.ptr, columns,
+                _ZERO, out.data.ptr, out.strides[0] // out.itemsize if rows > 1 else columns,
             )
         )  # fmt: skip
     return out

@@ -159,11 +159,13 @@ class MeanOfHeads(Module):
 
     def forward(self, x: Array, run: Pass) -> Array:
         """[rows, columns / heads]."""
-        return run.arrays.mean_of_heads(x, self.heads)
+        return x if self.heads == 1 else run.arrays.mean_of_heads(x, self.heads)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """G / heads for each head."""
-        return run.arrays.mean_of_heads_backward(gradient, self.heads) if inputs else None
+        if not inputs or self.heads == 1:
+            return gradient if inputs else None
+        return run.arrays.mean_of_heads_backward(gradient, self.heads)
 
 
 class UnitRows(Module):

@@ -138,7 +138,8 @@ class ProgramPlan:
         """Makes the output, and in training what ``backward`` reads."""
         known = {*self.leaves, *self.fixed(constant)}
         reads = self.backward(constant, not constant).reads - known - {*self.seeds} if training else set()
-        return Work(self.schedule.forward, known, [self.output, *self.arcs, *reads])
+        given = {self.output, *self.arcs}
+        return Work(self.schedule.forward, known, [self.output, *self.arcs, *reads], reads - given)
 
     @_once_each
     def backward(self, constant: bool, inputs: bool) -> Work:

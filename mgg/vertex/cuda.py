@@ -21,7 +21,7 @@ from math import prod
 from mgg.vertex.cuda_values import ITEMS, ROWS_OF, TABLES, Values, lead, plus, row_of, type_of
 from mgg.vertex.grouped import Grouped
 from mgg.vertex.ir import D, E, S, Value
-from mgg.vertex.lanes import COLUMN, HEAD, WARP, flat, pitch, power, wide
+from mgg.vertex.lanes import COLUMN, HEAD, WARP, Layout, flat, pitch, power, wide
 from mgg.vertex.launches import Launch
 
 #: Threads a block, and blocks of a launch whose lanes keep sums of all arcs: so many at most, and what their sums take.
@@ -65,13 +65,18 @@ class Kernel:
 
 def gathered(launch: Launch) -> list[Value]:
     """Arrays of which arcs read a row at their other end, and which need padding to be loaded 16 bytes at once."""
-    items, layout = ITEMS[launch.over, launch.rows], launch.layout
+    items = ITEMS[launch.over, launch.rows]
     return [
         v
         for v in launch.reads
-        if launch.over is E and v.space in (S, D) and items[ROWS_OF[v.space]] != "row" and v.op != "winner"
-        and layout.heads == 1 and v.shape[-1:] == (v.size,) == (layout.columns,) and v.size % layout.vector
-    ]  # fmt: skip
+        if launch.over is E and v.space in (S, D) and items[ROWS_OF[v.space]] != "row" and is_odd(v, launch.layout)
+    ]
+
+
+def is_odd(v: Value, layout: Layout) -> bool:
+    """Whether rows of ``v`` need padding to be loaded and stored 16 bytes at once."""
+    wide_enough = layout.heads == 1 and v.shape[-1:] == (v.size,) == (layout.columns,)
+    return wide_enough and v.size % layout.vector > 0 and v.op != "winner"
 
 
 def kernel_of(name: str, launch: Launch, mean: float, padded: Collection[Value] = ()) -> Kernel:
@@ -101,25 +106,28 @@ class _Writer:
         self.launch, self.layout = values.launch, values.launch.layout
         self.partials = {v: f"a{n}" for n, v in enumerate(self.launch.sums) if v in self.launch.partials}
         self.narrow_sums: set[Value] = set()  # that lanes add up of their arcs in the window
+        self.tops = {*self.launch.shifts.values()}
 
     def text(self) -> str:
         """All of it."""
         launch, values, adds = self.launch, self.values, []
         sums = {v: f"a{n}" for n, v in enumerate(launch.sums)}
+        self.narrow_sums = {v for v in sums if v.op not in ("gram", "winner") and not wide(values.axes(v))
+                            and values.is_narrow(v.inputs[0])}  # fmt: skip
+        for top in self.tops:
+            self._raised(top, sums)
         for v, name in sums.items():
-            if v.op not in ("gram", "winner") and not wide(values.axes(v)) and values.is_narrow(v.inputs[0]):
-                self.narrow_sums.add(v)
+            if v in self.narrow_sums - self.tops:
                 values.line("narrow", values.in_window(partial(self._added, v, name)))
-            else:
+            elif v not in self.tops:
                 adds.append(self._added(v, name))
         for n, v in enumerate(launch.stored, len(launch.outputs)):
-            written = row_of(f"y{n}", values.item("arc"), f"r{n}"), values.lane(v), values.fits(values.step(v))
-            adds.append(f"if (active) {{ {self._written(v, *written)} }}")
+            place, fits = row_of(f"y{n}", values.item("arc"), f"r{n}"), values.fits(values.step(v))
+            adds.append(f"if (active) {{ {self._written(v, place, values.lane(v), fits=fits)} }}")
         values.complete(self.partials)
         outputs = []
         for n, v in enumerate(launch.outputs):
-            fits = values.fits(values.step(v))
-            outputs.append(self._written(v, row_of(f"y{n}", "row", f"r{n}"), values.lane(v), fits))
+            outputs.append(self._written(v, row_of(f"y{n}", "row", f"r{n}"), values.lane(v), own=True))
         pieces = self._pieces(sums, adds, outputs) if launch.over is not None else self._rows(outputs)
         return pieces + (self._combine(outputs) if launch.over is not None and self.partials else "")
 
@@ -139,18 +147,46 @@ class _Writer:
         return f"{kind} {name}[L::COUNT]; {each}{goal} = {start};" if each else f"{kind} {name} = {start};"
 
     def _added(self, v: Value, name: str) -> str:
-        """An arc, to a sum."""
+        """An arc, to a sum; a lane without one has the row's last one again."""
         values, axes = self.values, self.values.axes(v)
+        each, goal = self._columns(v, name)
+        if v.op == "total" and v not in self.narrow_sums:
+            return each + _taken(v, goal, values.counted(v.inputs[0], axes))
         text = values.gram(v, axes) if v.op == "gram" else values.entry(v.inputs[0], axes)
         if v.op == "winner":
             source = "0" if self.launch.rows is S or "source" not in values.items else values.id_of("source")
             text += f", {source}, {values.item('arc' if self.launch.over is E else 'run')}"
-        each, goal = self._columns(v, name)
-        return f"if (active) {{ {each}{_taken(v, goal, text)} }}"
+        taken = each + _taken(v, goal, text)
+        return taken if v.op in ("maximum_of", "minimum_of") else f"if (active) {{ {taken} }}"
+
+    def _scaled(self, top: Value, sums: Mapping[Value, str], by: str, *, narrow: bool | None = None) -> list[str]:
+        """Statements that multiply the sums relative to ``top``, or those that are ``narrow``, with a number."""
+        found = []
+        for v, relative in self.launch.shifts.items():
+            if relative is top and narrow in (None, v in self.narrow_sums):
+                each, goal = self._columns(v, sums[v])
+                found.append(f"{each}{goal} *= {by};")
+        return found
+
+    def _raised(self, top: Value, sums: Mapping[Value, str]) -> None:
+        """Lines by which a maximum takes arcs, and sums that are relative to it follow."""
+        values, name = self.values, sums[top]
+        by = values.raised(top, name, partial(self._scaled, top, sums))
+        if by is not None:
+            for text in self._scaled(top, sums, by, narrow=True):
+                values.line("narrow", text)
+            shared = values.name("n")
+            values.line("window", f"float {shared} = 1.0f;")
+            values.line("narrow", f"{shared} = {by};")
+            values.line("scaled", f"{shared} = L::to_head({shared});")
+            for text in self._scaled(top, sums, shared, narrow=False):
+                values.line("scaled", text)
 
     def _reduced(self, v: Value, name: str, *, narrow: bool = False) -> str:
         """What lanes of other arcs have found, put together; ``narrow``: each of its own arcs in the window."""
         each, goal = self._columns(v, name)
+        if v in self.tops:
+            return ""
         if v.op == "winner":
             return f"{each}mgg::win<L, {_largest(v)}>({goal});"
         prefix = "narrow_" if narrow else ""
@@ -158,10 +194,23 @@ class _Writer:
             return f"{each}L::{prefix}total({goal});"
         return f"{each}L::template {prefix}extreme<{_largest(v)}>({goal});"
 
+    def _met(self, sums: Mapping[Value, str], *, narrow: bool) -> list[str]:
+        """Maxima of all lanes, to which sums are relative from here on; ``narrow``: lanes had all arcs of a window."""
+        found = []
+        for top in [v for v in self.launch.sums if v in self.tops]:
+            if narrow and top in self.narrow_sums:
+                found.append(f"{sums[top]} = L::to_head({sums[top]});")
+            else:
+                by = self.values.name("n")
+                found += [f"const float {by} = L::meet({sums[top]});", *self._scaled(top, sums, by)]
+        return found
+
     def _finished(self, v: Value, name: str) -> str:
-        """An extreme of no arcs is 0."""
+        """What there is of no arcs is 0: lanes have taken those of others."""
         each, goal = self._columns(v, name)
-        return f"if (empty) {{ {each}{goal} = 0.0f; }}" if v.op in ("maximum_of", "minimum_of") else ""
+        if v.op == "winner" or (v not in self.launch.shifts and v.op not in ("maximum_of", "minimum_of", "total")):
+            return ""
+        return f"if (empty) {{ {each}{goal} = 0.0f; }}"
 
     def _leading(self, v: Value) -> str:
         """The condition that a lane is the first of those that have the same of ``v``."""
@@ -175,8 +224,8 @@ class _Writer:
             ]
         return " && ".join(conditions)
 
-    def _written(self, v: Value, place: str, name: str, fits: str = "false") -> str:
-        """A lane's part to memory."""
+    def _written(self, v: Value, place: str, name: str, *, own: bool = False, fits: bool = False) -> str:
+        """A lane's part to memory; ``own``: to an array of ``v``."""
         axes, condition = self.values.axes(v), self._leading(v)
         if not wide(axes):
             value = f"{name}.arc" if v.op == "winner" else name
@@ -186,7 +235,9 @@ class _Writer:
             arcs = self.values.name("w")
             copied = f"long long {arcs}[L::COUNT]; MGG_EACH {arcs}[e] = {name}[e].arc;"
             return f"if ({condition}) {{ {copied} L::write<false>({row}, {arcs}, first, COLUMNS); }}"
-        return f"if ({condition}) L::write<{fits}>({row}, {name}, first, COLUMNS);"
+        if own:
+            return f"if ({condition}) {self.values.moved('write', v, name, row)}"
+        return f"if ({condition}) L::write<{'true' if fits else 'false'}>({row}, {name}, first, COLUMNS);"
 
     def _part(self, v: Value, slot: str) -> list[str]:
         """Where the part of a cut row in a slot is kept: a number, of a winner its entry, its source and its arc."""
@@ -198,7 +249,7 @@ class _Writer:
         """What a piece of a cut row has found."""
         if v.op != "winner":
             n, step = [*self.partials].index(v), pitch(v.size)
-            return self._written(v, row_of(f"p{n}", "~goal", step), name, self.values.fits(step))
+            return self._written(v, row_of(f"p{n}", "~goal", step), name, fits=self.values.fits(step))
         each, goal = self._columns(v, name)
         best, source, arc = self._part(v, "~goal")
         condition = self._leading(v) + (" && first + L::place(e) < COLUMNS" if each else "")
@@ -276,11 +327,13 @@ class _Writer:
             "(void)row;",
             *parts["rows"],
             *(self._started(v, name) for v, name in partials),
-            "const int most = mgg::most_of_warp(length);",
+            "const int most = mgg::most_of_warp<L>(length), last = max(length - 1, 0);",
+            "const long long origin = length ? start : 0; (void)origin; (void)last;",
             *self._loop(adds),
         ]  # fmt: skip
         if partials or outputs:
             lines += [
+                *self._met(sums, narrow=True),
                 *(self._reduced(v, name, narrow=v in self.narrow_sums) for v, name in partials),
                 "const bool empty = length == 0; (void)empty;",
                 *(self._finished(v, name) for v, name in partials),
@@ -297,9 +350,13 @@ class _Writer:
             ]  # fmt: skip
         return "\n".join([*lines, "}", ""])
 
+    def _in_windows(self) -> bool:
+        """Whether lanes make numbers of arcs for each other."""
+        return any(self.values.parts[part] for part in ("start", "fetched", "narrow"))
+
     def _under_way(self) -> int:
         """Of how many arcs a lane has loads under way, or asks others."""
-        found = min(UNDER_WAY, self.layout.head_lanes) if self.values.parts["narrow"] else UNDER_WAY
+        found = min(UNDER_WAY, self.layout.head_lanes) if self._in_windows() else UNDER_WAY
         at_once = self.group // self.layout.lanes
         while found > 1 and (self.values.words * found > IN_FLIGHT or found * at_once > 2 * self.mean + 1):
             found //= 2
@@ -308,32 +365,46 @@ class _Writer:
     def _loop(self, adds: list[str]) -> list[str]:
         """Over the arcs of a piece."""
         parts = self.values.parts
+        loads = [*parts["indices"], *parts["loads"]]
         arcs = [
-            *parts["indices"], *parts["loads"],
-            "MGG_ARCS {", "const bool active = L::arc(base, block + u, mine) < length;", *parts["arcs"], *adds, "}",
+            "MGG_ARCS {", "const bool active = L::arc(base, block + u, mine) < length; (void)active;",
+            *parts["arcs"], *adds, "}",
         ]  # fmt: skip
-        if any("k[u]" in line for line in arcs):
-            here = "L::arc(base, block + u, mine)"
-            arcs.insert(0, f"long long k[U]; MGG_ARCS k[u] = {here} < length ? start + {here} : 0;")
-        if not parts["narrow"]:
-            return ["for (int base = 0; base < most; base += L::ARCS * U) {", "constexpr int block = 0;", *arcs, "}"]
+        if any("k[u]" in line for line in [*loads, *arcs]):
+            loads.insert(0, "long long k[U]; MGG_ARCS k[u] = origin + min(L::arc(base, block + u, mine), last);")
+        if not self._in_windows():
+            return ["for (int base = 0; base < most; base += L::ARCS * U) {", "constexpr int block = 0;", *loads, *arcs, "}"]
+        # The first rows of a window are under way while lanes make numbers of its arcs.
+        first, rest = ([], []) if self.values.late else (["constexpr int block = 0;", *loads], arcs)
         return [
             "const int holder = (lane & ~(L::GROUP - 1)) + mine * L::HEADS + place / L::HEAD_LANES;",
+            "const int own = lane % L::GROUP / L::HEADS;",
+            "const auto place_of = [&](int first) { return origin + min(first + own, last); }; (void)place_of;",
+            *parts["start"],
             "for (int base = 0; base < most; base += L::WINDOW) {", *parts["window"], "{",
-            "const int own = base + lane % L::GROUP / L::HEADS, h = narrow_head; (void)h;",
-            "const bool active = own < length; (void)active;",
-            "const long long k = active ? start + own : 0; (void)k;", *parts["narrow"], "}",
-            "MGG_BLOCKS for (int block = 0; block < L::HEAD_LANES; block += U) {",
-            "if (base + block * L::ARCS >= most) break;", *arcs, "}", "}",
+            "const int h = narrow_head; (void)h;", "const long long k = place_of(base); (void)k;",
+            *parts["fetched"], "}", *first, "{",
+            "const int h = narrow_head; (void)h;", "const long long k = place_of(base); (void)k;",
+            "const bool active = base + own < length; (void)active;", *parts["narrow"], "}", *parts["scaled"], *rest,
+            f"MGG_BLOCKS for (int block = {'U' if rest else '0'}; block < L::HEAD_LANES; block += U) {{",
+            "if (base + block * L::ARCS >= most) break;", *loads, *arcs, "}", "}",
         ]  # fmt: skip
 
     def _combine(self, outputs: list[str]) -> str:
         """Rows that were cut, from what their pieces found: a warp a row."""
         parts, partials = self.values.parts, self.partials.items()
-        taken = []
+        taken, shares = [], {}
+        for top in [v for v in self.launch.sums if v in self.tops]:
+            name, found, by, shares[top] = self.partials[top], *(self.values.name("n") for _ in range(3))
+            taken.append(f"const float {found} = {self._part(top, 'slot')[0]}, {by} = mgg::raise({name}, {found});")
+            taken += self._scaled(top, self.partials, by)
+            taken.append(f"const float {shares[top]} = {found} == {name} ? 1.0f : expf({found} - {name});")
         for v, name in partials:
             each, goal = self._columns(v, name)
-            taken.append(each + _taken(v, goal, ", ".join(self._part(v, "slot"))))
+            text = ", ".join(self._part(v, "slot"))
+            if v not in self.tops:
+                share = f"{shares[self.launch.shifts[v]]} * " if v in self.launch.shifts else ""
+                taken.append(each + _taken(v, goal, share + text))
         return "\n".join([
             *self._opening(f"{self.kernel}_combine", ["const int *rows", "const int *first_slot"], WARP),
             "const int mine = lane / L::LANES;",
@@ -342,7 +413,7 @@ class _Writer:
             *_needed(parts["rows"], [*parts["after"], *outputs]),
             *(self._started(v, name) for v, name in partials),
             "for (int slot = first_slot[worker] + mine; slot < first_slot[worker + 1]; slot += L::ARCS) {",
-            *taken, "}", "__syncwarp();",
+            *taken, "}", "__syncwarp();", *self._met(self.partials, narrow=False),
             *(self._reduced(v, name) for v, name in partials),
             *parts["after"], "if (mine == 0) {", *outputs, "}", "}", "",
         ])  # fmt: skip

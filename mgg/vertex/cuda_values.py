@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from math import inf, isinf, isnan
 
+from mgg.vertex.factors import Tameness
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.lanes import COLUMN, HEAD, Axes, aligned, flat, pitch, wide
 from mgg.vertex.launches import Launch, in_lanes, operands, reduced
@@ -68,12 +69,14 @@ class Values:
         padded: arrays of which rows are ``lanes.pitch`` apart.
 
     Attributes:
-        parts: lines by where they go: ``rows``, before the loop over a row's arcs; ``window``, what is declared for a
-            window; ``narrow``, what a lane makes of its arc in the window; ``indices`` and ``loads``, for each of the
-            arcs under way; ``arcs``, what is made of them; ``after``, when the row's sums are complete.
+        parts: lines by where they go: ``rows``, before the loop over a row's arcs; ``start``, what is read of the first
+            window; ``window``, what is declared for a window; ``fetched``, what a lane reads for its arc in the window;
+            ``narrow``, what it makes of that; ``scaled``, what follows from all arcs in it; ``indices`` and ``loads``,
+            for each of the arcs under way; ``arcs``, what is made of them; ``after``, when the row's sums are complete.
         tables, reads, masks: that the lines need, in the order of the kernel's arguments.
         windowed: lanes make narrow values for each other.
         looping: lines are those of arcs, not of rows whose sums are complete.
+        late: some of ``loads`` take what is ``narrow``.
         words: registers of loads for an arc under way.
     """
 
@@ -84,16 +87,21 @@ class Values:
         self.reads: list[Value] = []
         self.masks: list[Value] = []
         self.parts: dict[str, list[str]] = {
-            part: [] for part in ("rows", "window", "narrow", "indices", "loads", "arcs", "after")
+            part: []
+            for part in ("rows", "start", "window", "fetched", "narrow", "scaled", "indices", "loads", "arcs", "after")
         }
         self.windowed = launch.over is not None and self.layout.head_lanes >= WINDOWED
-        self.looping, self.words = True, 0
+        self.looping, self.late, self.words = True, False, 0
+        self._early: set[str] = set()  # names of what is read for an arc in the window
         self._names: dict[Value, str] = {}
         self._known: dict[str, str] = {}  # names of items, and of what lanes ask for
         self._narrowing = False  # lines are those of a lane's own arc in the window; these have other names:
         self._narrow_names: dict[Value, str] = {}
         self._narrow_known: dict[str, str] = {}
         self._of_rows: set[Value] = set()  # values with names made before the loop over arcs
+        self._zeros: dict[Value, str] = {}  # names of numbers that are 0 for lanes without an arc
+        self._tame = Tameness()
+        self._ahead = False  # lines are those of all arcs under way, before any of them is taken
         self._count = 0
 
     def line(self, part: str, text: str) -> None:
@@ -109,6 +117,33 @@ class Values:
         """The loop over arcs is over: from here on, lines are for rows that have ``sums``, by their names."""
         self.looping = False
         self._names = {v: name for v, name in self._names.items() if v in self._of_rows} | sums
+
+    def raised(self, top: Value, name: str, scaled: Callable[[str], list[str]]) -> str | None:
+        """Lines by which the maximum ``top`` of a row, so far ``name``, takes an arc or those in the window.
+
+        Args:
+            top: the maximum.
+            name: of the number.
+            scaled: statements that multiply what is relative to it with a number.
+
+        Returns:
+            That number where lanes make it of the arcs in the window, and nothing is multiplied yet.
+        """
+        score, by = top.inputs[0], self.name("n")
+        if self.is_narrow(score):
+            here = self.in_window(lambda: self.lane(score))
+            self.line("narrow", f"const float {by} = L::narrow_raise({name}, {here});")
+            self._narrow_names[top] = name
+            return by
+        self._ahead, most = True, self.name("n")
+        here = self.lane(score)
+        self._ahead = False
+        self.line("loads", f"float {most} = {name}; MGG_ARCS {most} = mgg::highest({most}, {here});")
+        self.line("loads", f"const float {by} = mgg::raise({name}, {most});")
+        for text in scaled(by):
+            self.line("loads", text)
+        self._names[top] = name
+        return None
 
     # Where things are.
 
@@ -145,8 +180,15 @@ class Values:
             return name
         load = "mgg::load_once" if table in _READ_ONCE else "__ldg"
         if self._narrowing:
-            name, at = self.name("i"), "k" if inner == "k" else self.item(inner)
-            self.line("narrow", f"const {kind} {name} = {load}({self.table(table)} + {at});")
+            name, entry = self.name("i"), f"{load}({self.table(table)} + %s)"
+            if inner == "k":
+                ahead = self.name("i")
+                self.line("start", f"{kind} {ahead} = most ? {entry % 'place_of(0)'} : 0;")
+                self.line("window", f"const {kind} {name} = {ahead};")
+                self.line("window", f"if (base + L::WINDOW < most) {ahead} = {entry % 'place_of(base + L::WINDOW)'};")
+                self._early.add(name)
+            else:
+                self._fetch(kind, name, entry % self.item(inner))
         elif self.windowed:
             name = self._ask(kind, self.in_window(lambda: self.item(what)), "indices")
         else:
@@ -164,21 +206,38 @@ class Values:
         if what not in known:
             at, name = self.item(end), self.name("i")
             load = f"__ldg({self.table('ids')} + {at})"
-            if self._narrowing or self.fixed(end):
-                self.line("rows" if self.fixed(end) else "narrow", f"const long long {name} = {load};")
+            if self.fixed(end):
+                self.line("rows", f"const long long {name} = {load};")
+            elif self._narrowing:
+                self._fetch("long long", name, load)
             else:
                 self.line("loads", f"long long {name}[U]; MGG_ARCS {name}[u] = {load};")
                 name += "[u]"
             known[what] = name
         return known[what]
 
+    def _fetch(self, kind: str, name: str, text: str) -> None:
+        """A number of memory that a lane has of its arc in the window, under way before anything is made of any."""
+        self.line("window", f"{kind} {name};")
+        self.line("fetched", f"{name} = {text};")
+        self._early.add(name)
+
     def step(self, v: Value) -> int:
         """Numbers from row to row of an array that is written."""
         return pitch(v.size) if v in self.padded else v.size
 
-    def fits(self, step: int) -> str:
-        """Whether a lane's columns of rows ``step`` apart are loaded and stored at once, as C++ has it."""
-        return "true" if self.layout.aligned(step) else "false"
+    def fits(self, step: int) -> bool:
+        """Whether a lane's columns of rows ``step`` apart are loaded and stored at once."""
+        return self.layout.aligned(step)
+
+    def moved(self, how: str, v: Value, mine: str, row: str, known: bool = False) -> str:
+        """``read``s or ``write``s a lane's columns of a row; ``known``: do as is known now, not as the array has it."""
+        given = (mine, row) if how == "read" else (row, mine)
+        arguments = f"({given[0]}, {given[1]}, first, COLUMNS"
+        if known or v.op == "winner" or self.fits(self.step(v)) or not self.fits(pitch(v.size)):
+            return f"L::{how}<{'true' if self.fits(self.step(v)) else 'false'}>{arguments});"
+        n = f"s{self.reads.index(v)}" if how == "read" else f"r{self.launch.results.index(v)}"
+        return f"L::{how}{arguments}, {n});"
 
     def _place(self, v: Value) -> str:
         """Where the row of the array ``v`` begins."""
@@ -197,10 +256,13 @@ class Values:
     def _ask(self, kind: str, name: str, part: str) -> str:
         """``name``, which each lane has of its arc in the window, for the arcs that are under way."""
         if name not in self._known:
-            kept, here = self.name("w"), self.name("q")
+            kept, here = name, self.name("q")
+            if name not in self._early:
+                kept = self.name("w")
+                self.line("window", f"{kind} {kept} = 0;")
+                self.line("fetched" if name == "k" else "narrow", f"{kept} = {name};")
+                self.late = self.late or (part != "arcs" and name != "k")
             text = f"__shfl_sync(mgg::kAll, {kept}, L::holder(holder, block + u))"
-            self.line("window", f"{kind} {kept} = 0;")
-            self.line("narrow", f"{kept} = {name};")
             if part == "arcs":
                 self.line(part, f"const {kind} {here} = {text};")
             else:
@@ -211,18 +273,21 @@ class Values:
 
     def is_narrow(self, v: Value) -> bool:
         """Whether one lane can make what an arc and head has of ``v``."""
-        if not self.windowed or wide(self.layout.axes(v.shape) or (COLUMN,)) or reduced(v, self.layout):
+        axes = self.layout.axes(v.shape)
+        if not self.windowed or axes is None or wide(axes):
             return False
         if v.op == "constant" or v in self.launch.reads or not v.inputs:
             return v.op != "winner"
-        return all(self.is_narrow(x) for x in v.inputs)
+        return not reduced(v, self.layout) and all(self.is_narrow(x) for x in v.inputs)
 
     def _narrow(self, v: Value) -> str:
         """The number that a lane makes of ``v`` for its arc and head in the window."""
         if v not in self._narrow_names:
             axes, name = self.axes(v), self.name("n")
             text = self._number(v, axes) if v in self.launch.reads else self._made(v, axes)
-            if self._changes(v):
+            if self._changes(v) and v in self.launch.reads:
+                self._fetch("float", name, text)
+            elif self._changes(v):
                 self.line("narrow", f"const float {name} = {text};")
             else:
                 make = f"[&] {{ const int h = narrow_head; (void)h; return {text}; }}()"
@@ -260,27 +325,30 @@ class Values:
 
     def _lane(self, v: Value) -> str:
         axes, changes = self.axes(v), self._changes(v)
+        arcs = "loads" if self._ahead else "arcs"
         if changes and self.is_narrow(v):
-            return self._ask("float", self.in_window(lambda: self._narrow(v)), "arcs")
-        part = ("arcs" if changes else "rows") if self.looping else "after"
+            return self._ask("float", self.in_window(lambda: self._narrow(v)), arcs)
+        part = (arcs if changes else "rows") if self.looping else "after"
         if part == "rows":
             self._of_rows.add(v)
         name = self.name("v")
         if v in self.launch.reads:
             return self._loaded(v, axes, name, "loads" if changes else part)
+        several = part == "loads"
+        here, size, each = (f"{name}[u]", "[U]", "MGG_ARCS ") if several else (name, "", "")
         if reduced(v, self.layout):
             whole = self.layout.axes(self.layout.shape) or ()
             term = " * ".join(self.entry(x, aligned(whole, x.shape)) for x in v.inputs)
-            self.line(part, f"float {name} = 0.0f;")
-            self.line(part, f"MGG_EACH {name} += first + L::place(e) < COLUMNS ? {term} : 0.0f;")
-            self.line(part, f"{name} = L::of_head({name});")
+            self.line(part, f"float {name}{size}; {each}{here} = 0.0f;")
+            self.line(part, f"{each}MGG_EACH {here} += first + L::place(e) < COLUMNS ? {term} : 0.0f;")
+            self.line(part, f"{each}{here} = L::of_head({here});")
         elif wide(axes):
             text = self._made(v, axes)
-            self.line(part, f"float {name}[L::COUNT]; MGG_EACH {name}[e] = {text};")
+            self.line(part, f"float {name}{size}[L::COUNT]; {each}MGG_EACH {here}[e] = {text};")
         else:
             text = self._made(v, axes)
-            self.line(part, f"const float {name} = {text};")
-        return name
+            self.line(part, f"float {name}{size}; {each}{here} = {text};")
+        return here
 
     def _loaded(self, v: Value, axes: Axes, name: str, part: str) -> str:
         """A lane's part of an array; part ``loads`` has it for each of the arcs under way."""
@@ -290,8 +358,7 @@ class Values:
             self.words += self.layout.count if wide(axes) else 1
         if wide(axes):
             declared = f"{kind} {name}[U][L::COUNT];" if several else f"{kind} {name}[L::COUNT];"
-            fits = self.fits(self.step(v))
-            self.line(part, f"{declared} {arcs}L::read<{fits}>({here}, {place}, first, COLUMNS);")
+            self.line(part, f"{declared} {arcs}{self.moved('read', v, here, place, several)}")
         elif several:
             self.line(part, f"{kind} {name}[U]; {arcs}{here} = __ldg({place});")
         else:
@@ -313,6 +380,30 @@ class Values:
             name = self.lane(v)
             return f"{name}[e]" if wide(self.axes(v)) else name
         return self._number(v, axes) if v in self.launch.reads else self._made(v, axes)
+
+    def counted(self, v: Value, axes: Axes) -> str:
+        """The entry ``axes`` of what an arc has of ``v``; of lanes without one, which have the row's last arc, 0."""
+        v = self._seen(v)
+        if v.op == "multiply" and v not in self.launch.reads and v not in self._names:
+            for share, x in (v.inputs, v.inputs[::-1]):
+                own = aligned(axes, share.shape)
+                if not wide(own) and in_lanes(share, own, self.layout) and self._tame.of(x, overflow=True):
+                    return f"{self._zeroed(share)} * {self.entry(x, aligned(axes, x.shape))}"
+        return f"(active ? {self.entry(v, axes)} : 0.0f)"
+
+    def _zeroed(self, v: Value) -> str:
+        """The number that a lane has of ``v``, 0 without an arc."""
+        v = self._seen(v)
+        if v not in self._zeros:
+            name = self.name("z")
+            if self._changes(v) and self.is_narrow(v):
+                self.line("narrow", f"const float {name} = active ? {self.in_window(lambda: self.lane(v))} : 0.0f;")
+                self._zeros[v] = self._ask("float", name, "arcs")
+            else:
+                text = self.entry(v, self.axes(v))
+                self.line("arcs", f"const float {name} = active ? {text} : 0.0f;")
+                self._zeros[v] = name
+        return self._zeros[v]
 
     def _number(self, v: Value, axes: Axes) -> str:
         """The entry ``axes`` of an array."""

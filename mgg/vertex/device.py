@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -13,14 +13,16 @@ import numpy as np
 from mgg import files
 from mgg.kernel import random
 from mgg.kernel.compile import Build
+from mgg.vertex import ir
 from mgg.vertex.arcs import ArcTables, pointers
-from mgg.vertex.cuda import THREADS, Kernel, gathered, kernel_of, source_of
+from mgg.vertex.crossing import ROWWISE
+from mgg.vertex.cuda import THREADS, Kernel, gathered, is_odd, kernel_of, source_of
 from mgg.vertex.grouped import Grouped, cut
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.lanes import pitch
 from mgg.vertex.launches import Launch, planned
 from mgg.vertex.products import by_type
-from mgg.vertex.run import Inner, Part, Scaled, Work, array_of, dense, do, needs
+from mgg.vertex.run import Inner, Part, Scaled, Step, Work, array_of, dense, do, made, needs
 from mgg.vertex.units import is_count
 
 #: Arcs a row from which rows that arcs read are padded to be loaded 16 bytes at once.
@@ -124,8 +126,10 @@ class DeviceWork:
 
     def __init__(self, work: Work, tables: DeviceTables, name: str = "program") -> None:
         self._tables, self._wanted = tables, work.wanted
-        self._steps = planned(work.steps, work.known, work.wanted)
+        steps, self._twins = with_twins(work.steps)
+        self._steps = planned(steps, work.known, work.wanted)
         launches = [step for step in self._steps if isinstance(step, Launch)]
+        self._given = {*work.wanted} - work.kept  # to others, who want rows that follow each other
         means = [tables.mean(launch) for launch in launches]
         self._padded = {
             v for launch, mean in zip(launches, means, strict=True) if mean >= COPIED for v in gathered(launch)
@@ -142,7 +146,15 @@ class DeviceWork:
         over_arcs = any(launch.over is not None for launch in launches)
         bits = tables.arcs().ends.dtype.itemsize * 8 if over_arcs else 32
         self._build = _build(name, source_of([*self._kernels.values()], [*self._grouped.values()]), bits)
-        reads = [step.reads if isinstance(step, Launch) else _operands(step) for step in self._steps]
+        reads = [step.reads if isinstance(step, Launch) else self._operands(step) for step in self._steps]
+        whole = {*self._given}  # what work other than kernels reads
+        for step, values in reversed([*zip(self._steps, reads, strict=True)]):
+            view = is_view(step) or step in self._twins
+            if not isinstance(step, Launch) and (not view or step in whole):
+                whole.update(values)
+        self._apart = {*self._padded, *(x for v in self._padded if is_view(v) for x in v.inputs)}
+        for launch in launches:
+            self._apart |= {v for v in launch.outputs if v.space in (D, S) and is_odd(v, launch.layout)} - whole
         self._counts: dict[Value, Any] = {}
         self._read = {x for values in reads for x in values}
         last = {value: n for n, values in enumerate(reads) for value in values}
@@ -161,8 +173,10 @@ class DeviceWork:
                 if isinstance(step, Value) and is_count(step):  # which never changes
                     self._counts[step] = self._counts[step] if step in self._counts else do(step, found, part, draws)
                     found[value] = self._counts[step]
+                elif value in self._twins:
+                    found[value] = found[self._twins[value]][: self._tables.rows_of(D)]
                 else:
-                    found[value] = do(step, found, part, draws)
+                    found[value] = self._done(step, found, part, draws)
                 if value in self._read and found[value].dtype != part.real:
                     found[value] = found[value].astype(part.real)
             for value in gone:
@@ -170,10 +184,28 @@ class DeviceWork:
         for value in self._wanted:
             found[value] = array_of(value, found, part, draws)
 
+    def _operands(self, step: Value | Scaled | Inner) -> list[Value]:
+        if isinstance(step, Value) and step in self._twins:
+            return [self._twins[step]]
+        return [x.inputs[0] if x.op == "cast" and x.inputs[0].space is P else x for x in needs(step)]
+
+    def _done(self, step: Value | Scaled | Inner, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> Any:
+        """What a step that is no launch makes, of rows that follow each other."""
+        if is_view(step):
+            return do(step, found, part, draws)
+        apart = {x: found[x] for x in self._operands(step) if x.space is not P and _is_apart(found.get(x), x)}
+        given = found | {x: array.copy() for x, array in apart.items()} if apart else found
+        if isinstance(step, Value) and step.op == "matmul" and step in self._apart:
+            x, weight = (array_of(each, given, part, draws) for each in step.inputs)
+            if len(x.shape) == 2 and len(weight) == 1 and not hasattr(x, "toarray"):
+                out = self._empty(step, part.real, part)
+                return part.dense.product(x, weight.reshape(weight.shape[1:]), out)
+        return do(step, given, part, draws)
+
     def _empty(self, value: Value, kind: Any, part: Part) -> Any:
         """An array for ``value``, its rows padded where kernels read it so."""
         rows = self._tables.rows_of(value.space)
-        if value not in self._padded:
+        if value not in self._apart:
             return part.dense.empty((rows, *value.shape), kind)
         array = part.dense.empty((rows, pitch(value.size)), kind)
         return array[(slice(None), *[None] * (len(value.shape) - 1), slice(value.size))]
@@ -193,9 +225,16 @@ class DeviceWork:
         return product.run(
             self._tables,
             lambda name: self._tables.operators.kernel(self._build, name),
-            lambda value: _strided(self._rows(found[value], value, part), value),
+            lambda value: self._read_rows(value, found, part),
             lambda shape: part.dense.empty(shape, part.real),
         )
+
+    def _read_rows(self, value: Value, found: dict[Value, Any], part: Part) -> tuple[Any, np.int32]:
+        """The rows of ``value`` as a kernel's arguments. A copy that took is not taken again."""
+        array = self._rows(found[value], value, part)
+        if value not in self._given:
+            found[value] = array
+        return _strided(array, value)
 
     def _launch(self, kernel: Kernel, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
         launch, tables, empty = kernel.launch, self._tables, part.dense.empty
@@ -224,7 +263,7 @@ class DeviceWork:
         blocks = -(-count // threads)
         blocks = min(blocks, kernel.blocks or blocks)
         totals = [empty((blocks * threads, value.size), part.real) for value in launch.totals]
-        arrays = [_strided(self._rows(found[value], value, part), value) for value in kernel.reads]
+        arrays = [self._read_rows(value, found, part) for value in kernel.reads]
         masks: list[Any] = []
         if kernel.masks:
             seed, epoch = draws
@@ -250,8 +289,49 @@ class DeviceWork:
                 found[value] = found[value].astype(part.real)
 
 
-def _operands(step: Value | Scaled | Inner) -> list[Value]:
-    return [x.inputs[0] if x.op == "cast" and x.inputs[0].space is P else x for x in needs(step)]
+def with_twins(steps: Sequence[Step]) -> tuple[list[Step], dict[Value, Value]]:
+    """``steps``, and of products of rows of vertices those of which they are the first rows, which come before them.
+
+    A source's rows are those of the vertices and then those of the halo, so what is made of both is made once.
+    """
+    values = [step for step in steps if isinstance(step, Value) and step.op == "matmul"]
+    local = {of_vertices(v): v for v in values if v.space is S}
+    twins = {v: local[v] for v in values if v in local}
+    makes = {v: step for step in steps for v in made(step)}
+    found: dict[int, Step] = {}
+
+    def put(step: Step) -> None:
+        if id(step) in found:
+            return
+        for x in [twins[step]] if isinstance(step, Value) and step in twins else needs(step):
+            if x in makes:
+                put(makes[x])
+        found[id(step)] = step
+
+    for step in steps:
+        put(step)
+    return [*found.values()], twins
+
+
+def of_vertices(v: Value) -> Value | None:
+    """What is made of vertices as ``v`` is made of sources; None: it is no such thing."""
+    if v.op == "cast":
+        return v.inputs[0] if v.inputs[0].space is D else ir.cast(v.inputs[0], D) if v.inputs[0].space is P else None
+    if v.space is P:
+        return v
+    parts = [each for each in map(of_vertices, v.inputs) if each is not None]
+    whole = parts and len(parts) == len(v.inputs) and v.op in ROWWISE
+    return replace(v, inputs=tuple(parts), space=D) if whole else None
+
+
+def is_view(step: Step | Launch) -> bool:
+    """Whether a step makes no array of its own."""
+    return isinstance(step, Value) and step.op == "reshape"
+
+
+def _is_apart(array: Any, value: Value) -> bool:
+    """Whether the rows of an array do not follow each other."""
+    return hasattr(array, "strides") and len(array) > 1 and array.strides[0] > value.size * array.itemsize
 
 
 def _stride(array: Any, value: Value) -> int:

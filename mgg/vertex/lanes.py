@@ -87,7 +87,8 @@ class Layout:
         own = self.shape or (1,)
         fits = all(length in (1, own[axis] if axis < len(own) else 1) for axis, length in enumerate(shape))
         if not fits:
-            return (f"({HEAD} * {self.columns} + {COLUMN})",) if tuple(shape) == (prod(own),) else None
+            flat_one = COLUMN if self.heads == 1 else f"({HEAD} * {self.columns} + {COLUMN})"
+            return (flat_one,) if tuple(shape) == (prod(own),) else None
         axes = []
         for axis, length in enumerate(shape):
             if length == 1:

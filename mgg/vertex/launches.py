@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from mgg.vertex.interpret import ELEMENTWISE, ROW_WISE
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value, broadcast, walk
-from mgg.vertex.lanes import Axes, Layout, aligned, flat
+from mgg.vertex.lanes import Axes, Layout, aligned, flat, wide
 from mgg.vertex.loops import outside_of
+from mgg.vertex.online import joined, shift
 from mgg.vertex.products import by_type
 from mgg.vertex.run import Inner, Scaled, Step, needs
 from mgg.vertex.units import Stage, Unit, is_count
@@ -57,6 +59,13 @@ class Launch:
     def results(self) -> tuple[Value, ...]:
         """All that it writes row by row."""
         return (*self.outputs, *self.stored)
+
+    @cached_property
+    def shifts(self) -> dict[Value, Value]:
+        """Sums that are relative to a maximum which is added up with them, and that maximum."""
+        tops = {v for v in self.sums if v.op == "maximum_of"}
+        found = ((v, shift(v.inputs[0], tops)) for v in self.sums if v.op == "total")
+        return {v: top for v, top in found if top is not None}
 
 
 def is_lazy(v: Value) -> bool:
@@ -147,7 +156,13 @@ class _Planner:
         self.need(outside_of(unit))
         made = [v for stage in unit.stages for v in (*stage.sums, *stage.rows) if not _of_all(v)]
         known = self.arrays | {v for v in made if v.space is not E}
-        launches = [each for stage in unit.stages for each in self._stage(unit, stage, known)]
+        launches: list[Launch] = []
+        stages = joined(unit.stages, unit.stored)
+        for stage in stages:
+            tops = {v for v in stage.sums if v.op == "maximum_of"} if len(stages) < len(unit.stages) else set()
+            launches += self._stage(unit, stage, known - tops)
+        if not all(map(_is_whole, launches)):
+            launches = [each for stage in unit.stages for each in self._stage(unit, stage, known)]
         own = {v for each in launches for v in (*each.sums, *each.after)}
         wanted = {*unit.results}
         wanted.update(x for v in made if v not in own for x in _read([v], known - {v}))
@@ -179,6 +194,13 @@ class _Planner:
             reads = dict.fromkeys([*_read(made, known), *_read(stored, known - {*stored})])
             reads |= dict.fromkeys(x for v in after for x in _read(v.inputs, known) if x not in inside)
             yield Launch(unit.over, unit.rows, layout, tuple(sums), tuple(after), tuple(stored), (), tuple(reads))
+
+
+def _is_whole(launch: Launch) -> bool:
+    """Whether all that is relative to a maximum is added up with it, each lane having one number of that."""
+    tops = {x for v in launch.sums for x in walk(v.inputs, launch.reads.__contains__) if x.op == "maximum_of"}
+    axes = [launch.layout.axes(top.shape) for top in tops & {*launch.shifts.values()}]
+    return tops <= {*launch.sums} and not any(each is None or wide(each) for each in axes)
 
 
 def operands(v: Value, axes: Axes) -> list[tuple[Value, Axes]] | None:

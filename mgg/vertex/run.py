@@ -105,17 +105,19 @@ class Work:
         known: what there is at first.
         wanted: what there is to be in the end; of the rest each goes when nobody needs it any more.
         spent: inputs of arcs go as well.
+        kept: of ``wanted``, what only other work of the program reads: its arrays may have rows that are apart.
     """
 
     def __init__(
-        self, steps: Iterable[Rows | Unit], known: Collection[Value], wanted: Iterable[Value], *, spent: bool = False
-    ) -> None:
-        self.wanted, self.known = list(wanted), {*known}
+        self, steps: Iterable[Rows | Unit], known: Collection[Value], wanted: Iterable[Value],
+        kept: Collection[Value] = (), *, spent: bool = False,
+    ) -> None:  # fmt: skip
+        self.wanted, self.known, self.kept = list(wanted), {*known}, {*kept}
         known = self.known
         needed = {x for value in self.wanted for x in _behind(value)}
         found: list[Value | Unit] = []
         for step in reversed(_singly(steps)):
-            if needed & ({*_made(step)} - known):
+            if needed & ({*made(step)} - known):
                 found.append(step)
                 needed.update(x for value in needs(step) for x in _behind(value))
         self.steps = _scaled(found[::-1], self.wanted)
@@ -131,7 +133,7 @@ class Work:
                       for number, values in enumerate(self._needed)]  # fmt: skip
         #: By step what does it, and whether others read its result: sums of all rows stay float64 if they are results.
         exact = {x for step in self.steps if not isinstance(step, Value) or step.op != "reshape" for x in needs(step)}
-        self._done = [(_operation(step), exact.issuperset(_made(step))) for step in self.steps]
+        self._done = [(_operation(step), exact.issuperset(made(step))) for step in self.steps]
         seen = {x for step in self.steps if isinstance(step, Value) and step.op not in FRESH for x in step.inputs}
         for number, each in enumerate(self.steps):
             if isinstance(each, Value) and each.op in IN_PLACE:
@@ -182,7 +184,7 @@ class Work:
         """
         held = most = _columns(given, spaces)
         for step, gone in zip(self.steps, self._gone, strict=True):
-            held += _columns((value for value in _made(step) if value not in apart), spaces)
+            held += _columns((value for value in made(step) if value not in apart), spaces)
             most = max(most, held)
             # What forward kept of runs is most of what it kept, and goes once it is read.
             held -= _columns(
@@ -266,7 +268,8 @@ def _singly(steps: Iterable[Rows | Unit]) -> list[Value | Unit]:
     return [each for step in steps for each in (step.values if isinstance(step, Rows) else (step,))]
 
 
-def _made(step: Step) -> list[Value]:
+def made(step: Step) -> list[Value]:
+    """What a step makes."""
     if isinstance(step, Scaled | Inner):
         return [step.result]
     return results_of(step) if isinstance(step, Unit) else [step]

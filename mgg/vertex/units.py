@@ -77,7 +77,7 @@ class Unit:
                 part = whole.inputs[0]
                 if part.op == "exp" and part.inputs[0].op == "subtract":
                     x, shift = part.inputs[0].inputs
-                    if x is top.inputs[0] and shift.op == "cast" and _unstopped(shift.inputs[0]) is top:
+                    if x is top.inputs[0] and shift.op == "cast" and unstopped(shift.inputs[0]) is top:
                         pairs.append((top, whole))
         return tuple(pairs)
 
@@ -406,5 +406,5 @@ def _with_results(steps: Sequence[Rows | Unit], ends: Collection[Value]) -> tupl
     )
 
 
-def _unstopped(x: Value) -> Value:
+def unstopped(x: Value) -> Value:
     return x.inputs[0] if x.op == "stop" else x

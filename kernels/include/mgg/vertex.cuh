@@ -11,6 +11,24 @@
 
 namespace mgg {
 
+// The larger; what is no number comes through.
+__device__ __forceinline__ float highest(float x, float y) {
+#ifdef __CUDA_ARCH__
+    float found;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(x), "f"(y));
+    return found;
+#else
+    return x > y || x != x ? x : y;
+#endif
+}
+
+// `top`, the highest score so far, takes another one. What is relative to it has to be multiplied with the result.
+__device__ __forceinline__ float raise(float &top, float score) {
+    const float before = top;
+    top = highest(before, score);
+    return before == top ? 1.0f : expf(before - top);
+}
+
 template <int GROUP_, int LANES_, int HEAD_LANES_, int VEC_, int PARTS_>
 struct Lanes {
     static constexpr int GROUP = GROUP_, LANES = LANES_, HEAD_LANES = HEAD_LANES_, VEC = VEC_, PARTS = PARTS_;
@@ -28,8 +46,8 @@ struct Lanes {
     // The place of a lane's column `e` after its first one.
     static __device__ __forceinline__ constexpr int place(int e) { return e / VEC * STEP + e % VEC; }
 
-    // x = columns of `row`, which ends after `columns`; beyond that any number. Rows that are ALIGNED have room for all
-    // columns of a lane.
+    // x = columns of `row`, which ends after `columns`; beyond that any number. Rows that are ALIGNED, or `step` numbers
+    // apart where that is a multiple of a lane's columns, have room for all columns of a lane.
     template <bool ALIGNED, typename T>
     static __device__ __forceinline__ void read(T (&x)[COUNT], const T *row, int first, int columns) {
 #pragma unroll
@@ -44,6 +62,20 @@ struct Lanes {
                 for (int i = 0; i < VEC; ++i) x[part * VEC + i] = __ldg(row + (column + i < columns ? column + i : 0));
             }
         }
+    }
+    template <typename T>
+    static __device__ __forceinline__ void read(T (&x)[COUNT], const T *row, int first, int columns, int step) {
+        if (step % VEC == 0)
+            read<true>(x, row, first, columns);
+        else
+            read<false>(x, row, first, columns);
+    }
+    template <typename T>
+    static __device__ __forceinline__ void write(T *row, const T (&x)[COUNT], int first, int columns, int step) {
+        if (step % VEC == 0)
+            write<true>(row, x, first, columns);
+        else
+            write<false>(row, x, first, columns);
     }
     template <bool ALIGNED, typename T>
     static __device__ __forceinline__ void write(T *row, const T (&x)[COUNT], int first, int columns) {
@@ -102,6 +134,21 @@ struct Lanes {
         }
         x = to_head(x);
     }
+    // `top`, the highest of a head's scores so far, takes those of the window. What is relative to it has to be multiplied
+    // with the result.
+    static __device__ __forceinline__ float narrow_raise(float &top, float score) {
+#pragma unroll
+        for (int offset = GROUP / 2; offset >= HEADS; offset /= 2) {
+            score = highest(score, __shfl_xor_sync(kAll, score, offset));
+        }
+        return raise(top, score);
+    }
+    // Of all arcs at once; what lanes have found relative to their own one has to be multiplied with the result.
+    static __device__ __forceinline__ float meet(float &top) {
+        const float mine = top;
+        extreme<true>(top);
+        return mine == top ? 1.0f : expf(mine - top);
+    }
     // The extreme so far; what is no number stays.
     template <bool LARGEST>
     static __device__ __forceinline__ void take_extreme(float &x, float other) {
@@ -134,10 +181,11 @@ __device__ __forceinline__ void win(Winner &mine) {
     }
 }
 
-// The most of all lanes of a warp.
+// The most of all groups of a warp.
+template <typename L>
 __device__ __forceinline__ int most_of_warp(int x) {
 #pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) x = max(x, __shfl_xor_sync(kAll, x, offset));
+    for (int offset = 16; offset >= L::GROUP; offset /= 2) x = max(x, __shfl_xor_sync(kAll, x, offset));
     return x;
 }
 

@@ -53,8 +53,8 @@ class Arrays(Protocol):
     def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
         """Add row i of Y to row ``places[i]`` of X, in place; no place comes twice."""
 
-    def product(self, x: Any, weight: Array) -> Array:
-        """X W for dense or sparse X."""
+    def product(self, x: Any, weight: Array, out: Array | None = None) -> Array:
+        """X W for dense or sparse X; ``out`` may get it, whose rows are apart, of dense X."""
 
     def transposed_product(self, x: Any, gradient: Array) -> Array:
         """X^T G [columns of x, columns of gradient], float64, for dense or sparse X."""

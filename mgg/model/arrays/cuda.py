@@ -86,9 +86,9 @@ class CudaArrays:
         """Row by row."""
         x[places] += y
 
-    def product(self, x: Any, weight: Array) -> Array:
+    def product(self, x: Any, weight: Array, out: Array | None = None) -> Array:
         """X W."""
-        return x.product(weight) if isinstance(x, DeviceCsr) else cublas.product(x, weight)
+        return x.product(weight) if isinstance(x, DeviceCsr) else cublas.product(x, weight, out)
 
     def transposed_product(self, x: Any, gradient: Array) -> Array:
         """X^T G, in pieces of rows that are summed in float64."""

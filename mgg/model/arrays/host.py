@@ -65,9 +65,9 @@ class HostArrays:
         """Row by row."""
         x[places] += y
 
-    def product(self, x: Any, weight: Array) -> Array:
+    def product(self, x: Any, weight: Array, out: Array | None = None) -> Array:
         """X W."""
-        return x @ weight
+        return x @ weight if out is None or hasattr(x, "toarray") else np.matmul(x, weight, out=out)
 
     def transposed_product(self, x: Any, gradient: Array) -> Array:
         """X^T G."""
