@@ -15,6 +15,7 @@ from mgg.errors import InputError
 from mgg.kernel import sums
 from mgg.model.module import Composite, Features, Held, Module, Parameter, Pass
 from mgg.model.neighborhood import Neighborhood
+from mgg.model.turned import TurnedWork, Turning
 from mgg.vertex import host
 from mgg.vertex.autodiff import differentiated
 from mgg.vertex.device import DeviceWork
@@ -24,6 +25,7 @@ from mgg.vertex.loops import outside_of
 from mgg.vertex.passes import optimized
 from mgg.vertex.run import Part, Work, dense
 from mgg.vertex.trace import BUILT_IN, Program, Trace
+from mgg.vertex.turned import Turned, turned
 from mgg.vertex.units import Rows, Schedule, Unit, is_count, schedule
 
 Init = Literal["glorot", "zeros", "ones"]
@@ -75,6 +77,7 @@ class ProgramPlan:
         by: gradients by the inputs and by the parameters, by name; none of a program that only evaluates.
         seeds: the gradients by the output and by what is kept; none likewise.
         schedule: steps of both.
+        turns: gradients of sources are made by whoever has these (``mgg.vertex.turned``), and not given back.
         once: what is the same in every pass, by what it depends on.
     """
 
@@ -84,6 +87,7 @@ class ProgramPlan:
     by: dict[str, Value]
     seeds: tuple[Value, ...]
     schedule: Schedule
+    turns: bool = False
     once: dict[bool, tuple[Any, Any, dict[Value, Any]]] = field(default_factory=dict)
 
     @cached_property
@@ -141,11 +145,24 @@ class ProgramPlan:
         return Work(self.schedule.forward, known, [self.output, *self.arcs, *reads])
 
     @_once_each
-    def backward(self, constant: bool, inputs: bool) -> Work:
+    def backward(self, constant: bool, inputs: bool) -> Work | Turned:
         """Makes the gradients, by the input if ``inputs``."""
+        return (self.turned(constant, inputs) if self.turns else None) or self.returned(constant, inputs)
+
+    @_once_each
+    def returned(self, constant: bool, inputs: bool) -> Work:
+        """``backward`` in the *return* schedule."""
+        return Work(*self._backward(constant, inputs))
+
+    @_once_each
+    def turned(self, constant: bool, inputs: bool) -> Turned | None:
+        """``backward`` in the *turned* schedule; None where no gradient of sources is made but by plain products."""
+        return turned(*self._backward(constant, inputs), self.seeds)
+
+    def _backward(self, constant: bool, inputs: bool) -> tuple[list[Rows | Unit], set[Value], list[Value]]:
         kept = {*self.leaves, *self.fixed(constant), *self.schedule.kept, *self.schedule.carried, *self.seeds}
         steps = [Rows(self.schedule.again), *self.schedule.backward]
-        return Work(steps, kept, [v for name, v in self.by.items() if inputs or name != "x"])
+        return steps, kept, [v for name, v in self.by.items() if inputs or name != "x"]
 
     @property
     def fetched(self) -> int:
@@ -174,6 +191,7 @@ class VertexLayer(Module):
 
     Attributes:
         fused: a pass over arcs makes all that it can; else see ``mgg.vertex.units.schedule``.
+        turns: gradients go in the *turned* schedule (``turn``).
 
     Raises:
         InputError: a mistake in the program (``VertexProgramError``), it has several outputs of vertices or others than
@@ -193,7 +211,7 @@ class VertexLayer(Module):
         if shape is not None and prod(shape) != columns:
             raise InputError(f"layer {name}: shape {shape} of x: its {prod(shape)} numbers are not {columns} columns")
         self.name, self.program, self.columns = name, program, columns
-        self.shape, self.relations, self.place, self.fused = shape or (columns,), relations, place, True
+        self.shape, self.relations, self.place, self.fused, self.turns = shape or (columns,), relations, place, True, False
         self.arcs, self.keeps = dict(arcs or {}), tuple(keeps)
         if self.keeps and program.loops:
             raise InputError(f"layer {name}: program {program.name} has loops=True: arcs that it adds keep nothing")
@@ -201,7 +219,7 @@ class VertexLayer(Module):
         self.given = {key: value.shape if isinstance(value, Weight) else value for key, value in parameters.items()}
         #: Which arcs it goes over.
         self._over = {"loops": program.loops, "typed": bool(relations or self.arcs or self.keeps)}
-        self._device: dict[Work, tuple[Any, DeviceWork]] = {}
+        self._device: dict[Work | Turned, tuple[Any, DeviceWork | TurnedWork]] = {}
         #: What the program calls a parameter.
         self._keys = {f"{name}.{each.name or key}": key for key, each in weights.items()}
         self.parameters = [
@@ -228,6 +246,24 @@ class VertexLayer(Module):
     def unfuse(self) -> None:
         """From here on a pass over arcs makes one value alone."""
         self.fused = False
+        self._plan_anew()
+
+    def turn(self) -> None:
+        """From here on gradients of sources are made by whoever has these: the *turned* schedule."""
+        self.turns = True
+        self._plan_anew()
+
+    def turning(self) -> Turning | None:
+        """What the layer fetches at most where it is turned; None where there is nothing to turn."""
+        plan = self._trained
+        parts = [part for part in (plan.turned(True, False), plan.turned(False, True)) if part is not None]
+        products = [v.size for v in plan.values if v.op == "product" and v["back"] and not is_count(v)]
+        if not parts and not products:
+            return None
+        rows = [part.columns for part in parts] + [sum(v.size for v in part.steady) for part in parts]
+        return Turning(max(rows + products), max((v.size for part in parts for v in part.crossing), default=0))
+
+    def _plan_anew(self) -> None:
         for plan in ("_trained", "_evaluated", "_differentiated"):
             vars(self).pop(plan, None)
 
@@ -272,10 +308,10 @@ class VertexLayer(Module):
         if not gradients:
             output, *kept = optimized(trace.outputs)
             steps = schedule([output, *kept], fused=self.fused)
-            return ProgramPlan(trace, output, tuple(kept), {}, (), steps)
+            return ProgramPlan(trace, output, tuple(kept), {}, (), steps, self.turns)
         (output, *kept), by, seeds = differentiated(trace)
         steps = schedule([output, *kept], list(by.values()), seeds, fused=self.fused)
-        return ProgramPlan(trace, output, tuple(kept), by, tuple(seeds), steps)
+        return ProgramPlan(trace, output, tuple(kept), by, tuple(seeds), steps, self.turns)
 
     def explained(self) -> str:
         """What is done in training: values with their lines, passes over arcs, what crosses, what is kept."""
@@ -402,8 +438,14 @@ class VertexLayer(Module):
         array = array if len(array) == rows else np.broadcast_to(array, (rows, *value.shape))
         return array.reshape(rows, value.size)
 
-    def _on_device(self, work: Work, run_of: Pass) -> Work | DeviceWork:
+    def _on_device(self, work: Work | Turned, run_of: Pass) -> Work | DeviceWork | TurnedWork:
         """``work`` as the PE's device does it."""
+        if isinstance(work, Turned):
+            out = run_of.graph.out_arcs(**self._over)
+            if self._device.get(work, (None, None))[0] is not out:
+                done = TurnedWork(work, out, lambda part: self._on_device(part, run_of), self.program.name)
+                self._device[work] = out, done
+            return self._device[work][1]
         tables = run_of.graph.device_tables(**self._over)
         if tables is None:
             return work
@@ -481,6 +523,8 @@ class VertexLayer(Module):
     def _over_arcs(self, graph: Neighborhood, rows: Array, back: bool, *, weighted: bool) -> Array:
         """The product with a matrix that no plan has: of ones, an arc each, or in a type that plans do not take."""
         arrays, tables, device = graph.arrays, graph.tables(**self._over), graph.device_tables(**self._over)
+        if back and self.turns:
+            return self._over_out_arcs(graph, rows, weighted=weighted)
         given, space = (rows, S) if back else (graph.halo.fetch(rows), D)
         out = arrays.empty((tables.rows_of(space), rows.shape[1]), graph.real)
         weights = graph.arc_weights(**self._over) if weighted and tables.weights is not None else None
@@ -494,6 +538,20 @@ class VertexLayer(Module):
             none = np.empty(0, graph.real)
             sums.spmm_rows(ptr, ends, none if weights is None else weights, given, out, False)
         return graph.halo.give_back(out) if back else out
+
+    def _over_out_arcs(self, graph: Neighborhood, rows: Array, *, weighted: bool) -> Array:
+        """The same with the transposed matrix, turned."""
+        out = graph.out_arcs(**self._over)
+        given, result = out.rows(rows), graph.arrays.empty((len(rows), rows.shape[1]), graph.real)
+        if out.on_device is not None:
+            weights = out.weights[out.on_device.table("arcs", E, S)] if weighted else None
+            ends, device = out.on_device.table("ends", E, S), out.on_device
+            device.operators.spmm_rows(device.pointer(E, S), ends, weights, given, result, False)
+        else:
+            tables, none = out.tables, np.empty(0, graph.real)
+            weights = none if not weighted or tables.weights is None else tables.weights[tables.out_arcs]
+            sums.spmm_rows(tables.out_ptr, tables.out_ends, weights, given, result, False)
+        return result
 
 
 def _given(graph: Neighborhood, plan: Any, rows: Array, scale: Array | None) -> Array:

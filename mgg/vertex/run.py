@@ -111,7 +111,7 @@ class Work:
         needed = {x for value in self.wanted for x in _behind(value)}
         found: list[Value | Unit] = []
         for step in reversed(_singly(steps)):
-            if needed & ({*_made(step)} - known):
+            if needed & ({*made_by(step)} - known):
                 found.append(step)
                 needed.update(x for value in needs(step) for x in _behind(value))
         self.steps = _scaled(found[::-1], self.wanted)
@@ -126,7 +126,7 @@ class Work:
                       for number, values in enumerate(self._needed)]  # fmt: skip
         #: By step what does it, and whether others read its result: sums of all rows stay float64 if they are results.
         exact = {x for step in self.steps if not isinstance(step, Value) or step.op != "reshape" for x in needs(step)}
-        self._done = [(_operation(step), exact.issuperset(_made(step))) for step in self.steps]
+        self._done = [(_operation(step), exact.issuperset(made_by(step))) for step in self.steps]
         seen = {x for step in self.steps if isinstance(step, Value) and step.op not in FRESH for x in step.inputs}
         for number, each in enumerate(self.steps):
             if isinstance(each, Value) and each.op in IN_PLACE:
@@ -173,7 +173,7 @@ class Work:
         """The most numbers a row of ``spaces`` that are held at once of what is made."""
         held, most = 0, 0
         for step, gone in zip(self.steps, self._gone, strict=True):
-            held += _columns(_made(step), spaces)
+            held += _columns(made_by(step), spaces)
             most = max(most, held)
             # What forward kept of runs is most of what it kept, and goes once it is read.
             held -= _columns((value for value in gone if value not in self.reads or value.space is R), spaces)
@@ -253,7 +253,8 @@ def _singly(steps: Iterable[Rows | Unit]) -> list[Value | Unit]:
     return [each for step in steps for each in (step.values if isinstance(step, Rows) else (step,))]
 
 
-def _made(step: Step) -> list[Value]:
+def made_by(step: Step) -> list[Value]:
+    """What a step makes."""
     if isinstance(step, Scaled | Inner):
         return [step.result]
     return results_of(step) if isinstance(step, Unit) else [step]
@@ -433,7 +434,7 @@ def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> A
 
 
 def _mask(value: Value, part: Part, draws: tuple[int, Any]) -> Any:
-    ids = part.ids if value.space is D else part.dense.upload(part.tables.ids)
+    ids = part.ids if value.space is D else part.dense.upload(part.tables.ids[: part.rows_of(S)])
     ones = part.dense.zeros((len(ids), value.size), part.real)
     ones += 1
     return _shaped(part.dense.dropout(ones, ids, Draws(*draws, part.place + value["place"]), value["rate"])[0], value)
