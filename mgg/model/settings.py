@@ -49,6 +49,13 @@ class ModelSettings(Assigned):
     class_weights: Literal["none", "balanced"] = Field(
         "none", description="balanced: every class weighs the same in the loss, however many training nodes it has"
     )
+    backward: str = Field(
+        "return",
+        pattern=r"^(auto|(return|turned)(,(return|turned))*)$",
+        description="how gradients go from the arcs of vertex programs to other PEs' rows: return (summed, to whoever"
+        " has the row), turned (whoever has the row fetches what its arcs need), auto (what the cost model says of each"
+        " layer), or one of the first two for each layer, comma-separated",
+    )
     untrained_classes: Literal["refuse", "count"] = Field(
         "refuse",
         description="validation and test nodes of classes without training nodes: refuse the graph, or count them, too",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mgg.backend.api import Array, World
+from mgg.kernel.compile import Build
 from mgg.layout import PeLayout, Product
 from mgg.layout.selection import dealt
 from mgg.model.arrays import Arrays
@@ -87,6 +87,7 @@ class OutArcs:
         self._places: dict[bool, Array] = {}
         self._halo: Halo = NoHalo()
         self._weights: Array | None = None
+        self._keys: tuple[Array, Array, Array] | None = None
         if outward.columns and outward.transpose is not None:
             assert outward.world is not None and outward.layout is not None
             sent = outward.world.gather(self._crossing.send_ptr)
@@ -121,6 +122,8 @@ class OutArcs:
         """Winners as ``rows`` brought them, int64 [rows, columns]: which out-arc of this PE won, if it is one."""
         if self._outward.transpose is None:
             return rows
+        # Not a cached property: CPython 3.11 locks those, and PEs that are threads wait for each other in here.
+        self._keys = self._keys or self._numbered()
         own, (bases, keys, numbers) = self._arcs.rows, self._keys
         wanted = np.add(rows[own:], bases)
         if not len(keys):
@@ -131,8 +134,7 @@ class OutArcs:
         found = np.where(np.equal(keys[at], flat), numbers[at], -1)
         return np.concatenate([rows[:own], found.reshape(wanted.shape)])
 
-    @cached_property
-    def _keys(self) -> tuple[Array, Array, Array]:
+    def _numbered(self) -> tuple[Array, Array, Array]:
         """First numbers of arcs on the PE of each halo row, [halo, 1]; arcs that end elsewhere by their number on all
         PEs; and which out-arcs these are (collective).
         """
@@ -164,10 +166,15 @@ class TurnedWork:
 
     def __init__(self, turned: Turned, out: OutArcs, on_device: Callable[[Work], Any], name: str) -> None:
         self._turned, self._out = turned, out
-        self._before, self._after = (on_device(work) for work in (turned.before, turned.after))
+        self._before, self._after = on_device(turned.before), on_device(turned.after)
         own = turned.own
         self._own: Work | DeviceWork = own if out.on_device is None else DeviceWork(own, out.on_device, name)
         self._steady: dict[Value, Array] = {}
+
+    @property
+    def builds(self) -> list[Build]:
+        """The kernels that it asks for; none on a host."""
+        return [x for work in (self._before, self._own, self._after) if not isinstance(work, Work) for x in work.builds]
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any] = (0, 0)) -> None:
         """As ``Work.run`` (collective)."""

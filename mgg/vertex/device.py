@@ -134,6 +134,11 @@ class DeviceWork:
         stay = {*work.wanted, *(value for value in work.known if not value.inputs)}
         self._gone = [[x for x in {*values} if last[x] == n and x not in stay] for n, values in enumerate(reads)]
 
+    @property
+    def builds(self) -> list[Build]:
+        """The file of its kernels, if it has any."""
+        return [self._build] if self._kernels else []
+
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
         """As ``Work.run``; the epoch of ``draws`` is float64 [1] on the GPU."""
         for step, gone in zip(self._steps, self._gone, strict=True):
