@@ -102,9 +102,10 @@ def turned(
     mine = [part for step in steps if (part := _part(step, at_sources | again, sources=True))]
     rest = [part for step in steps if (part := _part(step, {*order} - apart, sources=False))]
     anywhere = {v for v in order if v not in known and (v.op in ("mask", "constant") or _of_all(v))}
-    reads = Work(mine, {*order} - at_sources - again - anywhere, goals).reads
+    there = {*order} - at_sources - again - anywhere
+    reads = Work(mine, there, goals).reads
     cut, made = _cut([v for v in order if v in reads and v.space is D], order, steps, known, anywhere)
-    own = Work([Rows(tuple(made)), *mine], {v for v in reads if v.space is not D} | {*cut}, goals)
+    own = Work([Rows(tuple(made)), *mine], there.difference(made), goals)
     given = [v for v in order if v in own.reads]
     of_graph = _of_graph(order)
     ends = {*home, *results}
