@@ -89,11 +89,12 @@ def cost_of(needs: Columns, name: Name, ways: Mapping[Name, Split], machine: Mac
     if split.pes == 1:
         return slowest(work, 0, 0)
     if home:  # what came home is added up
-        work = work + rate.seconds(split.halo_rows, split.rows, FLOAT * needs.halo, FLOAT * needs.halo)
+        work = work + rate.seconds(split.halo_rows, split.rows, FLOAT * needs.halo, FLOAT * needs.halo, needs.transfers)
     moved = fetched_rows(Workload(split, needs.halo, TechniqueOptions()), machine) if needs.halo else 0.0
+    moved = moved + max(0, needs.transfers - 1) * (split.members - 1) * machine.links[machine.links.rows].latency
     if needs.arcs:
         link, outside = machine.links[machine.links.rows], split.remote_arcs * split.outside_share_of_arcs
-        arcs = link.seconds(split.remote_arcs - outside, FLOAT * needs.arcs, split.members - 1)
+        arcs = link.seconds(split.remote_arcs - outside, FLOAT * needs.arcs, 0)  # its requests are counted
         if split.groups > 1:
             far = Workload(split, needs.arcs, TechniqueOptions())
             arcs = arcs + network_blocks(far, machine, outside, split.groups - 1)

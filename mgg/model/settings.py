@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mgg.config import Assigned
 
@@ -51,7 +51,6 @@ class ModelSettings(Assigned):
     )
     backward: str = Field(
         "return",
-        pattern=r"^(auto|(return|turned)(,(return|turned))*)$",
         description="how gradients go from the arcs of vertex programs to other PEs' rows: return (summed, to whoever"
         " has the row), turned (whoever has the row fetches what its arcs need), auto (what the cost model says of each"
         " layer), or one of the first two for each layer, comma-separated",
@@ -60,6 +59,13 @@ class ModelSettings(Assigned):
         "refuse",
         description="validation and test nodes of classes without training nodes: refuse the graph, or count them, too",
     )
+
+    @field_validator("backward")
+    @classmethod
+    def _known_schedules(cls, value: str) -> str:
+        if value != "auto" and not {*value.split(",")} <= {"return", "turned"}:
+            raise ValueError(f"{value!r} is none of return, turned, auto, or one of the first two for each layer")
+        return value
 
 
 class LayeredSettings(ModelSettings):

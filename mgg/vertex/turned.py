@@ -104,7 +104,7 @@ def turned(
     anywhere = {v for v in order if v not in known and (v.op in ("mask", "constant") or _of_all(v))}
     there = {*order} - at_sources - again - anywhere
     reads = Work(mine, there, goals).reads
-    cut, made = _cut([v for v in order if v in reads and v.space is D], order, steps, known, anywhere)
+    made = _cut([v for v in order if v in reads and v.space is D], order, steps, known, anywhere)
     own = Work([Rows(tuple(made)), *mine], there.difference(made), goals)
     given = [v for v in order if v in own.reads]
     of_graph = _of_graph(order)
@@ -146,10 +146,8 @@ def _part(step: Rows | Unit, values: Collection[Value], *, sources: bool) -> Row
 def _cut(
     wanted: Sequence[Value], order: Sequence[Value], steps: Sequence[Rows | Unit], known: Collection[Value],
     anywhere: Collection[Value],
-) -> tuple[list[Value], list[Value]]:  # fmt: skip
-    """Values of D to fetch, of all of which ``wanted`` can be made those of the fewest columns; and what is made of
-    them.
-    """
+) -> list[Value]:  # fmt: skip
+    """What is to be made of the values of D that are fetched: the fewest columns of which ``wanted`` can be had."""
     there = {v for step in steps for v in (step.values if isinstance(step, Rows) else results_of(step))}
     there |= {*known, *anywhere}
     rows = [v for v in order if v.space is D and v not in anywhere]
@@ -164,7 +162,7 @@ def _cut(
         if v not in made:
             made.add(v)
             stack += [x for x in v.inputs if x.space is D and x not in cut and x not in anywhere]
-    return cut, [v for v in order if v in made]
+    return [v for v in order if v in made]
 
 
 def _of_graph(order: Sequence[Value]) -> set[Value]:
