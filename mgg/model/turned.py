@@ -13,7 +13,7 @@ from mgg.kernel.compile import Build
 from mgg.layout import PeLayout, Product
 from mgg.layout.selection import dealt
 from mgg.model.arrays import Arrays
-from mgg.model.halo import FetchedHalo, Halo, NoHalo
+from mgg.model.halo import FetchedHalo, Halo, NoHalo, host_halo
 from mgg.vertex.arcs import ArcTables
 from mgg.vertex.device import DeviceTables, DeviceWork
 from mgg.vertex.ir import E, R, S, Value
@@ -77,7 +77,8 @@ class OutArcs:
         self, outward: Outward, arcs: ArcTables, forward: Product, ids: np.ndarray, arrays: Arrays
     ) -> None:  # fmt: skip
         self._outward, self._arcs, self._arrays = outward, arcs, arrays
-        self._ids = outward.halo.host(ids)
+        assert outward.world is not None or outward.transpose is None
+        self._ids = ids if outward.transpose is None else host_halo(outward.world, outward.transpose, ids)
         self.tables = out_arcs(arcs, outward.transpose, self._ids)
         self.on_device: DeviceTables | None = None
         if arrays.operators is not None:

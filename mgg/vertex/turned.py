@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from mgg.vertex.crossing import ROWWISE, least_cut
 from mgg.vertex.ir import D, E, P, R, S, Space, Value, walk
 from mgg.vertex.loops import results_of
-from mgg.vertex.run import Work, made_by
+from mgg.vertex.run import Work, made_by, needs
 from mgg.vertex.trace import BUILT_IN
 from mgg.vertex.units import Rows, Unit, is_count
 
@@ -84,9 +84,11 @@ def turned(
         wanted: gradients.
         seeds: those by the outputs, of which all sums over out-arcs are made.
     """
-    if not any(isinstance(step, Unit) and step.rows is S for step in Work(steps, known, wanted).steps):
+    whole = Work(steps, known, wanted).steps
+    if not any(isinstance(step, Unit) and step.rows is S for step in whole):
         return None
-    order = list(walk(wanted))
+    # Units read what is not wanted, too.
+    order = list(walk([*wanted, *(x for step in whole for x in (*needs(step), *made_by(step)))]))
     late = _made_of(order, seeds)
     at_sources = {v for v in order if v in late and (v.space is S or any(x.space is S and x in late for x in v.inputs))}
     home = {v: v.inputs[0] for v in order if v in at_sources and (v.op, v.space) == ("total", D)}
