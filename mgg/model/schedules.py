@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Literal, cast
 
 import numpy as np
@@ -55,7 +55,7 @@ def columns_of(chain: Chain, layer: VertexLayer, name: Name) -> Columns:
                 and len(step.product.inputs) == 1]  # fmt: skip
     turned = plan.turned(first, not first) if name == "turned" else None
     units = [step for step in (turned.own if turned else back).steps if isinstance(step, Unit) and step.rows is S]
-    gathered, written = sum(map(_gathered, units)), sum(v.size for unit in units for v in unit.results)
+    gathered, written = sum(map(gathered_by, units)), sum(v.size for unit in units for v in unit.results)
     gathered, written, own = gathered + sum(products), written + sum(products), sum(products)
     if turned is not None:
         transfers = bool(turned.fetched) + len(turned.crossing) + len(products)
@@ -64,7 +64,8 @@ def columns_of(chain: Chain, layer: VertexLayer, name: Name) -> Columns:
     return Columns(sum(home) + own, 0, gathered, written, len(home) + len(products))
 
 
-def _gathered(unit: Unit) -> int:
+def gathered_by(unit: Unit) -> int:
+    """Numbers that a pass over arcs reads an arc, in all its loops."""
     stored = [v for v in unit.reads.get(E, ()) if v.op != "mask"]
     return len(unit.stages) * sum(v.size for v in (*unit.gathers, *stored))
 
@@ -73,42 +74,97 @@ def _goes_home(v: Value) -> bool:
     return v.op == "total" and v.space is D and v.inputs[0].space is S
 
 
-def cost_of(needs: Columns, name: Name, ways: Mapping[Name, Split], machine: Machine) -> Cost:
-    """Predicted seconds of what ``name`` does otherwise than the other schedule: sums over out-arcs, and transfers.
+@dataclass(frozen=True)
+class Spent:
+    """What a piece of a pass takes of each PE, float64 [P] each.
+
+    Attributes:
+        arithmetic, transfer: seconds.
+        moved: bytes that it gets of other PEs.
+        fixed: seconds of barriers, the same on every PE.
+    """
+
+    arithmetic: np.ndarray
+    transfer: np.ndarray
+    moved: np.ndarray
+    fixed: float = 0.0
+
+    def __add__(self, then: Spent) -> Spent:
+        """Both."""
+        return Spent(*(getattr(self, each.name) + getattr(then, each.name) for each in fields(self)))
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """All of it; nothing overlaps."""
+        return self.arithmetic + self.transfer + self.fixed
+
+    @property
+    def cost(self) -> Cost:
+        """Of the slowest PE."""
+        return slowest(self.arithmetic, self.transfer, self.fixed)
+
+
+def summed(split: Split, rows: np.ndarray, gathered: int, written: int, machine: Machine) -> Spent:
+    """Loops over the arcs of ``split``, for ``gathered`` numbers an arc and ``written`` ones a row."""
+    none = np.zeros(split.pes)
+    if not gathered and not written:
+        return Spent(none, none, none)
+    work = machine.rates["rows"].seconds(split.arcs, rows, FLOAT * gathered, FLOAT * written)
+    return Spent(np.asarray(work, float), none, none)
+
+
+def brought(split: Split, columns: int, transfers: int, machine: Machine) -> Spent:
+    """The halo of ``split`` with ``columns``, by so many ``transfers``, as technique ``halo`` brings it."""
+    none = np.zeros(split.pes)
+    if split.pes == 1 or not columns:
+        return Spent(none, none, none)
+    moves = np.asarray(fetched_rows(Workload(split, columns, TechniqueOptions()), machine), float)
+    again = max(0, transfers - 1) * (split.members - 1) * machine.links[machine.links.rows].latency
+    fixed = meetings(split, machine, 2 * transfers)
+    return Spent(none, moves + again, FLOAT * columns * split.halo_rows.astype(float), fixed)
+
+
+def spent(needs: Columns, name: Name, ways: Mapping[Name, Split], machine: Machine) -> Spent:
+    """What ``name`` does otherwise than the other schedule: sums over out-arcs, and transfers.
 
     Args:
         needs: ``columns_of`` the layer.
         name: of the schedule.
         ways: the split of the forward direction for ``return``, of the transpose for ``turned``.
-        machine: what it runs on. Rows come as technique ``halo`` brings them.
+        machine: what it runs on.
     """
-    split, rate = ways[name], machine.rates["rows"]
-    home = name == "return"
+    split, home = ways[name], name == "return"
     rows = split.rows + split.halo_rows if home else split.rows
-    work = np.asarray(rate.seconds(split.arcs, rows, FLOAT * needs.gathered, FLOAT * needs.written))
+    found = summed(split, rows, needs.gathered, needs.written, machine)
     if split.pes == 1:
-        return slowest(work, 0, 0)
+        return found
+    found += brought(split, needs.halo, needs.transfers, machine)
     if home:  # what came home is added up
-        work = work + rate.seconds(split.halo_rows, split.rows, FLOAT * needs.halo, FLOAT * needs.halo, needs.transfers)
-    moved = fetched_rows(Workload(split, needs.halo, TechniqueOptions()), machine) if needs.halo else 0.0
-    moved = moved + max(0, needs.transfers - 1) * (split.members - 1) * machine.links[machine.links.rows].latency
+        bytes_ = FLOAT * needs.halo
+        added = machine.rates["rows"].seconds(split.halo_rows, split.rows, bytes_, bytes_, needs.transfers)
+        found = replace(found, arithmetic=found.arithmetic + added)
     if needs.arcs:
         link, outside = machine.links[machine.links.rows], split.remote_arcs * split.outside_share_of_arcs
         arcs = link.seconds(split.remote_arcs - outside, FLOAT * needs.arcs, 0)  # its requests are counted
         if split.groups > 1:
             far = Workload(split, needs.arcs, TechniqueOptions())
             arcs = arcs + network_blocks(far, machine, outside, split.groups - 1)
-        moved = moved + arcs
-    return slowest(work, moved, meetings(split, machine, 2 * needs.transfers))
+        moved = found.moved + FLOAT * needs.arcs * split.remote_arcs
+        found = replace(found, transfer=found.transfer + arcs, moved=moved)
+    return found
 
 
 def picked(chain: Chain, ways: Mapping[Name, Split], machine: Machine) -> list[Name]:
     """The cheaper schedule of each of ``can_turn``; where the model cannot tell them apart, ``return``."""
     found: list[Name] = []
     for layer in can_turn(chain):
-        seconds = {name: cost_of(columns_of(chain, layer, name), name, ways, machine).seconds for name in NAMES}
-        found.append("turned" if EQUAL * seconds["turned"] < seconds["return"] else "return")
+        found.append(pick({name: spent(columns_of(chain, layer, name), name, ways, machine) for name in NAMES}))
     return found
+
+
+def pick(costs: Mapping[Name, Spent]) -> Name:
+    """The cheaper one, ``return`` where they are about equal."""
+    return "turned" if EQUAL * costs["turned"].cost.seconds < costs["return"].cost.seconds else "return"
 
 
 def asked(model: str, chain: Chain, setting: str) -> list[Name]:

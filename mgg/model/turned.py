@@ -77,8 +77,10 @@ class OutArcs:
         self, outward: Outward, arcs: ArcTables, forward: Product, ids: np.ndarray, arrays: Arrays
     ) -> None:  # fmt: skip
         self._outward, self._arcs, self._arrays = outward, arcs, arrays
-        assert outward.world is not None or outward.transpose is None
-        self._ids = ids if outward.transpose is None else host_halo(outward.world, outward.transpose, ids)
+        self._ids = ids
+        if outward.transpose is not None:
+            assert outward.world is not None
+            self._ids = host_halo(outward.world, outward.transpose, ids)
         self.tables = out_arcs(arcs, outward.transpose, self._ids)
         self.on_device: DeviceTables | None = None
         if arrays.operators is not None:
@@ -117,7 +119,7 @@ class OutArcs:
             sent = self._crossing.send
             self._places[runs] = self._arrays.upload(self._arcs.arc_runs[sent] if runs else sent)
         there = self._halo.fetch(self._arrays.rows(x, self._places[runs]))
-        return np.concatenate([x, there[len(self._crossing.send) :]])
+        return self._below(x, there[len(self._crossing.send) :])
 
     def winners(self, rows: Array) -> Array:
         """Winners as ``rows`` brought them, int64 [rows, columns]: which out-arc of this PE won, if it is one."""
@@ -128,12 +130,18 @@ class OutArcs:
         own, (bases, keys, numbers) = self._arcs.rows, self._keys
         wanted = np.add(rows[own:], bases)
         if not len(keys):
-            return np.concatenate([rows[:own], np.subtract(np.multiply(wanted, 0), 1)])
+            return self._below(rows[:own], np.subtract(np.multiply(wanted, 0), 1))
         assert self._outward.world is not None
         flat = wanted.reshape(wanted.size)
         at = np.minimum(self._outward.world.xp.searchsorted(keys, flat), len(keys) - 1)
         found = np.where(np.equal(keys[at], flat), numbers[at], -1)
-        return np.concatenate([rows[:own], found.reshape(wanted.shape)])
+        return self._below(rows[:own], found.reshape(wanted.shape))
+
+    def _below(self, x: Array, y: Array) -> Array:
+        """The rows of both."""
+        both = self._arrays.empty((len(x) + len(y), x.shape[1]), x.dtype)
+        both[: len(x)], both[len(x) :] = x, y
+        return both
 
     def _numbered(self) -> tuple[Array, Array, Array]:
         """First numbers of arcs on the PE of each halo row, [halo, 1]; arcs that end elsewhere by their number on all
@@ -213,7 +221,7 @@ class TurnedWork:
             rows = _whole(array_of(value, found, part, draws), value, part.rows)
             rows = rows.reshape(part.rows, value.size)
             parts += [_high(rows).astype(part.real), _low(rows).astype(part.real)] if value.op == "winner" else [rows]
-        rows = self._out.rows(contiguous(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)))
+        rows = self._out.rows(contiguous(parts[0]) if len(parts) == 1 else _beside(parts, part))
         result, first = {}, 0
         for value in values:
             columns = value.size
@@ -241,6 +249,15 @@ class TurnedWork:
 def _whole(x: Any, value: Value, rows: int) -> Any:
     x = dense(x)
     return x if len(x) == rows else np.broadcast_to(x, (rows, *value.shape))
+
+
+def _beside(parts: Sequence[Array], part: Part) -> Array:
+    """The columns of all ``parts``."""
+    beside, first = part.dense.empty((part.rows, sum(x.shape[1] for x in parts)), part.real), 0
+    for x in parts:
+        beside[:, first : first + x.shape[1]] = x
+        first += x.shape[1]
+    return beside
 
 
 def _high(winners: Array) -> Array:

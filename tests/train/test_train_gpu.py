@@ -96,7 +96,7 @@ def test_schedules_of_programs(layouts, tmp_path):
     """Gradients that come home, and those made by whoever has the source: a softmax, and extremes."""
     options = [
         {"model": model, "technique": "halo", "settings": {**settings, "hidden": 4, "backward": backward}, "epoch": 5,
-         "folder": str(layouts("directed", 2))}
+         "folder": str(layouts("planted", 2))}
         for model, settings, backward in (
             ("gatv2", {"heads": 2}, "return"), ("gatv2", {"heads": 2}, "turned"), ("pna", {"layers": 2}, "turned")
         )

@@ -1,18 +1,23 @@
 """The schedule of programs' gradients: what is asked for, what the cost model picks, what a run is."""
 
+import json
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from support.graphs import make_layout
 from support.stopped import stop_at
 from support.train_program import run
 
+from mgg import layout
 from mgg.aggregate.costs import Split
 from mgg.aggregate.machines import H200
+from mgg.cli.predict import predict
 from mgg.errors import InputError
 from mgg.graph.csr import from_arcs
 from mgg.model import build, settings_of
 from mgg.model.program import programs_of
-from mgg.model.schedules import columns_of, cost_of, picked
+from mgg.model.schedules import columns_of, picked, spent
 
 OWN = """from mgg import vertex as V
 from mgg.model.module import Chain
@@ -98,8 +103,29 @@ def test_rows_that_cross_decide():
     few, many = split([10**5, 10**5]), split([9 * 10**6, 9 * 10**6])
     assert picked(chain, {"return": many, "turned": few}, H200)[0] == "turned"
     assert picked(chain, {"return": few, "turned": many}, H200)[0] == "return"
-    costs = [cost_of(home, "return", {"return": each}, H200) for each in (few, many)]
+    costs = [spent(home, "return", {"return": each}, H200).cost for each in (few, many)]
     link = H200.links["nvlink"]
     assert costs[1].transfer - costs[0].transfer == pytest.approx(
         89 * 10**5 * (link.message + 4 * home.halo / link.bandwidth)
     )
+
+
+def test_predict_tells_of_every_layer_and_pe(job):
+    """Rows of a layer of plain sums without a plan: forward they come as wide as the matrix leaves them."""
+    folder, options = job
+    done = CliRunner().invoke(predict, [str(folder), "--model", options["model"], "--json"])
+    assert done.exit_code == 0, done.output
+    passes = json.loads(done.output)["passes"]
+    told = [(each["layer"], each["pass"], each["backward"]) for each in passes]
+    assert told[:2] == [("l0", "forward", None), ("l0", "backward", None)]
+    assert told[2:5] == [("l1", "forward", None), ("l1", "backward", "return"), ("l1", "backward", "turned")]
+    facts = layout.read_manifest(folder)
+    halos = {"return": facts.forward.halo_rows, "turned": facts.transpose.halo_rows}
+    for each in passes[3:5]:
+        assert each["bytes"] == [4 * 6 * rows for rows in halos[each["backward"]]]
+    assert passes[2]["bytes"] == [4 * 6 * rows for rows in facts.forward.halo_rows]
+    assert all(min(each["seconds"]) > 0 for each in passes if each["layer"] != "l0")
+    picks = [each["backward"] for each in passes if each["layer"] == "l1" and each["backward"] and each["chosen"]]
+    assert len(picks) == 1
+    done = CliRunner().invoke(predict, [str(folder), "--model", options["model"], "--dim", "8"])
+    assert isinstance(done.exception, InputError) and "--dim: says nothing of a" in str(done.exception)
