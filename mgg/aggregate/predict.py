@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -167,18 +168,27 @@ def _of_graph(graph: Graph, pes: int, question: Question) -> Known:
 
 
 def _of_layout(path: Path) -> Known:
-    """The statistics of a layout, counted by as many threads as it has PEs where workgroups matter."""
     manifest = layout.read_manifest(path)
-    counts, members = manifest.forward, min(manifest.workgroup, manifest.pes)
-    split = Split(
+    return Known(
+        manifest.name, manifest.graph_hash, manifest.nodes, manifest.arcs, manifest.scheme, manifest.workgroup,
+        split_of_layout(path, "forward"),
+    )  # fmt: skip
+
+
+def split_of_layout(path: Path, direction: Literal["forward", "transpose"]) -> Split:
+    """The statistics of a layout, counted by as many threads as it has PEs where workgroups matter.
+
+    Raises:
+        InputError: what is there is no layout.
+    """
+    manifest = layout.read_manifest(path)
+    counts, members = manifest.direction(direction), min(manifest.workgroup, manifest.pes)
+    if members < manifest.pes:
+        return simulated.run(
+            manifest.pes, lambda world: split_of(world, layout.load(path, world.rank, manifest), direction)
+        )[0]
+    return Split(
         rows=np.diff(manifest.bounds), arcs=np.array(counts.arcs), remote_arcs=np.array(counts.remote_arcs),
         halo_rows=np.array(counts.halo_rows), members=members, outside_arcs=0, outside_rows=0,
         fused_rows=np.zeros(1, np.int64),
     )  # fmt: skip
-    if members < manifest.pes:
-        split = simulated.run(
-            manifest.pes, lambda world: split_of(world, layout.load(path, world.rank, manifest), "forward")
-        )[0]
-    return Known(
-        manifest.name, manifest.graph_hash, manifest.nodes, manifest.arcs, manifest.scheme, manifest.workgroup, split
-    )

@@ -43,7 +43,7 @@ class LibraryTrainer:
     ) -> None:  # fmt: skip
         """Raises InputError for what it cannot do, naming it; MachineError where PyTorch does not see World's GPU."""
         self.technique, self._seed, self._epochs, self._layout = side, seed, epochs, layout
-        _check(world, layout, side, model, dtype, phases)
+        _check(world, layout, side, model, settings, dtype, phases)
         check_settings(model.name, settings)
         self._device = _device(world, side)
         if world.gpu:
@@ -250,7 +250,9 @@ def _device(world: World, side: Library) -> torch.device:
     return torch.device("cuda", int(world.xp.cuda.runtime.getDevice()))
 
 
-def _check(world: World, layout: PeLayout, side: Library, model: Model, dtype: str, phases: bool) -> None:
+def _check(
+    world: World, layout: PeLayout, side: Library, model: Model, settings: ModelSettings, dtype: str, phases: bool
+) -> None:
     """Raise InputError for what a library does not do."""
     if world.size > 1:
         raise InputError(f"side {side}: trains on one PE, and this layout is for {layout.size}: partition for 1")
@@ -258,5 +260,7 @@ def _check(world: World, layout: PeLayout, side: Library, model: Model, dtype: s
         raise InputError(f"side {side}: model {model.name} is a file of your own, which nobody has written for it")
     if dtype != "fp32":
         raise InputError(f"side {side}: computes in fp32: leave out --dtype {dtype}")
+    if settings.backward != "return":
+        raise InputError(f"side {side}: knows no schedule: leave out the setting backward={settings.backward}")
     if phases:
         raise InputError(f"side {side}: nobody counts its phases: leave out --phases")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -58,6 +59,40 @@ def returning(layout: PeLayout, sent: Sequence[np.ndarray]) -> PeLayout:
     )
     bounds = np.concatenate(([0], np.cumsum(layout.manifest.forward.halo_rows))).tolist()
     return _alone(layout, matrix, bounds, [int(ptr[-1]) for ptr in sent])
+
+
+def flipped(layout: PeLayout) -> PeLayout:
+    """``layout`` with its directions exchanged: what it fetches are the rows at which this PE's out-arcs end."""
+    facts = layout.manifest
+    manifest = facts.model_copy(update={"forward": facts.transpose, "transpose": facts.forward})
+    return replace(layout, manifest=manifest, forward=layout.transpose, transpose=layout.forward)
+
+
+def dealt(layout: PeLayout, received: np.ndarray, sent: Sequence[np.ndarray]) -> PeLayout:
+    """A layout whose rows are deals, one for each PE in their order, and whose halo is what this PE is dealt by all.
+
+    Args:
+        layout: of a PE.
+        received: int64 [P + 1], where what comes from each PE begins.
+        sent: of every PE where the rows for each PE begin, int64 [P + 1].
+    """
+    rank, rows = layout.rank, int(sent[layout.rank][-1])
+    firsts = np.array([ptr[rank] for ptr in sent], np.int64)
+    halo, counts = int(received[-1]), np.diff(received)
+    dtype = index_dtype(max(int(ptr[-1]) for ptr in sent) + halo)
+    none = np.zeros(0, dtype)
+    matrix = Product(
+        local=Csr(np.zeros(rows + 1, np.int64), none, None, rows),
+        remote=Csr(np.zeros(rows + 1, np.int64), none, None, halo),
+        halo_ptr=received,
+        halo_rows=(np.arange(halo) + np.repeat(firsts - received[:-1], counts)).astype(dtype),
+        send_ptr=sent[rank],
+        send_rows=np.arange(rows).astype(dtype),
+        send_first=np.zeros(len(sent), np.int64),
+    )
+    bounds = np.concatenate(([0], np.cumsum([int(ptr[-1]) for ptr in sent]))).tolist()
+    copies = [sum(int(ptr[pe + 1] - ptr[pe]) for ptr in sent) for pe in range(len(sent))]
+    return _alone(layout, matrix, bounds, copies)
 
 
 def _alone(layout: PeLayout, matrix: Product, bounds: list[int], copies: list[int]) -> PeLayout:

@@ -14,11 +14,13 @@ from mgg.backend.api import Array, World
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout, Product
+from mgg.layout.selection import flipped
 from mgg.model.arcs import ArcLists, arcs_with_loops
 from mgg.model.arrays import Arrays, HostArrays, arrays_of
 from mgg.model.halo import FetchedHalo, Halo, NoHalo
 from mgg.model.product_halo import ProductHalo, takes_product
 from mgg.model.relations import Relation, relations_of
+from mgg.model.turned import NOTHING_TURNED, OutArcs, Outward, Turning
 from mgg.vertex.arcs import ArcTables
 from mgg.vertex.device import DeviceTables
 
@@ -44,6 +46,7 @@ class Neighborhood:
         arc_types: number of types of arcs.
         dtype: of the embeddings that plans and halo take: ``fp32``, or ``bf16``, to which they round.
         real: NumPy type of what is computed.
+        outward: what turned layers need of other PEs.
     """
 
     nodes: int
@@ -61,18 +64,20 @@ class Neighborhood:
     arc_types: int = 0
     dtype: str = "fp32"
     real: Any = np.float32
+    outward: Outward = field(default_factory=Outward)
     _arcs: dict[bool, ArcLists] = field(default_factory=dict)
     _relations: dict[bool, list[Relation]] = field(default_factory=dict)
     _tables: dict[tuple[bool, bool], ArcTables] = field(default_factory=dict)
     _weights: dict[tuple[bool, bool], Array] = field(default_factory=dict)
     _device_tables: dict[tuple[bool, bool], DeviceTables] = field(default_factory=dict)
+    _out_arcs: dict[tuple[bool, bool], OutArcs] = field(default_factory=dict)
     _norms: dict[bool, Array] = field(default_factory=dict)
     _scalers: dict[bool, Array] = field(default_factory=dict)
 
     @classmethod
     def prepare(
         cls, world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, fetched: int = 0,
-        dtype: str = "fp32", real: type = np.float32,
+        dtype: str = "fp32", real: type = np.float32, turned: Turning = NOTHING_TURNED,
     ) -> Neighborhood:  # fmt: skip
         """Prepare both directions of ``technique`` and the halo (collective).
 
@@ -82,6 +87,7 @@ class Neighborhood:
             width: the most columns of a product; 0: there are none.
             fetched: the most columns of rows that are fetched; 0: none are.
             dtype: of the embeddings that products take and halos bring.
+            turned: what turned layers fetch.
             real: type of what is computed; float64 rows come by technique halo alone, and products take none.
 
         Raises:
@@ -112,6 +118,7 @@ class Neighborhood:
             if fetched
             else NoHalo(world, dtype),
             real=real,
+            outward=outward_by(world, layout, technique, options, turned, arrays, real),
         )
 
     def arcs(self, *, weighted: bool) -> ArcLists:
@@ -167,6 +174,14 @@ class Neighborhood:
             self._device_tables[loops, typed] = made
         return self._device_tables[loops, typed]
 
+    def out_arcs(self, *, loops: bool, typed: bool = False) -> OutArcs:
+        """The arcs that begin here, for turned layers, likewise."""
+        if (loops, typed) not in self._out_arcs:
+            assert self.product is not None and self.ids is not None
+            tables = self.tables(loops=loops, typed=typed)
+            self._out_arcs[loops, typed] = OutArcs(self.outward, tables, self.product, self.ids, self.arrays)
+        return self._out_arcs[loops, typed]
+
     def norm(self, *, loops: bool) -> np.ndarray:
         """D^-1/2 on the host, [rows]: D has the row sums of A, of A + I with ``loops``, or is 0 where they are not
         positive.
@@ -202,6 +217,9 @@ class Neighborhood:
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""
         self.halo.close()
+        self.outward.close()
+        for out in self._out_arcs.values():
+            out.close()
         for plan in (self.plan, self.transposed):
             if plan is not None:
                 plan.close()
@@ -209,9 +227,11 @@ class Neighborhood:
 
 def halo_by(
     world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, dtype: str, arrays: Arrays,
-    real: type,
+    real: type, *, returns: bool = True,
 ) -> Halo:  # fmt: skip
-    """What brings up to ``width`` columns of other PEs' rows by ``technique`` (collective); see ``prepare``."""
+    """What brings up to ``width`` columns of other PEs' rows by ``technique``, and unless it never ``returns`` any,
+    their gradients back (collective); see ``prepare``.
+    """
     parsed = aggregate.accepted(technique, world, layout, options, dtype)
     if not any(layout.manifest.forward.halo_rows):
         return NoHalo(world, dtype)
@@ -221,7 +241,17 @@ def halo_by(
         raise InputError(
             f"float64: technique {technique} brings float32 rows: take technique halo in one workgroup, or float32"
         ).on_every_pe()
-    return ProductHalo(world, layout, technique, options, width, dtype, arrays)
+    return ProductHalo(world, layout, technique, options, width, dtype, arrays, returns=returns)
+
+
+def outward_by(
+    world: World, layout: PeLayout, technique: str, options: dict[str, Any], turned: Turning, arrays: Arrays, real: type
+) -> Outward:
+    """What turned layers share (collective); see ``prepare``. What they fetch is never rounded."""
+    halo: Halo = NoHalo(world)
+    if turned.rows and any(layout.manifest.transpose.halo_rows):
+        halo = halo_by(world, flipped(layout), technique, options, turned.rows, "fp32", arrays, real, returns=False)
+    return Outward(world, layout, halo, real, turned.arcs)
 
 
 def _row_sums(csr: Csr) -> np.ndarray:

@@ -31,9 +31,11 @@ class ProductHalo:
 
     def __init__(
         self, world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, dtype: str,
-        arrays: Arrays,
+        arrays: Arrays, *, returns: bool = True,
     ) -> None:  # fmt: skip
         """Prepare both products for up to ``width`` columns, of which ``dtype`` is fetched (collective).
+
+        Without ``returns`` nothing is given back.
 
         Raises:
             InputError: what ``aggregate.prepare`` refuses.
@@ -42,9 +44,11 @@ class ProductHalo:
         self._world, self._arrays = world, arrays
         self._product, self._rows = layout.forward, layout.rows
         self._rounded = dtype == "bf16"
-        back = returning(layout, world.gather(layout.forward.send_ptr))
+        self._return: Any = None
         self._bring = aggregate.prepare(technique, world, selection(layout), "forward", width, options, dtype)
-        self._return = aggregate.prepare(technique, world, back, "forward", width, options)
+        if returns:
+            back = returning(layout, world.gather(layout.forward.send_ptr))
+            self._return = aggregate.prepare(technique, world, back, "forward", width, options)
 
     def fetch(self, x: Array) -> Array:
         """See ``Halo``."""
@@ -69,4 +73,5 @@ class ProductHalo:
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""
         self._bring.close()
-        self._return.close()
+        if self._return is not None:
+            self._return.close()

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial, wraps
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from math import prod
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from mgg.backend.api import Array
 from mgg.errors import InputError
 from mgg.kernel import sums
+from mgg.kernel.compile import Build
 from mgg.model.module import Composite, Features, Held, Module, Parameter, Pass
 from mgg.model.neighborhood import Neighborhood
+from mgg.model.program_plan import ProgramPlan, crosses
+from mgg.model.turned import TurnedWork, Turning
 from mgg.vertex import host
 from mgg.vertex.autodiff import differentiated
 from mgg.vertex.device import DeviceWork
 from mgg.vertex.explain import explain
-from mgg.vertex.ir import D, E, P, R, S, Value, walk
-from mgg.vertex.loops import outside_of
+from mgg.vertex.ir import D, E, P, R, S, Value
 from mgg.vertex.passes import optimized
 from mgg.vertex.run import Part, Work, dense
-from mgg.vertex.trace import BUILT_IN, Program, Trace
-from mgg.vertex.units import Rows, Schedule, Unit, is_count, schedule
+from mgg.vertex.trace import Program
+from mgg.vertex.turned import Turned
+from mgg.vertex.units import is_count, schedule
 
 Init = Literal["glorot", "zeros", "ones"]
-Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -51,110 +53,6 @@ class Weight:
             raise InputError(f"Weight of init {self.init!r}: it is one of {', '.join(get_args(Init))}")
 
 
-def _once_each(method: Method) -> Method:
-    """``method``, whose results live as long as its object does."""
-
-    @wraps(method)
-    def known(self: Any, *arguments: Any) -> Any:
-        found = vars(self).setdefault("_found", {})
-        if (method, arguments) not in found:
-            found[method, arguments] = method(self, *arguments)
-        return found[method, arguments]
-
-    return cast(Method, known)
-
-
-@dataclass(frozen=True, eq=False)
-class ProgramPlan:
-    """A program with its gradients, ready to be worked off.
-
-    Attributes:
-        trace: what it was made of.
-        output: of vertices.
-        arcs: what ``V.keep`` keeps.
-        by: gradients by the inputs and by the parameters, by name; none of a program that only evaluates.
-        seeds: the gradients by the output and by what is kept; none likewise.
-        schedule: steps of both.
-        once: what is the same in every pass, by what it depends on.
-    """
-
-    trace: Trace
-    output: Value
-    arcs: tuple[Value, ...]
-    by: dict[str, Value]
-    seeds: tuple[Value, ...]
-    schedule: Schedule
-    once: dict[bool, tuple[Any, Any, dict[Value, Any]]] = field(default_factory=dict)
-
-    @cached_property
-    def values(self) -> list[Value]:
-        """All of it, operands first."""
-        return list(walk([self.output, *self.arcs, *self.by.values()]))
-
-    @cached_property
-    def leaves(self) -> set[Value]:
-        """What has to be there at first, but for the weights of arcs where products alone need them."""
-        read = {x for step in self.schedule.steps if isinstance(step, Unit) for x in outside_of(step)}
-        leaves = {*self.trace.inputs.values(), *self.trace.parameters.values()}
-        return {value for value in leaves if value.space is not E or value in read}
-
-    @_once_each
-    def fixed(self, constant: bool) -> list[Value]:
-        """What is read in every pass and made once: it depends on the graph alone, or, if the input is ``constant``, on
-        that by a sum over arcs.
-        """
-        rows = {v for step in self.schedule.steps if isinstance(step, Rows) for v in step.values}
-        inputs = {v for name, v in self.trace.inputs.items() if name in BUILT_IN or (constant and name == "x")}
-        fixed, of_x, summed = set[Value](), set[Value](), set[Value]()
-        for v in self.values:
-            made = v in rows or v.op == "constant" or (v.op == "cast" and v.inputs[0].space is P)
-            if v in inputs or (made and (is_count(v) or fixed.issuperset(v.inputs))):
-                fixed.add(v)
-            if v is self.trace.inputs.get("x") or not of_x.isdisjoint(v.inputs):
-                of_x.add(v)
-            if v.op == "product" or _crosses(v) or not summed.isdisjoint(v.inputs):
-                summed.add(v)
-        read = {
-            self.output,
-            *self.arcs,
-            *self.by.values(),
-            *(x for v in self.values if v not in fixed for x in v.inputs),
-        }
-        return [
-            v for v in self.values
-            if v.op == "constant" or (v in fixed & read and v.inputs and v.space is not P and v.inputs[0].space is not P
-                                      and (v in summed or v not in of_x))
-        ]  # fmt: skip
-
-    @_once_each
-    def takes_dense(self, constant: bool) -> bool:
-        """Whether every pass takes the input as a dense array."""
-        trains = bool(self.seeds)
-        works = [self.forward(constant, trains), *([self.backward(constant, not constant)] if trains else [])]
-        return any(self.trace.inputs.get("x") in work.taken_dense for work in works)
-
-    @_once_each
-    def forward(self, constant: bool, training: bool) -> Work:
-        """Makes the output, and in training what ``backward`` reads."""
-        known = {*self.leaves, *self.fixed(constant)}
-        reads = self.backward(constant, not constant).reads - known - {*self.seeds} if training else set()
-        given = {self.output, *self.arcs}
-        return Work(self.schedule.forward, known, [self.output, *self.arcs, *reads], reads - given)
-
-    @_once_each
-    def backward(self, constant: bool, inputs: bool) -> Work:
-        """Makes the gradients, by the input if ``inputs``."""
-        kept = {*self.leaves, *self.fixed(constant), *self.schedule.kept, *self.schedule.carried, *self.seeds}
-        steps = [Rows(self.schedule.again), *self.schedule.backward]
-        return Work(steps, kept, [v for name, v in self.by.items() if inputs or name != "x"], spent=True)
-
-    @property
-    def fetched(self) -> int:
-        """Columns of the widest rows that cross between PEs without plans; 1 at least, for the ids at arcs' ends."""
-        crossing = (v for v in self.values if _crosses(v) or (v.op == "product" and not is_count(v)))
-        return max([1, *(v.size for v in crossing)])
-
-
 class VertexLayer(Module):
     """A vertex program over the rows of a PE.
 
@@ -175,6 +73,7 @@ class VertexLayer(Module):
 
     Attributes:
         fused: a pass over arcs makes all that it can; else see ``mgg.vertex.units.schedule``.
+        turns: gradients go in the *turned* schedule (``turn``).
 
     Raises:
         InputError: a mistake in the program (``VertexProgramError``), it has several outputs of vertices or others than
@@ -194,7 +93,8 @@ class VertexLayer(Module):
         if shape is not None and prod(shape) != columns:
             raise InputError(f"layer {name}: shape {shape} of x: its {prod(shape)} numbers are not {columns} columns")
         self.name, self.program, self.columns = name, program, columns
-        self.shape, self.relations, self.place, self.fused = shape or (columns,), relations, place, True
+        self.shape, self.relations, self.place = shape or (columns,), relations, place
+        self.fused, self.turns = True, False
         self.arcs, self.keeps = dict(arcs or {}), tuple(keeps)
         if self.keeps and program.loops:
             raise InputError(f"layer {name}: program {program.name} has loops=True: arcs that it adds keep nothing")
@@ -202,7 +102,7 @@ class VertexLayer(Module):
         self.given = {key: value.shape if isinstance(value, Weight) else value for key, value in parameters.items()}
         #: Which arcs it goes over.
         self._over = {"loops": program.loops, "typed": bool(relations or self.arcs or self.keeps)}
-        self._device: dict[Work, tuple[Any, DeviceWork]] = {}
+        self._device: dict[Work | Turned, tuple[Any, DeviceWork | TurnedWork]] = {}
         #: What the program calls a parameter.
         self._keys = {f"{name}.{each.name or key}": key for key, each in weights.items()}
         self.parameters = [
@@ -215,7 +115,7 @@ class VertexLayer(Module):
         #: Columns of its products that plans do.
         self._products = [v.size for v in products if len(v.inputs) > 1 and not v["back"]]
         self.width = max((v.size for v in products if len(v.inputs) > 1), default=0)
-        crossing = [v.size for v in values if _crosses(v)] + [v.size for v in products if len(v.inputs) == 1]
+        crossing = [v.size for v in values if crosses(v)] + [v.size for v in products if len(v.inputs) == 1]
         # Even without rows to fetch, the ids at the ends of arcs have to be known.
         of_arcs = any(v.space not in (D, P) and v.inputs for v in values)
         self.fetched = max([int(of_arcs), *crossing])
@@ -229,6 +129,22 @@ class VertexLayer(Module):
     def unfuse(self) -> None:
         """From here on a pass over arcs makes one value alone."""
         self.fused = False
+        self._plan_anew()
+
+    def turn(self) -> None:
+        """From here on gradients of sources are made by whoever has these: the *turned* schedule."""
+        self.turns = True
+        self._plan_anew()
+
+    def turning(self) -> Turning:
+        """What the layer fetches at most where it is turned."""
+        plan = self._trained
+        parts = [part for part in (plan.turned(True, False), plan.turned(False, True)) if part is not None]
+        rows = [v.size for v in plan.values if v.op == "product" and v["back"] and not is_count(v)]
+        rows += [most for part in parts for most in (part.columns, sum(v.size for v in part.steady))]
+        return Turning(max(rows, default=0), max((v.size for part in parts for v in part.crossing), default=0))
+
+    def _plan_anew(self) -> None:
         for plan in ("_trained", "_evaluated", "_differentiated"):
             vars(self).pop(plan, None)
 
@@ -273,10 +189,10 @@ class VertexLayer(Module):
         if not gradients:
             output, *kept = optimized(trace.outputs)
             steps = schedule([output, *kept], fused=self.fused)
-            return ProgramPlan(trace, output, tuple(kept), {}, (), steps)
+            return ProgramPlan(trace, output, tuple(kept), {}, (), steps, self.turns)
         (output, *kept), by, seeds = differentiated(trace)
         steps = schedule([output, *kept], list(by.values()), seeds, fused=self.fused)
-        return ProgramPlan(trace, output, tuple(kept), by, tuple(seeds), steps)
+        return ProgramPlan(trace, output, tuple(kept), by, tuple(seeds), steps, self.turns)
 
     def explained(self) -> str:
         """What is done in training: values with their lines, passes over arcs, what crosses, what is kept."""
@@ -327,7 +243,7 @@ class VertexLayer(Module):
         part, work = self._part(run_of.graph), plan.forward(constant, gradients)
         once = self._once(plan, x, part, run_of, constant)
         found = self.leaves(plan, x, run_of) | once
-        self._on_device(work, run_of).run(found, part, _draws(run_of))
+        self._on_device(work, run_of.graph).run(found, part, _draws(run_of))
         found |= once
         for name, value in zip(self.keeps, plan.arcs, strict=True):
             run_of.arcs[name] = self._of_arcs(found[value], value, run_of)
@@ -340,7 +256,7 @@ class VertexLayer(Module):
         graph, of, known = plan.once.get(constant, (None, None, {}))
         if graph is not run_of.graph or (constant and of is not x):
             found = self.leaves(plan, x, run_of)
-            work = self._on_device(Work(plan.schedule.steps, plan.leaves, plan.fixed(constant)), run_of)
+            work = self._on_device(plan.making(constant), run_of.graph)
             work.run(found, part, _draws(run_of))
             known = {value: found[value] for value in plan.fixed(constant)}
             if constant and plan.takes_dense(True):
@@ -392,7 +308,7 @@ class VertexLayer(Module):
             constant: whether the input was the pass's constant.
         """
         found[plan.seeds[0]] = gradient.reshape(len(gradient), *plan.output.shape)
-        work = self._on_device(plan.backward(constant, "x" in names), run_of)
+        work = self._on_device(plan.backward(constant, "x" in names), run_of.graph)
         work.run(found, self._part(run_of.graph), _draws(run_of))
         return {
             name: self._owned(found, value, plan.seeds, len(gradient))
@@ -407,9 +323,31 @@ class VertexLayer(Module):
         array = array if len(array) == rows else np.broadcast_to(array, (rows, *value.shape))
         return array.reshape(rows, value.size)
 
-    def _on_device(self, work: Work, run_of: Pass) -> Work | DeviceWork:
+    def builds(self, graph: Neighborhood, *, trains_constant: bool, evaluates_constant: bool) -> list[Build]:
+        """The kernels that training and evaluation will ask for on the PE's device; none on a host (collective).
+
+        Args:
+            graph: the PE's.
+            trains_constant, evaluates_constant: whether the input is the constant of passes of either kind.
+        """
+        works: list[Work | Turned] = []
+        for plan, constant, trains in (
+            (self._trained, trains_constant, True), (self._evaluated, evaluates_constant, False)
+        ):  # fmt: skip
+            works += [plan.making(constant), plan.forward(constant, trains)]
+        works.append(self._trained.backward(trains_constant, not trains_constant))
+        done = (self._on_device(work, graph) for work in works)
+        return [build for work in done if not isinstance(work, Work) for build in work.builds]
+
+    def _on_device(self, work: Work | Turned, graph: Neighborhood) -> Work | DeviceWork | TurnedWork:
         """``work`` as the PE's device does it."""
-        tables = run_of.graph.device_tables(**self._over)
+        if isinstance(work, Turned):
+            out = graph.out_arcs(**self._over)
+            if self._device.get(work, (None, None))[0] is not out:
+                done = TurnedWork(work, out, lambda part: self._on_device(part, graph), self.program.name)
+                self._device[work] = out, done
+            return self._device[work][1]
+        tables = graph.device_tables(**self._over)
         if tables is None:
             return work
         if self._device.get(work, (None, None))[0] is not tables:
@@ -486,6 +424,8 @@ class VertexLayer(Module):
     def _over_arcs(self, graph: Neighborhood, rows: Array, back: bool, *, weighted: bool) -> Array:
         """The product with a matrix that no plan has: of ones, an arc each, or in a type that plans do not take."""
         arrays, tables, device = graph.arrays, graph.tables(**self._over), graph.device_tables(**self._over)
+        if back and self.turns:
+            return self._over_out_arcs(graph, rows, weighted=weighted)
         given, space = (rows, S) if back else (graph.halo.fetch(rows), D)
         out = arrays.empty((tables.rows_of(space), rows.shape[1]), graph.real)
         weights = graph.arc_weights(**self._over) if weighted and tables.weights is not None else None
@@ -499,6 +439,20 @@ class VertexLayer(Module):
             none = np.empty(0, graph.real)
             sums.spmm_rows(ptr, ends, none if weights is None else weights, given, out, False)
         return graph.halo.give_back(out) if back else out
+
+    def _over_out_arcs(self, graph: Neighborhood, rows: Array, *, weighted: bool) -> Array:
+        """The same with the transposed matrix, turned."""
+        out = graph.out_arcs(**self._over)
+        given, result = out.rows(rows), graph.arrays.empty((len(rows), rows.shape[1]), graph.real)
+        if out.on_device is not None:
+            weights = out.weights[out.on_device.table("arcs", E, S)] if weighted else None
+            ends, device = out.on_device.table("ends", E, S), out.on_device
+            device.operators.spmm_rows(device.pointer(E, S), ends, weights, given, result, False)
+        else:
+            tables, none = out.tables, np.empty(0, graph.real)
+            weights = none if not weighted or tables.weights is None else tables.weights[tables.out_arcs]
+            sums.spmm_rows(tables.out_ptr, tables.out_ends, weights, given, result, False)
+        return result
 
 
 def _given(graph: Neighborhood, plan: Any, rows: Array, scale: Array | None) -> Array:
@@ -515,12 +469,6 @@ def programs_of(module: Module) -> list[VertexLayer]:
     if isinstance(module, Composite):
         return [layer for each in module.modules for layer in programs_of(each)]
     return [module] if isinstance(module, VertexLayer) else []
-
-
-def _crosses(value: Value) -> bool:
-    """Whether rows go to other PEs, or their gradients come back, but for products."""
-    spaces = [value.space, *(x.space for x in value.inputs[:1])]
-    return value.op in ("cast", "total") and set(spaces) == {D, S}
 
 
 def _draws(run_of: Pass) -> tuple[int, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mgg.config import Assigned
 
@@ -49,10 +49,23 @@ class ModelSettings(Assigned):
     class_weights: Literal["none", "balanced"] = Field(
         "none", description="balanced: every class weighs the same in the loss, however many training nodes it has"
     )
+    backward: str = Field(
+        "return",
+        description="how gradients go from the arcs of vertex programs to other PEs' rows: return (summed, to whoever"
+        " has the row), turned (whoever has the row fetches what its arcs need), auto (what the cost model says of each"
+        " layer), or one of the first two for each layer, comma-separated",
+    )
     untrained_classes: Literal["refuse", "count"] = Field(
         "refuse",
         description="validation and test nodes of classes without training nodes: refuse the graph, or count them, too",
     )
+
+    @field_validator("backward")
+    @classmethod
+    def _known_schedules(cls, value: str) -> str:
+        if value != "auto" and not {*value.split(",")} <= {"return", "turned"}:
+            raise ValueError(f"{value!r} is none of return, turned, auto, or one of the first two for each layer")
+        return value
 
 
 class LayeredSettings(ModelSettings):

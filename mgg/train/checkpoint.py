@@ -283,15 +283,19 @@ def check_folder(out: Path) -> None:
         raise InputError(f"{folder}: cannot be written, but {instead}")
 
 
-def kept_technique(out: Path) -> str | None:
-    """The technique of the newest whole checkpoint of the run ``out``, else of the finished run, else None."""
+def kept_choices(out: Path) -> tuple[str, str | None] | None:
+    """Technique and setting ``backward`` of the newest whole checkpoint of the run ``out``, else of the finished run,
+    else None.
+    """
     for path in _newest_first(folder_of(out)):
         try:
-            return _read(path)[0].identity.technique
+            identity = _read(path)[0].identity
+            return identity.technique, identity.settings.get("backward")
         except _TORN:
             continue
     with suppress(InputError):
-        return read_run(out)[0].technique
+        record = read_run(out)[0]
+        return record.technique, record.settings.get("backward")
     return None
 
 

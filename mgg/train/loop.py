@@ -35,7 +35,7 @@ from mgg.layout import PeLayout
 from mgg.model import Array, Model, ModelSettings, settings_of
 from mgg.record import RUN_FILE, EpochRecord, Side, TrainRecord, read_run
 from mgg.train.board import Board, check_apart
-from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_technique, read_weights
+from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_choices, read_weights
 from mgg.train.digest import digest
 from mgg.train.foreseen import foreseen
 from mgg.train.identity import Identity, device_of, difference, identity_of
@@ -157,7 +157,10 @@ def train(
         together(world, lambda: _check_output(asked, resume))
         start = together(world, lambda: read_weights(weights, model.name) if weights else None)
         # Measured anew, auto might pick another one than the run that it goes on from.
-        kept = together(world, lambda: kept_technique(out.absolute()) if resume and out and world.rank == 0 else None)
+        mine = together(world, lambda: kept_choices(out.absolute()) if resume and out and world.rank == 0 else None)
+        kept, backward = world.gather(mine)[0] or (None, None)
+        if resolved.backward == "auto" and backward is not None:
+            resolved = resolved.model_copy(update={"backward": backward})
         how: dict[str, Any] = {
             "model": model, "settings": resolved, "seed": seed, "epochs": epochs, "dtype": dtype, "metric": metric,
             "phases": phases,
@@ -169,9 +172,7 @@ def train(
             trainer = together(world, lambda: library(world, layout, **how))
             technique = trainer.technique
         else:
-            candidates = resolved_technique(
-                world, layout, technique, options or {}, model, resolved, dtype, kept=world.gather(kept)[0]
-            )
+            candidates = resolved_technique(world, layout, technique, options or {}, model, resolved, dtype, kept=kept)
             world.at(0, "loading")
             compile_kernels(world, model, candidates[0], options or {}, dtype)
             if out:

@@ -18,7 +18,7 @@ from mgg.backend.api import World, name_pes
 from mgg.backend.host_memory import places
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 from mgg.layout import PeLayout
-from mgg.layout.selection import returning, selection
+from mgg.layout.selection import flipped, returning, selection
 from mgg.model import Chain
 from mgg.model.arcwise import Attention
 from mgg.model.arrays.pieces import pieces_bytes
@@ -28,6 +28,7 @@ from mgg.model.module import Held
 from mgg.model.product_halo import takes_product
 from mgg.model.program import VertexLayer, programs_of
 from mgg.model.relational import Relational
+from mgg.model.turned import NOTHING_TURNED, Turning
 from mgg.train import predictions
 from mgg.train.technique import widths
 
@@ -42,6 +43,8 @@ DERIVED = 16
 #: Bytes an arc of the lists that models which work arc by arc go by: its ends, both ways round; with weights, these as
 #: well; and beside them while they are made.
 ARC, WEIGHTED_ARC, MAKING = 8, 16, 12
+#: Bytes an arc of the lists of those that begin here: its end, its number and its run, on the host and on a GPU.
+OUT_ARC = 40
 #: All of it where models go type by type: their lists have an entry for a row and a source of each type.
 TYPED_ARC = 60
 #: Matrices as wide as the widest output that a backward pass holds at a time.
@@ -94,9 +97,10 @@ def need(
     given: Input,
     targets: int,
     losses: int,
+    turned: Turning = NOTHING_TURNED,
 ) -> Need:
-    """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns, and
-    ``losses`` while its loss is worked out (collective)."""
+    """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns,
+    ``losses`` while its loss is worked out, and ``turned`` what its turned layers fetch at most (collective)."""
     rows, gpu = layout.rows, bool(world.gpu)
     numbers = sum(math.prod(parameter.shape) for parameter in chain.parameters)
     if given.sparse:
@@ -120,6 +124,8 @@ def need(
         listed += _brought(world, layout, chain, name, parsed, dtype)
     elif brings:
         listed += FLOAT * _exchanged(layout, chain)
+    if any(turned):
+        listed += _turned(world, layout, turned, name, parsed)
     if dtype == "bf16" and not (brings and takes_product(name, parsed, layout)):
         listed += BF16 * chain.fetched * (rows + product.halo)  # until they are widened
     plan, width, several, plans = technique(name), chain.width, len(set(widths(chain))), 0
@@ -179,6 +185,27 @@ def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: T
         found = plan.need(case_of(world, plan, part, "forward", chain.fetched, options, element, kept))
         result = chain.fetched * part.forward.rows
         bytes_ += (found.total if world.gpu else found.columns + DOUBLE * result) - FLOAT * result
+    return bytes_
+
+
+def _turned(world: World, layout: PeLayout, turned: Turning, name: str, options: TechniqueOptions) -> int:
+    """Bytes of lists of the arcs that begin here, of what they need of other PEs, and of what brings that
+    (collective).
+    """
+    product, facts = layout.transpose, layout.manifest
+    own, theirs = layout.forward, product.remote.arcs
+    bytes_ = OUT_ARC * (product.local.arcs + theirs)
+    # As it is sent, as it comes, and value by value.
+    bytes_ += FLOAT * turned.rows * (layout.rows + 3 * product.halo)
+    bytes_ += FLOAT * turned.arcs * (2 * own.remote.arcs + 3 * theirs) if layout.size > 1 else 0
+    if turned.rows and any(facts.transpose.halo_rows):
+        if takes_product(name, options, layout):
+            plan, part = technique(name), selection(flipped(layout))
+            bytes_ += plan.need(case_of(world, plan, part, "forward", turned.rows, options, "fp32", 1)).total
+        else:
+            bytes_ += FLOAT * turned.rows * max(int(np.diff(layout.bounds).max()), *facts.transpose.halo_rows)
+    if turned.arcs and layout.size > 1:
+        bytes_ += FLOAT * turned.arcs * max(world.gather(max(own.remote.arcs, theirs)))
     return bytes_
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from mgg.aggregate.agreement import check_layouts
 from mgg.backend.api import Repeated, World, together
+from mgg.backend.compiling import compile_ahead
 from mgg.backend.start_times import start_times
 from mgg.errors import InputError
 from mgg.layout import PeLayout
@@ -24,9 +25,11 @@ from mgg.model.optimizer import RATES, Adam
 from mgg.model.program import programs_of
 from mgg.train import memory
 from mgg.train.divergence import blamed, largest
+from mgg.train.foreseen import of_programs
 from mgg.train.metrics import targets_of
 from mgg.train.model import found_alike
 from mgg.train.phases import PHASES, count_products, phased_world
+from mgg.train.schedule import scheduled
 from mgg.train.targets import Scores
 
 
@@ -95,10 +98,11 @@ class Trainer:
         sizes = facts.features, self._targets.columns, facts.nodes, facts.relations
         self._chain = together(world, lambda: built(model, settings, *sizes, fused=fused))
         values, as_sparse, self.settings = decided(world, layout, settings)
+        self.settings, turned = scheduled(world, layout, model.name, self._chain, self.settings)
         row_normalize = bool(self.settings.row_normalize)
         given = memory.Input(values if as_sparse else layout.rows * facts.features, as_sparse, row_normalize)
         learned = self._targets.memory, self._targets.passing
-        self.need = memory.need(world, layout, self._chain, technique, options, dtype, given, *learned)
+        self.need = memory.need(world, layout, self._chain, technique, options, dtype, given, *learned, turned)
         memory.check(world, self.need)
         self._targets.place(world)
         self._x: Any = None
@@ -108,7 +112,7 @@ class Trainer:
         start_times.done("features")
         world.at(0, "plans")
         self._graph = Neighborhood.prepare(
-            world, layout, technique, options, self._chain.width, self._chain.fetched, dtype
+            world, layout, technique, options, self._chain.width, self._chain.fetched, dtype, turned=turned
         )
         if self._timeline is not None:
             count_products(self._graph, self._timeline)
@@ -117,6 +121,9 @@ class Trainer:
         self._repeat = repeat and not phases
         self._submission: Repeated | None = None
         start_times.done("plans, parameters")
+        if world.gpu:
+            compile_ahead(world, of_programs(self._chain, self._graph))
+            start_times.done("kernels of programs")
         world.at(0, "first pass")
         # What never changes is computed here, so that no epoch differs from the others.
         _check_output(self._logits(self.weights, self.state), (layout.rows, self._targets.columns), model.name)

@@ -131,7 +131,7 @@ class ArcTables:
         rank[np.argsort(ids, kind="stable")] = np.arange(len(ids))
         keys = rank[ends] if kinds is None else kinds * np.int64(len(ids)) + rank[ends]
         ptr = pointers(targets, rows)
-        _sort_rows(ptr, keys, order)
+        sort_rows(ptr, keys, order)
         targets, ends = targets[order], ends[order].astype(index_dtype(len(ids)))
         weights, kinds = (None if values is None else values[order] for values in (weights, kinds))
         begins = np.ones(len(ends), bool)  # of runs
@@ -158,7 +158,7 @@ class ArcTables:
 
 
 @numba.njit(cache=True, nogil=True)
-def _sort_rows(ptr, keys, order):  # type: ignore[no-untyped-def]
+def sort_rows(ptr, keys, order):  # type: ignore[no-untyped-def]
     """Sort the items of each row, ``order[ptr[row] : ptr[row + 1]]``, by their keys; equal ones keep their order."""
     for row in range(ptr.size - 1):
         mine = order[ptr[row] : ptr[row + 1]]

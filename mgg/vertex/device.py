@@ -22,7 +22,7 @@ from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.lanes import pitch
 from mgg.vertex.launches import Launch, planned
 from mgg.vertex.products import by_type
-from mgg.vertex.run import Inner, Part, Scaled, Step, Work, array_of, dense, do, made, needs
+from mgg.vertex.run import Inner, Part, Scaled, Step, Work, array_of, dense, do, made_by, needs
 from mgg.vertex.units import is_count
 
 #: Arcs a row from which rows that arcs read are padded to be loaded 16 bytes at once.
@@ -159,6 +159,11 @@ class DeviceWork:
         self._read = {x for values in reads for x in values}
         last = {value: n for n, values in enumerate(reads) for value in values}
         self._gone = [[x for x in {*values} if last[x] == n and x not in work.stay] for n, values in enumerate(reads)]
+
+    @property
+    def builds(self) -> list[Build]:
+        """The file of its kernels, if it has any."""
+        return [self._build] if self._kernels or self._grouped else []
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
         """As ``Work.run``; the epoch of ``draws`` is float64 [1] on the GPU."""
@@ -297,7 +302,7 @@ def with_twins(steps: Sequence[Step]) -> tuple[list[Step], dict[Value, Value]]:
     values = [step for step in steps if isinstance(step, Value) and step.op == "matmul"]
     local = {of_vertices(v): v for v in values if v.space is S}
     twins = {v: local[v] for v in values if v in local}
-    makes = {v: step for step in steps for v in made(step)}
+    makes = {v: step for step in steps for v in made_by(step)}
     found: dict[int, Step] = {}
 
     def put(step: Step) -> None:

@@ -117,7 +117,7 @@ class Work:
         needed = {x for value in self.wanted for x in _behind(value)}
         found: list[Value | Unit] = []
         for step in reversed(_singly(steps)):
-            if needed & ({*made(step)} - known):
+            if needed & ({*made_by(step)} - known):
                 found.append(step)
                 needed.update(x for value in needs(step) for x in _behind(value))
         self.steps = _scaled(found[::-1], self.wanted)
@@ -133,7 +133,7 @@ class Work:
                       for number, values in enumerate(self._needed)]  # fmt: skip
         #: By step what does it, and whether others read its result: sums of all rows stay float64 if they are results.
         exact = {x for step in self.steps if not isinstance(step, Value) or step.op != "reshape" for x in needs(step)}
-        self._done = [(_operation(step), exact.issuperset(made(step))) for step in self.steps]
+        self._done = [(_operation(step), exact.issuperset(made_by(step))) for step in self.steps]
         seen = {x for step in self.steps if isinstance(step, Value) and step.op not in FRESH for x in step.inputs}
         for number, each in enumerate(self.steps):
             if isinstance(each, Value) and each.op in IN_PLACE:
@@ -184,7 +184,7 @@ class Work:
         """
         held = most = _columns(given, spaces)
         for step, gone in zip(self.steps, self._gone, strict=True):
-            held += _columns((value for value in made(step) if value not in apart), spaces)
+            held += _columns((value for value in made_by(step) if value not in apart), spaces)
             most = max(most, held)
             # What forward kept of runs is most of what it kept, and goes once it is read.
             held -= _columns(
@@ -268,7 +268,7 @@ def _singly(steps: Iterable[Rows | Unit]) -> list[Value | Unit]:
     return [each for step in steps for each in (step.values if isinstance(step, Rows) else (step,))]
 
 
-def made(step: Step) -> list[Value]:
+def made_by(step: Step) -> list[Value]:
     """What a step makes."""
     if isinstance(step, Scaled | Inner):
         return [step.result]
@@ -464,7 +464,7 @@ def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> A
 
 
 def _mask(value: Value, part: Part, draws: tuple[int, Any]) -> Any:
-    ids = part.ids if value.space is D else part.dense.upload(part.tables.ids)
+    ids = part.ids if value.space is D else part.dense.upload(part.tables.ids[: part.rows_of(S)])
     ones = part.dense.zeros((len(ids), value.size), part.real)
     ones += 1
     return _shaped(part.dense.dropout(ones, ids, Draws(*draws, part.place + value["place"]), value["rate"])[0], value)

@@ -1,5 +1,8 @@
 """A graph on one PE in float64, on which models can be differentiated by finite differences."""
 
+import sys
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -7,6 +10,7 @@ from support.graphs import products, typed_csr
 
 from mgg.graph.csr import Csr
 from mgg.model.neighborhood import Neighborhood
+from mgg.partition.schemes import Split
 
 
 class SciPyPlan:
@@ -76,6 +80,20 @@ def directed():
     matrix = rng.uniform(0.5, 2, (12, 12)) * (rng.random((12, 12)) < 0.3)
     matrix[3] = 0
     return matrix
+
+
+@pytest.fixture
+def split_at():
+    """``split_at(bounds)``: while it holds, partitions are cut there."""
+
+    @contextmanager
+    def cut(bounds):
+        with pytest.MonkeyPatch.context() as patch:
+            built = sys.modules["mgg.partition.build"]
+            patch.setattr(built, "find_scheme", lambda _: lambda _graph, _pes: Split(np.array(bounds)))
+            yield
+
+    return cut
 
 
 @pytest.fixture(scope="session")

@@ -313,7 +313,7 @@ def test_a_checkpoint_of_an_earlier_version(layouts, tmp_path):
     message = r"epoch-000005\.safetensors: is of an earlier MGG, which did not note the layout .*: to start anew take"
     with pytest.raises(InputError, match=message):
         run("simulated", layouts("planted", 1), 1, resume=True, **options)
-    assert checkpoint.kept_technique(tmp_path / "run") == "halo"
+    assert checkpoint.kept_choices(tmp_path / "run") == ("halo", "return")
     assert checkpoint.read_weights(path, "gcn").keys() == checkpoint.read_weights(path.parent, "gcn").keys()
 
 

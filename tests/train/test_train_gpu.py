@@ -92,6 +92,19 @@ def test_loss_and_gradients(pes, graphs, layouts, tmp_path):
         assert_close(found, gradients("simulated", pes=pes, **each)[0])
 
 
+def test_schedules_of_programs(layouts, tmp_path):
+    """Gradients that come home, and those made by whoever has the source: a softmax, and extremes."""
+    options = [
+        {"model": model, "technique": "halo", "settings": {**settings, "hidden": 4, "backward": backward}, "epoch": 5,
+         "folder": str(layouts("planted", 2))}
+        for model, settings, backward in (
+            ("gatv2", {"heads": 2}, "return"), ("gatv2", {"heads": 2}, "turned"), ("pna", {"layers": 2}, "turned")
+        )
+    ]  # fmt: skip
+    for each, found in zip(options, on_fakes("gradients", 2, tmp_path / "out.npz", options), strict=True):
+        assert_close(found, gradients("simulated", pes=2, **each)[0])
+
+
 def test_runs_and_resumed_runs(layouts, tmp_path):
     """The same accuracies as on the CPU, and the same bits whether the run was stopped or not."""
     for model in ("gcn", "gin"):

@@ -73,6 +73,7 @@ def one_each(models):
         pytest.param(*case, marks=[pytest.mark.slow] if programmed(case[2]) else [])
         for case in [
             *((pes, "halo", *case) for pes in (1, 2) for case in CASES),
+            *((2, "halo", model, 100, 1, {"backward": "turned"}) for model in ("gatv2", "gatedgcn", "pna")),
             *((2, technique, *case) for technique in ("mgg", "ring") for case in one_each(FETCHING)),
         ]
     ],

@@ -50,9 +50,20 @@ def build(settings, sizes):
         VertexLayer("second", by_head, width, second, shape=(2, width // 2)),
     )
 """
-NAMES = [*MODELS, "mixed"]
+#: Plain sums, which have no plan: products with a matrix of ones, and with the sum of nothing but sources.
+ONES = f"""{HEAD}
+@V.program
+def ones(v, W):
+    return V.sum(u.x @ W for u in v.innbs) / (1 + v.degree)
+
+
+def build(settings, sizes):
+    shapes = {{"first": (sizes.features, settings.hidden), "second": (settings.hidden, sizes.classes)}}
+    return Chain(*(VertexLayer(name, ones, shape[0], {{"W": Weight(shape)}}) for name, shape in shapes.items()))
+"""
+NAMES = [*MODELS, "mixed", "ones"]
 #: Whose sums are plain products: nothing is compiled for its arcs.
-QUICK = ("my_gcn",)
+QUICK = ("my_gcn", "ones")
 
 
 def cases(*more):
@@ -66,8 +77,8 @@ def graph_of(name):
 def model_of(name, folder):
     if name in MODELS:
         return written(folder, name)
-    (folder / "mixed.py").write_text(MIXED, encoding="utf-8")
-    return str(folder / "mixed.py")
+    (folder / f"{name}.py").write_text({"mixed": MIXED, "ones": ONES}[name], encoding="utf-8")
+    return str(folder / f"{name}.py")
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +129,27 @@ def test_without_fusion_gradients_are_the_same(name, parts, tmp_path):
             assert_close(found, expected)
 
 
+@pytest.mark.parametrize("name", cases())
+def test_turned_gradients_are_the_same(name, parts, tmp_path):
+    options = {**options_of(name, tmp_path), "epoch": 5}
+    expected = gradients("simulated", parts(graph_of(name), 1), 1, **options)[0]
+    options["settings"] = options["settings"] | {"backward": "turned"}
+    if name == "my_gcn":
+        with pytest.raises(InputError, match="setting backward=turned: in model my_gcn no gradients go from arcs to"):
+            gradients("simulated", parts("directed", 2), 2, **options)
+        return
+    for pes in (1, 4):
+        for found in gradients("simulated", parts(graph_of(name), pes), pes, **options):
+            assert_close(found, expected)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("technique", ["broadcast", "ring", "mgg", "cola"])
-def test_any_technique_brings_the_rows(technique, parts, tmp_path):
+@pytest.mark.parametrize("backward", ["return", "turned"])
+def test_any_technique_brings_the_rows(technique, backward, parts, tmp_path):
     options = {**options_of("my_gatv2", tmp_path), "epoch": 5}
     expected = gradients("simulated", parts("directed", 1), 1, **options)[0]
+    options["settings"] = options["settings"] | {"backward": backward}
     for found in gradients("simulated", parts("directed", 4), 4, **{**options, "technique": technique}):
         assert_close(found, expected)
 

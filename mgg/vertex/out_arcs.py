@@ -1,0 +1,132 @@
+"""The arcs that begin at a PE's rows, wherever they end: tables of the *turned* schedule (``mgg.vertex.turned``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mgg.graph.csr import index_dtype
+from mgg.layout import Product
+from mgg.vertex.arcs import ArcTables, pointers, sort_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Crossing:
+    """How values of arcs go from the PE of the target to that of the source, each arc once.
+
+    Arcs that two PEs share are in the order of the layout's numbers of the forward arcs, on both sides.
+
+    Attributes:
+        send_ptr: int64 [P + 1]; what PE q gets are the arcs ``send[send_ptr[q] : send_ptr[q + 1]]``.
+        send: int64, numbers of ``ArcTables``.
+        receive_ptr: int64 [P + 1], where what comes from each PE begins.
+    """
+
+    send_ptr: np.ndarray
+    send: np.ndarray
+    receive_ptr: np.ndarray
+
+    @classmethod
+    def of(cls, tables: ArcTables, forward: Product, transpose: Product | None) -> Crossing:
+        """That of the PE whose in-arcs are ``tables``; without ``transpose`` it is the only one."""
+        places, owners = _remote_places(tables, forward), _owners(forward)
+        by_owner = np.argsort(owners, kind="stable")
+        pes = len(forward.halo_ptr) - 1
+        received = np.zeros(0, np.int64) if transpose is None else _forward_arcs(transpose)[0]
+        return cls(pointers(owners, pes), places[by_owner], pointers(np.sort(received), pes))
+
+
+def out_arcs(tables: ArcTables, transpose: Product | None, ids: np.ndarray) -> ArcTables:
+    """The arcs that begin at this PE's rows, as ``ArcTables`` for units over out-arcs.
+
+    S are this PE's rows, D these and behind them the halo of the transpose. Arcs are numbered as in ``tables``; those
+    that end elsewhere come behind these, by the PE and the layout's number there; each of them is a run of its own.
+    So what PE and partition a target has is no matter: arcs of a row are sorted by (type, id of the target).
+
+    Args:
+        tables: the arcs that end at this PE's rows.
+        transpose: of the layout; None: there is one PE.
+        ids: int64 [rows of D], what the source of the graph calls them.
+    """
+    rows, count = tables.rows, len(tables.ends)
+    inside = np.flatnonzero(tables.ends < rows)
+    sources, arcs = tables.ends[inside].astype(np.int64), inside
+    ends = np.repeat(np.arange(rows), np.diff(tables.ptr))[inside]
+    weights, types, foreign = tables.weights, tables.types, 0
+    if transpose is not None:
+        number, remote = _numbers(transpose), transpose.remote
+        foreign = remote.arcs
+        sources = np.concatenate([sources, np.repeat(np.arange(rows), np.diff(remote.indptr))])
+        ends = np.concatenate([ends, rows + remote.indices.astype(np.int64)])
+        arcs = np.concatenate([arcs, count + number])
+        if weights is not None or remote.weights is not None:
+            theirs = np.ones(foreign, np.float32) if remote.weights is None else remote.weights
+            weights = np.concatenate([np.ones(count, np.float32) if weights is None else weights, _put(theirs, number)])
+        if types is not None:
+            kinds = np.zeros(foreign, np.int32) if remote.types is None else remote.types
+            types = np.concatenate([types, _put(kinds, number)])
+    order = np.argsort(sources, kind="stable")
+    rank = np.empty(len(ids), np.int64)
+    rank[np.argsort(ids, kind="stable")] = np.arange(len(ids))
+    keys = rank[ends] if types is None else types[arcs] * np.int64(len(ids)) + rank[ends]
+    ptr = pointers(sources, rows)
+    sort_rows(ptr, keys, order)
+    none = np.zeros(len(ids) + 1, np.int64)
+    return ArcTables(
+        rows=len(ids),
+        sources=rows,
+        ptr=none,
+        ends=np.broadcast_to(np.zeros((), index_dtype(len(ids))), (count + foreign,)),
+        weights=weights,
+        types=types,
+        runs=np.concatenate([tables.runs, count + 1 + np.arange(foreign)]),
+        row_runs=none,
+        out_ptr=ptr,
+        out_ends=ends[order].astype(index_dtype(len(ids))),
+        out_arcs=arcs[order],
+        ids=np.asarray(ids, np.int64),
+        type_count=tables.type_count,
+    )
+
+
+def _put(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    result = np.empty_like(values)
+    result[places] = values
+    return result
+
+
+def _forward_arcs(transpose: Product) -> tuple[np.ndarray, np.ndarray]:
+    """Owner and number of the forward arc of each remote arc of ``transpose``."""
+    assert transpose.arc_owner is not None and transpose.arc_position is not None
+    first = transpose.local.arcs
+    return transpose.arc_owner[first:], transpose.arc_position[first:]
+
+
+def _numbers(transpose: Product) -> np.ndarray:
+    """Of each remote arc of ``transpose``, which one it is by (owner, number) of the forward arc."""
+    owners, positions = _forward_arcs(transpose)
+    number = np.empty(len(owners), np.int64)
+    number[np.lexsort((positions, owners))] = np.arange(len(owners))
+    return number
+
+
+def _owners(forward: Product) -> np.ndarray:
+    """The PE that has the source of each remote arc."""
+    of_halo = np.repeat(np.arange(len(forward.halo_ptr) - 1), np.diff(forward.halo_ptr))
+    return of_halo[forward.remote.indices]
+
+
+def _remote_places(tables: ArcTables, forward: Product) -> np.ndarray:
+    """Which arc of ``tables`` each remote arc of the layout is: these sort each row alike."""
+    remote, ids = forward.remote, tables.ids
+    rank = np.empty(len(ids), np.int64)
+    rank[np.argsort(ids, kind="stable")] = np.arange(len(ids))
+    keys = rank[forward.rows + remote.indices.astype(np.int64)]
+    if tables.types is not None and remote.types is not None:
+        keys = remote.types * np.int64(len(ids)) + keys
+    order = np.arange(remote.arcs)
+    sort_rows(np.asarray(remote.indptr, np.int64), keys, order)
+    places = np.empty(remote.arcs, np.int64)
+    places[order] = np.flatnonzero(tables.ends >= tables.rows)
+    return places
