@@ -319,7 +319,7 @@ def _in_place(place: int, value: Value, part: Part, draws: tuple[int, Any], *ope
     if x.shape != (max(map(len, operands)), *value.shape) or x.dtype != part.real:
         return _of_dense(_elementwise, value, part, draws, *operands)
     with np.errstate(invalid="ignore", over="ignore"):
-        return ELEMENTWISE[value.op](*aligned(value, operands), out=x)
+        return ELEMENTWISE[value.op](*aligned(value, [dense(each) for each in operands]), out=x)
 
 
 def _row_wise(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
@@ -394,10 +394,12 @@ def _total(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
 
 def _summed(x: Any, space: Space, part: Part) -> Any:
     """float64 sums of the rows ``x`` of runs that belong to each row of D or T."""
-    tables = part.tables
-    owners, rows = (tables.run_targets, tables.rows) if space is D else (tables.run_types, tables.type_count)
-    sums = np.zeros((rows, *x.shape[1:]))
-    np.add.at(sums, owners, x)
+    sums = np.zeros((part.rows_of(space), *x.shape[1:]))
+    if space is D:
+        np.add.at(sums, part.tables.run_targets, x)
+    else:
+        for kind, runs in _runs_by_type(part):
+            sums[kind] = x[runs].sum(0, dtype=np.float64)
     return sums
 
 

@@ -18,6 +18,11 @@ from mgg.model.relational import Relational
 STEP = 1e-6
 
 
+@V.program
+def turned(v, W):
+    return V.mean(u.x for u in v.innbs) @ W
+
+
 class Doubled(Module):
     """2 X, whose gradient takes the place of the one that it is given, as a module may."""
 
@@ -39,6 +44,9 @@ MODULES = {
     "narrow, product first": convolution("a", 4, 2),
     "narrow, aggregation first": convolution("a", 4, 6),
     "mean": VertexLayer("a", mean, 4, {}),
+    "shared weights": Chain(
+        *(VertexLayer(f"layer{k}", turned, 4, {"W": Weight((4, 4), shared="turn")}) for k in range(3))
+    ),
     "power steps": PowerSteps(
         [VertexLayer(f"step{k}", each, 4, {}) for k, each in enumerate((normalized, mean, normalized))], 0.3
     ),
