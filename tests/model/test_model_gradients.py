@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 from support.models import featureless, needs_types, programmed, small
 
+from mgg import vertex as V
 from mgg.model import Pass, build, models, settings_of
 from mgg.model.arcwise import Attention, NormalizedArcs
 from mgg.model.init import initial_weights
