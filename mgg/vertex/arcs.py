@@ -68,6 +68,14 @@ class ArcTables:
         return np.zeros(len(self.runs) - 1, np.int32) if self.types is None else self.types[self.runs[:-1]]
 
     @cached_property
+    def runs_by_type(self) -> list[tuple[int, np.ndarray]]:
+        """Each type that there is, with its runs, int64."""
+        order = np.argsort(self.run_types, kind="stable")
+        found, firsts = np.unique(self.run_types[order], return_index=True)
+        # Of no runs there is one part, and no type.
+        return list(zip(found.tolist(), np.split(order, firsts[1:]), strict=False))
+
+    @cached_property
     def arc_runs(self) -> np.ndarray:
         """int64 [arcs], the run of each arc."""
         return np.repeat(np.arange(len(self.runs) - 1), np.diff(self.runs))

@@ -293,7 +293,7 @@ def dot(x: Any, y: Any) -> Symbol:
 
 
 def correlate(x: Any, z: Any) -> Symbol:
-    """The circular correlation over the last axis of x, entry k: sum over i of x_i z_(k + i), indices modulo its length.
+    """The circular correlation over the last axis, entry k: sum over i of x_i z_(k + i), indices modulo its length.
 
     It is the product of x with a matrix made of z [n]: of a parameter, or one of each type, there are few of them.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -374,14 +374,6 @@ class _OfRuns:
         return self.rows[self.owners]
 
 
-def _runs_by_type(part: Part) -> Iterator[tuple[int, Any]]:
-    """Each type that there is, with its runs."""
-    kinds = part.tables.run_types
-    order = np.argsort(kinds, kind="stable")
-    found, firsts = np.unique(kinds[order], return_index=True)
-    return zip(found, np.split(order, firsts[1:]), strict=False)  # of no runs there is one part, and no type
-
-
 def _total(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
     finer, space = value.inputs[0].space, value.space
     whole = _flat(_whole(x, value.inputs[0], part))
@@ -398,7 +390,7 @@ def _summed(x: Any, space: Space, part: Part) -> Any:
     if space is D:
         np.add.at(sums, part.tables.run_targets, x)
     else:
-        for kind, runs in _runs_by_type(part):
+        for kind, runs in part.tables.runs_by_type:
             sums[kind] = x[runs].sum(0, dtype=np.float64)
     return sums
 
@@ -408,7 +400,7 @@ def _matmul(value: Value, part: Part, draws: tuple[int, Any], x: Any, w: Any) ->
     if isinstance(w, _OfRuns) and w.owners is part.tables.run_types:
         x = x if len(x) == len(w) else _whole(x, value.inputs[0], part)
         result = np.empty((len(w), *value.shape), part.real)
-        for kind, runs in _runs_by_type(part):
+        for kind, runs in part.tables.runs_by_type:
             matrix = w.rows[kind].reshape(inner, prod(outer))
             result[runs] = part.dense.product(_matrix(x[runs]), matrix).reshape(len(runs), *value.shape)
         return result
@@ -428,7 +420,7 @@ def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> A
         right = y.reshape(prod(x.shape[:-1]), prod(value.shape[1:]))
         return part.dense.transposed_product(_matrix(x), right).reshape(1, *value.shape)
     result = np.zeros((part.tables.type_count, *value.shape), part.real)
-    for kind, runs in _runs_by_type(part):
+    for kind, runs in part.tables.runs_by_type:
         theirs = y[runs].reshape(len(runs) * prod(x.shape[1:-1]), prod(value.shape[1:]))
         result[kind] = part.dense.transposed_product(_matrix(x[runs]), theirs).reshape(value.shape)
     return result

@@ -390,6 +390,8 @@ class Arc:
             return self._of or Type(self.at)
         if name == "weight":
             return Symbol(run.read(name, ir.leaf("weight", E, (), here())), self.at)
+        if name not in run.arc_features and name in run.features:
+            raise mistake(f"arcs have no {name}: of their ends it is e.src.{name} and e.dst.{name}")
         if name not in run.arc_features:
             raise _unknown(name, "arcs", [*run.arc_features, "src", "dst", "weight", "type"])
         if run.loops:
