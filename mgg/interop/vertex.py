@@ -104,6 +104,8 @@ class VertexModule(torch.nn.Module):
                     raise InputError(
                         f"parameter {name}: decay is the optimizer's in PyTorch (weight_decay): leave it out"
                     )
+                if value.shared:
+                    raise InputError(f"parameter {name}: shared is for layers of a model; give modules one tensor")
                 self._register(name, torch.from_numpy(made[name]).to(graph.device, torch.get_default_dtype()))
             elif isinstance(value, torch.Tensor):
                 self._register(name, value)

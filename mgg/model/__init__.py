@@ -182,16 +182,27 @@ def build(
     at = file.build if isfunction(file.build) else file
     if not isinstance(chain, Chain):
         raise lacking(at, f"model {name}: build returned a {type(chain).__name__}, not a Chain")
+    shared: dict[str, Parameter] = {}
     with found.blamed():
-        twice = [each for each, count in Counter(_names(chain)).items() if count > 1]
+        names = [*_names(chain, shared), *shared]
+        twice = [each for each, count in Counter(names).items() if count > 1]
     if twice:
         layer = twice[0].rpartition(".")[0] or twice[0]
         raise lacking(at, f"model {name}: two layers are called {layer!r} ({twice[0]}): give each a name of its own")
     return chain
 
 
-def _names(module: Module) -> list[str]:
-    """Of all parameters and running statistics; those of a module that stands in two places come twice."""
+def _names(module: Module, shared: dict[str, Parameter]) -> list[str]:
+    """Of all parameters and running statistics; those of a module that stands in two places come twice.
+
+    Parameters that layers share are left out, and put into ``shared``.
+    """
     if isinstance(module, Composite):
-        return [name for each in module.modules for name in _names(each)]
-    return [*(parameter.name for parameter in module.parameters), *module.state]
+        return [name for each in module.modules for name in _names(each, shared)]
+    for each in (each for each in module.parameters if each.shared):
+        if (other := shared.setdefault(each.name, each)) != each:
+            raise InputError(
+                f"parameter {each.name}, which layers share, has shape {list(other.shape)}, init {other.init}, decay"
+                f" {other.decay} in one and {list(each.shape)}, {each.init}, {each.decay} in another: give it alike"
+            )
+    return [*(each.name for each in module.parameters if not each.shared), *module.state]

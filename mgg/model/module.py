@@ -18,12 +18,16 @@ Features = Any
 
 @dataclass(frozen=True)
 class Parameter:
-    """A trainable array: its name (unique in the model), shape, first values and L2 penalty."""
+    """A trainable array: its name (unique in the model, but where modules share it), shape, first values, penalty.
+
+    Modules that share one add what they find to its gradient.
+    """
 
     name: str
     shape: tuple[int, ...]
     init: Literal["glorot", "zeros", "ones"]
     decay: float = 0.0
+    shared: bool = False
 
 
 @dataclass
@@ -131,7 +135,10 @@ class Composite(Module):
 
     def __init__(self, *modules: Module) -> None:
         self.modules = modules
-        self.parameters = [parameter for module in modules for parameter in module.parameters]
+        parameters: dict[str, Parameter] = {}
+        for each in (each for module in modules for each in module.parameters):
+            parameters.setdefault(each.name, each)
+        self.parameters = list(parameters.values())
         self.state = {name: value for module in modules for name, value in module.state.items()}
         self.width = max((module.width for module in modules), default=0)
         self.fetched = max((module.fetched for module in modules), default=0)

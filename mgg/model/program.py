@@ -34,8 +34,11 @@ Init = Literal["glorot", "zeros", "ones"]
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter of a program that is trained: its shape, first values and L2 penalty; and its name behind that of the
-    layer, if not the program's.
+    """A parameter of a program that is trained: its shape, first values and L2 penalty.
+
+    Attributes:
+        name: behind that of the layer, if not the program's.
+        shared: its whole name, of a parameter that layers have in common: each of them says so, alike.
 
     Raises:
         InputError: what it is given is none of these.
@@ -45,6 +48,7 @@ class Weight:
     init: Init = "glorot"
     decay: float = 0.0
     name: str | None = None
+    shared: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.shape, tuple):
@@ -104,10 +108,12 @@ class VertexLayer(Module):
         self._over = {"loops": program.loops, "typed": bool(relations or self.arcs or self.keeps)}
         self._device: dict[Work | Turned, tuple[Any, DeviceWork | TurnedWork]] = {}
         #: What the program calls a parameter.
-        self._keys = {f"{name}.{each.name or key}": key for key, each in weights.items()}
+        self._keys = {each.shared or f"{name}.{each.name or key}": key for key, each in weights.items()}
+        if len(self._keys) < len(weights):
+            raise InputError(f"layer {name}: two of its parameters have one name: {', '.join(self._keys)}")
         self.parameters = [
-            Parameter(known, weights[key].shape, weights[key].init, weights[key].decay)
-            for known, key in self._keys.items()
+            Parameter(known, each.shape, each.init, each.decay, bool(each.shared))
+            for known, each in zip(self._keys, weights.values(), strict=True)
         ]
         self._known: tuple[Neighborhood, Part] | None = None
         values = self._trained.values
@@ -286,11 +292,13 @@ class VertexLayer(Module):
         names = [name for name in plan.by if inputs or name != "x"]
         by = self.backed(plan, found, gradient, run_of, names, constant=constant)
         for parameter in self.parameters:
-            run_of.gradients[parameter.name] = by[self._keys[parameter.name]].astype(np.float64, copy=False)
+            found_by = by[self._keys[parameter.name]].astype(np.float64, copy=False)
+            others = run_of.gradients.get(parameter.name) if parameter.shared else None
+            run_of.gradients[parameter.name] = found_by if others is None else others + found_by
         for name in self.arcs:
             if name in plan.by:
-                mine, others = self._of_arcs(by[name], plan.by[name], run_of), run_of.arc_gradients.get(name)
-                run_of.arc_gradients[name] = mine if others is None else mine + others
+                mine, before = self._of_arcs(by[name], plan.by[name], run_of), run_of.arc_gradients.get(name)
+                run_of.arc_gradients[name] = mine if before is None else mine + before
         return by["x"] if inputs else None
 
     def backed(

@@ -20,30 +20,22 @@ from mgg.errors import InputError
 from mgg.model.layers import Dropout, Embedding, MeanOfHeads, Relu
 from mgg.model.module import Chain, Module
 from mgg.model.program import VertexLayer, Weight
-from mgg.model.settings import LayeredSettings, Selection, Sizes
+from mgg.model.settings import Sizes, TypedSettings
 
 #: It takes graphs without features.
 FEATURELESS = True
 
 
-class Settings(LayeredSettings):
+class Settings(TypedSettings):
     """The hyperparameters of the authors' example program for AIFB and MUTAG."""
 
-    selection: Selection = Field(
-        "last",
-        description="which epoch counts: the last, as there are no validation nodes, or the best on these by score"
-        " (validation) or loss (validation_loss)",
-    )
     hidden: int = Field(16, ge=1, le=65536, description="columns of each head of the hidden layer")
     heads: int = Field(4, ge=1, le=1024, description="heads of the hidden layer, side by side")
     output_heads: int = Field(1, ge=1, le=1024, description="heads of the output layer, of which the mean is taken")
     softmax: Literal["across", "within"] = Field(
         "across", description="over the arcs of all types that end at a node (ARGAT), or of each type (WIRGAT)"
     )
-    bases: int = Field(0, ge=0, le=1024, description="bases of each layer's weights; 0: each arc type has its own")
-    dropout: float = Field(0.0, ge=0, lt=1, description="share of the hidden layer that dropout sets to zero")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="share of the attention that dropout sets to zero")
-    weight_decay: float = Field(0.0, ge=0, le=1e6, description="L2 penalty on all weights: added to their gradients")
 
 
 def _matrix(t: Any, W: Any, a: Any) -> Any:

@@ -16,22 +16,15 @@ from mgg.errors import InputError
 from mgg.model.layers import Dropout, Relu
 from mgg.model.module import Chain
 from mgg.model.relational import Relational
-from mgg.model.settings import LayeredSettings, Selection, Sizes
+from mgg.model.settings import Sizes, TypedSettings
 
 #: It takes graphs without features.
 FEATURELESS = True
 
 
-class Settings(LayeredSettings):
+class Settings(TypedSettings):
     """The published hyperparameters for AIFB; MUTAG has 30 bases, BGS and AM have 40, all three a penalty of 5e-4."""
 
-    selection: Selection = Field(
-        "last",
-        description="which epoch counts: the last, as there are no validation nodes, or the best on these by score"
-        " (validation) or loss (validation_loss)",
-    )
-    dropout: float = Field(0.0, ge=0, lt=1, description="share of the hidden layer that dropout sets to zero")
-    bases: int = Field(0, ge=0, le=1024, description="B: bases of each layer's weights; 0: each arc type has its own")
     weight_decay: float = Field(0.0, ge=0, le=1e6, description="L2 penalty on the first layer: added to its gradients")
 
 

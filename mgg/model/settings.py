@@ -83,3 +83,16 @@ class DeepSettings(LayeredSettings):
         "none", description="before the activation of hidden layers, in place of a bias"
     )
     residual: bool = Field(False, description="add to every hidden layer but the first its input")
+
+
+class TypedSettings(LayeredSettings):
+    """Those of a model for arcs of types, as of graphs whose few labeled nodes are all trained on or tested."""
+
+    selection: Selection = Field(
+        "last",
+        description="which epoch counts: the last, as there are no validation nodes, or the best on these by score"
+        " (validation) or loss (validation_loss)",
+    )
+    bases: int = Field(0, ge=0, le=1024, description="bases of each layer's weights; 0: each arc type has its own")
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of the hidden layer that dropout sets to zero")
+    weight_decay: float = Field(0.0, ge=0, le=1e6, description="L2 penalty on all weights: added to their gradients")

@@ -3,10 +3,14 @@
 ``from mgg import vertex as V`` has all that a program needs.
 """
 
+import difflib
+from typing import Never
+
 from mgg.vertex.explain import explain
 from mgg.vertex.functions import (
     abs,
     concat,
+    correlate,
     dot,
     dropout,
     elu,
@@ -25,6 +29,7 @@ from mgg.vertex.functions import (
     minimum,
     normalize,
     relu,
+    repeat,
     reshape,
     sigmoid,
     softmax,
@@ -35,7 +40,7 @@ from mgg.vertex.functions import (
     tanh,
     where,
 )
-from mgg.vertex.symbols import VertexProgramError
+from mgg.vertex.symbols import OURS, VertexProgramError
 from mgg.vertex.trace import Program, Trace, program
 
 __all__ = [
@@ -44,6 +49,7 @@ __all__ = [
     "VertexProgramError",
     "abs",
     "concat",
+    "correlate",
     "dot",
     "dropout",
     "elu",
@@ -64,6 +70,7 @@ __all__ = [
     "normalize",
     "program",
     "relu",
+    "repeat",
     "reshape",
     "sigmoid",
     "softmax",
@@ -74,3 +81,11 @@ __all__ = [
     "tanh",
     "where",
 ]
+
+
+def __getattr__(name: str) -> Never:
+    near = difflib.get_close_matches(name, __all__, 3, 0.5)
+    raise AttributeError(f"V has no {name}" + f": do you mean V.{' or V.'.join(near)}?" * bool(near))
+
+
+OURS.add(__getattr__.__code__.co_filename)

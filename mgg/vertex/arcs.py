@@ -89,6 +89,11 @@ class ArcTables:
         return found
 
     @cached_property
+    def by_type(self) -> dict[Space, list[tuple[int, np.ndarray]]]:
+        """Of arcs (E) and of runs (R) each type that there is, with those of it, int64."""
+        return {space: _by_value(self.owners(space, T)) for space in (E, R)}
+
+    @cached_property
     def arc_runs(self) -> np.ndarray:
         """int64 [arcs], the run of each arc."""
         return np.repeat(np.arange(len(self.runs) - 1), np.diff(self.runs))
@@ -177,3 +182,10 @@ def _joined(parts: list[np.ndarray | None], counts: list[int], default: np.gener
 def pointers(rows: np.ndarray, count: int) -> np.ndarray:
     """int64 [count + 1], where each of ``count`` rows begins in the ascending ``rows``."""
     return np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=count)))).astype(np.int64)
+
+
+def _by_value(kinds: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    order = np.argsort(kinds, kind="stable")
+    found, firsts = np.unique(kinds[order], return_index=True)
+    # Of none there is one part, and no value.
+    return list(zip(found.tolist(), np.split(order, firsts[1:]), strict=False))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import isfinite, prod
 from typing import Any, Never
 
@@ -291,6 +292,22 @@ def dot(x: Any, y: Any) -> Symbol:
     return apply(ir.dot, lift(x), lift(y))
 
 
+def correlate(x: Any, z: Any) -> Symbol:
+    """The circular correlation over the last axis, entry k: sum over i of x_i z_(k + i), indices modulo its length.
+
+    It is the product of x with a matrix made of z [n]: of a parameter, or one of each type, there are few of them.
+    """
+    x, z = lift(x), lift(z)
+    if len(z.shape) != 1 or x.shape[-1:] != z.shape:
+        raise mistake(
+            f"correlate of {list(x.shape)} and {list(z.shape)}: the second is as long as the first's last axis"
+        )
+    n = z.shape[0]
+    # Row i of z over and over again, cut into rows of n + 1, begins with z_i.
+    rows = apply(ir.reshape, repeat(z, n + 1, 0), (n, n + 1))
+    return apply(ir.matmul, x, apply(ir.columns, rows, 0, n))
+
+
 def concat(*parts: Any) -> Symbol:
     """Side by side along the last axis: ``V.concat(x, y)`` or ``V.concat([x, y])``."""
     symbols = [lift(part) for part in (parts[0] if len(parts) == 1 and _is_list(parts[0]) else parts)]
@@ -318,6 +335,17 @@ def heads(x: Symbol, n: int) -> Symbol:
     if not isinstance(n, numbers.Integral) or n < 1 or not x.shape or x.shape[-1] % n:
         raise mistake(f"{list(x.shape)} in {n} heads: its last axis must be a multiple of the number of heads")
     return apply(ir.reshape, x, (*x.shape[:-1], int(n), x.shape[-1] // int(n)))
+
+
+@_listwise
+def repeat(x: Symbol, count: int, axis: int = -1) -> Symbol:
+    """x ``count`` times along a new axis, which becomes ``axis``; -1 is the last."""
+    if not isinstance(count, numbers.Integral) or count < 1:
+        raise mistake(f"repeat {count!r} times: it is a whole number from 1 on")
+    if not isinstance(axis, numbers.Integral) or not -len(x.shape) - 1 <= axis <= len(x.shape):
+        raise mistake(f"axis {axis} of {list(x.shape)} with one more: there is none")
+    place = int(axis) % (len(x.shape) + 1)
+    return apply(lambda value, where: replace(ir.repeat_axis(value, place, int(count)), where=where), x)
 
 
 @_listwise

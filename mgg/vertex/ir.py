@@ -224,8 +224,10 @@ def stop(x: Value, where: Where | None = None) -> Value:
 def matmul(x: Value, w: Value, where: Where | None = None) -> Value:
     """Contracts the last axis of ``x`` with the first of ``w``."""
     if not x.shape or not w.shape or x.shape[-1] != w.shape[0]:
+        turned = x.space in (P, T) and w.shape and w.shape[-1:] == x.shape[:1]
         raise ProgramError(
             f"{_shaped(x)} @ {_shaped(w)}: the last axis of the first and the first of the second differ"
+            + "; rows stand on the left: x @ W" * bool(turned)
         )
     space = joined([x, w])
     return Value(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -337,7 +337,7 @@ def _in_place(place: int, value: Value, part: Part, draws: tuple[int, Any], *ope
     if x.shape != (max(map(len, operands)), *value.shape) or x.dtype != part.real:
         return _of_dense(_elementwise, value, part, draws, *operands)
     with np.errstate(invalid="ignore", over="ignore"):
-        return ELEMENTWISE[value.op](*aligned(value, list(map(dense, operands))), out=x)
+        return ELEMENTWISE[value.op](*aligned(value, [dense(each) for each in operands]), out=x)
 
 
 def _row_wise(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
@@ -405,14 +405,6 @@ def _of_arcs(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -
     return (_matmul if value.op == "matmul" else _gram)(value, part, draws, *seen)
 
 
-def _by_type(part: Part, space: Space) -> Iterator[tuple[int, Any]]:
-    """Each type that there is, with its arcs or runs."""
-    kinds = part.tables.owners(space, T)
-    order = np.argsort(kinds, kind="stable")
-    found, firsts = np.unique(kinds[order], return_index=True)
-    return zip(found, np.split(order, firsts[1:]), strict=False)  # of none there is one part, and no type
-
-
 def _total(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
     finer, space = value.inputs[0].space, value.space
     whole = _flat(_whole(x, value.inputs[0], part))
@@ -425,10 +417,12 @@ def _total(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
 
 def _summed(x: Any, space: Space, part: Part) -> Any:
     """float64 sums of the rows ``x`` of runs that belong to each row of D or T."""
-    tables = part.tables
-    owners, rows = (tables.run_targets, tables.rows) if space is D else (tables.run_types, tables.type_count)
-    sums = np.zeros((rows, *x.shape[1:]))
-    np.add.at(sums, owners, x)
+    sums = np.zeros((part.rows_of(space), *x.shape[1:]))
+    if space is D:
+        np.add.at(sums, part.tables.run_targets, x)
+    else:
+        for kind, runs in part.tables.by_type[R]:
+            sums[kind] = x[runs].sum(0, dtype=np.float64)
     return sums
 
 
@@ -437,7 +431,7 @@ def _matmul(value: Value, part: Part, draws: tuple[int, Any], x: Any, w: Any) ->
     if isinstance(w, _Seen) and w.owners is part.tables.owners(value.space, T):
         x = x if len(x) == len(w) else _whole(x, value.inputs[0], part)
         result = np.empty((len(w), *value.shape), part.real)
-        for kind, rows in _by_type(part, value.space):
+        for kind, rows in part.tables.by_type[value.space]:
             matrix = w.rows[kind].reshape(inner, prod(outer))
             result[rows] = part.dense.product(_matrix(x[rows]), matrix).reshape(len(rows), *value.shape)
         return result
@@ -457,7 +451,7 @@ def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> A
         right = y.reshape(prod(x.shape[:-1]), prod(value.shape[1:]))
         return part.dense.transposed_product(_matrix(x), right).reshape(1, *value.shape)
     result = np.zeros((part.tables.type_count, *value.shape), part.real)
-    for kind, rows in _by_type(part, value.inputs[0].space):
+    for kind, rows in part.tables.by_type[value.inputs[0].space]:
         theirs = y[rows].reshape(len(rows) * prod(x.shape[1:-1]), prod(value.shape[1:]))
         result[kind] = part.dense.transposed_product(_matrix(x[rows]), theirs).reshape(value.shape)
     return result

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Never
 
 from mgg.errors import InputError
@@ -192,9 +193,12 @@ class Symbol:
         raise mistake("an exponent is a number: write V.exp(x * V.log(y)) for y ** x")
 
     def __getitem__(self, index: object) -> Symbol:
+        if isinstance(index, numbers.Integral) and self.value.space is P and self.shape:
+            return self._part(int(index))
         if not isinstance(index, Type):
             raise mistake(
-                "the arrays of a program have no index but a type of arcs: W[t] for t in v.types, W[e.type]; no data"
+                "the arrays of a program have no index but a type of arcs: W[t] for t in v.types, W[e.type]; no data;"
+                " parameters take numbers, W[0]"
             )
         types = tracing().types
         if self.value.space is P and self.shape[:1] != (types,):
@@ -202,6 +206,15 @@ class Symbol:
                 f"{list(self.shape)} by type of arcs: the first axis must have the {types} types of the graph"
             )
         return Symbol(apply(ir.by_type, self).value, meeting([self, index]))
+
+    def _part(self, index: int) -> Symbol:
+        """One entry along the first axis of a parameter, [the other axes]."""
+        count, *rest = self.shape
+        if not -count <= index < count:
+            raise mistake(f"entry {index} of {list(self.shape)}: the first axis has {count}")
+        first = index % count * prod(rest)
+        flat = apply(ir.reshape, self, (count * prod(rest),))
+        return apply(ir.reshape, apply(ir.columns, flat, first, first + prod(rest)), tuple(rest))
 
     def __bool__(self) -> Never:
         raise mistake(
@@ -377,6 +390,8 @@ class Arc:
             return self._of or Type(self.at)
         if name == "weight":
             return Symbol(run.read(name, ir.leaf("weight", E, (), here())), self.at)
+        if name not in run.arc_features and name in run.features:
+            raise mistake(f"arcs have no {name}: of their ends it is e.src.{name} and e.dst.{name}")
         if name not in run.arc_features:
             raise _unknown(name, "arcs", [*run.arc_features, "src", "dst", "weight", "type"])
         if run.loops:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import numbers
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
@@ -213,7 +214,9 @@ class Program:
                 if trace.tb_frame.f_code.co_filename not in OURS:
                     at = place(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
                 trace = trace.tb_next
-            raise mistake(f"{type(error).__name__}: {error}", at) from error
+            hint = "; over an axis: V.sum_axis, V.mean_axis; of two values: V.maximum, V.minimum"
+            told = isinstance(error, TypeError) and re.match(r"(sum|mean|max|min|std)\(\)", str(error))
+            raise mistake(f"{type(error).__name__}: {error}" + hint * bool(told), at) from error
         results: tuple[object, ...] = result if isinstance(result, tuple) else (result,)
         kept = [each.value for each in results if isinstance(each, Kept)]
         of_vertices = [self._output(each) for each in results[: len(results) - len(kept)]]

@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 from support.models import featureless, needs_types, programmed, small
 
+from mgg import vertex as V
 from mgg.model import Pass, build, models, settings_of
 from mgg.model.arcwise import Attention, NormalizedArcs
 from mgg.model.init import initial_weights
@@ -16,6 +17,11 @@ from mgg.model.propagate import PowerSteps, convolution, mean, normalized, sum_w
 from mgg.model.relational import Relational
 
 STEP = 1e-6
+
+
+@V.program
+def turned(v, W):
+    return V.mean(u.x for u in v.innbs) @ W
 
 
 class Doubled(Module):
@@ -39,6 +45,9 @@ MODULES = {
     "narrow, product first": convolution("a", 4, 2),
     "narrow, aggregation first": convolution("a", 4, 6),
     "mean": VertexLayer("a", mean, 4, {}),
+    "shared weights": Chain(
+        *(VertexLayer(f"layer{k}", turned, 4, {"W": Weight((4, 4), shared="turn")}) for k in range(3))
+    ),
     "power steps": PowerSteps(
         [VertexLayer(f"step{k}", each, 4, {}) for k, each in enumerate((normalized, mean, normalized))], 0.3
     ),

@@ -6,11 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from mgg import vertex as V
 from mgg.errors import InputError
 from mgg.model import build, gcn, models, settings_of
 from mgg.model.features import prepare_features
 from mgg.model.layers import BatchNorm, Linear, Relu
 from mgg.model.module import Chain, Residual
+from mgg.model.program import VertexLayer, Weight
 
 
 def test_models_are_found():
@@ -112,3 +114,22 @@ def test_two_layers_of_one_name_are_refused(case, monkeypatch):
         InputError, match=r"test_model_settings.py:\d+: model gcn: two layers are called 'a' \(a\.\w+\)"
     ):
         build("gcn", settings_of("gcn"), 4, 3)
+
+
+@V.program
+def turned(v, W):
+    return v.x @ W
+
+
+def test_shared_parameters_are_alike(monkeypatch):
+    """Layers that share a parameter have it once; two that differ in it are refused, naming both."""
+
+    def chain(settings, sizes):
+        weights = [Weight((4, 4), shared="turn.W"), Weight((4, 4), decay=settings.weight_decay, shared="turn.W")]
+        return Chain(*(VertexLayer(f"layer{k}", turned, 4, {"W": each}) for k, each in enumerate(weights)))
+
+    monkeypatch.setattr(gcn, "build", chain)
+    made = build("gcn", settings_of("gcn", {"weight_decay": 0.0}), 4, 4)
+    assert [(each.name, each.shape) for each in made.parameters] == [("turn.W", (4, 4))]
+    with pytest.raises(InputError, match=r"turn.W, which layers share, .*decay 0.0 in one .*0.1 in another"):
+        build("gcn", settings_of("gcn", {"weight_decay": 0.1}), 4, 4)

@@ -111,8 +111,8 @@ def _hub() -> Csr:
     return from_arcs(np.array([0] * 8 + [5, 9]), np.array([*range(1, 9), 7, 14]), n=40)
 
 
-def _typed() -> Csr:
-    return typed_csr(120, 700, 5, seed=6)
+def _typed(types: int = 5) -> Csr:
+    return typed_csr(120, 700, types, seed=6)
 
 
 def _loops() -> Csr:
@@ -131,6 +131,8 @@ GRAPHS: dict[str, Callable[[], Csr]] = {
 LOOPS = {"loops": _loops}
 #: Arcs of several types, some of them loops or between the same two nodes.
 TYPED = {"typed": _typed, "typed, no features": _typed}
+#: As many types as their inverses have.
+PAIRED = {"paired": lambda: _typed(6), "paired, no features": lambda: _typed(6)}
 PES = (1, 2, 4)
 
 
@@ -162,7 +164,7 @@ def layouts_below(new_folder: Callable[[str], Path]) -> Callable[[str, int], Pat
                 build("cora", folders[name] / "graph")
         if name == "cora":
             return make_layout(folders[name], None, pes, scheme="edge_balanced")
-        csr = (GRAPHS | LOOPS | TYPED)[name]()
+        csr = (GRAPHS | LOOPS | TYPED | PAIRED)[name]()
         data = _node_data(csr.rows)
         if "no features" in name:
             del data["features"]

@@ -11,7 +11,7 @@ from support.train_program import assert_close, gradients, on_ranks, result_arra
 from support.vertex_docs import MODELS, SMALL, written
 
 from mgg import layout
-from mgg.errors import InputError
+from mgg.errors import NOT_ENOUGH_MEMORY, InputError, MachineError
 from mgg.partition.schemes import Split
 
 HEAD = """from mgg import vertex as V
@@ -215,6 +215,9 @@ MISTAKES = {
     "branch": ("v.x @ W if v.degree > 0 else 0", FULL, "", 8, r"choose by V\.where"),
     "Python's sum": ("sum(u.x @ W for u in v.innbs)", FULL, "", 8, r"use V\.sum"),
     "exception": ("V.sum(u.x @ W for u in v.innbs) + nope", FULL, "", 8, "NameError: name 'nope' is not defined"),
+    "of the vertex": ("V.sum(v.x @ W for u in v.innbs)", FULL, "", 8, "does not depend on the neighbour: use one of u"),
+    "recursion": ("layer(v, W)", FULL, "", 8, "layer calls itself"),
+    "nothing": ("None", FULL, "", 7, "it returns None: return a value of the vertex"),
     "per arc": ("V.softmax(u.x @ W for u in v.innbs)", FULL, "", 7, "it returns a Values"),
     "kept": (
         "(" + SUM + ", V.keep([u.x @ W for u in v.innbs]))",
@@ -246,7 +249,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_and_nothing_is_written(mistake, parts, tmp_path):
+def test_a_mistake_is_one_line_and_nothing_is_written(mistake, parts, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     expression, weight, more, line, said = MISTAKES[mistake]
     path = tmp_path / "mine.py"
     path.write_text(HEAD + BODY.format(expression=expression, weight=weight, more=more), encoding="utf-8")
@@ -255,6 +259,18 @@ def test_a_mistake_is_one_line_and_nothing_is_written(mistake, parts, tmp_path):
         run("simulated", parts("directed", 2), 2, model=str(path), **options)
     assert caught.value.exit_code == 2 and "\n" not in str(caught.value)
     assert not line or str(caught.value).startswith(f"{path}, line {line}: ")
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.py"]
+
+
+def test_more_than_there_is_memory_is_refused_in_bytes_before_anything_is_made(parts, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path, weight = tmp_path / "mine.py", "Weight((sizes.features, 10**11))"
+    path.write_text(HEAD + BODY.format(expression=SUM, weight=weight, more=""), encoding="utf-8")
+    options = {"technique": "halo", "epochs": 1, "out": tmp_path / "run"}
+    with pytest.raises(
+        MachineError, match=rf"^{NOT_ENOUGH_MEMORY}: .* needs about \d{{14,}} bytes .* weights \d{{14,}}"
+    ):
+        run("simulated", parts("directed", 2), 2, model=str(path), **options)
     assert [each.name for each in tmp_path.iterdir()] == ["mine.py"]
 
 

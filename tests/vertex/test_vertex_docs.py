@@ -34,8 +34,8 @@ def settings(name):
 
 
 def test_blocks_are_models_or_parts_of_one():
-    assert list(FILES) == ["my_gcn", "my_gatv2", "my_gated", "my_arcs", "my_relational", "train_gcn"]
-    assert list(MODELS) == list(FILES)[:5]
+    assert list(FILES) == ["my_gcn", "my_gatv2", "my_gated", "my_recurrent", "my_arcs", "my_relational", "train_gcn"]
+    assert list(MODELS) == list(FILES)[:6]
     parts = [block for block in PYTHON if block not in FILES.values()]
     assert len(parts) == 1 and parts[0] in MODELS["my_gcn"]
 
@@ -57,6 +57,7 @@ def test_explain(name, tmp_path):
         "my_gcn": ("8 columns", "6 columns"),  # products: the gradient's columns cross, too
         "my_gatv2": ("6 columns", "3 columns"),  # h or W_source h, 8 and 3 columns, whichever is narrower
         "my_gated": ("6 columns", "4 columns"),  # h, which is narrower than both of its projections
+        "my_recurrent": ("4 columns", "4 columns"),
         "my_relational": ("6 columns", "4 columns"),  # h
     }[name]
     for text, columns in zip((first, second), fetched, strict=True):

@@ -150,7 +150,7 @@ PLAIN = {
 }  # fmt: skip
 
 
-def computed(value, arrays):  # noqa: PLR0911
+def computed(value, arrays):  # noqa: PLR0911, PLR0912
     """The array of a value, [rows of its space, *shape]."""
     inputs = [computed(operand, arrays) for operand in value.inputs]
     attributes = dict(value.attributes)
@@ -174,6 +174,10 @@ def computed(value, arrays):  # noqa: PLR0911
         return inputs[0].sum(attributes["axis"] + 1)
     if value.op == "reshape":
         return inputs[0].reshape(-1, *value.shape)
+    if value.op == "slice":
+        return inputs[0][..., attributes["first"] : attributes["last"]]
+    if value.op == "repeat_axis":
+        return np.stack([inputs[0]] * attributes["count"], attributes["axis"] + 1)
     if value.op == "concat":
         return np.concatenate(inputs, -1)
     if value.op == "power":
@@ -268,6 +272,30 @@ def test_parameters_by_type():
     np.testing.assert_allclose(result(lambda v, b: V.sum(b[t] for t in v.types), b=b), there, rtol=1e-12)
 
 
+def test_entries_of_a_parameter():
+    W = RNG.normal(size=(3, 4, 2))
+    np.testing.assert_allclose(result(lambda v, W: v.x @ W[1] + v.x @ W[-1], W=W), X @ (W[1] + W[2]), rtol=1e-12)
+
+
+def test_correlation():
+    z, kinds = RNG.normal(size=4), RNG.normal(size=(2, 4))
+
+    def correlated(x, z):  # by the convolution theorem
+        return np.fft.irfft(np.fft.rfft(x).conj() * np.fft.rfft(z), 4)
+
+    np.testing.assert_allclose(result(lambda v, z: V.correlate(v.x, z), z=z), correlated(X, z), rtol=1e-12)
+    by_type = result(lambda v, z: V.sum(V.correlate(e.src.x, z[e.type]) for e in v.inedges), z=kinds)
+    expected = by_vertex(lambda v, arcs: correlated(X[SOURCES[arcs]], kinds[ARC_TYPES[arcs]]).sum(0))
+    np.testing.assert_allclose(by_type, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_a_number_for_each_type():
+    """Made of numbers alone: 2 for the first type, 3 for the second."""
+    found = result(lambda v, W: V.sum(V.concat(V.repeat(2, 1), V.repeat(3, 1))[e.type] * e.f for e in v.inedges), W=X)
+    expected = by_vertex(lambda v, arcs: ((2 + ARC_TYPES[arcs])[:, None] * F[arcs]).sum(0))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 ELEMENTWISE = {
     "left": (lambda x: (1 + x) * 2 - (3 - x) / 4 - x / 2, lambda x: (1 + x) * 2 - (3 - x) / 4 - x / 2),
     "right": (lambda x: 2 / (x**2 + 1) + -x + abs(+x), lambda x: 2 / (x**2 + 1) - x + np.abs(x)),
@@ -289,6 +317,10 @@ ELEMENTWISE = {
     ),
     "numbers alone": (lambda x: x * V.sqrt(4.0), lambda x: 2 * x),
     "heads": (lambda x: V.heads(x, 2), lambda x: x.reshape(-1, 2, 2)),
+    "repeat": (
+        lambda x: V.reshape(V.repeat(x, 3), (3, 4)) + V.repeat(x, 3, 0),
+        lambda x: x.repeat(3, 1).reshape(-1, 3, 4) + x[:, None],
+    ),
     "mean of heads": (lambda x: V.mean_of_heads(V.heads(x, 2)), lambda x: (x[:, :2] + x[:, 2:]) / 2),
     "flatten": (lambda x: V.flatten(V.reshape(x, (2, 1, 2))), lambda x: x),
     "axes": (
