@@ -254,6 +254,17 @@ class AggregateRecord(Common):
         None,
         description="CoLa 4.2, bytes: each row once a workgroup that needs it; None: there is one, or it was not noted",
     )
+    repeats: bool | None = Field(
+        None, description="the same inputs give the same bits on every run; None: it was not noted"
+    )
+    atomics: Count | None = Field(
+        None,
+        description="atomic additions of a float that the kernel of gnnadvisor issues in a product on a GPU, counted on"
+        " the host; None: another technique",
+    )
+    decided: dict[str, int] | None = Field(
+        None, description="ngs, dw and tpb that gnnadvisor took, whoever chose them; None: another technique"
+    )
     chosen: bool = Field(False, description="technique auto picked it")
     predicted: float | None = Field(
         None, gt=0, description="seconds that the cost model said before it was measured; None if it was not asked"
