@@ -206,6 +206,11 @@ _TABLES: dict[str, list[Column]] = {
         Column(
             "vi_cola", "integer", "bytes", "CoLa 4.2: each row once a workgroup that needs it; empty: one, or not noted"
         ),
+        Column("repeats", "yes/no", "", "the same inputs give the same bits on every run; empty: not noted"),
+        Column(
+            "atomics", "integer", "floats", "atomic additions that gnnadvisor's kernel issues; empty: another technique"
+        ),
+        Column("decided", "text", "", "ngs, dw and tpb that gnnadvisor took, JSON; empty: another technique"),
     ],
     "fastest": [
         *_SETTING,
