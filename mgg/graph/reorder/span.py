@@ -22,6 +22,11 @@ def averaged_edge_span(graph: Graph) -> float:
     return total / max(graph.manifest.arcs, 1)
 
 
+def span_of(offsets: np.ndarray, indices: np.ndarray, rank: np.ndarray) -> float:
+    """The same of a graph in memory where node v has the number ``rank[v]``; offsets int64 [n + 1], ids [arcs]."""
+    return int(_span_ranked(offsets, indices, rank)) / max(len(indices), 1)
+
+
 def pays(span: float, nodes: int) -> bool:
     """Whether reordering promises to pay: sqrt(AES) > floor(sqrt(nodes) / 100).
 
@@ -37,4 +42,13 @@ def _span(indptr, indices, first):  # type: ignore[no-untyped-def]
     for row in range(indptr.size - 1):
         for k in range(indptr[row], indptr[row + 1]):
             total += abs(np.int64(indices[k]) - (first + row))
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _span_ranked(indptr, indices, rank):  # type: ignore[no-untyped-def]
+    total = np.int64(0)
+    for row in range(indptr.size - 1):
+        for k in range(indptr[row], indptr[row + 1]):
+            total += abs(np.int64(rank[indices[k]]) - np.int64(rank[row]))
     return total
