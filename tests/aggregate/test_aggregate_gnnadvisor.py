@@ -1,6 +1,10 @@
 """Technique gnnadvisor on CPUs: options, what its records say, and its Decider."""
 
+import importlib.util
 import itertools
+import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +18,12 @@ from mgg.aggregate import decider, parse_options, prepare
 from mgg.backend import simulated
 from mgg.errors import InputError
 from mgg.kernel.groups import Setting
+
+SPEC = importlib.util.spec_from_file_location(
+    "fit_gnnadvisor", Path(__file__).parents[2] / "benchmarks" / "fit_gnnadvisor.py"
+)
+bench = sys.modules["fit_gnnadvisor"] = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(bench)
 
 
 def test_every_option_gives_the_product(tmp_path):
@@ -112,3 +122,57 @@ def test_the_fit_finds_its_coefficients_and_the_least():
     assert times[found.choose(graphs[2], 32, like)] == pytest.approx(min(times.values()))
     with_noise = decider.fit(counted, true.seconds(counted) * rng.uniform(0.9, 1.1, len(counted)))
     assert min(with_noise.coefficients) >= 0
+
+
+def sweep(path, times):
+    """A sweep of three graphs, as benchmarks/gpu_gnnadvisor.py writes it; ``times`` gives milliseconds."""
+    rng, like, lines = np.random.default_rng(1), Setting(1, 1, 32), []
+    for name, most in (("short", 10), ("uneven", 300), ("long", 900)):
+        lengths = rng.integers(0, most, 2_000)
+        for number, setting in enumerate(decider.grid(like)):
+            counted = decider.terms(lengths, 32, setting)
+            by = "grid paper" if number == 7 else "grid"
+            lines.append({"graph": name, "dim": 32, "by": by, "ms": times(number, counted), "terms": counted.tolist()})
+        lines.append({"graph": name, "dim": 32, "by": "artifact", "ms": None, "terms": [1.0] * 7})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return lines
+
+
+def test_picks_are_judged_on_graphs_that_the_fit_has_not_seen(tmp_path):
+    true = decider.Fit(coefficients=(5e-6, 2e-12, 3e-13, 1e-10, 2e-12, 1e-9, 4e-9))
+    lines = sweep(tmp_path / "a.jsonl", lambda number, counted: 1e3 * float(true.seconds(counted)))
+    found = bench.ratios(bench.read(tmp_path / "a.jsonl"))
+    for graph in ("short", "uneven", "long"):
+        grid = [line for line in lines if line["graph"] == graph and "grid" in line["by"]]
+        row, least = found[graph, 32], min(line["ms"] for line in grid)
+        assert row["fitted"] == pytest.approx(1) and row["artifact"] == np.inf
+        assert row["paper"] == pytest.approx(grid[7]["ms"] / least) and row["paper"] > 1
+
+    # The first graph's times are made of other coefficients: the two others tell nothing of these.
+    count, calls = len(decider.grid(Setting(1, 1, 32))), iter(range(10**6))
+    other = decider.Fit(coefficients=(5e-6, 0, 0, 1e-8, 0, 0, 1e-11))
+
+    def times(_, counted):
+        return 1e3 * float((other if next(calls) < count else true).seconds(counted))
+
+    lines = sweep(tmp_path / "b.jsonl", times)
+    row = bench.ratios(bench.read(tmp_path / "b.jsonl"))["short", 32]
+    counted = np.array([line["terms"] for line in lines[:count]])
+    asked = int(np.argmin(true.seconds(counted)))
+    assert row["fitted"] == pytest.approx(lines[asked]["ms"] / min(line["ms"] for line in lines[:count]))
+    assert row["fitted"] > 1.2 and bench.picked(bench.read(tmp_path / "b.jsonl")[:count], other).ms < lines[asked]["ms"]
+    told = bench.report(bench.read(tmp_path / "b.jsonl"), "NVIDIA T800 80GB")
+    assert '"t800": Fit(coefficients=(' in told and "within 1.1" in told
+
+
+def test_a_fit_is_taken_for_its_gpu_alone(monkeypatch):
+    """By a word of the driver's name, and for memory the largest there is."""
+    known = decider.Fit(coefficients=(0, 0, 0, 1e-9, 0, 0, 1e-9))
+    monkeypatch.setattr(decider, "FITTED", {"h200": known})
+    assert decider.fit_for("NVIDIA H200") is known
+    options = parse_options("gnnadvisor", {"decide": "fitted", "leader": False})
+    lengths = np.full(100, 50)
+    chosen = options.settings(lengths, 16, "NVIDIA H200")
+    # With a price on groups and on steps of a thread alone, the least is where a row is one group of many workers.
+    assert (chosen.ngs, chosen.dw, chosen.leader) == (64, 4, False)
+    assert options.settings(lengths, 16, None) == chosen
