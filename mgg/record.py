@@ -103,6 +103,12 @@ class Quality(Frozen):
     vi_fr: int = Field(ge=0, description="V_FR between workgroups")
     vi_fc: int = Field(ge=0, description="V_FC between workgroups: once for each PE that needs the row")
     vi_cola: int = Field(ge=0, description="communication fusion (4.2): once for each workgroup that needs the row")
+    span: float | None = Field(
+        None,
+        ge=0,
+        description="averaged edge span of the graph as it is stored (GNNAdvisor 5.1): the mean of |row - column| over"
+        " all arcs; None: it was not noted",
+    )
 
 
 class Partition(Frozen):

@@ -146,6 +146,7 @@ _TABLES: dict[str, list[Column]] = {
         Column("vi_fr", "integer", "bytes", "part of v_fr between workgroups (CoLa table 3)"),
         Column("vi_fc", "integer", "bytes", "part of v_fc between workgroups (CoLa table 3)"),
         Column("vi_cola", "integer", "bytes", "each row once a workgroup that needs it: CoLa 4.2 and table 3"),
+        Column("span", "number", "", "averaged edge span, GNNAdvisor 5.1: mean of |row - column|; empty: not noted"),
     ],
     "halos": [
         *_GRAPH,

@@ -55,7 +55,7 @@ def test_an_experiment_is_planned(folder: Folder, name: str):
     graphs = list(values["graph"]["datasets"])
     timed = values["aggregate"].get("techniques") != []
     trained = len(graphs) * runs_of(values)
-    alone = name.startswith("seastar_")
+    alone = name.startswith(("seastar_", "gnna_"))
     if alone:
         folder.overlay(ONE_PE, "one.yaml")
     pes, launcher = (1, "") if alone else (2, r"mpiexec -n 2 ")

@@ -7,6 +7,7 @@ import math
 import numba
 import numpy as np
 
+from mgg.graph.csr import Csr
 from mgg.graph.store import Graph
 
 
@@ -18,8 +19,13 @@ def averaged_edge_span(graph: Graph) -> float:
     """
     total = 0
     for lo, csr in graph.blocks():
-        total += int(_span(csr.indptr, csr.indices, lo))
+        total += block_span(lo, csr)
     return total / max(graph.manifest.arcs, 1)
+
+
+def block_span(first: int, csr: Csr) -> int:
+    """The sum of |source - target| over rows that begin with row ``first`` of a graph; column ids are the graph's."""
+    return int(_span(csr.indptr, csr.indices, first))
 
 
 def span_of(offsets: np.ndarray, indices: np.ndarray, rank: np.ndarray) -> float:
