@@ -207,6 +207,20 @@ def test_an_ablation_from_graph_to_figure(folder: Folder):
 
 
 @pytest.mark.slow
+def test_atomics_from_graph_to_page(folder: Folder):
+    folder.overlay({"partition": {"pes": [1]}}, "one.yaml")
+    folder.overlay(SMALLER | {"graph": SMALLER["graph"] | {"datasets": {"reddit-like": {}}}}, "smaller.yaml")
+    run = folder.run(overlay=[*overlays("gnna_fig12d"), "smaller.yaml", "one.yaml"])
+    assert run.returncode == 0, run.stdout
+    records = read_lines(folder.made("experiments/gnna_fig12d/aggregate/reddit-like/p1.jsonl"), AggregateRecord)
+    counted = {(record.options["leader"], record.dim): record.atomics for record in records}
+    assert set(counted) == {(leader, dim) for leader in (True, False) for dim in (16, 64)}
+    assert all(counted[True, dim] < counted[False, dim] for dim in (16, 64)) and not any(r.repeats for r in records)
+    page = (folder.results / "experiments/gnna_fig12d/report/index.html").read_text(encoding="utf-8")
+    assert f"{counted[False, 64]:,}" in page and "in the paper 47.85 %" in page
+
+
+@pytest.mark.slow
 def test_products_and_training_from_graph_to_figure(folder: Folder):
     rows = made(folder, "mgg_fig7", {"reddit-like": {"features": 6, "classes": 3}})
     assert sorted((row["dim"], row["model"], row["paper"]) for row in rows) == [
