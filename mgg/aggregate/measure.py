@@ -366,6 +366,8 @@ def _record(
         arcs=manifest.arcs,
         technique=plan.name,
         options=plan.options.model_dump(),
+        repeats=plan.repeats,
+        **plan.facts(dim),
         defaults=plan.Options().model_dump(),
         dtype=plan.dtype,
         **job_fields(world),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Plan(ABC):
 
     Attributes:
         name: config value of the technique.
-        deterministic: the same inputs and P give the same bits.
+        deterministic: by default the same inputs and P give the same bits (``repeats``: with the plan's options).
         dtypes: types of embeddings that it takes; sums are float32.
         single_pe: runs on one PE alone.
         one_process: on GPUs its PEs are threads of one process.
@@ -177,6 +177,15 @@ class Plan(ABC):
             Whether the technique has such a part: those have that transfer inside their own launch.
         """
         return False
+
+    @property
+    def repeats(self) -> bool:
+        """With its options the same inputs and P give the same bits."""
+        return self.deterministic
+
+    def facts(self, dim: int) -> dict[str, Any]:
+        """Fields of a record on products of ``dim`` columns that the technique alone knows."""
+        return {}
 
     def forget(self, dim: int) -> None:  # noqa: B027
         """Give back what is kept for products of ``dim`` columns alone: there are no more of them for now."""

@@ -30,6 +30,7 @@ from mgg.kernel.cuda_arguments import (
 )
 from mgg.kernel.cuda_schedule import DeviceSchedule, DeviceSchedules, RowTuning
 from mgg.kernel.fork import DEPENDENTS, Launch, urgent_stream
+from mgg.kernel.groups import Groups, Setting, shared_bytes, tiling
 from mgg.kernel.halo import HaloPeers, HaloSchedule
 from mgg.layout.neighbors import NeighborPartitions
 
@@ -290,6 +291,47 @@ class CudaOperators:
                 ),
                 shared_mem=shared,
             )  # fmt: skip
+
+    # --- technique gnnadvisor
+
+    def gnnadvisor(
+        self, groups: Groups, indices: cp.ndarray, weights: cp.ndarray | None, b: cp.ndarray, out: cp.ndarray,
+        setting: Setting,
+    ) -> None:  # fmt: skip
+        """``out = A b`` by neighbor groups (GNNAdvisor 4, 5.2), after ``out`` was set to zero.
+
+        Args:
+            groups: of A under ``setting``, its arrays on the device.
+            indices: int32 or int64 [arcs], rows of ``b``.
+            weights: float32 [arcs] or None.
+            b: float32 [*, D].
+            out: float32 [rows, D].
+            setting: of the kernel.
+        """
+        out.fill(0)
+        columns, counts = out.shape[1], groups.counts
+        if not counts.groups or not columns:
+            return
+        floats, tile, tiles = tiling(columns, vector_width(b), setting)
+        slots = counts.slots if setting.ordered else 0
+        partial = cp.empty((slots, -(-columns // 8) * 8), np.float32)
+        name = f"gnnadvisor_{floats}" + ("" if weights is None else "_weighted")
+        kernel = self.kernel(build_of("gnnadvisor", index_bits(indices)), name)
+        kernel(
+            (-(-counts.groups // setting.a_block), tiles), (setting.tpb,),
+            (
+                groups.targets, groups.to, groups.starts, np.int64(counts.groups), indices, pointer_to(weights), b,
+                row_stride(b), out, row_stride(out), partial, row_stride(partial), np.int32(setting.dw),
+                np.int32(setting.lanes), np.int32(tile), np.int32(columns), np.int32(setting.leader),
+                np.int32(not setting.ordered),
+            ),
+            shared_mem=shared_bytes(tile, setting),
+        )  # fmt: skip
+        if slots:
+            combine, shape, block, arguments = self.combining(
+                groups.split_rows, groups.split_first, partial, out, False
+            )
+            combine(shape, block, arguments)
 
     # --- technique halo
 

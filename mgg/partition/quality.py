@@ -9,6 +9,7 @@ import numba
 import numpy as np
 
 from mgg.graph.csr import Csr
+from mgg.graph.reorder.span import block_span
 from mgg.record import Quality
 
 FLOAT_BYTES = 4
@@ -70,6 +71,7 @@ def measure(
         vi_fr=row * counts.group_cut,
         vi_fc=row * int(counts.pairs[~same].sum()),
         vi_cola=row * int(counts.group_halos.sum()),
+        span=counts.span / total,
     )
 
 
@@ -82,6 +84,7 @@ class _Counts:
         group_cut: arcs whose column another workgroup owns.
         pairs: int64 [P, P], rows of PE q that PE p needs.
         group_halos: int64 [workgroups], rows of other workgroups that each workgroup needs.
+        span: sum of |row - column| over all arcs.
     """
 
     arcs: np.ndarray
@@ -89,6 +92,7 @@ class _Counts:
     group_cut: int
     pairs: np.ndarray
     group_halos: np.ndarray
+    span: int = 0
 
 
 def _count(walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, pes: int, workgroup: int) -> _Counts:
@@ -113,6 +117,7 @@ def _count_in_order(
     seen, group_seen = np.zeros((2, len(owners)), np.uint16)
     tally = np.zeros((3, len(counts.arcs)), np.int64)
     for lo, block in walk():
+        counts.span += block_span(lo, block)
         _note_in_order(
             block.indptr, block.indices, lo, owners, workgroup, seen, group_seen, tally, counts.pairs,
             counts.group_halos,
@@ -130,6 +135,7 @@ def _count_in_words(
         group_needs = np.zeros(len(owners), _word(groups - first))
         tally = np.zeros((3, pes), np.int64)
         for lo, block in walk():
+            counts.span += block_span(lo, block) if first == 0 else 0
             _note(block.indptr, block.indices, lo, owners, workgroup, first, needs, group_needs, tally)
         counts.arcs, counts.cut, counts.group_cut = tally[0], tally[1], int(tally[2].sum())
         _sum_pairs(needs, owners, first, counts.pairs)

@@ -146,6 +146,7 @@ _TABLES: dict[str, list[Column]] = {
         Column("vi_fr", "integer", "bytes", "part of v_fr between workgroups (CoLa table 3)"),
         Column("vi_fc", "integer", "bytes", "part of v_fc between workgroups (CoLa table 3)"),
         Column("vi_cola", "integer", "bytes", "each row once a workgroup that needs it: CoLa 4.2 and table 3"),
+        Column("span", "number", "", "averaged edge span, GNNAdvisor 5.1: mean of |row - column|; empty: not noted"),
     ],
     "halos": [
         *_GRAPH,
@@ -206,6 +207,11 @@ _TABLES: dict[str, list[Column]] = {
         Column(
             "vi_cola", "integer", "bytes", "CoLa 4.2: each row once a workgroup that needs it; empty: one, or not noted"
         ),
+        Column("repeats", "yes/no", "", "the same inputs give the same bits on every run; empty: not noted"),
+        Column(
+            "atomics", "integer", "floats", "atomic additions that gnnadvisor's kernel issues; empty: another technique"
+        ),
+        Column("decided", "text", "", "ngs, dw and tpb that gnnadvisor took, JSON; empty: another technique"),
     ],
     "fastest": [
         *_SETTING,

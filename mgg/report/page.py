@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from mgg.record import METRIC_NAMES
 from mgg.report import (
+    advisor,
     choice,
     figures,
     findings,
@@ -53,7 +54,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         lstrip_blocks=True,
     )
     environment.filters["linked"] = linked
-    everything, tables = tables, tables | {"aggregate": knobs.telling(tables["aggregate"])}
+    everything, tables = tables, tables | {"aggregate": advisor.telling(knobs.telling(tables["aggregate"]))}
     told = [section for section in (choice.section(tables), predictions.section(tables)) if section]
     experiments, ahead = foreseen.divided(experiments)
     labels = [row["label"] for row in tables["aggregate"]]

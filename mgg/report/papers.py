@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mgg.report import between, hidden, knob_parts, methods, pairs, sweeps, volumes
+from mgg.report import advisor, between, hidden, knob_parts, methods, pairs, sweeps, volumes
 from mgg.report.comparisons import CLOSE, DISAGREES, of
 from mgg.report.experiments import Experiment, experiment
 from mgg.report.findings import Finding
@@ -63,6 +63,7 @@ def _parts(tables: dict[str, Rows], name: str, shown: Experiment) -> list[Part]:
         parts += hidden.parts(tables)
     if rows := _rows(tables, name):
         parts.append((methods if shown.together else pairs).part(tables, name, shown, rows))
+    parts += advisor.parts(tables, name, shown.advisor)
     if shown.between and (counted := between.part(tables, shown.between)):
         parts.append(counted)
     return parts
@@ -81,7 +82,7 @@ def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:
     rows = _rows(tables, name)
     told = methods.told(shown) if shown.together else shown.versus
     sentences = [verdict(versus, found) for versus in told if (found := telling(of(versus, rows)))]
-    return " ".join([*sentences, *left_out(rows)])
+    return " ".join([*sentences, *left_out(rows), *advisor.outcomes(tables, shown.advisor)])
 
 
 def _nothing(tables: dict[str, Rows], shown: Experiment) -> str:

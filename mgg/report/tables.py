@@ -263,6 +263,7 @@ def _timing(timing: Timing) -> Row:
         "label": timing.label,
         "options": canonical(record.options),
         "defaults": canonical(record.defaults),
+        "decided": canonical(record.decided) if record.decided else "",
         "launches": len(record.launches),
         "iterations": len(record.seconds),
         "fastest": False,

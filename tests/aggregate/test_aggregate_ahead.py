@@ -76,8 +76,8 @@ def test_no_kernel_is_asked_for_before_it_is_there(pes, machine, tmp_path):
     measured = {record.technique for record in read_lines(out, AggregateRecord)}
     assert measured == {name for name, plan in techniques().items() if pes == 1 or not plan.single_pe}
     assert {there for there, _ in found} == {"True"}
-    pulled = {"halo", "pull", "cola", "columns"} if pes > 1 else set()
-    assert {source for _, source in found} - {"gather"} == {"rows", "mgg"} | pulled
+    others = {"halo", "pull", "cola", "columns"} if pes > 1 else {"gnnadvisor"}
+    assert {source for _, source in found} - {"gather"} == {"rows", "mgg"} | others
     # gather, rows, halo and pull in two types; cola and its hubs; mgg in four ways: once for both directions.
     cores = max(len(os.sched_getaffinity(0)), pes)
     line = f"compiling 14 kernels for sm_90, {min(cores - cores % pes, 14)} at a time"

@@ -52,6 +52,7 @@ def brute_force(a, owner, pes, workgroup, dim):
         "vi_fr": row * group_cut,
         "vi_fc": row * crossing,
         "vi_cola": row * sum(fused),
+        "span": sum(abs(int(r) - int(c)) for r, c in zip(*a.nonzero(), strict=True)) / max(1, sum(arcs)),
     }
 
 

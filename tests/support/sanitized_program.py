@@ -26,6 +26,7 @@ from mgg.kernel import compile as build
 from mgg.kernel import cuda
 from mgg.kernel.cola import column_schedule
 from mgg.kernel.cuda_attention import AttentionKernels, Masks
+from mgg.kernel.groups import Groups, Setting, groups_of
 from mgg.kernel.pitch import row_pitch
 from mgg.kernel.random import STREAMS
 from mgg.layout import PeLayout, Product
@@ -75,6 +76,8 @@ def operators_alone(csr: Csr) -> None:
             by_column = Csr(columns.indptr, columns.indices.astype(ids), columns.weights, rows)
             schedule = column_schedule(by_column, np.arange(rows), np.arange(rows, dtype=np.uint64))
             operators.cola_kernel(schedule, cp.asarray(np.array([b.data.ptr], np.uint64)))(b, out)
+            for setting in (Setting(2, 5, 96, aligned=False), Setting(1, 32, 64, ordered=False), Setting(3, 8, 32)):
+                operators.gnnadvisor(on_device(groups_of(csr.indptr, setting)), indices, weights, b, out, setting)
             gathered = cp.zeros((len(some), dim), np.float32)
             operators.gather_rows(b, cp.asarray(some.astype(ids)), gathered)
             for element in (np.float32, np.uint16):  # rows that are padded, and those that begin anywhere
@@ -86,6 +89,12 @@ def operators_alone(csr: Csr) -> None:
                     )
             attention(operators, cp.asarray(csr.indptr), indices, pointer, targets, dim)
     cp.cuda.Device().synchronize()
+
+
+def on_device(groups: Groups) -> Groups:
+    """With arrays of the GPU."""
+    arrays = {key: cp.asarray(value) for key, value in vars(groups).items() if isinstance(value, np.ndarray)}
+    return replace(groups, **arrays)
 
 
 def attention(operators: cuda.CudaOperators, ptr: Any, ends: Any, source_ptr: Any, targets: Any, columns: int) -> None:

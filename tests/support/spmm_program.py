@@ -37,7 +37,7 @@ class Variant(NamedTuple):
 
 
 #: Every ablation and primitive of ``mgg``, and the ends of the ranges of its knobs; bf16; workgroups, and bf16 between
-#: them; every step of ``cola``.
+#: them; every step of ``cola``; every idea of ``gnnadvisor`` switched, and its Decider.
 VARIANTS: dict[str, Variant] = {
     "mgg:warp": Variant("mgg", {"primitive": "warp"}),
     "mgg:thread": Variant("mgg", {"primitive": "thread"}),
@@ -65,6 +65,14 @@ VARIANTS: dict[str, Variant] = {
     "cola:fetched": Variant("cola", {"workgroup": 2, "coalesced": False}),
     "cola:unfused": Variant("cola", {"workgroup": 2, "fusion": False}),
     "cola:waiting": Variant("cola", {"workgroup": 2, "pipelined": False}),
+    "gnnadvisor:atomic": Variant("gnnadvisor", {"sums": "atomic"}),
+    "gnnadvisor:alone": Variant("gnnadvisor", {"leader": False}),
+    "gnnadvisor:alone-atomic": Variant("gnnadvisor", {"leader": False, "sums": "atomic"}),
+    "gnnadvisor:continuous": Variant("gnnadvisor", {"ngs": 2, "dw": 5, "tpb": 1024, "mapping": "continuous"}),
+    "gnnadvisor:least": Variant("gnnadvisor", {"ngs": 1, "dw": 1, "tpb": 32}),
+    "gnnadvisor:most": Variant("gnnadvisor", {"ngs": 1024, "dw": 32, "tpb": 1024}),
+    "gnnadvisor:paper": Variant("gnnadvisor", {"decide": "paper"}),
+    "gnnadvisor:artifact": Variant("gnnadvisor", {"decide": "artifact"}),
 }
 
 

@@ -213,6 +213,35 @@ class StrictOperators:
         cpu.spmm_partitions(*parts[1], np.arange(len(sources)), unwrap(remote_weights), fetched, acc)
         cpu.finish(acc, unwrap(out))
 
+    def gnnadvisor(self, groups: Any, indices: Any, weights: Any, b: Any, out: Any, setting: Any) -> None:
+        """The kernel's groups, where their sums go, and the parts of rows that have several."""
+        arrays = groups.targets, groups.starts, groups.to, groups.split_rows, groups.split_first
+        plain = [unwrap(array) for array in (*arrays, indices, weights, b, out)]
+        submit(lambda: self._gnnadvisor(*plain, setting))
+
+    def _gnnadvisor(
+        self, targets: Any, starts: Any, to: Any, rows: Any, first: Any, indices: Any, weights: Any, b: Any,
+        out: Any, setting: Any,
+    ) -> None:  # fmt: skip
+        """In float64, as the CPU's operators sum: what a leader adds up has the place of its first group."""
+        sums, count = np.zeros((len(targets), out.shape[1])), len(targets)
+        cpu.spmm_partitions(np.arange(count), starts[:-1], starts[1:], indices, weights, b, sums)
+        ends = np.ones(count, np.bool_)
+        if setting.leader:
+            ends[1:] = (np.diff(targets) != 0) | (np.arange(1, count) % setting.a_block == 0)
+        writers = np.flatnonzero(ends)
+        written = np.add.reduceat(sums, writers) if count else sums
+        acc, parts = np.zeros(out.shape), np.full((len(written), out.shape[1]), np.nan)
+        for place, value in zip(to[writers].tolist(), written, strict=True):
+            if place < 0:
+                parts[~place] = value
+            else:
+                acc[place] += value
+        if setting.ordered:
+            for row, begin, end in zip(rows, first[:-1], first[1:], strict=True):
+                acc[row] = parts[begin:end].sum(axis=0)
+        out[...] = acc
+
     def write(self, values: Any, out: Any) -> None:
         _submit(cpu.write, values, out)
 

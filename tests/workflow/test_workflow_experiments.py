@@ -55,7 +55,7 @@ def test_an_experiment_is_planned(folder: Folder, name: str):
     graphs = list(values["graph"]["datasets"])
     timed = values["aggregate"].get("techniques") != []
     trained = len(graphs) * runs_of(values)
-    alone = name.startswith("seastar_")
+    alone = name.startswith(("seastar_", "gnna_"))
     if alone:
         folder.overlay(ONE_PE, "one.yaml")
     pes, launcher = (1, "") if alone else (2, r"mpiexec -n 2 ")
@@ -204,6 +204,20 @@ def test_an_ablation_from_graph_to_figure(folder: Folder):
         (2, True, 16), (2, True, 64), (2, False, 16), (2, False, 64),
     ]  # fmt: skip
     assert all(record.defaults["wpb"] != 2 for record in records)
+
+
+@pytest.mark.slow
+def test_atomics_from_graph_to_page(folder: Folder):
+    folder.overlay({"partition": {"pes": [1]}}, "one.yaml")
+    folder.overlay(SMALLER | {"graph": SMALLER["graph"] | {"datasets": {"reddit-like": {}}}}, "smaller.yaml")
+    run = folder.run(overlay=[*overlays("gnna_fig12d"), "smaller.yaml", "one.yaml"])
+    assert run.returncode == 0, run.stdout
+    records = read_lines(folder.made("experiments/gnna_fig12d/aggregate/reddit-like/p1.jsonl"), AggregateRecord)
+    counted = {(record.options["leader"], record.dim): record.atomics for record in records}
+    assert set(counted) == {(leader, dim) for leader in (True, False) for dim in (16, 64)}
+    assert all(counted[True, dim] < counted[False, dim] for dim in (16, 64)) and not any(r.repeats for r in records)
+    page = (folder.results / "experiments/gnna_fig12d/report/index.html").read_text(encoding="utf-8")
+    assert f"{counted[False, 64]:,}" in page and "in the paper 47.85 %" in page
 
 
 @pytest.mark.slow

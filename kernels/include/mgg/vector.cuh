@@ -1,6 +1,11 @@
 // Vectors of 1, 2 or 4 floats: loads, sums and stores of one lane.
 #pragma once
 
+// Shared memory whose size is the launch's; hosts have another way to it.
+#ifndef MGG_DYNAMIC_SHARED
+#define MGG_DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
+#endif
+
 namespace mgg {
 
 template <int VEC>

@@ -7,6 +7,7 @@ import math
 import numba
 import numpy as np
 
+from mgg.graph.csr import Csr
 from mgg.graph.store import Graph
 
 
@@ -18,8 +19,18 @@ def averaged_edge_span(graph: Graph) -> float:
     """
     total = 0
     for lo, csr in graph.blocks():
-        total += int(_span(csr.indptr, csr.indices, lo))
+        total += block_span(lo, csr)
     return total / max(graph.manifest.arcs, 1)
+
+
+def block_span(first: int, csr: Csr) -> int:
+    """The sum of |source - target| over rows that begin with row ``first`` of a graph; column ids are the graph's."""
+    return int(_span(csr.indptr, csr.indices, first))
+
+
+def span_of(offsets: np.ndarray, indices: np.ndarray, rank: np.ndarray) -> float:
+    """The same of a graph in memory where node v has the number ``rank[v]``; offsets int64 [n + 1], ids [arcs]."""
+    return int(_span_ranked(offsets, indices, rank)) / max(len(indices), 1)
 
 
 def pays(span: float, nodes: int) -> bool:
@@ -37,4 +48,13 @@ def _span(indptr, indices, first):  # type: ignore[no-untyped-def]
     for row in range(indptr.size - 1):
         for k in range(indptr[row], indptr[row + 1]):
             total += abs(np.int64(indices[k]) - (first + row))
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _span_ranked(indptr, indices, rank):  # type: ignore[no-untyped-def]
+    total = np.int64(0)
+    for row in range(indptr.size - 1):
+        for k in range(indptr[row], indptr[row + 1]):
+            total += abs(np.int64(rank[indices[k]]) - np.int64(rank[row]))
     return total

@@ -161,6 +161,8 @@ class Experiment:
         knobs: it shows ps, dist and wpb swept.
         hidden: it shows whether communication is hidden.
         between: the technique whose bytes between workgroups it shows.
+        advisor: what it shows of technique gnnadvisor: times over ``ngs`` or ``dw``, ``picks`` of the Decider beside
+            the grid's best, ``atomics`` with and without the leader, the graphs' averaged edge ``span``.
         departs: why GPUs can go another way than the paper, from measurements of ours; shown where they do.
     """
 
@@ -175,6 +177,7 @@ class Experiment:
     knobs: bool = False
     hidden: bool = False
     between: str = ""
+    advisor: tuple[Literal["ngs", "dw", "picks", "atomics", "span"], ...] = ()
     departs: str = ""
 
 

@@ -1,6 +1,7 @@
-// As much of CUDA C++ as kernels/model, gather.cu, rows.cu, columns.cu, mgg.cu and pull.cu need, for the host: every thread
-// of a warp is a context of its own, and shuffles are where they meet; the warps of a block come one after another. A lane
-// that leaves, or shuffles elsewhere than the others, ends the program with a message.
+// As much of CUDA C++ as kernels/model, gather.cu, rows.cu, columns.cu, mgg.cu, gnnadvisor.cu and pull.cu need, for the host:
+// every thread of a warp is a context of its own, and shuffles are where they meet; the warps of a block come one after
+// another, each up to where the block meets. A lane that leaves, or shuffles elsewhere than the others, ends the program
+// with a message.
 #pragma once
 #include <setjmp.h>
 #include <ucontext.h>
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #define __device__
 #define __global__
@@ -60,7 +62,7 @@ constexpr size_t kStack = 64 << 10;
 
 struct Lane {
     jmp_buf here;
-    bool started = false, done;
+    bool started = false, done, waits = false;  // waits: for the block's other warps
     int line;            // of the shuffle that it waits at
     unsigned long meetings;
     unsigned long long value[2];
@@ -107,9 +109,9 @@ __attribute__((noinline)) inline void go_on(int which) {
     setcontext(&begin);
 }
 
-inline void run_warp() {
+// Until the warp ends, or, which gives false, waits for the block's other warps.
+inline bool run_warp() {
     Lane *lanes = warp->lanes;
-    for (int which = 0; which < kLanes; ++which) lanes[which].done = false, lanes[which].meetings = 0;
     while (true) {
         for (int which = 0; which < kLanes; ++which)
             if (!lanes[which].done) go_on(which);
@@ -119,8 +121,28 @@ inline void run_warp() {
             if (each.done != lanes[0].done || (!each.done && elsewhere))
                 fprintf(stderr, "the lanes of a warp do not meet at one place\n"), abort();
         }
-        if (lanes[0].done) return;
+        if (lanes[0].done || lanes[0].waits) return lanes[0].done;
     }
+}
+
+// The warps of a block, those that a thread of the host has had so far.
+static thread_local std::vector<std::unique_ptr<Warp>> warps;
+// A block's shared memory whose size is the launch's: nothing is there before it is written.
+constexpr size_t kShared = 64 << 10;
+alignas(16) static thread_local unsigned char shared[kShared];
+
+inline void run_block(unsigned count) {
+    memset(shared, 0xff, kShared);
+    unsigned running = count;
+    std::vector<bool> ended(count);
+    for (unsigned which = 0; which < count; ++which)
+        for (Lane &lane : warps[which]->lanes) lane.done = lane.waits = false, lane.meetings = 0;
+    while (running)
+        for (unsigned which = 0; which < count; ++which) {
+            if (ended[which]) continue;
+            warp = warps[which].get();
+            if (run_warp()) ended[which] = true, --running;
+        }
 }
 
 // Wait here for the other lanes of the warp.
@@ -129,6 +151,13 @@ __attribute__((noinline)) inline void meet(int line) {
     Lane &mine = all.lanes[all.lane];
     mine.line = line, ++mine.meetings;
     if (!_setjmp(mine.here)) _longjmp(all.launcher, 1);
+}
+
+// And for the other warps of the block.
+inline void meet_block(int line) {
+    warp->lanes[warp->lane].waits = true;
+    meet(line);
+    warp->lanes[warp->lane].waits = false;
 }
 
 template <typename T>
@@ -159,20 +188,22 @@ struct Kernel {
     static void launch(void (*kernel)(Arguments...), void **given, const unsigned *grid, unsigned threads) {
         struct Call { void (*kernel)(Arguments...); void **given; } made{kernel, given};
         if (threads % kLanes) fprintf(stderr, "a block has parts of a warp\n"), abort();
-        static thread_local std::unique_ptr<Warp> owned;
-        if (!warp) owned.reset(warp = new Warp);
-        warp->body = [](void *call) {
-            auto *one = static_cast<Call *>(call);
-            Kernel::call(one->kernel, one->given, std::index_sequence_for<Arguments...>());
-        };
-        warp->argument = &made;
-        warp->grid_size = {grid[0], grid[1], 1}, warp->block_size = {threads, 1, 1};
+        const unsigned count = threads / kLanes;
+        while (warps.size() < count) warps.push_back(std::make_unique<Warp>());
+        for (unsigned which = 0; which < count; ++which) {
+            Warp &each = *warps[which];
+            each.body = [](void *call) {
+                auto *one = static_cast<Call *>(call);
+                Kernel::call(one->kernel, one->given, std::index_sequence_for<Arguments...>());
+            };
+            each.argument = &made, each.first_thread = which * kLanes;
+            each.grid_size = {grid[0], grid[1], 1}, each.block_size = {threads, 1, 1};
+        }
         for (unsigned y = 0; y < grid[1]; ++y)
-            for (unsigned x = 0; x < grid[0]; ++x)
-                for (unsigned first = 0; first < threads; first += kLanes) {
-                    warp->block = {x, y, 0}, warp->first_thread = first;
-                    run_warp();
-                }
+            for (unsigned x = 0; x < grid[0]; ++x) {
+                for (unsigned which = 0; which < count; ++which) warps[which]->block = {x, y, 0};
+                run_block(count);
+            }
     }
     // The size of each argument, negative where it is a floating-point number.
     static int sizes(void (*)(Arguments...), int *found) {
@@ -196,7 +227,8 @@ Kernel<Arguments...> kernel_of(void (*)(Arguments...));
 #define __ballot_sync(mask, mine) host::ballot(mine, __LINE__)
 #define __syncwarp() host::meet(__LINE__)
 #define __threadfence() ((void)0)
-#define __syncthreads() host::meet(__LINE__)  // for what one warp does before the others
+#define __syncthreads() host::meet_block(__LINE__)
+#define MGG_DYNAMIC_SHARED(type, name) type *name = reinterpret_cast<type *>(host::shared)
 // For what the source has and no kernel that is built for the host calls.
 #define __syncthreads_or(mine) (fprintf(stderr, "a block meets as a whole\n"), abort(), 0)
 

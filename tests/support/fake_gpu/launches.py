@@ -33,6 +33,10 @@ class LaunchingOperators(StrictOperators):
         """As on a GPU: the build, the names of kernels and their arguments come from the code that launches there."""
         CudaOperators.gather_rows(self, source, rows, out)
 
+    def gnnadvisor(self, groups, indices, weights, b, out, setting):
+        """The same."""
+        CudaOperators.gnnadvisor(self, groups, indices, weights, b, out, setting)
+
     def schedule(self, indptr, columns, accumulate=False):
         return self._schedules.of(indptr, columns, accumulate)
 
@@ -56,7 +60,8 @@ class LaunchingOperators(StrictOperators):
         return (lambda *_: submit(add_up)), None, None, None
 
 
-def _launch(name, launch, wanted, grid, block, given):
+def _launch(name, launch, wanted, grid, block, given, shared_mem=0):
+    assert shared_mem <= 48 << 10  # what cuda_on_host.h has
     assert len(block) == 1 and len(grid) <= 2 and min(grid) > 0
     assert len(given) == len(wanted), f"{name} has {len(wanted)} parameters, not {len(given)}"
     values = []

@@ -1,0 +1,76 @@
+"""What a graph is like: degrees, averaged edge span, communities (the extractor of GNNAdvisor, OSDI'21, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mgg.errors import MachineError
+from mgg.graph.budget import MIB
+from mgg.graph.reorder import needed_bytes
+from mgg.graph.reorder.rabbit import cluster
+from mgg.graph.reorder.span import averaged_edge_span, pays, span_of
+from mgg.graph.reorder.structure import adjacency, both_directions
+from mgg.graph.store import Graph
+
+
+def extract(graph: Graph, limit: int | None, told: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+    """Facts of a graph by name, numbers of Python.
+
+    Counts as the manifest has them; arcs of a row (``degree_*``; deviations are those of a population); the averaged
+    edge span as the nodes are numbered (``span``), and whether the paper's test would reorder (``reorder_pays``);
+    of communities, which are those that rabbit order finds at resolution 1, their number and sizes, and the span in
+    rabbit order (``span_rabbit``).
+
+    Args:
+        graph: an opened graph folder.
+        limit: bytes that the process may take; None: communities, which need the graph in memory, are left out.
+        told: is told what takes long before it begins.
+
+    Raises:
+        InputError: a part of the graph is damaged.
+        MachineError: communities need more than ``limit``.
+    """
+    facts = graph.manifest
+    if limit is not None:
+        need = needed_bytes("rabbit", facts.nodes, facts.arcs, symmetric=facts.symmetric)
+        if need > limit:
+            raise MachineError(
+                f"{graph.path}: communities need about {need // MIB} MiB of memory: raise --memory, or leave them out"
+                " by --no-communities"
+            )
+    span = averaged_edge_span(graph)
+    found = {
+        "name": facts.name,
+        "nodes": facts.nodes,
+        "arcs": facts.arcs,
+        "symmetric": facts.symmetric,
+        "weighted": facts.weighted,
+        "relations": facts.relations,
+        "features": facts.features,
+        "classes": facts.classes,
+        "order": facts.order,
+        **_sizes("degree", np.diff(graph.offsets())),
+        "empty_rows": int(np.count_nonzero(np.diff(graph.offsets()) == 0)),
+        "span": span,
+        "reorder_pays": pays(span, facts.nodes),
+    }
+    if limit is None:
+        return found
+    told("finding communities")
+    offsets, indices = adjacency(graph)
+    rank, community = cluster(*((offsets, indices) if facts.symmetric else both_directions(offsets, indices)))
+    sizes = np.bincount(community)
+    return found | {
+        "communities": len(sizes), **_sizes("community", sizes), "span_rabbit": span_of(offsets, indices, rank)
+    }  # fmt: skip
+
+
+def _sizes(name: str, counts: np.ndarray) -> dict[str, Any]:
+    return {
+        f"{name}_mean": float(counts.mean()),
+        f"{name}_deviation": float(counts.std()),
+        f"{name}_largest": int(counts.max()),
+    }

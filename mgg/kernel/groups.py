@@ -1,0 +1,159 @@
+"""Neighbor groups of GNNAdvisor (OSDI'21, sections 4 and 5.2): what each thread block gets, and where its sums go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+WARP = 32
+#: Bytes of shared memory that a block takes at most: what every GPU gives without being asked.
+SHARED = 48 * 1024
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Parameters of the kernel.
+
+    Attributes:
+        ngs: arcs of a neighbor group; the last one of a row may have fewer.
+        dw: dimension workers, threads that share a group's columns, 1..32.
+        tpb: threads a block, a multiple of 32.
+        aligned: each group has a warp of its own (figure 6b); else groups follow one another across warps (figure 6a).
+        leader: groups of a row within a block come together in shared memory; one of them writes.
+        ordered: sums of a row come together in a fixed order; else by atomics.
+    """
+
+    ngs: int
+    dw: int
+    tpb: int
+    aligned: bool = True
+    leader: bool = True
+    ordered: bool = True
+
+    @property
+    def lanes(self) -> int:
+        """Threads from a group of a block to the next."""
+        return WARP if self.aligned else self.dw
+
+    @property
+    def a_block(self) -> int:
+        """Groups of a block."""
+        return self.tpb // self.lanes
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of a matrix's rows under a setting.
+
+    Attributes:
+        groups: neighbor groups.
+        writes: sums that go to memory: one a group, with a leader one for all groups of a row within a block.
+        slots: of these the ones of rows that have several.
+        split: rows that have several.
+    """
+
+    groups: int
+    writes: int
+    slots: int
+    split: int
+
+    def atomics(self, setting: Setting, dim: int) -> int:
+        """Atomic additions of a float that a product of ``dim`` columns issues."""
+        return 0 if setting.ordered else self.writes * dim
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The neighbor groups of a CSR, in row order.
+
+    Attributes:
+        targets: int32 [groups], row of each.
+        starts: int64 [groups + 1], its first arc; its last is the one before the next one's first.
+        to: int32 [groups], where the sum that a group has to write goes: a row of the result, or, ``~to``, a slot.
+        split_rows: int32 [split], rows whose sums are in several slots.
+        split_first: int32 [split + 1], their first slots; those of a row follow one another.
+        counts: how many there are.
+    """
+
+    targets: np.ndarray
+    starts: np.ndarray
+    to: np.ndarray
+    split_rows: np.ndarray
+    split_first: np.ndarray
+    counts: Counts
+
+
+def count(lengths: np.ndarray, setting: Setting) -> Counts:
+    """What ``groups_of`` finds, from the arcs of each row alone."""
+    writes = _writes(-(-lengths // setting.ngs), setting)
+    several = writes > 1
+    groups = int((-(-lengths // setting.ngs)).sum())
+    return Counts(groups, int(writes.sum()), int(writes[several].sum()), int(np.count_nonzero(several)))
+
+
+def _writes(pieces: np.ndarray, setting: Setting) -> np.ndarray:
+    """Of rows that have so many groups the number of sums that go to memory, int64 [rows]."""
+    if not setting.leader:
+        return pieces
+    last = np.cumsum(pieces, dtype=np.int64) - 1
+    first = last + 1 - pieces
+    return np.where(pieces > 0, last // setting.a_block - first // setting.a_block + 1, 0)
+
+
+def groups_of(indptr: np.ndarray, setting: Setting) -> Groups:
+    """Cut the rows of a CSR, int64 [rows + 1] from 0 on, into groups; rows without arcs have none.
+
+    Raises:
+        ValueError: there are 2^31 rows or groups, or more.
+    """
+    lengths = np.diff(indptr)
+    pieces = -(-lengths // setting.ngs)
+    total = int(pieces.sum())
+    if max(total, len(lengths)) >= 2**31:
+        raise ValueError(f"{total} groups of {len(lengths)} rows: both must be below 2^31")
+    targets = np.repeat(np.arange(len(lengths), dtype=np.int32), pieces)
+    first = np.cumsum(pieces) - pieces
+    starts = np.empty(total + 1, np.int64)
+    starts[:-1] = indptr[targets] + (np.arange(total) - first[targets]) * setting.ngs
+    starts[-1] = indptr[-1]
+    writes = _writes(pieces, setting)
+    split = np.flatnonzero(writes > 1).astype(np.int32)
+    split_first = np.concatenate(([0], np.cumsum(writes[split]))).astype(np.int32)
+    to = targets
+    if setting.ordered:
+        to = targets.copy()
+        writers = np.ones(total, np.bool_)
+        if setting.leader:
+            writers[1:] = (targets[1:] != targets[:-1]) | (np.arange(1, total) % setting.a_block == 0)
+        shared = writers & (writes > 1)[targets]
+        to[shared] = ~np.arange(np.count_nonzero(shared), dtype=np.int32)
+    return Groups(targets, starts, to, split, split_first, count(lengths, setting))
+
+
+def tiling(dim: int, widest: int, setting: Setting) -> tuple[int, int, int]:
+    """How a launch works off ``dim`` columns: floats a load, columns of a tile, tiles side by side.
+
+    Loads are as wide as makes for the fewest steps of the workers, and no wider: then more workers have some of them.
+    With a leader a tile is no wider than the block's shared memory takes.
+
+    Args:
+        dim: embedding columns.
+        widest: floats that rows can be loaded by at once: 1, 2 or 4.
+        setting: of the kernel.
+    """
+    choices = [floats for floats in (1, 2, 4) if floats <= widest]
+    floats = min(choices, key=lambda each: -(-dim // (each * setting.dw)))
+    whole = -(-dim // floats) * floats
+    room = SHARED // 4 // setting.a_block
+    if not setting.leader or whole <= room:
+        return floats, whole, 1
+    step = floats * setting.dw if floats * setting.dw <= room else floats
+    tiles = -(-whole // (room // step * step))
+    tile = -(-whole // tiles // step) * step
+    return floats, tile, -(-whole // tile)
+
+
+def shared_bytes(tile: int, setting: Setting) -> int:
+    """Shared memory of a block, bytes: equation 5 with the tile's columns in place of all."""
+    return 4 * tile * setting.a_block if setting.leader else 0
