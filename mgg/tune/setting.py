@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pydantic import Field
@@ -30,20 +31,30 @@ class Setting(NamedTuple):
 START = Setting(1, 1, 1)
 
 
-class Tried(Fixed):
-    """A setting that was measured."""
+class Knobs(Fixed):
+    """A setting, in records."""
 
     ps: int = Field(ge=1, le=32, description="arcs of a neighbor partition")
     dist: int = Field(ge=1, le=16, description="interleaving distance")
     wpb: int = Field(ge=1, le=16, description="warps a block")
-    seconds: tuple[float, ...] = Field(min_length=1, description="of products or epochs, each the slowest PE's")
-
-    @classmethod
-    def of(cls, setting: Setting, seconds: list[float]) -> Tried:
-        """``setting`` and its times."""
-        return cls(**setting.options(), seconds=tuple(seconds))
 
     @property
     def setting(self) -> Setting:
-        """What was measured."""
+        """As the kernel takes it."""
         return Setting(self.ps, self.dist, self.wpb)
+
+
+class Tried(Knobs):
+    """A setting that was measured."""
+
+    seconds: tuple[float, ...] = Field(min_length=1, description="of products or epochs, each the slowest PE's")
+
+    @classmethod
+    def of(cls, setting: Setting, seconds: Iterable[float]) -> Tried:
+        """``setting`` and its times."""
+        return cls(**setting.options(), seconds=tuple(seconds))
+
+
+def times_of(tried: Iterable[Tried]) -> dict[Setting, tuple[float, ...]]:
+    """The seconds by setting, in their order."""
+    return {each.setting: each.seconds for each in tried}
