@@ -44,6 +44,7 @@ class Neighborhood:
         arc_types: number of types of arcs.
         dtype: of the embeddings that plans and halo take: ``fp32``, or ``bf16``, to which they round.
         real: NumPy type of what is computed.
+        plans: all plans, by what they are for: ``forward``, ``transpose``, ``halo``.
     """
 
     nodes: int
@@ -61,6 +62,7 @@ class Neighborhood:
     arc_types: int = 0
     dtype: str = "fp32"
     real: Any = np.float32
+    plans: dict[str, list[Any]] = field(default_factory=dict)
     _arcs: dict[bool, ArcLists] = field(default_factory=dict)
     _relations: dict[bool, list[Relation]] = field(default_factory=dict)
     _tables: dict[tuple[bool, bool], ArcTables] = field(default_factory=dict)
@@ -93,6 +95,12 @@ class Neighborhood:
             aggregate.prepare(technique, world, layout, direction, width, options, dtype) if width else None
             for direction in ("forward", "transpose")
         ]
+        halo = (
+            NoHalo(world, dtype)
+            if not fetched
+            else halo_by(world, layout, technique, options, fetched, dtype, arrays, real)
+        )
+        made = {"forward": plans[:1], "transpose": plans[1:], "halo": getattr(halo, "plans", [])}
         return cls(
             nodes=layout.manifest.nodes,
             node_ids=world.upload(layout.source_ids),
@@ -108,10 +116,9 @@ class Neighborhood:
             gathered=world.gather,
             numbers=layout.node_ids if layout.graph_nodes is None else np.asarray(layout.graph_nodes, np.int64),
             arc_types=layout.manifest.relations,
-            halo=halo_by(world, layout, technique, options, fetched, dtype, arrays, real)
-            if fetched
-            else NoHalo(world, dtype),
+            halo=halo,
             real=real,
+            plans={name: found for name, each in made.items() if (found := [plan for plan in each if plan])},
         )
 
     def arcs(self, *, weighted: bool) -> ArcLists:

@@ -47,6 +47,7 @@ class ProductHalo:
         options = untuned(options)
         self._bring = aggregate.prepare(technique, world, selection(layout), "forward", width, options, dtype)
         self._return = aggregate.prepare(technique, world, back, "forward", width, options)
+        self.plans = [self._bring, self._return]
 
     def fetch(self, x: Array) -> Array:
         """See ``Halo``."""
