@@ -228,6 +228,16 @@ class AggregateConfig(Section):
     )
 
 
+class TuneConfig(Section):
+    """Stage tune: settings of technique mgg, for those that take them by its option tune: cached."""
+
+    dims: list[Dim] = Field(
+        default_factory=list,
+        description="embedding columns to tune technique mgg for, both directions, with aggregate.backend and the"
+        " technique's options there; empty: nothing is tuned",
+    )
+
+
 class TrainConfig(Section):
     """Stage train: every combination of these lists is one run."""
 
@@ -285,6 +295,9 @@ class TrainConfig(Section):
         default_factory=dict,
         description="per model: settings that replace the published ones, for example {gcn: {hidden: 32}}; files of"
         " your own by their names without .py",
+    )
+    options: dict[Name, dict[Name, Scalar | None]] = Field(
+        default_factory=dict, description="per technique: its options, for example {mgg: {tune: epochs}}"
     )
     dataset_settings: dict[Name, dict[Name, dict[Name, Scalar | None]]] = Field(
         default_factory=dict,
@@ -371,6 +384,7 @@ class Config(Section):
     )
     graph: GraphConfig = Field(default_factory=GraphConfig)
     partition: PartitionConfig = Field(default_factory=PartitionConfig)
+    tune: TuneConfig = Field(default_factory=TuneConfig)
     aggregate: AggregateConfig = Field(default_factory=AggregateConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
     predict: PredictConfig = Field(default_factory=PredictConfig)

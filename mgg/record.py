@@ -23,6 +23,7 @@ from mgg.errors import InputError
 from mgg.files import check_file_output, locked, write_text
 from mgg.origin import HASH_PATTERN, PLACE_PATTERN, RUN_PATTERN
 from mgg.schema import MAX_INT64, Fixed
+from mgg.tune.epochs import Tuning
 
 PARTITION_FILE = "partition.json"
 RUN_FILE = "run.json"
@@ -322,9 +323,8 @@ class TrainRecord(Common):
     weights: str | None = Field(
         None, description="sha256 of names and values of the weights that it started from; None: random ones"
     )
-    model_file: Sha256 | None = Field(
-        None, description="sha256 of the user's own file that the model is; None: the model is MGG's"
-    )
+    model_file: Sha256 | None = Field(None, description="sha256 of the user's own model file; None: it is MGG's")
+    tuning: Tuning | None = Field(None, description="settings of MGG's kernel, where they were tuned; None: options")
 
 
 class InferenceRecord(Common):

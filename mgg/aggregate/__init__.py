@@ -113,5 +113,6 @@ def prepare(
         MachineError: a GPU has too little memory left.
     """
     parsed = accepted(name, world, layout, options, dtype)
+    parsed = technique(name).settled(world, layout, direction, max_dim, parsed, dtype)
     memory.check(world, technique(name), layout, direction, max_dim, parsed, dtype)
     return technique(name)(world, layout, direction, max_dim, parsed, dtype)

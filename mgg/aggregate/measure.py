@@ -209,7 +209,11 @@ def _queue(
     chosen: Iterable[tuple[str, TechniqueOptions]], dims: list[int], picks: Mapping[int, str]
 ) -> list[tuple[str, TechniqueOptions, list[int]]]:
     """What is measured at which widths: all that was named, and of the picks those that were not."""
-    queue = [(name, options, dims) for name, options in chosen]
+    queue = [
+        (name, options, some)
+        for name, options in chosen
+        for some in ([[dim] for dim in dims] if technique_of(name).by_width(options) else [dims])
+    ]
     named = {(name, options) for name, options, _ in queue}
     for name in dict.fromkeys(picks.values()):
         options = parse_options(name, {})

@@ -5,13 +5,22 @@ On CPU ranks the order of the work is the paper's, the unit of fetching is a thr
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mgg.aggregate.mgg_schedule import Schedule
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.partitioned import Partitioned
+from mgg.aggregate.tuned import entry_of, key_of
+from mgg.backend import World
+from mgg.errors import InputError
+from mgg.layout import PeLayout
+from mgg.tune.setting import NAMES, START
+
+_log = logging.getLogger(__name__)
 
 
 class PipelineOptions(TechniqueOptions):
@@ -37,7 +46,13 @@ class PipelineOptions(TechniqueOptions):
 
 
 class MggOptions(PipelineOptions):
-    """And how remote rows are fetched."""
+    """And how remote rows are fetched, and who chooses the knobs."""
+
+    tune: Literal["none", "cached", "epochs"] = Field(
+        "none",
+        description="who chooses ps, dist and wpb, which are left out then: none: their values here; cached: the table"
+        " of mgg tune; epochs: a search in the first epochs of a training (docs/tuning.md)",
+    )
 
     primitive: Literal["direct", "warp", "thread", "block"] = Field(
         "direct",
@@ -45,12 +60,66 @@ class MggOptions(PipelineOptions):
         " block (figure 10c); CPU ranks have one way",
     )
 
+    @model_validator(mode="after")
+    def _one_chooses(self) -> MggOptions:
+        if self.tune != "none":
+            given = [name for name in NAMES if getattr(self, name) != type(self).model_fields[name].default]
+            if given:
+                raise ValueError(f"tune: {self.tune} chooses {', '.join(NAMES)}: leave {', '.join(given)} out")
+            if not self.neighbor_partition:
+                raise ValueError(f"tune: {self.tune} chooses ps, which neighbor_partition: false leaves without effect")
+        return self
+
+
+#: Keys of the table for which it was said that they lack there: once a process is enough.
+_told: set[Path] = set()
+
 
 class Mgg(Partitioned):
     """Local and remote neighbor partitions, paired: a warp owns up to dist pairs, a block wpb warps."""
 
     name = "mgg"
     Options = MggOptions
+
+    @classmethod
+    def settled(
+        cls, world: World, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str
+    ) -> TechniqueOptions:
+        """With the table's setting, where option tune says so; without an entry one line, and the defaults.
+
+        Raises:
+            InputError: the knobs are chosen in the epochs of a training, and this is none.
+        """
+        assert isinstance(options, MggOptions)
+        if options.tune == "epochs":
+            raise InputError(
+                f"technique {cls.name}: option tune: epochs is for mgg train alone: take cached, after mgg tune"
+            ).on_every_pe()
+        if options.tune == "none":
+            return options
+        key = key_of(world, layout, direction, dim, options, dtype)
+        entry = entry_of(world, key)
+        if entry is not None:
+            return options.model_copy(update=entry.chosen.setting.options())
+        if world.rank == 0 and key.path not in _told:
+            _told.add(key.path)
+            _log.warning(
+                "technique %s: option tune: cached: nothing was tuned for %s, D = %d, %s on these PEs, so the defaults"
+                " are taken: run mgg tune --dim %d on this layout", cls.name, direction, dim, dtype, dim,
+            )  # fmt: skip
+        return options
+
+    @classmethod
+    def by_width(cls, options: TechniqueOptions) -> bool:
+        """The table has a setting for each width."""
+        assert isinstance(options, MggOptions)
+        return options.tune == "cached"
+
+    @classmethod
+    def finest(cls, options: TechniqueOptions) -> int | None:
+        """The search's start, where the table chooses."""
+        assert isinstance(options, MggOptions)
+        return START.ps if options.tune != "none" else super().finest(options)
 
     @classmethod
     def schedule(cls, options: TechniqueOptions, shmem: bool) -> Schedule:

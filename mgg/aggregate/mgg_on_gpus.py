@@ -26,14 +26,24 @@ class Fused:
     def __init__(self, world: World, host: Product, schedule: Schedule) -> None:
         self._world, self._schedule = world, schedule
         self._kernel: Any = world.operators  # a GPU's have the kernel beside the table of operators
-        self._local = self._partitions(host.local.indptr)
-        self._remote = self._partitions(host.remote.indptr)
+        self._host = host
+        self._cut()
         self._indices = world.upload(host.local.indices)
         self._weights = [
             None if csr.weights is None else world.upload(csr.weights) for csr in (host.local, host.remote)
         ]
         self._sources = world.upload(remote_sources(host.remote.indices, host.halo_ptr, host.halo_rows))
         self._peers: Array | None = None
+
+    def take(self, schedule: Schedule) -> None:
+        """Deal out the work in another way from the next product on."""
+        before, self._schedule = self._schedule, schedule
+        if schedule.ps != before.ps:
+            self._cut()
+
+    def _cut(self) -> None:
+        self._local = self._partitions(self._host.local.indptr)
+        self._remote = self._partitions(self._host.remote.indptr)
 
     def _partitions(self, indptr: np.ndarray) -> NeighborPartitions:
         parts = neighbor_partitions(indptr, self._schedule.ps)

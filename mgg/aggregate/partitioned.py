@@ -18,11 +18,13 @@ from mgg.backend.api import Array, SymmetricArray
 from mgg.errors import InputError
 from mgg.kernel.compile import Build, build_of
 from mgg.layout import PeLayout
+from mgg.tune.setting import Setting
 
 
 class Partitioned(Plan):
     """One launch of MGG's kernel on GPUs; on CPU ranks blocks in the same order."""
 
+    _fused: Fused | None = None
     deterministic = False  # on GPUs its float atomics make the last bits vary
 
     @classmethod
@@ -38,14 +40,20 @@ class Partitioned(Plan):
 
     def _build(self) -> None:
         schedule = self.schedule(self.options, self.world.shmem)
-        if self.world.gpu:
-            self._fused: Fused | None = Fused(self.world, self.host, schedule)
+        if self._fused is not None:
+            self._fused.take(schedule)
+        elif self.world.gpu:
+            self._fused = Fused(self.world, self.host, schedule)
         else:
-            self._fused = None
             self._blocks = Blocks(
                 self.world, self.host, self.max_dim,
                 ps=schedule.ps, share=schedule.share, interleave=schedule.interleave,
             )  # fmt: skip
+
+    def take(self, setting: Setting) -> None:
+        """Compute by another setting from the next product on, which every PE must take between the same products."""
+        self.options = self.options.model_copy(update=setting.options())
+        self._build()
 
     @classmethod
     def builds(cls, options: TechniqueOptions, dtype: str, shmem: bool) -> list[Build]:
@@ -55,7 +63,7 @@ class Partitioned(Plan):
     @classmethod
     def need(cls, case: Case) -> Need:
         """MGG's kernel: neighbor partitions and the place of each remote arc's row."""
-        ps = cls.schedule(case.options, shmem=False).ps
+        ps = cls.finest(case.options)
         lengths = [np.diff(csr.indptr) for csr in (case.product.local, case.product.remote)]
         pieces = sum(int(np.count_nonzero(each) if ps is None else (-(-each // ps)).sum()) for each in lengths)
         arcs = case.ids * case.product.local.arcs + case.weight * (case.product.local.arcs + case.product.remote.arcs)
@@ -76,6 +84,11 @@ class Partitioned(Plan):
         sums = machine.rates["partitions"].seconds(split.arcs, made, work.moved, work.summed)
         exposed = machine.exposed if schedule.asynchronous else 1.0
         return slowest(sums, fetched, meetings(split, machine), exposed)
+
+    @classmethod
+    def finest(cls, options: TechniqueOptions) -> int | None:
+        """Arcs of the smallest neighbor partitions that rows may be cut into; None: they stay whole."""
+        return cls.schedule(options, shmem=False).ps
 
     @classmethod
     @abstractmethod

@@ -86,6 +86,18 @@ class Plan(ABC):
             raise
 
     @classmethod
+    def settled(
+        cls, world: World, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str
+    ) -> TechniqueOptions:
+        """The options that a plan is made with, where ``options`` leave some to what was measured (collective)."""
+        return options
+
+    @classmethod
+    def by_width(cls, options: TechniqueOptions) -> bool:
+        """Whether ``options`` stand for others at other widths, so that each width is measured on a plan of its own."""
+        return False
+
+    @classmethod
     def need(cls, case: Case) -> Need:
         """GPU memory of a plan and its product on one PE; by default, of one row-wise product of the local arcs."""
         base = case.base()

@@ -26,6 +26,7 @@ from mgg.cli.predict import predict
 from mgg.cli.report import report
 from mgg.cli.retrieve import retrieve
 from mgg.cli.train import train
+from mgg.cli.tune import tune
 from mgg.cli.vertex import vertex
 from mgg.errors import MachineError, MggError, gpu_memory_error, memory_error
 from mgg.files import keep_others_out
@@ -70,6 +71,7 @@ for _command in (
     report,
     retrieve,
     train,
+    tune,
     vertex,
 ):
     cli.add_command(_command)

@@ -294,9 +294,21 @@ def _key(source: Path, nvcc: str, flags: list[str], nvshmem: bool) -> str:
     digest = hashlib.sha256("\0".join([*flags, nvcc_version(nvcc)]).encode())
     if nvshmem and folder is not None:
         digest.update(nvshmem_version(folder).encode())
-    for path in [source, *sorted((source_folder() / "include").rglob("*.cuh"))]:
-        digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    digest.update(_contents(source))
     return digest.hexdigest()[:32]
+
+
+def source_hash(build: Build) -> str:
+    """sha256 of a build's sources, macros and flags: what it is without a compiler."""
+    digest = hashlib.sha256("\0".join([*FLAGS, *(f"{name}={value}" for name, value in build.defines.items())]).encode())
+    digest.update(_contents(build.path))
+    return digest.hexdigest()
+
+
+def _contents(source: Path) -> bytes:
+    """A source and all headers, with their names."""
+    files = [source, *sorted((source_folder() / "include").rglob("*.cuh"))]
+    return b"".join(f"\0{path.name}\0".encode() + path.read_bytes() for path in files)
 
 
 def _compile(nvcc: str, source: Path, path: Path, flags: list[str], libraries: list[str]) -> None:

@@ -20,7 +20,6 @@ from mgg.kernel.by_fours import ByFours
 from mgg.kernel.cola import ColumnSchedule
 from mgg.kernel.compile import Build, build_of, cubin
 from mgg.kernel.cuda_arguments import (
-    column_tiles,
     index_bits,
     kernel_name,
     pointer_to,
@@ -32,12 +31,11 @@ from mgg.kernel.cuda_schedule import DeviceSchedule, DeviceSchedules, RowTuning
 from mgg.kernel.fork import DEPENDENTS, Launch, urgent_stream
 from mgg.kernel.groups import Groups, Setting, shared_bytes, tiling
 from mgg.kernel.halo import HaloPeers, HaloSchedule
+from mgg.kernel.tiles import column_tiles, mgg_tiles
 from mgg.layout.neighbors import NeighborPartitions
 
 #: Arcs a warp takes in the column-wise kernel: kSegment in kernels/aggregate/columns.cu.
 _SEGMENT = 128
-#: Bytes of fetched rows that a warp of the ``mgg`` kernel keeps in shared memory: 40 warps fit a multiprocessor.
-_STAGE_BYTES = 4096
 
 
 _WRITE = ByFours("mgg_write", "x", "", "x")
@@ -75,7 +73,9 @@ class CudaOperators:
         #: Whether a launch can depend on the blocks of the one before it, see ``mgg.kernel.fork.Packed``.
         self.dependents = int(device.compute_capability) >= DEPENDENTS
         self.processors = device.attributes["MultiProcessorCount"]
-        self._shared_memory = device.attributes["MaxSharedMemoryPerBlockOptin"]
+        self.shared_memory = device.attributes["MaxSharedMemoryPerBlockOptin"]
+        #: Threads and 32-bit registers that a block may have.
+        self.threads, self.registers = (device.attributes[f"Max{each}PerBlock"] for each in ("Threads", "Registers"))
         self._all_shared_memory = device.attributes["MaxSharedMemoryPerMultiprocessor"]
         self._nvshmem_ready = nvshmem_ready
         self._modules: dict[str, Any] = {}
@@ -263,15 +263,12 @@ class CudaOperators:
         if not columns:
             return
         # By what all PEs have alike, also on those without arcs: none goes on to a barrier that others never reach.
-        vector, needed = vector_width(own), []
-        for lanes, first, tiles in column_tiles(columns, vector, narrowest=4):
-            width = lanes * vector * 4
-            stage = min(ps or 32, 32, batch or 32, max(1, _STAGE_BYTES // width))
-            needed.append((lanes, first, tiles, stage, wpb * (2 + stage) * width))
-        if (most := max(each[-1] for each in needed)) > self._shared_memory:
+        vector = vector_width(own)
+        needed = mgg_tiles(columns, vector, ps, wpb, batch)
+        if (most := max(each.shared for each in needed)) > self.shared_memory:
             raise InputError(
                 f"MGG's kernel: ps = {ps}, wpb = {wpb}, D = {columns} take {most} bytes of shared memory a block"
-                f" (equation 1), this GPU has {self._shared_memory}: lower wpb"
+                f" (equation 1), this GPU has {self.shared_memory}: lower wpb"
             ).on_every_pe()
         if not warps:
             return

@@ -8,26 +8,9 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from mgg.kernel.tiles import WARP, column_tiles, power
+
 NULL = np.uintp(0)
-WARP = 32
-
-
-def column_tiles(columns: int, vector: int, widest: int = WARP, narrowest: int = 1) -> Iterator[tuple[int, int, int]]:
-    """Launches that cover ``columns``: lanes a row, first column, tiles of columns side by side.
-
-    Args:
-        columns: of the matrix.
-        vector: elements that a lane loads at once.
-        widest, narrowest: most and fewest lanes a row, powers of two.
-    """
-    vectors = -(-columns // vector)
-    full, rest = divmod(vectors, widest)
-    if full and rest > widest // 2:
-        full, rest = full + 1, 0
-    if full:
-        yield widest, 0, full
-    if rest:
-        yield max(_power(rest), narrowest), full * widest * vector, 1
 
 
 def row_tiles(columns: int, vector: int, widest: int) -> Iterator[tuple[int, int, int]]:
@@ -42,19 +25,14 @@ def row_tiles(columns: int, vector: int, widest: int) -> Iterator[tuple[int, int
     if full:
         yield WARP, 0, full
     yield half, full * WARP * vector, 1
-    yield _power(rest - half), (full * WARP + half) * vector, 1
-
-
-def _power(lanes: int) -> int:
-    """The power of two from ``lanes`` on."""
-    return 1 << (lanes - 1).bit_length()
+    yield power(rest - half), (full * WARP + half) * vector, 1
 
 
 def even_lanes(vectors: int, least: int) -> int:
     """Lanes a row of so many ``vectors`` where all tiles are alike, a power of two from ``least`` on: as many as leave
     the fewest lanes without work; short rows take no more than they need.
     """
-    most = min(WARP, _power(vectors))
+    most = min(WARP, power(vectors))
     choices = [most >> step for step in range(6) if most >> step >= min(least, most)]
     return min(choices, key=lambda lanes: -(-vectors // lanes) * lanes)
 

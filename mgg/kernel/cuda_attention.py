@@ -14,9 +14,10 @@ import numpy as np
 
 from mgg.kernel.compile import build_of
 from mgg.kernel.cuda import CudaOperators
-from mgg.kernel.cuda_arguments import NULL, column_tiles, index_bits, row_stride, vector_width
+from mgg.kernel.cuda_arguments import NULL, index_bits, row_stride, vector_width
 from mgg.kernel.cuda_schedule import DeviceSchedule
 from mgg.kernel.pitch import row_pitch
+from mgg.kernel.tiles import column_tiles
 
 #: Threads a block.
 THREADS = 256

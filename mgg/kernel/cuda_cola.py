@@ -8,10 +8,11 @@ import numpy as np
 from mgg.kernel.cola import ColumnSchedule
 from mgg.kernel.compile import build_of
 from mgg.kernel.cuda import CudaOperators
-from mgg.kernel.cuda_arguments import column_tiles, index_bits, kernel_name, pointer_to, row_stride, vector_width
+from mgg.kernel.cuda_arguments import index_bits, kernel_name, pointer_to, row_stride, vector_width
 from mgg.kernel.fork import Launch
 from mgg.kernel.pitch import row_pitch
 from mgg.kernel.prepared import Prepared
+from mgg.kernel.tiles import column_tiles
 
 #: Warps a block: MGG_COLA_WARPS in kernels/aggregate/cola.cu.
 WARPS = 4

@@ -47,6 +47,7 @@ class Neighborhood:
         dtype: of the embeddings that plans and halo take: ``fp32``, or ``bf16``, to which they round.
         real: NumPy type of what is computed.
         outward: what turned layers need of other PEs.
+        plans: all plans, by what they are for: ``forward``, ``transpose``, ``halo``.
     """
 
     nodes: int
@@ -65,6 +66,7 @@ class Neighborhood:
     dtype: str = "fp32"
     real: Any = np.float32
     outward: Outward = field(default_factory=Outward)
+    plans: dict[str, list[Any]] = field(default_factory=dict)
     _arcs: dict[bool, ArcLists] = field(default_factory=dict)
     _relations: dict[bool, list[Relation]] = field(default_factory=dict)
     _tables: dict[tuple[bool, bool], ArcTables] = field(default_factory=dict)
@@ -99,6 +101,12 @@ class Neighborhood:
             aggregate.prepare(technique, world, layout, direction, width, options, dtype) if width else None
             for direction in ("forward", "transpose")
         ]
+        halo = (
+            NoHalo(world, dtype)
+            if not fetched
+            else halo_by(world, layout, technique, options, fetched, dtype, arrays, real)
+        )
+        made = {"forward": plans[:1], "transpose": plans[1:], "halo": getattr(halo, "plans", [])}
         return cls(
             nodes=layout.manifest.nodes,
             node_ids=world.upload(layout.source_ids),
@@ -114,11 +122,10 @@ class Neighborhood:
             gathered=world.gather,
             numbers=layout.node_ids if layout.graph_nodes is None else np.asarray(layout.graph_nodes, np.int64),
             arc_types=layout.manifest.relations,
-            halo=halo_by(world, layout, technique, options, fetched, dtype, arrays, real)
-            if fetched
-            else NoHalo(world, dtype),
+            halo=halo,
             real=real,
             outward=outward_by(world, layout, technique, options, turned, arrays, real),
+            plans={name: found for name, each in made.items() if (found := [plan for plan in each if plan])},
         )
 
     def arcs(self, *, weighted: bool) -> ArcLists:

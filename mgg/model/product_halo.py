@@ -13,6 +13,7 @@ import numpy as np
 
 from mgg import aggregate
 from mgg.aggregate import TechniqueOptions
+from mgg.aggregate.tuned import untuned
 from mgg.aggregate.workgroups import members_of
 from mgg.backend.api import Array, World
 from mgg.layout import PeLayout
@@ -45,10 +46,13 @@ class ProductHalo:
         self._product, self._rows = layout.forward, layout.rows
         self._rounded = dtype == "bf16"
         self._return: Any = None
+        options = untuned(options)
         self._bring = aggregate.prepare(technique, world, selection(layout), "forward", width, options, dtype)
+        self.plans = [self._bring]
         if returns:
             back = returning(layout, world.gather(layout.forward.send_ptr))
             self._return = aggregate.prepare(technique, world, back, "forward", width, options)
+            self.plans.append(self._return)
 
     def fetch(self, x: Array) -> Array:
         """See ``Halo``."""

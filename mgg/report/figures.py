@@ -143,6 +143,57 @@ def lines(series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str
     return draw(plot, key=key, alt=alt, height=2.5 + 0.18 * math.ceil(len(series) / 2))
 
 
+@dataclass(frozen=True)
+class Plane:
+    """Settings that differ in two knobs: those measured, those that a search tried, in its order and with its numbers,
+    where it ended, and the fastest; each as (x, y).
+    """
+
+    title: str
+    x: str
+    y: str
+    measured: Sequence[tuple[int, int]]
+    tried: Mapping[int, tuple[int, int]]
+    end: tuple[int, int] | None
+    best: tuple[int, int] | None
+
+
+def walk(planes: Sequence[Plane], key: str, where: str) -> str:
+    """The way of a search over the planes of its knobs: dotted, with the numbers of its steps."""
+
+    def plot(figure: Figure) -> None:
+        for axes, plane in zip(figure.subplots(1, len(planes), squeeze=False)[0], planes, strict=True):
+            axes.set_title(plane.title)
+            axes.plot(*zip(*plane.measured, strict=True), "s", color=SHADE, markersize=12, label="measured")
+            if plane.tried:
+                steps = list(plane.tried.values())
+                axes.plot(*zip(*steps, strict=True), "o:", color=SERIES[0], markersize=3, label="searched")
+            for step, place in plane.tried.items():
+                axes.annotate(str(step), place, textcoords="offset points", xytext=(4, 4), fontsize=8)
+            for name, marker, color, at in (
+                ("search ends", "^", SERIES[1], plane.end), ("best", "*", SERIES[2], plane.best)
+            ):  # fmt: skip
+                if at is not None:
+                    axes.plot(*at, marker, color=color, markersize=9, label=name, linestyle="none", alpha=0.8)
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log", base=2)
+            _ticks(axes.xaxis, sorted({float(x) for x, _ in plane.measured}))
+            _ticks(axes.yaxis, sorted({float(y) for _, y in plane.measured}))
+            axes.set_xlabel(plane.x)
+            axes.set_ylabel(plane.y)
+            axes.margins(0.15)
+        names = {
+            name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(names.values(), names, loc="outside lower center", ncols=len(names))
+
+    told = "; ".join(
+        f"{plane.title}: " + ", ".join(f"{plane.y} {y} {plane.x} {x}" for x, y in plane.tried.values())
+        for plane in planes
+    )
+    return draw(plot, key=key, alt=f"The way of the search, {where}. {told}.", height=3.2)
+
+
 def scaling(rows: Rows, styles: Styles, key: str, where: str) -> str:
     """Speedup over PEs beside the ideal line; ``rows`` of table aggregate with a speedup, one setting and D."""
     pes = sorted({row["pes"] for row in rows})

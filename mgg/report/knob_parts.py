@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from mgg.report import figures, knobs
-from mgg.report.knobs import START, Knobs, Times
+from mgg.report.knobs import Times
 from mgg.report.numbers import ABSENT, count, listing, number, percent, quantity, time_unit, within
 from mgg.report.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.tables import SETTING, Row, Rows, graph_names, group
+from mgg.tune.setting import NAMES, START, Setting
 
 SHADES = 8
 
@@ -79,16 +80,18 @@ def _summary(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
 
 
 def _at(row: Row, which: str) -> str:
-    values = [row[f"{which}_{name}"] for name in knobs.NAMES]
-    return "" if None in values else str(Knobs(*values))
+    values = [row[f"{which}_{name}"] for name in NAMES]
+    return "" if None in values else str(Setting(*values))
 
 
 def _sweep(rows: Rows, names: dict[tuple[str, str], str], key: str) -> Part:
     """The two planes of the paper's figure: ps and dist at the lowest wpb, wpb and dist at the search's ps."""
     first, times = rows[0], knobs.times(rows)
-    tried = knobs.search(times)
+    tried = {at: number for number, at in enumerate(knobs.search(knobs.spread(rows)), 1)}
     end = min(tried or times, key=lambda at: (times[at], at))
-    marks = dict.fromkeys(tried, "searched") | ({end: "search ends"} if tried else {})
+    marks = {at: f"searched {number}" for at, number in tried.items()}
+    if tried:
+        marks[end] = f"search ends ({tried[end]})"
     usual = knobs.default(first)
     if usual:
         marks[usual] = f"default, {marks[usual]}" if usual in marks else "default"
@@ -99,7 +102,7 @@ def _sweep(rows: Rows, names: dict[tuple[str, str], str], key: str) -> Part:
     ]
     where = f"{names[first['dataset'], first['graph_hash']]}, {count(first['pes'], 'PE')}, D = {first['dim']}"
     intro = f"{len(times)} settings."
-    grids, drawings = [], []
+    grids, drawings, walked = [], [], []
     for knob, fixed, plane in planes:
         if len({getattr(at, knob) for at in plane}) == 1:
             intro += f" With {fixed} only one {knob} was measured."
@@ -107,7 +110,28 @@ def _sweep(rows: Rows, names: dict[tuple[str, str], str], key: str) -> Part:
         grids.append(_plane(plane, knob, f"{where}: {knob} (down) and dist (across), {fixed}", marks))
         svg = figures.lines(_curves(plane, knob), f"{knob} ({fixed})", f"{key}{knob}", f"{where}, {fixed}")
         drawings.append(Drawing(Markup(svg), f"{where}: median time of one aggregation over {knob}, {fixed}."))
+        walked.append(_walked(plane, knob, fixed, tried, end))
+    if tried and walked:
+        caption = f"{where}: what the search tried, in its order, among all that was measured."
+        drawings.insert(0, Drawing(Markup(figures.walk(walked, f"{key}w", where)), caption))
     return Part(f"{where} ({first['machine']}, {first['device']})", intro, grids, drawings)
+
+
+def _walked(plane: Times, knob: str, fixed: str, tried: Mapping[Setting, int], end: Setting) -> figures.Plane:
+    """What the search tried of a plane; the fastest is that of the plane."""
+
+    def at(setting: Setting) -> tuple[int, int]:
+        return setting.dist, getattr(setting, knob)
+
+    return figures.Plane(
+        title=fixed,
+        x="dist",
+        y=knob,
+        measured=[at(each) for each in sorted(plane)],
+        tried={number: at(each) for each, number in tried.items() if each in plane},
+        end=at(end) if end in plane else None,
+        best=at(min(plane, key=lambda each: (plane[each], each))),
+    )
 
 
 def _curves(plane: Times, knob: str) -> dict[str, list[tuple[int, float]]]:
@@ -118,7 +142,7 @@ def _curves(plane: Times, knob: str) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def _plane(plane: Times, knob: str, caption: str, marks: Mapping[Knobs, str]) -> Grid:
+def _plane(plane: Times, knob: str, caption: str, marks: Mapping[Setting, str]) -> Grid:
     unit = time_unit(list(plane.values()))
     low, high = min(plane.values()), max(plane.values())
     at = {(getattr(each, knob), each.dist): each for each in plane}

@@ -1,38 +1,23 @@
 """The knobs of MGG's kernel, swept: best and default setting, and where the paper's search would have ended.
 
-The search is that of MGG (OSDI'23), section 6, played on the measured times.
+The search is that of MGG (OSDI'23), section 6 (``mgg.tune.search``), played on the measured times.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from mgg.report.collect import canonical
 from mgg.report.origins import joined
 from mgg.report.tables import SETTING, Row, Rows, group, sound
+from mgg.tune.search import Search
+from mgg.tune.setting import NAMES, START, Setting
 
-NAMES = ("ps", "dist", "wpb")
 #: Fewer settings than this are variants, not a sweep.
 FEWEST = 4
-
-
-class Knobs(NamedTuple):
-    """A setting: arcs of a neighbor partition, interleaving distance, warps a block."""
-
-    ps: int
-    dist: int
-    wpb: int
-
-    def __str__(self) -> str:
-        return f"{self.ps}, {self.dist}, {self.wpb}"
-
-
-#: Where the paper's search begins.
-START = Knobs(1, 1, 1)
-
-Times = dict[Knobs, float]
+#: Median seconds by setting.
+Times = dict[Setting, float]
 
 
 def sweeps(aggregate: Rows) -> dict[tuple[object, ...], Rows]:
@@ -66,59 +51,34 @@ def id_(row: Row) -> tuple[object, ...]:
     return tuple(row[column] for column in (*SETTING, "backend", "dim", "pes", "technique", "options"))
 
 
-def search(times: Mapping[Knobs, float]) -> list[Knobs]:
+def search(spread: Mapping[Setting, Sequence[float]]) -> list[Setting]:
     """The settings that the paper's search measures, in its order; it picks the fastest of them.
 
-    From 1, 1, 1 it raises ps, then dist, then wpb, each as long as the time falls; then it takes ps back by one value
-    at a time and raises wpb anew, as long as that gives one of the three lowest times. Settings that were not measured
-    end a rise.
+    Args:
+        spread: seconds of each setting, among which the search is played: it passes over all others.
     """
-    if START not in times:
-        return []
-    tried = [START]
-    at = START
-    for knob in NAMES:
-        at = _rise(times, tried, at, knob)
-    while True:
-        lower = [knobs for knobs in times if knobs.ps < at.ps and knobs[1:] == (at.dist, START.wpb)]
-        if not lower:
-            return tried
-        at = max(lower)
-        before = sorted(times[knobs] for knobs in tried)
-        if at not in tried:
-            tried.append(at)
-        end = _rise(times, tried, at, "wpb")
-        if times[end] > before[: min(3, len(before))][-1]:
-            return tried
+    values = {name: sorted({getattr(setting, name) for setting in spread}) for name in NAMES}
+    return Search(spread.__contains__, values=values).path(spread)
 
 
-def _rise(times: Mapping[Knobs, float], tried: list[Knobs], at: Knobs, knob: str) -> Knobs:
-    """Raise one knob from ``at`` while the time falls; notes what it measures, returns where the time was lowest."""
-    for value in sorted({getattr(knobs, knob) for knobs in times}):
-        higher = at._replace(**{knob: value})
-        if value <= getattr(at, knob) or higher not in times:
-            continue
-        if higher not in tried:
-            tried.append(higher)
-        if times[higher] >= times[at]:
-            break
-        at = higher
-    return at
+def spread(rows: Rows) -> dict[Setting, list[float]]:
+    """Seconds of the fastest, the middle and the slowest launch, by setting."""
+    return {knobs: [row["low"], row["median"], row["high"]] for row in rows if (knobs := knobs_of(row)) is not None}
 
 
-def default(row: Row) -> Knobs | None:
+def default(row: Row) -> Setting | None:
     """The default knobs of a timing's technique; None where the record does not say or there are none."""
     return _knobs(row["defaults"])
 
 
-def knobs_of(row: Row) -> Knobs | None:
+def knobs_of(row: Row) -> Setting | None:
     """The knobs of a timing; None where its technique has none."""
     return _knobs(row["options"])
 
 
-def _knobs(text: str) -> Knobs | None:
+def _knobs(text: str) -> Setting | None:
     options = json.loads(text)
-    return Knobs(*(options[name] for name in NAMES)) if all(name in options for name in NAMES) else None
+    return Setting(*(options[name] for name in NAMES)) if all(name in options for name in NAMES) else None
 
 
 def _others(row: Row) -> str:
@@ -128,7 +88,7 @@ def _others(row: Row) -> str:
 def _row(rows: Rows) -> Row:
     measured = times(rows)
     best = min(measured, key=lambda knobs: (measured[knobs], knobs))
-    tried = search(measured)
+    tried = search(spread(rows))
     end = min(tried, key=lambda knobs: (measured[knobs], knobs)) if tried else None
     first = rows[0]
     usual = default(first)

@@ -35,10 +35,11 @@ from mgg.train.columns import Columns, to_records
 from mgg.train.digest import digest
 from mgg.train.identity import Identity, difference
 from mgg.train.output import WEIGHTS_FILE
+from mgg.tune.epochs import Tuning
 
 KEPT = 2
 #: Of what a checkpoint holds; those before are read, too.
-VERSION: Literal[2] = 2
+VERSION: Literal[3] = 3
 #: Seconds that a training pauses for the checkpoint before, and most of that as a share of what makes a stall: others
 #: must not take rank 0 for stalled.
 LONGEST_PAUSE, PAUSE_SHARE = 10.0, 0.25
@@ -57,10 +58,11 @@ class History(Closed):
     best_epoch: int = Field(default=0, description="1-based; 0 before the first epoch")
     best_loss: float | None = Field(default=None, description="validation loss of best_epoch")
     bytes_wire: int = Field(default=0, description="bytes of embeddings that crossed PEs in an epoch, all PEs")
+    tuning: Tuning | None = Field(default=None, description="settings of MGG's kernel, where they were tuned")
 
 
 class _Meta(Frozen):
-    schema_version: Literal[1, 2] = VERSION
+    schema_version: Literal[1, 2, 3] = VERSION
     identity: Identity
     #: Its epochs are tensors; in version 1 they are here.
     history: History

@@ -49,6 +49,8 @@ from mgg.train.progress import reporting
 from mgg.train.targets import Scores
 from mgg.train.technique import resolved as resolved_technique
 from mgg.train.trainer import DivergedError, Trainer
+from mgg.train.tuning import Tuner, at_first
+from mgg.train.tuning import mode as tune_mode
 
 _log = logging.getLogger(__name__)
 _DEFAULTS = TrainConfig()
@@ -191,6 +193,8 @@ def train(
         )  # fmt: skip
         run = _Run(world, trainer, identity, asked, model.content)
         run.chosen = named != technique
+        if isinstance(trainer, Trainer) and tune_mode(technique, chosen) != "none":
+            run.tuner = Tuner(world, trainer, chosen)
         if resume and (done := run.finished()):
             trainer.close()
             return done
@@ -267,7 +271,7 @@ def fitting(
     for technique in candidates:
         chosen = together(world, lambda: parse_options(technique, options)).model_dump()  # noqa: B023
         try:
-            return Trainer(world, layout, technique=technique, options=chosen, **asked), chosen
+            return Trainer(world, layout, technique=technique, options=at_first(technique, chosen), **asked), chosen
         except ShortError as error:
             if technique == candidates[-1]:
                 raise
@@ -289,6 +293,7 @@ class _Run:
             self.checkpoints = Checkpoints(folder_of(asked.out), identity, asked.stall_after)
         self.history = History()
         self.chosen = False  # technique auto picked the technique
+        self.tuner: Tuner | None = None
         self._best: dict[str, Array] = {}
         self._kept = False  # the trainer has kept the best arrays, and ``_best`` are older ones
 
@@ -310,6 +315,9 @@ class _Run:
             self._allow_a_pass()
         elif weights is not None:
             together(self.world, lambda: self._take(weights))
+        if self.tuner is not None:
+            self.tuner.begin(self.history.tuning)
+            self.history.tuning = self.tuner.state
 
     def finished(self) -> Result | None:
         """This run, if it is in the output folder, whole (collective)."""
@@ -379,6 +387,8 @@ class _Run:
                 board.write(self.history.epochs[-1])
                 if not self._finished() and (stopping or self._checkpoint_is_due()):
                     self._save(stopping)
+            if self.tuner is not None:
+                self.tuner.end()
             self._wait_for_disks()
 
     def _wait_for_disks(self) -> None:
@@ -399,6 +409,8 @@ class _Run:
 
     def _epoch(self, epoch: int, stop: threading.Event) -> bool:
         """One step and one evaluation; returns whether any PE was asked to stop (collective)."""
+        if self.tuner is not None:
+            self.tuner.before(epoch)
         self.trainer.phases()  # what came between the epochs belongs to none
         moved = self.world.counters.embeddings()
         started, compiled = time.perf_counter(), kernels.waited()
@@ -417,7 +429,11 @@ class _Run:
         all_seconds, compiling, sent, stops, spent = zip(*self.world.gather(mine), strict=True)
         shares = {} if phases is None else {name: float(np.mean([each[name] for each in spent])) for name in phases}
         # Who waits for compilers has the others wait.
-        self._record(epoch, loss, scores, max(all_seconds) - max(compiling), sum(sent), shares)
+        longest = max(all_seconds) - max(compiling)
+        if self.tuner is not None:
+            self.tuner.after(longest)
+            self.history.tuning = self.tuner.state
+        self._record(epoch, loss, scores, longest, sum(sent), shares)
         if len(self.history.epochs) == 1:
             start_times.done("first epoch")
             start_times.say(self.world.rank)
@@ -542,4 +558,5 @@ class _Run:
             metric=identity.metric,
             weights=identity.weights,
             model_file=identity.model_file,
+            tuning=history.tuning,
         )

@@ -31,6 +31,7 @@ from mgg.train.model import found_alike
 from mgg.train.phases import PHASES, count_products, phased_world
 from mgg.train.schedule import scheduled
 from mgg.train.targets import Scores
+from mgg.tune.setting import NAMES, Setting
 
 
 class DivergedError(InputError):
@@ -48,6 +49,7 @@ class Trainer:
         metric: what scores say.
         technique: name of the aggregation technique.
         need: memory that the training takes on this PE, as predicted.
+        searching: settings of the technique are tried, so epochs are not kept to be submitted as a whole.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class Trainer:
         self._always = world.upload(np.ones(1))
         self._repeat = repeat and not phases
         self._submission: Repeated | None = None
+        self.searching = False
         start_times.done("plans, parameters")
         if world.gpu:
             compile_ahead(world, of_programs(self._chain, self._graph))
@@ -168,6 +171,24 @@ class Trainer:
             group: {name: array.copy() for name, array in self._downloaded(arrays).items()}
             for group, arrays in groups.items()
         }
+
+    @property
+    def columns(self) -> list[int]:
+        """The most of an aggregation and of rows that are fetched, where there are any."""
+        return [width for width in (self._chain.width, self._chain.fetched) if width]
+
+    def knobs(self) -> dict[str, Setting]:
+        """The settings of MGG's kernel by what its plans are for: ``forward``, ``transpose``, ``halo``."""
+        every = {name: plans[0].options for name, plans in self._graph.plans.items()}
+        return {name: Setting(*(getattr(options, knob) for knob in NAMES)) for name, options in every.items()}
+
+    def take(self, settings: Mapping[str, Setting]) -> None:
+        """Compute by other ``settings`` from the next epoch on, as ``knobs()`` has them (collective)."""
+        self._release()
+        self._submission = None
+        for name, setting in settings.items():
+            for plan in self._graph.plans[name]:
+                plan.take(setting)
 
     def keep(self) -> None:
         """Keep weights and running statistics on the device, for ``kept``, instead of those kept before."""
@@ -328,7 +349,7 @@ class Trainer:
         So it takes one launch, where what the technique and the model do can be kept. Epochs differ in numbers alone,
         which the device reads in its memory.
         """
-        if self._repeat and self._submission is None:
+        if self._repeat and not self.searching and self._submission is None:
             self._submission = self._world.repeated(self._submit_all, 1 + RATES)
         if self._submission is None:
             return self.step(epoch), self.evaluate(epoch)

@@ -1,5 +1,6 @@
 """What the techniques that fetch a row an arc hand to the kernel."""
 
+import numpy as np
 import pytest
 from support.graphs import make_layout, random_csr
 from support.strict import StrictOperators, StrictWorld
@@ -9,6 +10,7 @@ from mgg.aggregate import prepare, techniques
 from mgg.aggregate.partitioned import Partitioned
 from mgg.backend import simulated
 from mgg.errors import InputError
+from mgg.tune.setting import Setting
 
 
 class Recorder(StrictOperators):
@@ -63,6 +65,35 @@ def test_every_option_of_mgg_reaches_the_kernel(tmp_path, options, changed):
 def test_direct_switches_every_idea_off(tmp_path, shmem, primitive):
     plain = {"ps": None, "dist": 1, "asynchronous": False, "primitive": primitive, "batch": 1}
     assert knobs(tmp_path, "direct", {}, shmem) == DEFAULT | plain
+
+
+def test_another_setting_reaches_the_kernel_with_partitions_cut_anew(tmp_path):
+    folder, found = make_layout(tmp_path, random_csr(60, 600), 2), []
+
+    class Counted(Recorder):
+        def mgg(self, local, *arrays, **knobs):
+            super().mgg(local, *arrays, **knobs)
+            self.knobs[-1]["pieces"] = len(local.rows)
+
+    def program(world):
+        strict = StrictWorld(world)
+        strict.operators, strict.shmem = Counted(), True
+        part = layout.load(folder, world.rank)
+        products = []
+        plan = prepare("mgg", strict, part, "forward", 8, {})
+        for setting in ((1, 1, 1), (1, 2, 4), (32, 16, 4)):
+            plan.take(Setting(*setting))
+            plan.write(8, strict.upload(np.ones((part.rows, 8), np.float32)))
+            products.append(strict.download(plan(8)))
+        plan.close()
+        rows = [int((np.diff(part.forward.local.indptr) > 0).sum()), part.forward.local.arcs]
+        found.append((strict.operators.knobs, rows))
+        assert all(np.array_equal(products[0], product) for product in products), "sums of ones are exact"
+
+    simulated.run(2, program)
+    for knobs, (rows, arcs) in found:
+        told = [tuple(each[name] for name in ("ps", "dist", "wpb", "pieces")) for each in knobs]
+        assert told == [(1, 1, 1, arcs), (1, 2, 4, arcs), (32, 16, 4, rows)]
 
 
 def test_primitives_of_nvshmem_are_refused_without_it(tmp_path):

@@ -245,7 +245,7 @@ from mgg.errors import InputError
 from mgg.kernel.cuda import CudaOperators
 from mgg.layout.neighbors import NeighborPartitions
 launched = []
-operators = SimpleNamespace(_shared_memory={has}, kernel=lambda *_: lambda *_, **__: launched.append(1))
+operators = SimpleNamespace(shared_memory={has}, kernel=lambda *_: lambda *_, **__: launched.append(1))
 count = 3 if world.rank == 0 else 0
 parts = NeighborPartitions(*(world.upload(np.arange(count)) for _ in range(3)))
 own = world.xp.empty((4, 44), np.float32)[:, :41]

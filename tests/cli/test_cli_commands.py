@@ -351,6 +351,28 @@ def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
     assert "Predicted, not measured" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
+def test_settings_are_tuned_kept_and_taken(made, tmp_path):
+    asked = ("tune", made / "layout2", "--dim", 4, "--set", "mgg.interleave=true", "--settings", 3, "--iterations", 2)
+    first = mgg(*asked, "--backend", "simulated", "--out", "found.json", "--json", cwd=tmp_path, XDG_CACHE_HOME=".")
+    found = json.loads(first.stdout)["products"]
+    assert found == json.loads((tmp_path / "found.json").read_text())
+    assert [(each["direction"], each["fresh"], len(each["tried"])) for each in found] == [
+        ("forward", True, 3), ("transpose", True, 3),
+    ]  # fmt: skip
+    assert len([line for line in first.stderr.splitlines() if line.startswith("forward D=4: ")]) == 3, "progress"
+    assert len(files(tmp_path / "mgg" / "tune")) == 2
+    again = mgg(*asked, "--backend", "simulated", cwd=tmp_path, XDG_CACHE_HOME=".")
+    assert again.stdout.count("in the table before, nothing was tried") == 2 and not again.stderr
+    mgg(
+        "aggregate", made / "layout2", "--technique", "mgg", "--dim", "4,5", "--set", "tune=cached", "--backend",
+        "simulated", "--iterations", 1, "--warmup", 0, "--out", "times.jsonl", cwd=tmp_path, XDG_CACHE_HOME=".",
+    )  # fmt: skip
+    records = record.read_lines(tmp_path / "times.jsonl", record.AggregateRecord)
+    knobs = [{name: each.options[name] for name in ("ps", "dist", "wpb")} for each in records]
+    assert knobs == [found[0]["chosen"], {"ps": 32, "dist": 16, "wpb": 4}]
+
+
 def test_links_go_to_a_file(tmp_path):
     said = mgg("links", "--backend", "simulated", "--out", ".", cwd=tmp_path, code=2, XDG_CACHE_HOME=".").stderr
     assert ".: is a folder; links are written to a file" in said and not files(tmp_path)

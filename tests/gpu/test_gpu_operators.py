@@ -289,7 +289,7 @@ def test_a_block_that_takes_too_much_shared_memory_is_refused(monkeypatch):
     from mgg.kernel.cuda import CudaOperators
 
     operators = CudaOperators()
-    monkeypatch.setattr(operators, "_shared_memory", 40_000)
+    monkeypatch.setattr(operators, "shared_memory", 40_000)
     pieces, ids = on_device(neighbor_partitions(np.array([0, 1]), 32)), cp.zeros(1, cp.int32)
     b, out, none = cp.ones((1, 128), cp.float32), cp.empty((1, 128), cp.float32), cp.zeros(1, cp.uint64)
 

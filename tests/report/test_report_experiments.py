@@ -13,7 +13,8 @@ from mgg.errors import InputError
 from mgg.report.experiments import EXPERIMENTS
 from mgg.report.experiments import cola as cola_paper
 from mgg.report.experiments import mgg as mgg_paper
-from mgg.report.knobs import Knobs, search
+from mgg.report.knobs import search as search_among
+from mgg.tune.setting import Setting as Knobs
 
 
 def test_an_ablation_pairs_what_differs_in_nothing_else(report):
@@ -234,6 +235,11 @@ def test_every_claim_says_which_way_it_goes():
             assert not (versus.claims and versus.slower is not None), f"{name}: a number has its own direction"
 
 
+def search(times):
+    """Played on one time each."""
+    return search_among({at: [time] for at, time in times.items()})
+
+
 def test_the_search_by_hand():
     times = {
         Knobs(1, 1, 1): 10.0,
@@ -282,6 +288,8 @@ def test_best_default_and_the_end_of_the_search(report):
     assert [row[f"best_{name}"] for name in ("ps", "dist", "wpb")] == ["32", "16", "4"]
     assert "take 44.4 % off its start at most, and end at most 2.50 times the best measured time" in page
     assert "<td>2.00 x</td>" in page
+    assert "wpb = 1: ps 1 dist 1, ps 2 dist 1, ps 2 dist 2." in page, "the way of the search"
+    assert "searched 1" in page and "search ends (2)" in page and "searched 3" in page
 
 
 def test_of_a_sweep_the_other_sections_show_the_best_and_the_default(report):

@@ -74,6 +74,10 @@ MISTAKES = {
         ["aggregate", "{made}/layout2", "--technique", "local", "--dim", "4", "--out", "x"],
         "runs on one PE",
     ),
+    "a knob that is tuned": (
+        ["tune", "{made}/layout2", "--dim", "4", "--set", "ps=4"],
+        "technique mgg: option ps is what is tuned: leave it out",
+    ),
     "an unknown figure": (["report", "x", "--figure", "mgg_fig12", "--out", "y"], "did you mean"),
     "a note without its figure": (["report", "x", "--note", "mgg_fig11=why", "--out", "y"], "this figure is not shown"),
     "zero columns": (["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4,0", "--out", "x"], "4,0"),

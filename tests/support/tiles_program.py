@@ -1,6 +1,7 @@
 """How columns are dealt to lanes (mgg/kernel/cuda_arguments.py): ``python fake_gpu/run.py tiles_program.py``."""
 
-from mgg.kernel.cuda_arguments import column_tiles, even_lanes, row_tiles
+from mgg.kernel.cuda_arguments import even_lanes, row_tiles
+from mgg.kernel.tiles import column_tiles
 
 for vectors in range(1, 300):
     for widest in (1, 8, 32):

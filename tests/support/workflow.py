@@ -26,10 +26,10 @@ TINY = {
 
 #: Folders of results that have one of each data set; those of several numbers of PEs; those of several places.
 STAGES = (
-    "retrieve", "graph", "graph_natural", "graph_scatter", "graph_shard", "partition", "layout", "predict", "aggregate",
-    "train",
+    "retrieve", "graph", "graph_natural", "graph_scatter", "graph_shard", "partition", "layout", "tune", "predict",
+    "aggregate", "train",
 )  # fmt: skip
-SPLIT = ("partition", "layout", "aggregate", "train")
+SPLIT = ("partition", "layout", "tune", "aggregate", "train")
 
 
 class Folder:
@@ -133,7 +133,7 @@ class Folder:
             )
 
 
-_MEASURED = ("aggregate", "train")
+_MEASURED = ("tune", "aggregate", "train")
 _RUN = r"[0-9a-f]{8}(?:-n\d+)?"
 
 
@@ -163,7 +163,7 @@ def plain(text: str) -> str:
     for found, kept in (
         (r"env MGG_PLACE=\S+ +", ""),
         (r"\b(?:place|recipe|run)=[\w.@-]+(?:, |$)", ""),
-        (r"\b(aggregate|train)/(?:local|slurm)-[\w.-]+/", r"\1/"),
+        (r"\b(tune|aggregate|train)/(?:local|slurm)-[\w.-]+/", r"\1/"),
         (r"@(?:[a-z0-9.]+-)*[0-9a-f]{8}\b", ""),
         (r"/[a-z_]+-w\d+-d\d+(?=/)", ""),
         (rf"/[a-z_]+-w\d+-d\d+-{_RUN}(?=\.)", ""),

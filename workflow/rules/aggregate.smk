@@ -1,7 +1,8 @@
 # One job a layout: it times every technique and width, so that a graph is loaded once.
 rule aggregate:
     input:
-        f"{RESULTS}/layout/{SPLIT}",
+        layout=f"{RESULTS}/layout/{SPLIT}",
+        tuned=tuned("aggregate"),
     output:
         report(
             f"{RECORDS}/aggregate/{TIMED}.jsonl",
@@ -30,7 +31,7 @@ rule aggregate:
         dims=",".join(map(str, SETTINGS.aggregate.dims)),
         dtypes=",".join(SETTINGS.aggregate.dtypes),
     shell:
-        "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg aggregate {input:q} {params.options:q} --replace"
+        "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg aggregate {input.layout:q} {params.options:q} --replace"
         " --out {output:q} > {log:q} 2>&1"
 
 

@@ -50,6 +50,10 @@ def check_names(settings):
         for name, grids in getattr(settings, section).variants.items():
             with field(f"{section}.variants"):
                 variants.expand(name, common.get(name, {}), grids)
+    for name, options in settings.train.options.items():
+        with field("train.options"):
+            parse_options(name, options)
+    check_tuning(settings)
     for name in [*settings.report.figures, *settings.report.notes]:
         with field("report.figures" if name in settings.report.figures else "report.notes"):
             check_figure(name)
@@ -87,6 +91,23 @@ def check_training(train):
             raise InputError(f"train.dtype: technique {name} takes no {train.dtype} embeddings; those that do: {able}")
         if technique(name).single_pe and max(train.pes) > 1:
             raise InputError(f"train.techniques: technique {name} runs on one PE, and train.pes has {max(train.pes)}")
+
+
+def check_tuning(settings):
+    """Raise InputError for a stage tune that nothing needs, or whose products are not those of the trainings."""
+    aggregate, train = (takes_tuned(section) for section in (settings.aggregate, settings.train))
+    if not settings.tune.dims:
+        return
+    if not (aggregate or train):
+        raise InputError(
+            "tune.dims: nothing takes what is tuned: set tune: cached of technique mgg in aggregate.options or"
+            " train.options, or leave tune.dims empty"
+        )
+    if train and settings.train.backend != settings.aggregate.backend:
+        raise InputError(
+            f"tune.dims: tunes with aggregate.backend ({settings.aggregate.backend}), and train.backend is"
+            f" {settings.train.backend}: take one for both"
+        )
 
 
 def check_dataset(name, dataset):

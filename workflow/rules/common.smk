@@ -244,14 +244,49 @@ def learners(section):
                     yield side, model, pes, ["--side", side]
 
 
-def train_options(section, model, dataset):
+def takes_tuned(section):
+    """Whether technique mgg takes what is tuned in stage aggregate or train."""
+    sets = [section.options.get("mgg", {}), *getattr(section, "variants", {}).get("mgg", [])]
+    asked = [value for each in sets for key, value in each.items() if key == "tune"]
+    return "mgg" in section.techniques and any(
+        "cached" in (value if isinstance(value, list) else [value]) for value in asked
+    )
+
+
+def tune_options(settings):
+    """The options of mgg tune: of the technique those that products have, but for what is tuned."""
+    words = ["--dim", ",".join(map(str, settings.tune.dims)), "--backend", settings.aggregate.backend]
+    section = settings.aggregate if takes_tuned(settings.aggregate) else settings.train
+    chosen = ("tune", "ps", "dist", "wpb")
+    given = {name: value for name, value in section.options.get("mgg", {}).items() if name not in chosen}
+    return words + assignments(given)
+
+
+def tuned(stage):
+    """Input function: what stage tune has to write before a job in this place, on as many PEs and nodes."""
+
+    def found(wildcards):
+        if not (SETTINGS.tune.dims and takes_tuned(getattr(SETTINGS, stage))):
+            return []
+        if stage == "train" and LEARNERS[wildcards.technique][:2] != ["--technique", "mgg"]:
+            return []
+        nodes = re.search(r"(-n\d+)?$", wildcards.run)[0]
+        told = {**wildcards, "run": short_hash({"options": tune_options(SETTINGS)}) + nodes}
+        return [f"{RECORDS}/tune/{TIMED}.json".format(**told)]
+
+    return found
+
+
+def train_options(section, model, dataset, learner):
     """The options of mgg train that a result depends on; those left out make no run stale that was made without them."""
     metric = [] if section.metric == "auto" else ["--metric", section.metric]
     # A job that comes later than the user's next change to the file refuses it.
     metric += ["--model-hash", CONTENTS.of_file(OWN_MODELS[model])] if model in OWN_MODELS else []
     words = ["--backend", section.backend, "--epochs", str(section.epochs), "--dtype", section.dtype]
     settings = section.settings.get(model, {}) | section.dataset_settings.get(dataset, {}).get(model, {})
-    return words + assignments(settings) + metric + flags(phases=section.phases)
+    technique = LEARNERS[learner][1] if LEARNERS[learner][0] == "--technique" else ""
+    options = {f"{technique}.{key}": value for key, value in section.options.get(technique, {}).items()}
+    return words + assignments(settings | options) + metric + flags(phases=section.phases)
 
 
 def predict_options(section):

@@ -81,7 +81,7 @@ def named_outputs():
     splits = [
         split_at(stage, name, pes) for stage in ("partition", "layout") for name in DATASETS for pes in PARTITIONED
     ]
-    measured = [path for here, paths in [*TIMINGS, *TRAININGS] for path in (here, *paths)]
+    measured = [path for here, paths in [*TUNINGS, *TIMINGS, *TRAININGS] for path in (here, *paths)]
     sources = [str(own.path_of(dataset.source)) for dataset in DATASETS.values() if dataset.source]
     sources += [os.path.expanduser(model) for model in OWN_MODELS.values()]
     below = [os.path.relpath(path, RESULTS) for path in [*splits, *predictions(), *measured, *sources]]

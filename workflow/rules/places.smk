@@ -39,7 +39,7 @@ def trainings():
         measured(
             "train",
             pattern,
-            train_options(train, model, dataset),
+            train_options(train, model, dataset, name),
             dataset=dataset,
             model=model,
             technique=name,
@@ -50,6 +50,15 @@ def trainings():
     ]
 
 
+def tunings():
+    """The output of each job of stage tune, and its results elsewhere; a training that takes them is in the same place."""
+    if not SETTINGS.tune.dims:
+        return []
+    pattern = f"{RECORDS}/tune/{TIMED}.json"
+    cases = product(DATASETS, SETTINGS.partition.pes)
+    return [measured("tune", pattern, tune_options(SETTINGS), dataset=dataset, pes=pes) for dataset, pes in cases]
+
+
 def predictions():
     """The output of each job of stage predict."""
     names = DATASETS if SETTINGS.predict.pes else []
@@ -57,3 +66,4 @@ def predictions():
 
 
 TIMINGS, TRAININGS = (timings(), trainings()) if workflow.is_main_process else ([], [])
+TUNINGS = tunings() if workflow.is_main_process else []

@@ -123,7 +123,7 @@ def laid_out(size):
 
 def multiplied(size):
     """Bytes of the layouts of all PEs, their embeddings and the float64 product, at the largest width."""
-    return 60 * size.arcs + 200 * size.nodes * max(SETTINGS.aggregate.dims)
+    return 60 * size.arcs + 200 * size.nodes * max([*SETTINGS.aggregate.dims, *SETTINGS.tune.dims])
 
 
 def trained(size):
@@ -140,6 +140,10 @@ MINUTES = {
     "layout": minutes(lambda size: size.arcs / 10e6),
     # Arcs times columns a minute, on CPU cores: GPUs need a small part of it, profiles/dgx says how much.
     "aggregate": minutes(lambda size: size.arcs * products(SETTINGS.aggregate) / 5e9, least=30),
+    # On CPU cores the start of the search takes a call an arc; 16 settings, two directions, 12 products of each.
+    "tune": minutes(
+        lambda size: size.arcs * (sum(SETTINGS.tune.dims) / 12e6 + len(SETTINGS.tune.dims) / 1e5), least=30
+    ),
     "train": minutes(
         lambda size: (size.arcs * 200 + size.nodes * size.features * 50) * SETTINGS.train.epochs / 5e9, least=60
     ),

@@ -1,7 +1,8 @@
 # One job a run. A run that was stopped goes on from its checkpoint, which is no output: Snakemake deletes those.
 rule train:
     input:
-        f"{RESULTS}/layout/{SPLIT}",
+        layout=f"{RESULTS}/layout/{SPLIT}",
+        tuned=tuned("train"),
     output:
         report(
             directory(f"{RECORDS}/train/{TRAINING}"),
@@ -37,9 +38,9 @@ rule train:
         checkpoint_every=untracked(SETTINGS.train.checkpoint_every),
         stall_after=untracked(SETTINGS.train.stall_after),
         learner=lambda wildcards: LEARNERS[wildcards.technique],
-        options=lambda wildcards: train_options(SETTINGS.train, wildcards.model, wildcards.dataset),
+        options=lambda wildcards: train_options(SETTINGS.train, wildcards.model, wildcards.dataset, wildcards.technique),
     shell:
-        "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg train {input:q} --model {params.model:q}"
+        "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg train {input.layout:q} --model {params.model:q}"
         " {params.learner:q} --seed {wildcards.seed:q} {params.options:q}"
         " --checkpoint-every {params.checkpoint_every:q} --stall-after {params.stall_after:q} --resume"
         " --out {output:q} > {log:q} 2>&1"

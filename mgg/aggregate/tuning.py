@@ -1,0 +1,148 @@
+"""Tuning MGG's kernel by products: what ``mgg tune`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mgg.aggregate import oracle, parse_options, prepare
+from mgg.aggregate.foreseen import of_products
+from mgg.aggregate.measure import Protocol, timed
+from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.tuned import TECHNIQUE, able_on, entry_of, key_of, limits_of
+from mgg.backend import World
+from mgg.backend.api import together, told_of_gpu_memory
+from mgg.backend.compiling import compile_ahead
+from mgg.errors import InputError, MachineError, MggError
+from mgg.layout import PeLayout
+from mgg.layout.neighbors import neighbor_partitions
+from mgg.tune import table
+from mgg.tune.model import Load, load
+from mgg.tune.search import BUDGET, Search, best_of
+from mgg.tune.setting import NAMES, Knobs, Setting, Tried
+from mgg.tune.table import Entry
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What the table holds of a product, and how it came there.
+
+    Attributes:
+        entry: of the table.
+        fresh: it was measured now; else it was there.
+        default: the technique's own setting, the last of those tried where the GPU can run it.
+        refused: settings that were to be tried and could not run, with why.
+        loads: what the model says of each of those tried, on the PE with most partitions; empty on CPUs.
+    """
+
+    entry: Entry
+    fresh: bool
+    default: Setting
+    refused: dict[Setting, str]
+    loads: dict[Setting, Load]
+
+
+def tune(
+    world: World,
+    layout: PeLayout,
+    direction: str,
+    dim: int,
+    *,
+    options: dict[str, Any] | None = None,
+    protocol: Protocol,
+    refresh: bool = False,
+    budget: int = BUDGET,
+    progress: Callable[[Setting, float], None] = lambda setting, seconds: None,
+) -> Tuned:
+    """The setting of a product, out of the table or else by the search, and then kept there (collective).
+
+    Every PE decides by the same times, those of the slowest one.
+
+    Args:
+        world, layout: the PEs and what this one holds.
+        direction, dim: of the product.
+        options: of the technique, beside what is tuned.
+        protocol: warm-up and iterations, of which each timed one is a sample; type of the embeddings.
+        refresh: measure, whatever the table holds.
+        budget: settings tried at most, the default among them.
+        progress: told of each setting and its median seconds, on every PE.
+
+    Raises:
+        InputError: no setting can run on the PEs, or an option that is unknown or chooses what is tuned.
+        MachineError: the same for lack of memory, or the table cannot be written.
+    """
+    default = parse_options(TECHNIQUE, options or {})
+    given = [name for name in (*NAMES, "tune") if name in (options or {})]
+    if given:
+        raise InputError(f"technique {TECHNIQUE}: option {given[0]} is what is tuned: leave it out").on_every_pe()
+    usual = Setting(*(getattr(default, name) for name in NAMES))
+    key = key_of(world, layout, direction, dim, default, protocol.dtype)
+    found = None if refresh else entry_of(world, key)
+    if found is not None:
+        tried = [each.setting for each in found.tried]
+        return Tuned(found, False, usual, {}, loads(world, layout, direction, dim, tried))
+    refused: dict[Setting, str] = {}
+    failure: MggError | None = None
+    limits = limits_of(world)
+    compile_ahead(world, of_products([(TECHNIQUE, default)], [protocol.dtype], shmem=world.shmem))
+    fits = able_on(limits, [dim])
+    search = Search(lambda setting: setting not in refused and fits(setting), budget=budget, last=usual)
+    times: dict[Setting, list[float]] = {}
+    while (setting := search.following(times)) is not None:
+        try:
+            times[setting] = _measured(world, layout, direction, dim, setting, default, protocol)
+        except (InputError, MachineError) as error:
+            if not error.everywhere:
+                raise
+            failure = failure or error
+            refused[setting] = str(error)
+            continue
+        progress(setting, float(np.median(times[setting])))
+    if not times:
+        raise failure or InputError(f"no setting of {TECHNIQUE} can run at D = {dim} on this GPU").on_every_pe()
+    entry = Entry(
+        key=key,
+        chosen=Knobs(**best_of(times).options()),
+        tried=tuple(Tried.of(*each) for each in times.items()),
+    )
+    together(world, lambda: table.write(entry) if world.rank == 0 else None)
+    return Tuned(entry, True, usual, refused, loads(world, layout, direction, dim, list(times)))
+
+
+def _measured(
+    world: World, layout: PeLayout, direction: str, dim: int, setting: Setting, options: TechniqueOptions,
+    protocol: Protocol,
+) -> list[float]:  # fmt: skip
+    """Seconds of products by ``setting``, each the slowest PE's (collective)."""
+    chosen = options.model_dump() | setting.options()
+    plan = prepare(TECHNIQUE, world, layout, direction, dim, chosen, protocol.dtype)
+    try:
+        with told_of_gpu_memory(world):
+            plan.write(dim, world.upload(oracle.embeddings(layout.node_ids, dim)))
+            seconds, _ = timed(world, plan, dim, protocol)
+    except MggError as error:
+        # Closing is collective: an error of one PE alone ends the job instead.
+        if error.everywhere:
+            plan.close()
+        raise
+    plan.close()
+    return seconds
+
+
+def loads(world: World, layout: PeLayout, direction: str, dim: int, settings: list[Setting]) -> dict[Setting, Load]:
+    """What the model of section 6 says of ``settings``, on the PE with most partitions (collective); {} on CPUs."""
+    if not world.gpu:
+        return {}
+    operators: Any = world.operators
+    product = layout.product(direction)
+    cuts = sorted({setting.ps for setting in settings})
+    mine = [[len(neighbor_partitions(csr.indptr, ps)) for csr in (product.local, product.remote)] for ps in cuts]
+    counts = dict(zip(cuts, np.max(world.gather(mine), axis=0).tolist(), strict=True))
+    found = {}
+    for setting in settings:
+        local, remote = counts[setting.ps]
+        found[setting] = load(setting, dim, local, remote, operators.processors)
+    return found

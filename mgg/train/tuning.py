@@ -1,0 +1,122 @@
+"""Settings of MGG's kernel in a training: those of the table, or a search in its first epochs (docs/tuning.md)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from mgg.aggregate import parse_options
+from mgg.aggregate.tuned import TECHNIQUE, able_on, limits_of
+from mgg.backend import World
+from mgg.errors import InputError
+from mgg.train.trainer import Trainer
+from mgg.tune.epochs import Tuning
+from mgg.tune.search import Search
+from mgg.tune.setting import NAMES, START, Knobs, Setting
+
+_log = logging.getLogger(__name__)
+
+
+def mode(technique: str, options: dict[str, Any]) -> str:
+    """What the technique's option tune says; ``none`` where it has no such option."""
+    return str(options.get("tune", "none")) if technique == TECHNIQUE else "none"
+
+
+def at_first(technique: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that a training's plans are made with: where epochs choose, those of the search's start."""
+    if mode(technique, options) != "epochs":
+        return options
+    return options | START.options() | {"tune": "none"}
+
+
+class Tuner:
+    """Who has a training compute by the settings that its record tells of.
+
+    Every PE decides by the same seconds, so all take the same settings, and a resumed run goes on from what its
+    checkpoint holds.
+
+    Args:
+        world: the PEs.
+        trainer: what trains.
+        options: of the technique, as asked for; tune is not none.
+
+    Raises:
+        InputError: nothing that the model computes is the technique's.
+    """
+
+    def __init__(self, world: World, trainer: Trainer, options: dict[str, Any]) -> None:
+        self._world, self._trainer = world, trainer
+        self._now: Setting | None = None
+        usual = parse_options(TECHNIQUE, options)
+        last = Setting(*(getattr(usual, name) for name in NAMES))
+        self._search = Search(able_on(limits_of(world), trainer.columns or [1]), last=last)
+        self.state = Tuning(tune=options["tune"])
+        if not trainer.knobs():
+            raise InputError(
+                f"technique {TECHNIQUE}: option tune: this model computes nothing by the technique on these PEs: leave"
+                " it out"
+            ).on_every_pe()
+
+    def begin(self, kept: Tuning | None) -> None:
+        """Go on from what a checkpoint has ``kept``, or from the start (collective)."""
+        self.state = kept or self.state
+        if self.state.tune == "cached":
+            if kept is None:
+                found = {name: Knobs(**setting.options()) for name, setting in self._trainer.knobs().items()}
+                self.state = self.state.model_copy(
+                    update={"forward": found.get("forward"), "transpose": found.get("transpose"), "done": True}
+                )
+            else:
+                self._take(by_plan(kept))
+        elif self.state.done:
+            self._take_everywhere(self.state.chosen())
+        else:
+            self._trainer.searching = True
+
+    def before(self, epoch: int) -> None:
+        """Have the next epoch compute by the setting that it tries (collective)."""
+        if self.state.done:
+            return
+        self._world.at(epoch, "tuning")
+        setting = self.state.following(self._search)
+        assert setting is not None
+        self._take_everywhere(setting)
+
+    def after(self, seconds: float) -> None:
+        """An epoch took ``seconds``, on the slowest PE (collective)."""
+        if self.state.done:
+            return
+        assert self._now is not None
+        self.state = self.state.after(self._now, seconds)
+        if self.state.following(self._search) is not None:
+            return
+        best = self.state.chosen()
+        self._take_everywhere(best)
+        self._trainer.searching = False
+        self.state = self.state.ended(self._trainer.knobs())
+
+    def end(self) -> None:
+        """Say where the epochs were too few."""
+        if not self.state.done and self._world.rank == 0:
+            _log.warning(
+                "technique %s: option tune: epochs: the %d epochs ended before the search did: nothing was chosen",
+                TECHNIQUE, self.state.epochs,
+            )  # fmt: skip
+
+    def _take_everywhere(self, setting: Setting) -> None:
+        if setting == self._now:
+            return
+        started = time.perf_counter()
+        self._take(dict.fromkeys(self._trainer.knobs(), setting))
+        self._now = setting
+        self.state = self.state.prepared(max(self._world.gather(time.perf_counter() - started)))
+
+    def _take(self, settings: dict[str, Setting]) -> None:
+        self._trainer.take(settings)
+
+
+def by_plan(tuning: Tuning) -> dict[str, Setting]:
+    """The settings of a training's plans, as its record tells of them."""
+    named = {"forward": tuning.forward, "transpose": tuning.transpose}
+    return {name: knobs.setting for name, knobs in named.items() if knobs is not None}

@@ -1,0 +1,143 @@
+"""The search of MGG (OSDI'23, section 6): which setting to measure next, out of the times of those measured.
+
+From 1, 1, 1 it raises ps, then dist, then wpb, each as long as the time does not rise; then it takes ps back by one
+value at a time and raises wpb anew, as long as that gives one of the three lowest times. The fastest setting is what
+it finds.
+
+Where the paper leaves it open, or cannot be followed: values double, as steps of one cannot end after about ten
+settings among 32 x 16 x 16; a time has risen only where it is longer by more than times of one setting differ; a rise
+that has ended goes on from its fastest value; and the number of settings has a limit. The setting that is the default
+may be measured last, so that what is found is never slower.
+
+It is a function of the times: whoever keeps these can go on anywhere, and PEs that have the same times agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from statistics import median, quantiles
+
+from mgg.tune.setting import NAMES, START, Setting
+
+#: Seconds of each setting measured.
+Times = Mapping[Setting, Sequence[float]]
+#: The paper's ranges, by doubling.
+VALUES: dict[str, tuple[int, ...]] = {"ps": (1, 2, 4, 8, 16, 32), "dist": (1, 2, 4, 8, 16), "wpb": (1, 2, 4, 8, 16)}
+#: Settings that are tried at most.
+BUDGET = 16
+#: Taking ps back pays as long as it gives one of so many lowest times.
+LOWEST = 3
+
+
+class _Unknown(Exception):  # noqa: N818 - ends a walk, no error
+    """The walk has come to a setting that was not measured."""
+
+
+class Search:
+    """Which setting comes next.
+
+    Args:
+        able: whether a setting can run; others are passed over.
+        values: of each knob, rising.
+        budget: settings that are tried at most, ``last`` among them; None: no limit.
+        last: tried when the rest is done; None: nothing.
+    """
+
+    def __init__(
+        self,
+        able: Callable[[Setting], bool] = lambda setting: True,
+        *,
+        values: Mapping[str, Sequence[int]] = VALUES,
+        budget: int | None = BUDGET,
+        last: Setting | None = None,
+    ) -> None:
+        self._able, self._values, self._budget = able, values, budget
+        self._last = last if last is not None and able(last) else None
+
+    def following(self, times: Times) -> Setting | None:
+        """The setting to measure after those of ``times``; None: the search has ended."""
+        waiting = self._last is not None and self._last not in times
+        if self._budget is None or len(times) + waiting < self._budget:
+            seen = self._walk(times)
+            if seen and seen[-1] not in times:
+                return seen[-1]
+        return self._last if waiting else None
+
+    def path(self, times: Times) -> list[Setting]:
+        """The settings of ``times`` that the walk comes by, each once, in its order; without ``last``."""
+        found = [setting for setting in dict.fromkeys(self._walk(times)) if setting in times]
+        return found[: self._budget]
+
+    def run(self, measure: Callable[[Setting], Sequence[float]]) -> dict[Setting, list[float]]:
+        """Search by ``measure``, which gives the seconds of a setting; returns those of all tried, in their order."""
+        times: dict[Setting, list[float]] = {}
+        while (setting := self.following(times)) is not None:
+            times[setting] = list(measure(setting))
+        return times
+
+    def _walk(self, times: Times) -> list[Setting]:
+        """The settings looked at, those gone back to once more; it ends with one that was not measured, if it must."""
+        seen: list[Setting] = []
+        if self._able(START):
+            with suppress(_Unknown):
+                self._steps(times, seen)
+        return seen
+
+    def _steps(self, times: Times, seen: list[Setting]) -> None:
+        at = _look(START, times, seen)
+        for knob in NAMES:
+            at = self._rise(at, knob, times, seen)
+        while True:
+            lower = [at._replace(ps=ps, wpb=START.wpb) for ps in self._values["ps"] if ps < at.ps]
+            lower = [setting for setting in lower if self._able(setting)]
+            if not lower:
+                return
+            third = sorted(median(times[each]) for each in set(seen))[:LOWEST][-1]
+            at = self._rise(_look(lower[-1], times, seen), "wpb", times, seen)
+            if worse(times[at], [third], noise_of(times, seen)):
+                return
+
+    def _rise(self, best: Setting, knob: str, times: Times, seen: list[Setting]) -> Setting:
+        """Look at higher values of ``knob`` until the time rises; returns where it was lowest."""
+        first = getattr(best, knob)
+        for value in self._values[knob]:
+            higher = best._replace(**{knob: value})
+            if value <= first or not self._able(higher):
+                continue
+            _look(higher, times, seen)
+            if worse(times[higher], times[best], noise_of(times, seen)):
+                break
+            if median(times[higher]) < median(times[best]):
+                best = higher
+        return best
+
+
+def _look(setting: Setting, times: Times, seen: list[Setting]) -> Setting:
+    seen.append(setting)
+    if setting not in times:
+        raise _Unknown
+    return setting
+
+
+def best_of(times: Times) -> Setting:
+    """The fastest setting of ``times``, by medians; of equal ones the smallest."""
+    return min(times, key=lambda setting: (median(times[setting]), setting))
+
+
+def noise_of(times: Times, seen: Iterable[Setting]) -> float:
+    """By which share times of one setting differ: the median of quartile distances over medians, of those ``seen``.
+
+    0 where none of them was measured more than once.
+    """
+    spreads = []
+    for seconds in (times[setting] for setting in set(seen)):
+        if len(seconds) > 1:
+            low, _, high = quantiles(seconds, n=4, method="inclusive")
+            spreads.append((high - low) / median(seconds))
+    return median(spreads) if spreads else 0.0
+
+
+def worse(these: Sequence[float], those: Sequence[float], noise: float) -> bool:
+    """Whether the median of ``these`` is longer than that of ``those`` by more than the share ``noise``."""
+    return median(these) > median(those) * (1 + noise)

@@ -1,0 +1,37 @@
+"""MGG's model: equations 1 to 3 by hand, and what a GPU cannot run."""
+
+import pytest
+
+from mgg.kernel.tiles import mgg_shared
+from mgg.tune.model import Limits, load, refusal
+from mgg.tune.setting import Setting
+
+A100 = Limits(shared_memory=163 * 1024, threads=1024, registers=65536)
+
+
+def test_the_equations_by_hand():
+    found = load(Setting(16, 2, 4), 64, local=1001, remote=300, processors=108)
+    assert (found.wpw, found.smem) == (2 * 16 * 64 * 2, 16 * 4 * 4 + 2 * 4 * 64 * 4)
+    assert (found.warps, found.blocks) == (501, 126)
+    assert found.blocks_per_sm == 126 / 108
+
+
+def test_equation_1_lets_everything_pass_and_our_kernel_does_not():
+    grid = [Setting(ps, 1, wpb) for ps in (1, 32) for wpb in (1, 16)]
+    assert all(load(at, 602, 1, 1, 108).smem <= 164 * 1024 for at in grid)
+    # 128 columns a tile: two sums a warp, and of rows on their way 4096 bytes' worth, 8 of them.
+    assert mgg_shared(602, 32, 16) == 16 * (2 + 8) * 128 * 4
+    assert mgg_shared(16, 4, 2) == 2 * (2 + 4) * 16 * 4
+
+
+@pytest.mark.parametrize(
+    ("wpb", "shared", "limits", "said"),
+    [
+        (16, 163 * 1024, A100, ""),
+        (1, 163 * 1024 + 1, A100, "166913 bytes of shared memory a block, this GPU has 166912"),
+        (16, 0, Limits(1, 256, 65536), "512 threads a block, this GPU has 256"),
+        (16, 0, Limits(1, 1024, 40959), "40960 registers a block, this GPU has 40959"),
+    ],
+)
+def test_what_a_gpu_cannot_run(wpb, shared, limits, said):
+    assert refusal(Setting(1, 1, wpb), shared, limits) == said
