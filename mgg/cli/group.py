@@ -12,6 +12,7 @@ from mgg import __version__
 from mgg.cli import stop
 from mgg.cli.aggregate import aggregate
 from mgg.cli.clean import clean
+from mgg.cli.criteo import criteo
 from mgg.cli.doctor import doctor
 from mgg.cli.evaluate import evaluate
 from mgg.cli.generate import generate
@@ -53,6 +54,7 @@ def cli() -> None:
 for _command in (
     aggregate,
     clean,
+    criteo,
     doctor,
     evaluate,
     generate,
