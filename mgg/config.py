@@ -65,6 +65,9 @@ Role = Literal[
 Repeats = Literal["first", "sum", "max"]
 Loops = Literal["drop", "keep"]
 Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
+#: How rows of embedding tables are looked up.
+LookupSide = Literal["mgg", "direct", "alltoall", "alltoall_tables", "halo"]
+LOOKUP_SIDES: tuple[LookupSide, ...] = get_args(LookupSide)
 #: What trains models beside MGG as it is: those of ``mgg.record.Side``.
 OtherSide = Literal["unfused", "pyg", "pyg_bmm"]
 
@@ -228,6 +231,31 @@ class AggregateConfig(Section):
     )
 
 
+class LookupConfig(Section):
+    """Stage lookup: embedding lookups of samples that are generated (docs/lookup.md)."""
+
+    pes: list[Pes] = Field(default_factory=list, description="numbers of PEs; none: nothing is looked up")
+    sides: list[LookupSide] = Field(
+        default=list(LOOKUP_SIDES), min_length=1, description="how rows are looked up; the first against each other one"
+    )
+    dim: Dim = Field(64, description="columns of the tables")
+    batches: list[Annotated[int, Field(ge=1, le=2**24)]] = Field(
+        default=[256, 512, 1024, 2048, 4096], min_length=1, description="samples of a batch, all PEs together"
+    )
+    scale: float = Field(
+        1.0, gt=0, le=60, description="rows of each table as a share of those of Criteo's Kaggle challenge"
+    )
+    samples: int = Field(262_144, ge=1, description="samples that are generated")
+    seed: int = Field(0, ge=0, le=MAX_INT64, description="of the generator")
+    backend: Backend = Field("auto", description="as of aggregate")
+    launches: int = Field(
+        3, ge=1, le=MAX_PRODUCTS, description="how often everything is measured, each time on tables prepared anew"
+    )
+    warmup: int = Field(2, ge=0, le=MAX_PRODUCTS, description="batches of a launch before the timed ones")
+    iterations: int = Field(7, ge=1, le=MAX_PRODUCTS, description="timed batches of a launch")
+    check: bool = Field(True, description="compare the first batch of each size with float64 sums before it is timed")
+
+
 class TrainConfig(Section):
     """Stage train: every combination of these lists is one run."""
 
@@ -372,6 +400,7 @@ class Config(Section):
     graph: GraphConfig = Field(default_factory=GraphConfig)
     partition: PartitionConfig = Field(default_factory=PartitionConfig)
     aggregate: AggregateConfig = Field(default_factory=AggregateConfig)
+    lookup: LookupConfig = Field(default_factory=LookupConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
     predict: PredictConfig = Field(default_factory=PredictConfig)
     report: ReportConfig = Field(default_factory=ReportConfig)

@@ -474,7 +474,7 @@ def check_lines_output(path: Path, model: type[R], *, replace: bool) -> list[R]:
     except InputError as error:
         if _of_kind(path, model):
             raise InputError(f"{error} (--replace replaces the file)") from None
-        kind = "timing records" if model is AggregateRecord else "predictions"
+        kind = "predictions" if model is PredictionRecord else "timing records"
         raise InputError(f"{path}: exists and holds no {kind}; choose another name") from None
 
 

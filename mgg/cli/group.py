@@ -21,6 +21,7 @@ from mgg.cli.graph_external import graph_gather, graph_scatter, graph_shard
 from mgg.cli.infer import infer
 from mgg.cli.layout import layout
 from mgg.cli.links import links
+from mgg.cli.lookup import lookup
 from mgg.cli.partition import partition
 from mgg.cli.predict import predict
 from mgg.cli.report import report
@@ -65,6 +66,7 @@ for _command in (
     infer,
     layout,
     links,
+    lookup,
     partition,
     predict,
     report,

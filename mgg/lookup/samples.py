@@ -34,6 +34,16 @@ class Manifest(Fixed):
     rows: Sha256 = Field(description="sha256 of rows.npy: int32 [samples, tables], each sample's row of each table")
     source: dict[str, Any] = Field(description="where they come from")
 
+    @property
+    def origin(self) -> str:
+        """Where they come from, in words."""
+        if "generator" in self.source:
+            return "{generator} at scale {scale}, seed {seed}, Zipf's law of exponent {exponent}".format(**self.source)
+        part = "" if self.source["all_lines"] else f", the first {self.source['lines']} lines"
+        return f"{self.source['file']}{part}, ids by {self.source['ids']}" + (
+            " appearance" if self.source["ids"] == "first" else ""
+        )
+
     @model_validator(mode="after")
     def _numbered(self) -> Manifest:
         if sum(self.tables) > MOST_ROWS:

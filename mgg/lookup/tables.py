@@ -30,6 +30,9 @@ class Split(Protocol):
     def rows_of(self, pe: int) -> range:
         """The rows of PE ``pe``, in the order in which it has them."""
 
+    def remote(self, ids: np.ndarray, pe: int) -> int:
+        """How many of the rows ``ids`` another than PE ``pe`` owns."""
+
 
 class ByRows:
     """Every table split by rows: row r is PE r mod P's row r div P, so that each table is spread over all PEs."""
@@ -43,6 +46,10 @@ class ByRows:
     def rows_of(self, pe: int) -> range:
         """Every P-th row."""
         return range(pe, self._total, self._pes)
+
+    def remote(self, ids: np.ndarray, pe: int) -> int:
+        """Those with another rest."""
+        return int(np.count_nonzero(ids % self._pes != pe))
 
 
 class ByTables:
@@ -67,6 +74,10 @@ class ByTables:
     def rows_of(self, pe: int) -> range:
         """Those of its tables."""
         return range(self.first[pe], self.first[pe + 1])
+
+    def remote(self, ids: np.ndarray, pe: int) -> int:
+        """Those of other tables."""
+        return int(np.count_nonzero((ids < self.first[pe]) | (ids >= self.first[pe + 1])))
 
 
 class Tables:
