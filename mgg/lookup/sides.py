@@ -119,7 +119,8 @@ def kernels_of(world: World) -> Any:
     if world.gpu:
         from mgg.kernel.cuda_lookups import CudaLookups
 
-        return CudaLookups(world.operators)
+        operators: Any = world.operators  # a GPU's launch kernels beside the table of operators
+        return CudaLookups(operators)
     from mgg.kernel import lookups
 
     return lookups

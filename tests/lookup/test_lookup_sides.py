@@ -7,49 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import lookup_program
-from support.lookup_program import BATCHES, DIMS, SIZES, owners, samples
+from support.lookup_checks import check
+from support.lookup_program import SIZES, owners
 from support.ranks import mpiexec
 
 from mgg.backend import launch
 from mgg.lookup import SIDES
-from mgg.lookup.samples import share
 
 PROGRAM = Path(lookup_program.__file__)
-
-
-def embeddings_moved(name, pes, dim, size):
-    """Bytes of embeddings of all PEs in one batch, by each side's own description."""
-    owner, moved = owners(name, pes), 0
-    for pe in range(pes):
-        mine = samples(size)[slice(*share(size, pe, pes))]
-        remote = owner[mine] != pe
-        if name == "halo":
-            moved += len(np.unique(mine[remote]))
-        elif name == "alltoall_tables":
-            moved += sum(len(set(bag[away])) for bag, away in zip(owner[mine], remote, strict=True))
-        else:
-            moved += int(remote.sum())
-    return 4 * dim * moved
-
-
-def numbers_moved(name, pes, size):
-    """Bytes of row numbers: four for every index of a row that another PE owns, where they are sent at all."""
-    mine = [samples(size)[slice(*share(size, pe, pes))] for pe in range(pes)]
-    remote = sum(int((owners(name, pes)[each] != pe).sum()) for pe, each in enumerate(mine))
-    return 4 * remote if name.startswith("alltoall") else 0
-
-
-def check(everywhere, sides=SIDES, dims=DIMS):
-    pes = len(everywhere)
-    for name in sides:
-        for dim in dims:
-            for size in BATCHES:
-                found = [each[f"{name} {dim} {size}"] for each in everywhere]
-                where = name, pes, dim, size
-                assert max(each["error"] for each in found) < 1e-6, where
-                assert all(each["same"] for each in found), where
-                assert sum(each["embeddings"] for each in found) == embeddings_moved(*where), where
-                assert sum(each["numbers"] for each in found) == numbers_moved(name, pes, size), where
 
 
 @pytest.mark.parametrize("pes", [1, 2, 3, 8])
@@ -86,3 +51,14 @@ def test_tables_are_cut_as_promised():
             assert split.height == max(map(len, rows))
             for pe, mine in enumerate(rows):
                 assert np.array_equal(np.flatnonzero(owners(name, pes) == pe), mine)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pes", [1, 3])
+def test_stand_ins_for_gpus(tmp_path, pes):
+    """The kernels themselves, compiled for the host, on rows that are padded as on GPUs."""
+    out = tmp_path / "found.json"
+    run = PROGRAM.parent / "fake_gpu" / "run.py"
+    done = mpiexec(pes, [str(run), str(PROGRAM), "nvshmem", str(out)])
+    assert done.returncode == 0, done.stderr
+    check(json.loads(out.read_text()))
