@@ -20,9 +20,9 @@ from mgg.lookup.tables import Tables
 #: Rows of the tables, one of a single row among them.
 SIZES = [5, 1, 300, 40, 7, 90]
 #: Batches: several blocks of bags a PE, few bags, fewer than PEs.
-BATCHES = (401, 7, 1)
+BATCHES = (150, 7, 1)
 #: Columns: rows that are padded on GPUs, and two tiles of columns.
-DIMS = (6, 41, 130)
+DIMS = (41, 130)
 
 
 def samples(size: int) -> np.ndarray:
