@@ -496,9 +496,9 @@ def read_lines(path: str | Path, model: type[R]) -> list[R]:
     return records
 
 
-def holds_predictions(path: str | Path) -> bool:
-    """Whether ``path`` holds predictions; raises InputError where the file cannot be read."""
-    return _of_kind(Path(path), PredictionRecord)
+def holds(path: str | Path, model: type[BaseModel]) -> bool:
+    """Whether ``path`` holds records of ``model``; raises InputError where the file cannot be read."""
+    return _of_kind(Path(path), model)
 
 
 def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:
