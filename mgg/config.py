@@ -151,8 +151,8 @@ class GraphConfig(Section):
 
     datasets: dict[Name, DatasetConfig] = Field(
         default_factory=lambda: {"digits": DatasetConfig()},
-        min_length=1,
-        description="data sets of this run: names of config/datasets.yaml, of generators, or new ones, with options",
+        description="data sets of this run: names of config/datasets.yaml, of generators, or new ones, with options;"
+        " none, where embeddings alone are looked up",
     )
     scale: float = Field(
         1.0,
@@ -234,10 +234,10 @@ class AggregateConfig(Section):
 class LookupConfig(Section):
     """Stage lookup: embedding lookups of samples that are generated (docs/lookup.md)."""
 
-    pes: list[Pes] = Field(default_factory=list, description="numbers of PEs; none: nothing is looked up")
     sides: list[LookupSide] = Field(
-        default=list(LOOKUP_SIDES), min_length=1, description="how rows are looked up; the first against each other one"
+        default_factory=list, description="how rows are looked up; none: nothing is looked up"
     )
+    pes: list[Pes] = Field(default_factory=lambda: [2], min_length=1, description="numbers of PEs to compare")
     dim: Dim = Field(64, description="columns of the tables")
     batches: list[Annotated[int, Field(ge=1, le=2**24)]] = Field(
         default=[256, 512, 1024, 2048, 4096], min_length=1, description="samples of a batch, all PEs together"
@@ -254,6 +254,12 @@ class LookupConfig(Section):
     warmup: int = Field(2, ge=0, le=MAX_PRODUCTS, description="batches of a launch before the timed ones")
     iterations: int = Field(7, ge=1, le=MAX_PRODUCTS, description="timed batches of a launch")
     check: bool = Field(True, description="compare the first batch of each size with float64 sums before it is timed")
+
+    @model_validator(mode="after")
+    def _whole_batches(self) -> LookupConfig:
+        if max(self.batches) > self.samples:
+            raise ValueError(f"batches: one of {max(self.batches)} is more than the {self.samples} samples")
+        return self
 
 
 class TrainConfig(Section):
@@ -404,6 +410,12 @@ class Config(Section):
     train: TrainConfig = Field(default_factory=TrainConfig)
     predict: PredictConfig = Field(default_factory=PredictConfig)
     report: ReportConfig = Field(default_factory=ReportConfig)
+
+    @model_validator(mode="after")
+    def _something_to_do(self) -> Config:
+        if not self.graph.datasets and not self.lookup.sides:
+            raise ValueError("graph.datasets: there are none, and lookup.sides names nothing to look up")
+        return self
 
     @model_validator(mode="after")
     def _train_within_graph_and_partition(self) -> Config:

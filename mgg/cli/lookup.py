@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -14,14 +13,10 @@ _LOOKUP = config.LookupConfig()
 _MOST = 1 << 24
 
 
-def _list(values: Sequence[int] | Sequence[str]) -> str:
-    return ",".join(map(str, values))
-
-
 @click.command()
 @click.argument("data", type=FOLDER)
 @click.option(
-    "--sides", type=CommaList(choices=config.LOOKUP_SIDES), default=_list(_LOOKUP.sides), show_default=True,
+    "--sides", type=CommaList(choices=config.LOOKUP_SIDES), default=",".join(config.LOOKUP_SIDES), show_default=True,
     help="how rows are looked up (docs/lookup.md); the first is compared with each other one",
 )  # fmt: skip
 @click.option(
@@ -32,7 +27,7 @@ def _list(values: Sequence[int] | Sequence[str]) -> str:
     help="columns of the tables",
 )
 @click.option(
-    "--batches", type=CommaList(int, most=_MOST), default=_list(_LOOKUP.batches), show_default=True,
+    "--batches", type=CommaList(int, most=_MOST), default=",".join(map(str, _LOOKUP.batches)), show_default=True,
     help="samples of a batch, all PEs together, or several sizes",
 )  # fmt: skip
 @click.option("--backend", type=click.Choice(BACKENDS), default=_LOOKUP.backend, show_default=True, help=BACKEND_HELP)

@@ -97,17 +97,17 @@ def _against(rows: Rows, shown: LookedUp) -> Part | None:
         f"{_where(rows[0])}: median time of a batch ({unit.name}), and times of others over that of {shown.subject}"
     )
     grid = Grid(caption, "samples", columns, [("here", lines), ("the paper, batch size unknown", [("", paper)])])
-    sentences = [f"{told(each)[:1].upper()}{told(each)[1:]}." for each in found]
+    sentences = [f"Side {told(each)}." for each in found]
     return Part(f"Here: {_where(rows[0])}", " ".join([*sentences, *_conditions(rows)]), [grid])
 
 
 def _conditions(rows: Rows) -> list[str]:
-    told_ = []
+    found = []
     if any(row["device"] != "GPUs" for row in rows):
-        told_.append("These PEs were CPU cores, which move and compute in other ways than the paper's GPUs.")
+        found.append("These PEs were CPU cores, which move and compute in other ways than the paper's GPUs.")
     if shared(rows):
-        told_.append(f"They shared {shared(rows)}, which blurs all of it.")
-    return told_
+        found.append(f"They shared {shared(rows)}, which blurs all of it.")
+    return found
 
 
 def _part(rows: Rows, key: str) -> Part:
@@ -153,6 +153,6 @@ def _part(rows: Rows, key: str) -> Part:
         drawings.append(Drawing(Markup(svg), f"{_where(first)}: median time of a batch."))
     medians = _medians(sound(rows))
     ordered = {side: medians[side] for side in sorted(medians, key=lambda side: side != "mgg")}
-    sentences = [f"{text[:1].upper()}{text[1:]}." for text in map(told, crossovers(ordered) if ordered else [])]
+    sentences = [f"Side {told(each)}." for each in (crossovers(ordered) if ordered else [])]
     text = " ".join([f"Samples: {first['source']}.", *sentences, *_conditions(rows)])
     return Part(_where(first), text, [grid], drawings)
