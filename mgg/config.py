@@ -65,6 +65,9 @@ Role = Literal[
 Repeats = Literal["first", "sum", "max"]
 Loops = Literal["drop", "keep"]
 Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
+#: How rows of embedding tables are looked up.
+LookupSide = Literal["mgg", "direct", "alltoall", "alltoall_tables", "halo"]
+LOOKUP_SIDES: tuple[LookupSide, ...] = get_args(LookupSide)
 #: What trains models beside MGG as it is: those of ``mgg.record.Side``.
 OtherSide = Literal["unfused", "pyg", "pyg_bmm", "pyg_sampled"]
 
@@ -148,8 +151,8 @@ class GraphConfig(Section):
 
     datasets: dict[Name, DatasetConfig] = Field(
         default_factory=lambda: {"digits": DatasetConfig()},
-        min_length=1,
-        description="data sets of this run: names of config/datasets.yaml, of generators, or new ones, with options",
+        description="data sets of this run: names of config/datasets.yaml, of generators, or new ones, with options;"
+        " none, where embeddings alone are looked up",
     )
     scale: float = Field(
         1.0,
@@ -236,6 +239,37 @@ class TuneConfig(Section):
         description="embedding columns to tune technique mgg for, both directions, with aggregate.backend and the"
         " technique's options there; empty: nothing is tuned",
     )
+
+
+class LookupConfig(Section):
+    """Stage lookup: embedding lookups of samples that are generated (docs/lookup.md)."""
+
+    sides: list[LookupSide] = Field(
+        default_factory=list, description="how rows are looked up; none: nothing is looked up"
+    )
+    pes: list[Pes] = Field(default_factory=lambda: [2], min_length=1, description="numbers of PEs to compare")
+    dim: Dim = Field(64, description="columns of the tables")
+    batches: list[Annotated[int, Field(ge=1, le=2**24)]] = Field(
+        default=[256, 512, 1024, 2048, 4096], min_length=1, description="samples of a batch, all PEs together"
+    )
+    scale: float = Field(
+        1.0, gt=0, le=60, description="rows of each table as a share of those of Criteo's Kaggle challenge"
+    )
+    samples: int = Field(262_144, ge=1, description="samples that are generated")
+    seed: int = Field(0, ge=0, le=MAX_INT64, description="of the generator")
+    backend: Backend = Field("auto", description="as of aggregate")
+    launches: int = Field(
+        3, ge=1, le=MAX_PRODUCTS, description="how often everything is measured, each time on tables prepared anew"
+    )
+    warmup: int = Field(2, ge=0, le=MAX_PRODUCTS, description="batches of a launch before the timed ones")
+    iterations: int = Field(7, ge=1, le=MAX_PRODUCTS, description="timed batches of a launch")
+    check: bool = Field(True, description="compare the first batch of each size with float64 sums before it is timed")
+
+    @model_validator(mode="after")
+    def _whole_batches(self) -> LookupConfig:
+        if max(self.batches) > self.samples:
+            raise ValueError(f"batches: one of {max(self.batches)} is more than the {self.samples} samples")
+        return self
 
 
 class TrainConfig(Section):
@@ -386,9 +420,16 @@ class Config(Section):
     partition: PartitionConfig = Field(default_factory=PartitionConfig)
     tune: TuneConfig = Field(default_factory=TuneConfig)
     aggregate: AggregateConfig = Field(default_factory=AggregateConfig)
+    lookup: LookupConfig = Field(default_factory=LookupConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
     predict: PredictConfig = Field(default_factory=PredictConfig)
     report: ReportConfig = Field(default_factory=ReportConfig)
+
+    @model_validator(mode="after")
+    def _something_to_do(self) -> Config:
+        if not self.graph.datasets and not self.lookup.sides:
+            raise ValueError("graph.datasets: there are none, and lookup.sides names nothing to look up")
+        return self
 
     @model_validator(mode="after")
     def _train_within_graph_and_partition(self) -> Config:

@@ -492,7 +492,7 @@ def check_lines_output(path: Path, model: type[R], *, replace: bool) -> list[R]:
     except InputError as error:
         if _of_kind(path, model):
             raise InputError(f"{error} (--replace replaces the file)") from None
-        kind = "timing records" if model is AggregateRecord else "predictions"
+        kind = "predictions" if model is PredictionRecord else "timing records"
         raise InputError(f"{path}: exists and holds no {kind}; choose another name") from None
 
 
@@ -514,9 +514,9 @@ def read_lines(path: str | Path, model: type[R]) -> list[R]:
     return records
 
 
-def holds_predictions(path: str | Path) -> bool:
-    """Whether ``path`` holds predictions; raises InputError where the file cannot be read."""
-    return _of_kind(Path(path), PredictionRecord)
+def holds(path: str | Path, model: type[BaseModel]) -> bool:
+    """Whether ``path`` holds records of ``model``; raises InputError where the file cannot be read."""
+    return _of_kind(Path(path), model)
 
 
 def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:

@@ -12,6 +12,7 @@ from mgg import __version__
 from mgg.cli import stop
 from mgg.cli.aggregate import aggregate
 from mgg.cli.clean import clean
+from mgg.cli.criteo import criteo
 from mgg.cli.describe import describe
 from mgg.cli.doctor import doctor
 from mgg.cli.evaluate import evaluate
@@ -21,6 +22,7 @@ from mgg.cli.graph_external import graph_gather, graph_scatter, graph_shard
 from mgg.cli.infer import infer
 from mgg.cli.layout import layout
 from mgg.cli.links import links
+from mgg.cli.lookup import lookup
 from mgg.cli.partition import partition
 from mgg.cli.predict import predict
 from mgg.cli.report import report
@@ -55,6 +57,7 @@ def cli() -> None:
 for _command in (
     aggregate,
     clean,
+    criteo,
     describe,
     doctor,
     evaluate,
@@ -66,6 +69,7 @@ for _command in (
     infer,
     layout,
     links,
+    lookup,
     partition,
     predict,
     report,

@@ -75,7 +75,7 @@ def build_of(name: str, index_bits: int, primitive: str = "direct", *, bf16: boo
     """What has to be built to launch kernels of ``NAME.cu``.
 
     Args:
-        name: rows, gather, columns, partitions, cola, halo, pull, mgg, gnnadvisor, attention or signed_rows.
+        name: rows, gather, columns, partitions, cola, halo, pull, mgg, gnnadvisor, attention, signed_rows or bags.
         index_bits: 32 or 64, the width of column ids.
         primitive: of the kernel ``mgg``; all but ``direct`` need NVSHMEM.
         bf16: embeddings are bfloat16 (rows, gather, halo, pull).

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mgg.errors import InputError
+from mgg.lookup_record import LookupRecord
 from mgg.record import (
     PARTITION_FILE,
     RUN_FILE,
@@ -23,7 +24,7 @@ from mgg.record import (
     PartitionRecord,
     PredictionRecord,
     TrainRecord,
-    holds_predictions,
+    holds,
     read_lines,
     read_partition,
     read_run,
@@ -61,6 +62,14 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Lookup:
+    """A record of lookups with the name that the report gives to its machine."""
+
+    record: LookupRecord
+    machine: str
+
+
+@dataclass(frozen=True)
 class Collection:
     """Every record of a report once, in an order that does not depend on the order of the files."""
 
@@ -68,6 +77,7 @@ class Collection:
     runs: Sequence[Run]
     partitions: Sequence[PartitionRecord]
     predictions: Sequence[PredictionRecord] = ()
+    lookups: Sequence[Lookup] = ()
 
     @property
     def entries(self) -> list[Timing | Run]:
@@ -76,7 +86,7 @@ class Collection:
 
 
 def collect(paths: Iterable[str | Path]) -> Collection:
-    """Read aggregate records and predictions (``.jsonl`` files), training runs and partitions (folders).
+    """Read aggregate records, lookups and predictions (``.jsonl`` files), training runs and partitions (folders).
 
     A record that is given twice counts once. Of different results of one measurement the newest counts, since both
     side by side would mislead; a warning says what was left out.
@@ -89,6 +99,7 @@ def collect(paths: Iterable[str | Path]) -> Collection:
     runs: Found[tuple[TrainRecord, list[EpochRecord]]] = defaultdict(list)
     partitions: Found[PartitionRecord] = defaultdict(list)
     predictions: Found[PredictionRecord] = defaultdict(list)
+    lookups: Found[LookupRecord] = defaultdict(list)
     for path in map(Path, paths):
         if (path / PARTITION_FILE).is_file():
             partition = read_partition(path)
@@ -96,19 +107,23 @@ def collect(paths: Iterable[str | Path]) -> Collection:
         elif path.is_dir():
             run = _read_run(path)
             runs[_train_key(run[0])].append((run, path))
-        elif holds_predictions(path):
+        elif holds(path, PredictionRecord):
             for prediction in read_lines(path, PredictionRecord):
                 predictions[_prediction_key(prediction)].append((prediction, path))
+        elif holds(path, LookupRecord):
+            for number, lookup in enumerate(read_lines(path, LookupRecord), 1):
+                _check_values(lookup, f"{path}: record {number}")
+                lookups[_lookup_key(lookup)].append((lookup, path))
         else:
             for number, record in enumerate(read_lines(path, AggregateRecord), 1):
                 _check_values(record, f"{path}: record {number}")
                 timings[_aggregate_key(record)].append((record, path))
-    if not (timings or runs or partitions or predictions):
+    if not (timings or runs or partitions or predictions or lookups):
         raise InputError(
-            "report: no records given; name .jsonl files of mgg aggregate or mgg predict, run folders of mgg train or"
-            " folders of mgg partition"
+            "report: no records given; name .jsonl files of mgg aggregate, mgg lookup or mgg predict, run folders of"
+            " mgg train or folders of mgg partition"
         )
-    named = _name(_in_order(timings), _in_order(runs), _in_order(partitions))
+    named = _name(_in_order(timings), _in_order(runs), _in_order(partitions), _in_order(lookups))
     return replace(named, predictions=_in_order(predictions))
 
 
@@ -117,7 +132,7 @@ def canonical(values: Any) -> str:
     return json.dumps(values, sort_keys=True, ensure_ascii=False)
 
 
-def environment(record: Common) -> tuple[Hashable, ...]:
+def environment(record: Common | LookupRecord) -> tuple[Hashable, ...]:
     """What two records must share for their times to be comparable: hardware, system, software, and how they started.
 
     Not part of it are the cores and the number of GPUs, which a scheduler grants job by job on one and the same
@@ -174,7 +189,7 @@ def _read_run(folder: Path) -> tuple[TrainRecord, list[EpochRecord]]:
     return record, epochs
 
 
-def _check_values(record: AggregateRecord | TrainRecord, where: str) -> None:
+def _check_values(record: AggregateRecord | TrainRecord | LookupRecord, where: str) -> None:
     """Refuse times that no clock gives: they would become infinite speedups and false winners."""
     fields = ("q1", "median", "q3") if isinstance(record, TrainRecord) else ("low", "median", "high")
     for field in {*fields, "q1", "q3"}:
@@ -197,6 +212,11 @@ def _common_key(record: Common) -> Key:
 def _aggregate_key(record: AggregateRecord) -> Key:
     what = (f"{record.backend}, {record.dtype}", record.scheme, record.direction, f"D {record.dim}")
     return (f"graph {record.dataset}", record.graph_hash[:12], *what, *_common_key(record))
+
+
+def _lookup_key(record: LookupRecord) -> Key:
+    what = (record.backend, f"side {record.side}", f"D {record.dim}", f"batches of {record.batch}", f"P {record.pes}")
+    return (f"samples {record.dataset}", record.samples_hash[:12], *what, repr(environment(record)))
 
 
 def _train_key(record: TrainRecord) -> Key:
@@ -231,9 +251,10 @@ def _name(
     records: list[AggregateRecord],
     runs: list[tuple[TrainRecord, list[EpochRecord]]],
     partitions: list[PartitionRecord],
+    lookups: list[LookupRecord],
 ) -> Collection:
     everything: list[AggregateRecord | TrainRecord] = [*records, *(run for run, _ in runs)]
-    found = sorted({environment(record) for record in everything}, key=repr)
+    found = sorted({environment(record) for record in [*everything, *lookups]}, key=repr)
     machines = {identity: f"M{number}" for number, identity in enumerate(found, 1)}
 
     techniques = _Labels()
@@ -261,7 +282,8 @@ def _name(
         )
         for run, epochs in runs
     ]
-    return Collection(timings, named, partitions)
+    looked_up = [Lookup(record, machines[environment(record)]) for record in lookups]
+    return Collection(timings, named, partitions, lookups=looked_up)
 
 
 class _Labels:

@@ -19,6 +19,7 @@ from mgg.report import (
     foreseen_parts,
     jobs,
     knobs,
+    lookups,
     papers,
     phases,
     predictions,
@@ -55,7 +56,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
     )
     environment.filters["linked"] = linked
     everything, tables = tables, tables | {"aggregate": advisor.telling(knobs.telling(tables["aggregate"]))}
-    told = [section for section in (choice.section(tables), predictions.section(tables)) if section]
+    told = [each for each in (lookups.section(tables), choice.section(tables), predictions.section(tables)) if each]
     experiments, ahead = foreseen.divided(experiments)
     labels = [row["label"] for row in tables["aggregate"]]
     styles = figures.Styles(labels)

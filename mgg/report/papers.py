@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mgg.report import advisor, between, hidden, knob_parts, methods, pairs, sweeps, volumes
+from mgg.report import advisor, between, hidden, knob_parts, lookups, methods, pairs, sweeps, volumes
 from mgg.report.comparisons import CLOSE, DISAGREES, of
 from mgg.report.experiments import Experiment, experiment
 from mgg.report.findings import Finding
@@ -61,6 +61,8 @@ def _parts(tables: dict[str, Rows], name: str, shown: Experiment) -> list[Part]:
         parts += knob_parts.parts(tables)
     if shown.hidden:
         parts += hidden.parts(tables)
+    if shown.lookups:
+        parts += lookups.compared(tables["lookups"], shown.lookups)
     if rows := _rows(tables, name):
         parts.append((methods if shown.together else pairs).part(tables, name, shown, rows))
     parts += advisor.parts(tables, name, shown.advisor)
@@ -79,6 +81,8 @@ def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:
         return knob_parts.outcome(tables["knobs"]) if tables["knobs"] else ""
     if shown.hidden:
         return hidden.outcome(tables["aggregate"])
+    if shown.lookups:
+        return lookups.outcome(tables["lookups"], shown.lookups)
     rows = _rows(tables, name)
     told = methods.told(shown) if shown.together else shown.versus
     sentences = [verdict(versus, found) for versus in told if (found := telling(of(versus, rows)))]

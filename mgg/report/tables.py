@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from mgg.lookup_record import LookupRecord
 from mgg.record import AggregateRecord, Common, PartitionRecord, PredictionRecord
 from mgg.report import spread
-from mgg.report.collect import GIB, Collection, Run, Timing, canonical
+from mgg.report.collect import GIB, Collection, Lookup, Run, Timing, canonical
 from mgg.report.columns import TABLES, schema
 from mgg.report.origins import joined, origin_of, without
 
@@ -44,6 +45,7 @@ def compute(collection: Collection) -> dict[str, Rows]:
         "training": training,
         "accuracy": _accuracy(training),
         "predictions": _predictions(collection.predictions),
+        "lookups": _sorted(map(_lookup, collection.lookups), "lookups"),
         "epochs": [
             {"run": number, **epoch.model_dump(), **origin_of(run.record)}
             for number, run in enumerate(collection.runs, 1)
@@ -94,9 +96,10 @@ def _once(rows: Iterable[Row], table: str) -> Rows:
 
 def _machines(collection: Collection) -> Rows:
     rows = []
-    for name in {entry.machine for entry in collection.entries}:
-        entries = [entry for entry in collection.entries if entry.machine == name]
-        records: list[Common] = [entry.record for entry in entries]
+    everything = [*collection.entries, *collection.lookups]
+    for name in {entry.machine for entry in everything}:
+        entries = [entry for entry in everything if entry.machine == name]
+        records: list[Common | LookupRecord] = [entry.record for entry in entries]
         first, versions = records[0], {name: each for record in records for name, each in record.versions.items()}
         rows.append(
             {
@@ -110,7 +113,7 @@ def _machines(collection: Collection) -> Rows:
                 "place": first.machine.place or "",
                 "versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
                 "backends": ", ".join(sorted({record.backend for record in records})),
-                "timings": sum(isinstance(entry, Timing) for entry in entries),
+                "timings": sum(isinstance(entry, (Timing, Lookup)) for entry in entries),
                 "runs": sum(isinstance(entry, Run) for entry in entries),
                 **joined(map(origin_of, records)),
             }
@@ -118,7 +121,7 @@ def _machines(collection: Collection) -> Rows:
     return sorted(rows, key=lambda row: int(row["machine"][1:]))
 
 
-def _gpus(records: Iterable[Common]) -> str:
+def _gpus(records: Iterable[Common | LookupRecord]) -> str:
     """Each model with the most GPUs that one job had of it."""
     most: Counter[str] = Counter()
     for record in records:
@@ -214,14 +217,14 @@ def _predictions(records: Iterable[PredictionRecord]) -> Rows:
     return _sorted(rows, "predictions")
 
 
-def _device(record: Common) -> str:
+def _device(record: Common | LookupRecord) -> str:
     """What computed. PEs that are threads with a GPU each (unified memory) compare with ranks that have one each."""
     if record.machine.gpus or record.backend == "nvshmem":
         return "GPUs"
     return "CPU ranks" if record.backend == "mpi" else "CPU threads"
 
 
-def _oversubscribed(record: Common) -> bool:
+def _oversubscribed(record: Common | LookupRecord) -> bool:
     return record.pes > (len(record.machine.gpus) or record.machine.cores)
 
 
@@ -277,6 +280,24 @@ def _timing(timing: Timing) -> Row:
     }
 
 
+def _lookup(lookup: Lookup) -> Row:
+    record = lookup.record
+    return {
+        **record.model_dump(include={column.name for column in TABLES["lookups"]}),
+        "machine": lookup.machine,
+        "device": _device(record),
+        "launches": len(record.launches),
+        "iterations": record.timed,
+        "rate": record.rate,
+        "remote_share": record.remote_share,
+        "bytes_wire": record.bytes_wire / record.timed,
+        "bytes_ids": record.bytes_ids / record.timed,
+        "v_fr": record.v_fr / record.timed,
+        "oversubscribed": _oversubscribed(record),
+        "check": _check(record),
+    }
+
+
 def _equals(record: AggregateRecord) -> str:
     if record.pes == 1:
         return ""
@@ -284,7 +305,7 @@ def _equals(record: AggregateRecord) -> str:
     return ", ".join(name for name, volume in volumes.items() if volume == record.bytes_wire)
 
 
-def _check(record: AggregateRecord) -> str:
+def _check(record: AggregateRecord | LookupRecord) -> str:
     if record.error is None or record.tolerance is None:
         return "not checked"
     # Written so that an error that is not a number fails.

@@ -11,6 +11,7 @@ from mgg.aggregate.costs import Machine
 from mgg.aggregate.links import Links
 from mgg.backend.facts import these_versions, this_machine
 from mgg.errors import InputError, MachineError
+from mgg.lookup_record import LookupRecord
 from mgg.origin import origin
 
 AGGREGATE = {
@@ -28,6 +29,7 @@ AGGREGATE = {
     [
         ("Origin", [record.Origin]),
         ("Predictions", [record.PredictionRecord]),
+        ("Lookups", [LookupRecord]),
         ("Machines", [Machine, Links]),
         ("Jobs", [record.JobRecord]),
     ],

@@ -14,7 +14,7 @@ from synthetic_records import ORIGIN, aggregate, train, write_run
 
 import mgg.report
 from mgg.errors import InputError
-from mgg.record import AggregateRecord, PredictionRecord, holds_predictions, read_lines, write_lines
+from mgg.record import AggregateRecord, PredictionRecord, holds, read_lines, write_lines
 from mgg.report.experiments import FORESEEN
 from mgg.report.foreseen import check_figure
 
@@ -211,7 +211,7 @@ def test_predictions_are_validated(changes):
 def test_kinds_of_files_are_told_apart(tmp_path):
     for name, record in (("p.jsonl", prediction()), ("a.jsonl", aggregate())):
         write_lines(tmp_path / name, [record])
-        assert holds_predictions(tmp_path / name) == (name == "p.jsonl")
+        assert holds(tmp_path / name, PredictionRecord) == (name == "p.jsonl")
     with pytest.raises(InputError, match=r"p\.jsonl: line 1: field"):
         read_lines(tmp_path / "p.jsonl", AggregateRecord)
 

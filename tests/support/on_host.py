@@ -13,8 +13,8 @@ HERE = Path(__file__).parent / "fake_gpu"
 
 
 def build(folder, name, before):
-    """The library, in ``folder``, of the kernels of aggregate/NAME.cu; ``before``: C++ text before its source."""
-    source = source_folder() / "aggregate" / f"{name}.cu"
+    """The library, in ``folder``, of the kernels of NAME.cu; ``before``: C++ text before its source."""
+    (source,) = source_folder().glob(f"*/{name}.cu")
     text = f'#include "{HERE / "cuda_on_host.h"}"\n{before}\n#include "{source}"\n'
     # Of variables that are inline each library has its own.
     flags = ["-std=c++17", "-O1", "-fno-gnu-unique", f"-I{HERE / 'on_host'}", f"-I{source_folder() / 'include'}"]

@@ -26,6 +26,7 @@ from mgg.kernel import compile as build
 from mgg.kernel import cuda
 from mgg.kernel.cola import column_schedule
 from mgg.kernel.cuda_attention import AttentionKernels, Masks
+from mgg.kernel.cuda_lookups import CudaLookups
 from mgg.kernel.groups import Groups, Setting, groups_of
 from mgg.kernel.pitch import row_pitch
 from mgg.kernel.random import STREAMS
@@ -88,6 +89,7 @@ def operators_alone(csr: Csr) -> None:
                         indptr, indices, weights, into, cp.zeros((rows, dim + 1), np.float32)[:, 1:], False
                     )
             attention(operators, cp.asarray(csr.indptr), indices, pointer, targets, dim)
+            lookups(CudaLookups(operators), cp.asarray(some[: rows // 3 * 3].astype(ids).reshape(-1, 3)), b)
     cp.cuda.Device().synchronize()
 
 
@@ -95,6 +97,14 @@ def on_device(groups: Groups) -> Groups:
     """With arrays of the GPU."""
     arrays = {key: cp.asarray(value) for key, value in vars(groups).items() if isinstance(value, np.ndarray)}
     return replace(groups, **arrays)
+
+
+def lookups(kernels: CudaLookups, bags: Any, rows: Any) -> None:
+    """Bags of rows of a matrix, and of two PEs that both have it."""
+    out, peers = cp.zeros((len(bags), rows.shape[1]), np.float32), kernels.peers({0: rows, 1: rows})
+    kernels.pool(bags, rows, rows, out)
+    kernels.direct(bags, peers, out)
+    kernels.mgg(bags, 0, peers, out)
 
 
 def attention(operators: cuda.CudaOperators, ptr: Any, ends: Any, source_ptr: Any, targets: Any, columns: int) -> None:

@@ -4,7 +4,7 @@ import csv
 import importlib.util
 import re
 import shlex
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import yaml
@@ -13,8 +13,10 @@ from support.workflow import ROOT, Folder, job_counts
 
 from mgg.aggregate import parse_options
 from mgg.aggregate.variants import expand
+from mgg.config import LOOKUP_SIDES
 from mgg.graph.datasets import catalog
 from mgg.graph.sources import communities
+from mgg.lookup_record import LookupRecord
 from mgg.record import AggregateRecord, PredictionRecord, read_lines, read_partition, read_run
 from mgg.report.experiments import EXPERIMENTS, FORESEEN, stand_in
 
@@ -47,7 +49,24 @@ def test_every_figure_has_its_overlay():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+def test_lookups_are_planned_and_run(folder: Folder):
+    """They need no graph; the page sets the sides beside the paper's milliseconds."""
+    small = {"results": "results", "lookup": {"scale": 0.0005, "samples": 600, "batches": [64, 300], "launches": 1}}
+    folder.overlay(small, "small.yaml")
+    run = folder.run(overlay=[*overlays("mgg_table4"), "small.yaml"])
+    assert run.returncode == 0, run.stdout
+    counts = job_counts(run.stdout)
+    assert (counts["samples"], counts["lookup"]) == (1, 1) and not {"graph", "partition", "layout"} & counts.keys()
+    (file,) = folder.path.glob("results/experiments/mgg_table4/lookup/*/*/p2-*.jsonl")
+    records = read_lines(file, LookupRecord)
+    assert {(record.side, record.batch) for record in records} == set(product(LOOKUP_SIDES, (64, 300)))
+    assert all(record.error <= record.tolerance and record.pes == 2 for record in records)
+    page = (folder.path / "results/experiments/mgg_table4/report/index.html").read_text()
+    assert "119.66 ms" in page and "Side mgg takes" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "mgg_table4"])
 def test_an_experiment_is_planned(folder: Folder, name: str):
     values = yaml.safe_load((ROOT / f"config/experiments/{name}.yaml").read_text())
     figures = [] if name in UNASKED else [name]

@@ -309,6 +309,19 @@ def what_is_predicted(section):
     return told | ({"machine": file.read_text(encoding="utf-8")} if file.is_file() else {})
 
 
+def samples_options(section):
+    """The options of mgg generate criteo-like."""
+    return ["--scale", str(section.scale), "--seed", str(section.seed), "--samples", str(section.samples)]
+
+
+def lookup_options(section):
+    """The options of mgg lookup, but for where it runs."""
+    words = ["--sides", ",".join(section.sides), "--dim", str(section.dim)]
+    words += ["--batches", ",".join(map(str, section.batches)), "--backend", section.backend]
+    words += ["--launches", str(section.launches), "--warmup", str(section.warmup)]
+    return words + ["--iterations", str(section.iterations)] + flags(no_check=not section.check)
+
+
 def report_options(section):
     """The options of mgg report that need not be there."""
     figures = [word for name in section.figures for word in ("--figure", name)]
@@ -387,6 +400,8 @@ RECIPES = recipes(SETTINGS)
 GRAPH = "{dataset}@{recipe}"
 SPLIT = f"{GRAPH}/{split_name(SETTINGS.partition)}/p{{pes}}"
 TIMED = f"{{place}}/{SPLIT}-{{run}}"
+SAMPLES = f"criteo-like@{short_hash({'options': samples_options(SETTINGS.lookup)})}"
+LOOKED_UP = f"{{place}}/{SAMPLES}/p{{pes}}-{{run}}"
 TRAINING = f"{{place}}/{GRAPH}/{split_name(SETTINGS.partition)}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}-{{run}}"
 # By name of what trains: the options that say so.
 LEARNERS = {name: words for name, _, _, words in learners(SETTINGS.train)}

@@ -42,7 +42,7 @@ class Foretelling(logging.Handler):
 
 def about_places(jobs):
     """Which results of this config there are from other places, where jobs of this one are to run."""
-    elsewhere = {here: paths for here, paths in [*TIMINGS, *TRAININGS] if paths}
+    elsewhere = {here: paths for here, paths in MEASURED if paths}
     for name in PLACES:
         made = [str(job.output[0]) for job in jobs if job.rule.name == name and not Path(job.output[0]).exists()]
         there = {Path(path).relative_to(RECORDS).parts[1] for out in made for path in elsewhere.get(out, ())}
@@ -81,10 +81,11 @@ def named_outputs():
     splits = [
         split_at(stage, name, pes) for stage in ("partition", "layout") for name in DATASETS for pes in PARTITIONED
     ]
-    measured = [path for here, paths in [*TUNINGS, *TIMINGS, *TRAININGS] for path in (here, *paths)]
+    measured = [path for here, paths in [*TUNINGS, *MEASURED] for path in (here, *paths)]
     sources = [str(own.path_of(dataset.source)) for dataset in DATASETS.values() if dataset.source]
     sources += [os.path.expanduser(model) for model in OWN_MODELS.values()]
-    below = [os.path.relpath(path, RESULTS) for path in [*splits, *predictions(), *measured, *sources]]
+    samples = [f"{RESULTS}/lookup_samples/{SAMPLES}"] if SETTINGS.lookup.sides else []
+    below = [os.path.relpath(path, RESULTS) for path in [*splits, *samples, *predictions(), *measured, *sources]]
     return [*(f"retrieve/{name}" for name in DATASETS), *natural, *graphs, *below]
 
 
@@ -92,7 +93,7 @@ class Notes:
     """What a run notes once: at its start, or at its end where it has nothing to do."""
 
     def __init__(self):
-        places = {Path(here).relative_to(RECORDS).parts[1] for here, _ in [*TIMINGS, *TRAININGS]}
+        places = {Path(here).relative_to(RECORDS).parts[1] for here, _ in MEASURED}
         # Now: Snakemake leaves the working folder before it ends.
         self.results = Path(RESULTS).absolute()
         self.note = Note(

@@ -14,7 +14,7 @@ def measured(rulename, pattern, words, **values):
     """
     wildcards = Wildcards(fromdict={name: str(value) for name, value in values.items()})
     run, nodes = short_hash({"options": words}), NODES[rulename](wildcards)
-    told = {**values, "recipe": RECIPES[values["dataset"]]}
+    told = {**values, "recipe": RECIPES.get(values.get("dataset"))}
     here = pattern.format(**told, place=PLACES[rulename](wildcards), run=run if nodes == 1 else f"{run}-n{nodes}")
     # A training's checkpoints lie beside it.
     before, between, after = pattern.format(**told, place="\0", run="\0").split("\0")
@@ -59,11 +59,18 @@ def tunings():
     return [measured("tune", pattern, tune_options(SETTINGS), dataset=dataset, pes=pes) for dataset, pes in cases]
 
 
+def lookups():
+    """The same of stage lookup."""
+    words, pattern = lookup_options(SETTINGS.lookup), f"{RECORDS}/lookup/{LOOKED_UP}.jsonl"
+    return [measured("lookup", pattern, words, pes=pes) for pes in SETTINGS.lookup.pes if SETTINGS.lookup.sides]
+
+
 def predictions():
     """The output of each job of stage predict."""
     names = DATASETS if SETTINGS.predict.pes else []
     return [f"{RECORDS}/predict/{PREDICTION}.jsonl".format(dataset=name, recipe=RECIPES[name]) for name in names]
 
 
-TIMINGS, TRAININGS = (timings(), trainings()) if workflow.is_main_process else ([], [])
+TIMINGS, TRAININGS, LOOKUPS = (timings(), trainings(), lookups()) if workflow.is_main_process else ([], [], [])
 TUNINGS = tunings() if workflow.is_main_process else []
+MEASURED = [*TIMINGS, *TRAININGS, *LOOKUPS]

@@ -4,6 +4,7 @@ rule report:
         predict=predictions(),
         aggregate=[here for here, _ in TIMINGS],
         train=[here for here, _ in TRAININGS],
+        lookup=[here for here, _ in LOOKUPS],
     output:
         *[table_file(name) for name in ABOUT],
         *[figures_folder(kind) for kind in FOLDERS],
@@ -27,7 +28,7 @@ rule report:
         runtime=10,
     params:
         # Of the same config: shown apart from what was measured here.
-        elsewhere=[path for _, paths in [*TIMINGS, *TRAININGS] for path in paths],
+        elsewhere=[path for _, paths in MEASURED for path in paths],
         folder=lambda wildcards, output: Path(output.page).parent,
         title=SETTINGS.report.title,
         figures=report_options(SETTINGS.report),

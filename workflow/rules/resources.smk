@@ -17,7 +17,9 @@ LONGEST = 24 * 60
 
 
 def size_of(wildcards):
-    """Nodes, arcs and features that the data set of a job will have."""
+    """Nodes, arcs and features that the data set of a job will have; None of a job that has no graph."""
+    if "dataset" not in wildcards.keys():
+        return None
     return expected_size(wildcards.dataset, DATASETS[wildcards.dataset], SETTINGS.graph.scale)
 
 
@@ -131,6 +133,19 @@ def trained(size):
     return (2000 if SETTINGS.train.sides else 60) * size.arcs + 4000 * size.nodes + 24 * size.nodes * size.features
 
 
+def table_rows():
+    """Rows of all tables of stage lookup together."""
+    from mgg.lookup.criteo_like import TABLES  # takes a second: not in jobs of other stages
+
+    return sum(TABLES) * SETTINGS.lookup.scale
+
+
+def looked_up(_):
+    """Bytes of the tables, of what sides hold of a batch, and of the float64 sums."""
+    lookup = SETTINGS.lookup
+    return 8 * lookup.dim * table_rows() + 120 * lookup.dim * 26 * max(lookup.batches) + 104 * lookup.samples
+
+
 MINUTES = {
     # Arcs of the source a minute; compressed text is the slowest.
     "graph": minutes(lambda size: size.arcs / 30e6, least=20),
@@ -144,6 +159,8 @@ MINUTES = {
     "tune": minutes(
         lambda size: size.arcs * (sum(SETTINGS.tune.dims) / 12e6 + len(SETTINGS.tune.dims) / 1e5), least=30
     ),
+    # Numbers of tables that a CPU core fills in a minute.
+    "lookup": minutes(lambda _: table_rows() * SETTINGS.lookup.dim * SETTINGS.lookup.launches / 3e9, least=30),
     "train": minutes(
         lambda size: (size.arcs * 200 + size.nodes * size.features * 50) * SETTINGS.train.epochs / 5e9, least=60
     ),

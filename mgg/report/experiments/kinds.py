@@ -146,6 +146,20 @@ class Volumes:
 
 
 @dataclass(frozen=True)
+class LookedUp:
+    """Embedding lookups, a side against others.
+
+    Attributes:
+        subject, rivals: names of sides.
+        printed: the paper's milliseconds of the subject and of what it was compared with.
+    """
+
+    subject: str
+    rivals: tuple[str, ...]
+    printed: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A figure or table of a paper, or one of ours.
 
@@ -160,6 +174,7 @@ class Experiment:
         volumes: volumes of partitions.
         knobs: it shows ps, dist and wpb swept.
         hidden: it shows whether communication is hidden.
+        lookups: it shows embedding lookups.
         between: the technique whose bytes between workgroups it shows.
         advisor: what it shows of technique gnnadvisor: times over ``ngs`` or ``dw``, ``picks`` of the Decider beside
             the grid's best, ``atomics`` with and without the leader, the graphs' averaged edge ``span``.
@@ -176,6 +191,7 @@ class Experiment:
     volumes: Volumes | None = None
     knobs: bool = False
     hidden: bool = False
+    lookups: LookedUp | None = None
     between: str = ""
     advisor: tuple[Literal["ngs", "dw", "picks", "atomics", "span"], ...] = ()
     departs: str = ""

@@ -1,7 +1,7 @@
-// As much of CUDA C++ as kernels/model, gather.cu, rows.cu, columns.cu, mgg.cu, gnnadvisor.cu and pull.cu need, for the host:
-// every thread of a warp is a context of its own, and shuffles are where they meet; the warps of a block come one after
-// another, each up to where the block meets. A lane that leaves, or shuffles elsewhere than the others, ends the program
-// with a message.
+// As much of CUDA C++ as kernels/model, kernels/lookup, gather.cu, rows.cu, columns.cu, mgg.cu, gnnadvisor.cu and pull.cu
+// need, for the host: every thread of a warp is a context of its own, and shuffles are where they meet; the warps of a block
+// come one after another, each up to where the block meets. A lane that leaves, or shuffles elsewhere than the others, ends
+// the program with a message.
 #pragma once
 #include <setjmp.h>
 #include <ucontext.h>
@@ -49,6 +49,7 @@ T __ldg(const T *p) {
 template <typename T>
 T atomicAdd(T *p, T value) { return std::exchange(*p, *p + value); }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __ffs(unsigned bits) { return __builtin_ffs(static_cast<int>(bits)); }
 template <typename T>
 T __ldcg(const T *p) { return __ldg(p); }
 template <typename T>

@@ -8,12 +8,24 @@ from support.device import capturing
 from support.strict import StrictArray, empty, unwrap
 
 from . import cuda
-from .kernels import ElementwiseKernel, arange, argmax, ascontiguousarray, concatenate, dot, full, searchsorted
+from .kernels import (
+    ElementwiseKernel,
+    arange,
+    argmax,
+    argsort,
+    ascontiguousarray,
+    concatenate,
+    dot,
+    full,
+    searchsorted,
+    unique,
+)
 
 __all__ = [
     "ElementwiseKernel",
     "arange",
     "argmax",
+    "argsort",
     "asarray",
     "ascontiguousarray",
     "asnumpy",
@@ -25,6 +37,7 @@ __all__ = [
     "get_default_memory_pool",
     "ndarray",
     "searchsorted",
+    "unique",
     "zeros",
 ]
 

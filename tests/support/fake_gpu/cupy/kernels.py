@@ -204,6 +204,18 @@ def argmax(array, axis):
     return made((len(data),), np.int64, lambda: np.argmax(data, axis=axis))
 
 
+def argsort(array):
+    data = unwrap(array)
+    return made(data.shape, np.int64, lambda: np.argsort(data, kind="stable"))
+
+
+def unique(array, return_inverse):
+    # How many there are the host has to know.
+    assert return_inverse and not capturing(), "the host waits for what is captured"
+    found, place = np.unique(unwrap(array), return_inverse=True)
+    return made(found.shape, found.dtype, lambda: found), made(place.shape, np.int64, lambda: place)
+
+
 def ascontiguousarray(array):
     data = unwrap(array)
     return array if data.flags.c_contiguous else made(data.shape, data.dtype, lambda: data)

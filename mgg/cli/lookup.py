@@ -1,0 +1,90 @@
+"""``mgg lookup``: check and time embedding lookups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mgg import config
+from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, CommaList, common, show, speaks
+
+_LOOKUP = config.LookupConfig()
+_MOST = 1 << 24
+
+
+@click.command()
+@click.argument("data", type=FOLDER)
+@click.option(
+    "--sides", type=CommaList(choices=config.LOOKUP_SIDES), default=",".join(config.LOOKUP_SIDES), show_default=True,
+    help="how rows are looked up (docs/lookup.md); the first is compared with each other one",
+)  # fmt: skip
+@click.option(
+    "--dim",
+    type=click.IntRange(1, config.MAX_DIM),
+    default=_LOOKUP.dim,
+    show_default=True,
+    help="columns of the tables",
+)
+@click.option(
+    "--batches", type=CommaList(int, most=_MOST), default=",".join(map(str, _LOOKUP.batches)), show_default=True,
+    help="samples of a batch, all PEs together, or several sizes",
+)  # fmt: skip
+@click.option("--backend", type=click.Choice(BACKENDS), default=_LOOKUP.backend, show_default=True, help=BACKEND_HELP)
+@click.option(
+    "--pes", type=click.IntRange(1, config.MAX_PES),
+    help="number of PEs; ranks of mpiexec or srun are as many  [default: the ranks, else 1]",
+)  # fmt: skip
+@click.option(
+    "--launches", type=click.IntRange(1, config.MAX_PRODUCTS), default=_LOOKUP.launches, show_default=True,
+    help="how often everything is measured, each time on tables prepared anew; the first launch is checked",
+)  # fmt: skip
+@click.option(
+    "--warmup", type=click.IntRange(0, config.MAX_PRODUCTS), default=_LOOKUP.warmup, show_default=True,
+    help="untimed batches of a launch",
+)  # fmt: skip
+@click.option(
+    "--iterations", type=click.IntRange(1, config.MAX_PRODUCTS), default=_LOOKUP.iterations, show_default=True,
+    help="timed ones of a launch",
+)  # fmt: skip
+@click.option("--no-check", is_flag=True, help="skip the comparison with float64 sums")
+@click.option("--out", type=FOLDER, help="records, JSON lines; those of the same samples in it stay")
+@click.option("--replace", is_flag=True, help="replace the records in --out instead")
+@common
+def lookup(
+    data: Path, sides: list[str], dim: int, batches: list[int], backend: str, pes: int | None, launches: int,
+    warmup: int, iterations: int, no_check: bool, out: Path | None, replace: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Check and time lookups of DATA, samples of mgg generate criteo-like or mgg criteo.
+
+    More than one PE: mpiexec -n P mgg lookup ..., or --backend simulated --pes P.
+    """
+    from mgg.lookup.job import Job
+    from mgg.lookup.measure import Protocol
+    from mgg.lookup_record import by_side, crossovers, told
+
+    protocol = Protocol(dim, sorted(batches), warmup, iterations, launches, not no_check)
+    records, refused = Job(data, backend, pes, sides, protocol, out, replace).run()
+    found = crossovers(by_side(records))
+    if speaks():
+        for error in refused:
+            click.echo(f"mgg: not measured: {' '.join(str(error).split())}", err=True)
+    if as_json:
+        show(
+            {
+                "out": None if out is None else str(out),
+                "records": [record.model_dump() for record in records],
+                "crossovers": [each._asdict() for each in found],
+            },
+            True,
+        )
+        return
+    for record in records:
+        line = f"{record.median * 1e3:.3f} ms"
+        if len(record.launches) > 1:
+            line += f" ({record.low * 1e3:.3f} to {record.high * 1e3:.3f} in {len(record.launches)} launches)"
+        line += f"  quartiles {record.q1 * 1e3:.3f} and {record.q3 * 1e3:.3f}  {record.rate:.4g} rows/s"
+        line += f"  {record.bytes_wire // record.timed} bytes  {record.remote_share:.1%} remote"
+        show({f"{record.side} batch={record.batch} D={record.dim} P={record.pes}": line}, False)
+    for each in found:
+        show({"crossover": told(each)}, False)

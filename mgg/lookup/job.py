@@ -1,0 +1,70 @@
+"""A job of lookups: sides on ranks or threads, all records into one file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mgg.backend import World, job_size, launch, together
+from mgg.errors import InputError, MggError
+from mgg.lookup.measure import Protocol, sweep
+from mgg.lookup.samples import load
+from mgg.lookup_record import LookupRecord
+from mgg.record import add_lines, check_lines_output
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is measured.
+
+    Attributes:
+        data: folder of samples.
+        backend: what the PEs are, a name of ``config.Backend``.
+        pes: how many; None: the ranks of the job, or one.
+        sides: names of ``mgg.lookup.SIDES``.
+        protocol: how they are measured.
+        out: file of the records; None: there is none.
+        replace: they take the place of those in the file, instead of coming after them.
+    """
+
+    data: Path
+    backend: str
+    pes: int | None
+    sides: Sequence[str]
+    protocol: Protocol
+    out: Path | None
+    replace: bool
+
+    def run(self) -> tuple[list[LookupRecord], list[MggError]]:
+        """Measure, and write ``out``; returns the records, on every rank, and what was refused.
+
+        Raises:
+            InputError, MachineError: every side was refused, or ``out`` cannot be written.
+            CheckError: a result differs from the float64 sums.
+        """
+        return launch(self.backend, lambda: self.pes or job_size() or 1, self._measure)[0]
+
+    def _measure(self, world: World) -> tuple[list[LookupRecord], list[MggError]]:
+        together(world, lambda: self._check_output() if world.rank == 0 else None)
+        # One reader is enough to notice what was altered.
+        samples = together(world, lambda: load(self.data, verify=world.rank == 0))
+        records, refused = sweep(world, samples, self.sides, self.protocol)
+        together(world, lambda: self._write(records) if world.rank == 0 else None)
+        return records, refused
+
+    def _check_output(self) -> None:
+        """Raise InputError, before anything is measured, where records cannot be added to ``out``."""
+        if self.out is None:
+            return
+        digest = load(self.data, verify=False).digest
+        for record in check_lines_output(self.out, LookupRecord, replace=self.replace):
+            if record.samples_hash != digest:
+                raise InputError(
+                    f"{self.out}: holds records of other samples ({record.dataset}): choose another name, or replace"
+                    " them with --replace"
+                )
+
+    def _write(self, records: list[LookupRecord]) -> None:
+        if self.out is not None:
+            add_lines(self.out, records, replace=self.replace)

@@ -1,0 +1,81 @@
+"""Sides whose PEs fetch the rows they need by themselves: ``mgg``, ``direct`` and ``halo``."""
+
+from __future__ import annotations
+
+from mgg.backend.api import Array
+from mgg.lookup.sides import Batch, Side
+
+#: Bags of which a CPU rank of ``mgg`` fetches all remote rows before it sums them: a block's share by the defaults of
+#: the technique, dist * wpb.
+BLOCK = 64
+
+
+class Mgg(Side):
+    """Remote rows are fetched while local ones are summed, one an index: on GPUs in one launch (MGG 4, 5).
+
+    CPU ranks work block by block: one-sided gets of a block's remote rows, then its sums.
+    """
+
+    name = "mgg"
+
+    def _build(self) -> None:
+        self._peers = self.kernels.peers(self.tables.rows.peers)
+        self._fetched = None if self.world.gpu else self.matrix(min(self.most, BLOCK) * self.columns)
+
+    def __call__(self, batch: Batch, out: Array) -> None:
+        """Block after block, or in one launch."""
+        if self._fetched is None:
+            self.kernels.mgg(batch.ids, self.world.rank, self._peers, out)
+            self.world.counters.add("get", 4 * batch.remote * self.tables.dim)
+            return
+        world, height = self.world, self.tables.split.height
+        for first in range(0, len(batch.ids), BLOCK):
+            keys = self.kernels.keys(batch.ids[first : first + BLOCK], world.size, height)
+            wanted, place = self.kernels.by_owner(keys.reshape(-1))
+            _fetch(self, wanted, self._fetched)
+            places = self.kernels.places(keys, place, world.rank, height)
+            self.kernels.pool(places, self.tables.rows.local, self._fetched, out[first : first + BLOCK])
+
+
+class Direct(Side):
+    """Every row is read where it is, by loads of the owner's memory, with nothing arranged around them."""
+
+    name = "direct"
+    in_place = True
+
+    def _build(self) -> None:
+        self._peers = self.kernels.peers(self.tables.rows.peers)
+
+    def __call__(self, batch: Batch, out: Array) -> None:
+        """In one launch."""
+        self.kernels.direct(batch.ids, self._peers, out)
+        self.world.counters.add("get", 4 * batch.remote * self.tables.dim)
+
+
+class Halo(Side):
+    """Each row that a PE's bags need crosses once; finding out which is part of the time."""
+
+    name = "halo"
+
+    def _build(self) -> None:
+        self._halo = self.matrix(self.most * self.columns)
+
+    def __call__(self, batch: Batch, out: Array) -> None:
+        """Plan, fetch, sum."""
+        world, height = self.world, self.tables.split.height
+        keys = self.kernels.keys(batch.ids, world.size, height)
+        wanted, place = self.kernels.distinct(keys.reshape(-1))
+        _fetch(self, wanted, self._halo)
+        places = self.kernels.places(keys, place, world.rank, height)
+        self.kernels.pool(places, self.tables.rows.local, self._halo, out)
+
+
+def _fetch(side: Side, wanted: Array, into: Array) -> None:
+    """Get the rows of other PEs that sorted keys ``wanted`` name into the same places of ``into``."""
+    height, me = side.tables.split.height, side.world.rank
+    ends = side.kernels.ends(wanted, len(side.pes), height)
+    rows = side.kernels.rows(wanted, height)
+    for pe in side.pes:
+        span = slice(ends[pe], ends[pe + 1])
+        if pe != me and span.stop > span.start:
+            side.world.get_rows(side.tables.rows, pe, rows[span], into[span])

@@ -1,0 +1,126 @@
+"""Records of embedding lookups (``mgg lookup``), and between which batch sizes one side overtakes another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from mgg.record import Count, Machine, Origin, Seconds, Sha256, Used
+
+
+class LookupRecord(Origin):
+    """One side, width and batch size on one data set.
+
+    It is measured in launches, each with room and tables prepared anew, between which everything else of the job is
+    measured. No two batches of a job are the same unless ``distinct`` says so.
+    """
+
+    schema_version: Literal[1] = 1
+    kind: Literal["lookup"] = "lookup"
+    dataset: str = Field(description="name of the data set")
+    samples_hash: Sha256 = Field(description="hash of its manifest")
+    samples: int = Field(ge=1, description="samples that it has")
+    tables: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, description="rows of each table")
+    source: str = Field(description="where the samples come from: a generator, or a file and how its ids were made")
+    side: str = Field(description="mgg, direct, alltoall, alltoall_tables or halo")
+    split: Literal["rows", "tables"] = Field(description="whether each table is split by rows, or whole tables are")
+    dim: int = Field(ge=1, description="embedding columns D, fp32")
+    batch: int = Field(ge=1, description="samples of a batch, all PEs together")
+    backend: str = Field(description="simulated, mpi or nvshmem")
+    pes: int = Field(ge=1, description="number of PEs")
+    machine: Machine
+    versions: dict[str, str] = Field(description="versions of MGG and of the libraries that do the work")
+    used: Used | None = Field(None, description="what the job had used until then; None: nobody told")
+    gpu_memory: Count | None = Field(
+        None, description="most bytes of a GPU's memory at a time, as of timings, since the job began; None: CPUs"
+    )
+    warmup: int = Field(ge=0, description="batches of a launch before the timed ones")
+    seconds: list[Seconds] = Field(
+        min_length=1, description="seconds of each timed batch, slowest PE; launch after launch, as many of each"
+    )
+    launches: list[Seconds] = Field(min_length=1, description="median seconds of each launch")
+    low: float = Field(description="smallest of launches")
+    median: float = Field(description="median of launches")
+    high: float = Field(description="largest of launches")
+    q1: float = Field(description="first quartile of seconds, all launches together")
+    q3: float = Field(description="third quartile of the same")
+    distinct: int = Field(ge=1, description="batches of this size that differ; when all are through they begin anew")
+    indices: int = Field(ge=1, description="rows that a batch asks for, all PEs together")
+    remote: Count = Field(description="of those of all timed batches, how many another PE owned")
+    bytes_wire: Count = Field(description="bytes of embeddings that crossed PEs in all timed batches, counted")
+    bytes_ids: Count = Field(description="bytes of row numbers that crossed PEs in them, counted")
+    v_fr: Count = Field(description="4 D remote: bytes where each remote index fetches its row")
+    error: float | None = Field(description="max |C - C*| / sum |rows| against float64, None if unchecked")
+    tolerance: float | None = Field(description="the largest error allowed")
+
+    @property
+    def timed(self) -> int:
+        """Timed batches."""
+        return len(self.seconds)
+
+    @property
+    def rate(self) -> float:
+        """Rows looked up a second."""
+        return self.indices / self.median
+
+    @property
+    def remote_share(self) -> float:
+        """The share of indices whose rows another PE owns."""
+        return self.remote / (self.indices * self.timed)
+
+
+class Crossover(NamedTuple):
+    """One side against another over batch sizes.
+
+    Attributes:
+        side, against: their names.
+        ratios: by batch size, the other's time over the side's: above 1 the side is faster.
+        changes: pairs of neighboring batch sizes between which the faster one changes.
+    """
+
+    side: str
+    against: str
+    ratios: Mapping[int, float]
+    changes: list[tuple[int, int]]
+
+
+def crossovers(medians: Mapping[str, Mapping[int, float]]) -> list[Crossover]:
+    """The first side against each other one.
+
+    Args:
+        medians: by side, by batch size, the median seconds of a batch.
+    """
+    side, *others = medians or [""]
+    return [crossover(side, medians[side], other, medians[other]) for other in others]
+
+
+def crossover(side: str, mine: Mapping[int, float], against: str, theirs: Mapping[int, float]) -> Crossover:
+    """Compare the medians of two sides at the batch sizes that both have."""
+    sizes = sorted(mine.keys() & theirs.keys())
+    ratios = {size: theirs[size] / mine[size] for size in sizes}
+    changes = [pair for pair in pairwise(sizes) if (ratios[pair[0]] > 1) != (ratios[pair[1]] > 1)]
+    return Crossover(side, against, ratios, changes)
+
+
+def told(found: Crossover) -> str:
+    """A crossover in words."""
+    sizes = list(found.ratios)
+    if not sizes:
+        return f"{found.side} and {found.against} have no batch size in common"
+    first = "less" if found.ratios[sizes[0]] > 1 else "more"
+    ends = f"{found.ratios[sizes[0]]:.2f} at {sizes[0]}, {found.ratios[sizes[-1]]:.2f} at {sizes[-1]}"
+    if not found.changes:
+        return f"{found.side} takes {first} time than {found.against} at every batch size ({ends}): no crossover"
+    at = ", ".join(f"{low} and {high}" for low, high in found.changes)
+    return f"{found.side} takes {first} time than {found.against} at {sizes[0]} ({ends}); crossover between {at}"
+
+
+def by_side(records: Iterable[LookupRecord]) -> dict[str, dict[int, float]]:
+    """What ``crossovers`` takes, of records that differ in side and batch alone."""
+    found: dict[str, dict[int, float]] = {}
+    for record in records:
+        found.setdefault(record.side, {})[record.batch] = record.median
+    return found

@@ -1,0 +1,18 @@
+"""Embedding lookups on GPUs: every side against float64 sums, the same bits twice, the bytes that it moves."""
+
+import json
+
+import pytest
+from support import lookup_program
+from support.lookup_checks import check
+from support.ranks import mpiexec
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("pes", [1, 2, 4])
+def test_every_side(tmp_path, pes):
+    out = tmp_path / "found.json"
+    done = mpiexec(pes, [lookup_program.__file__, "nvshmem", str(out)])
+    assert done.returncode == 0, done.stderr
+    check(json.loads(out.read_text()))

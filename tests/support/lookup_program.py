@@ -1,0 +1,88 @@
+"""Lookups by every side; ``python lookup_program.py BACKEND OUT`` writes what came of them on MPI ranks as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mgg.aggregate import oracle
+from mgg.backend import World, job_size, launch
+from mgg.errors import InputError
+from mgg.lookup import SIDES
+from mgg.lookup.samples import share
+from mgg.lookup.sides import Batch
+from mgg.lookup.tables import Tables
+
+#: Rows of the tables, one of a single row among them.
+SIZES = [5, 1, 300, 40, 7, 90]
+#: Batches: several blocks of bags a PE, few bags, fewer than PEs.
+BATCHES = (150, 7, 1)
+#: Columns: rows that are padded on GPUs, and two tiles of columns.
+DIMS = (41, 130)
+
+
+def samples(size: int) -> np.ndarray:
+    """int64 [size, tables] of all tables' rows, small ones often."""
+    rng = np.random.default_rng(size)
+    columns = [np.minimum((rows * rng.random(size) ** 3).astype(np.int64), rows - 1) for rows in SIZES]
+    return np.stack(columns, axis=1) + np.cumsum([0, *SIZES[:-1]])
+
+
+def owners(name: str, pes: int) -> np.ndarray:
+    """The owner of every row, derived from what the split promises: int64 [rows]."""
+    if name != "alltoall_tables":
+        return np.arange(sum(SIZES)) % pes
+    return np.repeat([pe for pe, part in enumerate(np.array_split(SIZES, pes)) for _ in part], SIZES)
+
+
+def lookups(world: World, sides: Any = SIDES, dims: tuple[int, ...] = DIMS) -> dict[str, Any]:
+    """By side, dim and batch: the error against float64, whether a second time has the same bits, and bytes moved."""
+    found: dict[str, Any] = {}
+    for name in sides:
+        for dim in dims:
+            try:
+                found |= _lookups(world, name, dim)
+            except InputError as error:
+                found[f"{name} {dim}"] = str(error)
+    return found
+
+
+def _lookups(world: World, name: str, dim: int) -> dict[str, Any]:
+    kind, found, counters = SIDES[name], {}, world.counters
+    tables = Tables(world, kind.split(SIZES, world.size), dim)
+    side = kind(tables, len(SIZES), max(BATCHES))
+    for size in BATCHES:
+        first, end = share(size, world.rank, world.size)
+        mine = samples(size)[first:end]
+        remote = owners(name, world.size)[mine] != world.rank
+        batch = Batch(world.upload(mine.astype(np.int32)), size, int(remote.sum()))
+        outs = [world.xp.empty((end - first, dim), np.float32) for _ in range(2)]
+        before = counters.embeddings(), counters.bytes.get("ids", 0)
+        side(batch, outs[0])
+        moved, numbers = counters.embeddings() - before[0], counters.bytes.get("ids", 0) - before[1]
+        side(batch, outs[1])
+        one, other = map(world.download, outs)
+        rows = oracle.embeddings(mine.reshape(-1), dim).reshape(*mine.shape, dim).astype(np.float64)
+        found[f"{name} {dim} {size}"] = {
+            "error": float((abs(one - rows.sum(axis=1)) / abs(rows).sum(axis=1)).max(initial=0)),
+            "same": one.tobytes() == other.tobytes(),
+            "embeddings": moved - numbers,
+            "numbers": numbers,
+        }
+    side.close()
+    tables.close()
+    return found
+
+
+def run(world: World) -> list[dict[str, Any]]:
+    """What every PE found."""
+    return world.gather(lookups(world))
+
+
+if __name__ == "__main__":
+    every = launch(sys.argv[1], job_size, run)[0]
+    Path(sys.argv[2]).write_text(json.dumps(every), encoding="utf-8")
