@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mgg.errors import InputError
+from mgg.latency import LatencyRecord
 from mgg.record import (
     PARTITION_FILE,
     RUN_FILE,
@@ -24,6 +25,7 @@ from mgg.record import (
     PredictionRecord,
     TrainRecord,
     holds_predictions,
+    of_kind,
     read_lines,
     read_partition,
     read_run,
@@ -61,6 +63,14 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Latency:
+    """A transfer's time with the name that the report gives to its machine."""
+
+    record: LatencyRecord
+    machine: str
+
+
+@dataclass(frozen=True)
 class Collection:
     """Every record of a report once, in an order that does not depend on the order of the files."""
 
@@ -68,6 +78,7 @@ class Collection:
     runs: Sequence[Run]
     partitions: Sequence[PartitionRecord]
     predictions: Sequence[PredictionRecord] = ()
+    latencies: Sequence[Latency] = ()
 
     @property
     def entries(self) -> list[Timing | Run]:
@@ -76,7 +87,7 @@ class Collection:
 
 
 def collect(paths: Iterable[str | Path]) -> Collection:
-    """Read aggregate records and predictions (``.jsonl`` files), training runs and partitions (folders).
+    """Read aggregate records, latencies and predictions (``.jsonl`` files), training runs and partitions (folders).
 
     A record that is given twice counts once. Of different results of one measurement the newest counts, since both
     side by side would mislead; a warning says what was left out.
@@ -89,6 +100,7 @@ def collect(paths: Iterable[str | Path]) -> Collection:
     runs: Found[tuple[TrainRecord, list[EpochRecord]]] = defaultdict(list)
     partitions: Found[PartitionRecord] = defaultdict(list)
     predictions: Found[PredictionRecord] = defaultdict(list)
+    latencies: Found[LatencyRecord] = defaultdict(list)
     for path in map(Path, paths):
         if (path / PARTITION_FILE).is_file():
             partition = read_partition(path)
@@ -99,16 +111,19 @@ def collect(paths: Iterable[str | Path]) -> Collection:
         elif holds_predictions(path):
             for prediction in read_lines(path, PredictionRecord):
                 predictions[_prediction_key(prediction)].append((prediction, path))
+        elif of_kind(path, LatencyRecord):
+            for latency in read_lines(path, LatencyRecord):
+                latencies[_latency_key(latency)].append((latency, path))
         else:
             for number, record in enumerate(read_lines(path, AggregateRecord), 1):
                 _check_values(record, f"{path}: record {number}")
                 timings[_aggregate_key(record)].append((record, path))
-    if not (timings or runs or partitions or predictions):
+    if not (timings or runs or partitions or predictions or latencies):
         raise InputError(
-            "report: no records given; name .jsonl files of mgg aggregate or mgg predict, run folders of mgg train or"
-            " folders of mgg partition"
+            "report: no records given; name .jsonl files of mgg aggregate, mgg predict or mgg links --latency, run"
+            " folders of mgg train or folders of mgg partition"
         )
-    named = _name(_in_order(timings), _in_order(runs), _in_order(partitions))
+    named = _name(_in_order(timings), _in_order(runs), _in_order(partitions), _in_order(latencies))
     return replace(named, predictions=_in_order(predictions))
 
 
@@ -117,7 +132,7 @@ def canonical(values: Any) -> str:
     return json.dumps(values, sort_keys=True, ensure_ascii=False)
 
 
-def environment(record: Common) -> tuple[Hashable, ...]:
+def environment(record: Common | LatencyRecord) -> tuple[Hashable, ...]:
     """What two records must share for their times to be comparable: hardware, system, software, and how they started.
 
     Not part of it are the cores and the number of GPUs, which a scheduler grants job by job on one and the same
@@ -227,13 +242,19 @@ def _prediction_key(record: PredictionRecord) -> Key:
     return (f"graph {record.dataset}", record.graph_hash[:12], *what, f"D {record.dim}", split, links)
 
 
+def _latency_key(record: LatencyRecord) -> Key:
+    what = (f"{record.grain} transfer of {record.bytes} bytes", f"rows of {record.row_bytes}", f"link {record.link}")
+    return (*what, record.backend, f"P {record.pes}", repr(environment(record)))
+
+
 def _name(
     records: list[AggregateRecord],
     runs: list[tuple[TrainRecord, list[EpochRecord]]],
     partitions: list[PartitionRecord],
+    latencies: list[LatencyRecord],
 ) -> Collection:
     everything: list[AggregateRecord | TrainRecord] = [*records, *(run for run, _ in runs)]
-    found = sorted({environment(record) for record in everything}, key=repr)
+    found = sorted({environment(record) for record in (*everything, *latencies)}, key=repr)
     machines = {identity: f"M{number}" for number, identity in enumerate(found, 1)}
 
     techniques = _Labels()
@@ -261,7 +282,8 @@ def _name(
         )
         for run, epochs in runs
     ]
-    return Collection(timings, named, partitions)
+    moved = [Latency(each, machines[environment(each)]) for each in latencies]
+    return Collection(timings, named, partitions, latencies=moved)
 
 
 class _Labels:

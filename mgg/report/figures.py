@@ -114,8 +114,10 @@ def volumes(rows: Rows, styles: Styles, key: str, where: str) -> str:
     return drawn(groups, f"bytes on the wire, one aggregation ({unit.name})", key=key, alt=alt)
 
 
-def lines(series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str, where: str) -> str:
-    """Times in seconds over a knob whose values double, a line a name."""
+def lines(
+    series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str, where: str, of: str = "one aggregation"
+) -> str:
+    """Times in seconds, ``of`` what, over a knob whose values double, a line a name."""
     unit = time_unit([time for points in series.values() for _, time in points])
 
     def plot(figure: Figure) -> None:
@@ -133,13 +135,13 @@ def lines(series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_xlabel(axis)
-        axes.set_ylabel(f"time of one aggregation ({unit.name})")
+        axes.set_ylabel(f"time of {of} ({unit.name})")
         figure.legend(loc="outside lower center", ncols=2)
 
     at, best = min(
         ((f"{name}, {x}", time) for name, points in series.items() for x, time in points), key=lambda p: p[1]
     )
-    alt = f"Line chart: time of one aggregation over {axis}, {where}. Least: {within(best, unit)} {unit.name} ({at})."
+    alt = f"Line chart: time of {of} over {axis}, {where}. Least: {within(best, unit)} {unit.name} ({at})."
     return draw(plot, key=key, alt=alt, height=2.5 + 0.18 * math.ceil(len(series) / 2))
 
 

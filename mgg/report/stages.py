@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-STAGES = ("retrieve", "graph", "partition", "layout", "predict", "aggregate", "train", "report")
+STAGES = ("retrieve", "graph", "partition", "layout", "predict", "links", "aggregate", "train", "report")
 
 
 def stage_place(stage: str) -> tuple[int, str]:

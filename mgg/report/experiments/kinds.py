@@ -146,6 +146,19 @@ class Volumes:
 
 
 @dataclass(frozen=True)
+class Transfers:
+    """Times of transfers by their size.
+
+    Attributes:
+        printed: the paper's seconds by size in bytes, by a name of its link and the grain (``fine``, ``coarse``).
+        beside: by class of our links the paper's link that it stands beside.
+    """
+
+    printed: Mapping[tuple[str, str], Mapping[int, float]]
+    beside: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A figure or table of a paper, or one of ours.
 
@@ -160,6 +173,7 @@ class Experiment:
         volumes: volumes of partitions.
         knobs: it shows ps, dist and wpb swept.
         hidden: it shows whether communication is hidden.
+        transfers: times of transfers by their size.
         between: the technique whose bytes between workgroups it shows.
         departs: why GPUs can go another way than the paper, from measurements of ours; shown where they do.
     """
@@ -174,6 +188,7 @@ class Experiment:
     volumes: Volumes | None = None
     knobs: bool = False
     hidden: bool = False
+    transfers: Transfers | None = None
     between: str = ""
     departs: str = ""
 
