@@ -5,9 +5,10 @@ On CPU ranks the order of the work is the paper's, the unit of fetching is a thr
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mgg.aggregate.mgg_schedule import Schedule
 from mgg.aggregate.options import TechniqueOptions
@@ -44,6 +45,15 @@ class MggOptions(PipelineOptions):
         description="how GPUs fetch a remote row: loads of the peer's memory, or NVSHMEM's get by a warp, a thread or a"
         " block (figure 10c); CPU ranks have one way",
     )
+    ps_remote: int | None = Field(
+        None, ge=1, le=32, description="arcs of a partition of remote arcs, fewer for slow links (4.1); none: ps"
+    )
+
+    @model_validator(mode="after")
+    def _cuts(self) -> MggOptions:
+        if self.ps_remote is not None and not self.neighbor_partition:
+            raise ValueError("ps_remote: with neighbor_partition false rows stay whole: leave one of them out")
+        return self
 
 
 class Mgg(Partitioned):
@@ -56,4 +66,4 @@ class Mgg(Partitioned):
     def schedule(cls, options: TechniqueOptions, shmem: bool) -> Schedule:
         """The options' schedule."""
         assert isinstance(options, MggOptions)
-        return options.schedule(options.primitive)
+        return replace(options.schedule(options.primitive), ps_remote=options.ps_remote)

@@ -26,8 +26,8 @@ class Fused:
     def __init__(self, world: World, host: Product, schedule: Schedule) -> None:
         self._world, self._schedule = world, schedule
         self._kernel: Any = world.operators  # a GPU's have the kernel beside the table of operators
-        self._local = self._partitions(host.local.indptr)
-        self._remote = self._partitions(host.remote.indptr)
+        self._local = self._partitions(host.local.indptr, schedule.ps)
+        self._remote = self._partitions(host.remote.indptr, schedule.remote)
         self._indices = world.upload(host.local.indices)
         self._weights = [
             None if csr.weights is None else world.upload(csr.weights) for csr in (host.local, host.remote)
@@ -35,8 +35,8 @@ class Fused:
         self._sources = world.upload(remote_sources(host.remote.indices, host.halo_ptr, host.halo_rows))
         self._peers: Array | None = None
 
-    def _partitions(self, indptr: np.ndarray) -> NeighborPartitions:
-        parts = neighbor_partitions(indptr, self._schedule.ps)
+    def _partitions(self, indptr: np.ndarray, ps: int | None) -> NeighborPartitions:
+        parts = neighbor_partitions(indptr, ps)
         return NeighborPartitions(*map(self._world.upload, (parts.rows, parts.starts, parts.stops)))
 
     def __call__(self, source: SymmetricArray, out: Array) -> None:
@@ -47,7 +47,7 @@ class Fused:
         schedule, (local_weights, remote_weights) = self._schedule, self._weights
         self._kernel.mgg(
             self._local, self._indices, local_weights, self._remote, self._sources, remote_weights,
-            source.local, self._peers, out, ps=schedule.ps, dist=schedule.dist, wpb=schedule.wpb,
+            source.local, self._peers, out, ps=schedule.remote, dist=schedule.dist, wpb=schedule.wpb,
             interleave=schedule.interleave, asynchronous=schedule.asynchronous, primitive=schedule.primitive,
             batch=schedule.batch,
         )  # fmt: skip
