@@ -229,6 +229,11 @@ class AggregateConfig(Section):
         False,
         description="also time each product with its transfers left out, for techniques where that can be done",
     )
+    latency: bool = Field(
+        False,
+        description="also time transfers of 0.25 to 8 MiB between PEs, row by row and at once (mgg links --latency),"
+        " for each number of partition.pes from 2",
+    )
 
 
 class TuneConfig(Section):

@@ -488,15 +488,15 @@ def check_lines_output(path: Path, model: type[R], *, replace: bool) -> list[R]:
     if not (path.exists() and path.stat().st_size):
         return []
     try:
-        return [] if replace and _of_kind(path, model) else read_lines(path, model)
+        return [] if replace and of_kind(path, model) else read_lines(path, model)
     except InputError as error:
-        if _of_kind(path, model):
+        if of_kind(path, model):
             raise InputError(f"{error} (--replace replaces the file)") from None
-        kind = "predictions" if model is PredictionRecord else "timing records"
+        kind = {AggregateRecord: "timing records", PredictionRecord: "predictions"}.get(model, "records of this kind")
         raise InputError(f"{path}: exists and holds no {kind}; choose another name") from None
 
 
-def _of_kind(path: Path, model: type[BaseModel]) -> bool:
+def of_kind(path: Path, model: type[BaseModel]) -> bool:
     """Whether a line of ``path`` is a record of ``model``, of any version and be it damaged."""
     try:
         found = path.read_bytes()
@@ -516,7 +516,7 @@ def read_lines(path: str | Path, model: type[R]) -> list[R]:
 
 def holds(path: str | Path, model: type[BaseModel]) -> bool:
     """Whether ``path`` holds records of ``model``; raises InputError where the file cannot be read."""
-    return _of_kind(Path(path), model)
+    return of_kind(Path(path), model)
 
 
 def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:
@@ -600,7 +600,7 @@ def _text(path: str | Path, missing: str = "") -> str:
 
 
 def _again(model: type[BaseModel]) -> str:
-    return _AGAIN.get(model, "make it again")
+    return _AGAIN.get(model, getattr(model, "again", "make it again"))
 
 
 def _parse(text: str, model: type[R], where: str) -> R:

@@ -18,7 +18,7 @@ from mgg.files import write_text
 #: the newest config.
 _STAGES = (
     "retrieve", "graph", "graph_natural", "graph_scatter", "graph_shard", "partition", "layout", "tune", "predict",
-    "aggregate", "train", "lookup_samples", "lookup",
+    "links", "aggregate", "train", "lookup_samples", "lookup",
 )  # fmt: skip
 _BESIDE = ("logs", "benchmarks")
 _NOTES = ".kept"

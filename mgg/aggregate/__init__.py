@@ -14,6 +14,7 @@ from mgg.aggregate import memory
 from mgg.aggregate.agreement import check_layouts
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
+from mgg.aggregate.workgroups import settled
 from mgg.backend import World
 from mgg.errors import InputError
 from mgg.layout import PeLayout
@@ -87,7 +88,7 @@ def accepted(
             types = ", ".join(sorted({each for plan in techniques().values() for each in plan.dtypes}))
             raise InputError(f"unknown type of embeddings {dtype!r}; known: {types}").on_every_pe()
         raise InputError(f"technique {name}: takes no {dtype} embeddings; those that do: {able}").on_every_pe()
-    parsed = parse_options(name, options or {})
+    parsed = settled(world, parse_options(name, options or {}))
     technique(name).check(world, layout, parsed)
     return parsed
 

@@ -1,9 +1,10 @@
-"""Technique ``broadcast``: SUMMA in one dimension, or 1.5 with replication (CAGNET, SC'20; CoLa 3.1.1)."""
+"""Technique ``broadcast``: SUMMA in one dimension, 1.5 with replication or 2 (CAGNET, SC'20; CoLa 3.1.1)."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from mgg.aggregate import grid
 from mgg.aggregate.costs import Cost, Machine, Workload, all_blocks, meetings, slowest, stages
 from mgg.aggregate.needs import PIECE, TASK, Case, Need
 from mgg.aggregate.options import TechniqueOptions
@@ -23,12 +24,20 @@ class BroadcastOptions(TechniqueOptions):
     replication: int = Field(
         1, ge=1, description="PEs that hold each block of embeddings (c of the 1.5D algorithm); its square divides P"
     )
+    grid: bool = Field(False, description="the 2D algorithm: SUMMA over a square grid of PEs; replication stays 1")
+
+    @model_validator(mode="after")
+    def _one_algorithm(self) -> BroadcastOptions:
+        if self.grid and self.replication > 1:
+            raise ValueError(f"grid: it has no replicas: leave replication at 1, found {self.replication}")
+        return self
 
 
 class Broadcast(Plan):
     """P stages; in stage q every PE receives all rows of PE q and multiplies its columns of q.
 
-    With replication c, groups of c PEs share the stages: see ``replicas``.
+    With replication c, groups of c PEs share the stages: see ``replicas``. With a grid there are sqrt(P) stages on
+    blocks in two dimensions: see ``grid``.
     """
 
     name = "broadcast"
@@ -43,6 +52,8 @@ class Broadcast(Plan):
         """As ``Stages`` takes; with replication, the matrices and the arcs of a group."""
         assert isinstance(case.options, BroadcastOptions)
         copies = case.options.replication
+        if case.options.grid:
+            return grid.need(case)
         if copies == 1 or case.size % copies**2:  # the technique refuses the latter
             return staged_need(case, 1)
         base, groups = case.base(), case.size // copies
@@ -63,9 +74,10 @@ class Broadcast(Plan):
         return Need(0, columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
 
     @classmethod
-    def told(cls, case: Case) -> int:
-        """The rows of its product."""
-        return case.rows
+    def told(cls, case: Case) -> object:
+        """The rows of its product; on a grid its arcs, too."""
+        assert isinstance(case.options, BroadcastOptions)
+        return grid.told(case) if case.options.grid else case.rows
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
@@ -73,12 +85,16 @@ class Broadcast(Plan):
         assert isinstance(work.options, BroadcastOptions)
         if work.options.replication > 1:
             return None
+        if work.options.grid:
+            return grid.cost(work, machine)
         return slowest(stages(work, machine), all_blocks(work, machine), meetings(work.split, machine, 1))
 
     @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """The square of c divides P."""
+        """The square of c divides P; a grid is a square."""
         assert isinstance(options, BroadcastOptions)
+        if options.grid and (lack := grid.fits(world)):
+            raise InputError(f"technique broadcast: option grid: {lack}").on_every_pe()
         copies, size = options.replication, world.size
         if size % copies**2:
             raise InputError(
@@ -89,11 +105,14 @@ class Broadcast(Plan):
         assert isinstance(self.options, BroadcastOptions)
         copies = self.options.replication
         self._replicas = Replicas(self, copies) if copies > 1 else None
-        self._stages = Stages(self, buffers=1) if copies == 1 else None
+        self._grid = grid.Grid(self) if self.options.grid else None
+        self._stages = Stages(self, buffers=1) if copies == 1 and self._grid is None else None
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         if self._replicas is not None:
             self._replicas.aggregate(source, out)
+        if self._grid is not None:
+            self._grid.aggregate(source, out)
         if self._stages is not None:
             self._in_stages(self._stages, source, out)
 

@@ -129,13 +129,13 @@ def measure(world: World) -> Links:
         MachineError: a GPU has too little memory left.
     """
     gpu = bool(world.gpu)
-    probe = _Probe(world, GPU_BYTES if gpu else CPU_BYTES)
+    probe = Probe(world, GPU_BYTES if gpu else CPU_BYTES)
     memory, cache = MEMORY[0 if gpu else 1], "cache"
     links = {memory: probe.copy()}
     most = links[memory].bandwidth  # what arrives is written there
     links[cache] = probe.rows(world.rank, most)
     rows, network = cache, "infiniband-ndr" if gpu else "mpi"
-    near, far = _partners(world, probe)
+    near, far = partners(world, probe)
     if far is not None and not gpu:  # a GPU fetches nothing from another host
         rows = "mpi"
         links[rows] = probe.rows(far, most)
@@ -172,7 +172,7 @@ def _agreed(world: World, mine: Links) -> Links:
     return every[0].model_copy(update={"links": links} | barriers)
 
 
-def _partners(world: World, probe: _Probe) -> tuple[int | None, int | None]:
+def partners(world: World, probe: Probe) -> tuple[int | None, int | None]:
     """The next PE whose memory this one addresses, and the next whose it does not; PEs agree on which there are."""
     others = [(world.rank + step) % world.size for step in range(1, world.size)]
     near = [pe for pe in others if pe in probe.array.peers]
@@ -181,14 +181,14 @@ def _partners(world: World, probe: _Probe) -> tuple[int | None, int | None]:
     return (near[0] if all_near else None), (far[0] if far and (all_far or not all_near) else None)
 
 
-class _Probe:
+class Probe:
     """What is moved to measure links (collective)."""
 
     def __init__(self, world: World, size: int) -> None:
         self._world = world
         self._elements = size // 4
         self.array = world.symmetric(self._elements, world.addressable)
-        self._out = world.xp.empty(self._elements, np.float32)
+        self.out = world.xp.empty(self._elements, np.float32)
 
     def close(self) -> None:
         """Free the array (collective)."""
@@ -215,7 +215,7 @@ class _Probe:
 
     def copy(self) -> Link:
         """A copy inside the PE's memory: bytes read and written."""
-        source, out, few = self.array.local, self._out, 256
+        source, out, few = self.array.local, self.out, 256
 
         def move(count: int) -> None:
             out[:count] = source[:count]
@@ -241,7 +241,7 @@ class _Probe:
         terms, seconds = [], []
         for dim in WIDTHS:
             height = self._elements // dim
-            view, out = self.array.view(height, dim), self._out.reshape(-1)[: height * dim].reshape(height, dim)
+            view, out = self.array.view(height, dim), self.out.reshape(-1)[: height * dim].reshape(height, dim)
             for count in (1, height // 8, height):
                 chosen = world.upload(generator.integers(0, height, count).astype(np.int32))
                 seconds.append(self.least(lambda: world.get_rows(view, pe, chosen, out[:count])))  # noqa: B023
@@ -254,7 +254,7 @@ class _Probe:
 
         def turns(count: int) -> None:
             for root in range(world.size):
-                move(self._out[:count], root)
+                move(self.out[:count], root)
 
         def timed() -> tuple[float, float]:
             small, large = (self.typical(lambda: turns(count)) / world.size for count in (few, many))  # noqa: B023

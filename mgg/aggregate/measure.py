@@ -17,7 +17,7 @@ from mgg.aggregate.group_needs import told
 from mgg.aggregate.muted import MutedWorld
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
-from mgg.aggregate.workgroups import WorkgroupOptions, makes_groups, members_of
+from mgg.aggregate.workgroups import WorkgroupOptions, makes_groups, members_of, settled, tell_difference
 from mgg.backend import World, job_fields
 from mgg.backend.api import told_of_gpu_memory
 from mgg.backend.compiling import compile_ahead
@@ -85,6 +85,8 @@ def sweep(
     """
     trials: list[_Trial] = []
     refused: list[MggError] = []
+    chosen = list(dict.fromkeys((name, settled(world, options)) for name, options in chosen))
+    tell_difference(world, layout, [options for _, options in chosen])
     if auto:
         tell_left_out(world, layout, dtypes)
     for dtype in dtypes:

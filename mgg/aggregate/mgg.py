@@ -6,6 +6,7 @@ On CPU ranks the order of the work is the paper's, the unit of fetching is a thr
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -59,6 +60,15 @@ class MggOptions(PipelineOptions):
         description="how GPUs fetch a remote row: loads of the peer's memory, or NVSHMEM's get by a warp, a thread or a"
         " block (figure 10c); CPU ranks have one way",
     )
+    ps_remote: int | None = Field(
+        None, ge=1, le=32, description="arcs of a partition of remote arcs, fewer for slow links (4.1); none: ps"
+    )
+
+    @model_validator(mode="after")
+    def _cuts(self) -> MggOptions:
+        if self.ps_remote is not None and not self.neighbor_partition:
+            raise ValueError("ps_remote: with neighbor_partition false rows stay whole: leave one of them out")
+        return self
 
     @model_validator(mode="after")
     def _one_chooses(self) -> MggOptions:
@@ -125,4 +135,4 @@ class Mgg(Partitioned):
     def schedule(cls, options: TechniqueOptions, shmem: bool) -> Schedule:
         """The options' schedule."""
         assert isinstance(options, MggOptions)
-        return options.schedule(options.primitive)
+        return replace(options.schedule(options.primitive), ps_remote=options.ps_remote)

@@ -48,25 +48,26 @@ class Blocks:
         world: the PEs.
         product: this PE's rows.
         max_dim: most embedding columns.
-        ps: arcs of a neighbor partition; None: whole rows.
+        ps, remote: arcs of a neighbor partition of local and of remote arcs; None: whole rows.
         share: pairs of a local and a remote partition that a block owns: dist * wpb.
         interleave: a block owns pairs; else local partitions have blocks of their own, and so do remote ones.
     """
 
     def __init__(
-        self, world: World, product: Product, max_dim: int, *, ps: int | None, share: int, interleave: bool
-    ) -> None:
+        self, world: World, product: Product, max_dim: int, *, ps: int | None, remote: int | None, share: int,
+        interleave: bool,
+    ) -> None:  # fmt: skip
         self._world, self._product = world, product
-        local = neighbor_partitions(product.local.indptr, ps)
-        remote = neighbor_partitions(product.remote.indptr, ps)
+        here = neighbor_partitions(product.local.indptr, ps)
+        there = neighbor_partitions(product.remote.indptr, remote)
         none = slice(0, 0)
         if interleave:
-            pairs = max(len(local), len(remote))
+            pairs = max(len(here), len(there))
             spans = [(slice(k, k + share), slice(k, k + share)) for k in range(0, pairs, share)]
         else:
-            spans = [(slice(k, k + share), none) for k in range(0, len(local), share)]
-            spans += [(none, slice(k, k + share)) for k in range(0, len(remote), share)]
-        self._blocks = [self._block(local[mine], remote[others]) for mine, others in spans]
+            spans = [(slice(k, k + share), none) for k in range(0, len(here), share)]
+            spans += [(none, slice(k, k + share)) for k in range(0, len(there), share)]
+        self._blocks = [self._block(here[mine], there[others]) for mine, others in spans]
         widest = max((len(block.place) for block in self._blocks), default=0)
         self._fetched = world.xp.empty(widest * max_dim, np.float32)
 
@@ -117,17 +118,19 @@ def pieces(arcs: np.ndarray, split: Split, ps: int | None) -> np.ndarray:
     return np.minimum(arcs, rows if ps is None else rows / 2 + arcs / ps)
 
 
-def blocks_cost(work: Workload, machine: Machine, *, ps: int | None, share: int, interleave: bool) -> Cost:
+def blocks_cost(
+    work: Workload, machine: Machine, *, ps: int | None, remote: int | None, share: int, interleave: bool
+) -> Cost:
     """Seconds of ``Blocks``: a call for the arcs of either kind of a block, and a fetch from each owner."""
     split = work.split
-    local, remote = (np.ceil(pieces(arcs, split, ps)) for arcs in (split.local_arcs, split.remote_arcs))
-    fetching = np.ceil(remote / share)
+    local, far = np.ceil(pieces(split.local_arcs, split, ps)), np.ceil(pieces(split.remote_arcs, split, remote))
+    fetching = np.ceil(far / share)
     calls = np.ceil(local / share) + fetching
     gets = np.minimum(fetching * (split.pes - 1), split.remote_arcs)
     if interleave:
-        calls = np.minimum(calls, 2 * np.ceil(np.maximum(local, remote) / share))
+        calls = np.minimum(calls, 2 * np.ceil(np.maximum(local, far) / share))
     rate = machine.rates["partitions"]
-    sums = rate.seconds(split.arcs, local + remote, work.moved, work.summed, calls)
+    sums = rate.seconds(split.arcs, local + far, work.moved, work.summed, calls)
     # The accumulator is set to zero first, which takes about as long as rounding it.
     passes = 2 * finished(work, machine)
     fetched = fetched_arcs(work, machine, gets) if split.pes > 1 else 0

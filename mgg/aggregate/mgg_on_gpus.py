@@ -38,15 +38,16 @@ class Fused:
     def take(self, schedule: Schedule) -> None:
         """Deal out the work in another way from the next product on."""
         before, self._schedule = self._schedule, schedule
-        if schedule.ps != before.ps:
+        if (schedule.ps, schedule.remote) != (before.ps, before.remote):
+            del self._local, self._remote  # not beside the new ones
             self._cut()
 
     def _cut(self) -> None:
-        self._local = self._partitions(self._host.local.indptr)
-        self._remote = self._partitions(self._host.remote.indptr)
+        self._local = self._partitions(self._host.local.indptr, self._schedule.ps)
+        self._remote = self._partitions(self._host.remote.indptr, self._schedule.remote)
 
-    def _partitions(self, indptr: np.ndarray) -> NeighborPartitions:
-        parts = neighbor_partitions(indptr, self._schedule.ps)
+    def _partitions(self, indptr: np.ndarray, ps: int | None) -> NeighborPartitions:
+        parts = neighbor_partitions(indptr, ps)
         return NeighborPartitions(*map(self._world.upload, (parts.rows, parts.starts, parts.stops)))
 
     def __call__(self, source: SymmetricArray, out: Array) -> None:
@@ -57,7 +58,7 @@ class Fused:
         schedule, (local_weights, remote_weights) = self._schedule, self._weights
         self._kernel.mgg(
             self._local, self._indices, local_weights, self._remote, self._sources, remote_weights,
-            source.local, self._peers, out, ps=schedule.ps, dist=schedule.dist, wpb=schedule.wpb,
+            source.local, self._peers, out, ps=schedule.remote, dist=schedule.dist, wpb=schedule.wpb,
             interleave=schedule.interleave, asynchronous=schedule.asynchronous, primitive=schedule.primitive,
             batch=schedule.batch,
         )  # fmt: skip

@@ -11,6 +11,7 @@ class Schedule:
 
     Attributes:
         ps: arcs of a neighbor partition; None: whole rows.
+        ps_remote: of one of remote arcs; None: ``ps``.
         dist: pairs of a local and a remote partition that a warp owns (interleaving distance).
         wpb: warps a block.
         interleave: a warp owns pairs; else a warp has partitions of one kind.
@@ -26,6 +27,12 @@ class Schedule:
     asynchronous: bool = True
     primitive: str = "direct"
     batch: int | None = None
+    ps_remote: int | None = None
+
+    @property
+    def remote(self) -> int | None:
+        """Arcs of a neighbor partition of remote arcs; None: whole rows."""
+        return self.ps_remote or self.ps
 
     @property
     def share(self) -> int:

@@ -47,7 +47,7 @@ class Partitioned(Plan):
         else:
             self._blocks = Blocks(
                 self.world, self.host, self.max_dim,
-                ps=schedule.ps, share=schedule.share, interleave=schedule.interleave,
+                ps=schedule.ps, remote=schedule.remote, share=schedule.share, interleave=schedule.interleave,
             )  # fmt: skip
 
     def take(self, setting: Setting) -> None:
@@ -64,8 +64,9 @@ class Partitioned(Plan):
     def need(cls, case: Case) -> Need:
         """MGG's kernel: neighbor partitions and the place of each remote arc's row."""
         ps = cls.finest(case.options)
-        lengths = [np.diff(csr.indptr) for csr in (case.product.local, case.product.remote)]
-        pieces = sum(int(np.count_nonzero(each) if ps is None else (-(-each // ps)).sum()) for each in lengths)
+        remote = cls.schedule(case.options, shmem=False).ps_remote or ps
+        lengths = [(np.diff(csr.indptr), ps) for csr, ps in ((case.product.local, ps), (case.product.remote, remote))]
+        pieces = sum(int(np.count_nonzero(each) if ps is None else (-(-each // ps)).sum()) for each, ps in lengths)
         arcs = case.ids * case.product.local.arcs + case.weight * (case.product.local.arcs + case.product.remote.arcs)
         made = PARTITION * pieces + POINTER * (case.product.remote.arcs + case.size)
         return Need(arcs, case.base().columns, made)
@@ -75,8 +76,11 @@ class Partitioned(Plan):
         """Sums of neighbor partitions beside the fetch of a row an arc (MGG 5); one after the other on CPU ranks."""
         schedule, split = cls.schedule(work.options, shmem=machine.gpu), work.split
         if not machine.gpu:
-            return blocks_cost(work, machine, ps=schedule.ps, share=schedule.share, interleave=schedule.interleave)
-        made = pieces(split.local_arcs, split, schedule.ps) + pieces(split.remote_arcs, split, schedule.ps)
+            return blocks_cost(
+                work, machine, ps=schedule.ps, remote=schedule.remote, share=schedule.share,
+                interleave=schedule.interleave,
+            )  # fmt: skip
+        made = pieces(split.local_arcs, split, schedule.ps) + pieces(split.remote_arcs, split, schedule.remote)
         fetched = fetched_arcs(work, machine) if split.pes > 1 else np.zeros(1)
         if schedule.batch == 1:
             # A warp waits for each row: arcs count, whatever their bytes.

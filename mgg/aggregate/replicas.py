@@ -8,6 +8,7 @@ the end a group's PEs sum up, so that each has its own rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,12 +62,13 @@ class Replicas:
         for place, mate in enumerate(self._mates.pes):
             blocks = range(place, size // copies, copies)
             values[mate] = {
-                block: side_by_side(held[block * copies : (block + 1) * copies], self._height[block])
+                block: side_by_side(held[block * copies : (block + 1) * copies], evenly(copies, self._height[block]))
                 for block in blocks
             }
         received = self._world.exchange(values)
         return {
-            block: stacked([received[mate][block] for mate in self._mates.pes], self._results) for block in self._roots
+            block: stacked([received[mate][block] for mate in self._mates.pes], evenly(copies, self._results))
+            for block in self._roots
         }
 
     def aggregate(self, source: SymmetricArray, out: Array) -> None:
@@ -93,21 +95,27 @@ def _shaped(memory: Array, *shape: int) -> Array:
     return memory[: int(np.prod(shape))].reshape(*shape)
 
 
-def side_by_side(parts: list[Csr], height: int) -> Csr:
-    """Matrices of the same rows as one; the columns of part i begin at ``i * height``."""
-    dtype = index_dtype(len(parts) * height)
+def evenly(count: int, height: int) -> list[int]:
+    """Where ranges of ``height`` begin, and the last one ends."""
+    return [part * height for part in range(count + 1)]
+
+
+def side_by_side(parts: list[Csr], starts: Sequence[int]) -> Csr:
+    """Matrices of the same rows as one; the columns of part i begin at ``starts[i]``, the last ones end the list."""
+    dtype = index_dtype(starts[-1])
     rows = np.concatenate([np.repeat(np.arange(part.rows), np.diff(part.indptr)) for part in parts])
-    columns = np.concatenate([part.indices.astype(dtype) + dtype.type(i * height) for i, part in enumerate(parts)])
+    shifted = zip(parts, starts, strict=False)
+    columns = np.concatenate([part.indices.astype(dtype) + dtype.type(start) for part, start in shifted])
     order = np.argsort(rows, kind="stable")
     indptr = np.sum([part.indptr for part in parts], axis=0)
-    return Csr(indptr, columns[order], _weights(parts, order), len(parts) * height)
+    return Csr(indptr, columns[order], _weights(parts, order), starts[-1])
 
 
-def stacked(parts: list[Csr], height: int) -> Csr:
-    """Matrices of the same columns as one; the rows of part i begin at ``i * height``, empty rows between them."""
-    lengths = np.zeros(len(parts) * height, np.int64)
-    for i, part in enumerate(parts):
-        lengths[i * height : i * height + part.rows] = np.diff(part.indptr)
+def stacked(parts: list[Csr], starts: Sequence[int]) -> Csr:
+    """Matrices of the same columns as one; the rows of part i begin at ``starts[i]``, empty rows between them."""
+    lengths = np.zeros(starts[-1], np.int64)
+    for start, part in zip(starts, parts, strict=False):
+        lengths[start : start + part.rows] = np.diff(part.indptr)
     indptr = np.concatenate(([0], np.cumsum(lengths)))
     columns = np.concatenate([part.indices for part in parts])
     return Csr(indptr, columns, _weights(parts, slice(None)), parts[0].columns)

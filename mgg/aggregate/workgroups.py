@@ -2,33 +2,66 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World
+from mgg.backend.topology import domain
 from mgg.errors import InputError
 from mgg.layout import PeLayout, Product
+
+AUTO = "auto"
+_log = logging.getLogger(__name__)
 
 
 class WorkgroupOptions(TechniqueOptions):
     """Which PEs address each other's memory; rows for others are sent."""
 
-    workgroup: int | None = Field(
+    workgroup: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         None,
-        ge=1,
-        description="PEs joined by fast links, a divisor of P; none: the partition's, as far as they divide P",
+        description="PEs joined by fast links, a divisor of P; none: the partition's, as far as they divide P; auto: as"
+        " many as the machine joins, asked when the job starts",
     )
+
+
+def settled(world: World, options: TechniqueOptions) -> TechniqueOptions:
+    """The same options with a number in place of ``workgroup: auto`` (collective)."""
+    if not (isinstance(options, WorkgroupOptions) and options.workgroup == AUTO):
+        return options
+    return options.model_copy(update={"workgroup": joined_here(world)[0]})
+
+
+def joined_here(world: World) -> tuple[int, str]:
+    """The most PEs, a divisor of P, whose workgroups fast links join, and which links these are (collective)."""
+    near, links = domain(world)
+    near &= set(world.addressable)
+    return _most(world, near), world.gather(links)[0]
+
+
+def tell_difference(world: World, layout: PeLayout, chosen: Iterable[TechniqueOptions]) -> None:
+    """Say on rank 0 where techniques take the layout's workgroups, and this machine joins others (collective)."""
+    if not any(isinstance(each, WorkgroupOptions) and each.workgroup is None for each in chosen):
+        return
+    (found, links), noted = joined_here(world), members_of(WorkgroupOptions(), layout)
+    if found != noted and world.rank == 0:
+        _log.warning(
+            "workgroups: this layout has them of %d PEs, and here %d are joined (%s): workgroup=auto takes those, or"
+            " partition with --workgroup %d", noted, found, links, found,
+        )  # fmt: skip
 
 
 def members_of(options: TechniqueOptions, layout: PeLayout) -> int:
     """PEs of a workgroup: the option's, else those that the partition was made for, as far as they divide P."""
     assert isinstance(options, WorkgroupOptions)
+    assert options.workgroup != AUTO, "settled before anything is made"
     if options.workgroup is not None:
-        return options.workgroup
+        return int(options.workgroup)
     made_for, size = layout.manifest.workgroup, layout.size
     # The last host may have fewer PEs than the others: their common divisor divides those, too.
     return size if made_for >= size else math.gcd(made_for, size)
@@ -47,8 +80,13 @@ def makes_groups(size: int, members: int) -> bool:
 
 def within_hosts(world: World) -> int:
     """The most PEs, a divisor of P, whose workgroups all address their mates' memory (collective)."""
+    return _most(world, set(world.addressable))
+
+
+def _most(world: World, near: set[int]) -> int:
+    """The most PEs, a divisor of P, whose workgroups lie ``near`` each of their PEs (collective)."""
     sizes = [members for members in range(1, world.size + 1) if world.size % members == 0]
-    mine = {members for members in sizes if set(mates_of(world.rank, members)) <= set(world.addressable)}
+    mine = {members for members in sizes if set(mates_of(world.rank, members)) <= near}
     return max(mine.intersection(*world.gather(mine)))
 
 

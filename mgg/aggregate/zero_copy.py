@@ -51,7 +51,9 @@ class ZeroCopy(Plan):
             return None
         if not (machine.gpu or machine.whole):
             share = _ROWS_A_CHUNK // _ARCS_A_PARTITION
-            return blocks_cost(work, machine, ps=_ARCS_A_PARTITION, share=share, interleave=False)
+            return blocks_cost(
+                work, machine, ps=_ARCS_A_PARTITION, remote=_ARCS_A_PARTITION, share=share, interleave=False
+            )
         sums = machine.rates["rows"].seconds(split.arcs, split.rows, work.moved, work.summed)
         fetched = machine.links["pcie"].seconds(split.arcs, work.moved) if machine.gpu else 0
         return slowest(sums, fetched, meetings(split, machine), machine.exposed)
@@ -60,7 +62,8 @@ class ZeroCopy(Plan):
         if self._input.whole is None:
             self._blocks: Blocks | None = Blocks(
                 self.world, self.host, self.max_dim,
-                ps=_ARCS_A_PARTITION, share=_ROWS_A_CHUNK // _ARCS_A_PARTITION, interleave=False,
+                ps=_ARCS_A_PARTITION, remote=_ARCS_A_PARTITION, share=_ROWS_A_CHUNK // _ARCS_A_PARTITION,
+                interleave=False,
             )  # fmt: skip
             return
         self._blocks = None

@@ -162,6 +162,9 @@ class Team(Protocol):
     def broadcast(self, values: Array, root: int) -> None:
         """Copy ``values`` of PE ``root``, a number of the job, into ``values``, float32 of one shape on every PE."""
 
+    def shift(self, send: Array, receive: Array, step: int) -> None:
+        """Send to the PE ``step`` places on in the team, receive from the one ``step`` places before; see ``World``."""
+
     def all_gather(self, values: Array, out: Array) -> None:
         """Collect ``values``, float32 of one shape on every PE, into ``out`` [PEs, *shape], in the team's order."""
 

@@ -239,15 +239,7 @@ class MpiWorld(HostArrays):
 
     def shift(self, send: np.ndarray, receive: np.ndarray, step: int) -> None:
         """Send to PE ``rank + step``, receive from PE ``rank - step`` (collective)."""
-        target, source = (self.rank + step) % self.size, (self.rank - step) % self.size
-        if source == self.rank:
-            receive[...] = send
-            return
-        arrival = self.comm.Irecv([receive, receive.size, MPI.FLOAT], source, _SHIFT_TAG)
-        departure = self.comm.Isend([send, send.size, MPI.FLOAT], target, _SHIFT_TAG)
-        self.wait(arrival, f"a shift from PE {source}")
-        self.wait(departure, f"PE {target} to take a shift")
-        self.counters.add("shift", receive.nbytes)
+        MpiTeam(self, tuple(range(self.size)), self.comm).shift(send, receive, step)
 
     def team(self, pes: Sequence[int]) -> MpiTeam:
         """A team with a communicator of its own (collective)."""
@@ -439,6 +431,19 @@ class MpiTeam:
         self._world.wait(request, f"the broadcast of PE {root} to {name_pes(list(self.pes))}")
         if self._world.rank != root:
             self._world.counters.add("broadcast", values.nbytes)
+
+    def shift(self, send: np.ndarray, receive: np.ndarray, step: int) -> None:
+        """Send to the PE ``step`` places on, receive from the one ``step`` places before (collective)."""
+        place = self.pes.index(self._world.rank)
+        target, source = (place + step) % len(self.pes), (place - step) % len(self.pes)
+        if source == place:
+            receive[...] = send
+            return
+        arrival = self.comm.Irecv([receive, receive.size, MPI.FLOAT], source, _SHIFT_TAG)
+        departure = self.comm.Isend([send, send.size, MPI.FLOAT], target, _SHIFT_TAG)
+        self._world.wait(arrival, f"a shift from PE {self.pes[source]}")
+        self._world.wait(departure, f"PE {self.pes[target]} to take a shift")
+        self._world.counters.add("shift", receive.nbytes)
 
     def all_gather(self, values: np.ndarray, out: np.ndarray) -> None:
         """Collect the values of all (collective)."""

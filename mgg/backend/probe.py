@@ -6,12 +6,10 @@ import ctypes
 import importlib
 import os
 import platform
-import re
 import shutil
-import subprocess
 from typing import Any
 
-from mgg.backend import cores, job_size
+from mgg.backend import cores, job_size, topology
 from mgg.backend.facts import these_versions, this_machine
 from mgg.errors import MachineError
 from mgg.kernel import compile as kernels
@@ -80,7 +78,7 @@ def _gpus() -> dict[str, str]:
         return {"GPUs": f"none to use{lack if here else ''}"}
     except RuntimeError:
         return {"GPUs": "none to use"}
-    links = _links()
+    links = parse_links(topology.matrix())
     found = {f"GPU {number}": line + links.get(number, "") for number, line in enumerate(lines)}
     return {"GPUs": f"{len(lines)}, driver: {gpu.driver()}"} | found
 
@@ -95,29 +93,10 @@ def _of_the_driver() -> int:
     return 0 if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) else count.value
 
 
-def _links() -> dict[int, str]:
-    """What joins each GPU with the others, in the words of nvidia-smi (NV18: 18 NVLinks; SYS, NODE, PIX: PCIe)."""
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", "topo", "-m"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    return parse_links(done.stdout)
-
-
 def parse_links(matrix: str) -> dict[int, str]:
     """The rows of GPUs in the matrix that ``nvidia-smi topo -m`` prints, each as a phrase of ``doctor``."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", matrix)
-    rows = [row.split() for row in plain.splitlines() if re.match(r"GPU\d+\s+(X|NV\d|SYS|NODE|PHB|PXB|PIX)", row)]
-    return {
-        int(row[0].removeprefix("GPU")): f", links {' '.join(row[1 : len(rows) + 1])}" for row in rows if len(rows) > 1
-    }
+    rows = topology.connections(matrix)
+    return {number: f", links {' '.join(words)}" for number, words in rows.items()} if len(rows) > 1 else {}
 
 
 def _kernels() -> dict[str, str]:

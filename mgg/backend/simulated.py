@@ -158,6 +158,14 @@ class SimulatedTeam:
             self._counters.add("broadcast", values.nbytes)
         self._meeting.wait(self._rank)
 
+    def shift(self, send: np.ndarray, receive: np.ndarray, step: int) -> None:
+        """Take the values of the PE ``step`` places before (collective)."""
+        source = self.pes[(self.pes.index(self._rank) - step) % len(self.pes)]
+        receive[...] = self._meeting.show(self._rank, send)[source]
+        if source != self._rank:
+            self._counters.add("shift", receive.nbytes)
+        self._meeting.wait(self._rank)
+
     def all_gather(self, values: np.ndarray, out: np.ndarray) -> None:
         """Collect the values of all (collective)."""
         shown = self._meeting.show(self._rank, values)
@@ -242,11 +250,7 @@ class SimulatedWorld(HostArrays):
 
     def shift(self, send: np.ndarray, receive: np.ndarray, step: int) -> None:
         """Take the values of PE ``rank - step`` (collective)."""
-        source = (self.rank - step) % self.size
-        receive[...] = self._shared.everyone.show(self.rank, send)[source]
-        if source != self.rank:
-            self.counters.add("shift", receive.nbytes)
-        self.barrier()
+        self._everyone.shift(send, receive, step)
 
     def team(self, pes: Sequence[int]) -> SimulatedTeam:
         """A team; its first PE makes what its PEs share (collective)."""

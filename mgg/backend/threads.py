@@ -63,6 +63,14 @@ class ThreadsTeam:
             self._world.counters.add("broadcast", values.nbytes)
         self.meet()
 
+    def shift(self, send: Array, receive: Array, step: int) -> None:
+        """Take the values of the PE ``step`` places before (collective)."""
+        source = (self._place - step) % len(self.pes)
+        receive[...] = self.show(send)[source]
+        if source != self._place:
+            self._world.counters.add("shift", receive.nbytes)
+        self.meet()
+
     def all_gather(self, values: Array, out: Array) -> None:
         """Collect the values of all (collective)."""
         for place, theirs in enumerate(self.show(values)):
@@ -231,11 +239,7 @@ class ThreadsWorld(GpuArrays):
 
     def shift(self, send: Array, receive: Array, step: int) -> None:
         """Take the values of PE ``rank - step`` (collective)."""
-        source = (self.rank - step) % self.size
-        receive[...] = self._everyone.show(send)[source]
-        if source != self.rank:
-            self.counters.add("shift", receive.nbytes)
-        self.barrier()
+        self._everyone.shift(send, receive, step)
 
     def team(self, pes: Sequence[int]) -> ThreadsTeam:
         """A team (collective)."""

@@ -241,7 +241,7 @@ class CudaOperators:
             own: float32 [*, D], this PE's copy of the symmetric input; all copies have its stride, D where it is empty.
             peers: uint64 [P], addresses of all copies, 16-byte aligned; used by ``direct`` alone.
             out: float32 [rows, D].
-            ps: most arcs of a partition, None: whole rows.
+            ps: most arcs of a remote partition, None: whole rows.
             dist: most partitions of each kind a warp, 1..32.
             wpb: warps a block, 1..16.
             interleave: give every warp local and remote partitions; else warps have one kind.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mgg.errors import InputError
+from mgg.latency import LatencyRecord
 from mgg.lookup_record import LookupRecord
 from mgg.record import (
     PARTITION_FILE,
@@ -66,6 +67,15 @@ class Lookup:
     """A record of lookups with the name that the report gives to its machine."""
 
     record: LookupRecord
+
+    machine: str
+
+
+@dataclass(frozen=True)
+class Latency:
+    """A transfer's time with the name that the report gives to its machine."""
+
+    record: LatencyRecord
     machine: str
 
 
@@ -78,6 +88,7 @@ class Collection:
     partitions: Sequence[PartitionRecord]
     predictions: Sequence[PredictionRecord] = ()
     lookups: Sequence[Lookup] = ()
+    latencies: Sequence[Latency] = ()
 
     @property
     def entries(self) -> list[Timing | Run]:
@@ -86,7 +97,8 @@ class Collection:
 
 
 def collect(paths: Iterable[str | Path]) -> Collection:
-    """Read aggregate records, lookups and predictions (``.jsonl`` files), training runs and partitions (folders).
+    """Read aggregate records, latencies, lookups and predictions (``.jsonl`` files), training runs and partitions
+    (folders).
 
     A record that is given twice counts once. Of different results of one measurement the newest counts, since both
     side by side would mislead; a warning says what was left out.
@@ -99,6 +111,7 @@ def collect(paths: Iterable[str | Path]) -> Collection:
     runs: Found[tuple[TrainRecord, list[EpochRecord]]] = defaultdict(list)
     partitions: Found[PartitionRecord] = defaultdict(list)
     predictions: Found[PredictionRecord] = defaultdict(list)
+    latencies: Found[LatencyRecord] = defaultdict(list)
     lookups: Found[LookupRecord] = defaultdict(list)
     for path in map(Path, paths):
         if (path / PARTITION_FILE).is_file():
@@ -110,6 +123,9 @@ def collect(paths: Iterable[str | Path]) -> Collection:
         elif holds(path, PredictionRecord):
             for prediction in read_lines(path, PredictionRecord):
                 predictions[_prediction_key(prediction)].append((prediction, path))
+        elif holds(path, LatencyRecord):
+            for latency in read_lines(path, LatencyRecord):
+                latencies[_latency_key(latency)].append((latency, path))
         elif holds(path, LookupRecord):
             for number, lookup in enumerate(read_lines(path, LookupRecord), 1):
                 _check_values(lookup, f"{path}: record {number}")
@@ -118,12 +134,12 @@ def collect(paths: Iterable[str | Path]) -> Collection:
             for number, record in enumerate(read_lines(path, AggregateRecord), 1):
                 _check_values(record, f"{path}: record {number}")
                 timings[_aggregate_key(record)].append((record, path))
-    if not (timings or runs or partitions or predictions or lookups):
+    if not (timings or runs or partitions or predictions or latencies or lookups):
         raise InputError(
-            "report: no records given; name .jsonl files of mgg aggregate, mgg lookup or mgg predict, run folders of"
-            " mgg train or folders of mgg partition"
+            "report: no records given; name .jsonl files of mgg aggregate, mgg lookup, mgg predict or mgg links"
+            " --latency, run folders of mgg train or folders of mgg partition"
         )
-    named = _name(_in_order(timings), _in_order(runs), _in_order(partitions), _in_order(lookups))
+    named = _name(_in_order(timings), _in_order(runs), _in_order(partitions), _in_order(latencies), _in_order(lookups))
     return replace(named, predictions=_in_order(predictions))
 
 
@@ -132,7 +148,7 @@ def canonical(values: Any) -> str:
     return json.dumps(values, sort_keys=True, ensure_ascii=False)
 
 
-def environment(record: Common | LookupRecord) -> tuple[Hashable, ...]:
+def environment(record: Common | LatencyRecord | LookupRecord) -> tuple[Hashable, ...]:
     """What two records must share for their times to be comparable: hardware, system, software, and how they started.
 
     Not part of it are the cores and the number of GPUs, which a scheduler grants job by job on one and the same
@@ -247,14 +263,20 @@ def _prediction_key(record: PredictionRecord) -> Key:
     return (f"graph {record.dataset}", record.graph_hash[:12], *what, f"D {record.dim}", split, links)
 
 
+def _latency_key(record: LatencyRecord) -> Key:
+    what = (f"{record.grain} transfer of {record.bytes} bytes", f"rows of {record.row_bytes}", f"link {record.link}")
+    return (*what, record.backend, f"P {record.pes}", repr(environment(record)))
+
+
 def _name(
     records: list[AggregateRecord],
     runs: list[tuple[TrainRecord, list[EpochRecord]]],
     partitions: list[PartitionRecord],
+    latencies: list[LatencyRecord],
     lookups: list[LookupRecord],
 ) -> Collection:
     everything: list[AggregateRecord | TrainRecord] = [*records, *(run for run, _ in runs)]
-    found = sorted({environment(record) for record in [*everything, *lookups]}, key=repr)
+    found = sorted({environment(record) for record in (*everything, *latencies, *lookups)}, key=repr)
     machines = {identity: f"M{number}" for number, identity in enumerate(found, 1)}
 
     techniques = _Labels()
@@ -282,8 +304,9 @@ def _name(
         )
         for run, epochs in runs
     ]
+    moved = [Latency(each, machines[environment(each)]) for each in latencies]
     looked_up = [Lookup(record, machines[environment(record)]) for record in lookups]
-    return Collection(timings, named, partitions, lookups=looked_up)
+    return Collection(timings, named, partitions, latencies=moved, lookups=looked_up)
 
 
 class _Labels:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mgg.report import advisor, between, hidden, knob_parts, lookups, methods, pairs, sweeps, volumes
+from mgg.report import advisor, between, hidden, knob_parts, lookups, methods, pairs, sweeps, transfers, volumes
 from mgg.report.comparisons import CLOSE, DISAGREES, of
 from mgg.report.experiments import Experiment, experiment
 from mgg.report.findings import Finding
@@ -55,6 +55,8 @@ def _parts(tables: dict[str, Rows], name: str, shown: Experiment) -> list[Part]:
     parts = []
     if shown.volumes:
         parts += volumes.parts(tables, name, shown.volumes)
+    if shown.transfers:
+        parts += transfers.parts(tables, name, shown.transfers)
     if shown.sweep:
         parts += sweeps.parts(tables, name, shown.sweep)
     if shown.knobs:
@@ -75,6 +77,8 @@ def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:
     """The sentences on what was measured; empty where nothing was."""
     if shown.volumes:
         return volumes.outcome(tables["quality"], shown.volumes)
+    if shown.transfers:
+        return transfers.outcome(tables["latencies"], shown.transfers)
     if shown.sweep:
         return sweeps.outcome(tables["aggregate"], shown.sweep)
     if shown.knobs:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-STAGES = ("retrieve", "graph", "partition", "layout", "tune", "predict", "aggregate", "train", "lookup", "report")
+STAGES = (
+    "retrieve", "graph", "partition", "layout", "tune", "predict", "links", "aggregate", "train", "lookup", "report"
+)  # fmt: skip
 
 
 def stage_place(stage: str) -> tuple[int, str]:

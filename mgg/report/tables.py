@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from mgg.latency import LatencyRecord
 from mgg.lookup_record import LookupRecord
 from mgg.record import AggregateRecord, Common, PartitionRecord, PredictionRecord
 from mgg.report import spread
-from mgg.report.collect import GIB, Collection, Lookup, Run, Timing, canonical
+from mgg.report.collect import GIB, Collection, Latency, Lookup, Run, Timing, canonical
 from mgg.report.columns import TABLES, schema
 from mgg.report.origins import joined, origin_of, without
 
@@ -45,6 +46,7 @@ def compute(collection: Collection) -> dict[str, Rows]:
         "training": training,
         "accuracy": _accuracy(training),
         "predictions": _predictions(collection.predictions),
+        "latencies": _latencies(collection.latencies),
         "lookups": _sorted(map(_lookup, collection.lookups), "lookups"),
         "epochs": [
             {"run": number, **epoch.model_dump(), **origin_of(run.record)}
@@ -96,10 +98,10 @@ def _once(rows: Iterable[Row], table: str) -> Rows:
 
 def _machines(collection: Collection) -> Rows:
     rows = []
-    everything = [*collection.entries, *collection.lookups]
+    everything = [*collection.entries, *collection.latencies, *collection.lookups]
     for name in {entry.machine for entry in everything}:
         entries = [entry for entry in everything if entry.machine == name]
-        records: list[Common | LookupRecord] = [entry.record for entry in entries]
+        records: list[Common | LatencyRecord | LookupRecord] = [entry.record for entry in entries]
         first, versions = records[0], {name: each for record in records for name, each in record.versions.items()}
         rows.append(
             {
@@ -121,7 +123,7 @@ def _machines(collection: Collection) -> Rows:
     return sorted(rows, key=lambda row: int(row["machine"][1:]))
 
 
-def _gpus(records: Iterable[Common | LookupRecord]) -> str:
+def _gpus(records: Iterable[Common | LatencyRecord | LookupRecord]) -> str:
     """Each model with the most GPUs that one job had of it."""
     most: Counter[str] = Counter()
     for record in records:
@@ -217,14 +219,30 @@ def _predictions(records: Iterable[PredictionRecord]) -> Rows:
     return _sorted(rows, "predictions")
 
 
-def _device(record: Common | LookupRecord) -> str:
+def _latencies(latencies: Iterable[Latency]) -> Rows:
+    rows = [
+        each.record.model_dump(include={column.name for column in TABLES["latencies"]})
+        | {
+            "machine": each.machine,
+            "device": _device(each.record),
+            "transfers": len(each.record.seconds),
+            "low": min(each.record.seconds),
+            "high": max(each.record.seconds),
+            "oversubscribed": _oversubscribed(each.record),
+        }
+        for each in latencies
+    ]
+    return _sorted(rows, "latencies")
+
+
+def _device(record: Common | LatencyRecord | LookupRecord) -> str:
     """What computed. PEs that are threads with a GPU each (unified memory) compare with ranks that have one each."""
     if record.machine.gpus or record.backend == "nvshmem":
         return "GPUs"
     return "CPU ranks" if record.backend == "mpi" else "CPU threads"
 
 
-def _oversubscribed(record: Common | LookupRecord) -> bool:
+def _oversubscribed(record: Common | LatencyRecord | LookupRecord) -> bool:
     return record.pes > (len(record.machine.gpus) or record.machine.cores)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from mgg.aggregate import parse_options
+from mgg.aggregate.workgroups import settled, tell_difference
 from mgg.backend.api import DEFAULT_TIMEOUT, World, together
 from mgg.backend.compiling import compile_ahead
 from mgg.backend.facts import job_fields
@@ -269,7 +270,9 @@ def fitting(
 ) -> tuple[Trainer, dict[str, Any]]:
     """A trainer over the first of ``candidates`` that has enough memory, and the technique's options (collective)."""
     for technique in candidates:
-        chosen = together(world, lambda: parse_options(technique, options)).model_dump()  # noqa: B023
+        known = settled(world, together(world, lambda: parse_options(technique, options)))  # noqa: B023
+        tell_difference(world, layout, [known])
+        chosen = known.model_dump()
         try:
             return Trainer(world, layout, technique=technique, options=at_first(technique, chosen), **asked), chosen
         except ShortError as error:

@@ -373,7 +373,13 @@ class _Writer:
         if any("k[u]" in line for line in [*loads, *arcs]):
             loads.insert(0, "long long k[U]; MGG_ARCS k[u] = origin + min(L::arc(base, block + u, mine), last);")
         if not self._in_windows():
-            return ["for (int base = 0; base < most; base += L::ARCS * U) {", "constexpr int block = 0;", *loads, *arcs, "}"]
+            return [
+                "for (int base = 0; base < most; base += L::ARCS * U) {",
+                "constexpr int block = 0;",
+                *loads,
+                *arcs,
+                "}",
+            ]
         # The first rows of a window are under way while lanes make numbers of its arcs.
         first, rest = ([], []) if self.values.late else (["constexpr int block = 0;", *loads], arcs)
         return [

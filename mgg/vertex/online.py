@@ -48,7 +48,9 @@ def joined(stages: Sequence[Stage], stored: Collection[Value]) -> list[Stage]:
 def _joins(before: Stage, stage: Stage, stored: Collection[Value]) -> bool:
     tops = {v for v in before.sums if v.op == "maximum_of"}
     others = {*before.sums, *before.rows} - tops
-    if any(x in others for v in stage.values for x in v.inputs) or any(x in others for v in stage.sums for x in v.inputs):
+    if any(x in others for v in stage.values for x in v.inputs) or any(
+        x in others for v in stage.sums for x in v.inputs
+    ):
         return False
     try:
         if any(shift(v, tops) is not None for v in stage.values if v in stored):

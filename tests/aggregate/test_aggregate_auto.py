@@ -128,7 +128,7 @@ def in_rounds(monkeypatch, *seconds):
             return 1e-3
         return rounds.setdefault(probe, list(seconds)).pop(0)
 
-    monkeypatch.setattr(machines.links._Probe, "typical", typical)
+    monkeypatch.setattr(machines.links.Probe, "typical", typical)
 
 
 def test_a_disturbed_round_of_barriers_says_nothing(monkeypatch, caplog):

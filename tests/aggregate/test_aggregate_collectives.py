@@ -127,9 +127,9 @@ def test_matrices_side_by_side_and_stacked(weighted):
             Csr(made.indptr.astype(np.int64), made.indices.astype(np.int32), made.data if weighted else None, columns)
         )
     dense = [np.pad(part.to_scipy().toarray(), ((0, 0), (0, 4 - part.columns))) for part in parts]
-    joined = side_by_side(parts, 4)
+    joined = side_by_side(parts, [0, 4, 8, 12, 16])
     assert joined.columns == 16 and np.array_equal(joined.to_scipy().toarray(), np.hstack(dense))
-    tall = stacked([joined, joined], 7)
+    tall = stacked([joined, joined], [0, 7, 14])
     padded = np.pad(np.hstack(dense), ((0, 2), (0, 0)))
     assert np.array_equal(tall.to_scipy().toarray(), np.vstack([padded, padded]))
     assert (tall.weights is None) == (not weighted)

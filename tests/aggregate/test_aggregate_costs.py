@@ -312,7 +312,7 @@ def probed(action):
     """What each of two PEs finds by ``action`` with a probe."""
 
     def program(world):
-        probe = links._Probe(world, 2**12)
+        probe = links.Probe(world, 2**12)
         found = action(world, probe)
         probe.close()
         return found

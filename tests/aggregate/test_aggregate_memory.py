@@ -86,6 +86,7 @@ def counted(world, folder, name, options, direction, dim):
 PRODUCTS = [
     *((name, {}, pes) for name, plan in techniques().items() for pes in (1, 3) if pes == 1 or not plan.single_pe),
     ("broadcast", {"replication": 2}, 4),
+    ("broadcast", {"grid": True}, 4),
     ("halo", {"workgroup": 1}, 3),
     ("halo", {"workgroup": 2}, 4),
     ("cola", {"workgroup": 2}, 4),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.graphs import make_layout, random_csr
-from support.strict import StrictOperators, StrictWorld
+from support.strict import StrictOperators, StrictWorld, unwrap
 
 from mgg import layout
 from mgg.aggregate import prepare, techniques
@@ -55,6 +55,8 @@ DEFAULT = {
         ({"interleave": False}, {"interleave": False}),
         ({"asynchronous": False}, {"asynchronous": False}),
         ({"primitive": "thread"}, {"primitive": "thread"}),
+        ({"ps_remote": 3}, {"ps": 3}),  # the kernel asks for what a warp fetches
+        ({"ps": 4, "ps_remote": 9}, {"ps": 9}),
     ],
 )
 def test_every_option_of_mgg_reaches_the_kernel(tmp_path, options, changed):
@@ -103,3 +105,40 @@ def test_primitives_of_nvshmem_are_refused_without_it(tmp_path):
 
 def test_only_named_classes_are_techniques():
     assert Partitioned not in techniques().values() and {"mgg", "direct"} <= techniques().keys()
+
+
+class Partitions(StrictOperators):
+    """Operators that note how long the partitions of each kind are, row by row."""
+
+    def mgg(self, local, indices, local_weights, remote, sources, remote_weights, *arrays, **knobs):
+        self.lengths = [
+            [(int(row), int(stop - start)) for row, start, stop in zip(*map(unwrap, each), strict=True)]
+            for each in ((part.rows, part.starts, part.stops) for part in (local, remote))
+        ]
+
+
+@pytest.mark.parametrize(("ps", "ps_remote"), [(32, None), (5, 2), (2, 7)])
+def test_remote_arcs_have_partitions_of_their_own_size(tmp_path, ps, ps_remote):
+    csr = random_csr(60, 900)
+    folder = make_layout(tmp_path, csr, 2)
+
+    def program(world):
+        strict, part = StrictWorld(world), layout.load(folder, world.rank)
+        strict.operators = Partitions()
+        plan = prepare("mgg", strict, part, "forward", 8, {"ps": ps, "ps_remote": ps_remote})
+        plan(3)
+        return strict.operators.lengths, part.lo, part.hi
+
+    for (local, remote), lo, hi in simulated.run(2, program):
+        for lengths, size, mine in ((local, ps, True), (remote, ps_remote or ps, False)):
+            expected = []
+            for row in range(lo, hi):
+                columns = csr.indices[csr.indptr[row] : csr.indptr[row + 1]]
+                arcs = sum((lo <= column < hi) == mine for column in columns)
+                expected += [(row - lo, min(size, arcs - k)) for k in range(0, arcs, size)]
+            assert lengths == expected
+
+
+def test_whole_rows_have_no_size(tmp_path):
+    with pytest.raises(InputError, match="ps_remote: with neighbor_partition false rows stay whole"):
+        knobs(tmp_path, "mgg", {"neighbor_partition": False, "ps_remote": 4})

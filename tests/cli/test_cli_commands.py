@@ -20,6 +20,7 @@ from mgg import backend, record
 from mgg.aggregate import job
 from mgg.cli import group, main
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
+from mgg.latency import LatencyRecord
 
 INTERRUPTED = "mgg: interrupted; outputs appear only when they are whole: run the same command again"
 
@@ -371,6 +372,20 @@ def test_settings_are_tuned_kept_and_taken(made, tmp_path):
     records = record.read_lines(tmp_path / "times.jsonl", record.AggregateRecord)
     knobs = [{name: each.options[name] for name in ("ps", "dist", "wpb")} for each in records]
     assert knobs == [found[0]["chosen"], {"ps": 32, "dist": 16, "wpb": 4}]
+
+
+def test_latency_goes_to_records(tmp_path):
+    asked = ("links", "--latency", "--pes", 2, "--backend", "simulated", "--out", "l.jsonl")
+    text = mgg(*asked, cwd=tmp_path).stdout
+    lines = record.read_lines(tmp_path / "l.jsonl", LatencyRecord)
+    assert len(lines) == len(text.splitlines()) == 12 and text.startswith("shared_memory, 0.25 MiB, fine: ")
+    mgg(*asked, "--replace", cwd=tmp_path)
+    assert len(record.read_lines(tmp_path / "l.jsonl", LatencyRecord)) == 12
+    said = mgg("links", "--latency", "--refresh", cwd=tmp_path, code=2).stderr
+    assert "--refresh is about what is kept" in said
+    (tmp_path / "other").write_text("text")
+    said = mgg(*asked[:-1], "other", cwd=tmp_path, code=2).stderr
+    assert "other: exists and holds no records of this kind; choose another name" in said
 
 
 def test_links_go_to_a_file(tmp_path):

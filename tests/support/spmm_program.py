@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from math import isqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +54,9 @@ VARIANTS: dict[str, Variant] = {
     "mgg:least": Variant("mgg", {"ps": 1, "dist": 1, "wpb": 1}),
     "mgg:most": Variant("mgg", {"ps": 32, "dist": 16, "wpb": 16}),
     "mgg:most-block": Variant("mgg", {"ps": 32, "dist": 16, "wpb": 16, "primitive": "block"}),
+    "mgg:short-remote": Variant("mgg", {"ps_remote": 3}),
     "broadcast:2": Variant("broadcast", {"replication": 2}),
+    "broadcast:grid": Variant("broadcast", {"grid": True}),
     "halo:1": Variant("halo", {"workgroup": 1}),
     "halo:2": Variant("halo", {"workgroup": 2}),
     "local:bf16": Variant("local", {}, "bf16"),
@@ -96,6 +99,8 @@ def inputs(nodes: np.ndarray, dim: int) -> np.ndarray:
 
 def divides(options: dict[str, Any], pes: int) -> bool:
     """Whether so many PEs make the replicas and workgroups of the options."""
+    if options.get("grid") and isqrt(pes) ** 2 != pes:
+        return False
     return pes % options.get("replication", 1) ** 2 == 0 and pes % options.get("workgroup", 1) == 0
 
 

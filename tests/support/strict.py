@@ -395,6 +395,9 @@ class StrictTeam:
     def broadcast(self, values: Any, root: int) -> None:
         self._team.broadcast(unwrap(values), root)
 
+    def shift(self, send: Any, receive: Any, step: int) -> None:
+        self._team.shift(unwrap(send), unwrap(receive), step)
+
     def all_gather(self, values: Any, out: Any) -> None:
         self._team.all_gather(unwrap(values), unwrap(out))
 

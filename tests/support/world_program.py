@@ -154,9 +154,12 @@ def _team(world: World) -> None:
         total = _full(world, (1, 3), np.nan)
         team.reduce_scatter(parts, total)
         assert world.download(total).tolist() == [[sum(pes), rank * len(pes), len(pes)]]
+        arrived, place = _full(world, (3, 2), np.nan), pes.index(rank)
+        team.shift(_full(world, (3, 2), rank), arrived, 1)
+        assert (world.download(arrived) == pes[place - 1]).all()
         moved = {name: count - before.get(name, 0) for name, count in world.counters.bytes.items()}
-        found = [moved.get(name, 0) for name in ("broadcast", "all_gather", "reduce_scatter")]
-        assert found == [others * 24, others * 24, others * 12]
+        found = [moved.get(name, 0) for name in ("broadcast", "all_gather", "reduce_scatter", "shift")]
+        assert found == [others * 24, others * 24, others * 12, 24 if others else 0]
 
 
 def _exchange(world: World) -> None:

@@ -220,6 +220,11 @@ def aggregate_options(section):
     return words + switches + assignments(options) + sweep(section)
 
 
+def latency_options(section):
+    """The options of mgg links --latency."""
+    return ["--latency", "--backend", section.backend]
+
+
 def sweep(section):
     """--variant for every set of options of the techniques of a section."""
     return [
@@ -402,6 +407,7 @@ SPLIT = f"{GRAPH}/{split_name(SETTINGS.partition)}/p{{pes}}"
 TIMED = f"{{place}}/{SPLIT}-{{run}}"
 SAMPLES = f"criteo-like@{short_hash({'options': samples_options(SETTINGS.lookup)})}"
 LOOKED_UP = f"{{place}}/{SAMPLES}/p{{pes}}-{{run}}"
+LINKED = "{place}/p{pes}-{run}"
 TRAINING = f"{{place}}/{GRAPH}/{split_name(SETTINGS.partition)}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}-{{run}}"
 # By name of what trains: the options that say so.
 LEARNERS = {name: words for name, _, _, words in learners(SETTINGS.train)}

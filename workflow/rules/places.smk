@@ -14,7 +14,7 @@ def measured(rulename, pattern, words, **values):
     """
     wildcards = Wildcards(fromdict={name: str(value) for name, value in values.items()})
     run, nodes = short_hash({"options": words}), NODES[rulename](wildcards)
-    told = {**values, "recipe": RECIPES.get(values.get("dataset"))}
+    told = {**values, "recipe": RECIPES[values["dataset"]]} if "dataset" in values else values
     here = pattern.format(**told, place=PLACES[rulename](wildcards), run=run if nodes == 1 else f"{run}-n{nodes}")
     # A training's checkpoints lie beside it.
     before, between, after = pattern.format(**told, place="\0", run="\0").split("\0")
@@ -29,6 +29,13 @@ def timings():
     cases = product(DATASETS if SETTINGS.aggregate.techniques else [], SETTINGS.partition.pes)
     pattern = f"{RECORDS}/aggregate/{TIMED}.jsonl"
     return [measured("aggregate", pattern, words, dataset=dataset, pes=pes) for dataset, pes in cases]
+
+
+def latencies():
+    """The same of the jobs that measure links, which have no data set."""
+    words = latency_options(SETTINGS.aggregate)
+    numbers = [pes for pes in SETTINGS.partition.pes if SETTINGS.aggregate.latency and pes > 1]
+    return [measured("links", f"{RECORDS}/links/{LINKED}.jsonl", words, pes=pes) for pes in numbers]
 
 
 def trainings():
@@ -71,6 +78,8 @@ def predictions():
     return [f"{RECORDS}/predict/{PREDICTION}.jsonl".format(dataset=name, recipe=RECIPES[name]) for name in names]
 
 
-TIMINGS, TRAININGS, LOOKUPS = (timings(), trainings(), lookups()) if workflow.is_main_process else ([], [], [])
+TIMINGS, TRAININGS, LOOKUPS = (
+    (latencies() + timings(), trainings(), lookups()) if workflow.is_main_process else ([], [], [])
+)
 TUNINGS = tunings() if workflow.is_main_process else []
 MEASURED = [*TIMINGS, *TRAININGS, *LOOKUPS]

@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 
 from mgg.errors import InputError
-from mgg.report.experiments.kinds import Experiment, Foreseen, Side, StandIn, Sweep, Versus, Volumes
+from mgg.report.experiments.kinds import Experiment, Foreseen, Side, StandIn, Sweep, Transfers, Versus, Volumes
 from mgg.schema import nearest
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Side",
     "StandIn",
     "Sweep",
+    "Transfers",
     "Versus",
     "Volumes",
     "claimed_as",

@@ -160,6 +160,19 @@ class LookedUp:
 
 
 @dataclass(frozen=True)
+class Transfers:
+    """Times of transfers by their size.
+
+    Attributes:
+        printed: the paper's seconds by size in bytes, by a name of its link and the grain (``fine``, ``coarse``).
+        beside: by class of our links the paper's link that it stands beside.
+    """
+
+    printed: Mapping[tuple[str, str], Mapping[int, float]]
+    beside: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A figure or table of a paper, or one of ours.
 
@@ -175,6 +188,7 @@ class Experiment:
         knobs: it shows ps, dist and wpb swept.
         hidden: it shows whether communication is hidden.
         lookups: it shows embedding lookups.
+        transfers: times of transfers by their size.
         between: the technique whose bytes between workgroups it shows.
         advisor: what it shows of technique gnnadvisor: times over ``ngs`` or ``dw``, ``picks`` of the Decider beside
             the grid's best, ``atomics`` with and without the leader, the graphs' averaged edge ``span``.
@@ -192,6 +206,7 @@ class Experiment:
     knobs: bool = False
     hidden: bool = False
     lookups: LookedUp | None = None
+    transfers: Transfers | None = None
     between: str = ""
     advisor: tuple[Literal["ngs", "dw", "picks", "atomics", "span"], ...] = ()
     departs: str = ""

@@ -1,0 +1,42 @@
+"""Records of ``mgg links --latency``: what transfers take by their size, row by row and at once (CoLa's table 4)."""
+
+from __future__ import annotations
+
+import statistics
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from mgg.record import Count, Machine, Origin, Seconds, Used
+
+#: How bytes move: a request a row, or one for all of them.
+Grain = Literal["fine", "coarse"]
+
+
+class LatencyRecord(Origin):
+    """One size of a transfer between two PEs of a job, all PEs at once, over one class of links."""
+
+    again: ClassVar[str] = "run mgg links --latency again"
+
+    schema_version: Literal[1] = 1
+    kind: Literal["latency"] = "latency"
+    backend: str = Field(description="simulated, mpi or nvshmem")
+    pes: int = Field(ge=2, description="number of PEs, all of which move as many bytes at once")
+    machine: Machine
+    versions: dict[str, str] = Field(description="versions of MGG and of the libraries that do the work")
+    used: Used | None = Field(None, description="what the job had used until then; None: nobody told")
+    gpu_memory: Count | None = Field(None, description="most bytes held of a GPU's memory; None: CPUs, or not noted")
+    link: str = Field(description="class of the link: nvlink, shared_memory, mpi, or network (GPUs of several hosts)")
+    grain: Grain = Field(description="fine: a request a row; coarse: one transfer of all bytes")
+    bytes: int = Field(ge=1, description="bytes that a PE moves")
+    row_bytes: int = Field(ge=1, description="bytes of a row; a fine transfer has a request for each")
+    seconds: list[Seconds] = Field(min_length=1, description="of each repetition, slowest PE")
+    median: Seconds = Field(description="their median")
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> LatencyRecord:
+        if self.median != statistics.median(self.seconds):
+            raise ValueError(f"median: {self.median} is not that of seconds")
+        if self.bytes % self.row_bytes:
+            raise ValueError(f"bytes: {self.bytes} are not whole rows of {self.row_bytes}")
+        return self

@@ -1,0 +1,30 @@
+# Transfers by their size between the PEs of a job: no graph has a part in it.
+rule links:
+    output:
+        report(
+            f"{RECORDS}/links/{LINKED}.jsonl",
+            caption="../report/links.rst",
+            category="links",
+            labels={"PEs": "{pes}", "place": "{place}"},
+        ),
+    log:
+        f"{RECORDS}/logs/links/{LINKED}.log",
+    benchmark:
+        f"{RECORDS}/benchmarks/links/{LINKED}.jsonl"
+    conda:
+        "../../environment.yml"
+    resources:
+        mem_mb=lambda wildcards: PROCESS_MB + RANK_MB * int(wildcards.pes),
+        runtime=10,
+        tasks=ranks(SETTINGS.aggregate.backend),
+        mpi=mpiexec(SETTINGS.aggregate.backend),
+        gpu=gpus(SETTINGS.aggregate.backend),
+    params:
+        launcher=launcher("links"),
+        options=latency_options(SETTINGS.aggregate),
+    shell:
+        "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg links {params.options:q} --pes {wildcards.pes:q} --replace"
+        " --out {output:q} > {log:q} 2>&1"
+
+
+settle("links", SETTINGS.aggregate.backend)
