@@ -2,12 +2,20 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 from support import pyg
 from support.pyg import Reference, Transposed, torch
 
+from mgg.model import build, settings_of
+from mgg.model.module import Pass
+from mgg.model.program import programs_of
+from mgg.vertex.ir import E
+from mgg.vertex.run import Work
+
 pytestmark = pytest.mark.slow
-LAYERS, COLUMNS = 3, 6
+#: Columns from which products of arcs are products of matrices, those of what is stored for them alone as well.
+LAYERS, COLUMNS = 3, 16
 SETTINGS = {"layers": LAYERS, "hidden": COLUMNS}
 
 
@@ -67,3 +75,49 @@ def test_without_normalization_and_residual(oracle_layouts):
 @pytest.mark.mpi
 def test_gatedgcn_on_ranks(oracle_layouts, tmp_path):
     pyg.check("gatedgcn", SETTINGS, gatedgcn, oracle_layouts("weighted", 2), 2, tmp_path)
+
+
+class Watched(dict):
+    """Arrays of arcs in it, their weights apart: the most columns that there are at a time."""
+
+    def __init__(self, found, arcs):
+        super().__init__(found)
+        self.arcs, self.most = arcs, 0
+
+    def __setitem__(self, value, array):
+        super().__setitem__(value, array)
+        of_arcs = [(v, x) for v, x in self.items() if v.space is E and v.shape and len(x) == self.arcs]
+        held = {id(x if x.base is None else x.base): v.size for v, x in of_arcs}
+        self.most = max(self.most, sum(held.values()))
+
+
+def test_arcs_hold_what_is_predicted(neighborhood, directed, monkeypatch):
+    """Layer by layer on the way back: of f, z, their gradients and what these are of no array more."""
+    graph, most, run = neighborhood(directed), [], Work.run
+    chain = build("gatedgcn", settings_of("gatedgcn", SETTINGS), 6, 3, nodes=12)
+    arcs = len(graph.tables(loops=False, typed=True).ends)
+
+    def watched(self, found, part, draws=(0, 0)):
+        seen = Watched(found, arcs)
+        run(self, seen, part, draws)
+        most.append(seen.most)
+        found.clear()
+        found.update(seen)
+
+    monkeypatch.setattr(Work, "run", watched)
+    rng = np.random.default_rng(0)
+    weights = {each.name: rng.normal(size=each.shape) for each in chain.parameters}
+    state = {name: value.copy() for name, value in chain.state.items()}
+    step = Pass(graph, weights, state, training=True)
+    x = rng.normal(size=(12, 6))
+    gradient = rng.normal(size=(12, 3))
+    chain.forward(x, step)
+    del most[:]
+    chain.backward(gradient, step, False)
+    assert not step.arcs
+    # The z that comes in, normalized, but for the first layer; what the layer keeps, and what it makes of that.
+    held = [layer.memory(COLUMNS) for layer in reversed(programs_of(chain))]
+    assert [columns - COLUMNS * (k < LAYERS - 1) for k, columns in enumerate(most)] == [
+        each.arc + each.kept_arc for each in held
+    ]
+    assert [columns // COLUMNS for columns in most] == [4, 6, 5]
