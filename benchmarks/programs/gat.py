@@ -1,4 +1,4 @@
-"""GAT as a vertex program, a model file to time beside ``gat``: parameters have the same names, so weights are the same."""
+"""GAT as a vertex program, a model file to time beside ``gat``: names of parameters, and so weights, are the same."""
 
 from __future__ import annotations
 

@@ -6,8 +6,9 @@
   registers (``mgg.vertex.cuda_values``). When the piece's arcs are done, its lanes put together what they have found.
 - A row that is one piece is then finished and written. Of other rows the parts are kept, and a second kernel combines
   them, a warp a row, always in the same order.
-- Sums of all arcs stay in lanes until a bounded number of blocks have done all pieces. Each group then writes a row of
-  its sums, and these rows are added up elsewhere.
+- Sums of all arcs, or of all rows, stay in lanes, in double precision, until a bounded number of blocks have done all
+  pieces or rows. Each group then writes a row of its sums, and these rows are added up elsewhere.
+- A softmax takes one pass (``mgg.vertex.online``): where its maximum rises, sums relative to it are multiplied.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Kernel:
         """How many it has at most, where lanes keep sums of all arcs."""
         if not self.launch.totals:
             return None
-        size = sum(v.size for v in self.launch.totals) * 4 * (THREADS // self.group)
+        size = sum(v.size for v in self.launch.totals) * 8 * (THREADS // self.group)
         return max(1, min(ALL_BLOCKS, ALL_BYTES // max(size, 1)))
 
 
@@ -116,7 +117,7 @@ class _Writer:
                             and values.is_narrow(v.inputs[0])}  # fmt: skip
         for top in self.tops:
             self._raised(top, sums)
-        for v, name in sums.items():
+        for v, name in sums.items() if launch.over is not None else ():
             if v in self.narrow_sums - self.tops:
                 values.line("narrow", values.in_window(partial(self._added, v, name)))
             elif v not in self.tops:
@@ -128,7 +129,7 @@ class _Writer:
         outputs = []
         for n, v in enumerate(launch.outputs):
             outputs.append(self._written(v, row_of(f"y{n}", "row", f"r{n}"), values.lane(v), own=True))
-        pieces = self._pieces(sums, adds, outputs) if launch.over is not None else self._rows(outputs)
+        pieces = self._pieces(sums, adds, outputs) if launch.over is not None else self._rows(sums, outputs)
         return pieces + (self._combine(outputs) if launch.over is not None and self.partials else "")
 
     # Statements for sums and what is written.
@@ -137,10 +138,9 @@ class _Writer:
         """A loop over the columns of a lane, if there are any, and the entry of its part of ``v`` called ``name``."""
         return ("MGG_EACH ", f"{name}[e]") if wide(self.values.axes(v)) else ("", name)
 
-    def _started(self, v: Value, name: str) -> str:
+    def _started(self, v: Value, name: str, kind: str = "float") -> str:
         """The declaration of a sum of nothing so far."""
         start = {"maximum_of": "-INFINITY", "minimum_of": "INFINITY"}.get(_aggregation(v), "0.0f")
-        kind = "float"
         if v.op == "winner":
             kind, start = "mgg::Winner", f"{{{start}, -1, -1}}"
         each, goal = self._columns(v, name)
@@ -268,7 +268,7 @@ class _Writer:
         for n, v in enumerate(self.partials):
             found += [f"float *p{n}"] + ([f"long long *pi{n}", f"long long *pa{n}"] if v.op == "winner" else [])
         found += [each for n, v in enumerate(launch.results) for each in (f"{type_of(v)} *y{n}", f"int r{n}")]
-        found += [f"float *t{n}" for n in range(len(launch.totals))]
+        found += [f"double *t{n}" for n in range(len(launch.totals))]
         if values.masks:
             found += ["const double *epoch", "long long base", "long long streams"]
             found += [f"long long place{n}" for n in range(len(values.masks))]
@@ -302,13 +302,20 @@ class _Writer:
             ),
         ]
 
-    def _rows(self, outputs: list[str]) -> str:
-        """Rows that are each worked out by themselves."""
+    def _rows(self, sums: Mapping[Value, str], outputs: list[str]) -> str:
+        """Rows that are each worked out by themselves, and sums of all of them."""
+        adds = []
+        for v, name in sums.items():
+            each, goal = self._columns(v, name)
+            adds.append(f"{each}{goal} += {self.values.entry(v.inputs[0], self.values.axes(v))};")
+        loop = "for (int begins = 0; begins < count; begins += gridDim.x * (blockDim.x / L::GROUP)) {"
         return "\n".join([
-            *self._opening(self.kernel, (), self.group),
-            "const bool writes = worker < count; const int row = writes ? worker : 0;",
+            *self._opening(self.kernel, (), self.group), *(self._started(v, sums[v], "double") for v in sums),
+            loop if sums else "{ constexpr int begins = 0;",
+            "const bool writes = begins + worker < count; const int row = writes ? begins + worker : 0;",
             *self.values.parts["rows"], *self.values.parts["after"],
-            "if (!writes) return;", *outputs, "}", "",
+            "if (writes) {", *outputs, *adds, "}", "}",
+            *(self._written(v, row_of(f"t{n}", "worker", v.size), sums[v]) for n, v in enumerate(sums)), "}", "",
         ])  # fmt: skip
 
     def _pieces(self, sums: Mapping[Value, str], adds: list[str], outputs: list[str]) -> str:
@@ -317,7 +324,7 @@ class _Writer:
         lines = [
             *self._opening(self.kernel, (), self.group),
             f"constexpr int U = {self._under_way()};", "const int mine = lane % L::GROUP / L::LANES;",
-            *(self._started(v, sums[v]) for v in totals),
+            *(self._started(v, f"d{sums[v]}", "double") for v in totals),
             "const int workers = gridDim.x * (blockDim.x / L::GROUP);",
             "for (int begins = 0; begins < count; begins += workers) {",
             "const bool present = begins + worker < count; const int piece = present ? begins + worker : 0;",
@@ -326,7 +333,7 @@ class _Writer:
             "const int length = present ? static_cast<int>(begin[piece + 1] - start) : 0;",
             "(void)row;",
             *parts["rows"],
-            *(self._started(v, name) for v, name in partials),
+            *(self._started(v, name) for v, name in sums.items()),
             "const int most = mgg::most_of_warp<L>(length), last = max(length - 1, 0);",
             "const long long origin = length ? start : 0; (void)origin; (void)last;",
             *self._loop(adds),
@@ -342,12 +349,14 @@ class _Writer:
                 *(self._parted(v, name) for v, name in partials),
                 "}", "}",
             ]  # fmt: skip
+        for v in totals:  # of many rows: their sums are rounded no further
+            each, goal = self._columns(v, sums[v])
+            lines.append(f"{each}d{goal} += {goal};")
         lines.append("}")
         for n, v in enumerate(totals):
-            written = self._written(v, row_of(f"t{n}", "worker", v.size), sums[v])
-            lines += [
-                self._reduced(v, sums[v], narrow=v in self.narrow_sums), f"if (mine == 0) {{ {written} }}",
-            ]  # fmt: skip
+            name = f"d{sums[v]}"
+            written = self._written(v, row_of(f"t{n}", "worker", v.size), name)
+            lines += [self._reduced(v, name, narrow=v in self.narrow_sums), f"if (mine == 0) {{ {written} }}"]
         return "\n".join([*lines, "}", ""])
 
     def _in_windows(self) -> bool:

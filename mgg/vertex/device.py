@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 from mgg import files
 from mgg.kernel import random
 from mgg.kernel.compile import Build
-from mgg.vertex import ir
 from mgg.vertex.arcs import ArcTables, pointers
 from mgg.vertex.crossing import ROWWISE
 from mgg.vertex.cuda import THREADS, Kernel, gathered, is_odd, kernel_of, source_of
@@ -267,7 +266,7 @@ class DeviceWork:
                     partials += [empty(shape, np.int64) for _ in range(2)]
         blocks = -(-count // threads)
         blocks = min(blocks, kernel.blocks or blocks)
-        totals = [empty((blocks * threads, value.size), part.real) for value in launch.totals]
+        totals = [empty((blocks * threads, value.size), np.float64) for value in launch.totals]
         arrays = [self._read_rows(value, found, part) for value in kernel.reads]
         masks: list[Any] = []
         if kernel.masks:
@@ -300,8 +299,9 @@ def with_twins(steps: Sequence[Step]) -> tuple[list[Step], dict[Value, Value]]:
     A source's rows are those of the vertices and then those of the halo, so what is made of both is made once.
     """
     values = [step for step in steps if isinstance(step, Value) and step.op == "matmul"]
-    local = {of_vertices(v): v for v in values if v.space is S}
-    twins = {v: local[v] for v in values if v in local}
+    keys = _Keys()
+    of_sources = {keys.of(v): v for v in values if v.space is S}
+    twins = {v: of_sources[keys.of(v)] for v in values if v.space is D and keys.of(v) in of_sources}
     makes = {v: step for step in steps for v in made_by(step)}
     found: dict[int, Step] = {}
 
@@ -318,15 +318,23 @@ def with_twins(steps: Sequence[Step]) -> tuple[list[Step], dict[Value, Value]]:
     return [*found.values()], twins
 
 
-def of_vertices(v: Value) -> Value | None:
-    """What is made of vertices as ``v`` is made of sources; None: it is no such thing."""
-    if v.op == "cast":
-        return v.inputs[0] if v.inputs[0].space is D else ir.cast(v.inputs[0], D) if v.inputs[0].space is P else None
-    if v.space is P:
-        return v
-    parts = [each for each in map(of_vertices, v.inputs) if each is not None]
-    whole = parts and len(parts) == len(v.inputs) and v.op in ROWWISE
-    return replace(v, inputs=tuple(parts), space=D) if whole else None
+class _Keys:
+    """What values of vertices and of sources are made of: equal keys are the same formula of the same rows."""
+
+    def __init__(self) -> None:
+        self._known: dict[Value, int] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
+
+    def of(self, v: Value) -> int:
+        """The key of ``v``."""
+        if v not in self._known:
+            if v.op == "cast":
+                self._known[v] = self.of(v.inputs[0])
+            else:
+                alike = v.op in ROWWISE and v.space in (D, S)
+                made_of = (v.op, v.shape, v.attributes, *map(self.of, v.inputs)) if alike else (v,)
+                self._known[v] = self._numbers.setdefault(made_of, len(self._numbers))
+        return self._known[v]
 
 
 def is_view(step: Step | Launch) -> bool:

@@ -88,7 +88,8 @@ def planned(
         given: values of which there are arrays at first, the inputs among them.
         wanted: values of which there are arrays in the end, inputs, numbers and parameters seen from rows apart.
     """
-    planner = _Planner({*given})
+    steps = [*steps]
+    planner = _Planner({*given}, steps)
     for step in steps:
         if isinstance(step, Unit):
             planner.unit(step)
@@ -98,13 +99,19 @@ def planned(
         elif not is_lazy(step):
             planner.other(step)
     planner.need(wanted)
+    for v in [*planner.pending]:
+        planner.sum_up(v)
     return planner.found
 
 
 class _Planner:
-    def __init__(self, arrays: set[Value]) -> None:
+    def __init__(self, arrays: set[Value], steps: Iterable[Step]) -> None:
         self.arrays = arrays
         self.found: list[Launch | Value | Scaled | Inner] = []
+        #: Sums of all rows, which a launch of these rows takes along.
+        self.pending = [v for v in steps if isinstance(v, Value) and v.op == "total" and v.space is P
+                        and v.inputs[0].space in (D, S) and is_lazy(v.inputs[0])]  # fmt: skip
+        self.read = {x for step in steps for x in needs(step)}
 
     def add(self, step: Launch | Value | Scaled | Inner) -> None:
         self.found.append(step)
@@ -115,6 +122,12 @@ class _Planner:
 
     def other(self, v: Value) -> None:
         """A value that is no launch of rows."""
+        if v in self.arrays:
+            return
+        if v in self.pending:
+            if v in self.read:
+                self.sum_up(v)
+            return
         finer = v.inputs[0].space if v.inputs else v.space
         if v.op in ("total", "gram") and v.space is T and finer is R and not is_count(v) and not by_type(v):
             self.need(self._few(v.inputs))
@@ -136,9 +149,42 @@ class _Planner:
         lacking = [*dict.fromkeys([*self._few(lacking), *lacking])]
         for space in (P, T, D, S, R):
             for layout, group in _groups([v for v in lacking if v.space is space], self.arrays):
-                after = tuple(v for v in _inside(group, self.arrays) if v not in self.arrays)
-                reads = tuple(_read(group, self.arrays))
-                self.add(Launch(None, space, layout, (), after, (), tuple(group), reads))
+                self._rows(space, layout, group, self._taken_along(space, group))
+
+    def sum_up(self, v: Value) -> None:
+        """A sum of all rows, for which there is no other launch."""
+        x = v.inputs[0]
+        self.pending.remove(v)
+        if x in self.arrays or not self._ready(v, x.space):
+            self.need(v.inputs)
+            self.add(v)
+        else:
+            self._rows(x.space, Layout(x.shape), [], [v])
+
+    def _ready(self, v: Value, space: Space) -> bool:
+        """Whether a launch of rows of ``space`` can add ``v`` up."""
+        inside = [x for x in _inside(v.inputs, self.arrays) if x not in self.arrays]
+        made = all(is_lazy(x) or x.op == "constant" or _of_all(x) for x in inside)
+        return v.inputs[0].space is space and bool(inside) and made and not self._few(v.inputs)
+
+    def _taken_along(self, space: Space, group: Sequence[Value]) -> list[Value]:
+        """Pending sums that read what a launch of rows for ``group`` reads, and fit its layout or make it wider."""
+        found: list[Value] = []
+        for v in self.pending:
+            ends = [*group, *(x.inputs[0] for x in found)]
+            shared = {*_read(v.inputs, self.arrays)} & {*_read(ends, self.arrays)}
+            if self._ready(v, space) and shared and _layout([*ends, v.inputs[0]], self.arrays) is not None:
+                found.append(v)
+        return found
+
+    def _rows(self, space: Space, layout: Layout, outputs: Sequence[Value], sums: Sequence[Value]) -> None:
+        """A launch of rows."""
+        ends = [*outputs, *(v.inputs[0] for v in sums)]
+        after = tuple(v for v in _inside(ends, self.arrays) if v not in self.arrays)
+        reads = tuple(_read(ends, self.arrays))
+        self.pending = [v for v in self.pending if v not in sums]
+        self.add(Launch(None, space, (_layout(ends, self.arrays) if sums else None) or layout, tuple(sums), after, (),
+                        tuple(outputs), reads))  # fmt: skip
 
     def _few(self, values: Iterable[Value]) -> list[Value]:
         """What ``values`` are made of that is for all or of types: it is made once, not for every row that reads it."""

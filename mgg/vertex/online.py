@@ -12,7 +12,7 @@ from mgg.vertex.units import Stage, unstopped
 
 
 def shift(x: Value, tops: Collection[Value]) -> Value | None:
-    """The one of ``tops``, maxima of rows, of which exp(score - top) is a factor of ``x``; None: ``x`` has none of them.
+    """The one of ``tops``, maxima of rows, of which exp(score - top) is a factor of ``x``; None: ``x`` has none.
 
     Raises:
         LookupError: ``x`` is made of them in another way.
@@ -40,17 +40,16 @@ def joined(stages: Sequence[Stage], stored: Collection[Value]) -> list[Stage]:
         if _joins(found[-1], stage, stored):
             before = found.pop()
             pairs = (before.values, stage.values), (before.sums, stage.sums), (before.rows, stage.rows)
-            stage = Stage(*(tuple(dict.fromkeys([*x, *y])) for x, y in pairs))
-        found.append(stage)
+            found.append(Stage(*(tuple(dict.fromkeys([*x, *y])) for x, y in pairs)))
+        else:
+            found.append(stage)
     return found
 
 
 def _joins(before: Stage, stage: Stage, stored: Collection[Value]) -> bool:
     tops = {v for v in before.sums if v.op == "maximum_of"}
     others = {*before.sums, *before.rows} - tops
-    if any(x in others for v in stage.values for x in v.inputs) or any(
-        x in others for v in stage.sums for x in v.inputs
-    ):
+    if any(x in others for v in (*stage.values, *stage.sums) for x in v.inputs):
         return False
     try:
         if any(shift(v, tops) is not None for v in stage.values if v in stored):

@@ -407,4 +407,5 @@ def _with_results(steps: Sequence[Rows | Unit], ends: Collection[Value]) -> tupl
 
 
 def unstopped(x: Value) -> Value:
+    """``x`` without ``stop``."""
     return x.inputs[0] if x.op == "stop" else x

@@ -14,7 +14,7 @@ from support.vertex_work import supported, worked_off
 from mgg.vertex import ir, products
 from mgg.vertex.autodiff import gradients
 from mgg.vertex.interpret import ArcGraph, evaluate
-from mgg.vertex.ir import D, E, S
+from mgg.vertex.ir import D, E, P, S
 from mgg.vertex.passes import optimized
 
 SETTINGS = {
@@ -123,6 +123,68 @@ def test_rows_of_odd_columns_are_padded(to, kernels):
     for goal, y in zip(expected, (arcs, np.tanh(arcs)), strict=True):
         np.add.at(goal, here, y)
     compare(wanted, found, expected, 1e-6)
+
+
+# Scores of one lane each, of all lanes of a head, and of two heads; they rise and fall by hundreds along a row.
+@pytest.mark.parametrize(("shape", "wide"), [((16,), False), ((16,), True), ((2, 16), False), ((3,), False)])
+def test_a_softmax_takes_one_pass(shape, wide, kernels):
+    graph = crowded()
+    x, scores = ir.leaf("x", D, shape), ir.leaf("scores", D, shape if wide else shape[:-1])
+    score = vertex_models.of_source(scores)
+    score = ir.dot(score, ir.cast(ir.leaf("by", P, shape), E)) if wide else score
+    top = ir.maximum_of(score, D)
+    powers = ir.unary("exp", ir.binary("subtract", score, ir.cast(top, E)))
+    wanted = [top, ir.total(powers, D), ir.total(vertex_models.times(powers, vertex_models.of_source(x)), D)]
+    leaves = drawn(wanted, graph)
+    leaves["scores"] = 300 * leaves["scores"]
+    found, launched, _ = made(wanted, graph, leaves, kernels)
+    assert sum(not name.endswith("_combine") for name in launched) == 1
+    assert len(launched) == 2
+    by = leaves["scores"] if not wide else leaves["scores"] @ leaves["by"]
+    expected = [np.zeros((graph.vertices, *each.shape)) for each in wanted]
+    for v in range(graph.vertices):
+        sources = graph.sources[graph.targets == v]
+        expected[0][v] = by[sources].max(0)
+        parts = np.exp(by[sources] - expected[0][v])
+        expected[1][v] = parts.sum(0)
+        expected[2][v] = (parts[..., None] * leaves["x"][sources]).sum(0)
+    compare(wanted, found, expected, 1e-3)
+
+
+def test_what_is_infinite_stays_in_its_row(kernels):
+    graph = crowded()
+    x = ir.leaf("x", D, (41,))
+    wanted = [ir.total(ir.unary("log", vertex_models.of_source(x)), D)]
+    leaves = {"x": np.ones((graph.vertices, 41))}
+    leaves["x"][graph.sources[-1], 5] = 0
+    [found], _, _ = made(wanted, graph, leaves, kernels)
+    hit = np.unique(graph.targets[graph.sources == graph.sources[-1]])
+    assert np.array_equal(np.argwhere(np.isneginf(found)), [(v, 5) for v in hit])
+    assert not np.isnan(found).any()
+
+
+def test_a_sum_of_all_rows_goes_with_a_launch_of_them(kernels):
+    graph = crowded()
+    x, w = ir.leaf("x", D, (41,)), ir.leaf("w", D, ())
+    y = ir.unary("tanh", ir.binary("multiply", x, w))
+    wanted = [y, ir.total(ir.binary("multiply", y, x), P), ir.total(ir.binary("add", x, w), P)]
+    leaves = drawn(wanted, graph)
+    found, launched, _ = made(wanted, graph, leaves, kernels)
+    assert len(launched) == 1
+    rows = np.tanh(leaves["x"] * leaves["w"][:, None])
+    sums = (rows * leaves["x"]).sum(0), (leaves["x"] + leaves["w"][:, None]).sum(0)
+    compare(wanted, found, [rows, *sums], 1e-6)
+
+
+def test_products_of_sources_are_those_of_vertices():
+    x, w = ir.leaf("x", D, (5,)), ir.leaf("w", P, (5, 3))
+    of_d, fetched = ir.matmul(ir.unary("tanh", x), w), ir.cast(x, S)
+    of_s, other = ir.matmul(ir.unary("tanh", fetched), w), ir.matmul(ir.unary("exp", fetched), w)
+    steps = [*of_d.inputs[:1], of_d, fetched, *other.inputs[:1], other, *of_s.inputs[:1], of_s]
+    ordered, twins = device.with_twins(steps)
+    assert twins == {of_d: of_s}
+    assert ordered.index(fetched) < ordered.index(of_s) < ordered.index(of_d)
+    assert len(ordered) == len(steps)
 
 
 @pytest.mark.parametrize("extreme", [ir.maximum_of, ir.minimum_of])

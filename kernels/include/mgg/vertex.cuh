@@ -103,7 +103,8 @@ struct Lanes {
         return x;
     }
     // Over all arcs at once: each lane gets what all lanes of its columns have found.
-    static __device__ __forceinline__ void total(float &x) {
+    template <typename T>
+    static __device__ __forceinline__ void total(T &x) {
 #pragma unroll
         for (int offset = GROUP / 2; offset >= LANES; offset /= 2) x += __shfl_xor_sync(kAll, x, offset);
     }
@@ -116,11 +117,13 @@ struct Lanes {
         }
     }
     // What lanes have found of the arcs in their windows, put together, to all lanes of the head.
-    static __device__ __forceinline__ float to_head(float x) {
+    template <typename T>
+    static __device__ __forceinline__ T to_head(T x) {
         const int lane = threadIdx.x & 31;
         return __shfl_sync(kAll, x, (lane & ~(GROUP - 1)) + lane % LANES / HEAD_LANES);
     }
-    static __device__ __forceinline__ void narrow_total(float &x) {
+    template <typename T>
+    static __device__ __forceinline__ void narrow_total(T &x) {
 #pragma unroll
         for (int offset = GROUP / 2; offset >= HEADS; offset /= 2) x += __shfl_xor_sync(kAll, x, offset);
         x = to_head(x);
