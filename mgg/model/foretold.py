@@ -8,7 +8,7 @@ from typing import Literal
 
 from mgg.aggregate.costs import Machine, Split
 from mgg.model.module import Chain
-from mgg.model.program import programs_of
+from mgg.model.program import asked_of, programs_of
 from mgg.model.schedules import NAMES, Name, Spent, brought, can_turn, columns_of, gathered_by, pick, spent, summed
 from mgg.vertex.ir import D, S, Value
 from mgg.vertex.run import Scaled, Work
@@ -39,10 +39,10 @@ def foretold(chain: Chain, forward: Split, transpose: Split, machine: Machine) -
     ways: dict[Name, Split] = {"return": forward, "turned": transpose}
     turnable = can_turn(chain)
     for layer in programs_of(chain):
-        first, plan = layer is next(chain.leaves()), layer.plan(training=True, gradients=True)
-        here = _on_in_arcs(plan.forward(first, True), forward, transpose, machine)
+        (constant, inputs), plan = asked_of(chain, layer), layer.plan(training=True, gradients=True)
+        here = _on_in_arcs(plan.forward(constant, True), forward, transpose, machine)
         yield Foretold(layer.name, "forward", None, here, True)
-        here = _on_in_arcs(plan.returned(first, not first), forward, transpose, machine)
+        here = _on_in_arcs(plan.returned(constant, inputs), forward, transpose, machine)
         if layer not in turnable:
             yield Foretold(layer.name, "backward", None, here, True)
             continue

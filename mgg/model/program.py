@@ -14,7 +14,8 @@ from mgg.backend.api import Array
 from mgg.errors import InputError
 from mgg.kernel import sums
 from mgg.kernel.compile import Build
-from mgg.model.module import Composite, Features, Held, Module, Parameter, Pass
+from mgg.model.layers import Dropout
+from mgg.model.module import Chain, Composite, Features, Held, Module, Parameter, Pass
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.program_plan import ProgramPlan, crosses
 from mgg.model.turned import TurnedWork, Turning
@@ -145,7 +146,8 @@ class VertexLayer(Module):
     def turning(self) -> Turning:
         """What the layer fetches at most where it is turned."""
         plan = self._trained
-        parts = [part for part in (plan.turned(True, False), plan.turned(False, True)) if part is not None]
+        cases = [plan.turned(constant, inputs) for constant in (True, False) for inputs in (True, False)]
+        parts = [part for part in cases if part is not None]
         rows = [v.size for v in plan.values if v.op == "product" and v["back"] and not is_count(v)]
         rows += [most for part in parts for most in (part.columns, sum(v.size for v in part.steady))]
         return Turning(max(rows, default=0), max((v.size for part in parts for v in part.crossing), default=0))
@@ -331,19 +333,22 @@ class VertexLayer(Module):
         array = array if len(array) == rows else np.broadcast_to(array, (rows, *value.shape))
         return array.reshape(rows, value.size)
 
-    def builds(self, graph: Neighborhood, *, trains_constant: bool, evaluates_constant: bool) -> list[Build]:
+    def builds(
+        self, graph: Neighborhood, *, trains_constant: bool, evaluates_constant: bool, inputs: bool
+    ) -> list[Build]:
         """The kernels that training and evaluation will ask for on the PE's device; none on a host (collective).
 
         Args:
             graph: the PE's.
             trains_constant, evaluates_constant: whether the input is the constant of passes of either kind.
+            inputs: whether somebody needs the gradient by it.
         """
         works: list[Work | Turned] = []
         for plan, constant, trains in (
             (self._trained, trains_constant, True), (self._evaluated, evaluates_constant, False)
         ):  # fmt: skip
             works += [plan.making(constant), plan.forward(constant, trains)]
-        works.append(self._trained.backward(trains_constant, not trains_constant))
+        works.append(self._trained.backward(trains_constant, inputs))
         done = (self._on_device(work, graph) for work in works)
         return [build for work in done if not isinstance(work, Work) for build in work.builds]
 
@@ -477,6 +482,18 @@ def programs_of(module: Module) -> list[VertexLayer]:
     if isinstance(module, Composite):
         return [layer for each in module.modules for layer in programs_of(each)]
     return [module] if isinstance(module, VertexLayer) else []
+
+
+def asked_of(chain: Chain, layer: VertexLayer, *, training: bool = True) -> tuple[bool, bool]:
+    """Whether the input of ``layer`` in ``chain`` is what never changes, and whether its gradient is needed."""
+    before: list[Module] = []
+    for module in chain.leaves():
+        if layer in programs_of(module):
+            # Dropouts that drop nothing hand on what they get.
+            idle = all(isinstance(each, Dropout) and not (training and each.rate) for each in before)
+            return module is layer and idle, any(each.parameters for each in before)
+        before.append(module)
+    raise AssertionError(f"{layer.name} is not in the chain")
 
 
 def _draws(run_of: Pass) -> tuple[int, Any]:

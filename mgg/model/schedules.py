@@ -13,7 +13,7 @@ from mgg.aggregate.costs import FLOAT, Cost, Machine, Split, Workload, fetched_r
 from mgg.aggregate.options import TechniqueOptions
 from mgg.errors import InputError
 from mgg.model.module import Chain
-from mgg.model.program import VertexLayer, programs_of
+from mgg.model.program import VertexLayer, asked_of, programs_of
 from mgg.model.turned import NOTHING_TURNED, Turning
 from mgg.vertex.ir import D, E, S, Value
 from mgg.vertex.run import Scaled
@@ -48,12 +48,12 @@ def can_turn(chain: Chain) -> list[VertexLayer]:
 
 
 def columns_of(chain: Chain, layer: VertexLayer, name: Name) -> Columns:
-    """What ``name`` takes of ``layer`` in ``chain``, of whose first module nobody needs the gradient by the input."""
-    first, plan = layer is next(chain.leaves()), layer.plan(training=True, gradients=True)
-    back = plan.returned(first, not first)
+    """What ``name`` takes of ``layer`` in ``chain``."""
+    (constant, inputs), plan = asked_of(chain, layer), layer.plan(training=True, gradients=True)
+    back = plan.returned(constant, inputs)
     products = [step.product.size for step in back.steps if isinstance(step, Scaled) and step.product["back"]
                 and len(step.product.inputs) == 1]  # fmt: skip
-    turned = plan.turned(first, not first) if name == "turned" else None
+    turned = plan.turned(constant, inputs) if name == "turned" else None
     units = [step for step in (turned.own if turned else back).steps if isinstance(step, Unit) and step.rows is S]
     gathered, written = sum(map(gathered_by, units)), sum(v.size for unit in units for v in unit.results)
     gathered, written, own = gathered + sum(products), written + sum(products), sum(products)

@@ -8,9 +8,8 @@ from mgg.aggregate import AUTO, parse_options
 from mgg.aggregate.foreseen import of_auto, of_products
 from mgg.kernel.compile import Build, build_of
 from mgg.model import Chain, Model, find
-from mgg.model.layers import Dropout
 from mgg.model.neighborhood import Neighborhood
-from mgg.model.program import programs_of
+from mgg.model.program import asked_of, programs_of
 
 
 def foreseen(
@@ -33,13 +32,7 @@ def foreseen(
 def of_programs(chain: Chain, graph: Neighborhood) -> list[Build]:
     """The kernels of the vertex programs of ``chain`` on this PE's part of the graph; none on CPUs (collective)."""
     found: list[Build] = []
-    leaves = list(chain.leaves())
-    # An evaluation drops nothing: what comes behind dropouts alone has the input that never changes.
-    plain = next(place for place, module in enumerate(leaves) if not isinstance(module, Dropout))
-    for place, module in enumerate(leaves):
-        for layer in programs_of(module):
-            first = module is layer
-            found += layer.builds(
-                graph, trains_constant=first and place == 0, evaluates_constant=first and place == plain
-            )
+    for layer in programs_of(chain):
+        (trained, inputs), (evaluated, _) = (asked_of(chain, layer, training=training) for training in (True, False))
+        found += layer.builds(graph, trains_constant=trained, evaluates_constant=evaluated, inputs=inputs)
     return [build for place, build in enumerate(found) if build not in found[:place]]

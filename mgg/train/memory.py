@@ -43,8 +43,8 @@ DERIVED = 16
 #: Bytes an arc of the lists that models which work arc by arc go by: its ends, both ways round; with weights, these as
 #: well; and beside them while they are made.
 ARC, WEIGHTED_ARC, MAKING = 8, 16, 12
-#: Bytes an arc of the lists of those that begin here: its end, its number and its run, on the host and on a GPU.
-OUT_ARC = 40
+#: Bytes an arc of the lists of those that begin here: its end, its number and its run, and where it is sent.
+OUT_ARC = 30
 #: All of it where models go type by type: their lists have an entry for a row and a source of each type.
 TYPED_ARC = 60
 #: Matrices as wide as the widest output that a backward pass holds at a time.

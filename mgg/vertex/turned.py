@@ -108,7 +108,8 @@ def turned(
     there = {*order} - at_sources - again - anywhere
     reads = Work(mine, there, goals).reads
     made = _cut([v for v in order if v in reads and v.space is D], order, steps, known, anywhere)
-    own = Work([Rows(tuple(made)), *mine], there.difference(made), goals)
+    mine = [Rows(tuple(made)), *mine]
+    own = Work(mine, Work(mine, there.difference(made), goals).reads, goals)
     given = [v for v in order if v in own.reads]
     of_graph = _of_graph(order)
     ends = {*home, *results}

@@ -95,6 +95,16 @@ def parts(tmp_path, split_at):
     return made
 
 
+def bytes_of(layer, part):
+    """What a PE gets in a first turned backward pass: of products all columns, and once what the graph alone says."""
+    turned = layer._trained.turned(False, True)
+    columns, of_arcs = 0, 0
+    if turned is not None:
+        columns, of_arcs = turned.columns + sum(v.size for v in turned.steady), turned.columns_of_arcs
+    columns += sum(v.size for v in layer._trained.values if v.op == "product" and v["back"])
+    return 8 * (columns * part.transpose.halo + of_arcs * part.transpose.remote.arcs)
+
+
 @pytest.mark.parametrize("pes", BOUNDS)
 @pytest.mark.parametrize("model", TURNED)
 def test_turned_layers(model, pes, parts):
@@ -142,7 +152,9 @@ def test_turned_layers(model, pes, parts):
             run = Pass(graph, weights, {}, training=True, epoch=EPOCH, seed=SEED, arcs=mine)
             layer.forward(x[lo:hi].copy(), run)
             run.arc_gradients = {name: seed[arcs] for name, seed in zip(layer.keeps, seeds[1:], strict=True)}
+            before = world.counters.embeddings()
             by = layer.backward(seeds[0][lo:hi].copy(), run)
+            assert world.counters.embeddings() - before == bytes_of(layer, part)
             found.append((by, dict(run.arc_gradients), dict(run.gradients)))
             graph.close()
         return found

@@ -15,9 +15,10 @@ from mgg import layout
 from mgg.aggregate import techniques
 from mgg.backend import World, launch
 from mgg.errors import StoppedError
+from mgg.kernel.compile import Build
 from mgg.model import build, models, settings_of
 from mgg.record import read_run
-from mgg.train import Result, loss_and_gradients, train
+from mgg.train import Result, loss_and_gradients, train, trainer
 from support.models import featureless, needs_types, programmed, small
 from support.ranks import mpiexec
 
@@ -138,17 +139,40 @@ class Stop(threading.Event):
 
 
 def call(world: World, kind: str, folder: str, stop_at: int | None = None, **options: Any) -> dict[str, np.ndarray]:
-    """The arrays of one call: ``gradients``, or ``train``, which returns none when it is stopped."""
+    """The arrays of one call: ``gradients``; ``kernels``, the names of generated ones; or ``train``, which returns none
+    when it is stopped.
+    """
     part = layout.load(folder, world.rank)
     if kind == "gradients":
         loss, by_name = loss_and_gradients(world, part, **options)
         return {"loss": np.array(loss), **by_name}
+    if kind == "kernels":
+        return kernels(world, part, **options)
     stop = None if stop_at is None else Stop(stop_at)
     out = Path(options.pop("out")) if "out" in options else None
     try:
         return result_arrays(train(world, part, stop=stop, out=out, **options))
     except StoppedError:
         return {}
+
+
+def kernels(world: World, part: layout.PeLayout, **options: Any) -> dict[str, np.ndarray]:
+    """Files of the generated kernels that a training has compiled ahead, and of those that it asks for."""
+    ahead: list[str] = []
+    asked: list[str] = []
+    launched, compiled = world.operators.kernel, trainer.compile_ahead
+
+    def kernel(build: Build, name: str) -> Any:
+        asked.append(build.source)
+        return launched(build, name)
+
+    world.operators.kernel = kernel
+    trainer.compile_ahead = lambda _, builds: ahead.extend(build.source for build in builds)
+    try:
+        train(world, part, **options)
+    finally:
+        world.operators.kernel, trainer.compile_ahead = launched, compiled
+    return {"ahead": np.array(sorted({*ahead})), "asked": np.array(sorted({x for x in asked if x.endswith(".cu")}))}
 
 
 def main(kind: str, calls: str, out: str, backend: str = "mpi") -> None:

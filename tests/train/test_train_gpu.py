@@ -105,6 +105,15 @@ def test_schedules_of_programs(layouts, tmp_path):
         assert_close(found, gradients("simulated", pes=2, **each)[0])
 
 
+def test_generated_kernels_are_compiled_ahead(layouts, tmp_path):
+    """All of them, and no others: of both schedules, of training and evaluation."""
+    settings = [{"heads": 2, "hidden": 4, "backward": backward} for backward in ("return", "turned")]
+    same = {"model": "gatv2", "technique": "halo", "epochs": 1, "folder": str(layouts("planted", 2))}
+    options = [{**same, "settings": each} for each in settings]
+    for found in on_fakes("kernels", 2, tmp_path / "out.npz", options):
+        assert len(found["ahead"]) >= 4 and found["ahead"].tolist() == found["asked"].tolist()
+
+
 def test_runs_and_resumed_runs(layouts, tmp_path):
     """The same accuracies as on the CPU, and the same bits whether the run was stopped or not."""
     for model in ("gcn", "gin"):
