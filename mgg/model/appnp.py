@@ -15,7 +15,7 @@ from mgg.model.layers import Dropout, Linear, Relu
 from mgg.model.module import Chain
 from mgg.model.program import VertexLayer
 from mgg.model.propagate import PowerSteps, normalized
-from mgg.model.settings import LayeredSettings, Sizes
+from mgg.model.settings import LayeredSettings, Sizes, WhereSparse
 
 
 class Settings(LayeredSettings):
@@ -26,9 +26,7 @@ class Settings(LayeredSettings):
     teleport: float = Field(0.1, ge=0, le=1, description="alpha: share of H in every step")
     arc_dropout: float = Field(0.5, ge=0, lt=1, description="share of P's entries that dropout sets to zero")
     weight_decay: float = Field(5e-3, ge=0, le=1e6, description="L2 penalty on the first layer: added to its gradients")
-    row_normalize: bool | None = Field(
-        None, description="scale every node's features to an absolute sum of 1; none: where they are sparse"
-    )
+    row_normalize: WhereSparse = None
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:

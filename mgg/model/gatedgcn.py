@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mgg import vertex as V
-from mgg.model.layers import ArcBatchNorm, Bias, Dropout, Linear, Relu, normalized_or_shifted
+from mgg.model.layers import ArcBatchNorm, Dropout, Relu, between_linear, normalized_or_shifted
 from mgg.model.module import Chain, Module, Residual
 from mgg.model.program import VertexLayer, Weight
 from mgg.model.settings import LayeredSettings, Sizes
@@ -62,14 +62,8 @@ def gated(
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
     """The embedding, the layers and the classifier."""
-    hidden, decay = settings.hidden, settings.weight_decay
-    return Chain(
-        Linear("embedding", sizes.features, hidden, decay),
-        Bias("embedding", hidden),
-        *(_layer(settings, k, sizes.relations) for k in range(settings.layers)),
-        Linear("classifier", hidden, sizes.classes, decay),
-        Bias("classifier", sizes.classes),
-    )
+    layers = (_layer(settings, k, sizes.relations) for k in range(settings.layers))
+    return between_linear(sizes, settings.hidden, settings.weight_decay, layers)
 
 
 def _layer(settings: Settings, k: int, types: int) -> Module:

@@ -18,7 +18,7 @@ from mgg import vertex as V
 from mgg.model.layers import Bias, Dropout, Elu, MeanOfHeads, normalized_or_shifted
 from mgg.model.module import Chain, Module, Residual
 from mgg.model.program import VertexLayer, Weight
-from mgg.model.settings import DeepSettings, Sizes
+from mgg.model.settings import DeepSettings, Sizes, WhereSparse
 
 
 class Settings(DeepSettings):
@@ -38,9 +38,7 @@ class Settings(DeepSettings):
     weight_decay: float = Field(
         5e-4, ge=0, le=1e6, description="L2 penalty on all parameters but biases: added to their gradients"
     )
-    row_normalize: bool | None = Field(
-        None, description="scale every node's features to an absolute sum of 1; none: where they are sparse"
-    )
+    row_normalize: WhereSparse = None
 
 
 @V.program(loops=True)

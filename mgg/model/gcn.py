@@ -13,18 +13,14 @@ from pydantic import Field
 from mgg.model.layers import Bias, Dropout, Relu, normalized_or_shifted
 from mgg.model.module import Chain, Module, Residual
 from mgg.model.propagate import convolution
-from mgg.model.settings import DeepSettings, Sizes
+from mgg.model.settings import DeepSettings, Sizes, WhereSparse
 
 
 class Settings(DeepSettings):
     """The published hyperparameters for Cora, Citeseer and Pubmed."""
 
     weight_decay: float = Field(5e-4, ge=0, le=1e6, description="L2 penalty on the first layer: added to its gradients")
-    row_normalize: bool | None = Field(
-        None,
-        description="scale every node's features to an absolute sum of 1; none: where they are sparse, as the paper"
-        " does with its bags of words",
-    )
+    row_normalize: WhereSparse = None
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:

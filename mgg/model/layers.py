@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from mgg.model.module import Array, Features, Held, Module, Parameter, Pass
+from mgg.model.module import Array, Chain, Features, Held, Module, Parameter, Pass
+from mgg.model.settings import Sizes
 
 
 class Dropout(Module):
@@ -316,3 +318,14 @@ def normalized_or_shifted(name: str, columns: int, normalization: str, decay: fl
     if normalization == "none":
         return Bias(name, columns, decay)
     return NORMALIZATIONS[normalization](f"{name}.norm", columns)
+
+
+def between_linear(sizes: Sizes, hidden: int, decay: float, layers: Iterable[Module]) -> Chain:
+    """A linear layer to ``hidden`` columns, ``layers`` of that width, and a linear layer that classifies."""
+    return Chain(
+        Linear("embedding", sizes.features, hidden, decay),
+        Bias("embedding", hidden),
+        *layers,
+        Linear("classifier", hidden, sizes.classes, decay),
+        Bias("classifier", sizes.classes),
+    )

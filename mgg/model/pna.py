@@ -14,10 +14,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mgg import vertex as V
-from mgg.model.layers import Bias, Dropout, Linear, Relu, normalized_or_shifted
+from mgg.model.layers import Dropout, Relu, between_linear, normalized_or_shifted
 from mgg.model.module import Chain, Module, Residual
 from mgg.model.program import VertexLayer, Weight
-from mgg.model.settings import DeepSettings, Sizes
+from mgg.model.settings import DeepSettings, Sizes, WhereSparse
 
 
 class Settings(DeepSettings):
@@ -29,9 +29,7 @@ class Settings(DeepSettings):
     normalization: Literal["none", "batch", "layer"] = Field("batch", description="before the activation of layers")
     residual: bool = Field(True, description="add to every layer its input")
     weight_decay: float = Field(3e-6, ge=0, le=1e6, description="L2 penalty on all weights: added to their gradients")
-    row_normalize: bool | None = Field(
-        None, description="scale every node's features to an absolute sum of 1; none: where they are sparse"
-    )
+    row_normalize: WhereSparse = None
 
 
 @V.program
@@ -46,14 +44,8 @@ def aggregation(v: Any, W_target: Any, W_source: Any, b_message: Any, W: Any) ->
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
     """The embedding, the layers and the classifier."""
-    hidden, decay = settings.hidden, settings.weight_decay
-    return Chain(
-        Linear("embedding", sizes.features, hidden, decay),
-        Bias("embedding", hidden),
-        *(_layer(settings, k) for k in range(settings.layers)),
-        Linear("classifier", hidden, sizes.classes, decay),
-        Bias("classifier", sizes.classes),
-    )
+    layers = (_layer(settings, k) for k in range(settings.layers))
+    return between_linear(sizes, settings.hidden, settings.weight_decay, layers)
 
 
 def _layer(settings: Settings, k: int) -> Module:

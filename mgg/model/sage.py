@@ -19,7 +19,7 @@ from mgg.model.layers import Bias, Dropout, Linear, Relu, UnitRows, normalized_o
 from mgg.model.module import Chain, Module, Residual
 from mgg.model.program import VertexLayer, Weight
 from mgg.model.propagate import mean
-from mgg.model.settings import DeepSettings, Sizes
+from mgg.model.settings import DeepSettings, Sizes, WhereSparse
 
 
 class Settings(DeepSettings):
@@ -28,9 +28,7 @@ class Settings(DeepSettings):
     hidden: int = Field(128, ge=1, le=65536, description="columns of the hidden layers")
     unit_rows: bool = Field(True, description="divide the rows of hidden layers by their Euclidean norms")
     weight_decay: float = Field(0.0, ge=0, le=1e6, description="L2 penalty on all weights: added to their gradients")
-    row_normalize: bool | None = Field(
-        None, description="scale every node's features to an absolute sum of 1; none: where they are sparse"
-    )
+    row_normalize: WhereSparse = None
 
 
 @V.program

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -11,6 +11,12 @@ from mgg.config import Assigned
 
 #: Which epoch counts: the one with the best validation score, the one with the least validation loss, or the last.
 Selection = Literal["validation", "validation_loss", "last"]
+
+
+#: For ``row_normalize`` of models whose papers scale bags of words, and leave dense features as they are.
+WhereSparse = Annotated[
+    bool | None, Field(description="scale every node's features to an absolute sum of 1; none: where they are sparse")
+]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from mgg.model.layers import Bias, Linear
 from mgg.model.module import Chain, Kept
 from mgg.model.program import VertexLayer
 from mgg.model.propagate import normalized
-from mgg.model.settings import ModelSettings, Selection, Sizes
+from mgg.model.settings import ModelSettings, Selection, Sizes, WhereSparse
 
 
 class Settings(ModelSettings):
@@ -30,11 +30,7 @@ class Settings(ModelSettings):
     weight_decay: float = Field(
         5e-5, ge=0, le=1e6, description="L2 penalty on all parameters: added to their gradients"
     )
-    row_normalize: bool | None = Field(
-        None,
-        description="scale every node's features to an absolute sum of 1; none: where they are sparse, as the authors"
-        " do with bags of words",
-    )
+    row_normalize: WhereSparse = None
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:

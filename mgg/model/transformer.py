@@ -19,7 +19,7 @@ from mgg import vertex as V
 from mgg.model.layers import Dropout, LayerNorm, Relu
 from mgg.model.module import Chain
 from mgg.model.program import VertexLayer, Weight
-from mgg.model.settings import LayeredSettings, Sizes
+from mgg.model.settings import LayeredSettings, Sizes, WhereSparse
 
 
 class Settings(LayeredSettings):
@@ -33,9 +33,7 @@ class Settings(LayeredSettings):
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="share of the attention that dropout sets to zero")
     learning_rate: float = Field(0.001, gt=0, le=10, description="step size of Adam")
     weight_decay: float = Field(5e-4, ge=0, le=1e6, description="L2 penalty on all weights: added to their gradients")
-    row_normalize: bool | None = Field(
-        None, description="scale every node's features to an absolute sum of 1; none: where they are sparse"
-    )
+    row_normalize: WhereSparse = None
 
 
 @V.program

@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from support.graphs import make_layout, random_csr
+from support.graphs import random_csr
 from support.pyg import GRAPHS, Arcs, torch
 from torch.nn import Linear, ReLU, Sequential
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
@@ -37,12 +37,6 @@ LAYERS = {
     "gin": lambda: GINConv(Sequential(Linear(INPUTS, 5), ReLU(), Linear(5, 4)), train_eps=True),
 }
 UNWEIGHTED = [name for name, make in ALL_GRAPHS.items() if make().weights is None]
-
-
-@pytest.fixture(scope="module")
-def layouts(tmp_path_factory):
-    folders = {name: tmp_path_factory.mktemp("graph") for name in ALL_GRAPHS}
-    return lambda name, pes: make_layout(folders[name], ALL_GRAPHS[name](), pes)
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 import copy
 
 import pytest
-from support import plain
-from support.graphs import make_layout, random_csr, typed_csr
-from support.pyg import GRAPHS, Arcs, torch
+from support.pyg import CALLED, Arcs, torch
 from torch.nn import Linear, ReLU, Sequential, Tanh
 from torch_geometric.nn import (
     FastRGCNConv,
@@ -21,13 +19,12 @@ from torch_geometric.nn.aggr import VarAggregation
 
 from mgg import interop
 from mgg.errors import InputError
-from mgg.vertex import host
 
+pytestmark = pytest.mark.usefixtures("interpreted")
 INPUTS, TYPES = 6, 5
 AGGREGATORS = ["mean", "min", "max", "std", "var", "sum"]
 SCALERS = ["identity", "amplification", "attenuation", "linear", "inverse_linear"]
 DEGREES = torch.tensor([3, 10, 20, 30, 20, 5])  # of a training set of its own
-ALL_GRAPHS = GRAPHS | {"self": lambda: random_csr(60, 300, seed=9), "typed": lambda: typed_csr(60, 300, TYPES, seed=6)}
 
 LAYERS = {
     "gatv2": lambda: GATv2Conv(INPUTS, 4, heads=2, residual=True),
@@ -50,25 +47,6 @@ LAYERS = {
 SOME = ["gatv2", "transformer beta", "gated", "pna", "rgcn"]
 #: PyTorch Geometric's R-GCN adds to float32 zeros, whatever its weights are.
 CLOSE = {torch.float32: 1e-5, torch.float64: 1e-11}
-
-
-@pytest.fixture(autouse=True)
-def interpreted(request, monkeypatch):
-    """Loops over arcs are run by Python, for nothing has to be compiled then, but in slow tests."""
-    if request.node.get_closest_marker("slow") is None:
-        monkeypatch.setattr(host, "compiled", plain.unit)
-
-
-@pytest.fixture(scope="module")
-def layouts(tmp_path_factory):
-    folders = {name: tmp_path_factory.mktemp("graph") for name in ALL_GRAPHS}
-    return lambda name, pes: make_layout(folders[name], ALL_GRAPHS[name](), pes)
-
-
-@pytest.fixture
-def on_pes(layouts):
-    """Run a program on PEs of a graph."""
-    return lambda program, pes=1, graph="self": interop.run(layouts(graph, pes), program, width=8, backend="simulated")
 
 
 def made(name, dtype=torch.float32, **changed):
@@ -105,7 +83,7 @@ def assert_close(found, expected, scale=None):
 
 
 def check(name, graph, dtype, pes, on_pes):
-    arcs = Arcs.of(ALL_GRAPHS[graph]())
+    arcs = Arcs.of(CALLED[graph]())
     x = torch.randn(arcs.csr.rows, INPUTS, generator=torch.Generator().manual_seed(2), dtype=dtype)
     expected, by_x, by_weights = results(made(name, dtype), x, *given(name, arcs))
     layer = made(name, dtype)
@@ -157,7 +135,7 @@ def test_compiled(name, on_pes):
 
 @pytest.mark.parametrize("name", ["gatv2", "rgcn"])
 def test_arcs_in_any_order_stand_for_the_graph(name, on_pes):
-    arcs = Arcs.of(ALL_GRAPHS[graph_of(name)]())
+    arcs = Arcs.of(CALLED[graph_of(name)]())
     order = torch.randperm(arcs.csr.arcs)
     edge_index, *types = (each[..., order] for each in given(name, arcs))
 
@@ -178,7 +156,7 @@ def test_arcs_in_any_order_stand_for_the_graph(name, on_pes):
 
 
 def test_a_model_of_several_layers_in_copies(on_pes):
-    arcs = Arcs.of(ALL_GRAPHS["self"]())
+    arcs = Arcs.of(CALLED["self"]())
 
     class Net(torch.nn.Module):
         def __init__(self):
@@ -208,7 +186,7 @@ def test_a_model_of_several_layers_in_copies(on_pes):
 @pytest.mark.parametrize("name", ["gatv2 mean", "transformer alone"])
 def test_dropout(name, on_pes):
     """Masks go by seed, pass and layer, on any number of PEs; evaluation drops nothing."""
-    arcs = Arcs.of(ALL_GRAPHS["self"]())
+    arcs = Arcs.of(CALLED["self"]())
     x, layers = torch.randn(arcs.csr.rows, INPUTS), [made(name, dropout=0.5), made(name, dropout=0.5), made(name)]
 
     def program(graph):

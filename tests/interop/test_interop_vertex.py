@@ -4,9 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from support import plain
-from support.graphs import make_layout, random_csr, typed_csr
-from support.pyg import GRAPHS, torch
+from support.pyg import CALLED, torch
 
 from mgg import interop
 from mgg import vertex as V
@@ -15,8 +13,8 @@ from mgg.model import program as layers
 from mgg.model.program import Weight
 from mgg.vertex import host
 
+pytestmark = pytest.mark.usefixtures("interpreted")
 TYPES = 5
-ALL_GRAPHS = GRAPHS | {"self": lambda: random_csr(60, 300, seed=9), "typed": lambda: typed_csr(60, 300, TYPES, seed=6)}
 CLOSE = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 
@@ -82,27 +80,6 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def interpreted(request, monkeypatch):
-    """Loops over arcs are run by Python, for nothing has to be compiled then, but in slow tests."""
-    if request.node.get_closest_marker("slow") is None:
-        monkeypatch.setattr(host, "compiled", plain.unit)
-
-
-@pytest.fixture(scope="module")
-def layouts(tmp_path_factory):
-    folders = {name: tmp_path_factory.mktemp("graph") for name in ALL_GRAPHS}
-    return lambda name, pes: make_layout(folders[name], ALL_GRAPHS[name](), pes)
-
-
-@pytest.fixture
-def on_pes(layouts):
-    """Run a program on PEs of a graph."""
-    return lambda program, pes=1, graph="directed", **options: interop.run(
-        layouts(graph, pes), program, width=1, backend="simulated", **options
-    )
-
-
 def drawn(name, nodes, dtype):
     """x of all nodes and the parameters."""
     _, shape, shapes, _ = PROGRAMS[name]
@@ -145,7 +122,7 @@ def passes(graph, program, x, parameters, **options):
 
 def compared(name, graph, real, pes, on_pes, **options):
     program, _, _, dense = PROGRAMS[name]
-    csr = ALL_GRAPHS[graph]()
+    csr = CALLED[graph]()
     x, parameters = drawn(name, csr.rows, real)
     parts = on_pes(lambda part: passes(part, program, x, parameters), pes, graph, **options)
     found = whole(parts, graph, csr)
@@ -182,7 +159,7 @@ def test_compiled(dtype, on_pes):
 
 @pytest.mark.parametrize("pes", [1, 2])
 def test_types_of_arcs(pes, on_pes):
-    csr = ALL_GRAPHS["typed"]()
+    csr = CALLED["typed"]()
     x, W = torch.randn(csr.rows, 3, dtype=torch.float64), torch.randn(TYPES, 3, 2, dtype=torch.float64)
     parts = on_pes(lambda graph: passes(graph, typed, x, {"W": W}), pes, "typed")
     found = whole(parts, "typed", csr)
@@ -226,7 +203,7 @@ def test_a_wider_halo_takes_the_place_of_the_last_one(on_pes):
             weighed(y, x).backward()
         return torch.cat([graph.node_ids[:, None], *(x.grad for x, _ in mine)], dim=1)
 
-    several, alone = (torch.cat(on_pes(program, pes, "self")) for pes in (2, 1))
+    several, alone = (torch.cat(on_pes(program, pes, width=1)) for pes in (2, 1))
     assert_close(several[several[:, 0].argsort()], alone[alone[:, 0].argsort()])
 
 
@@ -249,7 +226,7 @@ def test_the_executor_reads_the_tensors_and_the_result_is_what_it_wrote(on_pes, 
         assert x.data_ptr() in read
 
     monkeypatch.setattr(layers, "host", Spied(spy))
-    on_pes(program, 1, "self")
+    on_pes(program)
 
 
 class Spied:
@@ -367,7 +344,7 @@ class TestModule:
                 curve.append(graph.total(loss))
             return torch.stack(curve)
 
-        [alone], [first, second] = on_pes(program, 1, "self"), on_pes(program, 2, "self")
+        [alone], [first, second] = on_pes(program, 1), on_pes(program, 2)
         assert torch.equal(first, second) and (alone.diff() < 0).all()
         assert (first - alone).abs().max() <= 1e-12 * alone.max()
 

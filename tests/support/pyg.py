@@ -127,6 +127,8 @@ GRAPHS: dict[str, Callable[[], Csr]] = {
     "weighted": _positive,
     "hub": _hub,
 }
+#: Those on which layers and programs are called.
+CALLED = GRAPHS | {"self": lambda: random_csr(60, 300, seed=9), "typed": lambda: typed_csr(60, 300, 5, seed=6)}
 #: Self-loops that are kept.
 LOOPS = {"loops": _loops}
 #: Arcs of several types, some of them loops or between the same two nodes.

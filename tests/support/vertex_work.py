@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
 from scipy import sparse
 
 from mgg.graph.csr import Csr
@@ -16,10 +18,15 @@ from mgg.layout.split import transposed
 from mgg.model.arrays.host import HostArrays
 from mgg.vertex import device, host, ir
 from mgg.vertex.arcs import ArcTables, pointers
+from mgg.vertex.autodiff import gradients
+from mgg.vertex.interpret import evaluate
 from mgg.vertex.ir import D, E, P, R, S, T
+from mgg.vertex.passes import optimized
 from mgg.vertex.run import Part, Work
 from mgg.vertex.units import Rows, is_weight_sum, schedule
+from support.arc_graphs import drawn
 from support.on_host import HERE, launch
+from support.random_programs import programs, random_graph, values
 
 #: What programs that were traced add up, and their gradients; they have extremes of arcs alone.
 ADDED = {(E, D), (E, R), (E, S), (R, D), (R, T), (S, D), (E, P), (E, T), (D, P), (S, P)}
@@ -32,6 +39,24 @@ def supported(value):
     if value.op in ("maximum_of", "minimum_of", "winner"):
         return spaces in {(E, D), (E, R), (E, S)}
     return value.op not in ("total", "gram") or spaces in (ADDED if value.op == "total" else MULTIPLIED)
+
+
+def drawn_work(data):
+    """A random program with gradients, and what the interpreter finds of it.
+
+    Returns:
+        Values that are wanted, rewritten or not; the graph; inputs by name; how ``worked_off`` is to do it; the arrays
+        that are right.
+    """
+    graph = random_graph(data.draw(st.integers(0, 2**16)))
+    outputs = values(data.draw(programs(graph.type_count)))
+    seeds = [ir.leaf(f"seed {k}", value.space, value.shape) for k, value in enumerate(outputs)]
+    inputs = [value for value in ir.walk(outputs) if value.op == "input"]
+    before = [*outputs, *gradients(outputs, seeds, inputs)]
+    wanted = optimized(before) if data.draw(st.booleans()) else before
+    assume(all(supported(value) for value in ir.walk(wanted)))
+    leaves = drawn(before, graph, seed=data.draw(st.integers(0, 2**16)))
+    return wanted, graph, leaves, {"outputs": len(outputs), "seeds": seeds}, evaluate(before, graph, leaves)
 
 
 def tables_of(graph):

@@ -4,18 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support import vertex_models
 from support.arc_graphs import awkward, drawn
-from support.random_programs import programs, random_graph, values
-from support.vertex_work import supported, worked_off
+from support.vertex_work import drawn_work, worked_off
 
-from mgg.vertex import ir, products
-from mgg.vertex.autodiff import gradients
+from mgg.vertex import device, ir, products
 from mgg.vertex.interpret import ArcGraph, evaluate
 from mgg.vertex.ir import D, E, P, S
-from mgg.vertex.passes import optimized
 
 SETTINGS = {
     "derandomize": True, "deadline": None, "phases": [Phase.generate], "suppress_health_check": list(HealthCheck),
@@ -205,18 +202,11 @@ def test_of_equal_entries_that_of_the_lowest_source_wins(extreme, kernels):
 
 
 def check(data, kernels):
-    graph = random_graph(data.draw(st.integers(0, 2**16)))
-    outputs = values(data.draw(programs(graph.type_count)))
-    seeds = [ir.leaf(f"seed {k}", value.space, value.shape) for k, value in enumerate(outputs)]
-    inputs = [value for value in ir.walk(outputs) if value.op == "input"]
-    before = [*outputs, *gradients(outputs, seeds, inputs)]
-    wanted = optimized(before) if data.draw(st.booleans()) else before
-    assume(all(supported(value) for value in ir.walk(wanted)))
-    leaves = drawn(before, graph, seed=data.draw(st.integers(0, 2**16)))
+    wanted, graph, leaves, how, right = drawn_work(data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(products, "BALANCE", data.draw(st.sampled_from((0, products.BALANCE))))
-        found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds, kernels=kernels)
-    compare(wanted, found, evaluate(before, graph, leaves), 2e-3)
+        found = worked_off(wanted, graph, leaves, kernels=kernels, **how)
+    compare(wanted, found, right, 2e-3)
 
 
 def test_some_programs(kernels):

@@ -57,7 +57,7 @@ def test_explain(name, tmp_path):
         "my_gcn": ("8 columns", "6 columns"),  # products: the gradient's columns cross, too
         "my_gatv2": ("6 columns", "3 columns"),  # h or W_source h, 8 and 3 columns, whichever is narrower
         "my_gated": ("6 columns", "4 columns"),  # h, which is narrower than both of its projections
-        "my_recurrent": ("4 columns", "4 columns"),
+        "my_recurrent": ("8 columns", "8 columns"),  # products, as above
         "my_relational": ("6 columns", "4 columns"),  # h
     }[name]
     for text, columns in zip((first, second), fetched, strict=True):

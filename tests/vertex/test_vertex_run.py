@@ -5,18 +5,13 @@ from threading import Barrier
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import plain
-from support.arc_graphs import drawn
-from support.random_programs import programs, random_graph, values
-from support.vertex_work import supported, worked_off
+from support.vertex_work import drawn_work, worked_off
 
 from mgg import files
-from mgg.vertex import host, ir, products
-from mgg.vertex.autodiff import gradients
-from mgg.vertex.interpret import evaluate
-from mgg.vertex.passes import optimized
+from mgg.vertex import host, products
 
 
 @pytest.fixture
@@ -26,19 +21,12 @@ def interpreted(monkeypatch):
 
 
 def check(data):
-    graph = random_graph(data.draw(st.integers(0, 2**16)))
-    outputs = values(data.draw(programs(graph.type_count)))
-    seeds = [ir.leaf(f"seed {k}", value.space, value.shape) for k, value in enumerate(outputs)]
-    inputs = [value for value in ir.walk(outputs) if value.op == "input"]
-    before = [*outputs, *gradients(outputs, seeds, inputs)]
-    wanted = optimized(before) if data.draw(st.booleans()) else before
-    assume(all(supported(value) for value in ir.walk(wanted)))
-    leaves = drawn(before, graph, seed=data.draw(st.integers(0, 2**16)))
+    wanted, graph, leaves, how, right = drawn_work(data)
     fused, balance = data.draw(st.booleans()), data.draw(st.sampled_from((0, products.BALANCE)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(products, "BALANCE", balance)
-        found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds, fused=fused)
-    for value, array, expected in zip(wanted, found, evaluate(before, graph, leaves), strict=True):
+        found = worked_off(wanted, graph, leaves, fused=fused, **how)
+    for value, array, expected in zip(wanted, found, right, strict=True):
         if expected.size:
             assert np.abs(array - expected).max() <= 1e-9 * max(1, np.abs(expected).max()), value
 
