@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from mgg.aggregate import decider
-from mgg.aggregate.needs import FLOAT, POINTER, VECTOR, Case, Need
+from mgg.aggregate.needs import DOUBLE, FLOAT, POINTER, VECTOR, Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.backend import World
@@ -125,6 +125,11 @@ class GnnAdvisor(Plan):
             partial = FLOAT * found.slots * -(-case.dim // VECTOR) * VECTOR
         arcs = case.arc * case.product.local.arcs
         return Need(arcs, case.base().columns, ids + slots, partial)
+
+    @classmethod
+    def least(cls, case: Case) -> int:
+        """And the float64 sums, which are apart from the result."""
+        return super().least(case) + DOUBLE * case.rows * case.dim
 
     def _build(self) -> None:
         self._lengths = np.diff(self.host.local.indptr)
