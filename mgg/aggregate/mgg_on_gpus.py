@@ -39,6 +39,7 @@ class Fused:
         """Deal out the work in another way from the next product on."""
         before, self._schedule = self._schedule, schedule
         if schedule.ps != before.ps:
+            del self._local, self._remote  # not beside the new ones
             self._cut()
 
     def _cut(self) -> None:
