@@ -14,7 +14,7 @@ from mgg.aggregate.needs import PARTITION, POINTER, Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.backend import World
-from mgg.backend.api import Array, SymmetricArray
+from mgg.backend.api import Array, SymmetricArray, told_of_gpu_memory
 from mgg.errors import InputError
 from mgg.kernel.compile import Build, build_of
 from mgg.layout import PeLayout
@@ -53,7 +53,8 @@ class Partitioned(Plan):
     def take(self, setting: Setting) -> None:
         """Compute by another setting from the next product on, which every PE must take between the same products."""
         self.options = self.options.model_copy(update=setting.options())
-        self._build()
+        with told_of_gpu_memory(self.world):
+            self._build()
 
     @classmethod
     def builds(cls, options: TechniqueOptions, dtype: str, shmem: bool) -> list[Build]:

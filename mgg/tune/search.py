@@ -38,7 +38,7 @@ class Search:
     """Which setting comes next.
 
     Args:
-        able: whether a setting can run; others are passed over.
+        able: whether a setting can run; others are passed over. It may turn out only when one is tried.
         values: of each knob, rising.
         budget: settings that are tried at most, ``last`` among them; None: no limit.
         last: tried when the rest is done; None: nothing.
@@ -52,12 +52,11 @@ class Search:
         budget: int | None = BUDGET,
         last: Setting | None = None,
     ) -> None:
-        self._able, self._values, self._budget = able, values, budget
-        self._last = last if last is not None and able(last) else None
+        self._able, self._values, self._budget, self._last = able, values, budget, last
 
     def following(self, times: Times) -> Setting | None:
         """The setting to measure after those of ``times``; None: the search has ended."""
-        waiting = self._last is not None and self._last not in times
+        waiting = self._last is not None and self._last not in times and self._able(self._last)
         if self._budget is None or len(times) + waiting < self._budget:
             seen = self._walk(times)
             if seen and seen[-1] not in times:
@@ -132,7 +131,7 @@ def noise_of(times: Times, seen: Iterable[Setting]) -> float:
     """
     spreads = []
     for seconds in (times[setting] for setting in set(seen)):
-        if len(seconds) > 1:
+        if len(seconds) > 1 and median(seconds) > 0:
             low, _, high = quantiles(seconds, n=4, method="inclusive")
             spreads.append((high - low) / median(seconds))
     return median(spreads) if spreads else 0.0

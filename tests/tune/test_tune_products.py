@@ -13,7 +13,7 @@ from mgg.aggregate.measure import Protocol
 from mgg.aggregate.partitioned import Partitioned
 from mgg.aggregate.tuned import able_on, limits_of
 from mgg.backend import simulated
-from mgg.errors import InputError
+from mgg.errors import InputError, MachineError
 from mgg.files import cache_folder
 from mgg.layout import PeLayout
 from mgg.tune.model import Limits
@@ -115,6 +115,23 @@ def test_keys_differ_by_what_times_depend_on(folder):
 def test_what_is_tuned_is_no_option(folder, option):
     with pytest.raises(InputError, match="is what is tuned: leave it out"):
         tuned(folder, options=option)
+
+
+def test_what_turns_out_not_to_run_is_passed_over_and_told(folder, monkeypatch):
+    measured = tuning._measured
+
+    def refusing(world, part, direction, dim, setting, *rest):
+        if setting.wpb > 1:
+            raise MachineError(f"no room for {setting}").on_every_pe()
+        return measured(world, part, direction, dim, setting, *rest)
+
+    monkeypatch.setattr(tuning, "_measured", refusing)
+    found, _ = tuned(folder)
+    assert all(each.wpb == 1 for each in found.entry.tried) and found.entry.chosen.setting == (4, 2, 1)
+    assert found.refused[Setting(32, 16, 4)] == "no room for 32, 16, 4" and len(found.refused) > 1
+    monkeypatch.setattr(tuning, "_measured", lambda *given: refusing(*given[:4], Setting(1, 1, 2)))
+    with pytest.raises(MachineError, match="no room for 1, 1, 2"):
+        tuned(folder, refresh=True)
 
 
 def settings(folder, options, dims=(8,), direction="forward"):
