@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <vector>
 #include <utility>
 
 #define __device__
@@ -75,6 +76,7 @@ struct Warp {
     void (*body)(void *);
     void *argument;
     unsigned first_thread;
+    bool waits, done;  // for the block's other warps; with this block
     char stacks[kLanes][kStack];
 };
 static thread_local Warp *warp = nullptr;
@@ -107,10 +109,11 @@ __attribute__((noinline)) inline void go_on(int which) {
     setcontext(&begin);
 }
 
+// Until the warp waits for the block's others, or ends.
 inline void run_warp() {
     Lane *lanes = warp->lanes;
-    for (int which = 0; which < kLanes; ++which) lanes[which].done = false, lanes[which].meetings = 0;
-    while (true) {
+    warp->waits = false;
+    while (!warp->waits) {
         for (int which = 0; which < kLanes; ++which)
             if (!lanes[which].done) go_on(which);
         for (int which = 0; which < kLanes; ++which) {
@@ -119,7 +122,7 @@ inline void run_warp() {
             if (each.done != lanes[0].done || (!each.done && elsewhere))
                 fprintf(stderr, "the lanes of a warp do not meet at one place\n"), abort();
         }
-        if (lanes[0].done) return;
+        if ((warp->done = lanes[0].done)) return;
     }
 }
 
@@ -129,6 +132,12 @@ __attribute__((noinline)) inline void meet(int line) {
     Lane &mine = all.lanes[all.lane];
     mine.line = line, ++mine.meetings;
     if (!_setjmp(mine.here)) _longjmp(all.launcher, 1);
+}
+
+// Wait here for all warps of the block.
+inline void meet_block(int line) {
+    warp->waits = true;
+    meet(line);
 }
 
 template <typename T>
@@ -150,6 +159,12 @@ inline unsigned ballot(bool mine, int line) {
     return found;
 }
 
+// The warps of a block, made once for each thread of the host.
+inline std::vector<std::unique_ptr<Warp>> &block_of() {
+    static thread_local std::vector<std::unique_ptr<Warp>> warps;
+    return warps;
+}
+
 template <typename... Arguments>
 struct Kernel {
     template <size_t... I>
@@ -159,20 +174,29 @@ struct Kernel {
     static void launch(void (*kernel)(Arguments...), void **given, const unsigned *grid, unsigned threads) {
         struct Call { void (*kernel)(Arguments...); void **given; } made{kernel, given};
         if (threads % kLanes) fprintf(stderr, "a block has parts of a warp\n"), abort();
-        static thread_local std::unique_ptr<Warp> owned;
-        if (!warp) owned.reset(warp = new Warp);
-        warp->body = [](void *call) {
-            auto *one = static_cast<Call *>(call);
-            Kernel::call(one->kernel, one->given, std::index_sequence_for<Arguments...>());
-        };
-        warp->argument = &made;
-        warp->grid_size = {grid[0], grid[1], 1}, warp->block_size = {threads, 1, 1};
+        auto &warps = block_of();
+        while (warps.size() < threads / kLanes) warps.emplace_back(new Warp);
         for (unsigned y = 0; y < grid[1]; ++y)
-            for (unsigned x = 0; x < grid[0]; ++x)
+            for (unsigned x = 0; x < grid[0]; ++x) {
                 for (unsigned first = 0; first < threads; first += kLanes) {
-                    warp->block = {x, y, 0}, warp->first_thread = first;
-                    run_warp();
+                    Warp &one = *warps[first / kLanes];
+                    for (Lane &lane : one.lanes) lane.done = false, lane.meetings = 0;
+                    one.body = [](void *call) {
+                        auto *asked = static_cast<Call *>(call);
+                        Kernel::call(asked->kernel, asked->given, std::index_sequence_for<Arguments...>());
+                    };
+                    one.argument = &made, one.first_thread = first, one.done = false;
+                    one.grid_size = {grid[0], grid[1], 1}, one.block_size = {threads, 1, 1}, one.block = {x, y, 0};
                 }
+                for (bool more = true; more;) {
+                    more = false;
+                    for (unsigned place = 0; place < threads / kLanes; ++place) {
+                        warp = warps[place].get();
+                        if (!warp->done) run_warp();
+                        more |= !warp->done;
+                    }
+                }
+            }
     }
     // The size of each argument, negative where it is a floating-point number.
     static int sizes(void (*)(Arguments...), int *found) {
@@ -196,7 +220,7 @@ Kernel<Arguments...> kernel_of(void (*)(Arguments...));
 #define __ballot_sync(mask, mine) host::ballot(mine, __LINE__)
 #define __syncwarp() host::meet(__LINE__)
 #define __threadfence() ((void)0)
-#define __syncthreads() host::meet(__LINE__)  // for what one warp does before the others
+#define __syncthreads() host::meet_block(__LINE__)
 // For what the source has and no kernel that is built for the host calls.
 #define __syncthreads_or(mine) (fprintf(stderr, "a block meets as a whole\n"), abort(), 0)
 
