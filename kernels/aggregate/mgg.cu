@@ -2,7 +2,8 @@
 // the rows of a remote one are on their way to shared memory while the warp sums the local one.
 //
 // MGG_PRIMITIVE chooses how remote rows are fetched: 0 loads through peer pointers (cp.async), and with NVSHMEM
-// (MGG_NVSHMEM) 1 a get by a warp, 2 by a thread, 3 by the whole block.
+// (MGG_NVSHMEM) 1 a get by a warp, 2 by a thread, 3 by the whole block. With MGG_MERGE (and 0) a block first fetches every
+// row that its arcs need, once (5.1), to memory of this GPU, where the pipeline finds them as if another PE had them.
 // Shared memory, floats: for each warp the running sums of its local and of its remote row, then `stage_rows` fetched rows.
 // Four loads a lane, so that 80 registers are enough and 24 warps fit a multiprocessor: partitions are short.
 #ifndef MGG_UNROLL
@@ -13,6 +14,9 @@
 
 #ifndef MGG_PRIMITIVE
 #define MGG_PRIMITIVE 0
+#endif
+#if defined(MGG_MERGE) && MGG_PRIMITIVE != 0
+#error "MGG_MERGE fetches through peer pointers"
 #endif
 #if MGG_PRIMITIVE != 0
 #ifndef MGG_NVSHMEM
@@ -157,12 +161,44 @@ struct Partitions {
     long long count;
 };
 
+// What a block asks of other PEs once (MGG_MERGE), however many of its arcs need it; no rows: each arc asks for its own.
+struct Requests {
+    const unsigned long long *sources;  // of all blocks
+    const long long *first;             // of each block, then their number
+    float *rows;                        // where they go, as far apart as those of B; sources of arcs point there
+};
+
+// Fetch what this block asks for, four rows a group in flight; whole blocks call it.
+template <int LANES, int VEC>
+__device__ __forceinline__ void fetch_once(const Requests &requests, const Embeddings &b, const Tile<LANES, VEC> &tile) {
+    constexpr int GROUPS = 32 / LANES, UNROLL = 4;
+    const int warps = blockDim.x / 32, warp = threadIdx.x / 32;
+    const long long stop = requests.first[blockIdx.x + 1];
+    for (long long base = requests.first[blockIdx.x] + warp * GROUPS * UNROLL; base < stop; base += warps * GROUPS * UNROLL) {
+        Raw<VEC> x[UNROLL];
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+            const long long r = base + u * GROUPS + tile.group;
+            const unsigned long long source = __ldg(requests.sources + min(r, stop - 1));
+            x[u] = load_if<VEC>(
+                r < stop && tile.active(), at(b.peers[pe_of(source)], row_of(source), b.stride, tile.column)
+            );
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+            const long long r = base + u * GROUPS + tile.group;
+            if (r < stop && tile.active()) store_raw(at(requests.rows, r, b.stride, tile.column), x[u], tile.count);
+        }
+    }
+    __syncthreads();
+}
+
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void aggregate(
     const Partitions &local, const Index *__restrict__ indices, const float *__restrict__ local_weights,
     const Partitions &remote, const unsigned long long *__restrict__ sources, const float *__restrict__ remote_weights,
-    const Embeddings &b, float *__restrict__ acc, int acc_stride, int first_column, int distance, int interleave,
-    int asynchronous, int stage_rows
+    const Requests &requests, const Embeddings &b, float *__restrict__ acc, int acc_stride, int first_column, int distance,
+    int interleave, int asynchronous, int stage_rows
 ) {
     using Arcs = Window<LANES, WEIGHTED>;
     constexpr int WIDTH = LANES * VEC;
@@ -173,6 +209,9 @@ __device__ __forceinline__ void aggregate(
     float *sums = shared + warp * 2 * WIDTH + lane % LANES * VEC;
     float *stage = shared + warps * 2 * WIDTH + warp * stage_size;
     Running<LANES, VEC> local_row{sums}, remote_row{sums + WIDTH};
+#ifdef MGG_MERGE
+    if (requests.rows) fetch_once(requests, b, tile);
+#endif
 
     // This warp's partitions. Interleaved, both kinds are spread over all warps in equal shares, so that no multiprocessor
     // gets remote work alone; otherwise local partitions come first, then remote ones.
@@ -267,13 +306,15 @@ __device__ __forceinline__ void aggregate(
         const long long *local_rows, const long long *local_starts, const long long *local_stops, long long local_count, \
         const mgg::Index *indices, const float *local_weights, const long long *remote_rows,                            \
         const long long *remote_starts, const long long *remote_stops, long long remote_count,                          \
-        const unsigned long long *sources, const float *remote_weights, const float *own, const float *const *peers,    \
-        int b_stride, float *acc, int acc_stride, int first_column, int columns, int distance, int interleave,          \
-        int asynchronous, int stage_rows                                                                                \
+        const unsigned long long *sources, const float *remote_weights, const unsigned long long *requests,             \
+        const long long *request_first, float *fetched, const float *own, const float *const *peers, int b_stride,      \
+        float *acc, int acc_stride, int first_column, int columns, int distance, int interleave, int asynchronous,      \
+        int stage_rows                                                                                                  \
     ) {                                                                                                                 \
         mgg::aggregate<lanes, vec, weighted>(                                                                           \
             {local_rows, local_starts, local_stops, local_count}, indices, local_weights,                               \
             {remote_rows, remote_starts, remote_stops, remote_count}, sources, remote_weights,                          \
+            {requests, request_first, fetched},                                                                         \
             {own, peers, b_stride, columns}, acc, acc_stride, first_column, distance, interleave, asynchronous,         \
             stage_rows                                                                                                  \
         );                                                                                                              \

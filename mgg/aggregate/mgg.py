@@ -63,11 +63,17 @@ class MggOptions(PipelineOptions):
     ps_remote: int | None = Field(
         None, ge=1, le=32, description="arcs of a partition of remote arcs, fewer for slow links (4.1); none: ps"
     )
+    merge: bool = Field(
+        False,
+        description="a block asks once for a row that several of its arcs need (5.1); GPUs by primitive direct alone",
+    )
 
     @model_validator(mode="after")
     def _cuts(self) -> MggOptions:
         if self.ps_remote is not None and not self.neighbor_partition:
             raise ValueError("ps_remote: with neighbor_partition false rows stay whole: leave one of them out")
+        if self.merge and self.primitive != "direct":
+            raise ValueError(f"merge: rows are loaded once a block, primitive {self.primitive} gets them one an arc")
         return self
 
     @model_validator(mode="after")
@@ -135,4 +141,4 @@ class Mgg(Partitioned):
     def schedule(cls, options: TechniqueOptions, shmem: bool) -> Schedule:
         """The options' schedule."""
         assert isinstance(options, MggOptions)
-        return replace(options.schedule(options.primitive), ps_remote=options.ps_remote)
+        return replace(options.schedule(options.primitive), ps_remote=options.ps_remote, merge=options.merge)

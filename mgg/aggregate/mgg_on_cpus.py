@@ -30,6 +30,7 @@ class Block:
     Attributes:
         local, remote: its neighbor partitions.
         gets: what to fetch, one entry an owner of remote rows.
+        rows: how many that are.
         place: int64 [remote arcs], which fetched row each remote arc multiplies.
         weights: float32 [remote arcs] or None.
     """
@@ -37,6 +38,7 @@ class Block:
     local: NeighborPartitions
     remote: NeighborPartitions
     gets: list[Get]
+    rows: int
     place: Array
     weights: Array | None
 
@@ -51,13 +53,14 @@ class Blocks:
         ps, remote: arcs of a neighbor partition of local and of remote arcs; None: whole rows.
         share: pairs of a local and a remote partition that a block owns: dist * wpb.
         interleave: a block owns pairs; else local partitions have blocks of their own, and so do remote ones.
+        merge: a block fetches a row once, however many of its arcs need it.
     """
 
     def __init__(
         self, world: World, product: Product, max_dim: int, *, ps: int | None, remote: int | None, share: int,
-        interleave: bool,
+        interleave: bool, merge: bool = False,
     ) -> None:  # fmt: skip
-        self._world, self._product = world, product
+        self._world, self._product, self._merge = world, product, merge
         here = neighbor_partitions(product.local.indptr, ps)
         there = neighbor_partitions(product.remote.indptr, remote)
         none = slice(0, 0)
@@ -68,24 +71,28 @@ class Blocks:
             spans = [(slice(k, k + share), none) for k in range(0, len(here), share)]
             spans += [(none, slice(k, k + share)) for k in range(0, len(there), share)]
         self._blocks = [self._block(here[mine], there[others]) for mine, others in spans]
-        widest = max((len(block.place) for block in self._blocks), default=0)
+        widest = max((block.rows for block in self._blocks), default=0)
         self._fetched = world.xp.empty(widest * max_dim, np.float32)
 
     def _block(self, local: NeighborPartitions, remote: NeighborPartitions) -> Block:
-        """Group a block's remote arcs by owner; no arc shares what another has fetched."""
+        """Group a block's remote arcs by owner; unless requests are merged no arc shares what another has fetched."""
         product, csr = self._product, self._product.remote
         first, last = (int(remote.starts[0]), int(remote.stops[-1])) if len(remote) else (0, 0)
         halo = csr.indices[first:last]
-        order = np.argsort(halo, kind="stable")  # the halo is sorted by owner
-        ends = np.searchsorted(halo[order], product.halo_ptr)
-        rows = product.halo_rows[halo[order]]
+        if self._merge:
+            needed, place = np.unique(halo, return_inverse=True)
+        else:
+            order = np.argsort(halo, kind="stable")
+            needed, place = halo[order], np.empty(last - first, np.int64)
+            place[order] = np.arange(last - first)
+        ends = np.searchsorted(needed, product.halo_ptr)  # the halo is sorted by owner
+        rows = product.halo_rows[needed]
         spans = [(pe, slice(int(ends[pe]), int(ends[pe + 1]))) for pe in range(self._world.size)]
-        place = np.empty(last - first, np.int64)
-        place[order] = np.arange(last - first)
         return Block(
             local=local,
             remote=NeighborPartitions(remote.rows, remote.starts - first, remote.stops - first),
             gets=[Get(pe, rows[span], span) for pe, span in spans if span.stop > span.start],
+            rows=len(needed),
             place=place,
             weights=None if csr.weights is None else csr.weights[first:last],
         )
@@ -103,7 +110,7 @@ class Blocks:
                 )
             part = block.remote
             if len(part):
-                fetched = self._fetched[: len(block.place) * dim].reshape(-1, dim)
+                fetched = self._fetched[: block.rows * dim].reshape(-1, dim)
                 for get in block.gets:
                     self._world.get_rows(source, get.pe, get.rows, fetched[get.span])
                 operators.spmm_partitions(part.rows, part.starts, part.stops, block.place, block.weights, fetched, acc)

@@ -12,6 +12,7 @@ class Schedule:
     Attributes:
         ps: arcs of a neighbor partition; None: whole rows.
         ps_remote: of one of remote arcs; None: ``ps``.
+        merge: a block asks once for a row that several of its arcs need.
         dist: pairs of a local and a remote partition that a warp owns (interleaving distance).
         wpb: warps a block.
         interleave: a warp owns pairs; else a warp has partitions of one kind.
@@ -28,6 +29,7 @@ class Schedule:
     primitive: str = "direct"
     batch: int | None = None
     ps_remote: int | None = None
+    merge: bool = False
 
     @property
     def remote(self) -> int | None:

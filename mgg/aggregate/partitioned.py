@@ -8,7 +8,7 @@ import numpy as np
 
 from mgg.aggregate.costs import Cost, Machine, Workload, fetched_arcs, meetings, slowest
 from mgg.aggregate.mgg_on_cpus import Blocks, blocks_cost, pieces
-from mgg.aggregate.mgg_on_gpus import Fused
+from mgg.aggregate.mgg_on_gpus import Fused, block_arcs
 from mgg.aggregate.mgg_schedule import Schedule
 from mgg.aggregate.needs import PARTITION, POINTER, Case, Need
 from mgg.aggregate.options import TechniqueOptions
@@ -17,6 +17,8 @@ from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, told_of_gpu_memory
 from mgg.errors import InputError
 from mgg.kernel.compile import Build, build_of
+from mgg.kernel.requests import merged
+from mgg.kernel.schedule import remote_sources
 from mgg.layout import PeLayout
 from mgg.tune.setting import Setting
 
@@ -43,11 +45,12 @@ class Partitioned(Plan):
         if self._fused is not None:
             self._fused.take(schedule)
         elif self.world.gpu:
-            self._fused = Fused(self.world, self.host, schedule)
+            self._fused = Fused(self.world, self.host, schedule, self.max_dim)
         else:
             self._blocks = Blocks(
                 self.world, self.host, self.max_dim,
                 ps=schedule.ps, remote=schedule.remote, share=schedule.share, interleave=schedule.interleave,
+                merge=schedule.merge,
             )  # fmt: skip
 
     def take(self, setting: Setting) -> None:
@@ -59,7 +62,9 @@ class Partitioned(Plan):
     @classmethod
     def builds(cls, options: TechniqueOptions, dtype: str, shmem: bool) -> list[Build]:
         """MGG's kernel, with the primitive that fetches remote rows."""
-        return [*super().builds(options, dtype, shmem), build_of("mgg", 32, cls.schedule(options, shmem).primitive)]
+        schedule = cls.schedule(options, shmem)
+        made = build_of("mgg", 32, schedule.primitive, merge=schedule.merge)
+        return [*super().builds(options, dtype, shmem), made]
 
     @classmethod
     def need(cls, case: Case) -> Need:
@@ -70,12 +75,21 @@ class Partitioned(Plan):
         pieces = sum(int(np.count_nonzero(each) if ps is None else (-(-each // ps)).sum()) for each, ps in lengths)
         arcs = case.ids * case.product.local.arcs + case.weight * (case.product.local.arcs + case.product.remote.arcs)
         made = PARTITION * pieces + POINTER * (case.product.remote.arcs + case.size)
-        return Need(arcs, case.base().columns, made)
+        fetched = 0
+        if schedule.merge:
+            product = case.product
+            sources = remote_sources(product.remote.indices, product.halo_ptr, product.halo_rows)
+            requests, first, _ = merged(sources, block_arcs(product, schedule))
+            fetched = case.embeddings(len(requests))
+            made += requests.nbytes + first.nbytes
+        return Need(arcs, case.base().columns + fetched, made)
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
         """Sums of neighbor partitions beside the fetch of a row an arc (MGG 5); one after the other on CPU ranks."""
         schedule, split = cls.schedule(work.options, shmem=machine.gpu), work.split
+        if schedule.merge:  # how many requests are equal no split tells
+            return None
         if not machine.gpu:
             return blocks_cost(
                 work, machine, ps=schedule.ps, remote=schedule.remote, share=schedule.share,

@@ -71,7 +71,9 @@ def _sources() -> dict[str, Path]:
     return {path.stem: path for path in sorted(source_folder().glob("*/*.cu"))}
 
 
-def build_of(name: str, index_bits: int, primitive: str = "direct", *, bf16: bool = False) -> Build:
+def build_of(
+    name: str, index_bits: int, primitive: str = "direct", *, bf16: bool = False, merge: bool = False
+) -> Build:
     """What has to be built to launch kernels of ``NAME.cu``.
 
     Args:
@@ -79,10 +81,13 @@ def build_of(name: str, index_bits: int, primitive: str = "direct", *, bf16: boo
         index_bits: 32 or 64, the width of column ids.
         primitive: of the kernel ``mgg``; all but ``direct`` need NVSHMEM.
         bf16: embeddings are bfloat16 (rows, gather, halo, pull).
+        merge: blocks of ``mgg`` ask once for a row, with ``direct``.
     """
     defines: dict[str, int | str] = {"MGG_INDEX_BITS": index_bits}
     if bf16:
         defines["MGG_BF16"] = 1
+    if merge:
+        defines["MGG_MERGE"] = 1
     if primitive != "direct":
         defines |= {"MGG_NVSHMEM": 1, "MGG_PRIMITIVE": PRIMITIVES[primitive]}
     return Build(name, defines, primitive != "direct")
@@ -93,6 +98,7 @@ def all_builds() -> list[Build]:
     widths = (32, 64)
     builds = [build_of(name, bits) for name in sorted(_sources()) for bits in widths]
     builds += [build_of(name, bits, bf16=True) for name in ("rows", "gather", "halo", "pull") for bits in widths]
+    builds += [build_of("mgg", bits, merge=True) for bits in widths]
     if nvshmem_folder() is not None:
         builds += [build_of("mgg", bits, primitive) for primitive in ("warp", "thread", "block") for bits in widths]
     return builds

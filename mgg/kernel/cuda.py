@@ -31,6 +31,7 @@ from mgg.kernel.cuda_schedule import DeviceSchedule, DeviceSchedules, RowTuning
 from mgg.kernel.fork import DEPENDENTS, Launch, urgent_stream
 from mgg.kernel.groups import Groups, Setting, shared_bytes, tiling
 from mgg.kernel.halo import HaloPeers, HaloSchedule
+from mgg.kernel.requests import Requests
 from mgg.kernel.tiles import column_tiles, mgg_tiles
 from mgg.layout.neighbors import NeighborPartitions
 
@@ -229,7 +230,7 @@ class CudaOperators:
         remote: NeighborPartitions, sources: cp.ndarray, remote_weights: cp.ndarray | None,
         own: cp.ndarray, peers: cp.ndarray, out: cp.ndarray, *,
         ps: int | None, dist: int, wpb: int, interleave: bool = True, asynchronous: bool = True,
-        primitive: str = "direct", batch: int | None = None,
+        primitive: str = "direct", batch: int | None = None, requests: Requests | None = None,
     ) -> None:  # fmt: skip
         """``out = local B + remote B`` in one launch (MGG 5), after ``out`` was set to zero; sums by atomics.
 
@@ -248,6 +249,7 @@ class CudaOperators:
             asynchronous: fetch a remote partition while the local one is summed; else after it.
             primitive: ``direct`` (peer pointers), or ``warp``, ``thread``, ``block`` (NVSHMEM gets).
             batch: most remote rows on their way to a warp, None: as many as its share of shared memory holds.
+            requests: what each block asks for once, with ``direct`` alone; None: each arc asks for its own row.
 
         Raises:
             ValueError: an argument is out of range.
@@ -273,7 +275,7 @@ class CudaOperators:
         if not warps:
             return
         weights = remote_weights if local_weights is None else local_weights
-        build = build_of("mgg", index_bits(indices), primitive)
+        build = build_of("mgg", index_bits(indices), primitive, merge=requests is not None)
         for lanes, first, tiles, stage, shared in needed:
             kernel = self.kernel(build, kernel_name("mgg", lanes, vector, weights))
             if shared > 48 * 1024:
@@ -283,6 +285,7 @@ class CudaOperators:
                 (
                     local.rows, local.starts, local.stops, np.int64(locals_), indices, pointer_to(local_weights),
                     remote.rows, remote.starts, remote.stops, np.int64(remotes), sources, pointer_to(remote_weights),
+                    *(requests.arguments if requests else (np.uint64(0),) * 3),
                     own, peers, row_stride(own), out, row_stride(out), np.int32(first), np.int32(columns),
                     np.int32(dist), np.int32(interleave), np.int32(asynchronous), np.int32(stage),
                 ),

@@ -100,6 +100,7 @@ PRODUCTS = [
         *PRODUCTS,
         ("cola", {"workgroup": 2, "coalesced": False}, 4),
         ("mgg", {"ps": 1}, 3),
+        ("mgg", {"merge": True, "ps_remote": 8}, 3),
         ("mgg", {"neighbor_partition": False}, 3),
     ],
 )

@@ -42,7 +42,8 @@ def knobs(tmp_path, technique, options, shmem=True):
 
 
 DEFAULT = {
-    "ps": 32, "dist": 16, "wpb": 4, "interleave": True, "asynchronous": True, "primitive": "direct", "batch": None
+    "ps": 32, "dist": 16, "wpb": 4, "interleave": True, "asynchronous": True, "primitive": "direct", "batch": None,
+    "requests": None,
 }  # fmt: skip
 
 

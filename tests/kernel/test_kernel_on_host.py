@@ -8,6 +8,7 @@ from support.graphs import expected_product, random_csr, relative_error, scaled_
 from support.on_host import build, launch
 
 from mgg.graph.csr import Csr
+from mgg.kernel.requests import bounds, merged
 from mgg.kernel.schedule import row_schedule
 from mgg.layout.split import transposed
 
@@ -36,7 +37,7 @@ def columns(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mgg(tmp_path_factory):
-    library = build(tmp_path_factory.mktemp("mgg"), "mgg", SHARED)
+    library = build(tmp_path_factory.mktemp("mgg"), "mgg", "#define MGG_MERGE 1\n" + SHARED)
     library.host_shared.restype = ctypes.POINTER(ctypes.c_float)
     return library
 
@@ -112,6 +113,13 @@ def test_columns(columns, lanes, vector, weighted):
     assert relative_error(acc[:, :width], a.tocsr(), b[:, :width]) <= 1e-6
 
 
+def requested(shares, sources, dist, wpb, interleave, stride):
+    """What blocks ask for once, with room for it, and where the arcs find it: behind the copies of three PEs."""
+    at = bounds(int(shares[0].count), int(shares[1].count), dist, wpb, interleave)
+    wanted, first, place = merged(sources, np.append(shares[1].starts, len(sources))[at])
+    return (wanted, first, matrix(len(wanted), 0, stride)), np.uint64(3 << 48) | place.astype(np.uint64)
+
+
 class Share:
     """Neighbor partitions of one kind, in row order; rows have several, and some partitions are empty or long."""
 
@@ -137,13 +145,14 @@ class Share:
 
 
 @BOTH
+@pytest.mark.parametrize("merge", [False, True])
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("interleave", [False, True])
 @pytest.mark.parametrize(
     ("local", "remote", "dist", "wpb"),
     [(300, 37, 16, 4), (5, 200, 3, 2), (0, 40, 7, 1), (40, 0, 16, 4), (33, 32, 32, 1)],
 )
-def test_every_partition_is_summed_once(mgg, local, remote, dist, wpb, interleave, asynchronous, weighted):
+def test_every_partition_is_summed_once(mgg, local, remote, dist, wpb, interleave, asynchronous, merge, weighted):
     """By the warp that it falls to: with both kinds in equal shares, and with the local ones first."""
     height = 50
     shares = [Share(count, height, weighted, seed) for seed, count in enumerate((local, remote))]
@@ -155,13 +164,17 @@ def test_every_partition_is_summed_once(mgg, local, remote, dist, wpb, interleav
         out, stage = np.zeros((height, stride), np.float32), 8
         sources = shares[1].owners.astype(np.uint64) << np.uint64(48) | shares[1].nodes.astype(np.uint64)
         peers = np.array([copy.ctypes.data for copy in copies], np.uint64)
+        requests = [None] * 3
+        if merge:
+            requests, sources = requested(shares, sources, dist, wpb, interleave, stride)
+            peers = np.append(peers, np.uint64(requests[2].ctypes.data))
         taken = wpb * (2 + stage) * lanes * vector
         np.ctypeslib.as_array(mgg.host_shared(), (taken,))[:] = np.nan  # nothing is there before it is written
         launch(
             mgg, f"mgg_{lanes}_{vector}" + "_weighted" * weighted, (-(-warps // wpb), tiles), 32 * wpb,
             *shares[0].arguments, shares[0].nodes.astype(np.int32), shares[0].weights, *shares[1].arguments, sources,
-            shares[1].weights, copies[1], peers, np.int32(stride), out, np.int32(stride), np.int32(0), np.int32(width),
-            np.int32(dist), np.int32(interleave), np.int32(asynchronous), np.int32(stage),
+            shares[1].weights, *requests, copies[1], peers, np.int32(stride), out, np.int32(stride), np.int32(0),
+            np.int32(width), np.int32(dist), np.int32(interleave), np.int32(asynchronous), np.int32(stage),
         )  # fmt: skip
         expected, scale = np.zeros((2, height, width))
         shares[0].add(expected, scale, copies[1][shares[0].nodes, :width])

@@ -45,7 +45,7 @@ WITH_NVSHMEM = [label for label, (_, options, _) in VARIANTS.items() if options.
 WITH_PEERS = {
     "halo": ["halo", "halo:1", "halo:2-bf16"],
     "cola": ["cola", "cola:1"],
-    "mgg": ["mgg", "mgg:synchronous", "mgg:whole-rows"],
+    "mgg": ["mgg", "mgg:synchronous", "mgg:whole-rows", "mgg:merged"],
 }
 
 

@@ -54,6 +54,7 @@ VARIANTS: dict[str, Variant] = {
     "mgg:least": Variant("mgg", {"ps": 1, "dist": 1, "wpb": 1}),
     "mgg:most": Variant("mgg", {"ps": 32, "dist": 16, "wpb": 16}),
     "mgg:most-block": Variant("mgg", {"ps": 32, "dist": 16, "wpb": 16, "primitive": "block"}),
+    "mgg:merged": Variant("mgg", {"merge": True, "ps": 4, "dist": 2, "wpb": 3}),
     "mgg:short-remote": Variant("mgg", {"ps_remote": 3}),
     "broadcast:2": Variant("broadcast", {"replication": 2}),
     "broadcast:grid": Variant("broadcast", {"grid": True}),

@@ -192,11 +192,20 @@ class StrictOperators:
 
     def mgg(
         self, local: Any, indices: Any, local_weights: Any, remote: Any, sources: Any, remote_weights: Any,
-        own: Any, peers: Any, out: Any, **_: Any,
+        own: Any, peers: Any, out: Any, requests: Any = None, **_: Any,
     ) -> None:  # fmt: skip
         """The fused kernel, from the addresses that it gets."""
         arrays = local, indices, local_weights, remote, sources, remote_weights, own, peers, out
+        if requests is not None:
+            submit(lambda: self._fetch_once(requests, own, peers, out.shape[1]))
         submit(lambda: self._mgg(*arrays))
+
+    def _fetch_once(self, requests: Any, own: Any, peers: Any, dim: int) -> None:
+        """What blocks ask for once, as far apart as the rows of ``own``."""
+        pitch, first = unwrap(own).strides[0], requests.rows.data.ptr
+        for place, source in enumerate(unwrap(requests.sources).tolist()):
+            address = int(unwrap(peers)[source >> 48]) + (source & (1 << 48) - 1) * pitch
+            ctypes.memmove(first + place * pitch, address, 4 * dim)
 
     def _mgg(
         self, local: Any, indices: Any, local_weights: Any, remote: Any, sources: Any, remote_weights: Any,
