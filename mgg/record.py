@@ -384,31 +384,6 @@ class PredictionRecord(Origin):
         return self
 
 
-class JobRecord(Origin):
-    """A job of the workflow: what it asked for, when it ran, what it used. None: nobody measured or told it."""
-
-    schema_version: Literal[2] = 2
-    kind: Literal["job"] = "job"
-    stage: str = Field(description="stage of the rule")
-    rule: str = Field(description="rule of the workflow")
-    wildcards: dict[str, str] = Field(description="what the job was for")
-    attempts: int = Field(1, ge=1, description="how often it was started until it passed")
-    slurm_job: str | None = Field(None, description="Slurm's number of the job")
-    submitted: Seconds | None = Field(None, description="when Slurm got it, seconds since 1970-01-01 UTC")
-    ended: Seconds | None = Field(None, description="when its output was there, the same")
-    seconds: Seconds | None = Field(None, description="that its command ran")
-    memory: int | None = Field(
-        None, ge=0, description="most bytes in use by its processes, seen on its own host; of Slurm's ranks as they say"
-    )
-    cpu_seconds: Seconds | None = Field(None, description="CPU seconds of the same processes when last looked at")
-    seen: Seconds | None = Field(None, description="how long its command had run when last looked at")
-    runtime_asked: Seconds | None = Field(None, description="seconds it might have run")
-    memory_asked: int | None = Field(None, ge=0, description="bytes it might have used on each host")
-    ranks: int = Field(1, ge=1, description="tasks of Slurm that shared its cores evenly")
-    cores_asked: int | None = Field(None, ge=1, description="cores it was given, all hosts together")
-    granted: bool = Field(False, description="a scheduler had reserved what it asked for")
-
-
 class EpochRecord(Frozen):
     """One line of ``metrics.jsonl``."""
 
@@ -438,7 +413,6 @@ _AGAIN: dict[type[BaseModel], str] = {
     TrainRecord: "run mgg train again",
     InferenceRecord: "run mgg infer again",
     PredictionRecord: "run mgg predict again",
-    JobRecord: "remove it, and the workflow writes it anew",
 }
 #: The file that holds the record of a folder.
 _FILES: dict[type[BaseModel], str] = {TrainRecord: RUN_FILE, InferenceRecord: INFERENCE_FILE}
@@ -488,18 +462,18 @@ def check_lines_output(path: Path, model: type[R], *, replace: bool) -> list[R]:
     if not (path.exists() and path.stat().st_size):
         return []
     try:
-        return [] if replace and of_kind(path, model) else read_lines(path, model)
+        return [] if replace and holds(path, model) else read_lines(path, model)
     except InputError as error:
-        if of_kind(path, model):
+        if holds(path, model):
             raise InputError(f"{error} (--replace replaces the file)") from None
         kind = {AggregateRecord: "timing records", PredictionRecord: "predictions"}.get(model, "records of this kind")
         raise InputError(f"{path}: exists and holds no {kind}; choose another name") from None
 
 
-def of_kind(path: Path, model: type[BaseModel]) -> bool:
-    """Whether a line of ``path`` is a record of ``model``, of any version and be it damaged."""
+def holds(path: str | Path, model: type[BaseModel]) -> bool:
+    """Whether a line of ``path`` is a record of ``model``, of any version and be it damaged; raises InputError."""
     try:
-        found = path.read_bytes()
+        found = Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     return f'"kind":"{model.model_fields["kind"].default}"'.encode() in found.replace(b" ", b"")
@@ -512,11 +486,6 @@ def read_lines(path: str | Path, model: type[R]) -> list[R]:
     if not records:
         raise InputError(f"{path}: holds no records")
     return records
-
-
-def holds(path: str | Path, model: type[BaseModel]) -> bool:
-    """Whether ``path`` holds records of ``model``; raises InputError where the file cannot be read."""
-    return of_kind(Path(path), model)
 
 
 def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:

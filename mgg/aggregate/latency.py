@@ -15,7 +15,7 @@ from mgg.aggregate.links import REPEATS, Probe, partners
 from mgg.backend import World
 from mgg.backend.facts import job_fields
 from mgg.errors import InputError
-from mgg.latency import Grain, LatencyRecord
+from mgg.latency_record import Grain, LatencyRecord
 
 #: Bytes of the transfers: 0.25 to 8 MiB, as in the paper.
 SIZES = tuple(2**k for k in range(18, 24))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 
 import numpy as np
 
@@ -69,8 +70,8 @@ class Partitioned(Plan):
     @classmethod
     def need(cls, case: Case) -> Need:
         """MGG's kernel: neighbor partitions and the place of each remote arc's row."""
-        ps = cls.finest(case.options)
-        remote = cls.schedule(case.options, shmem=False).ps_remote or ps
+        schedule, ps = cls.schedule(case.options, shmem=False), cls.finest(case.options)
+        remote = schedule.ps_remote or ps
         lengths = [(np.diff(csr.indptr), ps) for csr, ps in ((case.product.local, ps), (case.product.remote, remote))]
         pieces = sum(int(np.count_nonzero(each) if ps is None else (-(-each // ps)).sum()) for each, ps in lengths)
         arcs = case.ids * case.product.local.arcs + case.weight * (case.product.local.arcs + case.product.remote.arcs)
@@ -79,7 +80,9 @@ class Partitioned(Plan):
         if schedule.merge:
             product = case.product
             sources = remote_sources(product.remote.indices, product.halo_ptr, product.halo_rows)
-            requests, first, _ = merged(sources, block_arcs(product, schedule))
+            # The finest setting has the smallest blocks, in which the fewest requests are equal.
+            finest = schedule if ps == schedule.ps else replace(schedule, ps=ps, dist=1, wpb=1)
+            requests, first, _ = merged(sources, block_arcs(product, finest))
             fetched = case.embeddings(len(requests))
             made += requests.nbytes + first.nbytes
         return Need(arcs, case.base().columns + fetched, made)

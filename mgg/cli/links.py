@@ -70,7 +70,7 @@ def _latency(pes: int | None, backend: str, out: Path | None, replace: bool, as_
     """Measure transfers by their size, print them and write their records."""
     from mgg.aggregate.latency import measure
     from mgg.backend import World, job_size, launch, together
-    from mgg.latency import LatencyRecord
+    from mgg.latency_record import LatencyRecord
     from mgg.record import add_lines, check_lines_output
 
     def program(world: World) -> list[LatencyRecord]:

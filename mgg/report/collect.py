@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mgg.errors import InputError
-from mgg.latency import LatencyRecord
+from mgg.latency_record import LatencyRecord
 from mgg.lookup_record import LookupRecord
 from mgg.record import (
     PARTITION_FILE,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mgg.record import JobRecord, read_lines
+from mgg.job_record import JobRecord
+from mgg.record import read_lines
 from mgg.report import requests, timeline
 from mgg.report.collect import canonical
 from mgg.report.numbers import utc

@@ -73,7 +73,7 @@ def _parts(tables: dict[str, Rows], name: str, shown: Experiment) -> list[Part]:
     return parts
 
 
-def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:
+def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:  # noqa: PLR0911 - a kind a line
     """The sentences on what was measured; empty where nothing was."""
     if shown.volumes:
         return volumes.outcome(tables["quality"], shown.volumes)

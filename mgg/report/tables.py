@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mgg.latency import LatencyRecord
+from mgg.latency_record import LatencyRecord
 from mgg.lookup_record import LookupRecord
 from mgg.record import AggregateRecord, Common, PartitionRecord, PredictionRecord
 from mgg.report import spread

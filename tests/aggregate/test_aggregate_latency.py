@@ -12,7 +12,7 @@ from mgg.aggregate import latency
 from mgg.aggregate.links import REPEATS
 from mgg.backend import simulated
 from mgg.errors import InputError
-from mgg.latency import LatencyRecord
+from mgg.latency_record import LatencyRecord
 from mgg.record import read_lines, write_lines
 from mgg.report.experiments import EXPERIMENTS
 

@@ -20,7 +20,7 @@ from mgg import backend, record
 from mgg.aggregate import job
 from mgg.cli import group, main
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
-from mgg.latency import LatencyRecord
+from mgg.latency_record import LatencyRecord
 
 INTERRUPTED = "mgg: interrupted; outputs appear only when they are whole: run the same command again"
 

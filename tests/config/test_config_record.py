@@ -11,6 +11,7 @@ from mgg.aggregate.costs import Machine
 from mgg.aggregate.links import Links
 from mgg.backend.facts import these_versions, this_machine
 from mgg.errors import InputError, MachineError
+from mgg.job_record import JobRecord
 from mgg.lookup_record import LookupRecord
 from mgg.origin import origin
 
@@ -31,7 +32,7 @@ AGGREGATE = {
         ("Predictions", [record.PredictionRecord]),
         ("Lookups", [LookupRecord]),
         ("Machines", [Machine, Links]),
-        ("Jobs", [record.JobRecord]),
+        ("Jobs", [JobRecord]),
     ],
 )
 def test_the_page_of_formats_has_every_field(section, models):

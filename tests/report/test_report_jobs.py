@@ -11,7 +11,8 @@ import pytest
 from synthetic_records import ORIGIN, aggregate
 
 from mgg.errors import InputError
-from mgg.record import JobRecord, write_lines
+from mgg.job_record import JobRecord
+from mgg.record import write_lines
 from mgg.report import build
 from mgg.report.numbers import duration, utc
 from mgg.report.requests import AGAIN, FITS, TOO_LARGE, TOO_SMALL, UNKNOWN

@@ -21,9 +21,10 @@ from mgg.graph.build import gather, scatter, shard
 from mgg.graph.described import check_files, description
 from mgg.graph.retrieve import retrieve
 from mgg.graph.store import Graph
+from mgg.job_record import JobRecord
 from mgg.kernel import compile as kernels
 from mgg.origin import origin
-from mgg.record import RUN_FILE, AggregateRecord, EpochRecord, JobRecord, add_lines, read_lines, run_file, write_lines
+from mgg.record import RUN_FILE, AggregateRecord, EpochRecord, add_lines, read_lines, run_file, write_lines
 from mgg.report.collect import collect
 from mgg.report.jobs import read_jobs
 from mgg.train.checkpoint import Checkpoint, Checkpoints, History, read_weights

@@ -13,7 +13,8 @@ from support.records import altered, file_of
 from support.slurm import StandIns
 from support.workflow import ROOT, Folder, job_counts
 
-from mgg.record import JobRecord, read_lines
+from mgg.job_record import JobRecord
+from mgg.record import read_lines
 
 #: Jobs of TINY by rule, without the report's own.
 COUNTS = {"generate": 1, "partition": 3, "layout": 2, "aggregate": 2, "train": 1}
