@@ -171,17 +171,14 @@ def _of_layout(path: Path) -> Known:
     manifest = layout.read_manifest(path)
     return Known(
         manifest.name, manifest.graph_hash, manifest.nodes, manifest.arcs, manifest.scheme, manifest.workgroup,
-        split_of_layout(path, "forward"),
+        split_of_layout(path, manifest, "forward"),
     )  # fmt: skip
 
 
-def split_of_layout(path: Path, direction: Literal["forward", "transpose"]) -> Split:
-    """The statistics of a layout, counted by as many threads as it has PEs where workgroups matter.
-
-    Raises:
-        InputError: what is there is no layout.
-    """
-    manifest = layout.read_manifest(path)
+def split_of_layout(
+    path: Path, manifest: layout.LayoutManifest, direction: Literal["forward", "transpose"]
+) -> Split:  # fmt: skip
+    """The statistics of a layout, counted by as many threads as it has PEs where workgroups matter."""
     counts, members = manifest.direction(direction), min(manifest.workgroup, manifest.pes)
     if members < manifest.pes:
         return simulated.run(

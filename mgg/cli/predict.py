@@ -131,7 +131,8 @@ def _predict_model(
         facts = read_manifest(path)
         columns = facts.classes or facts.tasks
         chain = build(found, chosen, facts.features, columns, facts.nodes, facts.relations)
-        passes = list(foretold(chain, split_of_layout(path, "forward"), split_of_layout(path, "transpose"), machine))
+        splits = split_of_layout(path, facts, "forward"), split_of_layout(path, facts, "transpose")
+        passes = list(foretold(chain, *splits, machine))
         if not passes:
             raise InputError(
                 f"--model {name}: has no layer that is a vertex program (docs/vertex.md): leave it out, and name the"

@@ -255,7 +255,7 @@ class VertexLayer(Module):
         found |= once
         for name, value in zip(self.keeps, plan.arcs, strict=True):
             run_of.arcs[name] = self._of_arcs(found[value], value, run_of)
-        stays = plan.backward(constant, not constant).reads if gradients else set()
+        stays = plan.reads(constant) if gradients else set()
         kept = {value: found[value] for value in stays if value in found}
         return self._owned(found, plan.output, {*stays, *once}, len(run_of.graph.node_ids)), kept
 

@@ -110,7 +110,7 @@ class ProgramPlan:
     def forward(self, constant: bool, training: bool) -> Work:
         """Makes the output, and in training what ``backward`` reads."""
         known = {*self.leaves, *self.fixed(constant)}
-        reads = self.backward(constant, not constant).reads - known - {*self.seeds} if training else set()
+        reads = self.reads(constant) - known - {*self.seeds} if training else set()
         # What turned passes fetch from other PEs is sent row by row.
         kept = set() if self.turns else reads - {self.output, *self.arcs}
         return Work(self.schedule.forward, known, [self.output, *self.arcs, *reads], kept)
@@ -119,6 +119,11 @@ class ProgramPlan:
     def backward(self, constant: bool, inputs: bool) -> Work | Turned:
         """Makes the gradients, by the input if ``inputs``."""
         return (self.turned(constant, inputs) if self.turns else None) or self.returned(constant, inputs)
+
+    @_once_each
+    def reads(self, constant: bool) -> set[Value]:
+        """What backward reads, with the gradient by the input or without: turned, the latter may fetch other values."""
+        return self.backward(constant, not constant).reads | self.backward(constant, False).reads
 
     @_once_each
     def returned(self, constant: bool, inputs: bool) -> Work:
