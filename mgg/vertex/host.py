@@ -77,7 +77,7 @@ def run(
     keys = [random.stream_key(draws[0], random.Draws(*draws, place + mask["place"]).stream) for mask in masks_of(unit)]
     values = results_of(unit)
     results = [_empty(value, tables, real) for value in values]
-    compiled(source_of(unit))(
+    compiled(_source(unit))(
         ptr, ends, arcs, tables.run_targets, tables.run_types,
         _NONE if tables.types is None else tables.types, tables.arc_runs, tables.ids, np.array(keys, np.uint64),
         *(_flat(x, value) for value, x in zip(outside_of(unit), outside, strict=True)), *results,
@@ -86,6 +86,14 @@ def run(
         x.reshape((*(() if value.space is P else (len(x),)), *value.shape))
         for value, x in zip(values, results, strict=True)
     ]
+
+
+def _source(unit: Unit) -> str:
+    """``source_of`` the unit, which is worked off again and again, written once."""
+    known: dict[str, str] = vars(unit)
+    if "_source" not in known:
+        known["_source"] = source_of(unit)
+    return known["_source"]
 
 
 def _flat(x: np.ndarray, value: Value) -> np.ndarray:
