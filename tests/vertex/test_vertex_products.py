@@ -89,7 +89,7 @@ def test_by_type_without_arcs():
 
 
 # 37 terms and 70 columns: several tiles of each, none whole. Every type has another number of arcs, one has none.
-@pytest.mark.parametrize(("inner", "outer"), [(37, 70), (9, 3)])
+@pytest.mark.parametrize(("inner", "outer"), [(37, 70), pytest.param(9, 3, marks=pytest.mark.slow)])
 def test_kernels_take_all_types_at_once(inner, outer, kernels):
     graph = typed()
     x, y = ir.leaf("x", D, (inner,)), ir.leaf("y", D, (outer,))
