@@ -37,7 +37,7 @@ def on_fakes(kind, ranks, out, calls):
 
 
 def test_gat_as_a_program_is_the_one_by_hand(layouts, tmp_path):
-    """The model file of the benchmark: rows of odd width, and several heads whose lanes do not make numbers together."""
+    """The model file of the benchmark: rows of odd width, and several heads whose lanes make no numbers together."""
     program = Path(FAKE).parents[3] / "benchmarks/gat_program.py"
     calls = [
         {"technique": "halo", "epoch": 5, "folder": str(layouts("directed", 2)), "settings": settings}
