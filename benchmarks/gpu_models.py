@@ -5,8 +5,8 @@ and Adam. On one GPU the same formula runs in PyTorch Geometric on ``edge_index`
 losses of both first steps have been compared (relative tolerance 1e-4). Times are medians of 20 steps after 5, of the
 slowest PE, by CUDA events. Memory is what a GPU has less of free after the steps than before (ours: all that was taken)
 and the most that torch had allocated at a time (PyTorch Geometric). One more step notes how long each operation of ours
-takes. A model may be a file, ``--models gat,benchmarks/programs/gat.py``: it has the settings of the model that it is
-called like. OUT gets gpu_models-pP.jsonl.
+takes. A model may be a file, ``--models gat,benchmarks/gat_program.py``: it has the settings of the model that it is
+called after. OUT gets gpu_models-pP.jsonl.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Bench:
         """Our step, and the weights that it began with."""
         cp.get_default_memory_pool().free_all_blocks()
         free = cp.cuda.runtime.memGetInfo()[0]
-        settings = settings_of(model, (SETTINGS | ALONE)[Path(model).stem])
+        settings = settings_of(model, (SETTINGS | ALONE)[Path(model).stem.removesuffix("_program")])
         trainer = Trainer(
             self.world, part, model=model, technique=self.technique, options={}, settings=settings, seed=0
         )  # fmt: skip

@@ -77,7 +77,7 @@ class Values:
         windowed: lanes make narrow values for each other.
         looping: lines are those of arcs, not of rows whose sums are complete.
         late: some of ``loads`` take what is ``narrow``.
-        words: registers of loads for an arc under way.
+        words: registers of loads, and of what is made ahead, for an arc under way.
     """
 
     def __init__(self, launch: Launch, padded: Collection[Value]) -> None:
@@ -335,6 +335,8 @@ class Values:
         if v in self.launch.reads:
             return self._loaded(v, axes, name, "loads" if changes else part)
         several = part == "loads"
+        if several:
+            self.words += self.layout.count if wide(axes) else 1
         here, size, each = (f"{name}[u]", "[U]", "MGG_ARCS ") if several else (name, "", "")
         if reduced(v, self.layout):
             whole = self.layout.axes(self.layout.shape) or ()

@@ -36,6 +36,18 @@ def on_fakes(kind, ranks, out, calls):
     return on_ranks(kind, ranks, out, calls, "nvshmem", [FAKE])
 
 
+def test_gat_as_a_program_is_the_one_by_hand(layouts, tmp_path):
+    """The model file of the benchmark: rows of odd width, and several heads whose lanes make no numbers together."""
+    program = Path(FAKE).parents[3] / "benchmarks/gat_program.py"
+    calls = [
+        {"technique": "halo", "epoch": 5, "folder": str(layouts("directed", 2)), "settings": settings}
+        for settings in ({"hidden": 17, "heads": 1}, {"hidden": 5, "heads": 3, "output_heads": 2})
+    ]
+    found = on_fakes("gradients", 2, tmp_path / "out.npz", [{"model": str(program), **each} for each in calls])
+    for each, call in zip(found, calls, strict=True):
+        assert_close(each, gradients("simulated", pes=2, model="gat", **call)[0])
+
+
 def test_a_model_of_ones_own_and_its_inference(layouts, tmp_path):
     """The example of the documentation, whose layer goes by the table alone."""
     text = (Path(FAKE).parents[3] / "docs/models.md").read_text(encoding="utf-8")
