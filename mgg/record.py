@@ -104,12 +104,7 @@ class Quality(Frozen):
     vi_fr: int = Field(ge=0, description="V_FR between workgroups")
     vi_fc: int = Field(ge=0, description="V_FC between workgroups: once for each PE that needs the row")
     vi_cola: int = Field(ge=0, description="communication fusion (4.2): once for each workgroup that needs the row")
-    span: float | None = Field(
-        None,
-        ge=0,
-        description="averaged edge span of the graph as it is stored (GNNAdvisor 5.1): the mean of |row - column| over"
-        " all arcs; None: it was not noted",
-    )
+    span: float | None = Field(None, ge=0, description="averaged edge span (GNNAdvisor, eq. 4); None: not noted")
 
 
 class Partition(Frozen):
@@ -253,25 +248,14 @@ class AggregateRecord(Common):
         description="of bytes_wire what crossed between workgroups, counted; None: there is one, or it was not noted",
     )
     vi_fc: int | None = Field(
-        None,
-        description="bytes: each row of another workgroup once a PE that needs it; None: there is one, or it was not"
-        " noted",
+        None, description="bytes: each row of another workgroup once a PE that needs it; None: one, or not noted"
     )
     vi_cola: int | None = Field(
-        None,
-        description="CoLa 4.2, bytes: each row once a workgroup that needs it; None: there is one, or it was not noted",
+        None, description="CoLa 4.2, bytes: each row once a workgroup that needs it; None: one, or it was not noted"
     )
-    repeats: bool | None = Field(
-        None, description="the same inputs give the same bits on every run; None: it was not noted"
-    )
-    atomics: Count | None = Field(
-        None,
-        description="atomic additions of a float that the kernel of gnnadvisor issues in a product on a GPU, counted on"
-        " the host; None: another technique",
-    )
-    decided: dict[str, int] | None = Field(
-        None, description="ngs, dw and tpb that gnnadvisor took, whoever chose them; None: another technique"
-    )
+    repeats: bool | None = Field(None, description="the same inputs give the same bits every time; None: not noted")
+    atomics: Count | None = Field(None, description="float atomics of gnnadvisor's kernel; None: another technique")
+    decided: dict[str, int] | None = Field(None, description="gnnadvisor's ngs, dw and tpb; None: another technique")
     chosen: bool = Field(False, description="technique auto picked it")
     predicted: float | None = Field(
         None, gt=0, description="seconds that the cost model said before it was measured; None if it was not asked"
