@@ -33,6 +33,7 @@ OUTPUTS = {
     "order": "results/graph/{dataset}@{recipe}/",
     "partition": f"results/partition/{_SPLIT}/p{{pes}}/",
     "layout": f"results/layout/{_SPLIT}/p{{pes}}/",
+    "tune": f"results/tune/{{place}}/{_SPLIT}/p{{pes}}-{{run}}.json",
     "aggregate": f"results/aggregate/{{place}}/{_SPLIT}/p{{pes}}-{{run}}.jsonl",
     "train": f"results/train/{{place}}/{_SPLIT}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}-{{run}}/",
 }
@@ -54,6 +55,7 @@ RANKS = {
         "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --cpus-per-task=8 --gpus=1",
         "aggregate digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
         "aggregate reddit-like 8": "-t 31 --mem 21031 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
+        "tune digits 8": "-t 31 --mem 17502 --nodes=1 --ntasks=8 --cpus-per-task=8 --gpus=8",
         "train digits gcn halo 1 0": "-t 61 --mem 3511 --nodes=1 --cpus-per-task=8 --signal=USR1@120 --gpus=1",
     },
     "dgx-multi": {
@@ -67,6 +69,7 @@ RANKS = {
     "slurm-cpu": {
         "aggregate digits 1": "-t 31 --mem 3502 --nodes=1 --ntasks=1 --cpus-per-task=1",
         "aggregate digits 8": "-t 31 --mem 9501 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
+        "tune digits 8": "-t 31 --mem 9501 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
         "train digits gcn halo 16 0": "-t 61 --mem 9502 --nodes=4 --ntasks=16 --cpus-per-task=1 --signal=USR1@120"
         " --ntasks-per-node=4",
     },
@@ -130,7 +133,7 @@ if name == "sbatch":
     rule, _, pairs = re.search(r"--target-jobs '?([^' ]+)", script)[1].partition(":")
     wildcards = dict(pair.split("=") for pair in pairs.split(",") if pair)
     output = {outputs!r}[rule].format(**wildcards)
-    name = output.removeprefix("results/").rstrip("/").removesuffix(".jsonl")
+    name = output.removeprefix("results/").rstrip("/").removesuffix(".jsonl").removesuffix(".json")
     benchmark = Path("results/benchmarks", name + ".jsonl")
     job, before = [rule, wildcards, sys.argv[1:], script], submitted()
     failing, turn = given("STAND_IN_CODE", job), sum(each[:2] == job[:2] for each in before.values())

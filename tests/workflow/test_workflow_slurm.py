@@ -21,6 +21,8 @@ PROFILES = ("dgx", "dgx-multi", "slurm-cpu")
 CONFIG = TINY | {
     "graph": {"datasets": {"digits": {"order": "degree"}, "reddit-like": {"scale": 0.5}}, "shards": 2},
     "partition": {"pes": [1, 8, 16], "quality_pes": []},
+    "tune": {"dims": [4]},
+    "aggregate": TINY["aggregate"] | {"techniques": ["mgg"], "options": {"mgg": {"tune": "cached"}}},
     "train": TINY["train"] | {"datasets": ["digits"], "pes": [1, 16]},
 }
 #: What starts 1, 8 and 16 ranks: srun looks neither at the cores of a task nor at the nodes that the job asked for.
