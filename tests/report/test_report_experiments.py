@@ -226,7 +226,7 @@ def test_wrong_names_are_refused(tmp_path, figures, notes, message):
 
 def test_every_claim_says_which_way_it_goes():
     for name, shown in EXPERIMENTS.items():
-        assert shown.knobs or shown.versus or shown.sweep or shown.volumes or shown.hidden, name
+        assert shown.knobs or shown.versus or shown.sweep or shown.volumes or shown.hidden or shown.lookups, name
         for versus in shown.versus:
             assert all(claim > 0 for claim in versus.claims.values()), name
             assert not (versus.claims and versus.slower is not None), f"{name}: a number has its own direction"
