@@ -40,9 +40,13 @@ class Job:
         """Measure, and write ``out``; returns the records, on every rank, and what was refused.
 
         Raises:
-            InputError, MachineError: every side was refused, or ``out`` cannot be written.
+            InputError, MachineError: every side was refused, there are more or fewer ranks than ``pes``, or ``out``
+                cannot be written.
             CheckError: a result differs from the float64 sums.
         """
+        ranks = job_size()
+        if self.pes is not None and ranks > 1 and self.pes != ranks:
+            raise InputError(f"--pes {self.pes}: the job has {ranks} ranks: leave --pes out, or start as many")
         return launch(self.backend, lambda: self.pes or job_size() or 1, self._measure)[0]
 
     def _measure(self, world: World) -> tuple[list[LookupRecord], list[MggError]]:

@@ -226,7 +226,7 @@ def test_the_extra_kernels_needs_no_other_toolkit(source, monkeypatch):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name", ["rows", "gather", "columns", "partitions", "cola", "mgg", "pull"])
+@pytest.mark.parametrize("name", ["rows", "gather", "columns", "partitions", "cola", "mgg", "pull", "bags"])
 def test_every_kernel_compiles(name, monkeypatch):
     assert name in {chosen.source for chosen in build.all_builds()}
     assert_compiles(build.build_of(name, 32), monkeypatch)
@@ -273,9 +273,9 @@ def test_every_primitive_is_compiled_beforehand_where_nvshmem_is(bits, monkeypat
 
 def assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4)):
     monkeypatch.setattr(build, "cache_folder", lambda: USERS_CACHE)
-    source = build.source_folder() / "aggregate" / f"{chosen.source}.cu"
-    code = build.cubin(source, "sm_90", chosen.defines, chosen.nvshmem).read_bytes()
-    kernel = {"mgg": "mgg", "gather": "gather_rows", "pull": "halo_pull"}.get(chosen.source, f"spmm_{chosen.source}")
+    code = build.cubin(chosen.path, "sm_90", chosen.defines, chosen.nvshmem).read_bytes()
+    others = {"mgg": "mgg", "gather": "gather_rows", "pull": "halo_pull", "bags": "lookup_mgg"}
+    kernel = others.get(chosen.source, f"spmm_{chosen.source}")
     for lanes in (4, 32):
         for vector in vectors:
             assert f"{kernel}_{lanes}_{vector}".encode() in code

@@ -86,8 +86,8 @@ def test_wrong_sums_are_noticed(data, monkeypatch):
     assert str(run.exception).startswith("side mgg, batches of 10: PE 0 differs from the float64 sums by ")
 
 
-def test_what_is_refused(data, tmp_path):
-    """A batch beyond the samples; a file of other samples; a folder that is none."""
+def test_what_is_refused(data, tmp_path, monkeypatch):
+    """A batch beyond the samples; a file of other samples; other ranks than asked for; a folder that is none."""
     run = invoke(data, *QUICK, "--batches", "301")
     assert isinstance(run.exception, InputError)
     assert str(run.exception) == "--batches 301: criteo-like has 300 samples: take smaller batches"
@@ -98,5 +98,9 @@ def test_what_is_refused(data, tmp_path):
     assert str(run.exception) == (
         f"{out}: holds records of other samples (criteo-like): choose another name, or replace them with --replace"
     )
+    monkeypatch.setattr("mgg.lookup.job.job_size", lambda: 2)
+    run = invoke(data, *QUICK, "--pes", 3)
+    assert str(run.exception) == "--pes 3: the job has 2 ranks: leave --pes out, or start as many"
+    monkeypatch.undo()
     run = invoke(tmp_path, *QUICK)
     assert str(run.exception).startswith(f"{tmp_path}: not a samples folder (no samples.yaml)")
