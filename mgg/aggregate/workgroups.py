@@ -51,8 +51,8 @@ def tell_difference(world: World, layout: PeLayout, chosen: Iterable[TechniqueOp
     (found, links), noted = joined_here(world), members_of(WorkgroupOptions(), layout)
     if found != noted and world.rank == 0:
         _log.warning(
-            "workgroups: this layout has them of %d PEs, and here %d are joined (%s): workgroup=auto takes those, or"
-            " partition with --workgroup %d", noted, found, links, found,
+            "workgroups: this layout has them of %d PE%s, and here %d are joined (%s): workgroup=auto takes those, or"
+            " partition with --workgroup %d", noted, "s" * (noted > 1), found, links, found,
         )  # fmt: skip
 
 
