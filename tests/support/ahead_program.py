@@ -31,7 +31,7 @@ class Asking(CudaOperators):
 
     def __init__(self):
         self.arch, self.dependents, self.processors = "sm_90", False, 4
-        self._shared_memory = self._all_shared_memory = 228 << 10
+        self.shared_memory = self._all_shared_memory = 228 << 10
         self._schedules = DeviceSchedules(None, self.processors)
         self.urgent = cp.cuda.Stream()
 
