@@ -30,15 +30,20 @@ class Features(Plan):
     @classmethod
     def need(cls, case: Case) -> Need:
         """All arcs, and a P-th of all columns three times: as they arrive, their products, and what is on its way."""
-        base = case.base()
+        base, width = case.base(), -(-case.dim // case.size)
         nodes, arcs = int(case.heights.sum()), int(sum(case.counts.arcs))
-        width = -(-case.dim // case.size)
-        packed = case.size * int(case.heights.max()) * width + width
-        columns = base.columns + FLOAT * (2 * nodes * width + packed)
-        pieces = nodes + arcs // LARGEST_TASK
-        return Need(
-            0, columns, case.pointers(nodes) + case.arc * arcs, PIECE * pieces + TASK * pieces // PIECES_PER_TASK
-        )
+        heights = case.heights if case.told is None else np.array(case.told)
+        results = int(heights.sum())
+        packed = case.size * int(max(case.heights.max(), heights.max())) * width + width
+        columns = base.columns + FLOAT * ((nodes + results) * width + packed)
+        pieces = results + arcs // LARGEST_TASK
+        made = case.pointers(results) + case.arc * arcs
+        return Need(0, columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
+
+    @classmethod
+    def told(cls, case: Case) -> int:
+        """The rows of its product, which are not always those of the input."""
+        return case.rows
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
@@ -63,46 +68,46 @@ class Features(Plan):
     def _build(self) -> None:
         world, size = self.world, self.world.size
         self.meets = True
-        self._bounds = [int(bound) for bound in self.layout.bounds]
         mine = global_columns(self.host, self.layout)
-        parts = world.exchange([mine] * size)
+        parts: list[Csr] = world.exchange([mine] * size)
+        self._results = np.cumsum([0, *(part.rows for part in parts)]).tolist()
         ends = np.cumsum([0, *(part.arcs for part in parts)])
         whole = Csr(
             np.concatenate([[0], *(part.indptr[1:] + end for part, end in zip(parts, ends, strict=False))]),
             np.concatenate([part.indices for part in parts]),
             None if mine.weights is None else np.concatenate([part.weights for part in parts]),
-            self._bounds[-1],
+            mine.columns,
         )
         self._whole = uploaded_csr(world, whole)
         width = -(-self.max_dim // size)
         reach = world.addressable
         # What goes to others lies in symmetric memory, as NVSHMEM sends from there over any network.
-        elements = (self._bounds[-1] * width, self._bounds[-1] * width, size * self._max_rows * width + width)
-        for count in elements:
+        self._slot = max(self._max_rows, *(part.rows for part in parts))
+        for count in (mine.columns * width, whole.rows * width, size * self._slot * width + width):
             self._symmetric.append(world.symmetric(count, reach))
         self._columns, self._products, self._packed = self._symmetric[-3:]
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
-        world, rank, (lo, hi) = self.world, self.world.rank, self._bounds[self.world.rank :][:2]
-        shares, nodes = _Shares(out.shape[1], world.size, self._max_rows), self._bounds[-1]
-        rows, mine = source.local[: hi - lo], shares.width(rank)
+        world, rank, whole = self.world, self.world.rank, self._whole
+        shares = _Shares(out.shape[1], world.size, self._slot)
+        rows, mine = source.local[: self.layout.rows], shares.width(rank)
         for pe in self._in_turn():
             if width := shares.width(pe):
-                packed = shares.slot(self._packed, pe)[: hi - lo]
+                packed = shares.slot(self._packed, pe)[: len(rows)]
                 packed[...] = rows[:, shares.columns(pe)]
-                self._put(self._columns.view(nodes, width), pe, lo, packed)
+                self._put(self._columns.view(whole.columns, width), pe, self.layout.lo, packed)
         world.barrier()
         if mine:
-            products, whole = self._products.view(nodes, mine), self._whole
-            columns = self._columns.view(nodes, mine).local
+            products = self._products.view(self._results[-1], mine)
+            columns = self._columns.view(whole.columns, mine).local
             world.operators.spmm_rows(whole.indptr, whole.indices, whole.weights, columns, products.local, False)
             into, first = shares.view(self._packed, rank)
             for pe in self._in_turn():
-                self._put(into, pe, first, products.local[self._bounds[pe] : self._bounds[pe + 1]])
+                self._put(into, pe, first, products.local[self._results[pe] : self._results[pe + 1]])
         world.barrier()
         for pe in range(world.size):
             if shares.width(pe):
-                out[:, shares.columns(pe)] = shares.slot(self._packed, pe)[: hi - lo]
+                out[:, shares.columns(pe)] = shares.slot(self._packed, pe)[: len(out)]
 
     def _in_turn(self) -> list[int]:
         """The PEs, this one first, so that no PE is everyone's first target."""

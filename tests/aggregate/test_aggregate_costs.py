@@ -270,8 +270,9 @@ def test_a_rough_cost_is_no_reason_to_pick():
     quick = H200.model_copy(update={"rates": H200.rates | free})
     gpus, cpus = Forecast(quick, long_rows), Forecast(CPUS, long_rows)
     costs = gpus.costs(128)
-    assert min(costs, key=lambda name: costs[name].seconds) == "direct"
-    assert gpus.ranking(128)[-1] == "direct" and sorted(gpus.ranking(128)) == sorted(costs)
+    rough = {name for name in costs if techniques()[name].rough}
+    assert min(costs, key=lambda name: costs[name].seconds) in rough and rough == {"direct", "features"}
+    assert {*gpus.ranking(128)[-2:]} == rough and sorted(gpus.ranking(128)) == sorted(costs)
     # One thread of a CPU core works on all rows, so that none of them is left to it alone.
     by_time = cpus.costs(128)
     assert cpus.ranking(128) == sorted(by_time, key=lambda name: (by_time[name].seconds, name))

@@ -24,7 +24,7 @@ ODD = 'it\'s a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *'
 #: Fields whose text is free, by their path in the schema; all others have a pattern or a list of values.
 FREE = {
     "report.title", "report.notes.*", "aggregate.options.*.*", "aggregate.variants.*.*", "train.settings.*.*",
-    "train.dataset_settings.*.*.*",
+    "train.dataset_settings.*.*.*", "train.options.*.*",
     "predict.machine", "predict.variants.*.*", "graph.datasets.*.columns", "graph.datasets.*.column.*",
 }  # fmt: skip
 #: All others, by their path: Name, Literal or a pattern in mgg/config.py restricts them. Those of ``results``,
@@ -57,6 +57,8 @@ RESTRICTED: dict[str, Callable[[str], dict]] = {
     "train.backend": lambda odd: {"train": {"backend": odd}},
     "train.dtype": lambda odd: {"train": {"dtype": odd}},
     "train.metric": lambda odd: {"train": {"metric": odd}},
+    "train.options:names": lambda odd: {"train": {"options": {odd: {"ps": 2}}}},
+    "train.options.*:names": lambda odd: {"train": {"options": {"mgg": {odd: 2}}}},
     "train.settings:names": lambda odd: {"train": {"settings": {odd: {"hidden": 2}}}},
     "train.settings.*:names": lambda odd: {"train": {"settings": {"gcn": {odd: 2}}}},
     "train.dataset_settings:names": lambda odd: {"train": {"dataset_settings": {odd: {"gcn": {"hidden": 2}}}}},

@@ -86,7 +86,7 @@ MISTAKES = {
     ),
     "a setting that a model has not": (
         ["train", "{made}/layout2", "--model", "sgc", "--set", "sgc.alpha=2", "--out", "x"],
-        "setting of model sgc: alpha: unknown field; known: class_weights, hops, learning_rate",
+        "setting of model sgc: alpha: unknown field; known: backward, class_weights, hops, learning_rate",
     ),
     "a model of one's own that is not there": (
         ["train", "{made}/layout2", "--model", "./mine.py", "--set", "mine.hidden=2", "--out", "x"],

@@ -38,7 +38,7 @@ def pytest_runtest_makereport():
 
 def pytest_runtest_logreport(report: pytest.TestReport):
     took = _took[report.nodeid]
-    took[0] += report.processor_s
+    took[0] += getattr(report, "processor_s", 0)  # a worker that crashed tells nothing
     took[1] += report.duration
     if "slow" in report.keywords:
         _slow.add(report.nodeid)
