@@ -57,6 +57,8 @@ RESTRICTED: dict[str, Callable[[str], dict]] = {
     "train.backend": lambda odd: {"train": {"backend": odd}},
     "train.dtype": lambda odd: {"train": {"dtype": odd}},
     "train.metric": lambda odd: {"train": {"metric": odd}},
+    "lookup.backend": lambda odd: {"lookup": {"backend": odd}},
+    "lookup.sides": lambda odd: {"lookup": {"sides": [odd]}},
     "train.options:names": lambda odd: {"train": {"options": {odd: {"ps": 2}}}},
     "train.options.*:names": lambda odd: {"train": {"options": {"mgg": {odd: 2}}}},
     "train.settings:names": lambda odd: {"train": {"settings": {odd: {"hidden": 2}}}},
