@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Losses and gradients beyond it end a training: float32 must hold a gradient's square.
 LARGEST = 1e18
+#: Rows of a piece of a transposed product: float32 sums of more, those of arcs above all, lose digits.
+PIECE = 1024
 
 
 class HostArrays:
@@ -70,8 +72,13 @@ class HostArrays:
         return x @ weight if out is None or hasattr(x, "toarray") else np.matmul(x, weight, out=out)
 
     def transposed_product(self, x: Any, gradient: Array) -> Array:
-        """X^T G."""
-        return (x.T @ gradient).astype(np.float64)
+        """X^T G; that of dense X in pieces of rows, which are summed in float64."""
+        if sparse.issparse(x) or len(x) <= PIECE:
+            return (x.T @ gradient).astype(np.float64)
+        found = np.zeros((x.shape[1], gradient.shape[1]))
+        for first in range(0, len(x), PIECE):
+            found += x[first : first + PIECE].T @ gradient[first : first + PIECE]
+        return found
 
     def column_sums(self, x: Array) -> Array:
         """Sum of the rows."""
