@@ -179,7 +179,11 @@ def test_products_and_bytes_are_those_of_the_simulated_backend(tmp_path, pes):
             # Unified memory is one process's: with several ranks mgg_uvm runs in threads.
             wanted = {key for key in expected[pe] if pes == 1 or not key.startswith("mgg_uvm ")}
             assert found.keys() == wanted
-            assert all(np.array_equal(found[key], expected[pe][key]) for key in found)
+            for key, right in expected[pe].items():
+                if key.startswith("gnnadvisor "):  # its kernel itself, whose sums are of float32
+                    assert np.abs(found[key] - right).max(initial=0) <= 2e-6 * np.abs(right).max(initial=0), key
+                elif key in wanted:
+                    assert np.array_equal(found[key], right), key
             assert json.loads((tmp_path / f"{number}-{pe}.json").read_text()) == {key: moved[pe][key] for key in wanted}
 
 
