@@ -23,7 +23,7 @@ def build(
         paths: files of AggregateRecord or PredictionRecord lines (``.jsonl``) and run folders of training, in any
             order; the same records give the same bytes.
         out: the folder; gets ``index.html``, which needs nothing beside it and no network, for each table of
-            docs/report.md a CSV and a Parquet file, and the page's figures as SVG files (``figure_files.FOLDERS``).
+            docs/tables.md a CSV and a Parquet file, and the page's figures as SVG files (``figure_files.FOLDERS``).
         title: heading of the page.
         figures: names of ``experiments.EXPERIMENTS`` or ``foreseen.FORESEEN``: figures and tables of papers to set
             beside these records.

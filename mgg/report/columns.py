@@ -1,4 +1,4 @@
-"""The columns of every table of the report: name, type, unit, meaning (docs/report.md says the same)."""
+"""The columns of every table of the report: name, type, unit, meaning (docs/tables.md says the same)."""
 
 from __future__ import annotations
 

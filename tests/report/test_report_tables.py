@@ -19,7 +19,7 @@ from mgg.report.collect import collect
 from mgg.report.columns import ABOUT, TABLES
 from mgg.report.tables import compute, to_arrow
 
-DOCS = Path(__file__).parents[2] / "docs" / "report.md"
+DOCS = Path(__file__).parents[2] / "docs" / "tables.md"
 
 
 def tables(folder, records, runs=(), splits=()):
