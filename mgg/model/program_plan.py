@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from mgg.vertex.ir import D, E, P, S, Value, walk
 from mgg.vertex.loops import outside_of
+from mgg.vertex.products import of_arcs, reads
 from mgg.vertex.run import Work
 from mgg.vertex.trace import BUILT_IN, Trace
 from mgg.vertex.turned import Turned, turned
@@ -63,6 +64,8 @@ class ProgramPlan:
     def leaves(self) -> set[Value]:
         """What has to be there at first, but for the weights of arcs where products alone need them."""
         read = {x for step in self.schedule.steps if isinstance(step, Unit) for x in outside_of(step)}
+        rows = (v for step in self.schedule.steps if isinstance(step, Rows) for v in step.values)
+        read.update(x for v in rows if of_arcs(v) for x in reads(v))
         leaves = {*self.trace.inputs.values(), *self.trace.parameters.values()}
         return {value for value in leaves if value.space is not E or value in read}
 
