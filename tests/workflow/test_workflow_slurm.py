@@ -91,6 +91,7 @@ def test_a_data_set_in_one_job(tmp_path: Path):
 
 #: Large enough that no number is at its least; every factor of what is multiplied counts.
 LARGE_CONFIG = CONFIG | {
+    "tune": {"dims": []},
     "graph": {
         "datasets": {
             "products-like": {"scale": 4, "order": "degree", "features": 300, "classes": 47},
