@@ -80,11 +80,10 @@ class Features(Plan):
         )
         self._whole = uploaded_csr(world, whole)
         width = -(-self.max_dim // size)
-        reach = world.addressable
         # What goes to others lies in symmetric memory, as NVSHMEM sends from there over any network.
         self._slot = max(self._max_rows, *(part.rows for part in parts))
         for count in (mine.columns * width, whole.rows * width, size * self._slot * width + width):
-            self._symmetric.append(world.symmetric(count, reach))
+            self._symmetric.append(world.symmetric(count, world.addressable))
         self._columns, self._products, self._packed = self._symmetric[-3:]
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
@@ -127,7 +126,7 @@ class _Shares:
     """
 
     def __init__(self, dim: int, size: int, rows: int) -> None:
-        self._narrow, self._wide, self._rows, self._size = dim // size, dim % size, rows, size
+        self._narrow, self._wide, self._rows = dim // size, dim % size, rows
 
     def width(self, pe: int) -> int:
         """Columns of ``pe``."""

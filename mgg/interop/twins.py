@@ -123,15 +123,6 @@ class Gin(Twin):
         found: torch.Tensor = self.classifier(self._dropped(x))
         return found
 
-    def sampled(self, x: torch.Tensor, hops: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor:
-        """Logits of a sampled batch: see ``mgg.interop.sampling.Sample``; ``x`` are the features of its nodes."""
-        for k, layer in enumerate(self.layers):
-            left = len(self.layers) - k
-            rows, arcs = self._dropped(x[: sizes[left]]), torch.cat(list(hops[:left]), dim=1)
-            x = normalize(relu(layer((rows, rows[: sizes[left - 1]]), arcs)))
-        found: torch.Tensor = self.classifier(self._dropped(x))
-        return found
-
     def named(self) -> dict[str, torch.Tensor]:
         """See ``Twin``."""
         names = {"classifier.weight": self.classifier.weight, "classifier.bias": self.classifier.bias}
