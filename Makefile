@@ -15,8 +15,8 @@ export PATH := $(abspath $(BIN)):$(PATH)
 # Tests start hundreds of processes: bytecode is kept whatever the shell says, or each would compile all of MGG anew.
 test test-all test-slurm test-faults test-gpu: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all test-slurm slurm-packages test-faults test-gpu lint audit kernels schema constraints clean \
-	distclean runtime-environment dev-environment kernels-environment gpu-environment gpu
+.PHONY: help demo test test-all test-slurm slurm-packages test-faults test-gpu lint docs dist audit kernels schema constraints clean \
+	distclean runtime-environment dev-environment docs-environment kernels-environment gpu-environment gpu
 
 help:
 	@echo "make demo         set up, then take small graphs through every stage: results/report/index.html"
@@ -26,6 +26,8 @@ help:
 	@echo "make test-faults  set up, then break off the workflow in every way we know, 158 times (root for some)"
 	@echo "make test-gpu     set up with the packages for GPUs, then run the tests that need GPUs; error 3 without one"
 	@echo "make lint         set up, then run every linter"
+	@echo "make docs         set up, then build the documentation site into build/site, links checked"
+	@echo "make dist         build wheel and sdist into dist, and try each in a bare environment"
 	@echo "make audit        ask PyPI for known vulnerabilities of the versions in constraints.txt"
 	@echo "make kernels      set up with nvcc, then compile every CUDA kernel for all architectures (needs g++, no GPU)"
 	@echo "make schema       write workflow/schemas/config.schema.yaml anew from mgg/config.py"
@@ -72,6 +74,12 @@ lint: dev-environment
 	pre-commit validate-config
 	bandit --quiet --severity-level medium --configfile pyproject.toml --recursive mgg tools benchmarks
 
+docs: docs-environment
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+
+dist:
+	@$(PYTHON) tools/dist.py
+
 audit:
 	@$(PYTHON) tools/audit.py $(VENV).audit
 
@@ -100,12 +108,13 @@ distclean: clean
 	rm -rf $(VENV) $(VENV).lock $(VENV).uv $(VENV).audit
 
 # Continuous integration leaves no test out: some need PyTorch, OGB or tensorboardX. It begins with the kernels, and installs once.
-dev-environment: EXTRAS := dev $(if $(CI),torch ogb tensorboard)
-kernels-environment: EXTRAS := kernels $(if $(CI),dev torch ogb tensorboard)
+dev-environment: EXTRAS := dev $(if $(CI),torch ogb tensorboard docs)
+kernels-environment: EXTRAS := kernels $(if $(CI),dev torch ogb tensorboard docs)
+docs-environment: EXTRAS := docs
 gpu-environment: EXTRAS := dev gpu $(if $(CI),torch)
 gpu-environment: gpu
 
-runtime-environment dev-environment kernels-environment gpu-environment:
+runtime-environment dev-environment docs-environment kernels-environment gpu-environment:
 	@test -n "$(PYTHON)" || { echo "error: MGG needs Python 3.11 or newer (python3.13, python3.12, python3.11 or python3)"; exit 1; }
 	@$(TIED) $(PYTHON) tools/venv.py $(VENV) $(EXTRAS)
 

@@ -5,7 +5,8 @@ own and 200 epochs. Splits are public, or, where the data set has none, drawn fo
 training, 30 for validation. The test accuracy is that of the epoch that the model's setting ``selection`` takes: the
 best on the validation nodes; for SGC and R-GCN the last, as published. Data comes from $MGG_DATA_DIR, the cache or the
 network. With ``--jobs N`` that many seeds train side by side, each in a process of its own; the data set is built once.
-With ``--out FILE.jsonl`` the training records are kept.
+With ``--out FILE.jsonl`` the training records are kept. Options of technique halo change what is trained, as in
+``--pes 4 --scheme metis --set boundary=0.1``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ import yaml
 
 from mgg import layout, partition
 from mgg.backend import launch
-from mgg.errors import MggError
+from mgg.cli.options import assignments_of
+from mgg.errors import InputError, MggError
 from mgg.graph.build import build
 from mgg.graph.sources.npz import random_split
 from mgg.layout import PeLayout
@@ -56,10 +58,10 @@ RANDOM_SPLITS = ("coauthor_cs", "amazon_computers")
 DATASETS = {"rgcn": "aifb", "sage": ",".join(RANDOM_SPLITS), "gcn": "cora,citeseer,pubmed,digits"}
 
 
-def make_layout(dataset: str, folder: Path, pes: int) -> Path:
+def make_layout(dataset: str, folder: Path, pes: int, scheme: str = "edge_balanced") -> Path:
     """Graph, partition and layout of a data set under ``folder``; returns the layout."""
     build(dataset, folder / "graph")
-    partition.build(folder / "graph", folder / "partition", pes=pes, scheme="edge_balanced", workgroup=8, dim=16)
+    partition.build(folder / "graph", folder / "partition", pes=pes, scheme=scheme, workgroup=8, dim=16)
     layout.build(folder / "graph", folder / "partition", folder / "layout")
     return folder / "layout"
 
@@ -90,12 +92,14 @@ class Run:
     epochs: int
     settings: dict[str, Any]
     dtype: str
+    halo: dict[str, Any]
 
     def __call__(self, seed: int) -> TrainRecord:
         parts = [layout.load(self.folder, rank) for rank in range(self.pes)]
         if self.dataset in RANDOM_SPLITS:
             parts = split_anew(parts, seed)
-        options: dict[str, Any] = {"model": self.model, "technique": "halo", "settings": self.settings, "seed": seed}
+        options: dict[str, Any] = {"model": self.model, "settings": self.settings, "seed": seed}
+        options |= {"technique": "halo", "options": self.halo}
         results = launch(
             "simulated",
             lambda: self.pes,
@@ -116,16 +120,20 @@ def in_turn(run: Run, seeds: int, jobs: int) -> Iterator[TrainRecord]:
 
 def accuracy(
     dataset: str, seeds: int, *, model: str = "gcn", pes: int = 1, epochs: int | None = None, jobs: int = 1,
-    dtype: str = "fp32", done: Callable[[TrainRecord], None] = lambda record: None,
+    dtype: str = "fp32", scheme: str = "edge_balanced", halo: dict[str, Any] | None = None,
+    done: Callable[[TrainRecord], None] = lambda record: None,
 ) -> list[TrainRecord]:  # fmt: skip
     """The record of each seed's run on the simulated backend, by seed; ``done`` is called after each, in that order.
 
     The seeds are shared out among ``jobs`` processes; the records do not depend on how many.
     """
     published, settings = settings_for(model, dataset)
-    records = []
+    records, epochs = [], epochs or published
     with tempfile.TemporaryDirectory(prefix="mgg-") as scratch:
-        run = Run(make_layout(dataset, Path(scratch), pes), dataset, model, pes, epochs or published, settings, dtype)
+        made = make_layout(dataset, Path(scratch), pes, scheme)
+        if dataset in RANDOM_SPLITS and layout.read_manifest(made).permuted:
+            raise InputError(f"--scheme {scheme}: moves nodes, in whose order splits are drawn: leave it out")
+        run = Run(made, dataset, model, pes, epochs, settings, dtype, halo or {})
         for record in in_turn(run, seeds, jobs):
             records.append(record)
             done(record)
@@ -140,10 +148,12 @@ def accuracy(
 @click.option("--pes", type=click.IntRange(1), default=1, show_default=True, help="PEs of the simulated backend")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="seeds trained at a time")
 @click.option("--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="of embeddings")
+@click.option("--scheme", default="edge_balanced", show_default=True, help="partition scheme")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="option of technique halo")
 @click.option("--out", type=click.Path(path_type=Path), help="file of the training records, JSON lines")
 def main(
     seeds: int, datasets: str | None, model: str, epochs: int | None, pes: int, jobs: int, dtype: str,
-    out: Path | None,
+    scheme: str, assignments: tuple[str, ...], out: Path | None,
 ) -> None:  # fmt: skip
     """Train on each data set and print a table."""
     kept: list[TrainRecord] = []
@@ -153,6 +163,7 @@ def main(
         started = time.perf_counter()
         records = accuracy(
             dataset, seeds, model=model, pes=pes, epochs=epochs, jobs=jobs, dtype=dtype,
+            scheme=scheme, halo=assignments_of(assignments),
             done=lambda record: click.echo(f"seed {record.seed}: {100 * record.test_accuracy:.2f}", err=True),
         )  # fmt: skip
         seconds = time.perf_counter() - started

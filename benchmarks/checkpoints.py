@@ -28,9 +28,9 @@ from mgg.graph.csr import from_arcs
 from mgg.graph.store import write_graph
 from mgg.model import settings_of
 from mgg.train import Trainer, train
-from mgg.train.checkpoint import Checkpoint, Checkpoints, History
-from mgg.train.identity import Identity
 from mgg.train.loop import STALL_AFTER
+from mgg.train.run.checkpoint import Checkpoint, Checkpoints, History
+from mgg.train.run.identity import Identity
 
 NODES, ARCS, FEATURES, CLASSES = 2_000, 10_000, 1_000, 40
 

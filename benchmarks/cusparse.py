@@ -7,6 +7,7 @@ tries all of them, each after its own preprocessing, and keeps the best.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ import numpy as np
 #: ``cusparseSpMMAlg_t`` of CSR matrices.
 ALGORITHMS = {"default": 0, "ALG1": 4, "ALG2": 6, "ALG3": 12}
 _INT32, _FLOAT32, _ROW_MAJOR, _AS_IT_IS, _FROM_ZERO = 2, 0, 2, 0, 0
+#: ``cudaDataType`` of what arrays hold: float32, and bfloat16 as its 16 bits.
+_TYPES = {"float32": _FLOAT32, "uint16": 14}
+BF16_ONE = 0x3F80
 
 
 def _library() -> ctypes.CDLL:
@@ -25,20 +29,27 @@ def _library() -> ctypes.CDLL:
 
 
 class Products:
-    """Products of one matrix with float32 weights; raises RuntimeError with cuSPARSE's status.
+    """Products of one matrix; sums are float32. Raises RuntimeError with cuSPARSE's status.
 
     Args:
-        indptr, indices, weights: int32 [rows + 1], int32 [arcs], float32 [arcs] on the device.
+        indptr, indices, weights: int32 [rows + 1], int32 [arcs], float32 or bfloat16 (uint16) [arcs] on the device.
+            B is of the weights' type.
         columns: of the matrix.
+        result: type of C, the weights' without it.
     """
 
-    def __init__(self, indptr: cp.ndarray, indices: cp.ndarray, weights: cp.ndarray, columns: int) -> None:
+    def __init__(
+        self, indptr: cp.ndarray, indices: cp.ndarray, weights: cp.ndarray, columns: int, result: str | None = None
+    ) -> None:
         self._library, self._rows, self._columns = _library(), len(indptr) - 1, columns
+        self.types = weights.dtype.name, result or weights.dtype.name
+        #: Seconds of the last preprocessing, and bytes of its buffer.
+        self.prepared: tuple[float, int] = 0.0, 0
         self._kept = (indptr, indices, weights)
         self._handle = self._made("cusparseCreate")
         self._matrix = self._made(
             "cusparseCreateCsr", _long(self._rows), _long(columns), _long(len(indices)), _address(indptr),
-            _address(indices), _address(weights), _INT32, _INT32, _FROM_ZERO, _FLOAT32,
+            _address(indices), _address(weights), _INT32, _INT32, _FROM_ZERO, _TYPES[self.types[0]],
         )  # fmt: skip
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -51,16 +62,23 @@ class Products:
         self._call(name, ctypes.byref(made), *arguments)
         return made
 
-    def _dense(self, pointer: int, rows: int, dim: int) -> ctypes.c_void_p:
+    def _dense(self, array: cp.ndarray) -> ctypes.c_void_p:
+        rows, dim = array.shape
         return self._made(
-            "cusparseCreateDnMat", _long(rows), _long(dim), _long(dim), ctypes.c_void_p(pointer), _FLOAT32, _ROW_MAJOR
-        )
+            "cusparseCreateDnMat", _long(rows), _long(dim), _long(dim), _address(array), _TYPES[array.dtype.name],
+            _ROW_MAJOR,
+        )  # fmt: skip
+
+    def operands(self, dim: int) -> tuple[cp.ndarray, cp.ndarray]:
+        """B and C of the right shapes and types; what they hold is not defined."""
+        b_type, c_type = self.types
+        return cp.empty((self._columns, dim), b_type), cp.empty((self._rows, dim), c_type)
 
     def launch(self, algorithm: str, dim: int) -> Callable[[int, int, int], None]:
-        """``run(b, c, stream)`` computes c = A b by one algorithm, preprocessed, of row-major float32 addresses."""
+        """``run(b, c, stream)`` computes c = A b by one algorithm, preprocessed, of row-major addresses."""
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
-        scratch = cp.empty((self._columns, dim), cp.float32), cp.empty((self._rows, dim), cp.float32)
-        dense = [self._dense(each.data.ptr, len(each), dim) for each in scratch]
+        scratch = self.operands(dim)
+        dense = [self._dense(each) for each in scratch]
 
         def arguments(b: ctypes.c_void_p, c: ctypes.c_void_p) -> tuple[Any, ...]:
             return (
@@ -68,10 +86,12 @@ class Products:
                 _FLOAT32, ALGORITHMS[algorithm],
             )  # fmt: skip
 
-        size = ctypes.c_size_t()
+        started, size = time.perf_counter(), ctypes.c_size_t()
         self._call("cusparseSpMM_bufferSize", *arguments(*dense), ctypes.byref(size))
         buffer = cp.empty(max(1, size.value), cp.uint8)
         self._call("cusparseSpMM_preprocess", *arguments(*dense), _address(buffer))
+        cp.cuda.get_current_stream().synchronize()
+        self.prepared = time.perf_counter() - started, size.value
 
         def run(b: int, c: int, stream: int) -> None:
             self._call("cusparseSetStream", self._handle, ctypes.c_void_p(stream))
@@ -85,7 +105,8 @@ class Products:
         self, dim: int, milliseconds: Callable[[Callable[[], object]], float]
     ) -> tuple[dict[str, float], Callable[[int, int, int], None]]:
         """Milliseconds by algorithm, nan where it refuses, and the fastest one."""
-        b, c = cp.ones((self._columns, dim), cp.float32), cp.empty((self._rows, dim), cp.float32)
+        b, c = self.operands(dim)
+        b.fill(1 if b.dtype == np.float32 else BF16_ONE)
         taken, runs = {}, {}
         for name in ALGORITHMS:
             try:

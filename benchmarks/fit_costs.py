@@ -2,7 +2,7 @@
 
 MEASURED is a CSV of graph, technique, pes, dtype, dim, part (whole, transfer, arithmetic) and milliseconds; files
 ``gpu_aggregate-pP.jsonl`` of benchmarks/gpu_aggregate.py are read, too. SPLITS holds a partition record a line, for
-every graph and number of PEs of MEASURED. Printed are the constants of ``mgg/aggregate/machines.py``, predicted beside
+every graph and number of PEs of MEASURED. Printed are the constants of ``mgg/cost/machines.py``, predicted beside
 measured, the errors of the fit, which are in-sample, how much longer than the least auto's picks took, and the same of
 each graph when the fit has not seen it.
 
@@ -24,8 +24,8 @@ from scipy.optimize import least_squares
 
 from mgg.aggregate import technique
 from mgg.aggregate.auto import Forecast
-from mgg.aggregate.costs import Machine, Rate, Split, Workload, relative_errors
-from mgg.aggregate.links import GIVEN, Link, Links
+from mgg.cost.links import GIVEN, Link, Links
+from mgg.cost.product import Machine, Rate, Split, Workload, relative_errors
 from mgg.record import Partition, read_lines
 
 HERE = Path(__file__).parent

@@ -1,9 +1,9 @@
 """Fit GNNAdvisor's Decider to a sweep, no GPU needed: python benchmarks/fit_gnnadvisor.py SWEEP --gpu NAME.
 
-SWEEP is the gpu_gnnadvisor.jsonl of benchmarks/gpu_gnnadvisor.py. The fit is ``mgg.aggregate.decider.fit``, to settings
-within ``NEAR`` times the best of their graph and width. Printed are, for each graph and width, how many times as long
-as the best of the grid the picks of the Decider take: as printed, as released, and fitted to the other graphs alone;
-then the entry of ``decider.FITTED`` for the GPU, fitted to all of them.
+SWEEP is the gpu_gnnadvisor.jsonl of benchmarks/gpu_gnnadvisor.py. The fit takes, for each width, the setting of the
+grid whose times over each graph's best have the least geometric mean. Printed are, for each graph and width, how many
+times as long as the best of the grid the picks of the Decider take: as printed, as released, and fitted to the other
+graphs alone; then the entry of ``decider.FITTED`` for the GPU, fitted to all of them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from mgg.aggregate import decider
+from mgg.aggregate.techniques.gnnadvisor import decider
 
-NEAR = 4.0
 #: A pick is good within so much of the grid's best.
 GOOD = 1.1
 
@@ -31,21 +30,23 @@ class Sample:
         graph, dim: of what.
         by: who asks for it: grid, paper, artifact, or several.
         ms: milliseconds; None: it did not fit the memory.
-        terms: what the coefficients multiply.
+        setting: ngs, dw and tpb.
     """
 
     graph: str
     dim: int
     by: tuple[str, ...]
     ms: float | None
-    terms: tuple[float, ...]
+    setting: tuple[int, int, int]
 
 
 def read(path: Path) -> list[Sample]:
     """The samples of a sweep."""
     lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     return [
-        Sample(each["graph"], each["dim"], tuple(each["by"].split()), each["ms"], tuple(each["terms"]))
+        Sample(
+            each["graph"], each["dim"], tuple(each["by"].split()), each["ms"], (each["ngs"], each["dw"], each["tpb"])
+        )
         for each in lines
     ]
 
@@ -67,20 +68,21 @@ def best(samples: list[Sample]) -> float:
 
 
 def fitted(cases: Cases) -> decider.Fit:
-    """To what is near the best."""
-    near = [
-        (each.terms, each.ms / 1e3)
-        for samples in cases.values()
-        for each in samples
-        if each.ms is not None and each.ms <= NEAR * best(samples)
-    ]
-    return decider.fit(np.array([terms for terms, _ in near]), [seconds for _, seconds in near])
+    """For each width the setting that is least behind the best of each graph; one that did not fit somewhere is out."""
+    behind: dict[int, dict[tuple[int, int, int], float]] = {}
+    for (_, dim), samples in cases.items():
+        least, found = best(samples), behind.setdefault(dim, {})
+        for each in samples:
+            if "grid" in each.by:
+                log = np.inf if each.ms is None else float(np.log(each.ms / least))
+                found[each.setting] = found.get(each.setting, 0.0) + log
+    return decider.Fit({dim: min(found, key=lambda setting: found[setting]) for dim, found in behind.items()})
 
 
 def picked(samples: list[Sample], fit: decider.Fit) -> Sample:
     """The setting of the grid that the fit takes for the fastest."""
-    grid = [each for each in samples if "grid" in each.by]
-    return grid[int(np.argmin(fit.seconds(np.array([each.terms for each in grid]))))]
+    wanted = fit.picks[samples[0].dim]
+    return next(each for each in samples if "grid" in each.by and each.setting == wanted)
 
 
 def ratios(samples: list[Sample]) -> dict[tuple[str, int], dict[str, float]]:
@@ -109,8 +111,7 @@ def report(samples: list[Sample], gpu: str) -> str:
     lines.append(f"{f'within {GOOD:g}':<19}" + "".join(f"{f'{good[who]}/{len(found)}':>10}" for who in whose))
     words = re.split(r"\W+", gpu.lower())
     name = next((word for word in words if re.search(r"[a-z]\d", word)), words[-1])
-    values = ", ".join(f"{each:.4g}" for each in fitted(cases_of(samples)).coefficients)
-    return "\n".join([*lines, f'"{name}": Fit(coefficients=({values})),'])
+    return "\n".join([*lines, f'"{name}": Fit({fitted(cases_of(samples)).picks}),'])
 
 
 @click.command()

@@ -27,7 +27,7 @@ from mgg.aggregate.measure import Protocol, parts_alone, timed
 from mgg.aggregate.plan import Plan
 from mgg.backend import World, job_size, launch
 from mgg.errors import MggError
-from mgg.graph.sources import communities
+from mgg.graph.generators import communities
 from mgg.layout import PeLayout
 
 #: Milliseconds on four H200s: MGG's released kernel, MG-GCN's schedule, CoLa's released kernel; by graph and D.

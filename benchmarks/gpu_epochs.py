@@ -27,7 +27,7 @@ import numpy as np
 from accuracy import make_layout
 
 from mgg import layout
-from mgg.aggregate import techniques
+from mgg.aggregate import all_techniques
 from mgg.backend import World, job_size, nvshmem, together
 from mgg.layout import PeLayout
 from mgg.train import Result, train
@@ -64,7 +64,7 @@ def differing(technique: str, plain: Result, repeated: Result) -> int:
         np.array([list(epoch.model_dump(exclude={"seconds"}, exclude_none=True).values()) for epoch in each.epochs])
         for each in (plain, repeated)
     ]
-    if techniques()[technique].deterministic:
+    if all_techniques()[technique].deterministic:
         return int((curves[0] != curves[1]).any(axis=1).sum())
     return int((~np.isclose(curves[0][:10, 1], curves[1][:10, 1], rtol=1e-3)).sum())
 
@@ -104,7 +104,7 @@ def main(out: Path, datasets: str, models: str, technique: str | None, epochs: i
     """Check and time, and print a table."""
     logging.basicConfig(level=logging.WARNING)
     if debug:
-        logging.getLogger("mgg.backend.graphs").setLevel(logging.DEBUG)
+        logging.getLogger("mgg.backend.gpu.graphs").setLevel(logging.DEBUG)
     out.mkdir(parents=True, exist_ok=True)
     pes = job_size() or 1
 

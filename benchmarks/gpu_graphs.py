@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import cupy as cp
@@ -11,10 +13,9 @@ from scipy import sparse
 from mgg.aggregate import oracle
 from mgg.backend import World
 from mgg.graph.csr import Csr
-from mgg.graph.sources import communities
+from mgg.graph.generators import communities
 from mgg.layout import LayoutManifest, PeLayout
 from mgg.layout.parts import Product
-from mgg.layout.split import Splitter, sends
 from mgg.layout.store import Direction
 from mgg.partition.schemes import edge_balanced
 
@@ -22,27 +23,34 @@ from mgg.partition.schemes import edge_balanced
 SAMPLE, LONGEST = 2_000, 50
 
 
+def _sorted(rows: np.ndarray, columns: np.ndarray, *, n: int, **_: bool) -> Csr:
+    """What ``from_arcs`` makes of a benchmark graph's edges, on the GPU."""
+    ends, starts = cp.asarray(rows), cp.asarray(columns)
+    keep = ends != starts
+    ends, starts = ends[keep].astype(cp.int64), starts[keep].astype(cp.int64)
+    keys = cp.concatenate([ends * n + starts, starts * n + ends])
+    del ends, starts, keep
+    keys.sort()
+    first = cp.ones(len(keys), bool)
+    first[1:] = keys[1:] != keys[:-1]
+    keys = keys[first]
+    indptr = cp.searchsorted(keys, cp.arange(n + 1, dtype=cp.int64) * n)
+    csr = Csr(indptr.astype(cp.int64).get(), (keys % n).astype(cp.int32).get(), None, n)
+    del keys, first, indptr
+    cp.get_default_memory_pool().free_all_blocks()
+    return csr
+
+
 def generated(name: str, scale: float) -> Csr:
     """The graph that ``mgg generate`` makes: the same draws, sorted on the GPU."""
+    return generated_at_once([name], scale)[name]
 
-    def sort(rows: np.ndarray, columns: np.ndarray, *, n: int, **_: bool) -> Csr:
-        ends, starts = cp.asarray(rows), cp.asarray(columns)
-        keep = ends != starts
-        ends, starts = ends[keep].astype(cp.int64), starts[keep].astype(cp.int64)
-        keys = cp.concatenate([ends * n + starts, starts * n + ends])
-        del ends, starts, keep
-        keys.sort()
-        first = cp.ones(len(keys), bool)
-        first[1:] = keys[1:] != keys[:-1]
-        keys = keys[first]
-        indptr = cp.searchsorted(keys, cp.arange(n + 1, dtype=cp.int64) * n)
-        csr = Csr(indptr.astype(cp.int64).get(), (keys % n).astype(cp.int32).get(), None, n)
-        del keys, first, indptr
-        cp.get_default_memory_pool().free_all_blocks()
-        return csr
 
-    with mock.patch.object(communities, "from_arcs", sort):
-        return communities.make(name, scale, communities.SEED, False).csr
+def generated_at_once(names: Sequence[str], scale: float) -> dict[str, Csr]:
+    """``generated`` of several graphs, a thread each."""
+    with mock.patch.object(communities, "from_arcs", _sorted), ThreadPoolExecutor() as pool:
+        made = {name: pool.submit(communities.make, name, scale, communities.SEED, False) for name in names}
+        return {name: each.result().csr for name, each in made.items()}
 
 
 def pe_layout(world: World, csr: Csr, name: str) -> PeLayout:
@@ -51,9 +59,7 @@ def pe_layout(world: World, csr: Csr, name: str) -> PeLayout:
     The transposed product is the forward one: the graphs are symmetric and have no weights.
     """
     bounds = edge_balanced.bounds(csr.indptr, world.size)
-    mine = Splitter(csr, bounds).cut(world.rank)
-    halos = world.gather((mine.halo_ptr, mine.halo_rows))
-    product = Product(**vars(mine), **vars(sends(halos, world.rank)))
+    product = _product(world, csr, bounds)
     counts = _counts(world, product)
     manifest = LayoutManifest(
         name=name, graph_hash=name, nodes=csr.rows, arcs=csr.arcs, symmetric=True, weighted=False, features=0,
@@ -61,6 +67,32 @@ def pe_layout(world: World, csr: Csr, name: str) -> PeLayout:
         bounds=bounds.tolist(), forward=counts, transpose=counts,
     )  # fmt: skip
     return PeLayout(manifest, world.rank, product, product, None, None, None)
+
+
+def _product(world: World, csr: Csr, bounds: np.ndarray) -> Product:
+    """This PE's rows of ``csr`` (collective)."""
+    lo, hi = int(bounds[world.rank]), int(bounds[world.rank + 1])
+    arcs = slice(csr.indptr[lo], csr.indptr[hi])
+    columns = csr.indices[arcs]
+    near = (columns >= lo) & (columns < hi)
+    needed = np.zeros(csr.columns, bool)
+    needed[columns[~near]] = True
+    halo, place = np.flatnonzero(needed), np.cumsum(needed, dtype=columns.dtype) - columns.dtype.type(1)
+    ends = csr.indptr[lo : hi + 1] - arcs.start
+    before = np.concatenate(([0], np.cumsum(near)))[ends]
+    halo_ptr = np.searchsorted(halo, bounds)
+    halo_rows = (halo - np.repeat(bounds[:-1], np.diff(halo_ptr))).astype(columns.dtype)
+    halos = world.gather((halo_ptr, halo_rows))
+    wanted = [rows[ptr[world.rank] : ptr[world.rank + 1]] for ptr, rows in halos]
+    return Product(
+        local=Csr(before, columns[near] - columns.dtype.type(lo), None, hi - lo),
+        remote=Csr(ends - before, place[columns[~near]], None, len(halo)),
+        halo_ptr=halo_ptr,
+        halo_rows=halo_rows,
+        send_ptr=np.concatenate(([0], np.cumsum([len(rows) for rows in wanted]))),
+        send_rows=np.concatenate(wanted),
+        send_first=np.array([ptr[world.rank] for ptr, _ in halos], np.int64),
+    )
 
 
 def _counts(world: World, product: Product) -> Direction:

@@ -1,6 +1,6 @@
 """Time technique halo with other tunings of its pull: ``mpiexec -n P python benchmarks/gpu_halo.py OUT``.
 
-A tuning is blocks a multiprocessor x loads x chunks (mgg/kernel/cuda_halo.py) x arcs from which on a row is cut
+A tuning is blocks a multiprocessor x loads x chunks (mgg/kernel/cuda/halo.py) x arcs from which on a row is cut
 (mgg/kernel/halo.py). Before every timing a sample of each PE's rows is compared with float64. Times are medians of 20
 products after 5, the slowest PE of each, by CUDA events: the whole product, the pull and the arithmetic alone, and the
 whole over the larger of the two. OUT gets gpu_halo-pP.jsonl, one line a measurement; rank 0 prints the table.
@@ -24,8 +24,9 @@ from gpu_graphs import Sample, generated, pe_layout
 from mgg.aggregate import oracle, parse_options, prepare
 from mgg.aggregate.measure import Protocol, parts_alone, timed
 from mgg.backend import World, job_size, launch
-from mgg.kernel import cuda_halo, halo
-from mgg.kernel.cuda_halo import HaloTuning
+from mgg.kernel import halo
+from mgg.kernel.cuda import halo as cuda_halo
+from mgg.kernel.cuda.halo import HaloTuning
 from mgg.layout import PeLayout
 
 TUNINGS = ";".join(f"1x{loads}x32x{cut}" for cut in (512, 256, 128) for loads in (4, 8)) + ";1x12x32x512;2x4x32x512"

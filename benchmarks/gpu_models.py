@@ -5,8 +5,7 @@ and Adam. On one GPU the same formula runs in PyTorch Geometric on ``edge_index`
 losses of both first steps have been compared (relative tolerance 1e-4). Times are medians of 20 steps after 5, of the
 slowest PE, by CUDA events. Memory is what a GPU has less of free after the steps than before (ours: all that was taken)
 and the most that torch had allocated at a time (PyTorch Geometric). One more step notes how long each operation of ours
-takes. A model may be a file, ``--models gat,benchmarks/gat_program.py``: it has the settings of the model that it is
-called after. OUT gets gpu_models-pP.jsonl.
+takes. OUT gets gpu_models-pP.jsonl.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ GIB = 2**30
 class Bench:
     """A run of one PE."""
 
-    def __init__(self, world: World, out: Path, technique: str | None) -> None:
-        self.world, self.failed = world, 0
+    def __init__(self, world: World, out: Path, technique: str | None, attention: str) -> None:
+        self.world, self.failed, self.attention = world, 0, attention
         self.technique = technique or ("local" if world.size == 1 else "halo")
         self.rows: list[dict[str, Any]] = []
         path = out / f"gpu_models-p{world.size}.jsonl"
@@ -55,7 +54,8 @@ class Bench:
         """Our step, and the weights that it began with."""
         cp.get_default_memory_pool().free_all_blocks()
         free = cp.cuda.runtime.memGetInfo()[0]
-        settings = settings_of(model, (SETTINGS | ALONE)[Path(model).stem.removesuffix("_program")])
+        values = (SETTINGS | ALONE)[model] | ({"attention": self.attention} if model == "gat" else {})
+        settings = settings_of(model, values)
         trainer = Trainer(
             self.world, part, model=model, technique=self.technique, options={}, settings=settings, seed=0
         )  # fmt: skip
@@ -133,7 +133,14 @@ class Bench:
         if done is None:
             return
         ours, weights = done
-        row = {"graph": name, "model": model, "pes": self.world.size, "technique": self.technique, "ours": ours}
+        row = {
+            "graph": name,
+            "model": model,
+            "pes": self.world.size,
+            "technique": self.technique,
+            "attention": self.attention,
+            "ours": ours,
+        }
         if with_pyg:
             row["pyg"] = theirs = self.attempt(
                 f"{name}, {model} in PyTorch Geometric", lambda: self.theirs(model, csr, part, weights)
@@ -171,21 +178,26 @@ def line_of(row: dict[str, Any]) -> str:
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--graphs", default=",".join(WIDTHS), show_default=True, help="separated by commas")
-@click.option("--models", default=",".join(SETTINGS), show_default=True, help="or files of models, separated by commas")
+@click.option("--models", default=",".join(SETTINGS), show_default=True, help="likewise")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
 @click.option(
     "--technique",
     help="aggregation technique; default: local on one PE, halo on several",
 )
+@click.option(
+    "--attention", default="rows", show_default=True, type=click.Choice(["rows", "product"]), help="setting of gat"
+)
 @click.option("--pyg/--no-pyg", "with_pyg", default=True, show_default=True, help="time PyTorch Geometric, on one PE")
-def main(out: Path, graphs: str, models: str, scale: float, technique: str | None, with_pyg: bool) -> None:
+def main(
+    out: Path, graphs: str, models: str, scale: float, technique: str | None, attention: str, with_pyg: bool
+) -> None:
     """Check and time, and print a table."""
     out.mkdir(parents=True, exist_ok=True)
     pes = job_size() or 1
 
     def program(world: World) -> int:
         started = time.perf_counter()
-        bench = Bench(world, out, technique)
+        bench = Bench(world, out, technique, attention)
         bench.say(f"{world.gpu}, {world.size} PE, CuPy {cp.__version__}, scale {scale}")
         for name in graphs.split(","):
             csr = generated(name, scale)

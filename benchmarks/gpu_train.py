@@ -34,7 +34,7 @@ from mgg.backend import World, job_size, nvshmem
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout
 from mgg.model import build, settings_of
-from mgg.model.init import initial_weights
+from mgg.model.initialization import initial_weights
 from mgg.train import Trainer, loss_and_gradients
 
 #: Columns of the features, classes, and share of the nodes that are trained on.

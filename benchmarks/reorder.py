@@ -22,14 +22,14 @@ import numpy as np
 from modularity import modularity
 from pydantic import BaseModel, Field
 
-from mgg.backend.facts import these_versions, this_machine
+from mgg.backend.machine.facts import these_versions, this_machine
 from mgg.errors import MggError
 from mgg.graph.build import build
 from mgg.graph.csr import Csr, from_arcs, row_ids
 from mgg.graph.generate import generate
+from mgg.graph.generators import generators
 from mgg.graph.reorder import needed_bytes, permutation, rabbit
 from mgg.graph.reorder.structure import adjacency, both_directions
-from mgg.graph.sources import generators
 from mgg.graph.store import Graph, write_graph
 from mgg.partition.quality import measure
 from mgg.partition.schemes import Split

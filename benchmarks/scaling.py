@@ -5,7 +5,8 @@ multiplied or trained: volumes and balance are counted, times and memory of the 
 and times of products predicted by the models that mgg train and mgg predict use. Every stage is a process of its own,
 which has compiled its loops on a tiny graph before the clock starts; processor seconds are told beside the clock's, as
 they depend less on what else the machine does. Predictions are also made for a graph --grow times as large that splits
-in the same proportions. OUT gets a file of JSON lines a graph; what it has already is not measured again.
+in the same proportions, and of that for the ways to move less, with what limits each first (--covers counts covers for
+one of them). OUT gets a file of JSON lines a graph; what it has already is not measured again.
 
 A graph is a generator's name, made at the scale that gives it about 100 million arcs and shuffled where it stands for a
 graph without locality, or a folder of mgg graph.
@@ -31,12 +32,15 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from mgg import layout
-from mgg.aggregate import machines
 from mgg.aggregate.auto import Forecast
-from mgg.aggregate.costs import Split
-from mgg.backend.facts import these_versions, this_machine
+from mgg.backend.machine.facts import these_versions, this_machine
+from mgg.cost import machines
+from mgg.cost.product import Machine as CostMachine
+from mgg.cost.product import Split
 from mgg.errors import InputError, MggError
 from mgg.graph.budget import parse_size
+from mgg.graph.cover import cover_size
+from mgg.graph.csr import row_ids
 from mgg.graph.generate import generate
 from mgg.graph.store import Graph
 from mgg.layout import LayoutManifest, PeLayout
@@ -52,6 +56,8 @@ MODEL, FEATURES, HIDDEN, CLASSES = "gcn", 128, 128, 47
 TECHNIQUES = ("halo", "cola", "mgg", "broadcast_pipelined")
 #: PEs of a layout whose memory is predicted: those with the most rows, arcs and halo rows, and evenly many others.
 SAMPLE = 16
+#: Share of the rows that boundary sampling keeps; bytes of rows of fewer bits, their scales included, to those of fp32.
+SHARE, BITS = 0.1, {"int8": 0.28, "int4": 0.16, "int2": 0.10}
 #: What a measured process does; argv: a graph, a tiny graph, and keyword arguments of the two stages.
 MEASURED = """
 import json, resource, shutil, sys, tempfile, time
@@ -111,6 +117,24 @@ class Product(BaseModel):
     hidden: float
 
 
+class Limits(BaseModel):
+    """What the cost model says of a product one way, in seconds of the PE that ends last; some go on side by side."""
+
+    seconds: float
+    arithmetic: float
+    inside: float = Field(description="transfers within a host")
+    between: float = Field(description="bytes through the ports between hosts")
+    messages: float = Field(description="latency and calls of the messages between hosts")
+    barriers: float
+    memory: float = Field(description="bytes of a GPU for arcs and matrices of the plans of both directions, no more")
+
+    @property
+    def first(self) -> str:
+        """What takes the most time."""
+        parts = self.model_dump(exclude={"seconds", "memory"})
+        return max(parts, key=lambda name: float(parts[name]))
+
+
 class ScalingRecord(BaseModel):
     """A graph, a scheme and a number of PEs."""
 
@@ -138,6 +162,8 @@ class ScalingRecord(BaseModel):
     products: dict[str, Product] = Field({}, description="predicted, by technique")
     grown: int = Field(1, description="all counts of the split times so many, for grown_products")
     grown_products: dict[str, Product] = {}
+    ways: dict[str, Limits] = Field({}, description="of a product of the grown graph, by what crosses")
+    covers: tuple[float, float] | None = Field(None, description="share of rows left within and between hosts")
     layout: Laid | None = None
     machine: Machine
     versions: dict[str, str]
@@ -151,9 +177,11 @@ class ScalingRecord(BaseModel):
 class Bench:
     """One graph, and what was found of it."""
 
-    def __init__(self, scratch: Path, workgroup: int, dim: int, limit: int, priced: str, grown: int) -> None:
+    def __init__(
+        self, scratch: Path, workgroup: int, dim: int, limit: int, priced: str, grown: int, counts_covers: bool
+    ) -> None:  # fmt: skip
         self.scratch, self.workgroup, self.dim, self.limit = scratch, workgroup, dim, limit
-        self._priced, self._grown = machines.find(priced), grown
+        self._priced, self._grown, self._covers = machines.find(priced), grown, counts_covers
         self._facts = {"machine": this_machine(), "versions": these_versions()}
         self._tiny = scratch / "tiny"
         generate("orkut-like", self._tiny, name="tiny", scale=0.001)
@@ -201,6 +229,9 @@ class Bench:
         quality, split = found.quality, Split.of(found)
         made.products = self._products(split)
         made.grown, made.grown_products = self._grown, self._products(grown(split, self._grown))
+        if self._covers and found.order is None:
+            made.covers = covers(graph, np.array(found.bounds), self.workgroup)
+        made.ways = ways(self._priced, grown(split, self._grown), self.dim, made.covers)
         made.arc_imbalance = quality.imbalance
         made.row_imbalance = max(quality.nodes_per_pe) * pes / facts.nodes
         made.halo_mean, made.halo_max = float(np.mean(quality.halo_rows_per_pe)), max(quality.halo_rows_per_pe)
@@ -243,6 +274,86 @@ def grown(split: Split, factor: int) -> Split:
     """A split of a graph with ``factor`` times the rows, arcs and halo rows, in the same proportions."""
     counts = ("rows", "arcs", "remote_arcs", "halo_rows", "outside_arcs", "outside_rows", "fused_rows")
     return replace(split, **{name: factor * getattr(split, name) for name in counts})
+
+
+def covers(graph: Graph, bounds: np.ndarray, members: int) -> tuple[float, float]:
+    """What a least vertex cover leaves of the rows that cross within hosts, and between hosts, a row once a host there:
+    of those of ``SAMPLE`` PEs that are evenly many apart.
+    """
+    owners = np.searchsorted(bounds, np.arange(bounds[-1]), side="right") - 1
+    chosen = np.linspace(0, len(bounds) - 2, min(SAMPLE, len(bounds) - 1)).astype(int)
+    of_chosen, found = np.isin(owners, chosen), []
+    for lo, block in graph.blocks():
+        kept = of_chosen[block.indices]
+        found.append(((lo + row_ids(block))[kept], block.indices[kept].astype(np.int64)))
+    targets, sources = (np.concatenate(column) for column in zip(*found, strict=True))
+    to, at = owners[targets], owners[sources]
+    same = to // members == at // members
+    counts = []
+    for pick, place in ((same & (to != at), to), (~same, to // members)):
+        rows = left = 0
+        for pe in chosen:
+            mine = np.flatnonzero(pick & (at == pe))
+            names = sources[mine] * len(bounds) + place[mine]
+            rows, left = rows + len(np.unique(names)), left + cover_size(names, targets[mine])
+        counts.append(left / max(1, rows))
+    return counts[0], counts[1]
+
+
+def ways(machine: CostMachine, split: Split, dim: int, covered: tuple[float, float] | None) -> dict[str, Limits]:
+    """A product by technique halo over all rows and by what moves less between hosts, and by technique features."""
+    near: np.ndarray = split.halo_rows * (1 - split.outside_share_of_rows)
+    outside = split.halo_rows - near
+    groups = np.arange(split.pes) // split.members
+    crossing = {"rows": (split, "fp32"), "bf16": (split, "bf16")}
+    if covered is not None:
+        crossing["cover"] = _with_rows(split, covered[0] * near, covered[1] * outside, covered[1] * split.fused_rows)
+    # Rows that are sampled cross to each PE by itself.
+    every = np.bincount(groups, outside)
+    crossing[f"boundary {SHARE}"] = _with_rows(split, SHARE * near, SHARE * outside, SHARE * every)
+    crossing |= {way: (replace(split, fused_rows=left * split.fused_rows), "fp32") for way, left in BITS.items()}
+    made = {way: _limits(machine, each, dim, "halo", dtype) for way, (each, dtype) in crossing.items()}
+    if split.groups > 1:
+        beside = _limits(machine, replace(split, fused_rows=np.zeros_like(split.fused_rows)), dim, "halo", "fp32")
+        late = made["rows"].between + made["rows"].messages
+        # A product of either direction has two mailboxes and what it sends.
+        held = made["rows"].memory + 6 * 4 * dim * float(split.fused_rows_a_pe.max())
+        told = {"seconds": max(beside.seconds, late), "between": made["rows"].between, "memory": held}
+        made["stale"] = beside.model_copy(update=told)
+    made["features"] = _limits(machine, split, dim, "features", "fp32")
+    order = ["rows", "cover", "features", "stale"]
+    return {way: made[way] for way in [*order, *(each for each in made if each not in order)] if way in made}
+
+
+def _with_rows(split: Split, near: np.ndarray, outside: np.ndarray, fused: np.ndarray) -> tuple[Split, str]:
+    return replace(split, halo_rows=near + outside, outside_rows=int(outside.sum()), fused_rows=fused), "fp32"
+
+
+def _limits(machine: CostMachine, split: Split, dim: int, name: str, dtype: str) -> Limits:
+    """By leaving out what the network between hosts takes for messages, then for bytes."""
+    whole, unlimited = {"latency": 0.0, "message": 0.0}, {"bandwidth": 1e30}
+    cost, bytes_alone, inside = (
+        Forecast(_joined_by(machine, changed), split, dtype).cost(name, dim)
+        for changed in ({}, whole, whole | unlimited)
+    )
+    assert cost is not None and bytes_alone is not None and inside is not None
+    rows, arcs, columns = split.rows.max(), split.arcs.max(), (2 if dtype == "bf16" else 4) * dim
+    matrices = columns * (rows + split.halo_rows.max() + split.fused_rows_a_pe.max()) + 4 * dim * rows
+    if name == "features":  # all arcs; a column or more of all rows twice, and what is packed
+        rows, arcs, columns = split.rows.sum(), split.arcs.sum(), 4 * -(-dim // split.pes)
+        matrices = columns * (2 * rows + split.pes * split.rows.max())
+    return Limits(
+        seconds=cost.seconds, arithmetic=cost.arithmetic, inside=inside.transfer,
+        between=bytes_alone.transfer - inside.transfer, messages=cost.transfer - bytes_alone.transfer,
+        barriers=cost.fixed, memory=float(2 * (4 * arcs + 8 * rows + matrices)),
+    )  # fmt: skip
+
+
+def _joined_by(machine: CostMachine, changed: dict[str, float]) -> CostMachine:
+    """``machine`` whose network between hosts has these figures instead."""
+    links = machine.links
+    network = {links.network: links[links.network].model_copy(update=changed)}
+    return machine.model_copy(update={"links": links.model_copy(update={"links": {**links.links, **network}})})
 
 
 def sample(manifest: LayoutManifest) -> list[int]:
@@ -291,6 +402,21 @@ def table(records: Sequence[ScalingRecord]) -> str:
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 
 
+def limits(records: Sequence[ScalingRecord]) -> str:
+    """Predicted milliseconds of the ways to compute a product of the grown graph, and what takes the most of each."""
+    lines = []
+    for r in records:
+        if r.covers is not None:
+            near, far = r.covers
+            lines.append(f"{r.scheme} {r.pes} PEs: covers leave {near:.3f} of rows within hosts, {far:.3f} between")
+        for way, found in r.ways.items():
+            times = found.model_dump(exclude={"memory"}).values()
+            told = " | ".join(f"{1e3 * seconds:.2f}" for seconds in times)
+            name = f"{r.graph}, {r.scheme}, {r.pes} PEs, x {r.grown}"
+            lines.append(f"| {name} | {way} | {told} | {found.memory / 1e9:.1f} | {found.first} |")
+    return "\n".join(lines)
+
+
 def prices(records: Sequence[ScalingRecord]) -> str:
     """Predicted milliseconds of a product by technique, arithmetic / transfer in brackets, then of the grown graph."""
     lines = []
@@ -322,6 +448,7 @@ def numbers(text: str) -> list[int]:
 @click.option(
     "--grow", type=click.IntRange(1), default=100, show_default=True, help="of the larger graph predicted for"
 )
+@click.option("--covers", "counts_covers", is_flag=True, help="count least vertex covers, some minutes")
 @click.option("--limit", default="12GiB", show_default=True, help="address space of a measured process")
 @click.option(
     "--scratch", type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -329,13 +456,13 @@ def numbers(text: str) -> list[int]:
 )  # fmt: skip
 def main(
     out: Path, graphs: str, scale: float, schemes: str, pes: str, layouts: str, workgroup: int, dim: int, machine: str,
-    grow: int, limit: str, scratch: Path | None,
+    grow: int, counts_covers: bool, limit: str, scratch: Path | None,
 ) -> None:  # fmt: skip
     """Measure every graph, print a table of each, and write the records into OUT."""
     out.mkdir(parents=True, exist_ok=True)
     for name in graphs.split(","):
         with tempfile.TemporaryDirectory(prefix="mgg-", dir=scratch) as folder:
-            bench = Bench(Path(folder), workgroup, dim, parse_size(limit), machine, grow)
+            bench = Bench(Path(folder), workgroup, dim, parse_size(limit), machine, grow, counts_covers)
             graph, shuffled = bench.graph(name, scale)
             path = out / f"{graph.manifest.name}.jsonl"
             records = read(path)
@@ -356,6 +483,7 @@ def main(
             click.echo(f"{graph.manifest.name}: {graph.manifest.nodes} nodes, {graph.manifest.arcs} arcs")
             click.echo(table(records))
             click.echo(prices(records))
+            click.echo(limits(records))
 
 
 if __name__ == "__main__":

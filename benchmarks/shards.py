@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.csv
 from pydantic import BaseModel, Field
 
-from mgg.backend.facts import these_versions, this_machine
+from mgg.backend.machine.facts import these_versions, this_machine
 from mgg.record import Machine, write_lines
 
 SEED = 2026

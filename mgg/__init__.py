@@ -1,3 +1,47 @@
-"""MGG: full-graph GNN training and distributed SpMM on every GPU of a cluster, or on CPU ranks."""
+"""MGG: full-graph GNN training and distributed SpMM on every GPU of a cluster, or on CPU ranks.
+
+``mgg.graph``, ``mgg.train``, ``mgg.aggregate`` and ``mgg.report`` are subpackages and, called, the functions of
+``mgg.api``. Nothing of them is imported before it is used.
+"""
+
+import importlib
+import inspect
+import sys
+from types import ModuleType
+from typing import Any
 
 __version__ = "0.1.0"
+_CALLED = ("aggregate", "graph", "report", "train")
+
+
+class _Called(ModuleType):
+    """A subpackage that is called as the function of its name in ``mgg.api``."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self.__wrapped__(*arguments, **options)
+
+    @property
+    def __wrapped__(self) -> Any:
+        return getattr(importlib.import_module("mgg.api"), self.__name__.removeprefix("mgg."))
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.__wrapped__)
+
+
+class _Mgg(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As of every module; the import of a subpackage ends here, whoever asked for it."""
+        if name in _CALLED and isinstance(value, ModuleType):
+            value.__class__ = _Called
+        super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> Any:
+    """A subpackage that is called, once somebody asks for it."""
+    if name not in _CALLED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"mgg.{name}")
+
+
+sys.modules[__name__].__class__ = _Mgg

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from mgg.errors import InputError
+from mgg.network import NetworkText
 from mgg.schema import MAX_INT64, Closed, Fixed, nearest, parsed
 
 #: Files are called by them, with what made them and where, and file systems take 255 bytes.
@@ -68,8 +69,10 @@ Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
 #: How rows of embedding tables are looked up.
 LookupSide = Literal["mgg", "direct", "alltoall", "alltoall_tables", "halo"]
 LOOKUP_SIDES: tuple[LookupSide, ...] = get_args(LookupSide)
+#: What becomes of activations (``mgg.train.activations``).
+Activations = Literal["auto", "keep", "recompute", "host"]
 #: What trains models beside MGG as it is: those of ``mgg.record.Side``.
-OtherSide = Literal["unfused", "pyg", "pyg_bmm", "pyg_sampled"]
+OtherSide = Literal["unfused", "pyg", "pyg_csr", "pyg_bmm", "pyg_sampled"]
 
 
 S = TypeVar("S", bound="Section")
@@ -163,9 +166,14 @@ class GraphConfig(Section):
     memory: str = Field(
         "4GiB",
         pattern=r"^[0-9.]+ *[A-Za-z]*$",
-        description="memory of a job of this stage at its peak, for example 1GiB",
+        description="memory of a job of this stage, or of stage layout, at its peak, for example 1GiB",
     )
     shards: int = Field(1, ge=1, le=1024, description="jobs among which the sorting of one data set is divided")
+    describe: bool = Field(
+        False,
+        description="also find what each graph is like (mgg describe), rabbit order and what it takes among it; needs"
+        " the graph in memory",
+    )
 
 
 class PartitionConfig(Section):
@@ -179,6 +187,9 @@ class PartitionConfig(Section):
     )
     workgroup: int = Field(8, ge=1, description="PEs joined by fast links (GPUs of one host)")
     dim: Dim = Field(64, description="embedding columns for which the quality report states volumes in bytes")
+    cover: bool = Field(
+        False, description="count V_cover, too: what option split: cover of technique halo moves without workgroups"
+    )
     quality_pes: list[Pes] = Field(
         default_factory=lambda: [2, 4, 8, 16, 32],
         description="numbers of PEs whose partitions the report compares, beside those of pes; nothing runs on them",
@@ -228,6 +239,19 @@ class AggregateConfig(Section):
     breakdown: bool = Field(
         False,
         description="also time each product with its transfers left out, for techniques where that can be done",
+    )
+    faults: bool = Field(
+        False,
+        description="also count page faults of GPUs, and the bytes that they move, for techniques over unified memory",
+    )
+    profile: bool = Field(
+        False,
+        description="also find occupancy and use of multiprocessors by Nsight Compute (ncu), where there are GPUs",
+    )
+    emulate_network: NetworkText | None = Field(
+        None,
+        description="bandwidth and latency that transfers between workgroups are held to, for example 20GB/s,5us"
+        " (docs/emulation.md); a single PE is left as it is; none: nothing is held up",
     )
     latency: bool = Field(
         False,
@@ -296,8 +320,9 @@ class TrainConfig(Section):
     sides: dict[OtherSide, list[Name]] = Field(
         default_factory=dict,
         description="models to train once more by another side, to compare, by their names: unfused: vertex programs"
-        " with a pass over arcs for each value; pyg: PyTorch Geometric, on 1 PE; pyg_bmm: its batched R-GCN;"
-        " pyg_sampled: its GraphSAGE by neighbor sampling; for example {pyg: [gcn, gat]}",
+        " with a pass over arcs for each value; pyg: PyTorch Geometric, on 1 PE; pyg_csr: its GCN and GIN"
+        " by products of CSR matrices; pyg_bmm: its batched R-GCN; pyg_sampled: its GraphSAGE by neighbor sampling; for"
+        " example {pyg: [gcn, gat]}",
     )
     pes: list[Pes] = Field(default_factory=lambda: [1, 2], min_length=1, description="numbers of PEs, of partition.pes")
     seeds: list[Annotated[int, Field(ge=0, le=MAX_INT64)]] = Field(
@@ -319,6 +344,20 @@ class TrainConfig(Section):
     )
     phases: bool = Field(
         False, description="also record how long aggregations, dense products and communication take in each epoch"
+    )
+    emulate_network: NetworkText | None = Field(None, description="as of aggregate")
+    inference: bool = Field(False, description="also time passes without dropout and gradients, after the last epoch")
+    memory_per_pe: str | None = Field(
+        None,
+        pattern=r"^[0-9.]+ *[A-Za-z]*$",
+        description="memory that a PE may take at most, of its GPU or of its host, for example 20GiB; none: what is"
+        " free. A training that takes more is refused, or holds its activations otherwise",
+    )
+    activations: Activations = Field(
+        "auto",
+        description="what layers keep for the backward pass: keep: all; recompute: their input, and the rest is made"
+        " again; host: nothing, but in page-locked host memory, of CPU PEs in mapped files; auto: keep where that fits,"
+        " else layer by layer what takes least time",
     )
     checkpoint_every: float = Field(
         60, gt=0, le=MAX_SECONDS, description="seconds of work that a fault may cost: checkpoints are written in time"
@@ -384,6 +423,9 @@ class PredictConfig(Section):
     network: Name | None = Field(
         None, description="class of the link between workgroups (partition.workgroup); none: the machine's own"
     )
+    emulate_network: NetworkText | None = Field(
+        None, description="bandwidth and latency of what joins workgroups, for example 20GB/s,5us, in place of network"
+    )
     links: dict[Name, LinkConfig] = Field(
         default_factory=dict, description="per class of links: values in place of the machine's"
     )
@@ -393,6 +435,8 @@ class PredictConfig(Section):
         for name in [*self.links, *([self.network] if self.network else [])]:
             if name not in LINK_CLASSES:
                 raise ValueError(f"link class {name!r} is unknown; {nearest(name, LINK_CLASSES)}")
+        if self.network and self.emulate_network:
+            raise ValueError("network and emulate_network both say what joins workgroups: leave one out")
         return self
 
 
@@ -458,6 +502,21 @@ class Config(Section):
         for pes in self.train.pes:
             if self.train.models and pes not in self.partition.pes:
                 raise ValueError(f"train.pes: {pes} is not in partition.pes ({self.partition.pes})")
+        return self
+
+    @model_validator(mode="after")
+    def _something_crosses_networks(self) -> Config:
+        workgroup = self.partition.workgroup
+        for name, held, numbers in (
+            ("aggregate", self.aggregate.emulate_network and self.aggregate.techniques, self.partition.pes),
+            ("train", self.train.emulate_network and self.train.models, self.train.pes),
+        ):
+            within = [pes for pes in numbers if 1 < pes <= workgroup]
+            if held and within:
+                raise ValueError(
+                    f"{name}.emulate_network: {within[0]} PEs are one workgroup of partition.workgroup ({workgroup}),"
+                    " so that nothing crosses the network: take a smaller one"
+                )
         return self
 
 

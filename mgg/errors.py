@@ -1,4 +1,4 @@
-"""Errors that reach the user as one line and an exit code (see README.md, "Exit codes")."""
+"""Errors that reach the user as one line and an exit code (docs/errors.md)."""
 
 from typing import Self
 

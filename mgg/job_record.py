@@ -1,12 +1,14 @@
-"""Records of the workflow's jobs."""
+"""Records of the workflow's jobs, and what jobs say they used."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from mgg.record import Origin, Seconds
+from mgg.record import RUN_FILE, Origin, Seconds, Used, parsed, read_lines, text_of
 
 
 class JobRecord(Origin):
@@ -34,3 +36,23 @@ class JobRecord(Origin):
     ranks: int = Field(1, ge=1, description="tasks of Slurm that shared its cores evenly")
     cores_asked: int | None = Field(None, ge=1, description="cores it was given, all hosts together")
     granted: bool = Field(False, description="a scheduler had reserved what it asked for")
+
+
+class _Using(BaseModel):
+    """Of any record what it tells of its job."""
+
+    used: Used | None = None
+
+
+def read_used(paths: Iterable[str | Path]) -> Used | None:
+    """The most that the job which wrote ``paths``, records and folders of runs, says it had used; None: it does not.
+
+    Raises:
+        InputError: names the file, the line and the field.
+    """
+    found = []
+    for path in map(Path, paths):
+        run = path / RUN_FILE
+        found += [parsed(text_of(run), _Using, str(run))] if path.is_dir() else read_lines(path, _Using)
+    told = [each.used for each in found if each.used is not None]
+    return Used(**{name: max(getattr(each, name) for each in told) for name in Used.model_fields}) if told else None

@@ -43,7 +43,7 @@ def recipe(name: str, options: DatasetConfig, *, scale: float = 1.0, content: st
 
 def split_name(partition: PartitionConfig) -> str:
     """How graphs are divided, as the name of a folder: ``edge_balanced-w8-d64``."""
-    return f"{partition.scheme}-w{partition.workgroup}-d{partition.dim}"
+    return f"{partition.scheme}-w{partition.workgroup}-d{partition.dim}" + "-cover" * partition.cover
 
 
 def place_name(*facts: Any) -> str:

@@ -23,8 +23,9 @@ from mgg.errors import InputError
 #: Variables by which whoever starts several commands says that they are one run, which settings they are of, and where
 #: and on what they run.
 RUN_ID, CONFIG_HASH, PLACE = "MGG_RUN_ID", "MGG_CONFIG_HASH", "MGG_PLACE"
-RUN_PATTERN, HASH_PATTERN = r"^[A-Za-z0-9._-]{1,64}$", r"^[0-9a-f]{64}$"
-PLACE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
+RUN_PATTERN: str = r"^[A-Za-z0-9._-]{1,64}$"
+HASH_PATTERN: str = r"^[0-9a-f]{64}$"
+PLACE_PATTERN: str = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
 #: What only says where results go and what is shown of them.
 _NO_SETTINGS = {"out", "as_json", "replace", "resume", "progress", "tensorboard"}
 _GPUS = Path("/proc/driver/nvidia/gpus")

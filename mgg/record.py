@@ -1,12 +1,8 @@
 """Records of the stages partition, aggregate and train, and of the workflow's jobs: the only thing that report reads.
 
-A partition is a folder that holds ``partition.json`` (a ``PartitionRecord``). An aggregate job writes JSON lines, one
-``AggregateRecord`` a line. A training run is a folder that holds ``run.json`` (a ``TrainRecord``) and
-``metrics.jsonl`` (an ``EpochRecord`` a line; ``metrics.parquet`` holds the same). ``mgg predict`` writes a
-``PredictionRecord`` a line, the workflow a ``JobRecord`` a line of each of its jobs.
-
-Every object carries its own hash, every line that of the line before it, too, and ``run.json`` those of the other files
-of its folder, so that a reader notices any change (docs/format.md).
+A partition's folder holds a ``PartitionRecord``, that of a training run a ``TrainRecord`` and an ``EpochRecord`` per
+line. Aggregate jobs, ``mgg predict`` and the workflow write JSON lines, one record per line. Each carries its own hash
+and that of the line before it, ``run.json`` those of its folder's files: readers notice any change (docs/format.md).
 """
 
 from __future__ import annotations
@@ -28,8 +24,7 @@ from mgg.tune.epochs import Tuning
 PARTITION_FILE = "partition.json"
 RUN_FILE = "run.json"
 INFERENCE_FILE = "inference.json"
-METRICS_FILE = "metrics.jsonl"
-METRICS_TABLE = "metrics.parquet"
+METRICS_FILE, METRICS_TABLE = "metrics.jsonl", "metrics.parquet"
 #: Of a run's folder: holds the model's file, where it is the user's own.
 MODEL_FOLDER = "model"
 
@@ -65,8 +60,8 @@ class Origin(Frozen):
     )
 
 
-#: What may train a model beside MGG as it is: layers of PyTorch Geometric, some for R-GCN or GraphSAGE alone.
-Library = Literal["pyg", "pyg_bmm", "pyg_sampled"]
+#: What may train a model beside MGG as it is: layers of PyTorch Geometric, most of them for some models alone.
+Library = Literal["pyg", "pyg_csr", "pyg_bmm", "pyg_sampled"]
 Side = Literal["mgg", "unfused", Library]
 #: Metric of a training -> what it is called.
 METRIC_NAMES = {"accuracy": "accuracy", "micro_f1": "micro-F1", "roc_auc": "ROC-AUC"}
@@ -94,6 +89,10 @@ class Quality(Frozen):
     v_cg: int = Field(ge=0, description="eq. 5, 4 n D (P - 1): every PE broadcasts all of its rows")
     v_fr: int = Field(ge=0, description="eq. 6, 4 E_R D: one remote row an arc")
     v_fc: int = Field(ge=0, description="eq. 7, 4 N_R D: each needed remote row once a PE")
+    v_cover: int | None = Field(
+        None, ge=0,
+        description="the least of rows and sums over arcs for each pair of PEs (SHIRO); None: not counted",
+    )  # fmt: skip
     arcs_per_workgroup: list[Count] = Field(min_length=1, description="arcs of the rows that each workgroup owns")
     workgroup_imbalance: float = Field(description="arcs a PE of the fullest workgroup over the mean (1 = perfect)")
     workgroup_edge_cut: int = Field(ge=0, description="arcs whose column another workgroup owns")
@@ -157,6 +156,7 @@ class Machine(Frozen):
 
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class Used(Frozen):
@@ -185,6 +185,11 @@ class Common(Origin):
     dtype: str = Field(description="type of the embeddings")
     machine: Machine
     versions: dict[str, str] = Field(description="versions of MGG and of the libraries that do the work")
+    emulated: str | None = Field(
+        None,
+        description="the network that transfers between the layout's workgroups were held to, emulated 20 GB/s, 5 us"
+        " for example; None: to none",
+    )
     used: Used | None = Field(
         None, description="what the job had used until then, earlier records included; None: nobody told"
     )
@@ -224,6 +229,11 @@ class AggregateRecord(Common):
     high: float = Field(description="largest of launches; low to high is the spread that comparisons rest on")
     q1: float = Field(description="first quartile of seconds, all launches together")
     q3: float = Field(description="third quartile of the same")
+    prepare: Seconds | None = Field(
+        None,
+        description="seconds from the layout to a plan for the widest D of the job, slowest PE, median over launches;"
+        " kernels are compiled before; None: not noted",
+    )
     compute: float | None = Field(
         None,
         description="seconds of the same product with its transfers left out, median over launches; None if it"
@@ -256,6 +266,31 @@ class AggregateRecord(Common):
     repeats: bool | None = Field(None, description="the same inputs give the same bits every time; None: not noted")
     atomics: Count | None = Field(None, description="float atomics of gnnadvisor's kernel; None: another technique")
     decided: dict[str, int] | None = Field(None, description="gnnadvisor's ngs, dw and tpb; None: another technique")
+    page_faults: float | None = Field(
+        None,
+        ge=0,
+        description="page faults of GPUs in a product over unified memory, all PEs, mean of as many products as a"
+        " launch times; None: faults_untold says why, or they were not asked for",
+    )
+    fault_seconds: Seconds | None = Field(
+        None, description="sum of the driver's times for these page faults, which may overlap; None as above"
+    )
+    migrated_bytes: float | None = Field(
+        None, ge=0, description="bytes of pages that moved in a product, to, from and between GPUs; None as above"
+    )
+    faults_untold: str | None = Field(None, description="why page faults that were asked for are not known")
+    occupancy: Share | None = Field(
+        None,
+        description="achieved occupancy of a product's kernels by Nsight Compute: active warps of an active cycle over"
+        " the most that a multiprocessor takes; mean of kernels and PEs by their time. None: --profile was not given,"
+        " or profile_untold says why",
+    )
+    occupancy_limit: Share | None = Field(None, description="the same as the launch allows; None as above")
+    sm_utilization: Share | None = Field(
+        None, description="cycles in which a multiprocessor had a warp over all, same mean; None as above"
+    )
+    profile_untold: str | None = Field(None, description="why --profile found none of these three")
+    profiler: str | None = Field(None, description="version of Nsight Compute that found them; None: it did not run")
     chosen: bool = Field(False, description="technique auto picked it")
     predicted: float | None = Field(
         None, gt=0, description="seconds that the cost model said before it was measured; None if it was not asked"
@@ -271,8 +306,8 @@ class TrainRecord(Common):
     side: Side = Field(
         "mgg",
         description="what trained it: mgg; unfused: MGG, whose vertex programs took a pass over arcs for each"
-        " aggregation and stored all values of arcs; pyg, pyg_bmm, pyg_sampled: layers of PyTorch Geometric, which is"
-        " its technique",
+        " aggregation and stored all values of arcs; pyg, pyg_csr, pyg_bmm, pyg_sampled: layers of PyTorch Geometric,"
+        " which is its technique",
     )
     seed: int = Field(ge=0, le=MAX_INT64, description="seed of weights and dropout")
     epochs: int = Field(description="epochs trained")
@@ -297,9 +332,23 @@ class TrainRecord(Common):
     median: float = Field(description="median seconds of an epoch, slowest PE")
     q1: float = Field(description="first quartile of the seconds of an epoch")
     q3: float = Field(description="third quartile of the seconds of an epoch")
+    inference: float | None = Field(
+        None,
+        gt=0,
+        description="median seconds of a pass over the graph without dropout or gradients, slowest PE; None: not asked",
+    )
     bytes_wire: int = Field(
         description="bytes that crossed PEs in one epoch's aggregations, evaluation included, all PEs"
     )
+    activations: dict[str, Literal["recompute", "host"]] = Field(
+        default_factory=dict,
+        description="layers that did not keep their activations for the backward pass: recomputed then, or held in"
+        " page-locked host memory, of CPU PEs in mapped files, until then",
+    )
+    memory_predicted: Count | None = Field(
+        None, description="bytes that the training was predicted to take on the fullest PE; None: not noted"
+    )
+    memory_per_pe: Count | None = Field(None, description="bytes that a PE was allowed to take; None: what is free")
     chosen: bool = Field(False, description="technique auto picked it")
     metric: Literal["accuracy", "micro_f1", "roc_auc"] = Field(
         "accuracy", description="what the fields called accuracy hold: accuracy, micro_f1 or roc_auc, each 0..1"
@@ -431,7 +480,7 @@ def add_lines(path: Path, records: Iterable[BaseModel], *, replace: bool) -> Non
     records = list(records)
     with locked(path):
         again = _again(type(records[0])) if records else ""
-        held = "" if replace or not path.exists() else _text(path)
+        held = "" if replace or not path.exists() else text_of(path)
         before = [values for _, values in hashed.read_lines(held, path, again)]
         write_text(path, hashed.lines([*before, *map(_values, records)]))
 
@@ -465,7 +514,7 @@ def holds(path: str | Path, model: type[BaseModel]) -> bool:
 
 def read_lines(path: str | Path, model: type[R]) -> list[R]:
     """Read JSON lines; raises InputError that names the file, the line and the field."""
-    lines = hashed.read_lines(_text(path), path, _again(model))
+    lines = hashed.read_lines(text_of(path), path, _again(model))
     records = [_validated(values, model, f"{path}: line {number}") for number, values in lines]
     if not records:
         raise InputError(f"{path}: holds no records")
@@ -476,7 +525,7 @@ def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:
     """Read a training run's folder; raises InputError that names the file and field."""
     record, files = _read_folder(folder, TrainRecord)
     path = Path(folder) / METRICS_FILE
-    lines = _text(_checked(folder, METRICS_FILE, files, TrainRecord)).splitlines()
+    lines = text_of(_checked(folder, METRICS_FILE, files, TrainRecord)).splitlines()
     return record, [_validated(json.loads(line), EpochRecord, str(path)) for line in lines]
 
 
@@ -500,7 +549,7 @@ def _read_folder(folder: str | Path, kind: type[R]) -> tuple[R, dict[str, str]]:
     """The record of a folder, and the sha256 of its other files by name."""
     run = Path(folder) / _FILES[kind]
     missing = f"{folder}: not a run folder (no {RUN_FILE}); make it with mgg train"
-    values = hashed.unsealed(_text(run, missing), str(run), _AGAIN[kind])
+    values = hashed.unsealed(text_of(run, missing), str(run), _AGAIN[kind])
     files = values.pop("files", {})
     return _validated(values, kind, str(run)), files
 
@@ -518,30 +567,10 @@ def _checked(folder: str | Path, name: str, files: dict[str, str], kind: type[Ba
 def read_partition(folder: str | Path) -> PartitionRecord:
     """Read a partition's record; raises InputError that names the file and field."""
     path = Path(folder) / PARTITION_FILE
-    return _parse(_text(path), PartitionRecord, str(path))
+    return parsed(text_of(path), PartitionRecord, str(path))
 
 
-class _Using(BaseModel):
-    """Of any record what it tells of its job."""
-
-    used: Used | None = None
-
-
-def read_used(paths: Iterable[str | Path]) -> Used | None:
-    """The most that the job which wrote ``paths``, records and folders of runs, says it had used; None: it does not.
-
-    Raises:
-        InputError: names the file, the line and the field.
-    """
-    found = []
-    for path in map(Path, paths):
-        run = path / RUN_FILE
-        found += [_parse(_text(run), _Using, str(run))] if path.is_dir() else read_lines(path, _Using)
-    told = [each.used for each in found if each.used is not None]
-    return Used(**{name: max(getattr(each, name) for each in told) for name in Used.model_fields}) if told else None
-
-
-def _text(path: str | Path, missing: str = "") -> str:
+def text_of(path: str | Path, missing: str = "") -> str:
     """What a file holds; ``missing`` is what to say where there is none."""
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -556,7 +585,8 @@ def _again(model: type[BaseModel]) -> str:
     return _AGAIN.get(model, getattr(model, "again", "make it again"))
 
 
-def _parse(text: str, model: type[R], where: str) -> R:
+def parsed(text: str, model: type[R], where: str) -> R:
+    """The record that a file's text holds; ``where`` is what messages call the file."""
     return _validated(hashed.unsealed(text, where, _again(model)), model, where)
 
 

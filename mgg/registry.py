@@ -72,7 +72,7 @@ class Registry(Generic[T]):
     def broken(self) -> dict[str, InputError]:
         """What is wrong with the files that cannot be read, by name without ``.py``; reads all of them."""
         found = {}
-        for each in pkgutil.iter_modules(sys.modules[self._package].__path__):
+        for each in pkgutil.iter_modules(importlib.import_module(self._package).__path__):
             full = f"{self._package}.{each.name}"
             try:
                 module = importlib.import_module(full)
@@ -95,7 +95,8 @@ def blamed(error: BaseException, file: Path, *, alone: bool = False) -> InputErr
     The line is the last one in the package's folder: a file that imports a broken one is not at fault itself. A file
     that stands ``alone`` is of no package: the line is its own.
     """
-    around = file if alone else file.parent
+    package = file.parents[file.name == "__init__.py"]  # that the file, or its folder, is of
+    around = file if alone else package
     if isinstance(error, MggError) and str(around) in str(error):
         place = ""
     elif isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
@@ -104,7 +105,7 @@ def blamed(error: BaseException, file: Path, *, alone: bool = False) -> InputErr
         frames = traceback.extract_tb(error.__traceback__)
         inside = [frame for frame in frames if Path(frame.filename).is_relative_to(around)]
         # Without the registry's own frames: those of a package's __init__.py are not the file's.
-        inside = [frame for frame in inside if Path(frame.filename).name != "__init__.py"]
+        inside = [frame for frame in inside if Path(frame.filename) != package / "__init__.py"]
         place = f"{inside[-1].filename}:{inside[-1].lineno}: " if inside else f"{file}: "
     kind = "" if isinstance(error, MggError) else f"{type(error).__name__}: "
     made = InputError(f"{place}{kind}{' '.join(str(getattr(error, 'msg', error)).split())}")

@@ -17,8 +17,8 @@ from mgg.files import write_text
 #: Folders of stages whose outputs configs name, in results and in those of an experiment. Report and jobs.jsonl are of
 #: the newest config.
 _STAGES = (
-    "retrieve", "graph", "graph_natural", "graph_scatter", "graph_shard", "partition", "layout", "tune", "predict",
-    "links", "aggregate", "train", "lookup_samples", "lookup",
+    "retrieve", "graph", "graph_natural", "graph_scatter", "graph_shard", "describe", "partition", "layout", "tune",
+    "predict", "links", "aggregate", "train", "lookup_samples", "lookup",
 )  # fmt: skip
 _BESIDE = ("logs", "benchmarks")
 _NOTES = ".kept"

@@ -115,4 +115,4 @@ def test_arrays_of_a_layout_on_a_full_disk(tmp_path):
     full, out = "out: cannot be written: No space left on device", tmp_path / "out"
     with pytest.raises(MachineError, match=full), files.replace_folder(out, files.Kind("x")) as made:
         (made / "bounds.npy").symlink_to("/dev/full")
-        layout.store._save(made / "bounds.npy", random_csr(60, 20_000).indices)
+        layout.store.save(made / "bounds.npy", random_csr(60, 20_000).indices)

@@ -12,8 +12,9 @@ from mgg.cli.doctor import doctor
 from mgg.errors import InputError
 from mgg.graph import datasets, sources
 from mgg.graph.generate import name_of
+from mgg.graph.generators import GENERATORS
 from mgg.graph.reorder import ORDERS
-from mgg.graph.sources import GENERATORS, LOADERS, loader_of
+from mgg.graph.sources import LOADERS, loader_of
 from mgg.model import MODELS, build, settings_of
 from mgg.partition.schemes import SCHEMES
 
@@ -32,7 +33,7 @@ def file(tmp_path, monkeypatch):
     """Put ``mine.py`` with a text into the package of a registry; nothing of it is left after the test."""
 
     def put(registry, text: str) -> Path:
-        package = sys.modules[registry._package]
+        package = importlib.import_module(registry._package)
         registry.all()
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
         for each, _ in REGISTRIES.values():
@@ -49,7 +50,7 @@ def file(tmp_path, monkeypatch):
     monkeypatch.undo()
     for registry, _ in REGISTRIES.values():
         sys.modules.pop(f"{registry._package}.mine", None)
-        vars(sys.modules[registry._package]).pop("mine", None)
+        vars(importlib.import_module(registry._package)).pop("mine", None)
         registry.__dict__.pop("broken", None)
 
 
@@ -100,12 +101,13 @@ INCOMPLETE = {
         "mine.py:2: technique 'own' lacks _aggregate",
     ),
     "other options": (
-        TECHNIQUES, "from mgg.aggregate.halo import Halo\nclass Mine(Halo):\n    name = 'own'\n    Options = dict\n",
+        TECHNIQUES,
+        "from mgg.aggregate.techniques.halo import Halo\nclass Mine(Halo):\n    name = 'own'\n    Options = dict\n",
         "mine.py:2: technique 'own': Options is no subclass",
     ),
     "a name twice": (
-        TECHNIQUES, "from mgg.aggregate.ring import Ring\nclass Mine(Ring):\n    name = 'halo'\n",
-        "technique 'halo' is there already, in mgg.aggregate.halo",
+        TECHNIQUES, "from mgg.aggregate.techniques.ring import Ring\nclass Mine(Ring):\n    name = 'halo'\n",
+        "technique 'halo' is there already, in mgg.aggregate.techniques.halo",
     ),
 }  # fmt: skip
 
@@ -134,7 +136,7 @@ def test_a_file_that_is_right_is_found(file):
 
 
 def test_a_file_that_imports_a_broken_one_is_not_at_fault(file):
-    path = file(MODELS, "from mgg.model.helper import x\n")
+    path = file(MODELS, "from mgg.model.zoo.helper import x\n")
     (path.parent / "helper.py").write_text("\n\nimport nope\n")
     with pytest.raises(InputError, match=r"model 'mine': .*/helper.py:3: ModuleNotFoundError"):
         MODELS.find("mine")
@@ -174,7 +176,7 @@ def test_what_a_models_build_does_wrong_is_named(made, message, file):
 
 
 def test_the_doctor_names_files_that_cannot_be_read(file, monkeypatch):
-    monkeypatch.setattr("mgg.backend.probe.report", lambda: {"cpu": "one"})
+    monkeypatch.setattr("mgg.backend.machine.probe.report", lambda: {"cpu": "one"})
     assert CliRunner().invoke(doctor).output == "cpu: one\n"
     path = file(TECHNIQUES, "import nope\n")
     expected = f"cpu: one\ncannot be read: {path}:1: ModuleNotFoundError: No module named 'nope'\n"

@@ -1,6 +1,6 @@
 """Distributed SpMM: one module per technique behind one interface (``plan.Plan``) and one registry.
 
-A technique is added by adding its module to this package.
+A technique is added by adding its module to ``techniques/``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = [
     "Plan",
     "TechniqueOptions",
     "accepted",
+    "all_techniques",
     "parse_options",
     "prepare",
     "technique",
-    "techniques",
 ]
 
 #: The config value that stands for a technique (auto.py).
@@ -51,10 +51,12 @@ def _techniques_of(module: ModuleType) -> dict[str, type[Plan]]:
 
 
 #: The subclasses of ``Plan`` that have a name of their own.
-TECHNIQUES: Registry[type[Plan]] = Registry(__name__, "technique", "subclass of Plan with a name", _techniques_of)
+TECHNIQUES: Registry[type[Plan]] = Registry(
+    "mgg.aggregate.techniques", "technique", "subclass of Plan with a name", _techniques_of
+)
 
 
-def techniques() -> dict[str, type[Plan]]:
+def all_techniques() -> dict[str, type[Plan]]:
     """Every technique of this package by its config value."""
     return TECHNIQUES.all()
 
@@ -83,9 +85,9 @@ def accepted(
     if technique(name).single_pe and world.size > 1:
         raise InputError(f"technique {name}: runs on one PE, the job has {world.size}").on_every_pe()
     if dtype not in technique(name).dtypes:
-        able = ", ".join(other for other, plan in techniques().items() if dtype in plan.dtypes)
+        able = ", ".join(other for other, plan in all_techniques().items() if dtype in plan.dtypes)
         if not able:
-            types = ", ".join(sorted({each for plan in techniques().values() for each in plan.dtypes}))
+            types = ", ".join(sorted({each for plan in all_techniques().values() for each in plan.dtypes}))
             raise InputError(f"unknown type of embeddings {dtype!r}; known: {types}").on_every_pe()
         raise InputError(f"technique {name}: takes no {dtype} embeddings; those that do: {able}").on_every_pe()
     parsed = settled(world, parse_options(name, options or {}))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from mgg.aggregate import technique, techniques
+from mgg.aggregate import Plan, all_techniques, technique
 from mgg.aggregate.agreement import check_layouts
-from mgg.aggregate.costs import Cost, Machine, Split, Workload
-from mgg.aggregate.machines import of_world
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.workgroups import spanning
+from mgg.aggregate.workgroups.cover import Way, with_ways
 from mgg.backend import World
+from mgg.cost.machines import of_world
+from mgg.cost.product import Cost, Machine, Split, Workload
 from mgg.errors import InputError
 from mgg.layout import PeLayout, Product
 
@@ -40,9 +41,16 @@ class Forecast:
     left_out: frozenset[str] = frozenset()
 
     def costs(self, dim: int) -> dict[str, Cost]:
-        """Every technique that can run here, at its defaults, and that the model knows."""
-        found = {name: self.cost(name, dim) for name in techniques()}
+        """Every technique that can run here and that the model knows, at the cheapest of its ``choices``."""
+        found = {name: self.cost(name, dim, self.pick(name, dim)) for name in all_techniques()}
         return {name: cost for name, cost in found.items() if cost is not None}
+
+    def pick(self, name: str, dim: int) -> TechniqueOptions:
+        """The cheapest of the options that ``auto`` chooses among for a technique; its defaults where none is."""
+        choices = technique(name).choices()
+        costs = [self.seconds(name, dim, options) for options in choices]
+        known = [(seconds, at) for at, seconds in enumerate(costs) if seconds is not None]
+        return choices[min(known, default=(0.0, 0))[1]]
 
     def ranking(self, dim: int) -> list[str]:
         """Techniques for products of ``dim`` columns, the best first (``order``).
@@ -94,19 +102,23 @@ def runs(name: str, pes: int, gpu: bool, dtype: str) -> bool:
     return dtype in plan.dtypes and not (plan.single_pe and pes > 1) and not (plan.one_process and gpu and pes > 1)
 
 
-def forecast(world: World, layout: PeLayout, direction: str, dtype: str = "fp32") -> Forecast:
+def forecast(
+    world: World, layout: PeLayout, direction: str, dtype: str = "fp32", ways: Collection[Way] = ()
+) -> Forecast:
     """What the model says of this job (collective, the same on every PE); nothing of a plan is allocated.
+
+    ``ways``: what is counted of technique halo's option ``split``.
 
     Raises:
         InputError: PEs hold parts of different layouts.
     """
     check_layouts(world, layout)
-    return Forecast(of_world(world), split_of(world, layout, direction), dtype, out_of_reach(world, layout))
+    return Forecast(of_world(world), split_of(world, layout, direction, ways), dtype, out_of_reach(world, layout))
 
 
 def out_of_reach(world: World, layout: PeLayout) -> frozenset[str]:
     """The techniques that, at their defaults, address memory which some PE does not (collective)."""
-    mine = {name for name, plan in techniques().items() if plan.beyond(world, layout, plan.Options())}
+    mine = {name for name, plan in all_techniques().items() if plan.beyond(world, layout, plan.Options())}
     return frozenset().union(*world.gather(mine))
 
 
@@ -118,7 +130,8 @@ def tell_left_out(world: World, layout: PeLayout, dtypes: Sequence[str]) -> None
     """
     check_layouts(world, layout)
     plans = {name: technique(name) for name in sorted(out_of_reach(world, layout))}
-    able = {name: plan for name, plan in plans.items() if set(dtypes) & set(plan.dtypes)}
+    # What the model says nothing of is never picked.
+    able = {name: plan for name, plan in plans.items() if set(dtypes) & set(plan.dtypes) and _modelled(plan)}
     named = [name for name, plan in able.items() if plan.members_within(world, layout, plan.Options())]
     if named:
         said = spanning(world, layout)
@@ -126,8 +139,13 @@ def tell_left_out(world: World, layout: PeLayout, dtypes: Sequence[str]) -> None
             _log.warning("technique auto: leaves out %s: %s", ", ".join(named), said)
 
 
-def split_of(world: World, layout: PeLayout, direction: str) -> Split:
-    """The split of a layout (collective, the same on every PE)."""
+def _modelled(plan: type[Plan]) -> bool:
+    """Whether the technique has a cost of its own."""
+    return any("cost" in vars(base) for base in plan.__mro__ if base is not Plan)
+
+
+def split_of(world: World, layout: PeLayout, direction: str, ways: Collection[Way] = ()) -> Split:
+    """The split of a layout, with ``ways`` counted (collective, the same on every PE)."""
     manifest, product = layout.manifest, layout.product(direction)
     counts, members = manifest.direction(direction), min(manifest.workgroup, manifest.pes)
     outside_arcs, outside_rows, fused = 0, 0, [0] * -(-world.size // members)
@@ -137,7 +155,7 @@ def split_of(world: World, layout: PeLayout, direction: str) -> Split:
         outside_arcs, outside_rows = (sum(each[part] for each in every) for part in (0, 1))
         for pe, each in enumerate(every):
             fused[pe // members] += each[2]
-    return Split(
+    split = Split(
         rows=np.diff(layout.bounds),
         arcs=np.array(counts.arcs),
         remote_arcs=np.array(counts.remote_arcs),
@@ -147,6 +165,7 @@ def split_of(world: World, layout: PeLayout, direction: str) -> Split:
         outside_rows=outside_rows,
         fused_rows=np.array(fused),
     )
+    return with_ways(world, layout, direction, split, ways)
 
 
 def _outside(world: World, product: Product, members: int) -> tuple[int, int, int]:

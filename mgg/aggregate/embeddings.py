@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from mgg.backend.api import SymmetricArray
 from mgg.kernel.pitch import row_pitch
+
+
+class Form(Protocol):
+    """How rows lie in memory."""
+
+    def floats(self, rows: int, dim: int) -> int:
+        """Floats that take as much memory as ``rows`` of ``dim`` columns."""
+
+    def matrix(self, array: SymmetricArray, rows: int, dim: int) -> SymmetricArray:
+        """The beginning of ``array`` as so many rows; PEs whose ``rows`` differ may use their own copy alone."""
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgg.aggregate import technique
-from mgg.aggregate.foreseen import of_auto, of_products
+from mgg.aggregate.counters import ncu, profiling
+from mgg.aggregate.expected_kernels import of_auto, of_products
 from mgg.aggregate.measure import Protocol, sweep
 from mgg.aggregate.options import TechniqueOptions
-from mgg.backend import World, job_rank, launch, launch_threads, splits, together
+from mgg.backend import World, job_rank, launch, launch_threads, on_first_rank, resolve, splits, together
+from mgg.backend.emulated import emulating
 from mgg.errors import InputError, MachineError, MggError
 from mgg.kernel.ahead import ahead
 from mgg.layout import load, read_manifest
+from mgg.network import Network
 from mgg.record import AggregateRecord, add_lines, check_lines_output
 
 #: Techniques, each with a set of options.
@@ -34,7 +37,9 @@ class Job:
         protocol: how products are measured.
         auto: measure the cost model's picks, too.
         out: file of the records.
+        profile: run each product once more under Nsight Compute, when all is measured.
         replace: they take the place of those in the file, instead of coming after them.
+        network: what transfers between the layout's workgroups are held to; None: to nothing.
     """
 
     layout: Path
@@ -45,6 +50,8 @@ class Job:
     auto: bool
     out: Path
     replace: bool = False
+    profile: bool = False
+    network: Network | None = None
 
     def run(self, chosen: Chosen) -> Found:
         """Measure ``chosen`` and write ``out``; what is refused is left out as long as something else can be measured.
@@ -53,9 +60,18 @@ class Job:
             On every rank the records of ranks, on rank 0 those of threads, too; and what was refused, an error each.
 
         Raises:
-            InputError, MachineError: everything was refused, or ``out`` cannot be written.
+            InputError, MachineError: everything was refused, or ``out`` cannot be written; or a profile is asked for,
+                and Nsight Compute is missing or may not read the counters: then ``out`` has the timings without.
             CheckError: a result differs from the float64 product.
         """
+        if self.profile and resolve(self.backend, self._pes) == "nvshmem":
+            on_first_rank(self._pes, ncu.find)  # before anything is measured
+        records, refused = self._run(chosen)
+        if self.profile:
+            records = on_first_rank(self._pes, lambda: profiling.add(self.layout, self.out, records)) or records
+        return records, refused
+
+    def _run(self, chosen: Chosen) -> Found:
         ahead.expect(of_products(chosen, self.dtypes) + (of_auto(self.dtypes) if self.auto else []))
         apart = [each for each in chosen if technique(each[0]).one_process]
         if not (apart and splits(self.backend, self._pes, len(apart) == len(chosen) and not self.auto)):
@@ -102,6 +118,7 @@ class Job:
         """Measure a ``part`` of what was chosen; the ``last`` one writes its records and ``earlier`` ones."""
         together(world, lambda: self._check_output() if world.rank == 0 else None)
         mine = together(world, lambda: load(self.layout, world.rank))
+        world = emulating(world, self.network, mine.manifest.workgroup)
         protocol = replace(self.protocol, references={})  # a PE's own
         try:
             records, refused = sweep(

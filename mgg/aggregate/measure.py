@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from mgg.aggregate import AUTO, accepted, memory, oracle, parse_options, prepare
+from mgg.aggregate import AUTO, accepted, memory, oracle, prepare
 from mgg.aggregate import technique as technique_of
 from mgg.aggregate.auto import Forecast, forecast, tell_left_out
-from mgg.aggregate.foreseen import of_products
-from mgg.aggregate.group_needs import told
-from mgg.aggregate.muted import MutedWorld
+from mgg.aggregate.boundary import sampled
+from mgg.aggregate.compute_only_world import MutedWorld
+from mgg.aggregate.counters.page_faults import counted
+from mgg.aggregate.expected_kernels import of_products
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.workgroups import WorkgroupOptions, makes_groups, members_of, settled, tell_difference
+from mgg.aggregate.workgroups.cover import HaloOptions, Way
+from mgg.aggregate.workgroups.memory import told
 from mgg.backend import World, job_fields
 from mgg.backend.api import told_of_gpu_memory
 from mgg.backend.compiling import compile_ahead
@@ -27,7 +32,13 @@ from mgg.layout import PeLayout
 from mgg.partition.quality import volumes
 from mgg.record import AggregateRecord
 
+#: A technique and its options.
+Pick = tuple[str, TechniqueOptions]
+_log = logging.getLogger(__name__)
 _SHORT = f"{NOT_ENOUGH_MEMORY}: "
+_FAULTS = ("page_faults", "fault_seconds", "migrated_bytes", "faults_untold")
+#: Fields of a record that are medians over launches.
+_PARTS = ("prepare", "compute", "transfer")
 
 
 @dataclass
@@ -40,6 +51,7 @@ class Protocol:
         warmup, iterations: untimed and timed products of a launch.
         check: compare with a float64 product first, in the first launch.
         breakdown: also time the product without its transfers.
+        faults: also count the page faults of techniques over unified memory, in the first launch.
         launches: how often a technique is measured, each time on a plan prepared anew.
         references: this PE's float64 products by width, made once for all techniques and dtypes.
     """
@@ -49,6 +61,7 @@ class Protocol:
     iterations: int
     check: bool
     breakdown: bool = False
+    faults: bool = False
     dtype: str = "fp32"
     launches: int = 1
     references: dict[int, oracle.Reference] = field(default_factory=dict)
@@ -87,15 +100,24 @@ def sweep(
     refused: list[MggError] = []
     chosen = list(dict.fromkeys((name, settled(world, options)) for name, options in chosen))
     tell_difference(world, layout, [options for _, options in chosen])
+    for name, options in chosen:
+        alone = not makes_groups(layout.size, members_of(options, layout)) if getattr(options, "wire", None) else False
+        if alone and world.rank == 0:
+            _log.warning("technique %s: option wire changes nothing: all PEs are one workgroup", name)
     if auto:
         tell_left_out(world, layout, dtypes)
     for dtype in dtypes:
         how = replace(protocol, dtype=dtype)
-        said = forecast(world, layout, protocol.direction, dtype) if auto else None
+        said = forecast(world, layout, protocol.direction, dtype, _ways(layout, chosen)) if auto else None
         picks = {} if said is None else _picks(world, layout, said, dims, how, refused)
         queue = _queue(chosen, dims, picks)
+        builds = of_products([each[:2] for each in queue], [dtype], shmem=world.shmem)
+        if world.gpu:
+            for name, options, widths in queue:
+                made = technique_of(name).generated(layout, how.direction, widths, options)
+                builds += [build for build in made if build not in builds]
         # Whose kernel does not compile is refused by itself.
-        compile_ahead(world, of_products([each[:2] for each in queue], [dtype], shmem=world.shmem), must=False)
+        compile_ahead(world, builds, must=False)
         trials += [_Trial(*each, how, said, picks) for each in queue]
     for _ in range(protocol.launches):
         for trial in trials:
@@ -115,16 +137,16 @@ class _Trial:
     widths: list[int]
     protocol: Protocol
     said: Forecast | None
-    picks: Mapping[int, str]
+    picks: Mapping[int, Pick]
     rounds: int = 0
     records: dict[int, AggregateRecord] = field(default_factory=dict)
-    parts: dict[int, list[tuple[float | None, float | None]]] = field(default_factory=lambda: defaultdict(list))
+    parts: dict[int, list[tuple[float | None, ...]]] = field(default_factory=lambda: defaultdict(list))
 
     def launch(self, world: World, layout: PeLayout) -> list[MggError]:
         """Measure every width once more (collective); returns an error for each that is refused, and drops it."""
         self.rounds += 1
         again = self.rounds > 1
-        protocol = replace(self.protocol, check=False) if again else self.protocol
+        protocol = replace(self.protocol, check=False, faults=False) if again else self.protocol
         refused: list[MggError] = []
         left = sorted(self.widths)
         while left:
@@ -132,7 +154,7 @@ class _Trial:
                 for record in products(world, layout, self.name, left, self.options.model_dump(), protocol):
                     before = self.records.get(record.dim)
                     self.records[record.dim] = record if before is None else _joined(before, record)
-                    self.parts[record.dim].append((record.compute, record.transfer))
+                    self.parts[record.dim].append(tuple(getattr(record, part) for part in _PARTS))
                     left = [dim for dim in left if dim != record.dim]
             except (InputError, MachineError) as error:
                 if not error.everywhere:
@@ -154,17 +176,17 @@ class _Trial:
 
 def _joined(before: AggregateRecord, now: AggregateRecord) -> AggregateRecord:
     """A record of the launches of both; ``before`` has what only the first launch is asked for."""
-    first: dict[str, Any] = before.model_dump(include={"error", "tolerance"})
+    first: dict[str, Any] = before.model_dump(include={"error", "tolerance", *_FAULTS})
     memory = [each for each in (before.gpu_memory, now.gpu_memory) if each is not None]
     first["gpu_memory"] = max(memory, default=None)
     times = _times([*before.seconds, *now.seconds], [*before.launches, *now.launches])
     return now.model_copy(update=first | times)
 
 
-def _with_parts(record: AggregateRecord, launches: list[tuple[float | None, float | None]]) -> AggregateRecord:
+def _with_parts(record: AggregateRecord, launches: list[tuple[float | None, ...]]) -> AggregateRecord:
     """The record with medians over launches of its parts, where each launch has them."""
     medians = [None if None in each else float(np.median(each)) for each in zip(*launches, strict=True)]
-    return record.model_copy(update=dict(zip(("compute", "transfer"), medians, strict=True)))
+    return record.model_copy(update=dict(zip(_PARTS, medians, strict=True)))
 
 
 def _times(seconds: list[float], launches: list[float]) -> dict[str, Any]:
@@ -177,7 +199,7 @@ def _times(seconds: list[float], launches: list[float]) -> dict[str, Any]:
 
 def _picks(
     world: World, layout: PeLayout, said: Forecast, dims: list[int], protocol: Protocol, refused: list[MggError]
-) -> dict[int, str]:
+) -> dict[int, Pick]:
     """The pick of each width that has one; of the others the errors, added to ``refused``."""
     picks = {}
     for dim in dims:
@@ -190,25 +212,31 @@ def _picks(
     return picks
 
 
-def _pick(world: World, layout: PeLayout, said: Forecast, dim: int, protocol: Protocol) -> str:
-    """The cheapest technique whose memory there is on every PE (collective)."""
+def _ways(layout: PeLayout, chosen: Iterable[tuple[str, TechniqueOptions]]) -> set[Way]:
+    """What is counted of sums that cross: what was named, and for the pick covers, but of symmetric graphs, whose gain
+    little for what it takes to find them."""
+    named: set[Way] = {options.split for _, options in chosen if isinstance(options, HaloOptions)}
+    return named | (set() if layout.manifest.symmetric else {"cover"})
+
+
+def _pick(world: World, layout: PeLayout, said: Forecast, dim: int, protocol: Protocol) -> Pick:
+    """The cheapest technique and options whose memory there is on every PE (collective)."""
     short: MggError | None = None
     for name in said.ranking(dim):
+        options = said.pick(name, dim)
         try:
             for check in (memory.check, memory.check_host):
-                check(
-                    world, technique_of(name), layout, protocol.direction, dim, parse_options(name, {}), protocol.dtype
-                )
+                check(world, technique_of(name), layout, protocol.direction, dim, options, protocol.dtype)
         except MachineError as error:
             short = short or error
         else:
-            return name
+            return name, options
     assert short is not None
     raise short
 
 
 def _queue(
-    chosen: Iterable[tuple[str, TechniqueOptions]], dims: list[int], picks: Mapping[int, str]
+    chosen: Iterable[tuple[str, TechniqueOptions]], dims: list[int], picks: Mapping[int, Pick]
 ) -> list[tuple[str, TechniqueOptions, list[int]]]:
     """What is measured at which widths: all that was named, and of the picks those that were not."""
     queue = [
@@ -217,18 +245,17 @@ def _queue(
         for some in ([[dim] for dim in dims] if technique_of(name).by_width(options) else [dims])
     ]
     named = {(name, options) for name, options, _ in queue}
-    for name in dict.fromkeys(picks.values()):
-        options = parse_options(name, {})
-        if (name, options) not in named:
-            queue.append((name, options, [dim for dim in dims if picks.get(dim) == name]))
+    for pick in dict.fromkeys(picks.values()):
+        if pick not in named:
+            queue.append((*pick, [dim for dim in dims if picks.get(dim) == pick]))
     return queue
 
 
 def _foretold(
-    record: AggregateRecord, options: TechniqueOptions, said: Forecast, picks: Mapping[int, str]
+    record: AggregateRecord, options: TechniqueOptions, said: Forecast, picks: Mapping[int, Pick]
 ) -> AggregateRecord:
     name, dim = record.technique, record.dim
-    picked = picks.get(dim) == name and options == parse_options(name, {})
+    picked = picks.get(dim) == (name, options)
     return record.model_copy(update={"chosen": picked, "predicted": said.seconds(name, dim, options)})
 
 
@@ -253,25 +280,34 @@ def products(
         error of every PE.
 
     Raises:
-        CheckError: a result differs from the float64 product by more than ``oracle.TOLERANCE``.
+        CheckError: a result differs from the float64 product by more than ``oracle.TOLERANCE`` and ``Plan.rounding``.
         InputError: unknown technique or option, or a width that it cannot run.
         MachineError: a GPU, or a host of CPU PEs, has too little memory left.
     """
     parsed = accepted(technique, world, layout, options, protocol.dtype)
+    if getattr(parsed, "stale", 0):
+        raise InputError(f"technique {technique}: option stale is of trainings: products have no epochs").on_every_pe()
     memory.check_host(world, technique_of(technique), layout, protocol.direction, max(dims), parsed, protocol.dtype)
     world.measure_memory()
+    world.barrier()
+    start = perf_counter()
     plan = prepare(technique, world, layout, protocol.direction, max(dims), options, protocol.dtype)
     try:
+        made = max(world.gather(perf_counter() - start))
+        if plan.sample is not None:
+            plan.begin(oracle.SEED, world.upload(np.ones(1)))
         for dim in dims:
             with told_of_gpu_memory(world):
                 plan.write(dim, world.upload(oracle.embeddings(layout.node_ids, dim)))
-                error = _checked(world, layout, plan, dim, protocol) if protocol.check else None
+                error, allowed = _checked(world, layout, plan, dim, protocol) if protocol.check else (None, None)
                 crossed = world.counters.between()
                 seconds, moved = timed(world, plan, dim, protocol)
                 crossed = (world.counters.between() - crossed) // (protocol.warmup + protocol.iterations)
+                faults = counted(world, plan, dim, protocol.iterations) if protocol.faults else {}
                 parts = parts_alone(world, plan, dim, protocol) if protocol.breakdown and any(moved) else {}
-            record = _record(world, layout, plan, dim, error, seconds, moved, parts, protocol)
-            yield record.model_copy(update=_between(world, layout, plan, dim, crossed, protocol))
+            record = _record(world, layout, plan, dim, (error, allowed), seconds, moved, parts, protocol)
+            between = _between(world, layout, plan, dim, crossed, protocol)
+            yield record.model_copy(update={"prepare": made, **between} | faults)
             plan.forget(dim)
     except MggError as error:
         # Closing is collective: an error of one PE alone ends the job instead.
@@ -281,18 +317,27 @@ def products(
     plan.close()
 
 
-def _checked(world: World, layout: PeLayout, plan: Plan, dim: int, protocol: Protocol) -> float:
+def _checked(world: World, layout: PeLayout, plan: Plan, dim: int, protocol: Protocol) -> tuple[float, float]:
+    """The largest error, and the most that is allowed anywhere; raises CheckError."""
     result = world.download(plan(dim))
-    if dim not in protocol.references:
-        protocol.references[dim] = oracle.reference(layout, protocol.direction, dim)
-    errors = world.gather(protocol.references[dim].error(result))
-    worst = max(errors)
-    if worst > oracle.TOLERANCE[plan.dtype]:
+    if plan.sample is not None:  # of the first epoch
+        product = sampled(layout, protocol.direction, plan.sample.share, oracle.SEED, 1)
+        reference = oracle.reference(layout, protocol.direction, dim, product)
+    else:
+        if dim not in protocol.references:
+            protocol.references[dim] = oracle.reference(layout, protocol.direction, dim)
+        reference = protocol.references[dim]
+    nodes = oracle.halo_nodes(layout, layout.product(protocol.direction))
+    beyond = plan.rounding(oracle.embeddings(nodes, dim))
+    found = world.gather(reference.judged(result, oracle.TOLERANCE[plan.dtype], beyond))
+    wrong = [(error, allowed, pe) for pe, (error, allowed, right) in enumerate(found) if not right]
+    if wrong:
+        error, allowed, pe = max(wrong)
         raise CheckError(
-            f"technique {plan.name}, {protocol.direction}, D = {dim}: PE {errors.index(worst)} differs from the float64"
-            f" product by {worst:.3g} of |A| |B|, allowed is {oracle.TOLERANCE[plan.dtype]:.0e}"
+            f"technique {plan.name}, {protocol.direction}, D = {dim}: PE {pe} differs from the float64"
+            f" product by {error:.3g} of |A| |B|, allowed is {allowed:.{0 if beyond is None else 2}e}"
         ).on_every_pe()
-    return worst
+    return max(error for error, _, _ in found), max(allowed for _, allowed, _ in found)
 
 
 def timed(
@@ -359,7 +404,8 @@ def _between(
 
 def _record(
     world: World, layout: PeLayout, plan: Plan, dim: int,
-    error: float | None, seconds: list[float], moved: list[int], parts: dict[str, float], protocol: Protocol,
+    checked: tuple[float | None, float | None], seconds: list[float], moved: list[int], parts: dict[str, float],
+    protocol: Protocol,
 ) -> AggregateRecord:  # fmt: skip
     manifest = layout.manifest
     counts = manifest.direction(protocol.direction)
@@ -377,6 +423,7 @@ def _record(
         defaults=plan.Options().model_dump(),
         dtype=plan.dtype,
         **job_fields(world),
+        emulated=None if world.emulated is None else str(world.emulated.network),
         layout=manifest.digest(),
         direction=protocol.direction,
         dim=dim,
@@ -393,6 +440,6 @@ def _record(
         v_cg=v_cg,
         v_fr=v_fr,
         v_fc=v_fc,
-        error=error,
-        tolerance=None if error is None else oracle.TOLERANCE[plan.dtype],
+        error=checked[0],
+        tolerance=checked[1],
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mgg.aggregate.needs import Case
+from mgg.aggregate.memory_model import Case
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.backend import World
 from mgg.backend.api import name_pes, name_short
-from mgg.backend.host_memory import places
+from mgg.backend.machine.host_memory import places
 from mgg.errors import MachineError, memory_error
 from mgg.layout import PeLayout
 

@@ -33,16 +33,45 @@ class Reference:
         Args:
             result: float32 [rows, dim], what a technique made of ``embeddings``.
         """
+        return float(self._errors(result, self.scale).max(initial=0.0))
+
+    def judged(self, result: np.ndarray, tolerance: float, beyond: np.ndarray | None) -> tuple[float, float, bool]:
+        """Whether every error is at most the tolerance and what an entry may differ ``beyond`` that.
+
+        Args:
+            result: as in ``error``.
+            tolerance: of |A| |B|.
+            beyond: float64 [rows, dim]; None: 0.
+
+        Returns:
+            An error, what is allowed, and whether all are allowed: the largest of each, or those of the entry that is
+            the furthest beyond what is. With ``beyond``, which is as large where |A| |B| is next to nothing, they are
+            shares of the row's largest |A| |B|.
+        """
+        if beyond is None:
+            error = self.error(result)
+            return error, tolerance, error <= tolerance
+        largest = self.scale.max(axis=1, keepdims=True, initial=0.0)
+        errors = self._errors(result, largest)
+        allowed = (tolerance * self.scale + beyond) / np.where(largest > 0, largest, 1.0)
+        excess = errors - allowed
+        if excess.max(initial=0.0) <= 0:
+            return float(errors.max(initial=0.0)), float(allowed.max(initial=0.0)), True
+        worst = np.unravel_index(np.argmax(excess), errors.shape)
+        return float(errors[worst]), float(allowed[worst]), False
+
+    def _errors(self, result: np.ndarray, scale: np.ndarray) -> np.ndarray:
         # The last subnormal bit is no rounding error of a product: below it, float32 has no numbers.
         error = np.maximum(np.abs(result - self.product) - np.finfo(np.float32).smallest_subnormal, 0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(self.scale > 0, error / self.scale, np.where(error == 0, 0.0, np.inf))
-        return float(np.nan_to_num(ratio, nan=np.inf, posinf=np.inf).max(initial=0.0))
+            ratio = np.where(scale > 0, error / scale, np.where(error == 0, 0.0, np.inf))
+        return np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
 
 
-def reference(layout: PeLayout, direction: str, dim: int) -> Reference:
-    """The float64 product of this PE's rows, ``forward`` or ``transpose``, at ``dim`` columns."""
-    product = layout.product(direction)
+def reference(layout: PeLayout, direction: str, dim: int, product: Product | None = None) -> Reference:
+    """The float64 product of this PE's rows, ``forward`` or ``transpose``, at ``dim`` columns; ``product``: of other
+    weights than the layout's."""
+    product = product or layout.product(direction)
     nodes = np.concatenate((layout.node_ids, halo_nodes(layout, product)))
     inputs = embeddings(nodes, dim).astype(np.float64)
     matrix = sparse.hstack([product.local.to_scipy(np.float64), product.remote.to_scipy(np.float64)], format="csr")

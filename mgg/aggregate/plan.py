@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from mgg.aggregate.costs import Cost, Machine, Workload
 from mgg.aggregate.embeddings import Embeddings
-from mgg.aggregate.needs import DOUBLE, Case, Need
+from mgg.aggregate.memory_model import DOUBLE, Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.workgroups import WorkgroupOptions, spanning, within_hosts
+from mgg.aggregate.workgroups.stale import Stale
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, name_pes, told_of_gpu_memory
+from mgg.cost.product import Cost, Machine, Workload
 from mgg.errors import InputError, MggError
 from mgg.graph.csr import Csr
 from mgg.kernel.bf16 import ELEMENTS
 from mgg.kernel.compile import Build, build_of
 from mgg.layout import PeLayout
+
+if TYPE_CHECKING:
+    from mgg.aggregate.boundary import Sample
 
 
 class Plan(ABC):
@@ -35,10 +39,12 @@ class Plan(ABC):
         dtypes: types of embeddings that it takes; sums are float32.
         single_pe: runs on one PE alone.
         one_process: on GPUs its PEs are threads of one process.
+        unified: on GPUs its inputs are unified memory, whose pages move.
         rough: on GPUs ``cost`` leaves out what uneven rows take, so that ``auto`` does not trust it.
         least_volume: each needed row crosses once (V_FC, CoLa's equation 7), so that no technique moves less.
         pitched: on GPUs the rows of embeddings are padded (``row_pitch``); no whole blocks of them are sent.
         sums_apart: on CPUs it sums in ``accumulator`` where rows come from other PEs.
+        direction: ``forward`` or ``transpose``.
         host: the product's arrays as the layout has them; plans are worked out from these.
         meets: the technique itself waits for other PEs' rows and until they have read this PE's.
     """
@@ -50,6 +56,7 @@ class Plan(ABC):
     dtypes: ClassVar[tuple[str, ...]] = ("fp32",)
     single_pe: ClassVar[bool] = False
     one_process: ClassVar[bool] = False
+    unified: ClassVar[bool] = False
     rough: ClassVar[bool] = False
     least_volume: ClassVar[bool] = False
     pitched: ClassVar[bool] = True
@@ -64,6 +71,7 @@ class Plan(ABC):
         self.world = world
         self.dtype, self._element = dtype, ELEMENTS[dtype]
         self._embeddings = Embeddings(self._element, self.pitched and bool(world.gpu))
+        self.direction = direction
         self.host = layout.product(direction)
         self.layout = layout
         self.max_dim = max_dim
@@ -73,7 +81,7 @@ class Plan(ABC):
         self._views: dict[tuple[int, int], SymmetricArray] = {}
         self.meets = False
         # Every PE allocates as many rows as the largest one, because symmetric arrays have one size.
-        self._max_rows = int(np.diff(layout.bounds).max())
+        self._max_rows = self._rows_of_input()
         self._input = self._allocate_input(self._floats(self._max_rows))
         self._symmetric = [self._input]
         try:
@@ -123,6 +131,11 @@ class Plan(ABC):
         return None
 
     @classmethod
+    def choices(cls) -> list[TechniqueOptions]:
+        """The options that ``auto`` chooses among, of those that the cost model knows; the defaults come first."""
+        return [cls.Options()]
+
+    @classmethod
     def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
         """The PEs whose inputs the PE of ``layout`` addresses, in order, itself among them."""
         return range(layout.size) if cls.reads_inputs else [layout.rank]
@@ -136,8 +149,31 @@ class Plan(ABC):
     def builds(cls, options: TechniqueOptions, dtype: str, shmem: bool) -> list[Build]:
         """The kernels that GPUs compile for it ahead; ``shmem``: kernels may call NVSHMEM."""
         bf16 = dtype == "bf16"
-        made = [build_of(name, 32, bf16=bf16) for name in ("gather", "rows", *cls.kernels)]
+        made = [build_of(name, 32, bf16=bf16) for name in ("gather", "rows", "narrow_rows", *cls.kernels)]
         return made + ([build_of("rows", 32)] if bf16 else [])
+
+    @classmethod
+    def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
+        """Whether its plans take other weights of arcs between products (``reweigh``)."""
+        return False
+
+    def reweigh(self, local: Array, remote: Array) -> None:
+        """Multiply by other weights from the next product on; those of the layout, whose arcs have some, are lost.
+
+        Args:
+            local, remote: float32 [arcs] on the PE's device, in the order of the layout.
+        """
+        for weights, given in zip(self._arc_weights(), (local, remote), strict=False):
+            weights[...] = given
+
+    def _arc_weights(self) -> Sequence[Any]:
+        """What products read the weights of local and of remote arcs from: on CPUs the layout's arrays."""
+        return self.host.local.weights, self.host.remote.weights
+
+    @classmethod
+    def generated(cls, layout: PeLayout, direction: str, dims: Iterable[int], options: TechniqueOptions) -> list[Build]:
+        """Those that are written for a layout and the widths ``dims``, likewise compiled before any is measured."""
+        return []
 
     @cached_property
     def local(self) -> Csr:
@@ -169,6 +205,7 @@ class Plan(ABC):
             This PE's rows of A B (forward) or A^T B (transpose), float32 [rows, dim], on its device.
         """
         source = self._input_view(dim)
+        self._begin(source)
         if out is None:
             out = self.world.xp.empty((self.host.rows, dim), np.float32)
         if self.reads_inputs and not self.meets:
@@ -190,6 +227,17 @@ class Plan(ABC):
         """
         return False
 
+    def rounding(self, halo: np.ndarray) -> np.ndarray | None:
+        """By how much a product may differ beyond the rounding of its type, float64 [rows, D]; None: not at all.
+
+        Args:
+            halo: float32 [halo, D], the rows of other PEs in the order of the layout.
+        """
+        return None
+
+    def begin(self, seed: int, epoch: Array | None) -> None:  # noqa: B027
+        """A pass over the layers begins: of a training in ``epoch``, float64 [1] on the device, or of none."""
+
     @property
     def repeats(self) -> bool:
         """With its options the same inputs and P give the same bits."""
@@ -198,6 +246,16 @@ class Plan(ABC):
     def facts(self, dim: int) -> dict[str, Any]:
         """Fields of a record on products of ``dim`` columns that the technique alone knows."""
         return {}
+
+    @property
+    def stale(self) -> Stale | None:
+        """What it keeps from one training pass to the next; None: nothing."""
+        return None
+
+    @property
+    def sample(self) -> Sample | None:
+        """What draws the rows that a training pass works with; None: it works with all."""
+        return None
 
     def forget(self, dim: int) -> None:  # noqa: B027
         """Give back what is kept for products of ``dim`` columns alone: there are no more of them for now."""
@@ -219,6 +277,13 @@ class Plan(ABC):
         if self.world.size == 1 or self.world.operators.accumulator(0, 0).dtype == out.dtype:
             return out
         return self.accumulator(out.shape[1])
+
+    def _rows_of_input(self) -> int:
+        """Rows of every PE's input (collective)."""
+        return int(np.diff(self.layout.bounds).max())
+
+    def _begin(self, source: SymmetricArray) -> None:  # noqa: B027
+        """Make what others read of this PE beside what was written, before they may; ``source`` is the input."""
 
     def _input_view(self, dim: int) -> SymmetricArray:
         if not 1 <= dim <= self.max_dim:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -12,14 +12,17 @@ import numpy as np
 
 from mgg import layout
 from mgg.aggregate.auto import Forecast, split_of
-from mgg.aggregate.costs import Machine, Split
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.variants import Grid, expand
+from mgg.aggregate.workgroups.cover import HaloOptions, Way
 from mgg.backend import simulated
 from mgg.config import LinkConfig
+from mgg.cost.machines import over
+from mgg.cost.product import Machine, Split
 from mgg.errors import InputError
 from mgg.graph.store import Graph
 from mgg.layout import store as layouts
+from mgg.network import Network
 from mgg.origin import origin
 from mgg.partition.quality import measure
 from mgg.partition.schemes import scheme as find_scheme
@@ -77,10 +80,11 @@ def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list
     ]
     if question.pes and not any(_is_graph(path) for path in paths):
         raise InputError("--pes: partitions and layouts are split already; name a graph to split it for other numbers")
+    ways: set[Way] = {options.split for _, options in chosen if isinstance(options, HaloOptions)}
     found = [
         record
         for path in paths
-        for known in _known(path, question)
+        for known in _known(path, question, ways)
         for record in _records(known, machine, question, chosen)
     ]
     if not found:
@@ -91,9 +95,14 @@ def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list
     return found
 
 
-def changed(machine: Machine, links: Mapping[str, LinkConfig], network: str | None) -> Machine:
-    """``machine`` with other links; raises InputError for what it cannot have."""
-    return machine.model_copy(update={"links": machine.links.changed(links, network)})
+def changed(
+    machine: Machine, links: Mapping[str, LinkConfig], network: str | None, emulated: Network | None = None
+) -> Machine:
+    """``machine`` with other links; raises InputError for what it cannot have, or two networks between workgroups."""
+    if network and emulated:
+        raise InputError(f"--network {network}: --emulate-network says what joins workgroups, too: leave one out")
+    found = machine.model_copy(update={"links": machine.links.changed(links, network)})
+    return over(found, emulated) if emulated else found
 
 
 def _records(
@@ -101,6 +110,11 @@ def _records(
 ) -> Iterator[PredictionRecord]:
     said = Forecast(machine, known.split, question.dtype)
     where = origin()
+    if machine.links.links[machine.links.network].source == "emulated" and known.split.groups == 1:
+        _log.warning(
+            "%s, P=%d: all PEs are one workgroup, so that nothing crosses the emulated network",
+            known.dataset, known.split.pes,
+        )  # fmt: skip
     links = {
         name: link.model_dump(include={"latency", "bandwidth", "message"}) for name, link in machine.links.links.items()
     }
@@ -124,7 +138,7 @@ def _records(
                 dim=dim, dtype=question.dtype, machine=machine.name, basis=machine.basis,
                 links=links, network=machine.links.network, seconds=cost.seconds,
                 arithmetic=cost.arithmetic, transfer=cost.transfer, fixed=cost.fixed, hidden=cost.hidden,
-                chosen=name == best and not given, **where,
+                chosen=name == best and options == said.pick(name, dim), **where,
             )  # fmt: skip
 
 
@@ -133,11 +147,11 @@ def _is_graph(path: Path) -> bool:
     return not any((path / name).is_file() for name in (PARTITION_FILE, layouts.MANIFEST))
 
 
-def _known(path: Path, question: Question) -> Iterator[Known]:
+def _known(path: Path, question: Question, ways: Collection[Way]) -> Iterator[Known]:
     if (path / PARTITION_FILE).is_file():
         yield _of_partition(read_partition(path))
     elif (path / layouts.MANIFEST).is_file():
-        yield _of_layout(path)
+        yield _of_layout(path, ways)
     elif path.is_dir():
         if not question.pes:
             raise InputError(f"{path}: a graph has to be split: say for how many PEs, for example --pes 8,64,1024")
@@ -167,22 +181,22 @@ def _of_graph(graph: Graph, pes: int, question: Question) -> Known:
     )  # fmt: skip
 
 
-def _of_layout(path: Path) -> Known:
+def _of_layout(path: Path, ways: Collection[Way]) -> Known:
     manifest = layout.read_manifest(path)
     return Known(
         manifest.name, manifest.graph_hash, manifest.nodes, manifest.arcs, manifest.scheme, manifest.workgroup,
-        split_of_layout(path, manifest, "forward"),
+        split_of_layout(path, manifest, "forward", ways),
     )  # fmt: skip
 
 
 def split_of_layout(
-    path: Path, manifest: layout.LayoutManifest, direction: Literal["forward", "transpose"]
-) -> Split:  # fmt: skip
-    """The statistics of a layout, counted by as many threads as it has PEs where workgroups matter."""
+    path: Path, manifest: layout.LayoutManifest, direction: Literal["forward", "transpose"], ways: Collection[Way] = ()
+) -> Split:
+    """The statistics of a layout, counted by as many threads as it has PEs where workgroups or ``ways`` matter."""
     counts, members = manifest.direction(direction), min(manifest.workgroup, manifest.pes)
-    if members < manifest.pes:
+    if members < manifest.pes or set(ways) - {"rows"}:
         return simulated.run(
-            manifest.pes, lambda world: split_of(world, layout.load(path, world.rank, manifest), direction)
+            manifest.pes, lambda world: split_of(world, layout.load(path, world.rank, manifest), direction, ways)
         )[0]
     return Split(
         rows=np.diff(manifest.bounds), arcs=np.array(counts.arcs), remote_arcs=np.array(counts.remote_arcs),

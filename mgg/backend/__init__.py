@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from collections.abc import Callable
 from types import ModuleType
 from typing import TypeVar
 
 from mgg.backend.api import World, name_pes, together
 from mgg.backend.choice import enough, gpus, not_installed, resolve
-from mgg.backend.facts import job_fields, job_machine
 from mgg.backend.job import SHARED, job_rank, job_size, shares_gpus
-from mgg.errors import InputError, MachineError
+from mgg.backend.machine.facts import job_fields, job_machine
+from mgg.errors import InputError, MachineError, MggError
 
 __all__ = [
     "World",
@@ -22,8 +23,10 @@ __all__ = [
     "job_rank",
     "job_size",
     "launch",
+    "launch_script",
     "launch_threads",
     "mpi_runs",
+    "on_first_rank",
     "resolve",
     "splits",
     "together",
@@ -87,11 +90,23 @@ def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T |
         first: T = threads.run(needed, program)[0]
         return first
 
-    if job_size() <= 1:
-        return here()
-    if not gpu.missing():
+    if job_size() > 1 and not gpu.missing():
         gpu.give_back()
-    found: T | None = _mpi().on_first_rank(pes, here)
+    return on_first_rank(pes, here)
+
+
+def on_first_rank(pes: Callable[[], int], action: Callable[[], T]) -> T | None:
+    """Run ``action`` on rank 0 while the other ranks of the job wait; an MggError is raised on each (collective).
+
+    Returns:
+        The result on rank 0, None on the others.
+
+    Raises:
+        InputError: the job has another number of ranks than ``pes()``.
+    """
+    if job_size() <= 1:
+        return action()
+    found: T | None = _mpi().on_first_rank(pes, action)
     return found
 
 
@@ -141,3 +156,20 @@ def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T]) 
     from mgg.backend import nvshmem
 
     return nvshmem.run(pes, program)
+
+
+def launch_script(backend: str, pes: Callable[[], int], program: Callable[[World], T]) -> list[T]:
+    """As ``launch``, for a user's own script: where this rank of a job fails alone, it ends the others, too.
+
+    Raises:
+        InputError, MachineError: as ``launch``.
+        Exception: what the program raised.
+    """
+    try:
+        return launch(backend, pes, program)
+    except Exception as error:
+        # The others would wait for this rank until their time limit.
+        if mpi_runs() and not getattr(error, "everywhere", False):
+            traceback.print_exc()
+            abort_job(error.exit_code if isinstance(error, MggError) else 1)
+        raise

@@ -16,6 +16,7 @@ import numpy as np
 from mgg.errors import MggError, gpu_memory_error
 from mgg.kernel.operators import Operators
 from mgg.limits import lack_behind
+from mgg.network import Network
 
 #: Seconds after which a PE that waits for others gives up with a PeError: nothing hangs.
 DEFAULT_TIMEOUT = 600.0
@@ -103,6 +104,24 @@ def matrix_of(memory: Array, rows: int, columns: int, dtype: Any, pitch: int) ->
     return whole if pitch == columns else whole[:, :columns]
 
 
+@dataclass(frozen=True)
+class Emulated:
+    """A network that a job's transfers between workgroups are held to (``mgg.backend.emulated``).
+
+    Attributes:
+        network: what it takes.
+        members: PEs of a workgroup, which follow one another; the last one may have fewer.
+    """
+
+    network: Network
+    members: int
+
+    def mates(self, rank: int, size: int) -> range:
+        """The PEs of the workgroup of PE ``rank``, out of ``size``."""
+        first = rank - rank % self.members
+        return range(first, min(first + self.members, size))
+
+
 class Clock(Protocol):
     """Times the work that a PE submits between ``start`` and ``stop``."""
 
@@ -131,6 +150,19 @@ class Work(Protocol):
 
     def wait(self) -> None:
         """Let what this PE submits from now on wait for the work; the host goes on."""
+
+
+class Outside(Protocol):
+    """Memory of one PE that is not of its device's: page-locked host memory, or of CPU PEs a mapped file.
+
+    Attributes:
+        bytes: uint8 [size], any numbers at first.
+    """
+
+    bytes: np.ndarray
+
+    def close(self) -> None:
+        """Give it back; there are no views of it any more, and no transfers."""
 
 
 class Repeated(Protocol):
@@ -188,6 +220,7 @@ class World(Protocol):
         gpu: model of this PE's GPU; empty on CPUs.
         gpu_bus: its PCI bus id, by which the GPUs of a host are told apart; empty on CPUs.
         shmem: kernels may call NVSHMEM.
+        emulated: what transfers between workgroups are held to; None: nothing, they are as they are.
     """
 
     name: str
@@ -197,6 +230,7 @@ class World(Protocol):
     gpu: str
     gpu_bus: str
     shmem: bool
+    emulated: Emulated | None
 
     @property
     def xp(self) -> ModuleType:
@@ -261,6 +295,19 @@ class World(Protocol):
 
         Raises:
             MachineError: too little host memory, or memory that processes share.
+        """
+
+    def outside(self, size: int) -> Outside:
+        """``size`` bytes beside the device's memory, for this PE alone.
+
+        Raises:
+            MachineError: too little host memory or, of CPU PEs, room in the folder for temporary files.
+        """
+
+    def transfer(self, target: Array, source: Array) -> None:
+        """Submit a copy of ``source`` to ``target``: one is an array of the device, one is memory of ``outside``.
+
+        That has as many bytes as are copied, from the array's first one on.
         """
 
     def free_memory(self) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import get_args
 
 from mgg.backend.job import job_rank, job_size, shares_gpus
-from mgg.backend.slurm_job import held_gpus
+from mgg.backend.machine.slurm_job import held_gpus
 from mgg.config import Backend
 from mgg.errors import InputError, MachineError
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mgg.backend.api import Array, Clock, Repeated, SymmetricArray, Timeline, Work
+from mgg.backend.api import Array, Clock, Emulated, Outside, Repeated, SymmetricArray, Timeline, Work
+from mgg.backend.mapped import MappedFile
 
 
 class HostClock:
@@ -67,6 +68,7 @@ class HostArrays(ABC):
 
     xp = np
     shmem = False
+    emulated: Emulated | None = None
 
     size: int
 
@@ -86,6 +88,14 @@ class HostArrays(ABC):
     def host_symmetric(self, elements: int) -> SymmetricArray:
         """The same: CPUs have one kind of memory."""
         return self.symmetric(elements)
+
+    def outside(self, size: int) -> Outside:
+        """A mapped file."""
+        return MappedFile(size)
+
+    def transfer(self, target: Array, source: Array) -> None:
+        """A copy."""
+        np.copyto(target, source)
 
     def check_shmem(self) -> None:
         """Nothing to see to: no kernel calls NVSHMEM."""

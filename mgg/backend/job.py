@@ -44,6 +44,12 @@ def host_ranks() -> tuple[int, int]:
     return rank, max(size, 1)
 
 
+def alone() -> dict[str, str]:
+    """The environment without what a launcher says of its job: for a program that is not to be a rank of it."""
+    told = {*_LAUNCHERS, *_RANKS, *_HOST_RANKS, *_HOST_SIZES, "PMI_FD"}
+    return {name: value for name, value in os.environ.items() if name not in told}
+
+
 def launcher() -> int | None:
     """The process that has started this rank and ends when its job does; None without a launcher.
 

@@ -29,15 +29,15 @@ from mgg.backend.api import (
     place_of,
     together,
 )
-from mgg.backend.arrivals import Arrivals
 from mgg.backend.host import HostArrays
-from mgg.backend.host_memory import mappable
+from mgg.backend.machine.host_memory import mappable
 from mgg.backend.mpi_start import MPI, SHARED_MEMORY
-from mgg.backend.rollcall import RollCall
 from mgg.backend.segments import unlink_mapped
-from mgg.backend.stalls import LAST_WORD, unmoved
-from mgg.backend.waits import poll
-from mgg.backend.watch import OWN_WORD, Watch
+from mgg.backend.watchdog.liveness import RollCall
+from mgg.backend.watchdog.polling import poll
+from mgg.backend.watchdog.rank_status import Arrivals
+from mgg.backend.watchdog.stalls import LAST_WORD, unmoved
+from mgg.backend.watchdog.watch import OWN_WORD, Watch
 from mgg.errors import InputError, MachineError, PeError, memory_error
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators

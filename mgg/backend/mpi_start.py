@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mgg.backend.api import DEFAULT_TIMEOUT
-from mgg.backend.deadman import Deadman
 from mgg.backend.job import host_ranks, job_rank, job_size, launcher
+from mgg.backend.watchdog.deadman import Deadman
 from mgg.errors import MachineError, PeError
 
 __all__ = ["MPI", "SHARED_MEMORY"]

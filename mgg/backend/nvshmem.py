@@ -10,9 +10,8 @@ stream meanwhile and ends the job if the host is blocked after all (a full launc
 nvshmem4py holds Python while NVSHMEM allocates, frees and ends, which wait for all PEs: a native thread watches these.
 
 Where the user allows it (``shares_gpus``), PEs share the GPUs of their host, as anybody tries several PEs who has one:
-all is as with a GPU each, but for times, and for what NCCL moves, which goes over the network. The GPU lets the
-processes take turns, so kernels may wait for each other; under CUDA MPS they run side by side, and NVSHMEM waits for
-signals.
+all is as with a GPU each, but for times, and for what NCCL moves, which goes over the network. The processes take
+turns on it, so kernels may wait for each other; under CUDA MPS they run side by side, and NVSHMEM waits for signals.
 """
 
 from __future__ import annotations
@@ -34,21 +33,22 @@ from typing import Any, TypeVar
 import cupy
 import numpy as np
 
-from mgg.backend import cores, gpu, pinned
+from mgg.backend import gpu
 from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, Work, World, in_rank_order, together
-from mgg.backend.arrivals import Arrivals
 from mgg.backend.choice import enough
-from mgg.backend.gpu import GpuArrays
+from mgg.backend.gpu import GpuArrays, pinned
+from mgg.backend.gpu.nccl import NcclTeam, NcclTeams
 from mgg.backend.job import SHARED, shares_gpus
+from mgg.backend.machine import cores
+from mgg.backend.machine.start_times import start_times
 from mgg.backend.mpi import MpiWorld, check_size
 from mgg.backend.mpi_start import MPI
-from mgg.backend.nccl import NcclTeam, NcclTeams
-from mgg.backend.start_times import start_times
-from mgg.backend.stream_watch import StreamWatch
+from mgg.backend.watchdog.rank_status import Arrivals
+from mgg.backend.watchdog.stream_watch import StreamWatch
 from mgg.errors import InputError, MachineError, MggError
 from mgg.kernel import compile as kernels
-from mgg.kernel import cublas
 from mgg.kernel.ahead import ahead
+from mgg.kernel.cuda import cublas
 from mgg.kernel.operators import Operators
 
 T = TypeVar("T")

@@ -22,10 +22,10 @@ from mgg.backend.api import (
     place_of,
     shaped_as,
 )
-from mgg.backend.deadman import Deadman
 from mgg.backend.host import HostArrays
-from mgg.backend.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
-from mgg.backend.waits import awake
+from mgg.backend.watchdog.deadman import Deadman
+from mgg.backend.watchdog.polling import awake
+from mgg.backend.watchdog.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
 from mgg.errors import PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import cupy
 import numpy as np
 
-from mgg.backend import gpu, pinned, simulated
+from mgg.backend import gpu, simulated
 from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, shaped_as, together
-from mgg.backend.gpu import GpuArrays
+from mgg.backend.gpu import GpuArrays, pinned
 from mgg.backend.simulated import SimulatedTeam, SimulatedWorld
-from mgg.backend.waits import poll
+from mgg.backend.watchdog.polling import poll
 from mgg.errors import MachineError, PeError
-from mgg.kernel import cublas
+from mgg.kernel.cuda import cublas
 from mgg.kernel.operators import Operators
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; errors are one line and an exit code (README.md, Exit codes)."""
+    """Run the command line; errors are one line and an exit code (docs/errors.md)."""
     # Before anything that takes time.
     if sys.argv[1:2] == ["train"]:
         stop.listen()

@@ -22,8 +22,8 @@ from mgg.errors import InputError, MachineError
 @common
 def doctor(slurm: bool, partition: str | None, account: str | None, qos: str | None, as_json: bool) -> None:
     """Say what this machine can run, and why not."""
-    from mgg.backend import probe
-    from mgg.backend import slurm as cluster
+    from mgg.backend.machine import probe
+    from mgg.backend.machine import slurm as cluster
 
     if not slurm:
         if partition or account or qos:
@@ -39,8 +39,9 @@ def doctor(slurm: bool, partition: str | None, account: str | None, qos: str | N
 def _broken() -> dict[str, str]:
     """What is wrong with the files of models, techniques and so on that cannot be read."""
     from mgg.aggregate import TECHNIQUES
+    from mgg.graph.generators import GENERATORS
     from mgg.graph.reorder import ORDERS
-    from mgg.graph.sources import GENERATORS, LOADERS
+    from mgg.graph.sources import LOADERS
     from mgg.model import MODELS
     from mgg.partition.schemes import SCHEMES
 

@@ -10,26 +10,26 @@ import click
 
 from mgg import __version__
 from mgg.cli import stop
-from mgg.cli.aggregate import aggregate
 from mgg.cli.clean import clean
-from mgg.cli.criteo import criteo
-from mgg.cli.describe import describe
+from mgg.cli.data.criteo import criteo
+from mgg.cli.data.describe import describe
+from mgg.cli.data.generate import generate
+from mgg.cli.data.graph import graph
+from mgg.cli.data.graph_external import graph_gather, graph_scatter, graph_shard
+from mgg.cli.data.layout import layout
+from mgg.cli.data.partition import partition
+from mgg.cli.data.retrieve import retrieve
 from mgg.cli.doctor import doctor
-from mgg.cli.evaluate import evaluate
-from mgg.cli.generate import generate
-from mgg.cli.graph import graph
-from mgg.cli.graph_external import graph_gather, graph_scatter, graph_shard
-from mgg.cli.infer import infer
-from mgg.cli.layout import layout
-from mgg.cli.links import links
-from mgg.cli.lookup import lookup
-from mgg.cli.partition import partition
-from mgg.cli.predict import predict
+from mgg.cli.products.aggregate import aggregate
+from mgg.cli.products.links import links
+from mgg.cli.products.lookup import lookup
+from mgg.cli.products.predict import predict
+from mgg.cli.products.tune import tune
 from mgg.cli.report import report
-from mgg.cli.retrieve import retrieve
-from mgg.cli.train import train
-from mgg.cli.tune import tune
-from mgg.cli.vertex import vertex
+from mgg.cli.training.evaluate import evaluate
+from mgg.cli.training.infer import infer
+from mgg.cli.training.train import train
+from mgg.cli.training.vertex import vertex
 from mgg.errors import MachineError, MggError, gpu_memory_error, memory_error
 from mgg.files import keep_others_out
 from mgg.limits import lack_behind

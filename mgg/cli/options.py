@@ -13,6 +13,7 @@ import click
 
 from mgg import config, origin
 from mgg.errors import InputError
+from mgg.network import Network
 from mgg.schema import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,6 +33,26 @@ class Number(click.FloatRange):
         return number
 
 
+class NetworkOption(click.ParamType):
+    """A network that is emulated."""
+
+    name = "network"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Network:
+        """The network."""
+        if isinstance(value, Network):
+            return value
+        try:
+            return Network.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+EMULATE = click.option(
+    "--emulate-network", "network", type=NetworkOption(), metavar="BANDWIDTH,LATENCY",
+    help="a network between workgroups of so many bytes a second and PE and so much latency, for example 20GB/s,5us:"
+    " what runs is held to it (docs/emulation.md)",
+)  # fmt: skip
 SECONDS = Number(0, config.MAX_SECONDS, min_open=True)
 
 

@@ -12,16 +12,16 @@ from mgg.errors import InputError, MachineError
 from mgg.files import refuse_foreign, replace_folder
 from mgg.graph import external
 from mgg.graph.budget import MIB, limited
-from mgg.graph.columns import Columns
 from mgg.graph.external import Memory, scattering, sharding
 from mgg.graph.external.scattering import Counted
 from mgg.graph.external.sharding import Shards
+from mgg.graph.io.columns import Columns
 from mgg.graph.manifest import KIND, Manifest
-from mgg.graph.own import check_name
 from mgg.graph.relabel import relabeled
 from mgg.graph.reorder import chosen, find_order, needed_bytes, permutation
 from mgg.graph.source import NONE, Source, opened, stored
 from mgg.graph.store import Graph
+from mgg.graph.user_files import check_name
 
 #: Where the steps of a single call work, inside the folder that is being made.
 SCRATCH = ".scratch"
@@ -63,7 +63,7 @@ def build(
             a name that is that of a data set or generator, and not of this one.
         MachineError: the memory does not suffice, or the disk is full.
     """
-    memory = memory or Memory()
+    memory = memory or Memory.beside()
     find_order(order)
     refuse_foreign(Path(out), KIND)
     with (
@@ -98,7 +98,7 @@ def scatter(
     name: str | None = None,
 ) -> scattering.Buckets:
     """Step 1 of :func:`build` alone: read ``source`` and spool its arcs by row range into the folder ``out``."""
-    memory = memory or Memory()
+    memory = memory or Memory.beside()
     refuse_foreign(Path(out), scattering.KIND)
     with (
         replace_folder(out, scattering.KIND) as folder,
@@ -116,7 +116,7 @@ def shard(buckets: str | Path, out: str | Path, *, number: int, of: int, memory:
     """Step 2 alone: sort range ``number`` (from 1) of ``of`` of a scattered graph into the folder ``out``."""
     scattered = scattering.Scattered.open(buckets)
     with replace_folder(out, sharding.KIND) as folder:
-        return external.shard(scattered, folder, memory or Memory(), number=number, of=of)
+        return external.shard(scattered, folder, memory or Memory.beside(), number=number, of=of)
 
 
 def gather(buckets: str | Path, shards: Sequence[str | Path], out: str | Path) -> Manifest:

@@ -19,9 +19,10 @@ from pydantic import (
 
 from mgg.config import Loops, refuse_repeats
 from mgg.errors import InputError
-from mgg.graph.archive import relative_name
+from mgg.graph.generators import GENERATORS, generators
+from mgg.graph.io.archive import relative_name
 from mgg.graph.manifest import Sha256
-from mgg.graph.sources import GENERATORS, LOADERS, generators, loaders
+from mgg.graph.sources import LOADERS, loaders
 from mgg.schema import Closed, Fixed, nearest, parsed
 
 

@@ -10,11 +10,17 @@ import numpy as np
 
 from mgg.errors import InputError, memory_error
 from mgg.files import check_output
+from mgg.graph.budget import limited
+from mgg.graph.build import build
 from mgg.graph.check import split_vector
+from mgg.graph.external import Memory
+from mgg.graph.external.memory import usable_cores
+from mgg.graph.generators import GENERATORS, generators
 from mgg.graph.manifest import KIND, Manifest
-from mgg.graph.own import check_name
-from mgg.graph.sources import GENERATORS, GraphData, generators
+from mgg.graph.source import Source
+from mgg.graph.sources import GraphData, StreamedGraph
 from mgg.graph.store import write_graph
+from mgg.graph.user_files import check_name
 
 
 def generate(
@@ -27,8 +33,9 @@ def generate(
     shuffle: bool = False,
     features: int | None = None,
     classes: int | None = None,
+    memory: Memory | None = None,
 ) -> Manifest:
-    """Make the graph folder ``out`` with a generator, in memory.
+    """Make the graph folder ``out`` with a generator: in memory, or within a budget where the generator streams.
 
     Args:
         generator: planted, or a stand-in for a real graph: reddit-like, products-like and so on.
@@ -39,10 +46,12 @@ def generate(
         shuffle: permute the node ids, which hides the communities.
         features, classes: for a graph that has neither, so many columns of random features and random labels of so
             many classes; both or none. Training on them takes its time and learns nothing.
+        memory: of a generator that streams: how much of it, and how many threads, this may take.
 
     Raises:
         InputError: unknown generator (with the nearest ones), a name that is taken, a scale or seed that cannot be, one
-            of features and classes without the other, or both for a graph that has its own.
+            of features and classes without the other, both for a graph that has its own, or memory for one that is
+            made in memory.
         MachineError: the graph does not fit into memory.
     """
     known = generators()
@@ -57,10 +66,16 @@ def generate(
         raise InputError(f"{name}: features and classes are given together or not at all")
     if features and known[generator].labels:
         raise InputError(f"{name}: has features and classes of its own")
+    if memory is not None and not known[generator].streamed:
+        raise InputError(f"{name}: is made in memory, whole: --memory and --workers do not belong to it")
+    memory = memory or Memory(workers=usable_cores())
     check_output(out, KIND)
     source = {"generator": generator, "scale": scale, "seed": seed, "shuffle": shuffle}
     try:
-        data = known[generator].make(scale, seed, shuffle)
+        with limited(memory.limit):
+            data = known[generator].make(scale, seed, shuffle)
+        if isinstance(data, StreamedGraph):
+            return build(Source(name, data, source), out, memory=memory)
         if features and classes:
             data = _with_noise(data, name, seed, features, classes)
             source |= {"features": features, "classes": classes}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mgg.graph.nodes import feature_rows
 from mgg.graph.permutation import inverse
 from mgg.graph.sources import Arcs, FeatureStream, StreamedGraph
+from mgg.graph.store.nodes import feature_rows
 
 
 def relabeled(graph: StreamedGraph, rank: np.ndarray, scratch: Path) -> StreamedGraph:

@@ -14,7 +14,6 @@ import yaml
 
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind, cache_folder, check_output, replace_folder
-from mgg.graph.archive import unpack_hashed
 from mgg.graph.datasets import Dataset, RawFile, find
 from mgg.graph.described import (
     SOURCE_FILE,
@@ -25,6 +24,7 @@ from mgg.graph.described import (
     description,
     expect_sha256,
 )
+from mgg.graph.io.archive import unpack_hashed
 
 _log = logging.getLogger(__name__)
 MIRROR_VARIABLE = "MGG_DATA_DIR"
@@ -124,7 +124,7 @@ def _fetched(name: str, file: str, raw: RawFile, cache: Path | None) -> _Place:
     """Where a file lies in the cache; downloads it if it must."""
     assert raw.url is not None  # what is in no package has one
     path = (cache or cache_folder()) / name / file
-    from mgg.graph.download import (
+    from mgg.graph.io.download import (
         fetch,
     )  # what it needs of HTTP and displays takes 20 MB: only where there is a download
 

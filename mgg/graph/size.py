@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mgg.config import DatasetConfig
-from mgg.graph import own
+from mgg.graph import user_files
 from mgg.graph.datasets import find
-from mgg.graph.sources import generators
+from mgg.graph.generators import generators
 
 #: Compressed text, Parquet and pairs of small ids take about so much, plain text twice as much; graphs have more arcs a
 #: node than this, as a rule.
@@ -53,8 +53,8 @@ def expected_size(name: str, options: DatasetConfig, scale: float = 1.0) -> Size
 
 def _own_size(source: str, symmetrize: bool) -> Size:
     """That of files of one's own: what a graph folder says, else a guess by their bytes."""
-    made = own.made(source)
+    made = user_files.made(source)
     if made is not None:
         return Size(made.nodes, made.arcs * (2 if symmetrize and not made.symmetric else 1), made.features)
-    arcs = sum(Path(file).stat().st_size for file in own.files_of(source)) // BYTES_AN_ARC
+    arcs = sum(Path(file).stat().st_size for file in user_files.files_of(source)) // BYTES_AN_ARC
     return Size(arcs // ARCS_A_NODE, arcs * (2 if symmetrize else 1), 0)

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from mgg.errors import InputError, memory_error
-from mgg.graph.columns import Columns, sentence
 from mgg.graph.datasets import Dataset, catalog, find
 from mgg.graph.described import SOURCE_FILE, check_files, description
+from mgg.graph.io.columns import Columns, sentence
 from mgg.graph.manifest import MANIFEST_FILE
-from mgg.graph.own import needs_loader
 from mgg.graph.retrieve import retrieve
 from mgg.graph.sources import (
     CHUNK_ARCS,
@@ -31,6 +30,7 @@ from mgg.graph.sources import (
     reads_columns,
 )
 from mgg.graph.store import Graph
+from mgg.graph.user_files import needs_loader
 
 _log = logging.getLogger(__name__)
 #: Nothing is said of columns.
@@ -142,8 +142,8 @@ def _unknown(source: str) -> InputError:
     return InputError(f"{source}: no such file or folder")
 
 
-def stored(graph: Graph) -> StreamedGraph:
-    """The content of a graph folder."""
+def stored_arcs(graph: Graph) -> ArcStream:
+    """The arcs of a graph folder."""
     manifest = graph.manifest
 
     def read() -> Iterator[Arcs]:
@@ -154,6 +154,20 @@ def stored(graph: Graph) -> StreamedGraph:
                 weights, types = (None if values is None else values[at] for values in (csr.weights, csr.types))
                 yield Arcs(targets[at], csr.indices[at], weights, types)
 
+    return ArcStream(
+        read,
+        manifest.nodes,
+        weighted=manifest.weighted,
+        relations=manifest.relations,
+        repeats=manifest.repeats,
+        loops=manifest.loops,
+    )
+
+
+def stored(graph: Graph) -> StreamedGraph:
+    """The content of a graph folder."""
+    manifest = graph.manifest
+
     def features() -> Iterator[np.ndarray]:
         for _, shard in manifest.parts("features"):
             block = graph.features(shard.first, shard.first + shard.rows)
@@ -161,14 +175,7 @@ def stored(graph: Graph) -> StreamedGraph:
             yield block
 
     return StreamedGraph(
-        arcs=ArcStream(
-            read,
-            manifest.nodes,
-            weighted=manifest.weighted,
-            relations=manifest.relations,
-            repeats=manifest.repeats,
-            loops=manifest.loops,
-        ),
+        arcs=stored_arcs(graph),
         features=FeatureStream(features, manifest.features) if manifest.features else None,
         labels=graph.labels(0, manifest.nodes),
         splits=graph.splits(0, manifest.nodes),

@@ -13,12 +13,12 @@ from mgg.config import Loops, Repeats
 from mgg.errors import InputError
 from mgg.graph.build import build
 from mgg.graph.check import UNKNOWN, check_weights, split_vector
-from mgg.graph.columns import what_is_read
 from mgg.graph.external import Memory
+from mgg.graph.io.columns import what_is_read
 from mgg.graph.manifest import Manifest
-from mgg.graph.own import check_name
 from mgg.graph.source import Source, told
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
+from mgg.graph.user_files import check_name
 
 #: What a DGL graph calls the node data that PyTorch Geometric calls x and y.
 _DGL_NODES = {"x": "feat", "y": "label"}

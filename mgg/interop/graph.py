@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
@@ -15,10 +14,10 @@ import torch
 
 from mgg import layout as layouts
 from mgg.aggregate import prepare
-from mgg.backend import World, abort_job, launch, mpi_runs, together
+from mgg.backend import World, launch_script, together
 from mgg.backend.api import THREADS_PER_PE, Array
 from mgg.config import MAX_DIM
-from mgg.errors import InputError, MggError
+from mgg.errors import InputError
 from mgg.graph.check import SPLITS, UNKNOWN
 from mgg.interop.neighborhoods import Neighborhoods
 from mgg.layout import PeLayout
@@ -68,6 +67,11 @@ class Graph:
             raise InputError(
                 f"width is {width!r}: expected the most columns that will be aggregated, 1..{MAX_DIM}"
             ).on_every_pe()
+        for option, off in (("stale", 0), ("boundary", 1), ("wire", None)):
+            if (options or {}).get(option, off) != off:
+                raise InputError(
+                    f"option {option}: goes by epochs, which PyTorch does not tell: leave it out, or use mgg train"
+                ).on_every_pe()
         self.world, self.layout, self.width, self.dtype = world, layout, width, dtype
         self.rows, self.nodes = layout.rows, layout.nodes
         self._stream = _stream(world)
@@ -348,13 +352,7 @@ def run(
     threads = torch.get_num_threads()
     torch.set_num_threads(THREADS_PER_PE)  # as all dense products of a CPU PE
     try:
-        return launch(backend, lambda: layouts.read_manifest(folder).pes, pe)
-    except Exception as error:
-        # The others would wait for this rank until their time limit.
-        if mpi_runs() and not getattr(error, "everywhere", False):
-            traceback.print_exc()
-            abort_job(error.exit_code if isinstance(error, MggError) else 1)
-        raise
+        return launch_script(backend, lambda: layouts.read_manifest(folder).pes, pe)
     finally:
         torch.set_num_threads(threads)
 

@@ -1,4 +1,4 @@
-"""Training in PyTorch Geometric by MGG's own loop: the sides ``pyg`` and ``pyg_bmm`` of ``mgg train``.
+"""Training in PyTorch Geometric by MGG's own loop: the sides ``pyg``, ``pyg_csr`` and ``pyg_bmm`` of ``mgg train``.
 
 Graph, features, splits, first weights, penalties, step sizes and epochs are those of ours, and so are records, weights
 and predictions. Dropout draws other numbers. Features are dense, arcs an ``edge_index`` of int64.
@@ -7,6 +7,7 @@ and predictions. Dropout draws other numbers. Features are dense, arcs an ``edge
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from mgg.backend.api import THREADS_PER_PE, World
-from mgg.backend.facts import these_versions
+from mgg.backend.machine.facts import these_versions
 from mgg.errors import InputError, MachineError
 from mgg.graph.check import SPLITS
 from mgg.graph.csr import row_ids
@@ -23,12 +24,12 @@ from mgg.interop.twins import put, taken, twin_of
 from mgg.layout import PeLayout
 from mgg.model import Model, ModelSettings, Sizes, build
 from mgg.model.features import prepare_features
-from mgg.model.init import initial_weights
+from mgg.model.initialization import initial_weights
 from mgg.model.learning_rate import learning_rate
 from mgg.model.optimizer import BETA1, BETA2, EPSILON
 from mgg.record import Library
-from mgg.train.metrics import targets_of
 from mgg.train.targets import Scores
+from mgg.train.targets.metrics import targets_of
 from mgg.train.trainer import DivergedError, check_settings, decided
 
 _LIBRARIES = ("torch", "torch-geometric")
@@ -226,6 +227,18 @@ class LibraryTrainer:
             found: np.ndarray = self._logits().argmax(1).cpu().numpy()
         return found
 
+    def inference(self) -> Callable[[], None]:
+        """A pass without gradients."""
+        self._twin.eval()
+
+        def once() -> None:
+            with torch.no_grad():
+                self._logits()
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+
+        return once
+
     def told(self) -> dict[str, Any]:
         """The libraries' versions, and the memory that PyTorch's allocator held."""
         versions = these_versions() | {name: metadata.version(name) for name in _LIBRARIES}
@@ -262,5 +275,7 @@ def _check(
         raise InputError(f"side {side}: computes in fp32: leave out --dtype {dtype}")
     if settings.backward != "return":
         raise InputError(f"side {side}: knows no schedule: leave out the setting backward={settings.backward}")
+    if settings.kernels:
+        raise InputError(f"side {side}: has kernels of its own: leave out the setting kernels={settings.kernels}")
     if phases:
         raise InputError(f"side {side}: nobody counts its phases: leave out --phases")

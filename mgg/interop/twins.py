@@ -5,6 +5,7 @@ Their parameters have the names of ours, so that both can start from the same we
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -73,13 +74,14 @@ class Twin(torch.nn.Module):
 class Gcn(Twin):
     """Two layers; PyTorch Geometric keeps the normalized arcs of the first step, its fastest way."""
 
+    layer: type[GCNConv] = GCNConv
     weighted, looped = True, False
     fixed = {"layers": 2, "normalization": "none", "residual": False}  # noqa: RUF012 - nobody writes to it
 
     def __init__(self, settings: Any, sizes: Sizes) -> None:
         super().__init__(settings)
         widths = [(sizes.features, settings.hidden), (settings.hidden, sizes.classes)]
-        self.layers = torch.nn.ModuleList(GCNConv(*each, cached=True) for each in widths)
+        self.layers = torch.nn.ModuleList(self.layer(*each, cached=True) for each in widths)
 
     def forward(self, x: Any, arcs: Any, weights: Any = None, types: Any = None) -> torch.Tensor:
         """See ``Twin``."""
@@ -95,13 +97,14 @@ class Gcn(Twin):
 class Gin(Twin):
     """Layers with batch normalization and a trainable epsilon, and a classifier."""
 
+    layer: type[GINConv] = GINConv
     fixed = {"normalization": "batch", "residual": False}  # noqa: RUF012
 
     def __init__(self, settings: Any, sizes: Sizes) -> None:
         super().__init__(settings)
         hidden = settings.hidden
         self.layers = torch.nn.ModuleList(
-            GINConv(
+            self.layer(
                 torch.nn.Sequential(
                     torch.nn.Linear(hidden if k else sizes.features, hidden, bias=False),
                     torch.nn.BatchNorm1d(hidden),
@@ -272,9 +275,80 @@ class FastRgcn(Rgcn):
     layer = FastRGCNConv
 
 
+class _Product(torch.autograd.Function):
+    """A x, and backward A^T g: cuSPARSE on GPUs, from CSR both times."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, matrix: torch.Tensor, transposed: torch.Tensor) -> torch.Tensor:
+        context.transposed = transposed
+        return torch.sparse.mm(matrix, x)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return torch.sparse.mm(context.transposed, gradient), None, None
+
+
+def _csr(rows: torch.Tensor, columns: torch.Tensor, weights: torch.Tensor | None, nodes: int) -> torch.Tensor:
+    """A matrix [nodes, nodes] of float32 in CSR with ids of 32 bits, where they suffice; without weights of ones."""
+    order = torch.argsort(rows * nodes + columns)
+    kind = torch.int32 if len(rows) < 2**31 else torch.int64
+    ends = torch.cumsum(torch.bincount(rows, minlength=nodes), 0)
+    values = torch.ones(len(rows), device=rows.device) if weights is None else weights[order]
+    pointers = torch.cat([ends.new_zeros(1), ends]).to(kind)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # that CSR is in beta
+        return torch.sparse_csr_tensor(pointers, columns[order].to(kind), values, (nodes, nodes), check_invariants=True)
+
+
+def _propagate(self: Any, edge_index: torch.Tensor, x: Any, edge_weight: Any = None, size: Any = None) -> torch.Tensor:
+    """Sums over arcs as products; ``self.matrices`` are those of all layers, made by the first one."""
+    rows = x if isinstance(x, torch.Tensor) else x[0]
+    if not self.matrices:
+        sources, targets = edge_index
+        for ends in ((targets, sources), (sources, targets)):
+            self.matrices.append(_csr(*ends, edge_weight, len(rows)))
+    found: torch.Tensor = _Product.apply(rows, *self.matrices)
+    return found
+
+
+class _CsrGcnConv(GCNConv):
+    # PyTorch Geometric puts its own in the place of one that is inherited.
+    propagate = _propagate
+
+
+class _CsrGinConv(GINConv):
+    propagate = _propagate
+
+
+class CsrGcn(Gcn):
+    """The same whose sums are products of a CSR matrix and, backward, of its transpose, as DGL's are."""
+
+    layer = _CsrGcnConv
+
+    def __init__(self, settings: Any, sizes: Sizes) -> None:
+        super().__init__(settings, sizes)
+        _share(self.layers)
+
+
+class CsrGin(Gin):
+    """The same, as ``CsrGcn``."""
+
+    layer = _CsrGinConv
+
+    def __init__(self, settings: Any, sizes: Sizes) -> None:
+        super().__init__(settings, sizes)
+        _share(self.layers)
+
+
+def _share(layers: Any) -> None:
+    matrices: list[torch.Tensor] = []
+    for layer in layers:
+        layer.matrices = matrices
+
+
 #: Models by side and name.
 TWINS: dict[Library, dict[str, Any]] = {
     "pyg": {"gcn": Gcn, "gin": Gin, "sage": Sage, "gat": Gat, "appnp": Appnp, "rgcn": Rgcn},
+    "pyg_csr": {"gcn": CsrGcn, "gin": CsrGin},
     "pyg_bmm": {"rgcn": FastRgcn},
     "pyg_sampled": {"sage": Sage},
 }

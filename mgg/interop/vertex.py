@@ -13,10 +13,10 @@ import torch
 
 from mgg.errors import InputError
 from mgg.interop.graph import Graph, array_of, tensor_of
-from mgg.model.init import initial_weights
+from mgg.model.initialization import initial_weights
 from mgg.model.module import Parameter, Pass
 from mgg.model.program import VertexLayer, Weight
-from mgg.model.program_plan import ProgramPlan
+from mgg.model.program.plan import ProgramPlan
 from mgg.vertex.ir import Value
 from mgg.vertex.trace import Program
 

@@ -38,10 +38,13 @@ _waited: dict[int, float] = {}
 #: How the ``mgg`` kernel fetches remote rows: value of MGG_PRIMITIVE in kernels/aggregate/mgg.cu.
 PRIMITIVES = {"direct": 0, "warp": 1, "thread": 2, "block": 3}
 
+#: Kernels that take embeddings of bfloat16, too.
+BF16 = ("rows", "narrow_rows", "gather", "halo", "pull", "wire")
+
 
 @dataclass(frozen=True)
 class Build:
-    """One cubin: a source below kernels/aggregate or kernels/model, or the path of a generated one, and its macros."""
+    """One cubin: a source below kernels/aggregate or kernels/lookup, or the path of a generated one, and its macros."""
 
     source: str
     defines: Mapping[str, int | str] = field(default_factory=dict)
@@ -77,10 +80,11 @@ def build_of(
     """What has to be built to launch kernels of ``NAME.cu``.
 
     Args:
-        name: rows, gather, columns, partitions, cola, halo, pull, mgg, gnnadvisor, attention, signed_rows or bags.
+        name: rows, narrow_rows, gather, columns, partitions, cola, halo, pull, wire, mgg, gnnadvisor, bags or
+            port.
         index_bits: 32 or 64, the width of column ids.
         primitive: of the kernel ``mgg``; all but ``direct`` need NVSHMEM.
-        bf16: embeddings are bfloat16 (rows, gather, halo, pull).
+        bf16: embeddings are bfloat16 (``BF16``).
         merge: blocks of ``mgg`` ask once for a row, with ``direct``.
     """
     defines: dict[str, int | str] = {"MGG_INDEX_BITS": index_bits}
@@ -97,7 +101,7 @@ def all_builds() -> list[Build]:
     """Every cubin that techniques and models can ask for; those with NVSHMEM only where its headers are."""
     widths = (32, 64)
     builds = [build_of(name, bits) for name in sorted(_sources()) for bits in widths]
-    builds += [build_of(name, bits, bf16=True) for name in ("rows", "gather", "halo", "pull") for bits in widths]
+    builds += [build_of(name, bits, bf16=True) for name in BF16 for bits in widths]
     builds += [build_of("mgg", bits, merge=True) for bits in widths]
     if nvshmem_folder() is not None:
         builds += [build_of("mgg", bits, primitive) for primitive in ("warp", "thread", "block") for bits in widths]

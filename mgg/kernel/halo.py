@@ -44,7 +44,7 @@ class HaloSchedule:
     Attributes:
         indices: integers [arcs], rows of the matrix of local rows and, from ``halo_first`` on, halo rows; in the order
             of the work.
-        weights: float32 [arcs] in that order, or None.
+        weights: [arcs] in that order, of the matrices' type, or None.
         begin: int64 [pieces + 1], first arc of each piece.
         target: int32 [pieces], row of C, or ``-1 - slot`` for part of a row that is cut.
         tasks: int32 [tasks, 2], first piece and number of pieces.
@@ -157,7 +157,7 @@ def _in_order(
     width = np.int32 if halo_first + remote.columns < 2**31 else np.int64
     indices = np.empty(local.arcs + remote.arcs, width)
     none = np.empty(0, np.float32)
-    weights = none if local.weights is None else np.empty(len(indices), np.float32)
+    weights = none if local.weights is None else np.empty(len(indices), local.weights.dtype)
     place = np.full(remote.columns, -1, np.int64)
     pulled = np.empty(remote.columns, np.int64)
     _fill(

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
+from mgg.kernel.random import Draws
+
 
 class Operators(Protocol):
     """Arithmetic of one PE. Embeddings are row-major matrices of float32 or, for ``gather_rows`` and ``spmm_rows``,
@@ -21,6 +23,23 @@ class Operators(Protocol):
             rows: ids [k], of rows of ``source``; any may be repeated.
             out: [k, D], of the dtype of ``source``.
         """
+
+    def pack_rows(
+        self, source: np.ndarray, rows: np.ndarray, ids: np.ndarray, draws: Draws, bits: int, out: np.ndarray
+    ) -> None:
+        """Pack ``source[rows]`` into ``out`` (``mgg.kernel.wire``), the same bits on any device.
+
+        Args:
+            source: [*, D], float32 or bfloat16.
+            rows: ids [k], of rows of ``source``.
+            ids: int64 [k], by which the numbers of each row are drawn.
+            draws: which these are; the epoch is float64 [1] in the device's memory.
+            bits: of a code: 2, 4, 8 or 16.
+            out: uint32 [k, words(D, bits)], one row after the other.
+        """
+
+    def unpack_rows(self, packed: np.ndarray, bits: int, out: np.ndarray) -> None:
+        """Write what ``packed`` rows stand for into ``out`` [k, D], float32 or bfloat16, which rounds."""
 
     def spmm_rows(
         self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, b: np.ndarray, c: np.ndarray,

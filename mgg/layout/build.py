@@ -1,83 +1,112 @@
-"""Make a layout: a folder for each PE of a partitioned graph."""
+"""Make a layout: a folder for each PE of a partitioned graph, within a memory budget."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from mgg.errors import InputError
 from mgg.files import replace_folder
+from mgg.graph import external
+from mgg.graph.budget import MIB
 from mgg.graph.csr import Csr
+from mgg.graph.external import Memory, scattering, sharding
+from mgg.graph.manifest import Manifest
 from mgg.graph.permutation import inverse
+from mgg.graph.source import stored_arcs
+from mgg.graph.sources import Arcs, StreamedGraph
 from mgg.graph.store import Graph
 from mgg.layout import nodes, store
-from mgg.layout.permute import permuted
-from mgg.layout.split import Mapped, Splitter, mapped, sends
+from mgg.layout.split import save_product
 from mgg.partition import load as load_partition
 from mgg.partition import load_order
 from mgg.record import PartitionRecord
 
+#: Where arcs are sorted, inside the folder that is being made.
+SCRATCH = ".scratch"
+#: Bytes that reading and cutting a block take an arc of it, weight and type among them; and what loops and allocators
+#: hold from the first direction on.
+CUTTING, LOADED = 48, 48 * MIB
 
-def build(graph_path: str | Path, partition_path: str | Path, out: str | Path) -> store.LayoutManifest:
-    """Write the layout of a partitioned graph.
+
+def build(
+    graph_path: str | Path, partition_path: str | Path, out: str | Path, memory: Memory | None = None
+) -> store.LayoutManifest:
+    """Write the layout of a partitioned graph; its bytes depend on neither the memory nor the threads.
+
+    Args:
+        graph_path: the graph folder.
+        partition_path: one of its partitions.
+        out: the layout; one that exists is replaced when the new one is whole.
+        memory: how much of it, and how many threads, this may take. Sorting takes 8 bytes an arc of disk beside
+            ``out`` for a while, 16 with weights or types.
 
     Raises:
-        InputError: a graph or partition that cannot be read, or a partition of another graph.
+        InputError: a graph or partition that cannot be read, a partition of another graph, or too little memory.
+        MachineError: a single row needs more than the memory, or the disk is full.
     """
+    memory = memory or Memory.beside()
     graph = Graph.open(graph_path)
     partition = load_partition(partition_path)
     if (partition.graph_hash, partition.nodes) != (graph.hash, graph.manifest.nodes):
         raise InputError(f"{partition_path}: made for another graph than {graph_path}: run mgg partition again")
+    memory = _sorting(memory, graph.manifest, partition)
     order = load_order(partition_path, partition)
     with replace_folder(out, store.KIND) as folder:
-        forward, transpose = _save_products(folder, graph, order, np.asarray(partition.bounds, np.int64))
+        forward, transpose = _save_products(folder, graph, order, np.asarray(partition.bounds, np.int64), memory)
         manifest = _manifest(graph, partition, forward, transpose)
-        at = np.arange(partition.nodes) if order is None else inverse(order)
-        nodes.save(folder, graph, np.split(at, partition.bounds[1:-1]), permuted=order is not None)
-        manifest.files = store.describe_files(folder)
+        ranges = [range(*ends) for ends in zip(partition.bounds, partition.bounds[1:], strict=False)]
+        parts = ranges if order is None else np.split(inverse(order), partition.bounds[1:-1])
+        nodes.save(folder, graph, parts, permuted=order is not None)
+        manifest.files = store.describe_files(folder, memory.workers)
         store.write_manifest(folder, manifest)
     return manifest
 
 
-def _save_products(
-    folder: Path, graph: Graph, order: np.ndarray | None, bounds: np.ndarray
-) -> tuple[store.Direction, store.Direction]:
-    """Make the PEs' folders with the products of both directions.
+def _sorting(memory: Memory, facts: Manifest, partition: PartitionRecord) -> Memory:
+    """What is left for sorting; raises InputError with what is needed at least where the memory cannot suffice."""
+    largest = max((shard.arcs or 0 for _, shard in facts.parts("adjacency")), default=0)
+    # Bits of a halo with their counts, and its words; row pointers of halos; the order, and what checks it.
+    cutting = facts.nodes * 3 // 8 + 8 * partition.pes**2 + CUTTING * largest + 2 * nodes.BLOCK_BYTES
+    order = 0 if partition.order is None else int(facts.index_dtype[3:]) // 8 * facts.nodes
+    least = scattering.LEAST_PAYLOAD if facts.weighted or facts.relations else scattering.LEAST
+    memory.free(max(cutting + LOADED + order + least, order and 2 * order + 18 * facts.nodes))
+    return replace(memory, limit=memory.limit - cutting)
 
-    At its peak it holds the adjacency and its transpose, 16 bytes an arc (32-bit ids, no weights or types).
-    """
+
+def _save_products(
+    folder: Path, graph: Graph, order: np.ndarray | None, bounds: np.ndarray, memory: Memory
+) -> tuple[store.Direction, store.Direction]:
+    """Make the PEs' folders with the products of both directions."""
     for pe in range(len(bounds) - 1):
         (folder / store.pe_folder(pe)).mkdir()
-    adjacency = _adjacency(graph, order)
-    forward = _save_product(folder, "forward", adjacency, bounds)
-    local = [arcs - remote for arcs, remote in zip(forward.arcs, forward.remote_arcs, strict=True)]
-    transpose = mapped(adjacency, bounds, local)
-    del adjacency
-    return forward, _save_product(folder, "transpose", transpose, bounds)
+    scratch = folder / SCRATCH
+    blocks = graph.blocks() if order is None else _sorted(graph, order, scratch, memory, turned=False)
+    forward = save_product(folder, "forward", blocks, graph.manifest, bounds)
+    blocks = _sorted(graph, order, scratch, memory, turned=True)
+    return forward, save_product(folder, "transpose", blocks, graph.manifest, bounds)
 
 
-def _save_product(folder: Path, direction: str, of: Csr | Mapped, bounds: np.ndarray) -> store.Direction:
-    """Write one direction, a PE at a time; the send lists follow when every halo is known."""
-    csr, position = (of, None) if isinstance(of, Csr) else (of.csr, of.position)
-    splitter, halos = Splitter(csr, bounds, position), []
-    counts = store.Direction(arcs=[], remote_arcs=[], halo_rows=[])
-    for pe in range(len(bounds) - 1):
-        cut = splitter.cut(pe)
-        store.save_product(folder / store.pe_folder(pe), direction, **vars(cut))
-        counts.arcs.append(cut.local.arcs + cut.remote.arcs)
-        counts.remote_arcs.append(cut.remote.arcs)
-        counts.halo_rows.append(len(cut.halo_rows))
-        halos.append((cut.halo_ptr, cut.halo_rows))
-    for pe in range(len(bounds) - 1):
-        store.save_product(folder / store.pe_folder(pe), direction, **vars(sends(halos, pe)))
-    return counts
+def _sorted(
+    graph: Graph, order: np.ndarray | None, scratch: Path, memory: Memory, *, turned: bool
+) -> Iterator[tuple[int, Csr]]:
+    """Rows of the matrix in the order of the partition, or of its transpose: arcs are sorted as stage graph does."""
+    arcs = stored_arcs(graph)
 
+    def read() -> Iterator[Arcs]:
+        for chunk in arcs.read():
+            ends = (chunk.targets, chunk.sources) if order is None else (order[chunk.targets], order[chunk.sources])
+            yield replace(chunk, targets=ends[turned], sources=ends[not turned])
 
-def _adjacency(graph: Graph, order: np.ndarray | None) -> Csr:
-    """The whole adjacency, in the order of the partition."""
-    csr = graph.rows(0, graph.manifest.nodes)
-    return csr if order is None else permuted(csr, order)
+    stream = StreamedGraph(replace(arcs, read=read, repeats="first", loops="keep"))
+    scratch.mkdir()
+    scattered = external.scatter(stream, scratch, name=graph.manifest.name, source={}, memory=memory)
+    yield from sharding.sorted_blocks(scattered, memory)
+    shutil.rmtree(scratch)
 
 
 def _manifest(

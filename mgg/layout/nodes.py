@@ -2,58 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from mgg.graph.store import Graph
+from mgg.graph.store.shards import VERTICES_PER_PART
 from mgg.layout import store
 
-#: Bytes of features that are read at a time.
-FEATURE_BYTES = 2**26
+#: Bytes of nodes' data that are read at a time.
+BLOCK_BYTES = 2**26
 
 
-def save(folder: Path, graph: Graph, parts: Sequence[np.ndarray], *, permuted: bool) -> None:
-    """Write the node data of every PE into the folders of a layout that is being made.
+def save(folder: Path, graph: Graph, parts: Sequence[np.ndarray | range], *, permuted: bool) -> None:
+    """Write the node data of every PE into the folders of a layout that is being made, a block of nodes at a time.
 
     Args:
         folder: the layout; the PEs' folders exist.
         graph: where the data come from.
-        parts: for each PE the graph's nodes that it owns, ascending integers.
+        parts: for each PE the graph's nodes that it owns, ascending.
         permuted: whether positions differ from nodes, so that the nodes themselves are stored.
     """
-    nodes = graph.manifest.nodes
-    labels, splits, ids = graph.labels(0, nodes), graph.splits(0, nodes), graph.ids(0, nodes)
-    tasks = graph.tasks(0, nodes)
-    for pe, mine in enumerate(parts):
-        store.save_node_data(
-            folder / store.pe_folder(pe),
-            labels=None if labels is None else labels[mine],
-            tasks=None if tasks is None else tasks[mine],
-            splits=None if splits is None else splits[mine],
-            nodes=mine.astype(graph.manifest.index_dtype) if permuted else None,
-            ids=None if ids is None else ids[mine],
-        )
-    if graph.manifest.features:
-        _save_features(folder, graph, parts)
+    facts = graph.manifest
+    for name, read, dtype, row in (
+        ("features", graph.features, "<f4", (facts.features,)),
+        ("labels", graph.labels, "<i4", ()),
+        ("tasks", graph.tasks, "|u1", (facts.tasks,)),
+        ("splits", graph.splits, "|u1", ()),
+        ("ids", graph.ids, "<i8", ()),
+    ):
+        if facts.parts(name):
+            made = [store.Growing(folder / store.pe_folder(pe) / f"{name}.npy", dtype, row) for pe in range(len(parts))]
+            _deal(read, facts.nodes, parts, made, max(1, BLOCK_BYTES // (np.dtype(dtype).itemsize * max(1, *row, 1))))
+    if permuted:
+        for pe, mine in enumerate(parts):
+            store.save(folder / store.pe_folder(pe) / "nodes.npy", np.asarray(mine, facts.index_dtype))
 
 
-def _save_features(folder: Path, graph: Graph, parts: Sequence[np.ndarray]) -> None:
-    """Read the features once, a block of nodes at a time, and add to each PE's array what is the PE's."""
-    files = [folder / store.pe_folder(pe) / "features.npy" for pe in range(len(parts))]
-    for file, mine in zip(files, parts, strict=True):
-        store.begin_rows(file, "<f4", (len(mine), graph.manifest.features))
-    for lo, block in _feature_blocks(graph):
-        for file, mine in zip(files, parts, strict=True):
-            here = mine[np.searchsorted(mine, lo) : np.searchsorted(mine, lo + len(block))]
-            if len(here):
-                store.add_rows(file, block[here - lo])
-
-
-def _feature_blocks(graph: Graph) -> Iterator[tuple[int, np.ndarray]]:
-    step = max(1, FEATURE_BYTES // (4 * graph.manifest.features))
-    for lo in range(0, graph.manifest.nodes, step):
-        block = graph.features(lo, min(lo + step, graph.manifest.nodes))
+def _deal(
+    read: Callable[[int, int], np.ndarray | None], nodes: int, parts: Sequence[np.ndarray | range],
+    made: Sequence[store.Growing], step: int,
+) -> None:  # fmt: skip
+    """Read each row once, and add to each PE's array what is the PE's."""
+    step = min(step, VERTICES_PER_PART)
+    for lo in range(0, nodes, step):
+        block = read(lo, min(lo + step, nodes))
         assert block is not None
-        yield lo, block
+        for array, mine in zip(made, parts, strict=True):
+            here = mine[bisect_left(mine, lo) : bisect_left(mine, lo + len(block))]
+            if len(here):
+                array.add(block[here.start - lo : here.stop - lo] if isinstance(here, range) else block[here - lo])
+    for array in made:
+        array.end()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,9 +27,6 @@ class Product:
         send_ptr: int64 [P + 1]; rows that PE q needs from here are ``send_rows[send_ptr[q] : send_ptr[q + 1]]``.
         send_rows: offsets into this PE's rows, ascending for each PE.
         send_first: int64 [P]; position in PE q's halo of the first row from here.
-        arc_owner: int32 [arcs] or None; transpose only: the PE that owns each arc's forward arc.
-        arc_position: int64 [arcs] or None; transpose only: that arc's number on its owner. Arcs are numbered local
-            CSR first, then remote CSR.
     """
 
     local: Csr
@@ -37,8 +36,6 @@ class Product:
     send_ptr: np.ndarray
     send_rows: np.ndarray
     send_first: np.ndarray
-    arc_owner: np.ndarray | None = None
-    arc_position: np.ndarray | None = None
 
     @property
     def rows(self) -> int:
@@ -72,6 +69,7 @@ class PeLayout:
         tasks: uint8 [rows, tasks] or None: yes-or-no labels, 0, 1, or 255 where unknown.
         graph_nodes: int32 or int64 [rows], the graph's node of each row, or None where the partition moves none.
         ids: int64 [rows], the source's own id of each row's node, or None where the source counts as the graph does.
+        folder: of its arrays, beside which what is worked out of them is kept; None: it was not loaded.
     """
 
     manifest: LayoutManifest
@@ -84,6 +82,12 @@ class PeLayout:
     graph_nodes: np.ndarray | None = None
     ids: np.ndarray | None = None
     tasks: np.ndarray | None = None
+    folder: Path | None = None
+
+    @cached_property
+    def leaving(self) -> dict[Any, Any]:
+        """What was worked out of it about rows and sums that leave this PE, by what that depends on."""
+        return {}
 
     @property
     def size(self) -> int:

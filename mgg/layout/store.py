@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import DTypeLike
 from pydantic import Field, model_validator
 
 from mgg import hashed
-from mgg.errors import InputError
-from mgg.files import Kind
+from mgg.errors import InputError, MggError
+from mgg.files import Kind, write_text
 from mgg.graph.csr import Csr
 from mgg.layout.parts import PeLayout, Product
 from mgg.schema import Closed, parsed
 
 MANIFEST = "layout.yaml"
 KIND = Kind(MANIFEST, ("pe-*",))
+#: Numbers of an array that are read at once.
+PIECE = 2**20
 _LOADING = threading.Lock()
 
 
@@ -40,7 +48,7 @@ class Shard(Closed):
 class LayoutManifest(Closed):
     """Facts about the graph, the partition and the files."""
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     name: str
     graph_hash: str
     nodes: int = Field(ge=0)
@@ -87,46 +95,65 @@ def pe_folder(pe: int) -> str:
     return f"pe-{pe:04d}"
 
 
-def save_product(folder: Path, direction: str, **parts: Csr | np.ndarray | None) -> None:
-    """Write parts of one PE's product, named as the fields of ``Product``, into the PE's folder; not what is None."""
-    for name, part in parts.items():
-        if isinstance(part, Csr):
-            for array in ("indptr", "indices", "weights", "types"):
-                _save(folder / f"{direction}.{name}.{array}.npy", getattr(part, array))
-        else:
-            _save(folder / f"{direction}.{name}.npy", part)
+class Growing:
+    """An array [rows, ...] on disk that grows at its end; ``end`` writes how many rows it has.
+
+    Attributes:
+        path: the file.
+        rows: how many rows there are so far.
+    """
+
+    def __init__(self, path: Path, dtype: DTypeLike, row: tuple[int, ...] = ()) -> None:
+        self.path, self.rows = path, 0
+        self._dtype, self._row = np.dtype(dtype), row
+        self._begin = self._write_header("wb")
+
+    def add(self, rows: np.ndarray) -> None:
+        """Append rows."""
+        with self.path.open("ab") as file:
+            file.write(np.ascontiguousarray(rows, self._dtype).data)
+        self.rows += len(rows)
+
+    def end(self) -> None:
+        """The array is whole."""
+        # NumPy leaves room for any number of rows in front of them.
+        assert self._write_header("r+b") == self._begin
+
+    def pieces(self, first: int, last: int) -> Iterator[np.ndarray]:
+        """The rows first..last-1 of a vector, some at a time."""
+        for lo in range(first, last, PIECE):
+            offset, count = self._begin + lo * self._dtype.itemsize, min(PIECE, last - lo)
+            yield np.fromfile(self.path, self._dtype, count, offset=offset)
+
+    def change(self, change: Callable[[np.ndarray], None]) -> None:
+        """Let ``change`` replace the values of a vector, in place and some at a time."""
+        with self.path.open("r+b") as file:
+            for number, values in enumerate(self.pieces(0, self.rows)):
+                change(values)
+                file.seek(self._begin + number * PIECE * self._dtype.itemsize)
+                file.write(values.data)
+
+    def _write_header(self, mode: str) -> int:
+        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self.rows, *self._row)}
+        with self.path.open(mode) as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            return file.tell()
 
 
-def save_node_data(folder: Path, **arrays: np.ndarray | None) -> None:
-    """Write arrays with an entry a row of one PE, by name; None writes nothing."""
-    for name, array in arrays.items():
-        _save(folder / f"{name}.npy", array)
+def save(path: Path, array: np.ndarray) -> None:
+    """Write an array that is in memory."""
+    made = Growing(path, array.dtype, array.shape[1:])
+    made.add(array)
+    made.end()
 
 
-def begin_rows(path: Path, dtype: str, shape: tuple[int, ...]) -> None:
-    """Begin an array of this ``shape`` whose rows :func:`add_rows` will bring."""
-    header = {"descr": dtype, "fortran_order": False, "shape": shape}
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-
-
-def add_rows(path: Path, rows: np.ndarray) -> None:
-    """Add the next rows to an array that :func:`begin_rows` began."""
-    with path.open("ab") as file:
-        file.write(np.ascontiguousarray(rows).data)
-
-
-def _save(path: Path, array: np.ndarray | None) -> None:
-    if array is not None:
-        # np.save's own errors do not say why an array was not written.
-        begin_rows(path, array.dtype.str, array.shape)
-        add_rows(path, array)
-
-
-def describe_files(folder: Path) -> dict[str, Shard]:
-    """Size and hash of every array under ``folder``."""
+def describe_files(folder: Path, workers: int) -> dict[str, Shard]:
+    """Size and hash of every array under ``folder``, so many read at once."""
     found = sorted(folder.glob("pe-*/*.npy"))
-    return {path.relative_to(folder).as_posix(): _shard(path) for path in found}
+    with ThreadPoolExecutor(workers) as pool:
+        return {
+            path.relative_to(folder).as_posix(): made for path, made in zip(found, pool.map(_shard, found), strict=True)
+        }
 
 
 def _shard(path: Path) -> Shard:
@@ -175,7 +202,29 @@ def load(folder: str | Path, rank: int, manifest: LayoutManifest | None = None) 
         splits=arrays.get("splits", (rows,)) if manifest.splits else None,
         graph_nodes=arrays.get("nodes", (rows,)) if manifest.permuted else None,
         ids=arrays.get("ids", (rows,)) if manifest.ids else None,
+        folder=folder / arrays.pe,
     )
+
+
+def marked(folder: Path | None, worked_out: Callable[..., np.ndarray], *given: np.ndarray, count: int) -> np.ndarray:
+    """``worked_out(*given, count)``, bool [count], once: kept in the ``folder`` of a PE for all who ask for the same.
+
+    Files are known by a hash of what is given. A damaged one is made anew, and what cannot be kept is worked out again.
+    """
+    if folder is None:
+        return worked_out(*given, count)
+    digest = hashlib.sha256(f"{worked_out.__name__} {count}".encode())
+    for array in given:
+        digest.update(f"{array.dtype.str} {len(array)}".encode() + np.ascontiguousarray(array).tobytes())
+    path = folder / f"{worked_out.__name__}-{digest.hexdigest()[:24]}.json"
+    with suppress(OSError, UnicodeDecodeError, InputError):
+        kept = hashed.unsealed(path.read_text(encoding="utf-8"), str(path), "")
+        return np.unpackbits(np.frombuffer(base64.b64decode(kept["bits"]), np.uint8), count=count).astype(bool)
+    found = worked_out(*given, count)
+    with suppress(OSError, MggError):
+        bits = base64.b64encode(np.packbits(found).tobytes()).decode()
+        write_text(path, json.dumps(hashed.sealed({"bits": bits})) + "\n")
+    return found
 
 
 class _Arrays:
@@ -219,10 +268,6 @@ def _product(arrays: _Arrays, direction: str, rows: int, rank: int) -> Product:
         for part, arcs, width in (("local", all_arcs - remote, rows), ("remote", remote, halo))
     }
     send_ptr = arrays.get(f"{direction}.send_ptr", (manifest.pes + 1,))
-    owner, position = (
-        arrays.get(f"{direction}.{name}", (all_arcs,)) if direction == "transpose" else None
-        for name in ("arc_owner", "arc_position")
-    )
     return Product(
         local=csrs["local"],
         remote=csrs["remote"],
@@ -231,6 +276,4 @@ def _product(arrays: _Arrays, direction: str, rows: int, rank: int) -> Product:
         send_ptr=send_ptr,
         send_rows=arrays.get(f"{direction}.send_rows", (int(send_ptr[-1]),)),
         send_first=arrays.get(f"{direction}.send_first", (manifest.pes,)),
-        arc_owner=owner,
-        arc_position=position,
     )

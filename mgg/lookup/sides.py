@@ -65,7 +65,7 @@ class Side(ABC):
         self.world, self.tables, self.columns = tables.world, tables, columns
         self.pes, self.size = range(tables.world.size), size
         self.most = -(-size // len(self.pes))
-        #: ``mgg.kernel.lookups``, or its like for GPUs.
+        #: ``mgg.kernel.cpu.lookups``, or its like for GPUs.
         self.kernels: Any = kernels_of(self.world)
         self._symmetric: list[SymmetricArray] = []
         self._check_reach()
@@ -117,10 +117,10 @@ class Side(ABC):
 def kernels_of(world: World) -> Any:
     """What the device of ``world`` computes."""
     if world.gpu:
-        from mgg.kernel.cuda_lookups import CudaLookups
+        from mgg.kernel.cuda.lookups import CudaLookups
 
         operators: Any = world.operators  # a GPU's launch kernels beside the table of operators
         return CudaLookups(operators)
-    from mgg.kernel import lookups
+    from mgg.kernel.cpu import lookups
 
     return lookups

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from mgg.errors import InputError, MggError
-from mgg.model import own
+from mgg.model import user_models
 from mgg.model.module import Array, Chain, Composite, Features, Module, Parameter, Pass
 from mgg.model.settings import ModelSettings, Sizes
 from mgg.naming import is_own_model, model_name
@@ -60,7 +60,7 @@ def _model_of(module: ModuleType) -> Mapping[str, Any]:
 
 #: The files that are models.
 MODELS: Registry[Any] = Registry(
-    __name__, "model", "class Settings and no function build", _model_of, "{what} {name!r} is unknown"
+    "mgg.model.zoo", "model", "class Settings and no function build", _model_of, "{what} {name!r} is unknown"
 )
 
 
@@ -122,7 +122,7 @@ def find(model: str | Model, sha256: str | None = None) -> Model:
         return model
     if not is_own_model(model):
         return Model(model, MODELS.find(model))
-    path, content = own.read(model, _taken())
+    path, content = user_models.read(model, _taken())
     found = Model(model_name(model), ModuleType(path.stem), content)
     if sha256 not in (None, found.sha256):
         raise InputError(
@@ -131,7 +131,7 @@ def find(model: str | Model, sha256: str | None = None) -> Model:
         )
     found.file.__file__ = str(path)
     with found.blamed():
-        found = Model(found.name, own.module_of(path, content), content)
+        found = Model(found.name, user_models.module_of(path, content), content)
     if not _model_of(found.file):
         raise lacking(found.file, "has no class Settings and no function build, so it is no model")
     return found
@@ -139,7 +139,7 @@ def find(model: str | Model, sha256: str | None = None) -> Model:
 
 def check_names(models: list[str]) -> None:
     """Raise InputError for files of the user's own that cannot be read, or be called by their names; none is run."""
-    own.check_names(models, _taken())
+    user_models.check_names(models, _taken())
 
 
 def _taken() -> list[str]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from mgg.model.layers import Dropout, Linear
-from mgg.model.module import Composite, Module
+from mgg.model.module import Composite, Given, Module
+
+_NOTHING = Given(0, 0, 0)
 
 
 def layers_of(module: Module, columns: int) -> list[dict[str, Any]]:
@@ -38,9 +40,9 @@ class _Walk:
             found = []
             for each in module.modules:
                 found += self.through(each, columns)
-                columns = each.memory(columns).columns
+                columns = each.memory(columns, _NOTHING).columns
             return found
-        outputs = module.memory(columns).columns
+        outputs = module.memory(columns, _NOTHING).columns
         aggregated = list(module.products) or ([module.fetched] if module.fetched else [])
         if not aggregated:
             if not isinstance(module, Linear | Dropout):

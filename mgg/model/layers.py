@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from mgg.model.module import Array, Chain, Features, Held, Module, Parameter, Pass
+from mgg.model.module import Array, Chain, Features, Given, Held, Module, Parameter, Pass, passing
 from mgg.model.settings import Sizes
+
+
+def _masking(columns: int, given: Given) -> int:
+    """Gradients, and a byte an entry of what tells which of them pass."""
+    return passing(columns, columns, given) + given.rows * -(-columns // 4)
 
 
 class Dropout(Module):
@@ -17,6 +23,8 @@ class Dropout(Module):
     The mask depends on seed, epoch, ``place`` (which dropout of the model this is), node id and column alone. On a
     sparse input the numbers are drawn for the stored entries only, and are those that the dense input would get there.
     """
+
+    saved = ("_mask",)
 
     def __init__(self, rate: float, place: int) -> None:
         self.rate, self.place = rate, place
@@ -30,9 +38,15 @@ class Dropout(Module):
         y, self._mask = run.arrays.dropout(x, run.graph.node_ids, run.draws(self.place), self.rate)
         return y
 
-    def memory(self, columns: int) -> Held:
-        """The mask and the masked input."""
-        return Held(columns, 2 * columns, columns) if self.rate else Held(columns, 0, 0)
+    def memory(self, columns: int, given: Given) -> Held:
+        """The mask and the masked input; a sparse copy is among the features."""
+        if not self.rate or given.sparse:
+            return Held(columns)
+        return Held(columns, 2 * given.rows * columns, 0, _masking(columns, given))
+
+    def handed_on(self, given: Given) -> Given:
+        """What is sparse stays so, and what it drops nothing of remains what it is."""
+        return replace(given, constant=given.constant and not self.rate)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """The same mask on the gradient."""
@@ -43,6 +57,7 @@ class Linear(Module):
     """X W, with W [inputs, outputs] called ``name``.weight."""
 
     takes_sparse = True
+    saved = ("_x",)
 
     def __init__(self, name: str, inputs: int, outputs: int, decay: float = 0.0) -> None:
         self.name, self.inputs, self.outputs = f"{name}.weight", inputs, outputs
@@ -54,9 +69,9 @@ class Linear(Module):
             self._x = x
         return run.arrays.product(x, run.weights[self.name])
 
-    def memory(self, columns: int) -> Held:
+    def memory(self, columns: int, given: Given) -> Held:
         """The input is kept by whoever made it."""
-        return Held(self.outputs, 0, self.outputs)
+        return Held(self.outputs, 0, 0, passing(columns, self.outputs, given))
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """dW = X^T G, dX = G W^T."""
@@ -70,6 +85,8 @@ class Embedding(Module):
     Every PE holds the rows of all nodes, as it does all weights.
     """
 
+    saved = ()
+
     def __init__(self, name: str, nodes: int, columns: int, decay: float = 0.0) -> None:
         self.name, self.columns = f"{name}.weight", columns
         self.parameters = [Parameter(self.name, (nodes, columns), "glorot", decay)]
@@ -79,9 +96,9 @@ class Embedding(Module):
         """The rows of this PE's nodes, [rows, columns]; there is no input."""
         return run.arrays.rows(run.weights[self.name], self._places(run))
 
-    def memory(self, columns: int) -> Held:
+    def memory(self, columns: int, given: Given) -> Held:
         """Its output; the gradient of a row of each node is the weights' own."""
-        return Held(self.columns, self.columns, self.columns)
+        return Held(self.columns, given.rows * self.columns, 0, given.rows * self.columns)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """A row of the gradient for each of this PE's nodes, 0 for all others."""
@@ -101,6 +118,8 @@ class Embedding(Module):
 class Bias(Module):
     """X + b, with b [columns] called ``name``.bias."""
 
+    saved = ()
+
     def __init__(self, name: str, columns: int, decay: float = 0.0) -> None:
         self.name = f"{name}.bias"
         self.parameters = [Parameter(self.name, (columns,), "zeros", decay)]
@@ -109,9 +128,9 @@ class Bias(Module):
         """X + b, in place: the module before it made X and keeps no use for it."""
         return run.arrays.add_bias(x, run.weights[self.name])
 
-    def memory(self, columns: int) -> Held:
+    def memory(self, columns: int, given: Given) -> Held:
         """Nothing."""
-        return Held(columns, 0, 0)
+        return Held(columns)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """db = sum of the rows of G."""
@@ -122,6 +141,8 @@ class Bias(Module):
 class Relu(Module):
     """max(X, 0), in place on GPUs: the module before it made X and keeps no use for it."""
 
+    saved = ("_y",)
+
     def forward(self, x: Array, run: Pass) -> Array:
         """max(X, 0)."""
         y = run.arrays.relu(x)
@@ -129,9 +150,9 @@ class Relu(Module):
             self._y = y
         return y
 
-    def memory(self, columns: int) -> Held:
+    def memory(self, columns: int, given: Given) -> Held:
         """Its output."""
-        return Held(columns, columns, 0)
+        return Held(columns, given.rows * columns, 0, _masking(columns, given))
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """G where X > 0."""
@@ -140,6 +161,8 @@ class Relu(Module):
 
 class Elu(Module):
     """X where X > 0, else exp(X) - 1 (Clevert et al., ICLR 2016); in place on GPUs, as ReLU."""
+
+    saved = ("_y",)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """ELU(X)."""
@@ -155,6 +178,8 @@ class Elu(Module):
 
 class MeanOfHeads(Module):
     """The mean over ``heads`` equal parts of the columns (Velickovic et al. 2018, equation 6)."""
+
+    saved = ()
 
     def __init__(self, heads: int) -> None:
         self.heads = heads
@@ -175,6 +200,7 @@ class UnitRows(Module):
 
     #: Norms below this count as this.
     LEAST = 1e-12
+    saved = ("_y", "_norms")
 
     def forward(self, x: Array, run: Pass) -> Array:
         """X / |X|, row by row."""
@@ -197,6 +223,7 @@ class BatchNorm(Module):
 
     EPSILON = 1e-5
     MOMENTUM = 0.1
+    saved: tuple[str, ...] | None = ("_normal",)
 
     def __init__(self, name: str, columns: int) -> None:
         self.scale, self.shift = f"{name}.scale", f"{name}.shift"
@@ -218,9 +245,9 @@ class BatchNorm(Module):
         self._normal, y = run.arrays.normalize(x, self._mean, self._inverse, scale, shift)
         return y
 
-    def memory(self, columns: int) -> Held:
+    def memory(self, columns: int, given: Given) -> Held:
         """The normalized input; sums of float64 are taken of a copy."""
-        return Held(columns, columns, 3 * columns)
+        return Held(columns, given.rows * columns, 0, 3 * given.rows * columns)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """The statistics depend on every row, so the gradient needs two sums over the nodes of all PEs."""
@@ -247,6 +274,8 @@ class ArcBatchNorm(BatchNorm):
         of: what it is called.
     """
 
+    saved = None
+
     def __init__(self, name: str, columns: int, of: str) -> None:
         super().__init__(name, columns)
         self.of, self.columns = of, columns
@@ -262,11 +291,12 @@ class ArcBatchNorm(BatchNorm):
             del self._normal
         return x
 
-    def memory(self, columns: int) -> Held:
+    def memory(self, columns: int, given: Given) -> Held:
         """Nothing of nodes; of arcs the normalized values with scale and shift. On the way back there are gradients by
         these and by what else layers keep, and both of what is normalized again in place of the one that was kept.
         """
-        return Held(columns, 0, 0, 0, 3 * self.columns, self.columns)
+        of_arcs = given.arcs * self.columns
+        return Held(columns, 0, of_arcs, 4 * of_arcs)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """That by the values of arcs; the gradient by rows is the one that it is given."""
@@ -287,6 +317,7 @@ class LayerNorm(Module):
     """Layer normalization (Ba, Kiros and Hinton 2016, section 3): every row by its own mean and deviation."""
 
     EPSILON = 1e-5
+    saved = ("_normal", "_inverse")
 
     def __init__(self, name: str, columns: int) -> None:
         self.scale, self.shift = f"{name}.scale", f"{name}.shift"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from mgg.backend.api import Array
 from mgg.kernel.random import Draws
 from mgg.model.arrays import Arrays
+from mgg.model.halo.weighed import NOTHING_WEIGHED, Weighing
 from mgg.model.neighborhood import Neighborhood
+from mgg.vertex.liveness import Room
 
 #: Input of a module: dense [rows, columns], or sparse of that shape (``mgg.model.features``) where few entries are set.
 Features = Any
@@ -64,22 +66,32 @@ class Pass:
         return Draws(self.seed, self.epoch, place)
 
 
+@dataclass(frozen=True)
+class Given(Room):
+    """What ``Module.memory`` is asked about: this PE's part, and what the module is given there.
+
+    Attributes:
+        constant: its input never changes.
+        sparse: its input is sparse.
+        inputs: somebody needs the gradient by it.
+    """
+
+    constant: bool = False
+    sparse: bool = False
+    inputs: bool = True
+
+
 class Held(NamedTuple):
-    """Floats a row of a module in training: columns of its output, what it keeps for its backward pass, and what it
-    holds beside that while it works, output included; floats that it keeps a halo row; that it holds an arc while it
-    works, beside what it and those before it keep; and that it keeps an arc.
+    """What a module holds in training: columns of its output; and numbers of 4 bytes: that stay from pass to pass, that
+    it keeps from its forward to its backward pass, and the most that it holds at once in either, the latter included.
+    ``lasting`` are those of ``stays`` that are made once for all passes, not anew in each.
     """
 
     columns: int
-    kept: int
-    peak: int
-    halo: int = 0
-    arc: int = 0
-    kept_arc: int = 0
-
-
-#: Fields of ``Held`` that modules beside each other add up.
-ADDED = ("kept", "halo", "kept_arc")
+    stays: int = 0
+    kept: int = 0
+    peak: int = 0
+    lasting: int = 0
 
 
 class Module(ABC):
@@ -96,10 +108,13 @@ class Module(ABC):
     width: int = 0
     #: The widest array whose halo rows it fetches, columns.
     fetched: int = 0
+    #: What it sums over neighbors with weights that arcs get anew.
+    weighed: Weighing = NOTHING_WEIGHED
     #: Sparse features are not made dense by it.
     takes_sparse: bool = False
-    #: Numbers that every pass makes of its parameters, beside the parameters themselves.
-    derived: int = 0
+    #: Its attributes that ``backward`` reads of the training pass, and nothing else does, arrays in tuples and
+    #: dictionaries included; None: it does not say, so that they stay where they are.
+    saved: tuple[str, ...] | None = None
 
     @property
     def products(self) -> list[int]:
@@ -117,12 +132,47 @@ class Module(ABC):
         Returns None when ``inputs`` is False: nobody needs the gradient by the input.
         """
 
-    def memory(self, columns: int) -> Held:
+    def memory(self, columns: int, given: Given) -> Held:
         """An estimate for an input of ``columns``; by default each matrix of weights keeps its input and its output."""
         shapes = [parameter.shape for parameter in self.parameters if len(parameter.shape) > 1]
         outputs = shapes[-1][-1] if shapes else columns
-        widest = max([columns, outputs, *(max(shape[-2:]) for shape in shapes)])
-        return Held(outputs, sum(sum(shape[-2:]) for shape in shapes) or columns, 2 * widest)
+        stays = sum(sum(shape[-2:]) for shape in shapes) or columns
+        return Held(outputs, given.rows * stays, 0, given.rows * (2 * outputs + columns))
+
+    def handed_on(self, given: Given) -> Given:
+        """What the module after it is given."""
+        return replace(given, constant=False, sparse=False, inputs=given.inputs or bool(self.parameters))
+
+    @property
+    def spared(self) -> bool:
+        """Whether what it saves may go elsewhere, or be made again by another ``forward``."""
+        return self.saved is not None
+
+    def each_saved(self, change: Callable[[Array], Array]) -> None:
+        """Put what ``change`` makes of each of its saved arrays, and of what else it saves, in their place."""
+        mine = vars(self)
+        for name in self.saved or ():
+            if name in mine:
+                mine[name] = changed(mine[name], change)
+
+    def forget(self) -> None:
+        """Let go of what it saves."""
+        for name in self.saved or ():
+            vars(self).pop(name, None)
+
+
+def passing(columns: int, outputs: int, given: Given) -> int:
+    """Numbers of the gradients by an output and, where it is asked for, by the input."""
+    return given.rows * (outputs + columns * given.inputs)
+
+
+def changed(value: Any, change: Callable[[Array], Array]) -> Any:
+    """``value`` with what ``change`` makes of the arrays in it."""
+    if isinstance(value, tuple):
+        return tuple(changed(each, change) for each in value)
+    if isinstance(value, dict):
+        return {key: changed(each, change) for key, each in value.items()}
+    return change(value)
 
 
 def copied(gradient: Array) -> Array:
@@ -142,31 +192,54 @@ class Composite(Module):
         self.state = {name: value for module in modules for name, value in module.state.items()}
         self.width = max((module.width for module in modules), default=0)
         self.fetched = max((module.fetched for module in modules), default=0)
-        self.derived = sum(module.derived for module in modules)
+        self.weighed = Weighing(*map(max, zip(NOTHING_WEIGHED, *(module.weighed for module in modules), strict=True)))
+
+    @property
+    def spared(self) -> bool:
+        """Of all of them."""
+        return self.saved is not None and all(module.spared for module in self.modules)
+
+    def each_saved(self, change: Callable[[Array], Array]) -> None:
+        """Of all of them."""
+        super().each_saved(change)
+        for module in self.modules:
+            module.each_saved(change)
+
+    def forget(self) -> None:
+        """All of them."""
+        super().forget()
+        for module in self.modules:
+            module.forget()
+
+
+def in_order(modules: Iterable[Held], columns: int) -> Held:
+    """Of modules that follow one another; ``columns`` of the input of the first."""
+    stays = kept = peak = lasting = 0
+    for held in modules:
+        columns, lasting = held.columns, lasting + held.lasting
+        stays, peak, kept = stays + held.stays, max(peak, kept + held.peak), kept + held.kept
+    return Held(columns, stays, kept, peak, lasting)
 
 
 class Chain(Composite):
-    """Modules one after the other."""
+    """Modules one after the other; ``modules`` are none of them chains."""
 
-    def memory(self, columns: int) -> Held:
-        """All that they keep, and the most that one holds beside it."""
-        total = Held(columns, 0, 0)
-        for module in self.modules:
-            held = module.memory(total.columns)
-            total = Held(
-                held.columns, total.kept + held.kept, max(total.peak, held.peak), total.halo + held.halo,
-                # Those before it work when it keeps nothing yet, or nothing any more.
-                max(total.arc - held.kept_arc, held.arc), total.kept_arc + held.kept_arc,
-            )  # fmt: skip
-        return total
+    saved = ()
 
-    def leaves(self) -> Iterator[Module]:
-        """The modules that are no chains, in order."""
+    def __init__(self, *modules: Module) -> None:
+        # What is handed on within a chain in a chain would stay in memory until the inner one is through.
+        super().__init__(*(each for one in modules for each in (one.modules if isinstance(one, Chain) else (one,))))
+
+    def memory(self, columns: int, given: Given) -> Held:
+        """All that they keep, and the most that one holds beside what those before it keep."""
+        return in_order(self.each_held(columns, given), columns)
+
+    def each_held(self, columns: int, given: Given) -> Iterator[Held]:
+        """What each module holds."""
         for module in self.modules:
-            if isinstance(module, Chain):
-                yield from module.leaves()
-            else:
-                yield module
+            held = module.memory(columns, given)
+            yield held
+            columns, given = held.columns, module.handed_on(given)
 
     def forward(self, x: Any, run: Pass) -> Any:
         """The last module's output."""
@@ -179,6 +252,7 @@ class Chain(Composite):
         trainable = [place for place, module in enumerate(self.modules) if module.parameters]
         last = 0 if inputs else min(trainable, default=len(self.modules))
         result: Array | None = gradient
+        del gradient
         for place in range(len(self.modules) - 1, last - 1, -1):
             assert result is not None
             result = self.modules[place].backward(result, run, inputs or place > last)
@@ -188,14 +262,16 @@ class Chain(Composite):
 class Residual(Composite):
     """X + f(X), for a module f that keeps the number of columns (He et al., CVPR 2016)."""
 
+    saved = ()
+
     def __init__(self, module: Module) -> None:
         super().__init__(module)
         self.module = module
 
-    def memory(self, columns: int) -> Held:
+    def memory(self, columns: int, given: Given) -> Held:
         """The module's, and the sum."""
-        held = self.module.memory(columns)
-        return held._replace(peak=held.peak + held.columns)
+        held = self.module.memory(columns, replace(given, inputs=True))
+        return held._replace(peak=held.peak + given.rows * held.columns)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """X + f(X), a new array: activations keep their output."""
@@ -218,10 +294,11 @@ class Kept(Composite):
         self.module = module
         self._x: Any = None
 
-    def memory(self, columns: int) -> Held:
+    def memory(self, columns: int, given: Given) -> Held:
         """Its output."""
-        held = self.module.memory(columns)
-        return Held(held.columns, held.columns, held.peak)
+        held = self.module.memory(columns, replace(given, constant=False))
+        output = given.rows * held.columns
+        return Held(held.columns, output, 0, held.peak, output)
 
     def forward(self, x: Any, run: Pass) -> Any:
         """The output for ``x``; for another ``x`` than last time it is worked out anew."""

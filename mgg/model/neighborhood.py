@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from mgg import aggregate
+from mgg.aggregate import accepted, prepare
+from mgg.aggregate.workgroups.stale import Stale
 from mgg.backend.api import Array, World
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout, Product
 from mgg.layout.selection import flipped
-from mgg.model.arcs import ArcLists, arcs_with_loops
 from mgg.model.arrays import Arrays, HostArrays, arrays_of
 from mgg.model.halo import FetchedHalo, Halo, NoHalo
-from mgg.model.product_halo import ProductHalo, takes_product
-from mgg.model.relations import Relation, relations_of
-from mgg.model.turned import NOTHING_TURNED, OutArcs, Outward, Turning
+from mgg.model.halo.of_product import ProductHalo, takes_product
+from mgg.model.halo.turned import NOTHING_TURNED, OutArcs, Outward, Turning
+from mgg.model.halo.weighed import BACK, NOTHING_WEIGHED, Weighed, Weighing, able
 from mgg.vertex.arcs import ArcTables
-from mgg.vertex.device import DeviceTables
+from mgg.vertex.cuda.device import DeviceTables
 
 
 @dataclass
@@ -47,6 +47,7 @@ class Neighborhood:
         dtype: of the embeddings that plans and halo take: ``fp32``, or ``bf16``, to which they round.
         real: NumPy type of what is computed.
         outward: what turned layers need of other PEs.
+        weighed: sums with weights that arcs get anew; None where nothing asks for any.
         plans: all plans, by what they are for: ``forward``, ``transpose``, ``halo``.
     """
 
@@ -66,9 +67,8 @@ class Neighborhood:
     dtype: str = "fp32"
     real: Any = np.float32
     outward: Outward = field(default_factory=Outward)
+    weighed: Weighed | None = None
     plans: dict[str, list[Any]] = field(default_factory=dict)
-    _arcs: dict[bool, ArcLists] = field(default_factory=dict)
-    _relations: dict[bool, list[Relation]] = field(default_factory=dict)
     _tables: dict[tuple[bool, bool], ArcTables] = field(default_factory=dict)
     _weights: dict[tuple[bool, bool], Array] = field(default_factory=dict)
     _device_tables: dict[tuple[bool, bool], DeviceTables] = field(default_factory=dict)
@@ -80,6 +80,7 @@ class Neighborhood:
     def prepare(
         cls, world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, fetched: int = 0,
         dtype: str = "fp32", real: type = np.float32, turned: Turning = NOTHING_TURNED,
+        weighing: Weighing = NOTHING_WEIGHED,
     ) -> Neighborhood:  # fmt: skip
         """Prepare both directions of ``technique`` and the halo (collective).
 
@@ -90,15 +91,17 @@ class Neighborhood:
             fetched: the most columns of rows that are fetched; 0: none are.
             dtype: of the embeddings that products take and halos bring.
             turned: what turned layers fetch.
+            weighing: what is summed with weights that arcs get anew.
             real: type of what is computed; float64 rows come by technique halo alone, and products take none.
 
         Raises:
-            InputError: what ``aggregate.prepare`` refuses, or float64 and another technique.
+            InputError: what ``aggregate.prepare`` refuses, float64 and another technique, or what ``weighed.able``
+                refuses.
             MachineError: a GPU has too little memory left.
         """
         several, arrays = world.size > 1, arrays_of(world)
         plans = [
-            aggregate.prepare(technique, world, layout, direction, width, options, dtype) if width else None
+            prepare(technique, world, layout, direction, width, options, dtype) if width else None
             for direction in ("forward", "transpose")
         ]
         halo = (
@@ -107,6 +110,9 @@ class Neighborhood:
             else halo_by(world, layout, technique, options, fetched, dtype, arrays, real)
         )
         made = {"forward": plans[:1], "transpose": plans[1:], "halo": getattr(halo, "plans", [])}
+        weighed = weighed_by(world, layout, technique, options, weighing, arrays, dtype, real)
+        if weighed is not None:
+            made = {name: each + weighed.plans[name] for name, each in made.items()}
         return cls(
             nodes=layout.manifest.nodes,
             node_ids=world.upload(layout.source_ids),
@@ -124,36 +130,24 @@ class Neighborhood:
             arc_types=layout.manifest.relations,
             halo=halo,
             real=real,
+            weighed=weighed,
             outward=outward_by(world, layout, technique, options, turned, arrays, real),
             plans={name: found for name, each in made.items() if (found := [plan for plan in each if plan])},
         )
 
-    def arcs(self, *, weighted: bool) -> ArcLists:
-        """The arcs with their loops, put together when they are first asked for (collective).
+    def begin(self, seed: int, epoch: Array | None) -> None:
+        """A pass begins: of a training in ``epoch``, float64 [1] on the device, or of none (collective)."""
+        for plans in self.plans.values():
+            for plan in plans:
+                plan.begin(seed, epoch)
+        for stale in self.stale.values():
+            stale.begin(epoch is not None)
 
-        Args:
-            weighted: with the weights D^-1/2 (A + I) D^-1/2.
-        """
-        # Not a cached property: CPython 3.11 locks those, and PEs that are threads wait for each other in here.
-        if weighted not in self._arcs:
-            assert self.product is not None and self.ids is not None
-            scale = self.norm(loops=True) if weighted else None
-            self._arcs[weighted] = arcs_with_loops(self.product, self.halo, self.ids, scale, self.arrays)
-        return self._arcs[weighted]
-
-    def relations(self, by_node: bool) -> list[Relation]:
-        """The arcs type by type, sorted out when they are first asked for (collective).
-
-        Args:
-            by_node: sources are numbers of nodes; else they are positions of rows and halo.
-        """
-        if by_node not in self._relations:
-            assert self.product is not None and self.numbers is not None
-            places = np.arange(self.product.rows + self.product.halo)
-            if by_node:
-                places = self.halo.host(self.numbers)
-            self._relations[by_node] = relations_of(self.product, places, self.arc_types, self.arrays, self.real)
-        return self._relations[by_node]
+    @property
+    def stale(self) -> dict[str, Stale]:
+        """What plans keep from one training pass to the next, by what they are for; none: they keep nothing."""
+        plans = {name: self.plans[name][0].stale for name in ("forward", "transpose") if name in self.plans}
+        return {name: found for name, found in plans.items() if found is not None}
 
     def tables(self, *, loops: bool, typed: bool = False) -> ArcTables:
         """The arcs for vertex programs, put together when they are first asked for (collective).
@@ -168,6 +162,7 @@ class Neighborhood:
         if (loops, typed) not in self._tables:
             assert self.product is not None and self.ids is not None
             types = self.arc_types if typed else 0
+            # Not a cached property: CPython 3.11 locks those, and PEs that are threads wait for each other in here.
             self._tables[loops, typed] = ArcTables.of(self.product, self.halo.host(self.ids), types, loops=loops)
         return self._tables[loops, typed]
 
@@ -225,6 +220,8 @@ class Neighborhood:
         """Free the symmetric arrays (collective)."""
         self.halo.close()
         self.outward.close()
+        if self.weighed is not None:
+            self.weighed.close()
         for out in self._out_arcs.values():
             out.close()
         for plan in (self.plan, self.transposed):
@@ -239,7 +236,7 @@ def halo_by(
     """What brings up to ``width`` columns of other PEs' rows by ``technique``, and unless it never ``returns`` any,
     their gradients back (collective); see ``prepare``.
     """
-    parsed = aggregate.accepted(technique, world, layout, options, dtype)
+    parsed = accepted(technique, world, layout, options, dtype)
     if not any(layout.manifest.forward.halo_rows):
         return NoHalo(world, dtype)
     if not takes_product(technique, parsed, layout):
@@ -259,6 +256,22 @@ def outward_by(
     if turned.rows and any(layout.manifest.transpose.halo_rows):
         halo = halo_by(world, flipped(layout), technique, options, turned.rows, "fp32", arrays, real, returns=False)
     return Outward(world, layout, halo, real, turned.arcs)
+
+
+def weighed_by(
+    world: World, layout: PeLayout, technique: str, options: dict[str, Any], weighing: Weighing, arrays: Arrays,
+    dtype: str, real: type,
+) -> Weighed | None:  # fmt: skip
+    """What sums with weights that arcs get anew (collective); see ``prepare``."""
+    columns, heads = weighing
+    if not columns:
+        return None
+    parsed = able(world, layout, technique, options, dtype, real)
+    halos = [
+        halo_by(world, part, technique, options, width, dtype, arrays, real, returns=False)
+        for part, width in ((layout, heads), (flipped(layout), BACK * heads))
+    ]
+    return Weighed.prepare(world, layout, technique, parsed, columns, halos, arrays)
 
 
 def _row_sums(csr: Csr) -> np.ndarray:

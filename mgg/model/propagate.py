@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgg import vertex as V
-from mgg.model.module import Array, Composite, Held, Module, Pass, copied
+from mgg.model.module import Array, Composite, Given, Held, Module, Pass, copied
 from mgg.model.program import VertexLayer, Weight
 
 
@@ -58,13 +58,15 @@ class PowerSteps(Composite):
         teleport: alpha.
     """
 
+    saved = ()
+
     def __init__(self, steps: Sequence[Module], teleport: float) -> None:
         super().__init__(*steps)
         self.steps, self.teleport = steps, teleport
 
-    def memory(self, columns: int) -> Held:
+    def memory(self, columns: int, given: Given) -> Held:
         """H, two steps and their sum."""
-        return Held(columns, 0, 3 * columns)
+        return Held(columns, 0, 0, 3 * given.rows * columns)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """Z after the last step."""

@@ -1,100 +1,82 @@
-"""The relational layer: every type of arcs has weights of its own."""
+"""The relational layer of graphs without features: one product with a sparse matrix of all types' arcs."""
 
 from __future__ import annotations
 
+from math import prod
+from typing import NamedTuple
+
 import numpy as np
+from scipy import sparse
 
-from mgg.model.arcs import ArcList
-from mgg.model.arrays import Arrays
-from mgg.model.module import Array, Features, Held, Module, Parameter, Pass
-from mgg.model.relations import Relation
-from mgg.vertex.run import dense
+from mgg.graph.csr import index_dtype
+from mgg.layout import Product
+from mgg.model.module import Array, Given, Held, Module, Parameter, Pass
+from mgg.model.neighborhood import Neighborhood
 
 
-class Relational(Module):
-    """Sum over arc types of the mean of the in-neighbors of that type, times the type's weights.
+class _Matrix(NamedTuple):
+    """A CSR on the PE's device: ``ptr`` int64 [n + 1], ``ends`` int32 or int64 and ``weights`` [entries]."""
 
-        h'_v = sum over r of (1 / |N_v^r|) sum over u in N_v^r of h_u W_r + h_v W_0,    W_r = sum over b of a_rb V_b
+    ptr: Array
+    ends: Array
+    weights: Array
 
-    (Schlichtkrull et al., ESWC 2018, equations 2 and 3). The node itself is one more type, as in the paper's text, so
-    W_0 has coefficients, too. Neighbors are added up before they are multiplied: a halo row crosses once, whatever the
-    number of types and bases.
+
+class RelationalRows(Module):
+    """Sum over arc types of the mean of the in-neighbors' rows of the type's weights.
+
+        h'_v = sum over r of (1 / |N_v^r|) sum over u in N_v^r of W_r[u] + W_0[v],    W_r = sum over b of a_rb V_b
+
+    (Schlichtkrull et al., ESWC 2018, equations 2 and 3, for X = I). The node itself is one more type, as in the paper's
+    text, so W_0 has coefficients, too. It is one product: of [rows, types * nodes] with the weights below each other.
 
     Args:
-        name: of the parameters: ``name.weight`` [relations + 1, inputs, outputs]; with bases ``name.bases`` [bases,
-            inputs, outputs] and ``name.coefficients`` [relations + 1, bases].
-        inputs, outputs: columns. Without features, ``inputs`` is the number of nodes: see ``one_hot``.
+        name: of the parameters: ``name.weight`` [relations + 1, nodes, outputs]; with bases ``name.bases`` [bases,
+            nodes, outputs] and ``name.coefficients`` [relations + 1, bases].
+        nodes, outputs: of the graph, and columns.
         relations: number of types.
         bases: B; 0: every type has weights of its own.
         decay: L2 penalty of the parameters.
-        one_hot: the input is the identity matrix, which nobody stores: h_u W_r is row u of W_r.
     """
 
-    def __init__(
-        self, name: str, inputs: int, outputs: int, relations: int, bases: int, decay: float = 0.0,
-        one_hot: bool = False,
-    ) -> None:  # fmt: skip
+    saved = ()
+
+    def __init__(self, name: str, nodes: int, outputs: int, relations: int, bases: int, decay: float = 0.0) -> None:
         self.weight, self.bases, self.coefficients = f"{name}.weight", f"{name}.bases", f"{name}.coefficients"
-        self.shape, self.one_hot, self._few = (relations + 1, inputs, outputs), one_hot, bases > 0
+        self.shape, self._few = (relations + 1, nodes, outputs), bases > 0
+        shapes: dict[str, tuple[int, ...]] = {self.weight: self.shape}
         if bases:
-            shapes = {self.bases: (bases, inputs, outputs), self.coefficients: (relations + 1, bases)}
-        else:
-            shapes = {self.weight: self.shape}
+            shapes = {self.bases: (bases, nodes, outputs), self.coefficients: (relations + 1, bases)}
         self.parameters = [Parameter(each, shape, "glorot", decay) for each, shape in shapes.items()]
         # Even without rows to fetch, the ends of arcs have to be known.
-        self.fetched = 1 if one_hot else inputs
-        self.derived = (relations + 1) * inputs * outputs if bases else 0
+        self.fetched = 1
+        self._known: tuple[Neighborhood, _Matrix, _Matrix] | None = None
 
-    def memory(self, columns: int) -> Held:
-        """Its input is kept by who made it; halo and gradients by it; what is summed, of a type of arcs at a time."""
-        inputs, outputs = (0, self.shape[2]) if self.one_hot else self.shape[1:]
-        return Held(outputs, 0, 3 * inputs + 2 * outputs, 2 * inputs)
+    def memory(self, columns: int, given: Given) -> Held:
+        """The 64-bit pointers of the transposed matrix, which has a row for each of the weights; its output and the
+        gradient by it, that by all weights, and that by the parameters before it is float64.
+        """
+        kinds, nodes, outputs = self.shape
+        numbers = kinds * nodes * outputs + (prod(self.parameters[0].shape) if self._few else 0)
+        pointers = 2 * kinds * nodes
+        return Held(outputs, pointers, 0, 2 * given.rows * outputs + numbers, pointers)
 
-    def memory_of_first(self, columns: int, copied: bool) -> Held:
-        """That of the first layer, whose input gets no gradients; ``copied`` is it to be dense, or before its halo."""
-        inputs, outputs = (0, self.shape[2]) if self.one_hot else self.shape[1:]
-        return Held(outputs, inputs * copied, inputs + 2 * outputs, inputs)
-
-    def forward(self, x: Features | None, run: Pass) -> Array:
+    def forward(self, x: None, run: Pass) -> Array:
         """The sum, [rows, outputs]."""
-        arrays, weights = run.arrays, self._weights(run)
-        everyone = None if self.one_hot else run.graph.halo.fetch(dense(x))
-        if run.training:
-            self._everyone = everyone
-        out = arrays.zeros((len(run.graph.node_ids), self.shape[2]), weights.dtype)
-        for relation in self._relations(run):
-            weight = weights[relation.type]
-            if everyone is None:
-                found = _sums(arrays, relation.by_target, weight)
-            else:
-                found = arrays.product(_sums(arrays, relation.by_target, everyone), weight)
-            arrays.add_to_rows(out, relation.rows, found)
-        return out
+        weights = self._weights(run)
+        return run.arrays.arc_sums(*self._matrices(run.graph)[0], weights.reshape(-1, weights.shape[2]))
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """Type by type; the neighbors are added up once more, because their sums are not kept."""
-        arrays, weights = run.arrays, self._weights(run)
-        # The evaluation that follows fetches its own: both would not be needed at a time.
-        everyone, self._everyone = self._everyone, None
-        by_weight = arrays.zeros(self.shape, np.float64)
-        by_row = arrays.zeros(everyone.shape, weights.dtype) if inputs and everyone is not None else None
-        for relation in self._relations(run):
-            mine = arrays.rows(gradient, relation.rows)
-            if everyone is None:
-                found = _sums(arrays, relation.by_source, mine)
-                arrays.add_to_rows(by_weight[relation.type], relation.begins, found.astype(np.float64))
-                continue
-            # Matrices as wide as the input have no names here: none outlives its use.
-            by_weight[relation.type] = arrays.transposed_product(_sums(arrays, relation.by_target, everyone), mine)
-            if by_row is not None:
-                found = _sums(arrays, relation.by_source, arrays.product(mine, weights[relation.type].T))
-                arrays.add_to_rows(by_row, relation.begins, found)
-                del found
-        self._leave(by_weight, run)
-        return None if by_row is None else run.graph.halo.give_back(by_row)
-
-    def _relations(self, run: Pass) -> list[Relation]:
-        return run.graph.relations(by_node=self.one_hot)
+        """By the product with the transposed matrix; there is no input."""
+        flat = run.arrays.arc_sums(*self._matrices(run.graph)[1], gradient).reshape(self.shape[0], -1)
+        if not self._few:
+            run.gradients[self.weight] = flat.astype(np.float64).reshape(self.shape)
+            return None
+        arrays, bases, coefficients = run.arrays, run.weights[self.bases], run.weights[self.coefficients]
+        by_coefficient = arrays.product(flat, bases.reshape(len(bases), -1).T)
+        run.gradients[self.coefficients] = by_coefficient.astype(np.float64)
+        run.gradients[self.bases] = arrays.transposed_product(coefficients, flat).reshape(*bases.shape)
+        return None
 
     def _weights(self, run: Pass) -> Array:
         """Every type's weights, of ``shape``."""
@@ -103,18 +85,43 @@ class Relational(Module):
         bases = run.weights[self.bases]
         return run.arrays.product(run.weights[self.coefficients], bases.reshape(len(bases), -1)).reshape(*self.shape)
 
-    def _leave(self, by_weight: Array, run: Pass) -> None:
-        """The gradients by the parameters, from those by every type's weights."""
-        if not self._few:
-            run.gradients[self.weight] = by_weight
-            return
-        arrays, bases, coefficients = run.arrays, run.weights[self.bases], run.weights[self.coefficients]
-        flat = by_weight.reshape(len(by_weight), -1).astype(bases.dtype)
-        by_coefficient = arrays.product(flat, bases.reshape(len(bases), -1).T)
-        run.gradients[self.coefficients] = by_coefficient.astype(np.float64)
-        run.gradients[self.bases] = arrays.transposed_product(coefficients, flat).reshape(*bases.shape)
+    def _matrices(self, graph: Neighborhood) -> tuple[_Matrix, _Matrix]:
+        """The matrix and its transpose; those of the last graph are known (collective for another one)."""
+        if self._known is None or self._known[0] is not graph:
+            assert graph.product is not None and graph.numbers is not None
+            kinds, nodes, _ = self.shape
+            found = typed_matrix(graph.product, graph.halo.host(graph.numbers), kinds - 1, nodes)
+            whole, turned = (self._on_device(each, graph) for each in (found, found.T.tocsr()))
+            self._known = graph, whole, turned
+        return self._known[1:]
+
+    def _on_device(self, matrix: sparse.csr_array, graph: Neighborhood) -> _Matrix:
+        arrays = matrix.indptr.astype(np.int64), matrix.indices, matrix.data.astype(graph.real)
+        kept = (arrays[0], arrays[1].astype(index_dtype(matrix.shape[1])), arrays[2])
+        return _Matrix(*map(graph.arrays.upload, kept))
 
 
-def _sums(arrays: Arrays, arcs: ArcList, x: Array) -> Array:
-    """Of the rows of ``x`` at the other ends of each node's arcs, weighted."""
-    return arrays.arc_aggregate(arcs, arcs.weights, x)
+def typed_matrix(product: Product, numbers: np.ndarray, relations: int, nodes: int) -> sparse.csr_array:
+    """The arcs of all types side by side, float64 [rows, (relations + 1) * nodes].
+
+    An arc of type t from node u is in column t * nodes + u, and weighs 1 / (number of the type's arcs that end at its
+    row); arcs that come several times add up. An arc from each row to itself is one of type ``relations``.
+
+    Args:
+        product: the forward one, with types.
+        numbers: int64 [rows + halo], which node is at each position.
+        relations: number of types.
+        nodes: of the graph.
+    """
+    count = product.rows
+    parts = [(product.local, 0), (product.remote, count)]
+    rows = np.concatenate([*(np.repeat(np.arange(count), np.diff(csr.indptr)) for csr, _ in parts), np.arange(count)])
+    sources = np.concatenate([*(csr.indices.astype(np.int64) + first for csr, first in parts), np.arange(count)])
+    types = [np.zeros(0, np.int64) if csr.types is None else csr.types.astype(np.int64) for csr, _ in parts]
+    kinds = np.concatenate([*types, np.full(count, relations)])
+    runs = rows * np.int64(relations + 1) + kinds
+    weights = 1 / np.bincount(runs, minlength=count * (relations + 1))[runs]
+    columns = kinds * np.int64(nodes) + numbers[sources]
+    found = sparse.csr_array((weights, (rows, columns)), shape=(count, (relations + 1) * nodes))
+    found.sort_indices()
+    return found

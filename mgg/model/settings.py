@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from mgg.config import Assigned
+from mgg.vertex.cuda.execution import Execution
 
 #: Which epoch counts: the one with the best validation score, the one with the least validation loss, or the last.
 Selection = Literal["validation", "validation_loss", "last"]
@@ -61,6 +62,11 @@ class ModelSettings(Assigned):
         " has the row), turned (whoever has the row fetches what its arcs need), auto (what the cost model says of each"
         " layer), or one of the first two for each layer, comma-separated",
     )
+    kernels: str | None = Field(
+        None,
+        description="how kernels generated for vertex programs share arcs among threads of GPUs, for example"
+        " groups=block,arcs=sequence; none: as is best (docs/vertex.md)",
+    )
     untrained_classes: Literal["refuse", "count"] = Field(
         "refuse",
         description="validation and test nodes of classes without training nodes: refuse the graph, or count them, too",
@@ -72,6 +78,11 @@ class ModelSettings(Assigned):
         if value != "auto" and not {*value.split(",")} <= {"return", "turned"}:
             raise ValueError(f"{value!r} is none of return, turned, auto, or one of the first two for each layer")
         return value
+
+    @field_validator("kernels")
+    @classmethod
+    def _known_choices(cls, value: str | None) -> str | None:
+        return str(Execution.parsed(value or "")) or None
 
 
 class LayeredSettings(ModelSettings):

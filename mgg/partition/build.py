@@ -20,9 +20,9 @@ KIND = Kind(PARTITION_FILE, (ORDER_FILE,))
 
 
 def build(
-    graph_path: str | Path, out: str | Path, *, pes: int, scheme: str, workgroup: int, dim: int
+    graph_path: str | Path, out: str | Path, *, pes: int, scheme: str, workgroup: int, dim: int, cover: bool = False
 ) -> PartitionRecord:
-    """Partition the graph folder ``graph_path`` and write the folder ``out``.
+    """Partition the graph folder ``graph_path`` and write the folder ``out``; ``cover``: count V_cover (``measure``).
 
     Raises:
         InputError: an unknown scheme, or a graph that cannot be read (named).
@@ -32,7 +32,7 @@ def build(
     graph = Graph.open(graph_path)
     check_output(out, KIND)
     made = split(graph, pes)
-    quality = measure(graph.blocks, made.owners(), pes=pes, workgroup=workgroup, dim=dim)
+    quality = measure(graph.blocks, made.owners(), pes=pes, workgroup=workgroup, dim=dim, cover=cover)
     with replace_folder(out, KIND) as folder:
         record = PartitionRecord(
             name=graph.manifest.name,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
-from mgg.graph.csr import Csr
+from mgg.graph.cover import cover_size
+from mgg.graph.csr import Csr, row_ids
 from mgg.graph.reorder.span import block_span
 from mgg.record import Quality
 
@@ -26,12 +27,14 @@ def volumes(nodes: int, pes: int, remote_arcs: int, halo_rows: int, dim: int) ->
 
 
 def measure(
-    walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, *, pes: int, workgroup: int, dim: int
-) -> Quality:
+    walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, *, pes: int, workgroup: int, dim: int,
+    cover: bool = False,
+) -> Quality:  # fmt: skip
     """Figures of a partition, from one walk over the arcs; where the rows of a PE do not follow one another, from one
     for up to 64 PEs, two for up to 128, and so on.
 
-    Memory is that of one block, at most 18 bytes a node, whatever the arcs, and 8 bytes a pair of PEs.
+    Memory is that of one block, at most 18 bytes a node, whatever the arcs, and 8 bytes a pair of PEs; with ``cover``
+    and another walk, two ids for each arc between PEs besides, and some 60 bytes for each that leaves one PE.
 
     Args:
         walk: gives, anew at every call, blocks of rows with global columns, each with its first row; together all rows.
@@ -39,6 +42,7 @@ def measure(
         pes: P.
         workgroup: G, the PEs of a workgroup; the last one may have fewer.
         dim: embedding columns of the stated volumes.
+        cover: count what crosses where each pair of PEs takes the least of rows and sums.
     """
     counts = _count(walk, owners, pes, workgroup)
     groups = np.arange(pes) // workgroup
@@ -63,6 +67,7 @@ def measure(
         v_cg=v_cg,
         v_fr=v_fr,
         v_fc=v_fc,
+        v_cover=row * _covers(walk, owners, pes) if cover else None,
         arcs_per_workgroup=group_arcs.tolist(),
         workgroup_imbalance=float((group_arcs / members).max()) * pes / total if arcs.any() else 1.0,
         workgroup_edge_cut=counts.group_cut,
@@ -73,6 +78,25 @@ def measure(
         vi_cola=row * int(counts.group_halos.sum()),
         span=counts.span / total,
     )
+
+
+def _covers(walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, pes: int) -> int:
+    """Rows and sums of the least vertex covers of all ordered pairs of PEs (SHIRO)."""
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    for lo, block in walk():
+        rows = (lo + row_ids(block)).astype(block.indices.dtype)
+        crosses = owners[rows] != owners[block.indices]
+        found.append((rows[crosses], block.indices[crosses]))
+    if not found:
+        return 0
+    targets, sources = (np.concatenate(column) for column in zip(*found, strict=True))
+    del found
+    total, origin = 0, owners[sources]
+    for pe in range(pes):
+        mine = np.flatnonzero(origin == pe)
+        # A row goes to each PE by itself.
+        total += cover_size(sources[mine].astype(np.int64) * pes + owners[targets[mine]], targets[mine])
+    return total
 
 
 @dataclass

@@ -37,6 +37,6 @@ def build(
         MachineError: the disk is full or fails. After any error the old report is as it was.
     """
     # The workflow reads names from this package in each of its processes: they do not wait for matplotlib.
-    from mgg.report import folder
+    from mgg.report.page import folder
 
     folder.write(paths, out, title, figures, notes, job_file)

@@ -30,7 +30,7 @@ def blamed(world: World, chain: Chain, x: Features, run: Pass) -> tuple[str, boo
     """
     layer = _layer(chain)
     worst = -1.0, ""
-    for module in chain.leaves():
+    for module in chain.modules:
         layer = _layer(module) or layer
         before = x
         with np.errstate(over="ignore", invalid="ignore"):

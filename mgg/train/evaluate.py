@@ -16,10 +16,10 @@ from mgg.errors import InputError, MachineError
 from mgg.graph.check import SPLITS
 from mgg.model.loss import decisions
 from mgg.record import read_predicted, run_file
-from mgg.train.metrics import OGB
-from mgg.train.output import PREDICTIONS_FILE
-from mgg.train.predictions import SCHEMA, task_schema
-from mgg.train.tasks import micro_f1, roc_auc
+from mgg.train.run.output import PREDICTIONS_FILE
+from mgg.train.run.predictions import SCHEMA, task_schema
+from mgg.train.targets.metrics import OGB
+from mgg.train.targets.tasks import micro_f1, roc_auc
 
 
 def evaluate(run: str | Path) -> dict[str, Any]:

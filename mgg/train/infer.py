@@ -7,20 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mgg.aggregate import parse_options
 from mgg.backend.api import World, name_pes, together
-from mgg.backend.facts import job_fields
+from mgg.backend.machine.facts import job_fields
 from mgg.errors import InputError
 from mgg.files import check_output
 from mgg.layout import PeLayout
 from mgg.model import Array, Model, ModelSettings, build, settings_of
 from mgg.record import InferenceRecord
-from mgg.train.digest import digest
 from mgg.train.foreign import fitted, read
 from mgg.train.loop import compile_kernels, fitting
 from mgg.train.memory import check_writing
 from mgg.train.model import found_alike
-from mgg.train.output import INFERENCE, write_inference
-from mgg.train.predictions import collect
+from mgg.train.run.digest import digest
+from mgg.train.run.output import INFERENCE, write_inference
+from mgg.train.run.predictions import collect
 from mgg.train.technique import resolved as resolved_technique
 
 _log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ def infer(
     together(world, lambda: check_output(out, INFERENCE) if world.rank == 0 else None)
     arrays, content = _weights(world, layout, found, resolved, weights, maps)
     candidates = resolved_technique(world, layout, technique, options, found, resolved, dtype)
+    together(world, lambda: _check_options(candidates[0], options))
     compile_kernels(world, found, candidates[0], options, dtype)
     check_writing(world, layout)
     trainer, chosen = fitting(
@@ -79,6 +81,16 @@ def _settings(model: Model, given: dict[str, Any]) -> ModelSettings:
         raise InputError(f"setting {name}: is of training, and changes no prediction: leave it out")
     # What a training asks of a graph's splits and classes, nobody asks here.
     return settings_of(model, given).model_copy(update={"selection": "last", "untrained_classes": "count"})
+
+
+def _check_options(technique: str, given: dict[str, Any]) -> None:
+    """Raise InputError for options of the technique that change nothing here."""
+    parsed = parse_options(technique, given)
+    for name in {"stale", "boundary"}.intersection(type(parsed).model_fields):
+        if getattr(parsed, name) != type(parsed).model_fields[name].default:
+            raise InputError(
+                f"technique {technique}: option {name}: is of training, and changes no prediction: leave it out"
+            )
 
 
 def _weights(

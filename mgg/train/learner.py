@@ -56,6 +56,9 @@ class Learner(Protocol):
     def predict(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
         """What is predicted with weights and running statistics ``arrays`` for each of this PE's rows."""
 
+    def inference(self) -> Callable[[], None]:
+        """What makes one pass without dropout, by the weights at hand, and waits for it (both collective)."""
+
     def told(self) -> dict[str, Any]:
         """Fields of the record that are otherwise than the job says."""
 

@@ -26,27 +26,28 @@ from mgg.aggregate import parse_options
 from mgg.aggregate.workgroups import settled, tell_difference
 from mgg.backend.api import DEFAULT_TIMEOUT, World, together
 from mgg.backend.compiling import compile_ahead
-from mgg.backend.facts import job_fields
-from mgg.backend.start_times import start_times
-from mgg.config import TrainConfig
+from mgg.backend.machine.facts import job_fields
+from mgg.backend.machine.start_times import start_times
+from mgg.config import Activations, TrainConfig
 from mgg.errors import InputError, StoppedError
 from mgg.files import check_output
 from mgg.kernel import compile as kernels
 from mgg.layout import PeLayout
-from mgg.model import Array, Model, ModelSettings, settings_of
+from mgg.model import Array, Model
 from mgg.record import RUN_FILE, EpochRecord, Side, TrainRecord, read_run
-from mgg.train.board import Board, check_apart
-from mgg.train.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_choices, read_weights
-from mgg.train.digest import digest
-from mgg.train.foreseen import foreseen
-from mgg.train.identity import Identity, device_of, difference, identity_of
+from mgg.train.expected_kernels import foreseen
 from mgg.train.learner import Learner, Library
-from mgg.train.lock import RunLock
 from mgg.train.memory import ShortError, check_writing
-from mgg.train.model import found_alike
-from mgg.train.output import KIND, write_run
-from mgg.train.predictions import collect
+from mgg.train.model import found_alike, settings_for
 from mgg.train.progress import reporting
+from mgg.train.progress.board import Board, check_apart
+from mgg.train.run.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_choices
+from mgg.train.run.checkpoint import read_weights as weights_of_checkpoint
+from mgg.train.run.digest import digest
+from mgg.train.run.identity import Identity, device_of, difference, identity_of
+from mgg.train.run.lock import RunLock
+from mgg.train.run.output import KIND, write_run
+from mgg.train.run.predictions import collect
 from mgg.train.targets import Scores
 from mgg.train.technique import resolved as resolved_technique
 from mgg.train.trainer import DivergedError, Trainer
@@ -56,6 +57,8 @@ from mgg.train.tuning import mode as tune_mode
 _log = logging.getLogger(__name__)
 _DEFAULTS = TrainConfig()
 
+#: Passes over the graph that ``inference`` times, after so many that it does not.
+PASSES, WARM_UP = 20, 3
 #: Seconds that a PE may stand still; the longer of that and so many epochs is how long others wait for one that works.
 STALL_AFTER, STALL_EPOCHS = _DEFAULTS.stall_after, 10
 
@@ -79,6 +82,7 @@ class _Asked:
     stall_after: float
     weights: Path | None
     tensorboard: Path | None
+    inference: bool
     lock: RunLock | None  # of ``out``, on rank 0
 
 
@@ -100,12 +104,15 @@ def train(
     resume: bool = False,
     stall_after: float = STALL_AFTER,
     phases: bool = False,
+    inference: bool = False,
     progress: bool = False,
     tensorboard: Path | None = None,
     stop: threading.Event | None = None,
     repeat: bool = True,
     side: Side = "mgg",
     library: Library | None = None,
+    activations: Activations = "auto",
+    memory_per_pe: int | None = None,
 ) -> Result:
     """Train ``model`` on this PE's part of a graph (collective: every PE calls it with the same arguments).
 
@@ -130,12 +137,14 @@ def train(
             works as long without coming further, or ten times the last epoch where that is longer. In the first epoch
             of this call and after the last one it may work for at least ``DEFAULT_TIMEOUT``.
         phases: record how long aggregations, products and communication take.
+        inference: after the last epoch, time passes over the graph without dropout and gradients.
         progress: report epochs on standard error (rank 0).
         tensorboard: folder of TensorBoard event files (rank 0); None: none.
         stop: once set on any PE, all PEs stop after the epoch, or before the first one.
         repeat: see ``Trainer``.
         side: what trains: mgg, unfused (see ``Trainer``), or the library behind ``library``.
         library: makes what trains in place of ``Trainer``; ``technique``, ``options`` and ``repeat`` say nothing then.
+        activations, memory_per_pe: see ``Trainer``.
 
     Returns:
         The same result on every PE.
@@ -150,15 +159,15 @@ def train(
     """
     stop = stop or threading.Event()
     lock = RunLock(out.absolute()) if out and world.rank == 0 else None
-    asked = _Asked(epochs, out and out.absolute(), checkpoint_every, stall_after, weights, tensorboard, lock)
+    asked = _Asked(epochs, out and out.absolute(), checkpoint_every, stall_after, weights, tensorboard, inference, lock)
     world.watch(stall_after)
     world.limit_work(max(stall_after, DEFAULT_TIMEOUT))
     try:
         _stop_before(world, stop)
         model = found_alike(world, model)
-        resolved = together(world, lambda: _settings(model, settings, epochs))
+        resolved = together(world, lambda: settings_for(model, settings, epochs))
         together(world, lambda: _check_output(asked, resume))
-        start = together(world, lambda: read_weights(weights, model.name) if weights else None)
+        start = together(world, lambda: weights_of_checkpoint(weights, model.name) if weights else None)
         # Measured anew, auto might pick another one than the run that it goes on from.
         mine = together(world, lambda: kept_choices(out.absolute()) if resume and out and world.rank == 0 else None)
         kept, backward = world.gather(mine)[0] or (None, None)
@@ -181,8 +190,9 @@ def train(
             if out:
                 check_writing(world, layout)
             trainer, chosen = fitting(
-                world, layout, candidates, options or {}, **how, repeat=repeat, fused=side != "unfused"
-            )
+                world, layout, candidates, options or {}, **how, repeat=repeat, fused=side != "unfused",
+                saves=bool(out), activations=activations, memory_per_pe=memory_per_pe,
+            )  # fmt: skip
         named, technique = technique, trainer.technique
         manifest = layout.manifest
         identity = Identity(
@@ -190,7 +200,7 @@ def train(
             pes=world.size, scheme=manifest.scheme, layout=manifest.digest(), device=device_of(world.gpu),
             technique=technique, options=chosen, seed=seed, settings=trainer.settings.model_dump(), dtype=dtype,
             metric=trainer.metric, epochs=epochs if resolved.schedule == "cosine" else None,
-            weights=start and digest("", start),
+            weights=start and digest("", start), emulated=world.emulated and str(world.emulated.network),
         )  # fmt: skip
         run = _Run(world, trainer, identity, asked, model.content)
         run.chosen = named != technique
@@ -218,17 +228,6 @@ def compile_kernels(world: World, model: Model, technique: str, options: dict[st
         return
     compile_ahead(world, foreseen(model, technique, options, dtype, shmem=world.shmem))
     start_times.done("kernels")
-
-
-def _settings(model: Model, given: dict[str, Any] | None, epochs: int) -> ModelSettings:
-    """The model's settings; raises InputError where ``epochs`` are too few for them."""
-    settings = settings_of(model, given)
-    if settings.warmup > epochs:
-        raise InputError(
-            f"setting warmup: the step size grows for {settings.warmup} epochs, more than the {epochs} asked for, and"
-            " would never be learning_rate: lower it, or ask for more epochs"
-        )
-    return settings
 
 
 def _clock() -> float:
@@ -298,6 +297,7 @@ class _Run:
         self.chosen = False  # technique auto picked the technique
         self.tuner: Tuner | None = None
         self._best: dict[str, Array] = {}
+        self.inference: float | None = None  # median seconds of a pass without gradients
         self._kept = False  # the trainer has kept the best arrays, and ``_best`` are older ones
 
     @property
@@ -337,13 +337,17 @@ class _Run:
             _lock_output(self.asked)
             return None  # this run has begun, to take its place
         _log.warning("%s: this run is finished, nothing was trained", out)
-        return Result(record, epochs, read_weights(out, record.model))
+        return Result(record, epochs, weights_of_checkpoint(out, record.model))
 
     def _other(self, out: Path, record: TrainRecord) -> InputError | None:
         """What to say where the finished run in ``out`` is not what was asked for."""
         instead = "take another output folder, or leave --resume out to replace it"
         if differs := difference(identity_of(record), self.identity):
             return InputError(f"{out}: is a finished run {differs}: {instead}")
+        if self.asked.inference and record.inference is None:
+            return InputError(
+                f"{out}: is a finished run whose inference was not timed, as it was not asked for: {instead}"
+            )
         if record.epochs > self.asked.epochs:
             return self._too_far(out, record.epochs, instead)
         patience = self.trainer.settings.patience
@@ -388,11 +392,21 @@ class _Run:
                 stopping = self._epoch(len(self.history.epochs) + 1, stop)
                 report(self.history.epochs[-1])
                 board.write(self.history.epochs[-1])
-                if not self._finished() and (stopping or self._checkpoint_is_due()):
-                    self._save(stopping)
+                if not self._finished() and (late := self._late(stopping)) is not None:
+                    self._save(stopping, late)
             if self.tuner is not None:
                 self.tuner.end()
             self._wait_for_disks()
+
+    def _late(self, stopping: bool) -> dict[str, Array] | None:
+        """What a checkpoint has besides, where one is due: what PEs hold of other epochs. None: it is not due.
+
+        Collective where they hold some.
+        """
+        due = stopping or self._checkpoint_is_due()
+        if not (isinstance(self.trainer, Trainer) and self.trainer.is_late):
+            return {} if due else None
+        return self.trainer.late() if self.world.gather(due)[0] else None
 
     def _wait_for_disks(self) -> None:
         """What comes is rank 0's: others wait for its disk, and so does it."""
@@ -483,15 +497,15 @@ class _Run:
         last = self.history.epochs[-1].seconds
         return self.checkpoints is not None and self.checkpoints.due(self.asked.checkpoint_every, last)
 
-    def _save(self, stopping: bool) -> None:
+    def _save(self, stopping: bool, late: dict[str, Array]) -> None:
         """Have a checkpoint written on rank 0; when ``stopping``, wait for it and raise StoppedError (collective)."""
         if not stopping:
-            self._write_checkpoint()
+            self._write_checkpoint(late)
             return
         self._wait_for_disks()
         self.world.at(len(self.history.epochs), "checkpoint")
         together(self.world, lambda: self.checkpoints and self.checkpoints.wait())
-        self._write_checkpoint()
+        self._write_checkpoint(late)
         path = self.world.gather(together(self.world, lambda: self.checkpoints and self.checkpoints.wait()))[0]
         kept = (
             f"{path} is written: run the same command again with --resume" if path else "no output, so nothing is kept"
@@ -499,14 +513,26 @@ class _Run:
         done = len(self.history.epochs)
         raise StoppedError(f"stopped after epoch {done} of {self.asked.epochs}: {kept}").on_every_pe()
 
-    def _write_checkpoint(self) -> None:
+    def _write_checkpoint(self, late: dict[str, Array]) -> None:
         if self.checkpoints is not None:
             history = self.history.model_copy(update={"epochs": list(self.history.epochs)})
-            self.checkpoints.save(Checkpoint(history, self.trainer.save() | {"best": self.best}))
+            self.checkpoints.save(Checkpoint(history, self.trainer.save() | {"best": self.best, "late": late}))
+
+    def _infer(self) -> None:
+        """Time passes over the graph by the weights of the last epoch (collective)."""
+        once, mine = self.trainer.inference(), []
+        for _ in range(WARM_UP + PASSES):
+            started, compiled = time.perf_counter(), kernels.waited()
+            once()
+            mine.append(time.perf_counter() - started - (kernels.waited() - compiled))
+        passes = np.max(self.world.gather(mine[WARM_UP:]), axis=0)
+        self.inference = float(np.median(passes))
 
     def predict(self) -> np.ndarray | None:
-        """What the best weights say of this PE's nodes, if it is to be written (collective)."""
+        """What the best weights say of this PE's nodes, if it is to be written; times passes before (collective)."""
         self.world.at(len(self.history.epochs), "prediction")
+        if self.asked.inference:
+            self._infer()
         best = self.best
         return None if self.asked.out is None else self.trainer.predict(best)
 
@@ -537,6 +563,7 @@ class _Run:
             options=identity.options,
             dtype=identity.dtype,
             **(job_fields(self.world) | self.trainer.told()),
+            emulated=identity.emulated,
             model=identity.model,
             side=identity.side,
             seed=identity.seed,
@@ -556,6 +583,7 @@ class _Run:
             median=median,
             q1=q1,
             q3=q3,
+            inference=self.inference,
             bytes_wire=history.bytes_wire,
             chosen=self.chosen,
             metric=identity.metric,

@@ -14,41 +14,43 @@ import numpy as np
 
 from mgg.aggregate import TechniqueOptions, parse_options, technique
 from mgg.aggregate.memory import case_of
+from mgg.aggregate.workgroups.stale import stale_bytes
 from mgg.backend.api import World, name_pes
-from mgg.backend.host_memory import places
+from mgg.backend.machine.host_memory import places
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 from mgg.layout import PeLayout
 from mgg.layout.selection import flipped, returning, selection
 from mgg.model import Chain
-from mgg.model.arcwise import Attention
 from mgg.model.arrays.pieces import pieces_bytes
 from mgg.model.features import dense_bytes
+from mgg.model.halo.of_product import takes_product
+from mgg.model.halo.turned import NOTHING_TURNED, Turning
+from mgg.model.halo.weighed import BACK, looped
 from mgg.model.layers import Dropout
-from mgg.model.module import Held
-from mgg.model.product_halo import takes_product
-from mgg.model.program import VertexLayer, programs_of
-from mgg.model.relational import Relational
-from mgg.model.turned import NOTHING_TURNED, Turning
-from mgg.train import predictions
+from mgg.model.module import Given, Held
+from mgg.model.program import programs_of
+from mgg.train.run import predictions
 from mgg.train.technique import widths
 
 FLOAT, DOUBLE, INDEX, BF16 = 4, 8, 8, 2
-#: Bytes a trainable number: itself, two moments, two decays, the best and a checkpoint's copies (16), gradients (16).
-PARAMETER = 52
+#: Bytes a trainable number: itself, two moments, the decay and the best so far; its gradient, once a layer has it;
+#: and at the end of the way back all gradients as one vector, before and after they are summed.
+PARAMETER, GRADIENT, STEP = 20, 8, 24
+#: What a checkpoint has that is being written while training goes on: weights, moments and the best weights so far.
+CHECKPOINT = 16
 #: And where GPUs sum its gradient: two places in symmetric memory, two of CUDA graphs (their sizes are powers of two),
 #: and two sums.
 SUMMED = 64
-#: Bytes a number that a pass makes of parameters: itself, its gradient, and that in float32.
-DERIVED = 16
-#: Bytes an arc of the lists that models which work arc by arc go by: its ends, both ways round; with weights, these as
-#: well; and beside them while they are made.
-ARC, WEIGHTED_ARC, MAKING = 8, 16, 12
+#: Bytes an arc of the lists that models which work arc by arc go by: its ends, both ways round, which one it is, and
+#: its weight; beside them while they are made; and on GPUs, which keep how lists are cut as well.
+ARC, MAKING, GPU_ARC = 24, 28, 28
 #: Bytes an arc of the lists of those that begin here: its end, its number and its run, and where it is sent.
 OUT_ARC = 30
 #: All of it where models go type by type: their lists have an entry for a row and a source of each type.
 TYPED_ARC = 60
-#: Matrices as wide as the widest output that a backward pass holds at a time.
-PASSING = 3
+#: Bytes an arc of A + I whose weights are made anew, of either direction: its ends, both ways round, and where the
+#: product has it; CPUs have the product's arcs and weights besides.
+WEIGHED_GPU_ARC, WEIGHED_ARC = 12, 32
 
 
 class ShortError(MachineError):
@@ -87,6 +89,41 @@ class Input:
     copied: bool
 
 
+@dataclass(frozen=True)
+class Working:
+    """What modules are given on one PE, and bytes beside those that they hold.
+
+    Attributes:
+        room: what the first module is given.
+        beside: while a module works, without logits and the gradient by them.
+        losses: while the loss is worked out.
+        apart: while no module works: lists of arcs or dense features are made, gradients are summed.
+    """
+
+    room: Given
+    beside: int
+    losses: int
+    apart: int
+
+    def bytes_with(self, held: Held) -> int:
+        """The most at a time, where the modules together hold ``held``."""
+        # The loss leaves logits and the gradient by them.
+        working = FLOAT * (held.peak + 2 * self.room.rows * held.columns) + self.beside
+        return FLOAT * held.stays + max(working, FLOAT * held.kept + self.losses, self.apart)
+
+
+def working_of(world: World, layout: PeLayout, chain: Chain, given: Input, losses: int) -> Working:
+    """That of this PE; as of ``need``."""
+    rows, gpu, product, programs = layout.rows, bool(world.gpu), layout.forward, programs_of(chain)
+    numbers = sum(math.prod(parameter.shape) for parameter in chain.parameters)
+    added = rows if not programs or any(layer.program.loops for layer in programs) else 0
+    arcs = product.local.arcs + product.remote.arcs + added
+    room = Given(rows, product.halo, arcs, gpu, constant=True, sparse=given.sparse, inputs=False)
+    beside = GRADIENT * numbers + (_pieces(chain, rows, given.sparse) if gpu else 0)
+    dense = dense_bytes(given.entries) if gpu and given.sparse and _makes_dense(chain) else 0
+    return Working(room, beside, losses, max(_bytes_of_an_arc(chain, gpu)[1] * arcs, dense, STEP * numbers))
+
+
 def need(
     world: World,
     layout: PeLayout,
@@ -98,9 +135,11 @@ def need(
     targets: int,
     losses: int,
     turned: Turning = NOTHING_TURNED,
+    copies: int = 0,
 ) -> Need:
     """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns,
-    ``losses`` while its loss is worked out, and ``turned`` what its turned layers fetch at most (collective)."""
+    ``losses`` while its loss is worked out, ``turned`` what its turned layers fetch at most, and ``copies`` bytes a
+    trainable number of what is kept of weights and optimizer beside them (collective)."""
     rows, gpu = layout.rows, bool(world.gpu)
     numbers = sum(math.prod(parameter.shape) for parameter in chain.parameters)
     if given.sparse:
@@ -108,59 +147,61 @@ def need(
         features = given.entries * (FLOAT + INDEX + 2 * INDEX + FLOAT) + 2 * INDEX * rows
     else:
         features = FLOAT * given.entries if gpu or given.copied else 0
-    product, held = layout.forward, _held(chain, layout.manifest.features, given.sparse, layout.size)
-    programs = programs_of(chain)
-    added = rows if not programs or any(layer.program.loops for layer in programs) else 0
-    arcs = product.local.arcs + product.remote.arcs + added
-    listed, making = (each * arcs for each in _bytes_of_an_arc(chain, gpu))
-    working, dense = FLOAT * (rows * held.peak + arcs * held.arc), 0
-    if gpu:
-        working += _pieces(chain, rows, given.sparse)
-        dense = dense_bytes(given.entries) if given.sparse and _makes_dense(chain) else 0
-    stays = rows * held.kept + product.halo * held.halo + arcs * held.kept_arc
-    activations = FLOAT * stays + max(working, losses, making, dense)
+    product, working = layout.forward, working_of(world, layout, chain, given, losses)
+    listed = _bytes_of_an_arc(chain, gpu)[0] * working.room.arcs
+    activations = working.bytes_with(chain.memory(layout.manifest.features, working.room))
     brings, parsed = chain.fetched and any(layout.manifest.forward.halo_rows), parse_options(name, options)
     if brings and takes_product(name, parsed, layout):
         listed += _brought(world, layout, chain, name, parsed, dtype)
     elif brings:
         listed += FLOAT * _exchanged(layout, chain)
+    if chain.weighed.columns:
+        listed += _weighed(world, layout, chain, name, parsed)
     if any(turned):
         listed += _turned(world, layout, turned, name, parsed)
     if dtype == "bf16" and not (brings and takes_product(name, parsed, layout)):
         listed += BF16 * chain.fetched * (rows + product.halo)  # until they are widened
     plan, width, several, plans = technique(name), chain.width, len(set(widths(chain))), 0
     # Nobody asks for the gradient by the input: the first module multiplies by the transpose only if others follow.
-    returns = any(module.width for module in list(chain.leaves())[1:])
+    returns = any(module.width for module in chain.modules[1:])
     for direction in ("forward", "transpose") if width else ():
-        found = plan.need(case_of(world, plan, layout, direction, width, parsed, dtype, several))
+        case = case_of(world, plan, layout, direction, width, parsed, dtype, several)
+        found = plan.need(case)
         # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
         sums = DOUBLE * rows * width if layout.size > 1 and (direction == "forward" or returns) else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
-    parameter = PARAMETER + (SUMMED if gpu and layout.size > 1 else 0)
-    return Need(features, parameter * numbers + DERIVED * chain.derived, activations, plans, listed, targets)
+        if getattr(parsed, "stale", 0):
+            plans += stale_bytes(case, widths(chain) if direction == "forward" or returns else [])
+    parameter = PARAMETER + copies + (SUMMED if gpu and layout.size > 1 else 0)
+    return Need(features, parameter * numbers, activations, plans, listed, targets)
+
+
+def copies(world: World, optimizer: str, *, saves: bool) -> int:
+    """Bytes a trainable number beside ``PARAMETER``: AdamW's zeros in place of penalties; where a training ``saves``
+    checkpoints that of PE 0, which is in the host's memory.
+    """
+    checkpoint = CHECKPOINT if saves and world.rank == 0 and not world.gpu else 0
+    return FLOAT * (optimizer == "adamw") + checkpoint
 
 
 def _bytes_of_an_arc(chain: Chain, gpu: bool) -> tuple[int, int]:
     """Of the lists that the modules of ``chain`` go by, and beside them for the time that they are made."""
-    leaves = list(chain.leaves())
     if not chain.fetched:
         return 0, 0
-    if any(isinstance(module, Relational) for module in leaves) or any(x.relations for x in programs_of(chain)):
+    if any(layer.relations for layer in programs_of(chain)):
         return TYPED_ARC, 0
-    kept = ARC if any(isinstance(module, Attention) for module in leaves) else WEIGHTED_ARC
-    # GPUs keep how lists are cut as well.
-    return (kept + MAKING, 0) if gpu else (kept, MAKING)
+    return (GPU_ARC, 0) if gpu else (ARC, MAKING)
 
 
 def _makes_dense(chain: Chain) -> bool:
     """Whether the first module that sees the features, but for dropout, takes them as a dense array."""
-    return not next(module for module in chain.leaves() if not isinstance(module, Dropout)).takes_sparse
+    return not next(module for module in chain.modules if not isinstance(module, Dropout)).takes_sparse
 
 
 def _pieces(chain: Chain, rows: int, sparse: bool) -> int:
     """Bytes that the largest gradient by weights takes of a GPU before it is summed up."""
     most = 0
-    for module in chain.leaves():
+    for module in chain.modules:
         if isinstance(module, Dropout):
             continue  # what is sparse stays so
         for parameter in [] if sparse and module.takes_sparse else module.parameters:
@@ -173,18 +214,34 @@ def _pieces(chain: Chain, rows: int, sparse: bool) -> int:
 def _exchanged(layout: PeLayout, chain: Chain) -> int:
     """Numbers that fetching a halo and giving its gradients back takes room for; the input has no gradients."""
     tallest = max(int(np.diff(layout.bounds).max()), *layout.manifest.forward.halo_rows)
-    returned = max((module.fetched for module in list(chain.leaves())[1:]), default=0)
+    returned = max((module.fetched for module in chain.modules[1:]), default=0)
     return tallest * chain.fetched + len(layout.forward.send_rows) * returned
 
 
 def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: TechniqueOptions, dtype: str) -> int:
     """Bytes of the products that bring a halo and its gradients back; what they bring is an activation (collective)."""
     back, bytes_ = returning(layout, world.gather(layout.forward.send_ptr)), 0
-    plan, kept = technique(name), len({module.fetched for module in chain.leaves()} - {0})
+    plan, kept = technique(name), len({module.fetched for module in chain.modules} - {0})
     for part, element in ((selection(layout), dtype), (back, "fp32")):
         found = plan.need(case_of(world, plan, part, "forward", chain.fetched, options, element, kept))
         result = chain.fetched * part.forward.rows
         bytes_ += (found.total if world.gpu else found.columns + DOUBLE * result) - FLOAT * result
+    return bytes_
+
+
+def _weighed(world: World, layout: PeLayout, chain: Chain, name: str, options: TechniqueOptions) -> int:
+    """Bytes of both directions with loops, of their products, and of the numbers that weights are made of
+    (collective).
+    """
+    whole, plan, bytes_, (columns, heads) = looped(world, layout), technique(name), 0, chain.weighed
+    for direction, number in (("forward", heads), ("transpose", BACK * heads)):
+        product = whole.product(direction)
+        found = plan.need(case_of(world, plan, whole, direction, columns, options, "fp32", len(set(widths(chain)))))
+        arcs, result = product.local.arcs + product.remote.arcs, columns * product.rows
+        bytes_ += found.total - FLOAT * result if world.gpu else found.columns - FLOAT * result
+        bytes_ += FLOAT * number * (product.rows + product.halo)
+        bytes_ += (WEIGHED_GPU_ARC if world.gpu else WEIGHED_ARC) * arcs
+        bytes_ += DOUBLE * result if layout.size > 1 and not world.gpu else 0
     return bytes_
 
 
@@ -207,27 +264,6 @@ def _turned(world: World, layout: PeLayout, turned: Turning, name: str, options:
     if turned.arcs and layout.size > 1:
         bytes_ += FLOAT * turned.arcs * max(world.gather(max(own.remote.arcs, theirs)))
     return bytes_
-
-
-def _held(chain: Chain, columns: int, sparse: bool, pes: int) -> Held:
-    """Floats of the activations, a row, a halo row and an arc: what is kept, and the most held beside it."""
-    kept = peak = widest = halo = arc = kept_arc = 0
-    for place, module in enumerate(chain.leaves()):
-        held = module.memory(columns)
-        halo, arc, kept_arc = halo + held.halo, max(arc - held.kept_arc, held.arc), kept_arc + held.kept_arc
-        if place == 0 and isinstance(module, VertexLayer):
-            first = module.memory_of_first(columns, sparse=sparse)
-            kept, peak, halo = kept + first.kept, max(peak, first.peak), first.halo
-        elif place == 0 and isinstance(module, Relational):
-            first = module.memory_of_first(columns, copied=sparse or pes > 1)
-            kept, peak, halo = kept + first.kept, max(peak, first.peak), first.halo
-        elif not (place == 0 and sparse):  # a sparse copy is among the features
-            # What it fetches begins with its input once more; whoever goes arc by arc has no other.
-            again = module.fetched if isinstance(module, Relational) and pes > 1 else 0
-            kept, peak = kept + held.kept + again, max(peak, held.peak)
-            widest = max(widest, held.columns) if module.parameters or place else widest
-        columns = held.columns
-    return Held(columns, kept, max(peak, PASSING * widest), halo, arc, kept_arc)
 
 
 def check(world: World, mine: Need) -> None:

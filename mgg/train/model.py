@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mgg.backend.api import World, name_pes, together
 from mgg.errors import InputError
-from mgg.model import Model, find
+from mgg.model import Model, ModelSettings, find, settings_of
 
 
 def found_alike(world: World, model: str | Model) -> Model:
@@ -22,3 +24,14 @@ def found_alike(world: World, model: str | Model) -> Model:
             f" of {held[0][:12]}): give the hosts of all PEs the same one"
         ).on_every_pe()
     return mine
+
+
+def settings_for(model: Model, given: dict[str, Any] | None, epochs: int) -> ModelSettings:
+    """The model's settings; raises InputError where ``epochs`` are too few for them."""
+    settings = settings_of(model, given)
+    if settings.warmup > epochs:
+        raise InputError(
+            f"setting warmup: the step size grows for {settings.warmup} epochs, more than the {epochs} asked for, and"
+            " would never be learning_rate: lower it, or ask for more epochs"
+        )
+    return settings

@@ -10,24 +10,27 @@ hosts; ``mgg aggregate --breakdown`` tells the two apart.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 from mgg.backend.api import Timeline, World
+from mgg.model.halo.weighed import Weighed, WeighedArcs
 from mgg.model.neighborhood import Neighborhood
 
 PHASES = ("aggregate", "dense", "communication", "other")
 _TEAM = ("broadcast", "all_gather", "reduce_scatter")
 _WORLD = (
-    "broadcast", "get_rows", "put_rows", "wait_signal", "shift", "barrier", "all_reduce", "gather", "exchange"
+    "broadcast", "get_rows", "put_rows", "wait_signal", "shift", "barrier", "all_reduce", "gather", "exchange",
+    "transfer",
 )  # fmt: skip
 _BY_WEIGHTS = ("product", "transposed_product", "head_products", "head_products_backward", "inner_products")
 #: What models do arc by arc is their aggregation, and so is the halo that they fetch for it.
 _BY_ARC = (
-    "arc_scores", "arc_shares", "arc_signed_shares", "arc_dropout", "arc_aggregate", "arc_signed_aggregate", "arc_work"
+    "arc_sums", "arc_work",
 )  # fmt: skip
 _OF_HALO = ("fetch", "give_back")
-_BETWEEN_GPUS = ("all_reduce", "gather", "exchange")
+_BETWEEN_GPUS = ("all_reduce", "gather", "exchange", "transfer")
 
 
 class _Wrapped:
@@ -51,10 +54,10 @@ class _PhasedWorld(_Wrapped):
 
 
 class _PhasedPlan(_Wrapped):
-    """A plan whose products count."""
+    """A plan whose products count, and what gives its arcs their weights."""
 
     def __init__(self, plan: Any, timeline: Timeline) -> None:
-        super().__init__(plan, timeline, "aggregate", ())
+        super().__init__(plan, timeline, "aggregate", ("reweigh",))
         self._product = counted(plan, timeline, "aggregate")
 
     def __call__(self, *args: Any) -> Any:
@@ -85,6 +88,14 @@ def count_products(graph: Neighborhood, timeline: Timeline) -> None:
     """Count the aggregations of ``graph``, with plans or arc by arc, and the products with weights."""
     plans = [None if plan is None else _PhasedPlan(plan, timeline) for plan in (graph.plan, graph.transposed)]
     graph.plan, graph.transposed = plans
+    if graph.weighed is not None:
+        forward, back = (_phased_arcs(arcs, timeline) for arcs in (graph.weighed.forward, graph.weighed.back))
+        graph.weighed = Weighed(forward, back)
     halo: Any = _Wrapped(graph.halo, timeline, "aggregate", _OF_HALO)
     arrays: Any = _Wrapped(graph.arrays, timeline, "dense", _BY_WEIGHTS)
     graph.halo, graph.arrays = halo, _Wrapped(arrays, timeline, "aggregate", _BY_ARC)
+
+
+def _phased_arcs(arcs: WeighedArcs, timeline: Timeline) -> WeighedArcs:
+    halo: Any = _Wrapped(arcs.halo, timeline, "aggregate", _OF_HALO)
+    return replace(arcs, plan=_PhasedPlan(arcs.plan, timeline), halo=halo)

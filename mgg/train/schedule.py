@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 
 from mgg.aggregate.auto import split_of
-from mgg.aggregate.machines import of_world
 from mgg.backend.api import World
+from mgg.cost.machines import of_world
 from mgg.layout import PeLayout
 from mgg.model import Chain, ModelSettings
-from mgg.model.schedules import Name, asked, can_turn, picked, turn
-from mgg.model.turned import Turning
+from mgg.model.halo.turned import Turning
+from mgg.model.program.schedules import Name, asked, can_turn, picked, turn
 
 _log = logging.getLogger(__name__)
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from typing import Any
 
-from mgg.aggregate import AUTO
+from mgg.aggregate import AUTO, Plan
+from mgg.aggregate import technique as technique_of
 from mgg.aggregate.auto import for_training
+from mgg.aggregate.workgroups import WorkgroupOptions, makes_groups, members_of
 from mgg.backend.api import World, together
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.model import Model, ModelSettings, build
+from mgg.model import Chain, Model, ModelSettings, build
 from mgg.model.module import Module
+
+_log = logging.getLogger(__name__)
 
 
 def resolved(
@@ -35,7 +41,68 @@ def resolved(
     chain = together(world, lambda: build(model, settings, *sizes))
     if chain.fetched:  # each row once, in bulk: no technique brings halos with fewer bytes
         return ["halo"]
-    return for_training(world, layout, widths(chain) or [1], dtype)
+    ranked = for_training(world, layout, widths(chain) or [1], dtype)
+    if chain.weighed.columns:
+        plans = {name: technique_of(name) for name in ranked}
+        ranked = [name for name, plan in plans.items() if plan.reweighs(layout, plan.Options())]
+    if not ranked:
+        raise InputError(
+            "technique auto: none that can run here takes weights of arcs: take attention=rows"
+        ).on_every_pe()
+    return ranked
+
+
+def tell_who_sums(world: World, model: str, chain: Chain, technique: str, settings: ModelSettings) -> None:
+    """Say on rank 0 where a technique with a scheme of its own only brings rows, which the model sums; and on CPUs that
+    the setting ``kernels`` is for GPUs.
+    """
+    if settings.kernels and not world.gpu and world.rank == 0:
+        _log.warning("setting kernels=%s: is for GPUs; on CPUs it changes nothing", settings.kernels)
+    if world.rank or world.size == 1 or technique == "halo" or not chain.fetched:
+        return
+    instead = "; attention=product has it sum them" if "attention" in type(settings).model_fields else ""
+    _log.warning(
+        "model %s: technique %s brings rows of other PEs, which the model sums itself: its time is not that of the"
+        " technique's products%s", model, technique, instead,
+    )  # fmt: skip
+
+
+def check_late(model: str, chain: Chain, options: Mapping[str, Any]) -> None:
+    """Raise InputError where rows of others come by more than products, which alone are late, packed or sampled."""
+    asked = {"stale": "late"} if options.get("stale") else {}
+    asked |= {"wire": "packed"} if options.get("wire") else {}
+    asked |= {"boundary": "left out"} if samples(options) else {}
+    for option, what in asked.items() if chain.fetched else ():
+        raise InputError(
+            f"option {option}: model {model} fetches rows of other PEs for what it does arc by arc, which are never"
+            f" {what}: leave it out"
+        )
+
+
+def tell_without_effect(
+    world: World, layout: PeLayout, model: str, chain: Chain, technique: str, options: Mapping[str, Any],
+    plan: Plan | None,
+) -> None:  # fmt: skip
+    """Say on rank 0 which options change nothing: no other workgroup, no rows of others, no sums to send."""
+    if world.rank:
+        return
+    taken = None if plan is None else plan.options
+    groups = isinstance(taken, WorkgroupOptions) and makes_groups(layout.size, members_of(taken, layout))
+    for option in ("stale", "wire"):
+        if options.get(option) and not groups:
+            _log.warning("technique %s: option %s changes nothing: all PEs are one workgroup", technique, option)
+    if samples(options) and world.size == 1:
+        _log.warning("technique %s: option boundary changes nothing: one PE has no rows of others", technique)
+    if options.get("split", "rows") != "rows" and world.size > 1 and not chain.width:
+        _log.warning(
+            "technique %s: option split changes nothing: model %s fetches rows of other PEs, which it sums itself",
+            technique, model,
+        )  # fmt: skip
+
+
+def samples(options: Mapping[str, Any]) -> bool:
+    """Whether training passes work with a share of the other PEs' rows."""
+    return bool(options.get("boundary", 1) != 1)
 
 
 def widths(module: Module) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,27 +11,32 @@ import numpy as np
 from mgg.aggregate.agreement import check_layouts
 from mgg.backend.api import Repeated, World, together
 from mgg.backend.compiling import compile_ahead
-from mgg.backend.start_times import start_times
+from mgg.backend.machine.start_times import start_times
+from mgg.config import Activations
 from mgg.errors import InputError
 from mgg.layout import PeLayout
 from mgg.model import Array, Chain, Model, ModelSettings, Pass, build, settings_of
+from mgg.model.activations import Staged
 from mgg.model.arrays import LARGEST
 from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
-from mgg.model.init import initial_weights
+from mgg.model.initialization import initial_weights
 from mgg.model.learning_rate import learning_rate
 from mgg.model.named import Named, joined
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import RATES, Adam
 from mgg.model.program import programs_of
 from mgg.train import memory
+from mgg.train.activations import decide, modes_by_name
 from mgg.train.divergence import blamed, largest
-from mgg.train.foreseen import of_programs
-from mgg.train.metrics import targets_of
+from mgg.train.expected_kernels import of_programs
 from mgg.train.model import found_alike
 from mgg.train.phases import PHASES, count_products, phased_world
 from mgg.train.schedule import scheduled
 from mgg.train.targets import Scores
+from mgg.train.targets.metrics import targets_of
+from mgg.train.technique import check_late, tell_who_sums, tell_without_effect
 from mgg.tune.setting import NAMES, Setting
+from mgg.vertex.cuda.execution import Execution
 
 
 class DivergedError(InputError):
@@ -49,6 +54,7 @@ class Trainer:
         metric: what scores say.
         technique: name of the aggregation technique.
         need: memory that the training takes on this PE, as predicted.
+        activations: what becomes of those of layers that do not keep them, by name.
         searching: settings of the technique are tried, so epochs are not kept to be submitted as a whole.
     """
 
@@ -68,6 +74,9 @@ class Trainer:
         phases: bool = False,
         repeat: bool = True,
         fused: bool = True,
+        saves: bool = False,
+        activations: Activations = "auto",
+        memory_per_pe: int | None = None,
     ) -> None:
         """Collective; raises InputError when the graph cannot be trained on.
 
@@ -84,13 +93,16 @@ class Trainer:
                 be; the numbers are the same. Not with ``phases``.
             fused: else vertex programs, of which the model has to consist where it works arc by arc, take a pass over
                 arcs for each value (``units.schedule``).
+            saves: checkpoints will be written on rank 0, whose copies count among the memory that is needed.
+            activations: what becomes of what layers keep for their backward pass: ``keep``, ``recompute``, ``host``
+                (see ``mgg.model.activations``), or ``auto``: all kept where that fits, else the cheapest that does.
+            memory_per_pe: bytes that a PE may take at most, as predicted; None: what is free.
         """
         world.measure_memory()
         self._timeline = world.timeline() if phases else None
         if self._timeline is not None:
             world = phased_world(world, self._timeline)
-        self._world, self._seed, self._epochs = world, seed, epochs
-        self.technique = technique
+        self._world, self._seed, self._epochs, self.technique = world, seed, epochs, technique
         model = self._model = found_alike(world, model)
         together(world, lambda: check_settings(model.name, settings))
         check_layouts(world, layout)
@@ -100,12 +112,15 @@ class Trainer:
         sizes = facts.features, self._targets.columns, facts.nodes, facts.relations
         self._chain = together(world, lambda: built(model, settings, *sizes, fused=fused))
         values, as_sparse, self.settings = decided(world, layout, settings)
+        tell_who_sums(world, model.name, self._chain, technique, settings)
         self.settings, turned = scheduled(world, layout, model.name, self._chain, self.settings)
+        together(world, lambda: check_late(model.name, self._chain, options))
         row_normalize = bool(self.settings.row_normalize)
         given = memory.Input(values if as_sparse else layout.rows * facts.features, as_sparse, row_normalize)
-        learned = self._targets.memory, self._targets.passing
-        self.need = memory.need(world, layout, self._chain, technique, options, dtype, given, *learned, turned)
-        memory.check(world, self.need)
+        learned, copies = self._targets, memory.copies(world, self.settings.optimizer, saves=saves)
+        asked, how = (activations, memory_per_pe), (technique, options, dtype)
+        self.need, stages = decide(world, layout, self._chain, how, given, learned, turned, copies, asked)
+        self._staged, self.activations, self._allowed = Staged(world, stages), modes_by_name(stages), memory_per_pe
         self._targets.place(world)
         self._x: Any = None
         if layout.features is not None:
@@ -114,8 +129,17 @@ class Trainer:
         start_times.done("features")
         world.at(0, "plans")
         self._graph = Neighborhood.prepare(
-            world, layout, technique, options, self._chain.width, self._chain.fetched, dtype, turned=turned
+            world,
+            layout,
+            technique,
+            options,
+            self._chain.width,
+            self._chain.fetched,
+            dtype,
+            turned=turned,
+            weighing=self._chain.weighed,
         )
+        tell_without_effect(world, layout, model.name, self._chain, technique, options, self._graph.plan)
         if self._timeline is not None:
             count_products(self._graph, self._timeline)
         self._place_parameters(seed)
@@ -141,6 +165,8 @@ class Trainer:
         total = self._summed(self._differentiate(1, upload(np.ones(1))), "all-reduce")
         self._update(total[1:], upload(self._rates(1)), upload(np.zeros(1)))
         self._measure(1)
+        for stale in self._graph.stale.values():
+            stale.forget()
 
     def _place_parameters(self, seed: int) -> None:
         """Bring random weights, running statistics and the optimizer's moments to the device."""
@@ -161,8 +187,9 @@ class Trainer:
         return {phase: found.get(phase, 0.0) for phase in PHASES}
 
     def told(self) -> dict[str, Any]:
-        """Fields of the record that are otherwise than the job says: none."""
-        return {}
+        """Fields of the record that are otherwise than the job says, or that it knows nothing of (collective)."""
+        most = max(self._world.gather(self.need.total))
+        return {"activations": self.activations, "memory_predicted": most, "memory_per_pe": self._allowed}
 
     def save(self) -> dict[str, dict[str, np.ndarray]]:
         """Copies in host memory of all that the next step depends on: named groups of arrays by name."""
@@ -173,9 +200,21 @@ class Trainer:
         }
 
     @property
+    def is_late(self) -> bool:
+        """Whether PEs hold rows of other epochs."""
+        return bool(self._graph.stale)
+
+    def late(self) -> dict[str, np.ndarray]:
+        """These, which the next step depends on as on ``save``, by name, of all PEs (collective)."""
+        kept = self._graph.stale.items()
+        mine = {f"{name}.{key}": array for name, stale in kept for key, array in stale.held().items()}
+        return {name: array for held in self._world.gather(mine) for name, array in held.items()}
+
+    @property
     def columns(self) -> list[int]:
-        """The most of an aggregation and of rows that are fetched, where there are any."""
-        return [width for width in (self._chain.width, self._chain.fetched) if width]
+        """The most of an aggregation, of rows that are fetched and of a weighed sum, where there are any."""
+        chain = self._chain
+        return [width for width in (chain.width, chain.fetched, chain.weighed.columns) if width]
 
     def knobs(self) -> dict[str, Setting]:
         """The settings of MGG's kernel by what its plans are for: ``forward``, ``transpose``, ``halo``."""
@@ -209,6 +248,9 @@ class Trainer:
                 value[...] = self._world.upload(groups[group][name])
         for name, value in self.state.items():
             value[...] = self._world.upload(groups["state"][name])
+        for name, stale in self._graph.stale.items():
+            held = groups.get("late", {})
+            stale.hold({key.removeprefix(f"{name}."): held[key] for key in held if key.startswith(f"{name}.")})
 
     def start_from(self, arrays: dict[str, np.ndarray]) -> None:
         """Take weights and running statistics by name, in host memory; the optimizer starts anew.
@@ -262,10 +304,10 @@ class Trainer:
         at = self._world.at
         with np.errstate(over="ignore", invalid="ignore"), self._model.blamed(passing=True):
             at(epoch, "forward")
-            logits = self._chain.forward(self._x, run)
+            logits = self._staged.forward(self._x, run)
             loss, gradient = self._targets.loss_and_gradient(run.arrays, logits)
             at(epoch, "backward")
-            self._chain.backward(gradient, run, inputs=False)
+            self._staged.backward(gradient, run)
             self._moved = run.state
             _check_gradients(run.gradients, self.weights)
             return run.arrays.joined([loss, *(run.gradients[name] for name in self.weights)])
@@ -286,6 +328,7 @@ class Trainer:
     def _pass(self, weights: dict[str, Array], state: dict[str, Array], epoch: Array | None = None) -> Pass:
         """A pass, in training with the dropout of ``epoch``, float64 [1] on the device."""
         training = epoch is not None
+        self._graph.begin(self._seed, epoch)
         return Pass(self._graph, weights, state, training, epoch, self._seed, constant=self._x)
 
     def _logits(self, weights: dict[str, Array], state: dict[str, Array]) -> Array:
@@ -423,11 +466,35 @@ class Trainer:
             ).on_every_pe()
         return self._targets.predict(self._world, self._graph.arrays, logits)
 
+    def inference(self) -> Callable[[], None]:
+        """What makes one pass without dropout, by the weights at hand, and waits for it (collective, as what it gives).
+
+        On GPUs what it submits is kept and submitted again as a whole, as of ``epoch``.
+        """
+        self._release()
+
+        def submit(_: Array) -> tuple[Array, Any]:
+            logits = self._logits(self.weights, self.state)
+            return self._graph.arrays.joined([self._always]), logits
+
+        self._submission = self._world.repeated(submit, 1) if self._repeat else None
+        submission, nothing = self._submission, np.zeros(1)
+
+        def once() -> None:
+            if submission is None:
+                self._world.download(submit(nothing)[0])
+            else:
+                submission.submit(nothing)
+                submission.result()
+
+        return once
+
     def close(self) -> None:
         """Free the symmetric arrays, and let go of all that is large: what comes after has room again (collective)."""
         self._release()
+        self._staged.close()
         self._graph.close()
-        del self._graph, self._x, self._targets, self.adam, self._chain
+        del self._graph, self._x, self._targets, self.adam, self._chain, self._staged
 
 
 def built(model: Model, settings: ModelSettings, *sizes: int, fused: bool) -> Chain:
@@ -446,6 +513,14 @@ def built(model: Model, settings: ModelSettings, *sizes: int, fused: bool) -> Ch
             )
         for layer in programs:
             layer.unfuse()
+    if settings.kernels:
+        if not programs_of(chain):
+            raise InputError(
+                f"setting kernels={settings.kernels}: model {model.name} has no vertex program, for which kernels are"
+                " generated: leave it out"
+            )
+        for layer in programs_of(chain):
+            layer.how = Execution.parsed(settings.kernels)
     return chain
 
 
@@ -473,7 +548,7 @@ def _check_gradients(gradients: Mapping[str, Array], weights: Mapping[str, Array
     """Refuse what a layer's backward pass left out, or would be taken in another order; alike on every PE."""
     for name, weight in weights.items():
         if name not in gradients:
-            raise InputError(f"parameter {name}: backward has set no gradient of it (docs/models.md)").on_every_pe()
+            raise InputError(f"parameter {name}: backward has set no gradient of it (docs/own-model.md)").on_every_pe()
         if gradients[name].shape != weight.shape:
             found, wanted = list(gradients[name].shape), list(weight.shape)
             raise InputError(f"parameter {name}: it is {wanted}, and its gradient {found}").on_every_pe()
@@ -503,18 +578,18 @@ def loss_and_gradients(
     seed: int = 0,
     weights: dict[str, Array] | None = None,
     epoch: int = 1,
-    dtype: str = "fp32",
-    fused: bool = True,
+    **how: Any,
 ) -> tuple[float, dict[str, Array]]:
     """Training loss and gradients (float64, by name) at ``weights``, the initial ones if None (collective).
+
+    ``how`` is what ``Trainer`` takes beside.
 
     From the same weights, seed and epoch they agree on any number of PEs, backend and technique but for rounding (of
     the embeddings, too, with ``dtype`` bf16).
     """
     resolved = together(world, lambda: settings_of(model, settings))
     trainer = Trainer(
-        world, layout, model=model, technique=technique, options=options or {}, settings=resolved, seed=seed,
-        dtype=dtype, fused=fused,
+        world, layout, model=model, technique=technique, options=options or {}, settings=resolved, seed=seed, **how
     )  # fmt: skip
     if weights is not None:
         for name, value in trainer.weights.items():

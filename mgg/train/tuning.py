@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from mgg.aggregate import parse_options
-from mgg.aggregate.tuned import TECHNIQUE, able_on, limits_of
+from mgg.aggregate.neighbor_partitions.settings import TECHNIQUE, able_on, limits_of
 from mgg.backend import World
 from mgg.errors import InputError
 from mgg.train.trainer import Trainer

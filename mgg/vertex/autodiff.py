@@ -13,7 +13,7 @@ from math import prod
 
 from mgg.vertex import ir
 from mgg.vertex.ir import E, P, ProgramError, S, Space, T, Value
-from mgg.vertex.passes import optimized
+from mgg.vertex.rewrites.passes import optimized
 from mgg.vertex.trace import BUILT_IN, Trace
 
 #: What an operation adds to the gradients of values, mostly of its operands.

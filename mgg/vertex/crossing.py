@@ -5,8 +5,8 @@ A minimum cut: values are vertices of a graph, cut at the cost of their columns.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 
 from mgg.vertex import ir
@@ -129,6 +129,132 @@ def mirrors(values: Sequence[Value]) -> dict[Value, Value]:
             if (v.op, inputs, v.shape, v.attributes) in known:
                 found[v] = known[v.op, inputs, v.shape, v.attributes]
     return found
+
+
+def sent_home(outputs: Sequence[Value]) -> list[Value]:
+    """``outputs``, in which what sources give back to vertices (S to D) has the fewest columns: ``placed``, mirrored.
+
+    Of what is added up over the copies of a row, and worked on linearly, each copy can be worked on before. So what is
+    given back is cut where it is narrowest. Of equal cuts it is the first: work of a vertex is not done again for each
+    copy. Parameters' gradients are made of vertices' rows: on GPUs sums over copies were wrong.
+    """
+    outputs = _together(outputs)
+    order = list(ir.walk(outputs))
+    copies = _Copies(order)
+    linear: dict[Value, int] = {}
+    given = {v for v in order if _gives_back(v)}
+    for v in order:
+        if v in given or copies.carries(v, linear):
+            linear[v] = len(linear)
+    wanted = {v for v in outputs if v in linear}
+    wanted.update(x for v in order if v not in linear for x in v.inputs if x in linear)
+    many = 1 + len(linear) ** 2
+    costs = {v: v.size * many + place for v, place in linear.items()}
+    cut = [v for v in least_cut(wanted, costs, given) if v not in given]
+    known = {_key(v): v for v in order}
+    made: dict[Value, Value] = {v: v.inputs[0] for v in given}
+
+    def copied(v: Value) -> Value:
+        """``v`` made of the copies."""
+        if v not in made and v in copies.twins:
+            made[v] = copies.twins[v]
+        elif v not in made:
+            operands = [_seen(x, v.op) if x.space is P else copied(x) for x in v.inputs]
+            if v.op == "cast":  # of a parameter
+                new = operands[0]
+            else:
+                inputs = tuple(known.setdefault(_key(x), x) for x in operands)
+                new = replace(v, inputs=inputs, space=S if v.space is D else v.space)
+            made[v] = known.setdefault(_key(new), new)
+        return made[v]
+
+    return _replaced(outputs, {v: ir.total(copied(v), D, v.where) for v in cut})
+
+
+class _Copies:
+    """What can be made of the copies that sources have of vertices' rows."""
+
+    def __init__(self, order: Sequence[Value]) -> None:
+        #: Of values of vertices the same of sources.
+        self.twins = {vertex: source for source, vertex in mirrors(order).items()}
+        self._there: dict[Value, bool] = {}
+
+    def there(self, v: Value) -> bool:
+        """Whether sources can have ``v`` without another transfer."""
+        for x in ir.walk([v], lambda x: x in self._there or x in self.twins or x.space is not D):
+            if x not in self._there:
+                known = x.space is P or x in self.twins
+                self._there[x] = known or (x.space is D and _again(x) and all(self._there[y] for y in x.inputs))
+        return self._there[v]
+
+    def carries(self, v: Value, linear: Container[Value]) -> bool:
+        """Whether ``v`` is linear in its operands among ``linear``, and sources can have the others."""
+        of = [x in linear and x.space is D for x in v.inputs]
+        if not any(of) or v.space is not D or v.op not in _LINEAR:
+            return False
+        one_of_two = len(of) == 2 and v.op not in ("add", "subtract", "concat")
+        if one_of_two and (of[1] if v.op in ("divide", "matmul") else all(of)):
+            return False
+        return all(of) or (one_of_two and all(self.there(x) for x in v.inputs if x not in linear))
+
+
+#: Linear in an operand.
+_LINEAR = frozenset({
+    "negative", "add", "subtract", "multiply", "divide", "dot", "matmul", "gram", "total", "sum_axis", "repeat_axis",
+    "reshape", "slice", "pad", "concat",
+})  # fmt: skip
+
+
+def _together(outputs: Sequence[Value]) -> list[Value]:
+    """``outputs``, with terms that come from copies next to each other in sums."""
+    order = list(ir.walk(outputs))
+    uses = Counter([*outputs, *(x for v in order for x in v.inputs)])
+    copies, linear, by = _Copies(order), set[Value](), dict[Value, Value]()
+    terms: dict[Value, list[tuple[Value, bool]]] = {}  # and whether they are added
+    for v in order:
+        if _gives_back(v) or copies.carries(v, linear):
+            linear.add(v)
+        if v.space is not D or v.op not in ("add", "subtract"):
+            continue
+        found = terms[v] = []
+        for k, x in enumerate(v.inputs):
+            inside = terms[x] if x in terms and uses[x] == 1 and x.shape == v.shape else [(x, True)]
+            found += [(y, plus is (v.op == "add" or k == 0)) for y, plus in inside]
+        apart = [[each for each in found if (each[0] in linear) is side] for side in (False, True)]
+        if min(map(len, apart)) and len(apart[1]) > 1:
+            result, plus = _sum([_sum(part) for part in apart])
+            by[v] = result if plus else ir.unary("negative", result, v.where)
+    return _replaced(outputs, by)
+
+
+def _sum(terms: Sequence[tuple[Value, bool]]) -> tuple[Value, bool]:
+    """The sum of ``terms``, each of which is added or else subtracted, and which of both it is."""
+    (result, plus), *others = sorted(terms, key=lambda term: not term[1])
+    for x, added in others:
+        result = ir.binary("add" if added is plus else "subtract", result, x, x.where)
+    return result, plus
+
+
+def _replaced(outputs: Sequence[Value], by: Mapping[Value, Value]) -> list[Value]:
+    """``outputs``, in which others stand ``by`` values, which may be made of these."""
+    done: dict[Value, Value] = {}
+    stack = list(reversed(outputs))
+    while stack:
+        value = by.get(stack[-1], stack[-1])
+        if waiting := [x for x in value.inputs if x not in done]:
+            stack += reversed(waiting)
+        else:
+            inputs = tuple(done[x] for x in value.inputs)
+            done[stack.pop()] = value if inputs == value.inputs else replace(value, inputs=inputs)
+    return [done[v] for v in outputs]
+
+
+def _key(v: Value) -> tuple[object, ...]:
+    return v.op, v.inputs, v.space, v.shape, v.attributes
+
+
+def _gives_back(value: Value) -> bool:
+    return value.op == "total" and value.space is D and value.inputs[0].space is S
 
 
 def _seen(x: Value, op: str) -> Value:

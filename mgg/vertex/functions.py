@@ -256,17 +256,19 @@ def abs(x: Symbol) -> Symbol:
 
 
 @_listwise
-def dropout(x: Symbol, rate: float) -> Symbol:
+def dropout(x: Symbol, rate: float, *, flipped: bool = False) -> Symbol:
     """0 with probability ``rate``, else x / (1 - rate); x as it is where nothing trains.
 
-    Every call draws its own entries, those of a source once for all of its arcs.
+    Every call draws its own entries, those of a source once for all of its arcs. ``flipped``: an arc's are those that
+    it has where all arcs are turned round.
     """
     if not 0 <= _number("dropout's rate", rate) < 1:
         raise mistake(f"dropout's rate {rate}: it is at least 0 and less than 1")
     run = tracing()
     if rate == 0 or not run.training:
         return x
-    return x * Symbol(apply(ir.mask, x.value.space, x.shape, float(rate), run.dropout(x, float(rate))).value, x.at)
+    drawn = apply(ir.mask, x.value.space, x.shape, float(rate), run.dropout(x, float(rate)), flipped=flipped)
+    return x * Symbol(drawn.value, x.at)
 
 
 def maximum(x: Any, y: Any) -> Symbol:

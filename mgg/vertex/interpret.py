@@ -159,7 +159,7 @@ def _mask(value: Value, graph: ArcGraph, masks: tuple[int, int] | None) -> np.nd
     if value.space is E:
         result = np.ones((shape[0], value.size))
         ptr = np.searchsorted(graph.targets, np.arange(graph.vertices + 1))
-        drop_arcs(seed, stream, graph.ids, ptr, graph.sources, result, rate, turned=False)
+        drop_arcs(seed, stream, graph.ids, ptr, graph.sources, result, rate, turned=value["flipped"])
     else:
         result = (uniform(seed, stream, graph.ids, value.size) >= rate) / (1 - rate)
     return result.reshape(shape)

@@ -150,11 +150,18 @@ def constant(value: float, where: Where | None = None) -> Value:
     return Value("constant", (), P, (), (("value", float(value)),), where)
 
 
-def mask(space: Space, shape: Sequence[int], rate: float, place: int, where: Where | None = None) -> Value:
-    """What dropout multiplies with; masks of vertices are the same seen as sources."""
+def mask(
+    space: Space, shape: Sequence[int], rate: float, place: int, where: Where | None = None, *, flipped: bool = False
+) -> Value:
+    """What dropout multiplies with; masks of vertices are the same seen as sources.
+
+    ``flipped`` ones of arcs are those that the graph with all arcs turned round has without.
+    """
     if space not in (D, S, E):
         raise ProgramError(f"dropout of a value {per(space)}: it takes values of vertices, sources or arcs")
-    return Value("mask", (), space, tuple(shape), (("rate", float(rate)), ("place", place)), where)
+    return Value(
+        "mask", (), space, tuple(shape), (("rate", float(rate)), ("place", place), ("flipped", flipped)), where
+    )
 
 
 def cast(x: Value, space: Space) -> Value:

@@ -19,10 +19,12 @@ class Layout:
     Attributes:
         shape: of the widest value. The last axis are columns, those before it heads.
         together: lanes of a head add up what they have, so that one tile has all columns of a head.
+        whole: a tile is a warp; lanes that columns do not need are idle.
     """
 
     shape: tuple[int, ...]
     together: bool = False
+    whole: bool = False
 
     @property
     def columns(self) -> int:
@@ -58,7 +60,8 @@ class Layout:
     @property
     def head_tile(self) -> int:
         """Heads of a tile."""
-        return min(WARP // self.head_lanes, power(self.heads))
+        most = WARP // self.head_lanes
+        return most if self.whole else min(most, power(self.heads))
 
     @property
     def lanes(self) -> int:

@@ -33,7 +33,7 @@ class Crossing:
         places, owners = _remote_places(tables, forward), _owners(forward)
         by_owner = np.argsort(owners, kind="stable")
         pes = len(forward.halo_ptr) - 1
-        received = np.zeros(0, np.int64) if transpose is None else _forward_arcs(transpose)[0]
+        received = np.zeros(0, np.int64) if transpose is None else _owners(transpose)
         return cls(pointers(owners, pes), places[by_owner], pointers(np.sort(received), pes))
 
 
@@ -96,25 +96,20 @@ def _put(values: np.ndarray, places: np.ndarray) -> np.ndarray:
     return result
 
 
-def _forward_arcs(transpose: Product) -> tuple[np.ndarray, np.ndarray]:
-    """Owner and number of the forward arc of each remote arc of ``transpose``."""
-    assert transpose.arc_owner is not None and transpose.arc_position is not None
-    first = transpose.local.arcs
-    return transpose.arc_owner[first:], transpose.arc_position[first:]
-
-
 def _numbers(transpose: Product) -> np.ndarray:
-    """Of each remote arc of ``transpose``, which one it is by (owner, number) of the forward arc."""
-    owners, positions = _forward_arcs(transpose)
-    number = np.empty(len(owners), np.int64)
-    number[np.lexsort((positions, owners))] = np.arange(len(owners))
+    """Of each remote arc of ``transpose``, which one it is by (owner, number) of the forward arc.
+
+    The halo is sorted by owner and row there, and a row's forward arcs by source and type, as rows are here.
+    """
+    number = np.empty(transpose.remote.arcs, np.int64)
+    number[np.argsort(transpose.remote.indices, kind="stable")] = np.arange(len(number))
     return number
 
 
-def _owners(forward: Product) -> np.ndarray:
-    """The PE that has the source of each remote arc."""
-    of_halo = np.repeat(np.arange(len(forward.halo_ptr) - 1), np.diff(forward.halo_ptr))
-    return of_halo[forward.remote.indices]
+def _owners(product: Product) -> np.ndarray:
+    """The PE that has the other end of each remote arc."""
+    of_halo = np.repeat(np.arange(len(product.halo_ptr) - 1), np.diff(product.halo_ptr))
+    return of_halo[product.remote.indices]
 
 
 def _remote_places(tables: ArcTables, forward: Product) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -13,9 +13,9 @@ import numpy as np
 
 from mgg.kernel.random import Draws
 from mgg.vertex.arcs import ArcTables
+from mgg.vertex.cpu.loops import outside_of, results_of
 from mgg.vertex.interpret import ELEMENTWISE, ROW_WISE, aligned
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
-from mgg.vertex.loops import outside_of, results_of
 from mgg.vertex.products import base, of_arcs, reads
 from mgg.vertex.units import Rows, Unit, is_count, is_weight_sum
 
@@ -91,8 +91,10 @@ class Inner:
 
 Step = Value | Unit | Scaled | Inner
 #: Operations whose result may take the place of an operand that nobody else needs, and those that make new arrays.
-IN_PLACE = ("add", "subtract", "multiply")
-FRESH = (*IN_PLACE, "divide", "matmul", "product", "gram", "dot")
+IN_PLACE = ("add", "subtract", "multiply", "divide")
+FRESH = (*IN_PLACE, "matmul", "product", "gram", "dot")
+#: Rows that a host picks at once for a product by type.
+PIECE = 1024
 #: Operations that take sparse features.
 SPARSE = ("matmul", "gram")
 
@@ -134,11 +136,15 @@ class Work:
         #: By step what does it, and whether others read its result: sums of all rows stay float64 if they are results.
         exact = {x for step in self.steps if not isinstance(step, Value) or step.op != "reshape" for x in needs(step)}
         self._done = [(_operation(step), exact.issuperset(made_by(step))) for step in self.steps]
+        #: Values whose arrays are those of operands.
+        self.in_place: dict[Value, Value] = {}
         seen = {x for step in self.steps if isinstance(step, Value) and step.op not in FRESH for x in step.inputs}
         for number, each in enumerate(self.steps):
             if isinstance(each, Value) and each.op in IN_PLACE:
                 free = [x.op in FRESH and x in self._gone[number] and x not in known | seen for x in each.inputs]
+                free = free[:1] if each.op == "divide" else free
                 if any(free):
+                    self.in_place[each] = each.inputs[free.index(True)]
                     self._done[number] = partial(_in_place, free.index(True)), True
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any] = (0, 0)) -> None:
@@ -150,25 +156,30 @@ class Work:
             part: the PE's.
             draws: seed and epoch of masks.
         """
-        for step, read, gone, (operation, used) in zip(self.steps, self._needed, self._gone, self._done, strict=True):
-            operands = [found[x] if x in found else array_of(x, found, part, draws) for x in read]
-            if isinstance(step, Unit):
-                operands = [_whole(x, value, part) for x, value in zip(operands, read, strict=True)]
-                results = part.dense.arc_work(part.work, step, part.tables, operands, part.real, draws, part.place)
-                for value, array in zip(results_of(step), results, strict=True):
-                    exact = value.op == "winner"
-                    found[value] = (array[None] if value.space is P else array).astype(
-                        array.dtype if exact else part.real, copy=False
-                    )
-            else:
-                result = operation(step, part, draws, *operands)
-                found[step if isinstance(step, Value) else step.result] = (
-                    result.astype(part.real, copy=False) if used else result
-                )
+        for number, gone in enumerate(self._gone):
+            self._run(number, found, part, draws)
             for value in gone:
                 found.pop(value, None)
         for value in self.wanted:
             found[value] = array_of(value, found, part, draws)
+
+    def _run(self, number: int, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
+        """Do a step; nothing of it but what it made stays in memory."""
+        step, read, (operation, used) = self.steps[number], self._needed[number], self._done[number]
+        operands = [found[x] if x in found else array_of(x, found, part, draws) for x in read]
+        if isinstance(step, Unit):
+            operands = [_whole(x, value, part) for x, value in zip(operands, read, strict=True)]
+            results = part.dense.arc_work(part.work, step, part.tables, operands, part.real, draws, part.place)
+            for value, array in zip(results_of(step), results, strict=True):
+                exact = value.op == "winner"
+                found[value] = (array[None] if value.space is P else array).astype(
+                    array.dtype if exact else part.real, copy=False
+                )
+        else:
+            result = operation(step, part, draws, *operands)
+            found[step if isinstance(step, Value) else step.result] = (
+                result.astype(part.real, copy=False) if used else result
+            )
 
     @property
     def taken_dense(self) -> set[Value]:
@@ -176,21 +187,10 @@ class Work:
         return {x for step, read in zip(self.steps, self._needed, strict=True) for x in read
                 if not isinstance(step, Value) or step.op not in SPARSE or of_arcs(step)}  # fmt: skip
 
-    def most_columns(
-        self, spaces: Collection[Space] = (D, S), given: Collection[Value] = (), apart: Collection[Value] = ()
-    ) -> int:
-        """The most numbers a row of ``spaces`` that are held at once of what is made and of what is ``given``, which
-        nobody else has; values that are counted ``apart`` are none of them, and make room when they go.
-        """
-        held = most = _columns(given, spaces)
-        for step, gone in zip(self.steps, self._gone, strict=True):
-            held += _columns((value for value in made_by(step) if value not in apart), spaces)
-            most = max(most, held)
-            # What forward kept of runs is most of what it kept, and goes once it is read.
-            held -= _columns(
-                (v for v in gone if v not in self.reads or v.space is R or v in given or v in apart), spaces
-            )
-        return most
+    @property
+    def lives(self) -> Iterator[tuple[list[Value], list[Value]]]:
+        """Of each step what it makes, and what goes when it is done."""
+        return zip(map(made_by, self.steps), self._gone, strict=True)
 
 
 def _operation(step: Step) -> Callable[..., Any]:
@@ -204,11 +204,6 @@ def _operation(step: Step) -> Callable[..., Any]:
 
 def _of_dense(operation: Callable[..., Any], value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
     return operation(value, part, draws, *map(dense, operands))
-
-
-def _columns(values: Iterable[Value], spaces: Collection[Space]) -> int:
-    """Of those in ``spaces``; what runs see of others has no array."""
-    return sum(v.size for v in values if v.space in spaces and not (v.op == "cast" and v.space is R))
 
 
 def dense(x: Any) -> Any:
@@ -377,9 +372,6 @@ class _Seen:
     def __len__(self) -> int:
         return len(self.owners)
 
-    def __getitem__(self, places: Any) -> Any:
-        return self.rows[self.owners[places]]
-
     def astype(self, kind: Any, *, copy: bool) -> _Seen:
         """Of another type."""
         return _Seen(self.rows.astype(kind, copy=copy), self.owners)
@@ -431,9 +423,10 @@ def _matmul(value: Value, part: Part, draws: tuple[int, Any], x: Any, w: Any) ->
     if isinstance(w, _Seen) and w.owners is part.tables.owners(value.space, T):
         x = x if len(x) == len(w) else _whole(x, value.inputs[0], part)
         result = np.empty((len(w), *value.shape), part.real)
-        for kind, rows in part.tables.by_type[value.space]:
+        for kind, rows in _pieces(value.space, part):
             matrix = w.rows[kind].reshape(inner, prod(outer))
-            result[rows] = part.dense.product(_matrix(x[rows]), matrix).reshape(len(rows), *value.shape)
+            found = part.dense.product(_matrix(_picked(x, rows, part)), matrix)
+            part.dense.put_rows(result, rows, found.reshape(len(rows), *value.shape))
         return result
     x, w = (each.toarray() if isinstance(each, _Seen) else each for each in (x, w))
     if len(w) == 1:
@@ -450,11 +443,25 @@ def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> A
         x, y = (each.toarray() if isinstance(each, _Seen) else each for each in (x, y))
         right = y.reshape(prod(x.shape[:-1]), prod(value.shape[1:]))
         return part.dense.transposed_product(_matrix(x), right).reshape(1, *value.shape)
-    result = np.zeros((part.tables.type_count, *value.shape), part.real)
-    for kind, rows in part.tables.by_type[value.inputs[0].space]:
-        theirs = y[rows].reshape(len(rows) * prod(x.shape[1:-1]), prod(value.shape[1:]))
-        result[kind] = part.dense.transposed_product(_matrix(x[rows]), theirs).reshape(value.shape)
-    return result
+    result = np.zeros((part.tables.type_count, *value.shape))
+    for kind, rows in _pieces(value.inputs[0].space, part):
+        theirs = _picked(y, rows, part).reshape(len(rows) * prod(x.shape[1:-1]), prod(value.shape[1:]))
+        mine = _matrix(_picked(x, rows, part))
+        result[kind] += part.dense.transposed_product(mine, theirs).reshape(value.shape)
+    return result.astype(part.real)
+
+
+def _picked(x: Any, places: Any, part: Part) -> Any:
+    """A copy of rows of ``x``."""
+    return part.dense.rows(*((x.rows, x.owners[places]) if isinstance(x, _Seen) else (x, places)))
+
+
+def _pieces(space: Space, part: Part) -> Iterator[tuple[int, Any]]:
+    """Arcs or runs type by type; on a host few at a time, so that what is picked of arrays stays in caches."""
+    for kind, rows in part.tables.by_type[space]:
+        step = PIECE if part.dense.operators is None else len(rows)
+        for first in range(0, len(rows), step):
+            yield kind, rows[first : first + step]
 
 
 def _mask(value: Value, part: Part, draws: tuple[int, Any]) -> Any:

@@ -193,12 +193,12 @@ class Symbol:
         raise mistake("an exponent is a number: write V.exp(x * V.log(y)) for y ** x")
 
     def __getitem__(self, index: object) -> Symbol:
-        if isinstance(index, numbers.Integral) and self.value.space is P and self.shape:
-            return self._part(int(index))
+        if isinstance(index, numbers.Integral | slice) and self.value.space is P and self.shape:
+            return self._part(index)
         if not isinstance(index, Type):
             raise mistake(
                 "the arrays of a program have no index but a type of arcs: W[t] for t in v.types, W[e.type]; no data;"
-                " parameters take numbers, W[0]"
+                " parameters take numbers and slices, W[0], W[1:]"
             )
         types = tracing().types
         if self.value.space is P and self.shape[:1] != (types,):
@@ -207,14 +207,20 @@ class Symbol:
             )
         return Symbol(apply(ir.by_type, self).value, meeting([self, index]))
 
-    def _part(self, index: int) -> Symbol:
-        """One entry along the first axis of a parameter, [the other axes]."""
+    def _part(self, index: Any) -> Symbol:
+        """One entry along the first axis of a parameter, [the other axes], or some in a row, [some, the others]."""
         count, *rest = self.shape
-        if not -count <= index < count:
-            raise mistake(f"entry {index} of {list(self.shape)}: the first axis has {count}")
-        first = index % count * prod(rest)
+        if isinstance(index, slice):
+            first, last, step = index.indices(count)
+            shape = (last - first, *rest)
+        else:
+            first, last, step, shape = index % count, index % count + 1, 1, tuple(rest)
+            if not -count <= index < count:
+                raise mistake(f"entry {index} of {list(self.shape)}: the first axis has {count}")
+        if step != 1 or first >= last:
+            raise mistake(f"entries {first}:{last}:{step} of {list(self.shape)}: some of {count} in a row can be taken")
         flat = apply(ir.reshape, self, (count * prod(rest),))
-        return apply(ir.reshape, apply(ir.columns, flat, first, first + prod(rest)), tuple(rest))
+        return apply(ir.reshape, apply(ir.columns, flat, first * prod(rest), last * prod(rest)), shape)
 
     def __bool__(self) -> Never:
         raise mistake(

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from mgg.vertex.cpu.loops import results_of
 from mgg.vertex.crossing import ROWWISE, least_cut
-from mgg.vertex.ir import D, E, P, R, S, Space, Value, walk
-from mgg.vertex.loops import results_of
+from mgg.vertex.ir import D, E, P, R, S, Value, walk
 from mgg.vertex.run import Work, made_by, needs
 from mgg.vertex.trace import BUILT_IN
 from mgg.vertex.units import Rows, Unit, is_count
@@ -52,16 +52,6 @@ class Turned:
     def taken_dense(self) -> set[Value]:
         """What takes no sparse features."""
         return self.before.taken_dense | self.own.taken_dense | self.after.taken_dense
-
-    def most_columns(
-        self, spaces: Collection[Space] = (D, S), given: Collection[Value] = (), apart: Collection[Value] = ()
-    ) -> int:
-        """As ``Work.most_columns``; what ``own`` holds beside what is kept of ``before``, too."""
-        kept = sum(v.size for v in self.before.wanted if v.space in spaces and v not in self.before.known)
-        fetched = sum(v.size for v in (*self.fetched, *self.steady, *self.crossing) if v.space in spaces)
-        return max(self.before.most_columns(spaces, given, apart),
-                   kept + fetched + self.own.most_columns(spaces, (), apart),
-                   kept + self.after.most_columns(spaces, (), apart))  # fmt: skip
 
     @property
     def columns(self) -> int:

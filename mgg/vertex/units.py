@@ -12,8 +12,8 @@ from functools import cached_property
 
 from mgg.vertex import ir, products
 from mgg.vertex.crossing import ROWWISE, least_cut
-from mgg.vertex.factors import number
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
+from mgg.vertex.rewrites.factors import number
 
 AGGREGATIONS = frozenset({"total", "maximum_of", "minimum_of", "winner", "gram"})
 #: What a row does for itself between two loops over its arcs; matrices are left to dense products.

@@ -11,13 +11,15 @@ from support.ranks import mpiexec
 from support.strict import HostsWorld
 
 from mgg import layout, partition
-from mgg.aggregate import auto, machines, parse_options, rates
+from mgg.aggregate import auto, parse_options
 from mgg.aggregate import measure as measuring
-from mgg.aggregate.costs import Split
-from mgg.aggregate.machines import H200, cache_file, of_world
 from mgg.aggregate.measure import Protocol, sweep
 from mgg.backend import simulated
+from mgg.cost import machines, rates
+from mgg.cost.machines import H200, cache_file, of_world
+from mgg.cost.product import Split
 from mgg.errors import InputError, MachineError
+from mgg.kernel import cpu
 
 
 @pytest.fixture(autouse=True)
@@ -258,6 +260,7 @@ def test_a_gpu_that_probes_as_h200_is_one(monkeypatch):
 def test_the_probe_of_gpus_times_each_operator_at_each_width(monkeypatch):
     """On CPU ranks, whose operators are the same table, on a graph that is small."""
     monkeypatch.setattr(rates, "REPEATS", 1)
+    monkeypatch.setattr(cpu, "spmm_pieces", cpu.spmm_rows, raising=False)  # the one kernel of GPUs that CPUs lack
     first, second = simulated.run(2, rates.gpu_seconds)
     assert first == second and set(first) == set(rates.ON_H200)
     assert all(len(each) == len(rates.GPU_WIDTHS) and min(each) > 0 for each in first.values())
@@ -337,7 +340,7 @@ def test_a_sweep_says_what_auto_leaves_out(folder, monkeypatch, caplog):
 def test_links_of_stand_ins_for_gpus_are_measured(tmp_path, pes, hosts):
     fake = Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py"
     code = (
-        "from mgg.aggregate import links, machines, rates\nfrom mgg.backend import nvshmem\n"
+        "from mgg.cost import links, machines, rates\nfrom mgg.backend import nvshmem\n"
         "links.GPU_BYTES, rates.GPU_ROWS = 2**18, 256\n"
         f"for found in nvshmem.run(lambda: {pes}, machines.of_world):\n"
         "    said = f'{found.gpu} {found.links.rows} {found.links.network} {sorted(found.links.links)}'\n"

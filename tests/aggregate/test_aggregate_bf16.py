@@ -9,13 +9,13 @@ from support.spmm_program import VARIANTS, products
 from support.strict import StrictWorld
 
 from mgg import layout
-from mgg.aggregate import oracle, prepare, techniques
+from mgg.aggregate import all_techniques, oracle, prepare
 from mgg.backend import simulated
 from mgg.errors import InputError
 from mgg.kernel.bf16 import from_bf16, to_bf16
 
-ABLE = [name for name, plan in techniques().items() if "bf16" in plan.dtypes]
-CASES = [(name, pes) for name in ABLE for pes in (1, 3) if pes == 1 or not techniques()[name].single_pe]
+ABLE = [name for name, plan in all_techniques().items() if "bf16" in plan.dtypes]
+CASES = [(name, pes) for name in ABLE for pes in (1, 3) if pes == 1 or not all_techniques()[name].single_pe]
 
 
 def test_these_take_bf16():

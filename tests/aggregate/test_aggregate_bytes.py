@@ -8,13 +8,14 @@ from support.graphs import make_layout, random_csr
 from support.ranks import mpiexec
 
 from mgg import layout
-from mgg.aggregate import prepare, techniques
+from mgg.aggregate import all_techniques, prepare
 from mgg.backend import simulated
 
 #: By technique the formula of its bytes, an entry of what ``formulas`` returns.
 SIDE = {
     "broadcast": "V_CG",
     "broadcast_pipelined": "V_CG",
+    "dgcl": "V_FC",
     "direct": "V_FR",
     "ring": "V_CG",
     "mgg": "V_FR",
@@ -24,7 +25,7 @@ SIDE = {
     "halo": "V_FC",
     "features": "columns",
 }
-SEVERAL = [name for name, plan in techniques().items() if not plan.single_pe]
+SEVERAL = [name for name, plan in all_techniques().items() if not plan.single_pe]
 
 
 @pytest.mark.parametrize("name", SEVERAL)

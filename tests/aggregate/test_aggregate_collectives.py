@@ -12,7 +12,7 @@ from support.strict import StrictWorld
 
 from mgg import layout
 from mgg.aggregate import prepare
-from mgg.aggregate.replicas import side_by_side, stacked
+from mgg.aggregate.stages.replicas import side_by_side, stacked
 from mgg.backend import simulated
 from mgg.errors import InputError
 from mgg.graph.csr import Csr

@@ -11,14 +11,15 @@ from support.graphs import make_layout, random_csr
 from support.records import changed
 
 from mgg import layout, partition
-from mgg.aggregate import Plan, links, machines, technique, techniques
+from mgg.aggregate import Plan, all_techniques, technique
 from mgg.aggregate.auto import Forecast, split_of
-from mgg.aggregate.costs import Rate, Split, Workload, crowd, relative_errors, slowest
-from mgg.aggregate.links import Link, Links, fit
-from mgg.aggregate.machines import H200, MACHINES, find, measure
-from mgg.aggregate.rates import ON_H200
 from mgg.backend import simulated
 from mgg.config import LinkConfig
+from mgg.cost import links, machines
+from mgg.cost.links import Link, Links, fit
+from mgg.cost.machines import H200, MACHINES, find, measure
+from mgg.cost.product import Rate, Split, Workload, crowd, relative_errors, slowest
+from mgg.cost.rates import ON_H200
 from mgg.errors import InputError
 from mgg.record import Partition, read_lines
 
@@ -51,7 +52,7 @@ def seconds(name, split, dim=64, machine=H200, dtype="fp32"):
     return cost.seconds
 
 
-SEVERAL = [name for name, plan in techniques().items() if not plan.single_pe]
+SEVERAL = [name for name, plan in all_techniques().items() if not plan.single_pe]
 MODELLED = [(name, machine) for machine in (H200, CPUS) for name in SEVERAL if not (machine.gpu and name == "mgg_uvm")]
 
 
@@ -270,7 +271,7 @@ def test_a_rough_cost_is_no_reason_to_pick():
     quick = H200.model_copy(update={"rates": H200.rates | free})
     gpus, cpus = Forecast(quick, long_rows), Forecast(CPUS, long_rows)
     costs = gpus.costs(128)
-    rough = {name for name in costs if techniques()[name].rough}
+    rough = {name for name in costs if all_techniques()[name].rough}
     assert min(costs, key=lambda name: costs[name].seconds) in rough and rough == {"direct", "features"}
     assert {*gpus.ranking(128)[-2:]} == rough and sorted(gpus.ranking(128)) == sorted(costs)
     # One thread of a CPU core works on all rows, so that none of them is left to it alone.
@@ -425,8 +426,8 @@ def test_what_was_not_measured_is_in_proportion_to_data_sheets_and_says_so():
 def test_gpus_of_a_kind_with_constants_of_its_own_rest_on_these(monkeypatch):
     own = H200.model_copy(update={"name": "h100", "exposed": 0.5})
     monkeypatch.setitem(machines.FITTED, "h100", own)
-    monkeypatch.setattr("mgg.aggregate.links.measure", lambda world: H200.links)
-    monkeypatch.setattr("mgg.aggregate.machines.compared_with_h200", lambda world: dict.fromkeys(ON_H200, (2.0, 3.0)))
+    monkeypatch.setattr("mgg.cost.links.measure", lambda world: H200.links)
+    monkeypatch.setattr("mgg.cost.machines.compared_with_h200", lambda world: dict.fromkeys(ON_H200, (2.0, 3.0)))
     gpus = ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GH200 480GB")
     found = [measure(SimpleNamespace(gpu=gpu)) for gpu in gpus]
     assert [machine.exposed for machine in found] == [0.5, H200.exposed, H200.exposed]
@@ -458,7 +459,7 @@ def test_a_gpus_links_keep_what_the_rates_were_fitted_with(monkeypatch):
     slow = quick.model_copy(update={"bandwidth": 1e9})
     measured = {"hbm": H200.links["hbm"], "nvlink": quick, "broadcast": quick, "shift": slow, "network": quick}
     found = Links(links=measured, rows="nvlink", network="network", barrier=1e-5)
-    monkeypatch.setattr("mgg.aggregate.links.measure", lambda world: found)
+    monkeypatch.setattr("mgg.cost.links.measure", lambda world: found)
     here = measure(SimpleNamespace(gpu="NVIDIA H200")).links
     for name in ("nvlink", "broadcast", "shift"):
         assert here[name].latency == H200.links[name].latency

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mgg.aggregate.costs import Split
-from mgg.aggregate.machines import H200
+from mgg.cost.machines import H200
+from mgg.cost.product import Split
 from mgg.record import Partition, read_lines
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

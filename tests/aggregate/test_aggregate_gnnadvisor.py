@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from support.products import worst
 from support.spmm_program import products
 
 from mgg import layout
-from mgg.aggregate import decider, parse_options, prepare
+from mgg.aggregate import parse_options, prepare
+from mgg.aggregate.techniques.gnnadvisor import decider
 from mgg.backend import simulated
 from mgg.errors import InputError
 from mgg.kernel.groups import Setting
@@ -96,83 +98,59 @@ def test_the_decider_as_released():
     assert decider.as_released(np.zeros(5, np.int64), 20_000) == (1, 32, 32)
 
 
-def test_without_constants_the_fit_is_refused_in_one_line(tmp_path):
+def test_without_a_sweep_the_fit_is_refused_in_one_line(tmp_path):
     folder = make_layout(tmp_path, random_csr(20, 50), 1)
 
     def act(world):
-        with pytest.raises(InputError, match="has no constants for CPUs") as refusal:
+        with pytest.raises(InputError, match="has no sweep for CPUs") as refusal:
             prepare("gnnadvisor", world, layout.load(folder, 0), "forward", 4, {"decide": "fitted"})
         assert "\n" not in str(refusal.value)
 
     simulated.run(1, act)
-    with pytest.raises(InputError, match="no constants for 'NVIDIA H200'"):
-        decider.fit_for("NVIDIA H200")
-
-
-def test_the_fit_finds_its_coefficients_and_the_least():
-    """Of times made of known coefficients, on two graphs; the choice for a third is the least of the grid."""
-    rng, like = np.random.default_rng(0), Setting(1, 1, 32)
-    true = decider.Fit(coefficients=(5e-6, 2e-12, 3e-13, 1e-10, 2e-12, 1e-9, 4e-9))
-    graphs = [rng.integers(0, most, 3_000) for most in (10, 300, 40)]
-    settings = decider.grid(like)
-    counted = np.stack([decider.terms(lengths, 32, each) for lengths in graphs[:2] for each in settings])
-    found = decider.fit(counted, true.seconds(counted))
-    assert np.allclose(found.seconds(counted), true.seconds(counted), rtol=1e-6)
-    times = {each: true.seconds(decider.terms(graphs[2], 32, each)) for each in settings}
-    assert times[found.choose(graphs[2], 32, like)] == pytest.approx(min(times.values()))
-    with_noise = decider.fit(counted, true.seconds(counted) * rng.uniform(0.9, 1.1, len(counted)))
-    assert min(with_noise.coefficients) >= 0
+    with pytest.raises(InputError, match="no sweep for 'NVIDIA A100'"):
+        decider.fit_for("NVIDIA A100")
 
 
 def sweep(path, times):
     """A sweep of three graphs, as benchmarks/gpu_gnnadvisor.py writes it; ``times`` gives milliseconds."""
-    rng, like, lines = np.random.default_rng(1), Setting(1, 1, 32), []
-    for name, most in (("long", 900), ("uneven", 300), ("short", 10)):
-        lengths = rng.integers(0, most, 2_000)
-        for number, setting in enumerate(decider.grid(like)):
-            counted = decider.terms(lengths, 32, setting)
+    lines = []
+    for name in ("long", "uneven", "short"):
+        for number, each in enumerate(decider.grid(Setting(1, 1, 32))):
             by = "grid paper" if number == 7 else "grid"
-            lines.append({"graph": name, "dim": 32, "by": by, "ms": times(number, counted), "terms": counted.tolist()})
-        lines.append({"graph": name, "dim": 32, "by": "artifact", "ms": None, "terms": [1.0] * 7})
+            lines.append({"graph": name, "dim": 32, "by": by, "ms": times(name, number), **asdict(each)})
+        lines.append({"graph": name, "dim": 32, "by": "artifact", "ms": None, **asdict(Setting(3, 2, 64))})
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return lines
+    return bench.read(path)
 
 
 def test_picks_are_judged_on_graphs_that_the_fit_has_not_seen(tmp_path):
-    true = decider.Fit(coefficients=(5e-6, 2e-12, 3e-13, 1e-10, 2e-12, 1e-9, 4e-9))
-    lines = sweep(tmp_path / "a.jsonl", lambda number, counted: 1e3 * float(true.seconds(counted)))
-    found = bench.ratios(bench.read(tmp_path / "a.jsonl"))
-    for graph in ("short", "uneven", "long"):
-        grid = [line for line in lines if line["graph"] == graph and "grid" in line["by"]]
-        row, least = found[graph, 32], min(line["ms"] for line in grid)
-        assert row["fitted"] == pytest.approx(1) and row["artifact"] == np.inf
-        assert row["paper"] == pytest.approx(grid[7]["ms"] / least) and row["paper"] > 1
+    """Number 20 is best on the first graph alone; 40 is second everywhere; 30 does not fit one graph's memory."""
 
-    # The first graph's times are made of other coefficients: the two others tell nothing of these.
-    count, calls = len(decider.grid(Setting(1, 1, 32))), iter(range(10**6))
-    other = decider.Fit(coefficients=(5e-6, 0, 0, 1e-12, 0, 1e-12, 1e-6))
+    def times(name, number):
+        special = {20: 1.0 if name == "long" else 9.0, 40: 1.1, 30: None if name == "short" else 1.0}
+        return special.get(number, 2.0 + number / 1000)
 
-    def times(_, counted):
-        return 1e3 * float((other if next(calls) < count else true).seconds(counted))
-
-    lines = sweep(tmp_path / "b.jsonl", times)
-    row = bench.ratios(bench.read(tmp_path / "b.jsonl"))["long", 32]
-    counted = np.array([line["terms"] for line in lines[:count]])
-    asked = int(np.argmin(true.seconds(counted)))
-    assert row["fitted"] == pytest.approx(lines[asked]["ms"] / min(line["ms"] for line in lines[:count]))
-    assert row["fitted"] > 1.2 and bench.picked(bench.read(tmp_path / "b.jsonl")[:count], other).ms < lines[asked]["ms"]
-    told = bench.report(bench.read(tmp_path / "b.jsonl"), "NVIDIA T800 80GB")
-    assert '"t800": Fit(coefficients=(' in told and "within 1.1" in told
+    samples = sweep(tmp_path / "a.jsonl", times)
+    found = bench.ratios(samples)
+    assert found["long", 32] == {"paper": pytest.approx(2.007), "artifact": np.inf, "fitted": pytest.approx(1.1)}
+    assert found["uneven", 32]["fitted"] == pytest.approx(1.1)
+    # Without the short graph, 30 is best on both others: on that one it does not run.
+    assert found["short", 32]["fitted"] == np.inf
+    settings = decider.grid(Setting(1, 1, 32))
+    ngs, dw, tpb = settings[40].ngs, settings[40].dw, settings[40].tpb
+    assert bench.fitted(bench.cases_of(samples)) == decider.Fit({32: (ngs, dw, tpb)})
+    told = bench.report(samples, "NVIDIA T800 80GB")
+    assert f'"t800": Fit({{32: ({ngs}, {dw}, {tpb})}}),' in told and "within 1.1" in told
 
 
 def test_a_fit_is_taken_for_its_gpu_alone(monkeypatch):
-    """By a word of the driver's name, and for memory the largest there is."""
-    known = decider.Fit(coefficients=(0, 0, 0, 1e-9, 0, 0, 1e-9))
-    monkeypatch.setattr(decider, "FITTED", {"h200": known})
+    """By a word of the driver's name, for the nearest width, and for memory the one with most groups."""
+    known = decider.Fit({16: (64, 4, 32), 128: (8, 32, 64)})
+    monkeypatch.setattr(decider, "FITTED", {"h200": known, "h300": decider.Fit({16: (2, 1, 32)})})
     assert decider.fit_for("NVIDIA H200") is known
     options = parse_options("gnnadvisor", {"decide": "fitted", "leader": False})
     lengths = np.full(100, 50)
-    chosen = options.settings(lengths, 16, "NVIDIA H200")
-    # With a price on groups and on steps of a thread alone, the least is where a row is one group of many workers.
-    assert (chosen.ngs, chosen.dw, chosen.leader) == (64, 4, False)
-    assert options.settings(lengths, 16, None) == chosen
+    chosen = options.settings(lengths, 45, "NVIDIA H200")
+    assert (chosen.ngs, chosen.dw, chosen.tpb, chosen.leader) == (64, 4, 32, False)
+    assert options.settings(lengths, 46, "NVIDIA H200").ngs == 8
+    assert options.settings(lengths, 16, None).ngs == 2

@@ -14,9 +14,9 @@ from support.strict import StrictWorld
 
 from mgg import layout
 from mgg.aggregate import parse_options, prepare, technique
-from mgg.aggregate.costs import Split, Workload
-from mgg.aggregate.machines import H200
 from mgg.backend import simulated
+from mgg.cost.machines import H200
+from mgg.cost.product import Split, Workload
 from mgg.errors import InputError
 
 GRAPHS = awkward_graphs()

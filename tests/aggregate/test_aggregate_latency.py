@@ -8,13 +8,13 @@ from pydantic import ValidationError
 from support.strict import HostsWorld
 
 from mgg import report
-from mgg.aggregate import latency
-from mgg.aggregate.links import REPEATS
 from mgg.backend import simulated
+from mgg.cost import latency
+from mgg.cost.links import REPEATS
 from mgg.errors import InputError
 from mgg.latency_record import LatencyRecord
 from mgg.record import read_lines, write_lines
-from mgg.report.experiments import EXPERIMENTS
+from mgg.report.papers.catalogue import EXPERIMENTS
 
 SIZES = (2**9, 2**10)
 #: By size each repetition and the one before that does not count; the smallest comes once more, untimed.
@@ -124,6 +124,6 @@ def test_the_report_sets_the_paper_beside(records, tmp_path, gpus, fine, said):
 
 def test_the_paper_is_read_as_it_says():
     """What its text derives from the table: 8 MB at once over InfiniBand are 16.9 GB/s, if its ms are microseconds."""
-    printed = EXPERIMENTS["cola_table4"].transfers.printed
-    assert 2**23 / printed["InfiniBand", "coarse"][2**23] / 1e9 == pytest.approx(16.9, rel=0.01)
-    assert all(list(times) == list(latency.SIZES) for times in printed.values())
+    shown = EXPERIMENTS["cola_table4"].transfers
+    assert 2**23 / shown.seconds("InfiniBand", "coarse")[2**23] / 1e9 == pytest.approx(16.9, rel=0.01)
+    assert all(list(shown.seconds(link, "fine")) == list(latency.SIZES) for link in shown.printed)

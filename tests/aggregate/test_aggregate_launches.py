@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from threading import get_ident
 from types import SimpleNamespace
 
 import pytest
@@ -130,6 +131,22 @@ def test_parts_are_medians_over_launches(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "parts_alone", parts_alone)
     records, _ = run(tmp_path, 2, breakdown=True)[0]
     assert [(r.compute, r.transfer) for r in records] == [(2.0, None)] * 4
+
+
+def test_preparing_a_plan_is_timed_on_the_slowest_pe(tmp_path, monkeypatch):
+    """By a clock of each thread, which stands still but for plans."""
+    clocks, launches, plans = Counter(), Counter(), measure.prepare
+
+    def prepare(technique, world, *arguments):
+        launches[world.rank, technique] += 1
+        took = {0: (4.0, 1.0, 2.0), 1: (3.0, 5.0, 1.0)}[world.rank]
+        clocks[get_ident()] += took[launches[world.rank, technique] - 1]
+        return plans(technique, world, *arguments)
+
+    monkeypatch.setattr(measure, "prepare", prepare)
+    monkeypatch.setattr(measure, "perf_counter", lambda: clocks[get_ident()])
+    records, _ = run(tmp_path, 2)[0]
+    assert [r.prepare for r in records] == [4.0] * 4  # the median of 4, 5 and 2
 
 
 def test_what_is_refused_is_told_once_and_not_tried_again(tmp_path, monkeypatch):

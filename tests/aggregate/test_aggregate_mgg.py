@@ -6,8 +6,8 @@ from support.graphs import make_layout, random_csr
 from support.strict import StrictOperators, StrictWorld, unwrap
 
 from mgg import layout
-from mgg.aggregate import prepare, techniques
-from mgg.aggregate.partitioned import Partitioned
+from mgg.aggregate import all_techniques, prepare
+from mgg.aggregate.neighbor_partitions.plan import Partitioned
 from mgg.backend import simulated
 from mgg.errors import InputError
 from mgg.tune.setting import Setting
@@ -105,7 +105,7 @@ def test_primitives_of_nvshmem_are_refused_without_it(tmp_path):
 
 
 def test_only_named_classes_are_techniques():
-    assert Partitioned not in techniques().values() and {"mgg", "direct"} <= techniques().keys()
+    assert Partitioned not in all_techniques().values() and {"mgg", "direct"} <= all_techniques().keys()
 
 
 class Partitions(StrictOperators):

@@ -6,20 +6,20 @@ from support.graphs import make_layout, random_csr
 from support.strict import StrictWorld
 
 from mgg import layout
-from mgg.aggregate import prepare, techniques
+from mgg.aggregate import all_techniques, prepare
 from mgg.backend import simulated
 from mgg.kernel.bf16 import ELEMENTS
 from mgg.kernel.pitch import row_pitch
 
 WORLDS = {"host": lambda world: world, "device": StrictWorld}
 DIM = 41
-CASES = [(name, dtype) for name, plan in techniques().items() for dtype in plan.dtypes]
+CASES = [(name, dtype) for name, plan in all_techniques().items() for dtype in plan.dtypes]
 
 
 @pytest.mark.parametrize("kind", WORLDS)
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_rows_of_inputs(name, dtype, kind, tmp_path):
-    plan, pes = techniques()[name], 1 if techniques()[name].single_pe else 2
+    plan, pes = all_techniques()[name], 1 if all_techniques()[name].single_pe else 2
     folder = make_layout(tmp_path, random_csr(60, 300), pes)
 
     def distance(world):
@@ -36,6 +36,6 @@ def test_rows_of_inputs(name, dtype, kind, tmp_path):
 
 
 def test_blocks_that_are_sent_are_not_padded():
-    assert {name for name, plan in techniques().items() if not plan.pitched} == {
+    assert {name for name, plan in all_techniques().items() if not plan.pitched} == {
         "broadcast", "broadcast_pipelined", "features", "ring", "zero_copy"
     }  # fmt: skip

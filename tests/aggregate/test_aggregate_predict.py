@@ -7,9 +7,9 @@ from support.graphs import make_layout, random_csr
 
 from mgg import hashed
 from mgg.aggregate.auto import EQUAL
-from mgg.aggregate.machines import H200, MACHINES
 from mgg.aggregate.predict import Question, changed, predict
 from mgg.config import LinkConfig
+from mgg.cost.machines import H200, MACHINES
 from mgg.errors import InputError
 
 ALL = ("broadcast", "broadcast_pipelined", "cola", "direct", "features", "halo", "mgg", "ring", "zero_copy")

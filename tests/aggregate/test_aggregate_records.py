@@ -5,10 +5,11 @@ import threading
 import pytest
 from support.graphs import make_layout, random_csr
 
-from mgg.aggregate import machines, parse_options
+from mgg.aggregate import parse_options
 from mgg.aggregate.job import Job
 from mgg.aggregate.measure import Protocol
 from mgg.cli.group import cli
+from mgg.cost import machines
 from mgg.errors import InputError
 from mgg.layout import read_manifest
 from mgg.record import AggregateRecord, PredictionRecord, add_lines, read_lines

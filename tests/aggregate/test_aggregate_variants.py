@@ -10,9 +10,9 @@ from support.strict import StrictWorld
 
 from mgg import layout
 from mgg.aggregate import parse_options, prepare
-from mgg.aggregate.halo import Halo
 from mgg.aggregate.measure import Protocol, sweep
 from mgg.aggregate.oracle import embeddings
+from mgg.aggregate.techniques.halo import Halo
 from mgg.aggregate.variants import expand, parse, spell
 from mgg.backend import simulated
 from mgg.errors import InputError, PeError

@@ -9,7 +9,8 @@ from support.spmm_program import inputs
 from mgg import layout
 from mgg.aggregate import parse_options, prepare
 from mgg.aggregate.workgroups import WorkgroupOptions, joined_here, settled, tell_difference
-from mgg.backend import simulated, topology
+from mgg.backend import simulated
+from mgg.backend.machine import topology
 
 #: Two pairs with NVLink between, PCIe in a pair's socket, and two sockets.
 PAIRS = """\

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mgg.backend import cores
-from mgg.backend.cores import ENOUGH, Found, said, share, withheld
+from mgg.backend.machine import cores
+from mgg.backend.machine.cores import ENOUGH, Found, said, share, withheld
 from mgg.errors import InputError
 
 ALL = frozenset(range(32))
@@ -102,8 +102,8 @@ IN_A_PROCESS = """
 import os, sys, threading
 sys.path.insert(0, {tests!r})
 from backend.test_backend_cores import Gathered
-from mgg.backend import cores
-from mgg.backend.cores import Found
+from mgg.backend.machine import cores
+from mgg.backend.machine.cores import Found
 ready, end, seen = threading.Event(), threading.Event(), []
 def other():
     ready.set(); end.wait(); seen.append(sorted(os.sched_getaffinity(0)))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from mgg.backend import host_memory
+from mgg.backend.machine import host_memory
 
 HOST = 50_000_000
 NAMED = {

@@ -13,7 +13,7 @@ PROGRAM = """
 import cupy
 import numpy as np
 from mgg.backend import nvshmem
-from mgg.backend.facts import job_fields
+from mgg.backend.machine.facts import job_fields
 
 pooled = [1000]
 

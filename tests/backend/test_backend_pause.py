@@ -9,7 +9,7 @@ import time
 import pytest
 from support.ranks import _command, changed_environment
 
-from mgg.backend import waits
+from mgg.backend.watchdog import polling as waits
 from mgg.cli import group
 
 #: Seconds: PE 0 waits at a barrier and PE 2 for a signal while PE 1 stays away, the job paused for longer than LIMIT.

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from support.ranks import mpiexec
 
-from mgg.backend import probe
+from mgg.backend.machine import probe
 
 FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
 

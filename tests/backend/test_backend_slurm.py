@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from mgg.backend import slurm, slurm_job, two_ranks
+from mgg.backend.machine import slurm, slurm_job, two_ranks
 from mgg.cli.group import cli
 from mgg.errors import InputError, MachineError
 

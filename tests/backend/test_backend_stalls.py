@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mgg.backend import stalls
+from mgg.backend.watchdog import stalls
 
 
 @pytest.fixture

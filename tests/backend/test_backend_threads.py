@@ -13,8 +13,8 @@ from support.ranks import changed_environment, mpiexec
 from support.spmm_program import VARIANTS
 
 from mgg import layout
-from mgg.aggregate import parse_options, technique, techniques
-from mgg.aggregate.needs import Case
+from mgg.aggregate import all_techniques, parse_options, technique
+from mgg.aggregate.memory_model import Case
 from mgg.record import AggregateRecord, read_lines
 
 pytestmark = pytest.mark.slow
@@ -59,7 +59,7 @@ def test_the_world_keeps_its_promises(size, devices):
 
 def test_handles_of_cublas_go_with_the_world():
     code = """
-from mgg.kernel import cublas
+from mgg.kernel.cuda import cublas
 x = world.upload(np.ones((3, 3), np.float32))
 for _ in range(2):
     cublas.product(x, x)
@@ -70,7 +70,7 @@ return found"""
     done = threads(2, code, [0])
     assert done.stdout.strip() == "[2, 2]", done.stdout + done.stderr
     done = fake("-c", "\n".join([
-        "import numpy as np", "from mgg.backend import threads", "from mgg.kernel import cublas",
+        "import numpy as np", "from mgg.backend import threads", "from mgg.kernel.cuda import cublas",
         "def program(world):", "    x = world.upload(np.ones((3, 3), np.float32))", "    cublas.product(x, x)",
         "threads.run(3, program)", "print(cublas._library().live)",
     ]))  # fmt: skip
@@ -81,7 +81,7 @@ return found"""
 def test_a_graph_that_cannot_be_made_is_said_once(error, said):
     """The library's errors are, since nobody expects them; what graphs are known to refuse is not."""
     code = f"""
-from mgg.backend.graphs import NotRecordedError
+from mgg.backend.gpu.graphs import NotRecordedError
 from support import device
 def work(given):
     if device.capturing():
@@ -157,7 +157,7 @@ def test_ranks_share_host_memory_and_leave_nothing_behind():
 def test_host_memory_that_ranks_cannot_share_is_one_line_and_stays_with_nobody(harm, said):
     code = (
         "import os, pathlib\nfrom cupy import cuda\nfrom cupy.cuda import memory\n"
-        "from mgg.backend import nvshmem, pinned\nfrom mgg.errors import MachineError\n"
+        "from mgg.backend import nvshmem\nfrom mgg.backend.gpu import pinned\nfrom mgg.errors import MachineError\n"
         "class Refused(cuda.runtime.CUDARuntimeError, OSError):\n    pass\n"
         "def refuse(*_):\n    raise Refused('no')\n"
         "def program(world):\n"
@@ -202,7 +202,7 @@ def test_products_and_bytes_of_every_variant(tmp_path, pes):
     parts = [dict(np.load(tmp_path / f"0-{pe}.npz")) for pe in range(pes)]
     labels = {key.split(" ")[0] for key in parts[0]}
     every = {label for label, (_, options, _) in VARIANTS.items() if "primitive" not in options}
-    alone = {label for label in every if techniques()[VARIANTS[label].technique].single_pe}
+    alone = {label for label in every if all_techniques()[VARIANTS[label].technique].single_pe}
     assert labels >= (bf16 | alone if pes == 1 else every - alone)
     assert worst(GRAPHS["weighted"], parts) <= (1e-6,) and worst(GRAPHS["weighted"], parts, "bf16") <= (1e-5,)
     found = [json.loads((tmp_path / f"0-{pe}.json").read_text()) for pe in range(pes)]
@@ -331,7 +331,7 @@ def test_what_unified_memory_cannot_hold_is_left_out_or_one_line(folder, tmp_pat
     out = tmp_path / "out.jsonl"
     needs = {
         name: [
-            technique(name).need(Case(layout.load(folder, pe), "forward", 3, parse_options(name, {}), "fp32")).total
+            technique(name).need(Case(layout.load(folder, pe), "forward", 64, parse_options(name, {}), "fp32")).total
             for pe in range(2)
         ]
         for name in ("zero_copy", "mgg_uvm")
@@ -339,11 +339,11 @@ def test_what_unified_memory_cannot_hold_is_left_out_or_one_line(folder, tmp_pat
     # Between what the one takes on either PE and the other on both.
     assert max(needs["zero_copy"]) < min(needs["mgg_uvm"])
     between = {"FAKE_FREE": str((max(needs["zero_copy"]) + min(needs["mgg_uvm"])) // 2)}
-    both = aggregate(folder, out, 2, "--technique", "mgg_uvm,zero_copy", "--dim", "3", **between)
-    assert both.returncode == 0 and both.stderr.count("not measured: mgg_uvm, D = 3") == 1, both.stderr
+    both = aggregate(folder, out, 2, "--technique", "mgg_uvm,zero_copy", "--dim", "64", **between)
+    assert both.returncode == 0 and both.stderr.count("not measured: mgg_uvm, D = 64") == 1, both.stderr
     assert [record.technique for record in read_lines(out, AggregateRecord)] == ["zero_copy"]
     out.unlink()
-    alone = aggregate(folder, out, 2, "--technique", "mgg_uvm", "--dim", "3", **between)
+    alone = aggregate(folder, out, 2, "--technique", "mgg_uvm", "--dim", "64", **between)
     assert alone.returncode == 3 and alone.stderr.count("mgg: ") == 1 and not out.exists()
     for pe, needed in enumerate(needs["mgg_uvm"]):
         assert f"PE {pe} needs {needed} bytes of GPU memory and has {between['FAKE_FREE']} free" in alone.stderr

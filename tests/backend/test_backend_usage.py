@@ -1,4 +1,4 @@
-"""mgg/backend/usage.py: what a job has used, from what its processes say."""
+"""mgg/backend/machine/usage.py: what a job has used, from what its processes say."""
 
 import subprocess
 import sys
@@ -6,8 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from mgg.backend import job_fields, simulated, usage
-from mgg.backend.usage import Process
+from mgg.backend import job_fields, simulated
+from mgg.backend.machine import usage
+from mgg.backend.machine.usage import Process
 
 A, B = ("a", ""), ("b", "")
 MIB = 2**20
@@ -41,7 +42,7 @@ def test_nothing_is_told_of_a_job_where_one_process_cannot(tmp_path, monkeypatch
     assert usage.this_process().memory == 100 * 1024
 
 
-TOLD = "from mgg.backend import usage; print(*usage.this_process()[2:])"
+TOLD = "from mgg.backend.machine import usage; print(*usage.this_process()[2:])"
 
 
 def test_a_process_tells_of_itself_and_not_of_what_started_it():

@@ -215,7 +215,7 @@ def test_an_error_of_ours_and_an_interruption_have_codes_of_their_own(raised, co
     with pytest.raises(SystemExit) as ended:
         group.run()
     assert ended.value.code == code and capsys.readouterr().err.strip() == said
-    assert f"\n| {code} | " in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"\n| {code} | " in (ROOT / "docs/errors.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", MISTAKES)

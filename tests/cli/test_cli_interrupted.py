@@ -38,9 +38,9 @@ WAYS = {
     "partition": ("mgg.partition", ["graph", "--pes", "2", "--out", "out"]),
     "layout": ("mgg.layout", ["graph", "part", "--out", "out"]),
     "aggregate": ("mgg.aggregate.job", ["layout", "--technique", "halo", "--dim", "4", "--out", "out"]),
-    "predict": ("mgg.aggregate.machines", ["graph", "--pes", "2"]),
+    "predict": ("mgg.cost.machines", ["graph", "--pes", "2"]),
     "report": ("mgg.report", ["records.jsonl", "--out", "out"]),
-    "doctor": ("mgg.backend.probe", []),
+    "doctor": ("mgg.backend.machine.probe", []),
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mgg.config import DatasetConfig, PartitionConfig
 from mgg.errors import InputError
-from mgg.graph.own import Contents
+from mgg.graph.user_files import Contents
 from mgg.naming import is_own_model, model_name, place_name, recipe, split_name
 from mgg.origin import PLACE_PATTERN
 

@@ -6,10 +6,10 @@ import pytest
 from support.records import altered, file_of
 from support.workflow import ROOT
 
-from mgg import record
-from mgg.aggregate.costs import Machine
-from mgg.aggregate.links import Links
-from mgg.backend.facts import these_versions, this_machine
+from mgg import job_record, record
+from mgg.backend.machine.facts import these_versions, this_machine
+from mgg.cost.links import Links
+from mgg.cost.product import Machine
 from mgg.errors import InputError, MachineError
 from mgg.job_record import JobRecord
 from mgg.lookup_record import LookupRecord
@@ -162,17 +162,18 @@ def test_what_a_job_used_is_the_most_of_its_records(tmp_path, made, lines, expec
     (tmp_path / "p2.jsonl").write_text(file_of(*(altered(good, **line) for line in lines)))
     (tmp_path / record.RUN_FILE).write_text(altered(good, **lines[0]))
     expected = record.Used(**dict(zip(record.Used.model_fields, expected, strict=True))) if expected else None
-    assert record.read_used([tmp_path / "p2.jsonl"]) == record.read_used([tmp_path, tmp_path / "p2.jsonl"]) == expected
+    for paths in ([tmp_path / "p2.jsonl"], [tmp_path, tmp_path / "p2.jsonl"]):
+        assert job_record.read_used(paths) == expected
     for each in record.read_lines(tmp_path / "p2.jsonl", record.AggregateRecord):
         assert each.model_copy(update={"used": None}) == made
 
 
 def test_what_a_job_used_is_not_read_from_something_else(tmp_path, made):
     with pytest.raises(InputError, match=r"run\.json: No such file"):
-        record.read_used([tmp_path])
+        job_record.read_used([tmp_path])
     (tmp_path / "p2.jsonl").write_text(file_of(altered(made.model_dump_json(), **used(-1, 1.0, 1.0))))
     with pytest.raises(InputError, match=r"line 1: field used\.memory"):
-        record.read_used([tmp_path / "p2.jsonl"])
+        job_record.read_used([tmp_path / "p2.jsonl"])
 
 
 def test_a_missing_run_names_its_file_and_what_makes_it(tmp_path):

@@ -13,7 +13,7 @@ from mgg import config
 from mgg.config import refuse_repeats
 from mgg.errors import InputError
 from mgg.record import Side, TrainRecord
-from mgg.train.metrics import METRICS
+from mgg.train.targets.metrics import METRICS
 
 
 def test_the_schema_file_is_what_the_code_generates():

@@ -8,7 +8,7 @@ from support.ranks import mpiexec
 from support.train_graphs import layouts_below
 from support.train_program import SMALL, graphs_for
 
-from mgg.aggregate import techniques
+from mgg.aggregate import all_techniques
 
 pytestmark = pytest.mark.gpu
 
@@ -41,7 +41,7 @@ def check(cases, graphs, found):
     wrong = []
     for each, number, answer in zip(cases, graphs, found, strict=True):
         expected = SAME | {"graphs": number}
-        if not techniques()[each["technique"]].deterministic:  # float atomics: only that graphs are launched
+        if not all_techniques()[each["technique"]].deterministic:  # float atomics: only that graphs are launched
             expected = answer | {"graphs": number, "pes": 1}
         if answer != expected:
             wrong.append((each["model"], each["technique"], each["settings"], answer))
@@ -50,7 +50,7 @@ def check(cases, graphs, found):
 
 def test_one_pe_launches_one_graph_for_every_model_and_technique(layouts):
     cases = [case(layouts, 1, model=model, graph=graph) for model in SMALL for graph in graphs_for(model)]
-    cases += [case(layouts, 1, technique=technique) for technique in techniques()]
+    cases += [case(layouts, 1, technique=technique) for technique in all_techniques()]
     cases += [
         case(layouts, 1, dtype="bf16"),
         case(layouts, 1, settings={"hidden": 256}),
@@ -67,7 +67,7 @@ def test_one_pe_launches_one_graph_for_every_model_and_technique(layouts):
 @pytest.mark.parametrize("pes", [2, 4])
 def test_several_pes_launch_one_graph_where_no_host_is_needed(pes, layouts):
     cases = [case(layouts, pes, model=model) for model in SMALL]
-    others = [technique for technique in techniques() if technique not in ("halo", "local", "mgg_uvm")]
+    others = [name for name, plan in all_techniques().items() if not plan.single_pe and name not in ("halo", "mgg_uvm")]
     cases += [case(layouts, pes, technique=technique) for technique in others]
     cases += [case(layouts, pes, model=model, graph=graphs_for(model)[1]) for model in ("gcn", "gat", "rgcn")]
     cases += [

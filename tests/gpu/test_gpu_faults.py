@@ -123,7 +123,8 @@ def test_a_pe_that_stays_away_from_a_product_in_workgroups_is_named(tmp_path, te
 
 @KILLING
 @pytest.mark.parametrize(
-    "technique", ["mgg", "direct", "ring", "broadcast", "broadcast_pipelined", "halo", "cola", "zero_copy", "features"]
+    "technique",
+    ["mgg", "direct", "ring", "broadcast", "broadcast_pipelined", "halo", "cola", "zero_copy", "features", "dgcl"],
 )
 def test_a_killed_rank_ends_the_job(tmp_path, technique):
     folder = make_layout(tmp_path, random_csr(20_000, 400_000), 2)

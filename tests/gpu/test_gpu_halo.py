@@ -48,7 +48,7 @@ import numpy as np
 from mgg import layout
 from mgg.aggregate import oracle, prepare
 from mgg.backend import job_size, launch
-from mgg.kernel.cuda_halo import HaloKernel
+from mgg.kernel.cuda.halo import HaloKernel
 
 def int32(address, count):
     memory = cp.cuda.UnownedMemory(int(address), 4 * count, None)

@@ -7,17 +7,20 @@ from support.graphs import awkward_graphs, matrix, random_csr, relative_error
 
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
+from mgg.kernel import bundles, cpu
 from mgg.kernel.bf16 import from_bf16, to_bf16
 from mgg.kernel.cola import HUB_ARCS, column_schedule
 from mgg.kernel.pitch import row_pitch
+from mgg.kernel.random import Draws
 from mgg.kernel.schedule import remote_sources
+from mgg.kernel.wire import words
 from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
 from mgg.layout.split import transposed
 
 cp = pytest.importorskip("cupy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpus.count() == 0, reason="no GPU")]
 
-DIMS = (1, 3, 4, 8, 16, 41, 64, 100, 128, 256, 602)
+DIMS = (1, 3, 4, 8, 16, 32, 41, 64, 100, 128, 256, 602)
 TOLERANCE = 1e-6
 
 
@@ -87,7 +90,7 @@ def test_spmm_rows(operators, name, dim):
 @pytest.mark.parametrize("tile", [1, 4, 8, 32])
 def test_tiles_of_columns(dim, tile):
     from mgg.kernel.cuda import CudaOperators
-    from mgg.kernel.cuda_schedule import RowTuning
+    from mgg.kernel.cuda.schedule import RowTuning
 
     csr = GRAPHS["long rows"]
     tiled = CudaOperators(RowTuning(tile=tile))
@@ -102,6 +105,20 @@ def test_tiles_of_columns(dim, tile):
         assert cp.array_equal(c[0].view(cp.int32), c[1].view(cp.int32))
         tiled.spmm_rows(indptr, indices, optional(weights), cp.asarray(b), c[1], True)
         assert cp.allclose(c[1], 2 * c[0], rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("empty", [True, False])
+@pytest.mark.parametrize("groups", [4, 32])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_order_of_short_rows_is_that_of_the_host(name, groups, empty, monkeypatch):
+    monkeypatch.setattr(bundles, "SLAB", 500)
+    indptr = GRAPHS[name].indptr
+    found, expected = (
+        vars(bundles.bundled(xp, xp.asarray(indptr), groups, processors=2, empty=empty)) for xp in (cp, np)
+    )
+    for field, array in expected.items():
+        assert np.array_equal(cp.asnumpy(found[field]), array), field
+        assert field == "slots" or found[field].dtype == array.dtype, field
 
 
 @pytest.mark.parametrize("dim", (1, 3, 16, 41, 100, 602))
@@ -153,6 +170,24 @@ def test_gather_rows(operators, dim, dtype, ids):
     alone = cp.empty((len(rows), dim), dtype)  # aligned as the source is
     operators.gather_rows(cp.asarray(source), cp.asarray(rows), alone)
     assert np.array_equal(alone.get(), source[rows])
+
+
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("bits", [2, 4, 8, 16])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint16])
+def test_packed_rows_have_the_bits_of_the_host(operators, dim, bits, dtype):
+    source = embeddings(5_000, dim) if dtype == np.float32 else to_bf16(embeddings(5_000, dim))
+    rows, ids = np.random.default_rng(0).integers(0, 5_000, (2, 7_001))
+    packed = np.zeros((len(rows), words(dim, bits)), np.uint32)
+    cpu.pack_rows(source, rows, ids, Draws(3, 7, 5), bits, packed)
+    found, unpacked = cp.zeros(packed.shape, cp.uint32), np.empty((len(rows), dim), dtype)
+    draws = Draws(3, cp.full(1, 7.0), 5)
+    operators.pack_rows(cp.asarray(source), cp.asarray(rows), cp.asarray(ids), draws, bits, found)
+    assert np.array_equal(found.get(), packed)
+    cpu.unpack_rows(packed, bits, unpacked)
+    out = cp.full((len(rows), dim + 3), 7, dtype)
+    operators.unpack_rows(found, bits, out[:, :dim])
+    assert np.array_equal(out[:, :dim].get(), unpacked) and (out[:, dim:] == 7).all()
 
 
 @pytest.mark.parametrize("dim", (1, 3, 8, 16, 41, 64, 100, 128, 602))
@@ -304,7 +339,7 @@ def test_a_block_that_takes_too_much_shared_memory_is_refused(monkeypatch):
 
 def test_the_tuning_follows_columns_and_mean_row():
     from mgg.kernel.cuda import CudaOperators
-    from mgg.kernel.cuda_schedule import RowTuning, row_tuning
+    from mgg.kernel.cuda.schedule import RowTuning, row_tuning
 
     assert row_tuning(32, 500) == row_tuning(47, 199) == RowTuning()
     assert row_tuning(48, 500) == row_tuning(95, 199) == RowTuning(tasks_per_block=24)

@@ -12,7 +12,7 @@ from support.products import simulated_bytes, worst, wrong_bytes
 from support.ranks import mpiexec
 from support.spmm_program import VARIANTS, divides, variant
 
-from mgg.aggregate import technique, techniques
+from mgg.aggregate import all_techniques, technique
 from mgg.graph.csr import Csr, from_arcs
 from mgg.record import AggregateRecord, read_lines
 
@@ -44,7 +44,7 @@ def labels(pes: int, threads: bool) -> set[str]:
             return False
         return not threads or options.get("primitive", "direct") == "direct"
 
-    return {label for label in [*techniques(), *VARIANTS] if runs(label)}
+    return {label for label in [*all_techniques(), *VARIANTS] if runs(label)}
 
 
 def check_products(tmp_path: Path, backend: str, pes: int, ranks: int, graphs: Iterable[str]) -> None:
@@ -78,7 +78,7 @@ def test_deterministic_techniques_give_the_same_bits(tmp_path, pes):
     folder = make_layout(tmp_path, random_csr(500, 10_000, weighted=True), pes)
     done = mpiexec(pes, [str(PROGRAM), "nvshmem", str(tmp_path), str(folder), str(folder)])
     assert done.returncode == 0, done.stderr
-    steady = [name for name, plan in techniques().items() if plan.deterministic]
+    steady = [name for name, plan in all_techniques().items() if plan.deterministic]
     for pe in range(pes):
         first, second = (dict(np.load(tmp_path / f"{number}-{pe}.npz")) for number in (0, 1))
         keys = [key for key in first if key.split(" ")[0] in steady]
@@ -89,7 +89,7 @@ def test_deterministic_techniques_give_the_same_bits(tmp_path, pes):
 def test_the_command_records_gpus_and_seconds(tmp_path, pes):
     """All techniques in one command: those of one process run there, too."""
     folder = make_layout(tmp_path, random_csr(2_000, 30_000), pes)
-    names = [name for name, plan in techniques().items() if pes == 1 or not plan.single_pe]
+    names = [name for name, plan in all_techniques().items() if pes == 1 or not plan.single_pe]
     out = tmp_path / "records.jsonl"
     arguments = ["aggregate", str(folder), "--technique", ",".join(names), "--dim", "16,41", "--backend", "nvshmem"]
     done = mpiexec(pes, ["-m", "mgg.cli", *arguments, "--iterations", "3", "--out", str(out)])

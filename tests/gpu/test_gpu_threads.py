@@ -10,7 +10,7 @@ from support.graphs import awkward_graphs, make_layout, random_csr
 from support.products import simulated_bytes, worst, wrong_bytes
 from support.ranks import mpiexec
 
-from mgg.aggregate import techniques
+from mgg.aggregate import all_techniques
 from mgg.record import AggregateRecord, read_lines
 
 PROGRAM = Path(__file__).parents[1] / "support" / "spmm_program.py"
@@ -44,7 +44,7 @@ def test_products_and_bytes_of_heaps_on_one_gpu(tmp_path, heaps):
     arguments = [str(PROGRAM), f"threads:{heaps}", str(tmp_path), *map(str, folders)]
     done = mpiexec(1, arguments, CUDA_VISIBLE_DEVICES="0")
     assert done.returncode == 0, done.stderr
-    wanted = {name for name, plan in techniques().items() if heaps == 1 or not plan.single_pe}
+    wanted = {name for name, plan in all_techniques().items() if heaps == 1 or not plan.single_pe}
     for number, (name, csr) in enumerate(GRAPHS.items()):
         parts = [dict(np.load(tmp_path / f"{number}-{pe}.npz")) for pe in range(heaps)]
         assert {key.split(" ")[0] for key in parts[0]} == wanted
@@ -57,7 +57,7 @@ def test_deterministic_techniques_give_the_same_bits(tmp_path):
     folder = make_layout(tmp_path, random_csr(500, 10_000, weighted=True), 4)
     done = mpiexec(1, [str(PROGRAM), "threads:4", str(tmp_path), str(folder), str(folder)])
     assert done.returncode == 0, done.stderr
-    steady = [name for name, plan in techniques().items() if plan.deterministic and not plan.single_pe]
+    steady = [name for name, plan in all_techniques().items() if plan.deterministic and not plan.single_pe]
     for pe in range(4):
         first, second = (dict(np.load(tmp_path / f"{number}-{pe}.npz")) for number in (0, 1))
         for name in steady:
@@ -65,13 +65,13 @@ def test_deterministic_techniques_give_the_same_bits(tmp_path):
             assert keys and all(np.array_equal(first[key], second[key]) for key in keys), name
 
 
-@pytest.mark.parametrize("technique", [name for name, plan in techniques().items() if not plan.single_pe])
+@pytest.mark.parametrize("technique", [name for name, plan in all_techniques().items() if not plan.single_pe])
 def test_predicted_memory_is_within_a_fifth_of_what_is_taken(tmp_path, technique):
     """Two PEs on one GPU; what the first run loads and keeps (kernels, contexts) does not count."""
     folder = make_layout(tmp_path, random_csr(400_000, 8_000_000, weighted=True), 2)
     code = f"""from mgg import layout
     from mgg.aggregate import parse_options, prepare, technique
-    from mgg.aggregate.needs import Case
+    from mgg.aggregate.memory_model import Case
     part, options = layout.load({str(folder)!r}, world.rank), parse_options({technique!r}, {{}})
     need = technique({technique!r}).need(Case(part, "forward", 64, options, "fp32"))
     taken = []

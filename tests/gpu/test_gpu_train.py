@@ -22,11 +22,13 @@ from support.train_program import (
     run,
 )
 
-from mgg.aggregate import techniques
+from mgg.aggregate import all_techniques
 from mgg.record import read_run
 
 pytestmark = pytest.mark.gpu
 
+#: Of ``gat``, whose sums are products of the technique then.
+PRODUCTS = {"hidden": 5, "heads": 3, "output_heads": 2, "attention": "product"}
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -38,7 +40,7 @@ def layouts(tmp_path_factory):
 
 def trainable(pes):
     """Techniques that train on so many ranks: unified memory belongs to one process."""
-    return [name for name, plan in techniques().items() if pes == 1 or not (plan.single_pe or plan.one_process)]
+    return [name for name, plan in all_techniques().items() if pes == 1 or not (plan.single_pe or plan.one_process)]
 
 
 def test_every_operation_of_the_table():
@@ -61,9 +63,16 @@ def test_loss_and_gradients_are_those_of_cpu_ranks(pes, layouts, tmp_path):
             ("rgcn", {"bases": 3}, "typed"),
             ("gat", {"hidden": 5, "heads": 3, "output_heads": 2}, "planted"),
             ("gat", {"hidden": 4}, "three_nodes"),
+            ("gatv2", {"heads": 2, "kernels": "groups=block,arcs=parallel,blocks=atomic,rows=sorted"}, "planted"),
+            ("gatv2", {"heads": 2, "kernels": "groups=warp,arcs=sequence,blocks=static"}, "planted"),
             ("gcn", {"layers": 3, "normalization": "layer", "residual": True}, "planted"),
             ("sage", {"hidden": 16, "layers": 3, "normalization": "batch", "unit_rows": False}, "planted"),
         )
+    ]
+    options += [
+        {"model": "gat", "technique": technique, "settings": PRODUCTS, "graph": "directed"}
+        for technique in trainable(pes)
+        if technique not in ("cola", "features", "gnnadvisor")
     ]
     options += [
         {"model": model, "technique": "halo", "settings": {"hidden": hidden}, "graph": graph}
@@ -125,7 +134,7 @@ def test_loss_and_gradients_are_those_of_one_gpu(pes, gradients_on, on_one_gpu):
 @pytest.mark.parametrize("pes", [1, 2, 4])
 def test_ten_runs_give_the_same_bits(pes, layouts, tmp_path):
     """Every model with ``halo``, and GCN with every other technique that promises it."""
-    sure = [name for name in trainable(pes) if techniques()[name].deterministic and name != "halo"]
+    sure = [name for name in trainable(pes) if all_techniques()[name].deterministic and name != "halo"]
     cases = [(model, "halo") for model in SMALL] + [("gcn", name) for name in sure]
     calls = [
         {"model": model, "technique": name, "settings": SMALL[model], "epochs": 3, "seed": 2}

@@ -12,9 +12,8 @@ import urllib3
 from download_site import Site
 from graph_helpers import arrays
 
-from mgg.graph import download as module
-from mgg.graph import shards
-from mgg.graph.store import write_graph
+from mgg.graph.io import download as module
+from mgg.graph.store import shards, write_graph
 
 #: Read once: some tests unset the variable.
 MIRROR = os.environ.get("MGG_DATA_DIR")

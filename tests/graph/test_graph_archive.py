@@ -13,8 +13,8 @@ import pytest
 from graph_helpers import files_of
 
 from mgg.errors import InputError
-from mgg.graph import archive as module
-from mgg.graph.archive import relative_name, unpack, unpack_hashed
+from mgg.graph.io import archive as module
+from mgg.graph.io.archive import relative_name, unpack, unpack_hashed
 
 FILES = {"set/raw/edge.csv": b"0,1\n1,2\n", "set/README": b"text", "top.bin": bytes(range(256)) * 5000}
 PACK = {".tar": bytes, ".tar.gz": gzip.compress, ".tar.bz2": bz2.compress, ".tar.xz": lzma.compress}

@@ -16,9 +16,10 @@ from mgg.graph.csr import row_ids
 from mgg.graph.datasets import catalog
 from mgg.graph.described import describe, description
 from mgg.graph.generate import generate
+from mgg.graph.generators import GENERATORS, Generator
 from mgg.graph.retrieve import retrieve
 from mgg.graph.source import Source
-from mgg.graph.sources import Arcs, ArcStream, Generator, StreamedGraph
+from mgg.graph.sources import Arcs, ArcStream, StreamedGraph
 from mgg.graph.store import Graph
 
 
@@ -157,7 +158,7 @@ def test_a_graph_larger_than_memory_is_one_line(tmp_path, monkeypatch):
     def make(scale, seed, shuffle):
         raise MemoryError
 
-    monkeypatch.setitem(sources.GENERATORS.added, "huge", Generator("huge", make, 0))
+    monkeypatch.setitem(GENERATORS.added, "huge", Generator("huge", make, 0))
     with pytest.raises(MachineError, match=rf"^{NOT_ENOUGH_MEMORY}: huge at scale 2\.0 does not fit"):
         generate("huge", tmp_path / "out", scale=2)
     assert list(tmp_path.iterdir()) == []

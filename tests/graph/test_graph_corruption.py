@@ -71,7 +71,7 @@ import numpy as np
 sys.path.insert(0, sys.argv[1])
 from test_graph_corruption import damaged
 from mgg.errors import InputError
-from mgg.graph import shards
+from mgg.graph.store import shards
 from mgg.graph.store import Graph
 
 folder, count = Path(sys.argv[2]), int(sys.argv[3])

@@ -6,8 +6,8 @@ import pytest
 from mgg.errors import InputError
 from mgg.graph.csr import has_loops, is_symmetric, row_ids
 from mgg.graph.generate import generate
-from mgg.graph.sources import generators
-from mgg.graph.sources.counted import COUNTS
+from mgg.graph.generators import generators
+from mgg.graph.generators.counted import COUNTS
 
 #: Seastar (EuroSys'21), table 2: vertices, edges and relations.
 TABLE2 = {

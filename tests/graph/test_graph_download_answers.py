@@ -6,7 +6,7 @@ import pytest
 from download_site import CHANGED, DATA, SHA, cut, head, whole
 
 from mgg.errors import InputError, MachineError
-from mgg.graph.download import fetch
+from mgg.graph.io.download import fetch
 
 
 @pytest.mark.parametrize("known", [{"sha256": SHA}, {"size": len(DATA)}])

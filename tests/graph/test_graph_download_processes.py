@@ -12,13 +12,13 @@ import pytest
 from download_site import DATA, alone, cut, ranged
 
 from mgg.errors import MachineError
-from mgg.graph.download import fetch
+from mgg.graph.io.download import fetch
 
 CHILD = """
 import sys, resource
 from pathlib import Path
 from mgg.errors import MggError
-from mgg.graph.download import fetch
+from mgg.graph.io.download import fetch
 if len(sys.argv) > 3:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
 try:

@@ -2,8 +2,8 @@
 
 from download_site import ranged
 
-from mgg.graph import progress
-from mgg.graph.download import fetch
+from mgg.graph.io import progress
+from mgg.graph.io.download import fetch
 
 
 def test_progress_is_lines_where_there_is_no_terminal(site, path, monkeypatch, capsys):

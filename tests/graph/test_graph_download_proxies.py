@@ -7,7 +7,7 @@ import pytest
 from download_site import DATA
 
 from mgg.errors import InputError, MachineError
-from mgg.graph.download import fetch
+from mgg.graph.io.download import fetch
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ import urllib3
 from download_site import DATA, SHA, cut, status
 
 from mgg.errors import InputError, MachineError
-from mgg.graph import download as module
-from mgg.graph.download import fetch
+from mgg.graph.io import download as module
+from mgg.graph.io.download import fetch
 
 
 def test_redirects_are_followed(site, path):

@@ -7,7 +7,7 @@ import pytest
 from download_site import CHANGED, DATA, SHA, alone, changed, cut, head, ranged, send, whole
 
 from mgg.errors import InputError, MachineError
-from mgg.graph.download import fetch, fits
+from mgg.graph.io.download import fetch, fits
 
 
 def rude(site, handler):

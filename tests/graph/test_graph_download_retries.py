@@ -8,8 +8,8 @@ import urllib3
 from download_site import DATA, SHA, cut, head, send, status
 
 from mgg.errors import MachineError
-from mgg.graph import download as module
-from mgg.graph.download import fetch
+from mgg.graph.io import download as module
+from mgg.graph.io.download import fetch
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 410, 416])

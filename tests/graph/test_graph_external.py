@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from mgg.errors import InputError, MachineError
 from mgg.graph import build as stage
-from mgg.graph import shards
 from mgg.graph.budget import resident
 from mgg.graph.csr import Csr, from_arcs
 from mgg.graph.external import Memory, gather, scatter, scattering, shard, sharding, spool
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph
-from mgg.graph.store import Graph, write_graph
+from mgg.graph.store import Graph, shards, write_graph
 
 NODES, ARCS = 500, 6000
 

@@ -11,8 +11,10 @@ from mgg.errors import InputError, MachineError
 from mgg.graph.csr import from_arcs
 from mgg.graph.extract import extract
 from mgg.graph.store import Graph, write_graph
+from mgg.graph_record import GraphRecord
 from mgg.model import build, settings_of
 from mgg.model.extract import layers_of
+from mgg.record import read_lines
 
 SIZES = (5, 9, 12, 30)
 
@@ -53,10 +55,9 @@ def test_facts_are_those_of_the_arcs(cliques):
 def test_communities_may_be_left_out(cliques):
     """They need the graph in memory; all else one part of it at a time."""
     graph = Graph.open(cliques[0])
-    found = extract(graph, None)
-    assert "communities" not in found and found == {
-        key: value for key, value in extract(graph, 2**40).items() if key in found
-    }
+    found, whole = extract(graph, None), extract(graph, 2**40)
+    assert "communities" not in found and found == {key: value for key, value in whole.items() if key in found}
+    assert whole["rabbit_seconds"] > 0
     with pytest.raises(MachineError, match="raise --memory, or leave them out by --no-communities") as refusal:
         extract(graph, 2**20)
     assert "\n" not in str(refusal.value)
@@ -76,6 +77,24 @@ def test_communities_may_be_left_out(cliques):
 def test_layers_are_of_type_one_where_columns_fall_first(model, settings, expected):
     chain = build(model, settings_of(model, settings), 20, 3)
     assert [(each["inputs"], each["aggregated"], each["type"]) for each in layers_of(chain, 20)] == expected
+
+
+def test_a_record_of_a_graph(cliques, tmp_path):
+    """What the command prints, with the graph's hash; one graph after the other, or in the place of others."""
+    graph, out = Graph.open(cliques[0]), tmp_path / "graphs.jsonl"
+    run, arguments = CliRunner().invoke, ["describe", str(cliques[0]), "--json", "--out", str(out)]
+    told = json.loads(run(cli, arguments).stdout)
+    assert told.pop("out") == str(out)
+    (record,) = read_lines(out, GraphRecord)
+    assert (record.dataset, record.graph_hash) == ("cliques", graph.hash)
+    assert {name: getattr(record, name) for name in told if name != "name"} == {
+        name: value for name, value in told.items() if name != "name"
+    }
+    run(cli, [*arguments, "--no-communities"])
+    assert [each.communities for each in read_lines(out, GraphRecord)] == [6, None]
+    run(cli, [*arguments, "--replace"])
+    assert len(read_lines(out, GraphRecord)) == 1
+    assert "--replace" in str(run(cli, ["describe", str(cliques[0]), "--replace"]).exception)
 
 
 def test_the_command(cliques):

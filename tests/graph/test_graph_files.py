@@ -94,7 +94,8 @@ import os, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from graph_helpers import arrays
-from mgg.graph import shards, store
+from mgg.graph import store
+from mgg.graph.store import shards
 shards.VERTICES_PER_PART, shards.ARCS_PER_PART = 7, 20
 write, left = shards.write_part, [{after}]
 def dying(*args, **options):

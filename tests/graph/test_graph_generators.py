@@ -1,6 +1,6 @@
 import pytest
 
-from mgg.graph.sources import generators
+from mgg.graph.generators import generators
 
 
 @pytest.mark.parametrize("name", generators())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mgg.errors import InputError
-from mgg.graph import archive
+from mgg.graph.io import archive
 from mgg.graph.sources import CHUNK_ARCS, find_loader, gin
 
 PUBLISHED = {  # nodes, arcs, self-loops, tags, classes

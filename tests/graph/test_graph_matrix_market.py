@@ -7,7 +7,7 @@ from scipy import sparse
 from text_helpers import arcs_of, exhaust, gz, load
 
 from mgg.errors import InputError
-from mgg.graph import text
+from mgg.graph.io import text
 from mgg.graph.sources import loader_of
 
 TINY = "%%MatrixMarket matrix coordinate real general\n% made by hand\n\n3 3 4\n1 2 0.5\n3 1 -2\n3 3 1e-3\n1 2 0.5\n"

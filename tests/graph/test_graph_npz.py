@@ -10,8 +10,8 @@ from numpy.lib import format as npy
 from scipy import sparse
 
 from mgg.errors import InputError
-from mgg.graph import npz as archive
 from mgg.graph.csr import from_arcs, row_ids
+from mgg.graph.io import npz as archive
 from mgg.graph.sources import find_loader, npz, scipy_npz
 
 PUBLISHED = {  # nodes, stored arcs, arcs with reverses, features, classes, share of arcs whose ends have one class

@@ -6,8 +6,9 @@ import pytest
 from text_helpers import arcs_of, exhaust, features_of, load, zipped
 
 from mgg.errors import InputError
-from mgg.graph import text
-from mgg.graph.sources import ogb_binary, ogb_csv
+from mgg.graph.io import text
+from mgg.graph.sources.ogb import binary as ogb_binary
+from mgg.graph.sources.ogb import csv as ogb_csv
 
 
 def lines_of(values):

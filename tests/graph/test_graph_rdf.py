@@ -5,7 +5,7 @@ import pytest
 from text_helpers import gz
 
 from mgg.errors import InputError
-from mgg.graph import text
+from mgg.graph.io import text
 from mgg.graph.sources import find_loader, rdf
 
 TRIPLES = """\

@@ -14,9 +14,9 @@ import pytest
 from text_helpers import PACK, arcs_of, exhaust, features_of, load
 
 from mgg.errors import InputError
-from mgg.graph import text
 from mgg.graph.build import build, gather, scatter, shard
-from mgg.graph.columns import Columns
+from mgg.graph.io import text
+from mgg.graph.io.columns import Columns
 from mgg.graph.source import opened
 from mgg.graph.sources import find_loader
 from mgg.graph.store import Graph

@@ -16,9 +16,9 @@ from scipy import sparse
 from text_helpers import PACK, arcs_of, features_of, load
 
 from mgg.errors import InputError, MachineError
-from mgg.graph.endings import COMPRESSIONS
-from mgg.graph.own import needs_loader
+from mgg.graph.io.endings import COMPRESSIONS
 from mgg.graph.sources import loader_of
+from mgg.graph.user_files import needs_loader
 
 TEXTS = {
     "a.csv": ("table", "source,target,weight\n0,1,0.5\n2,0,2\n", [(0, 1, 0.5), (2, 0, 2.0)]),

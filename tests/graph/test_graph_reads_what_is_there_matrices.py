@@ -11,9 +11,9 @@ from text_helpers import gz, load
 
 from mgg.cli.group import cli
 from mgg.errors import InputError, MachineError
-from mgg.graph import text
 from mgg.graph.budget import limited, resident
 from mgg.graph.build import build, gather, scatter, shard
+from mgg.graph.io import text
 from mgg.graph.sources import scipy_npz
 from mgg.graph.store import Graph
 
@@ -159,8 +159,8 @@ def test_matrices_are_scipys_unless_told_otherwise_and_tables_are_not(tmp_path, 
 @pytest.mark.parametrize("of", [1, 3])
 def test_repeats_of_a_pattern_are_counted_as_scipy_counts_them(tmp_path, monkeypatch, repeated, of):
     """Without repeats a pattern has no weights; with some in one of three ranges it has them everywhere."""
-    monkeypatch.setattr("mgg.graph.shards.VERTICES_PER_PART", 8)
-    monkeypatch.setattr("mgg.graph.shards.ARCS_PER_PART", 40)
+    monkeypatch.setattr("mgg.graph.store.shards.VERTICES_PER_PART", 8)
+    monkeypatch.setattr("mgg.graph.store.shards.ARCS_PER_PART", 40)
     first = np.unique(ROWS * N + COLUMNS)
     at = np.concatenate([first, first[[k % len(first) for k in repeated]]])
     body = "".join(f"{k // N + 1} {k % N + 1}\n" for k in at)
@@ -179,7 +179,7 @@ def test_repeats_of_a_pattern_are_counted_as_scipy_counts_them(tmp_path, monkeyp
 
 
 def test_a_symmetric_pattern_with_repeats_is_symmetric_in_any_ranges(tmp_path, monkeypatch):
-    monkeypatch.setattr("mgg.graph.shards.VERTICES_PER_PART", 8)
+    monkeypatch.setattr("mgg.graph.store.shards.VERTICES_PER_PART", 8)
     low, high = np.minimum(ROWS, COLUMNS), np.maximum(ROWS, COLUMNS)
     both = sorted({*zip(low.tolist(), high.tolist(), strict=True), *zip(high.tolist(), low.tolist(), strict=True)})
     one = next(pair for pair in both if pair[0] < 8 and pair[1] < 8 and pair[0] != pair[1])

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from mgg import partition
 from mgg.graph.build import build
 from mgg.graph.datasets import catalog
 from mgg.graph.external import Memory
@@ -55,3 +56,16 @@ def test_the_table_of_the_files_states_the_same_counts(mirror):
         for count in re.findall(r"(\d+) (?:self-)?loops", stated[name]):
             assert int(count) in (loops, loops // 2)
             assert both is None or int(count) in (listed - arcs, both - arcs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "needed", "covered"),
+    [("cit-HepPh", 127_729, 64_391), ("soc-Epinions1", 170_457, 83_807), ("cnr-2000", 22_425, 11_887)],
+)
+def test_covers_take_about_half_of_what_rows_do(mirror, tmp_path, name, needed, covered):
+    """At 16 PEs; the numbers of docs/techniques.md."""
+    build(name, tmp_path / "graph", memory=Memory(workers=2))
+    arguments = {"pes": 16, "scheme": "edge_balanced", "workgroup": 16, "dim": 1, "cover": True}
+    found = partition.build(tmp_path / "graph", tmp_path / "part", **arguments).quality
+    assert (found.v_fc, found.v_cover) == (4 * needed, 4 * covered)

@@ -11,15 +11,14 @@ import pytest
 from support.graphs import awkward_graphs, matrix, random_csr, symmetrized
 
 from mgg.errors import InputError
-from mgg.graph import shards
 from mgg.graph.csr import Csr, from_arcs, row_ids
+from mgg.graph.generators import communities
 from mgg.graph.reorder import chosen, needed_bytes, orders, permutation, rabbit, rcm
 from mgg.graph.reorder.communities import _sweep, contract, refine
 from mgg.graph.reorder.merge import merge, walk
 from mgg.graph.reorder.span import averaged_edge_span, pays
 from mgg.graph.reorder.structure import adjacency, both_directions
-from mgg.graph.sources import communities
-from mgg.graph.store import Graph, write_graph
+from mgg.graph.store import Graph, shards, write_graph
 
 SPEC = importlib.util.spec_from_file_location("modularity", Path(__file__).parents[2] / "benchmarks" / "modularity.py")
 quality = importlib.util.module_from_spec(SPEC)

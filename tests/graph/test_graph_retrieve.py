@@ -13,10 +13,11 @@ import yaml
 from graph_helpers import TinyPlanetoid, files_of
 
 from mgg.errors import InputError, MachineError
-from mgg.graph import datasets, download
+from mgg.graph import datasets
 from mgg.graph.build import build
 from mgg.graph.datasets import Dataset, RawFile
 from mgg.graph.described import check_sha256, describe, description
+from mgg.graph.io import download
 from mgg.graph.retrieve import retrieve
 from mgg.graph.sources import planetoid
 

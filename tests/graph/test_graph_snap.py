@@ -5,7 +5,7 @@ import pytest
 from text_helpers import arcs_of, exhaust, gz, load
 
 from mgg.errors import InputError
-from mgg.graph import text
+from mgg.graph.io import text
 from mgg.graph.sources import loader_of
 
 HEAD = "# Directed graph: tiny\n# Nodes: 4 Edges: 5\n# FromNodeId\tToNodeId\n"

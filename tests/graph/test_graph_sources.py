@@ -15,7 +15,8 @@ from mgg.errors import InputError
 from mgg.graph.build import build
 from mgg.graph.csr import is_symmetric, row_ids
 from mgg.graph.generate import generate
-from mgg.graph.sources import communities, find_loader, generators, loaders, planetoid
+from mgg.graph.generators import communities, generators
+from mgg.graph.sources import find_loader, loaders, planetoid
 from mgg.graph.store import Graph
 
 PUBLISHED = {  # nodes, arcs, features, classes, (train, validation, test), isolated nodes: as PyG documents them

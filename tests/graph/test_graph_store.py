@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from mgg.errors import InputError
 from mgg.graph import manifest as manifests
-from mgg.graph import shards
 from mgg.graph.csr import Csr, from_arcs
-from mgg.graph.parts import PartWriter, Rows
-from mgg.graph.store import Graph, write_graph
+from mgg.graph.store import Graph, shards, write_graph
+from mgg.graph.store.parts import PartWriter, Rows
 
 EVERYTHING = "offsets", "adjacency", "weights", "features", "labels", "splits"
 

@@ -7,8 +7,8 @@ import pytest
 from text_helpers import arcs_of, exhaust, features_of, gz, load
 
 from mgg.errors import InputError
-from mgg.graph import tables, text
 from mgg.graph.build import build
+from mgg.graph.io import tables, text
 from mgg.graph.sources import find_loader, loader_of
 from mgg.graph.store import Graph
 

@@ -243,7 +243,7 @@ def test_several_labels_of_an_edge_are_not_read(tmp_path):
     ],
 )
 def test_labels_of_edges_that_do_not_fit_are_refused(tmp_path, monkeypatch, block, labels, message):
-    monkeypatch.setattr("mgg.graph.text.BLOCK", block)
+    monkeypatch.setattr("mgg.graph.io.text.BLOCK", block)
     with pytest.raises(InputError, match=message):
         list(find_loader("tu")(tu(tmp_path, edge_labels=labels)).arcs.read())
 

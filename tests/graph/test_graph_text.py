@@ -13,10 +13,10 @@ import pytest
 from text_helpers import PACK
 
 from mgg.errors import InputError
-from mgg.graph import text
-from mgg.graph.endings import find_file
+from mgg.graph.io import text
+from mgg.graph.io.endings import find_file
+from mgg.graph.io.text import Column, Layout, blocks, counted, lines, read_rows
 from mgg.graph.sources import CHUNK_ARCS
-from mgg.graph.text import Column, Layout, blocks, counted, lines, read_rows
 
 PAIR = (Column("source"), Column("target"))
 MESSY = b"# head\r\n\n1\t2\r\n  3   4  \n% note with 0x1f\n\t5 \t 6\n   \n+7 -8\n9 10"
@@ -321,7 +321,7 @@ def test_a_gzip_bomb_needs_little_memory(tmp_path, bomb):
         import resource, sys
         from pathlib import Path
         from mgg.errors import InputError
-        from mgg.graph.text import Column, Layout, read_rows
+        from mgg.graph.io.text import Column, Layout, read_rows
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
             for part in read_rows(Path(sys.argv[1]), Layout((Column("source"), Column("target")))):
@@ -358,7 +358,7 @@ def test_long_numbers_are_refused_at_once(file, number, problem):
     code = """
         import sys
         from pathlib import Path
-        from mgg.graph.text import Column, Layout, read_rows
+        from mgg.graph.io.text import Column, Layout, read_rows
         list(read_rows(Path(sys.argv[1]), Layout((Column("id"), Column("weight", "float64")))))
     """
     done = subprocess.run(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mgg.errors import InputError
-from mgg.graph import archive, text
 from mgg.graph.csr import from_arcs, is_symmetric
+from mgg.graph.io import archive, text
 from mgg.graph.sources import CHUNK_ARCS, find_loader
 
 FILES = {

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from mgg.errors import InputError, MachineError
-from mgg.graph import unpickle
 from mgg.graph.budget import limited, resident
-from mgg.graph.unpickle import read_pickle
+from mgg.graph.io import unpickle
+from mgg.graph.io.unpickle import read_pickle
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_code_is_refused_and_named(read, tmp_path, monkeypatch, protocol, functi
         (python2(b"cnumpy.core.multiarray\nscalar\n"), "numpy.core.multiarray.scalar"),
         (python2(b"c__builtin__\ngetattr\n"), "__builtin__.getattr"),
         (python2(b"ccopy_reg\n_reconstructor\n"), "copy_reg._reconstructor"),
-        (python2(b"cmgg.graph.unpickle\nread_pickle\n"), "mgg.graph.unpickle.read_pickle"),
+        (python2(b"cmgg.graph.io.unpickle\nread_pickle\n"), "mgg.graph.io.unpickle.read_pickle"),
         (python2(b"}U\x01kcsubprocess\nPopen\ns"), "subprocess.Popen"),
     ],
 )

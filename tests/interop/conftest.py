@@ -4,7 +4,7 @@ import pytest
 from support import plain
 from support.graphs import make_layout
 
-from mgg.vertex import host
+from mgg.vertex.cpu import host
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ import pytest
 from support.graphs import awkward_graphs, make_layout, matrix, relative_error
 from support.interop_program import assert_right, derivatives, on_ranks, whole
 from support.pyg import torch
+from torch_geometric.nn import GCNConv
 
 from mgg import interop
-from mgg.aggregate import techniques
+from mgg.aggregate import all_techniques
 from mgg.errors import InputError
 from mgg.kernel.bf16 import from_bf16, to_bf16
 
@@ -39,12 +40,33 @@ def test_product_and_gradients(graph, pes, layouts):
     assert_right(interop.run(layouts(graph, pes), derivatives, width=WIDTH, backend="simulated"), GRAPHS[graph])
 
 
-@pytest.mark.parametrize("technique", techniques())
+@pytest.mark.parametrize("technique", all_techniques())
 def test_every_technique(technique, layouts):
-    pes = 1 if techniques()[technique].single_pe else 2
+    pes = 1 if all_techniques()[technique].single_pe else 2
     program = derivatives
     parts = interop.run(layouts("weighted", pes), program, width=WIDTH, technique=technique, backend="simulated")
     assert_right(parts, GRAPHS["weighted"])
+
+
+@pytest.mark.parametrize("options", [{"ngs": 3, "sums": "atomic"}, {"decide": "paper"}, {"decide": "artifact"}])
+def test_a_layer_over_gnnadvisor(options, alone):
+    """GNNAdvisor's listing 1: a GCN layer over its kernel, whose parameters the Decider finds; a directed graph."""
+    csr, layer = GRAPHS["weighted"], GCNConv(7, 5, normalize=False)
+    x, seeds = (
+        torch.tensor(np.random.default_rng(n).standard_normal((csr.rows, n)).astype(np.float32)) for n in (7, 5)
+    )
+
+    def program(graph):
+        mine, given = interop.use(copy.deepcopy(layer), graph), x.clone().requires_grad_()
+        y = mine(given, graph)
+        return y.detach(), *torch.autograd.grad((y * seeds).sum(), [given, mine.lin.weight])
+
+    y, by_x, by_weight = (each.double().numpy() for each in alone(program, technique="gnnadvisor", options=options))
+    weight, a = layer.lin.weight.detach().double().numpy(), matrix(csr)
+    back = a.T @ seeds.double().numpy()
+    np.testing.assert_allclose(y, a @ (x.double().numpy() @ weight.T), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(by_x, back @ weight, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(by_weight, back.T @ x.double().numpy(), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.slow
@@ -304,6 +326,12 @@ def test_run_leaves_pytorch_s_threads_alone(alone):
 def test_a_width_that_is_none(width, layouts):
     with pytest.raises(InputError, match=rf"width is {width}: expected the most columns .*, 1\.\.65536"):
         interop.run(layouts("weighted", 2), print, width=width, backend="simulated")
+
+
+@pytest.mark.parametrize("options", [{"stale": 1}, {"boundary": 0.5}, {"wire": "int8"}])
+def test_an_option_that_goes_by_epochs(options, layouts):
+    with pytest.raises(InputError, match=rf"option {next(iter(options))}: goes by epochs, which PyTorch does not tell"):
+        interop.run(layouts("weighted", 2), print, width=4, options=options, backend="simulated")
 
 
 @pytest.mark.slow

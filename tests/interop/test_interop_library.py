@@ -14,15 +14,16 @@ from support.train_program import Stop, result_arrays
 
 from mgg import layout
 from mgg.backend import launch
-from mgg.cli.train import _library
-from mgg.cli.train import train as command
+from mgg.cli.training.train import _library
+from mgg.cli.training.train import train as command
 from mgg.errors import InputError, MachineError, StoppedError
 from mgg.interop import sampling
 from mgg.interop.library import LibraryTrainer
 from mgg.interop.sampling import SampledTrainer, Sampler
 from mgg.kernel.random import stream_key
 from mgg.record import read_run
-from mgg.train import train
+from mgg.train import loop, train
+from mgg.train.trainer import Trainer
 
 #: What both sides can agree on: dropout draws other numbers.
 ALIKE = {
@@ -83,6 +84,19 @@ def test_the_curve_is_ours(model, layouts):
     assert (ours.side, theirs.side, theirs.technique, theirs.options) == ("mgg", "pyg", "pyg", {})
     assert {"torch", "torch-geometric"} == theirs.versions.keys() - ours.versions.keys()
     assert theirs.gpu_memory is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("graph", "model"), [("weighted", "gcn"), ("planted", "gin")])
+def test_sums_by_products_of_matrices(graph, model, layouts, monkeypatch):
+    """Where PyTorch Geometric would scatter, there are as many products as sums, A^T's backward among them."""
+    products, product = [], pyg.torch.sparse.mm
+    monkeypatch.setattr(pyg.torch.sparse, "mm", lambda *given: products.append(given) or product(*given))
+    _, theirs = check(layouts(graph, 1), "pyg_csr", model, ALIKE[model])
+    # Two sums forward in a step and two without dropout; no gradient of features is asked for, which GIN sums first.
+    backward = 2 if model == "gcn" else 1
+    assert len(products) == 6 * (4 + backward)
+    assert (theirs.side, theirs.technique) == ("pyg_csr", "pyg_csr")
 
 
 @pytest.mark.slow
@@ -188,6 +202,24 @@ def test_what_a_library_does_not_do_is_refused(graph, pes, options, message, lay
     with pytest.raises(InputError) as error:
         launch("simulated", lambda: pes, lambda world: train(world, layout.load(folder, world.rank), **options))
     assert str(error.value).startswith(message), error.value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["mgg", "pyg"])
+def test_passes_are_timed_after_the_last_epoch(side, layouts, tmp_path, monkeypatch):
+    """As many as there are to be, and nothing else is another for it; a finished run that lacks them is told."""
+    kind, passes = LibraryTrainer if side == "pyg" else Trainer, []
+    logits = kind._logits
+    monkeypatch.setattr(kind, "_logits", lambda *given: passes.append(given) or logits(*given))
+    how = {"side": side, "model": "gcn", "settings": ALIKE["gcn"], "epochs": 2}
+    usual = run(layouts("planted", 1), out=tmp_path / "run", **how)
+    before = len(passes)
+    timed = run(layouts("planted", 1), inference=True, **how)
+    assert len(passes) - before == before - 1 + loop.WARM_UP + loop.PASSES, "but for the predictions, without a folder"
+    assert timed.record.inference > 0 and usual.record.inference is None
+    assert all(np.array_equal(array, result_arrays(timed)[name]) for name, array in result_arrays(usual).items())
+    with pytest.raises(InputError, match="is a finished run whose inference was not timed"):
+        run(layouts("planted", 1), inference=True, out=tmp_path / "run", resume=True, **how)
 
 
 def test_diverging_is_told(layouts):

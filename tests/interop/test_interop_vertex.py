@@ -11,7 +11,7 @@ from mgg import vertex as V
 from mgg.errors import InputError
 from mgg.model import program as layers
 from mgg.model.program import Weight
-from mgg.vertex import host
+from mgg.vertex.cpu import host
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 TYPES = 5

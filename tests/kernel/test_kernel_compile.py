@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.graphs import awkward_graphs, matrix, relative_error
 
-from mgg.backend.stalls import ticks_of
+from mgg.backend.watchdog.stalls import ticks_of
 from mgg.errors import MachineError
 from mgg.graph.csr import Csr
 from mgg.kernel import compile as build
@@ -226,7 +226,9 @@ def test_the_extra_kernels_needs_no_other_toolkit(source, monkeypatch):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name", ["rows", "gather", "columns", "partitions", "cola", "mgg", "pull", "bags"])
+@pytest.mark.parametrize(
+    "name", ["rows", "narrow_rows", "gather", "columns", "partitions", "cola", "mgg", "pull", "wire", "bags"]
+)
 def test_every_kernel_compiles(name, monkeypatch):
     assert name in {chosen.source for chosen in build.all_builds()}
     assert_compiles(build.build_of(name, 32), monkeypatch)
@@ -234,24 +236,12 @@ def test_every_kernel_compiles(name, monkeypatch):
 
 @needs_nvcc
 @pytest.mark.parametrize("bits", [32, 64])
-@pytest.mark.parametrize("name", ["rows", "gather", "halo", "pull"])
+@pytest.mark.parametrize("name", build.BF16)
 def test_kernels_for_bf16_compile(name, bits, monkeypatch):
     """With 16 bytes a load, eight elements, too."""
     chosen = build.build_of(name, bits, bf16=True)
     assert chosen in build.all_builds()
     assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4, 8))
-
-
-@needs_nvcc
-@pytest.mark.parametrize("bits", [32, 64])
-def test_the_kernels_of_attention_compile(bits, monkeypatch):
-    monkeypatch.setattr(build, "cache_folder", lambda: USERS_CACHE)
-    chosen = build.build_of("attention", bits)
-    assert chosen in build.all_builds()
-    code = build.cubin(chosen.path, "sm_90", chosen.defines).read_bytes()
-    names = "states_8_1", "states_combine_32", "shares_32_16", "signed_shares_8_4", "signed_shares_back_32_32"
-    for kernel in (*names, "sums_4_2", "signed_sums_32_1", "products_8_4"):
-        assert f"attention_{kernel}".encode() in code
 
 
 @needs_nvcc
@@ -274,9 +264,18 @@ def test_every_primitive_is_compiled_beforehand_where_nvshmem_is(bits, monkeypat
 def assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4)):
     monkeypatch.setattr(build, "cache_folder", lambda: USERS_CACHE)
     code = build.cubin(chosen.path, "sm_90", chosen.defines, chosen.nvshmem).read_bytes()
-    others = {"mgg": "mgg", "gather": "gather_rows", "pull": "halo_pull", "bags": "lookup_mgg"}
+    if chosen.source == "wire":
+        assert all(f"wire_{what}_{bits}".encode() in code for what in ("pack", "unpack") for bits in (2, 4, 8, 16))
+        return
+    others = {
+        "mgg": "mgg",
+        "gather": "gather_rows",
+        "pull": "halo_pull",
+        "bags": "lookup_mgg",
+        "narrow_rows": "spmm_narrow",
+    }
     kernel = others.get(chosen.source, f"spmm_{chosen.source}")
-    for lanes in (4, 32):
+    for lanes in (4, 8 if chosen.source == "narrow_rows" else 32):
         for vector in vectors:
             assert f"{kernel}_{lanes}_{vector}".encode() in code
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import cupy as cp
 import numpy as np
 from cuda.bindings import driver
-from mgg.kernel.fork import Fork, Packed, urgent_stream
+from mgg.kernel.cuda.dependent_launch import Fork, Packed, urgent_stream
 from support import device
 
 told = []

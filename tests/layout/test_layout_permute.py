@@ -7,36 +7,10 @@ from test_layout_split import put_together
 
 from mgg import layout, partition
 from mgg.errors import InputError
-from mgg.graph.csr import Csr
 from mgg.graph.permutation import inverse
 from mgg.layout import nodes
-from mgg.layout.permute import permuted
 
 GRAPHS = awkward_graphs()
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_permuted_is_the_matrix_with_rows_and_columns_moved(name):
-    csr = GRAPHS[name]
-    order = np.random.default_rng(0).permutation(csr.rows).astype(np.int32)
-    found = permuted(csr, order)
-    at = inverse(order)
-    assert np.array_equal(order[at], np.arange(csr.rows))
-    assert (matrix(found) != matrix(csr)[at][:, at]).nnz == 0
-    rows = np.repeat(np.arange(csr.rows), np.diff(found.indptr))
-    assert np.all(np.diff(rows * csr.rows + found.indices) > 0), "columns ascend in each row"
-    assert found.indices.dtype == csr.indices.dtype
-
-
-def test_arcs_that_join_the_same_nodes_stay_in_their_order():
-    """A hundred types each from nodes 1, 2 and 3 to node 0; 2 comes before 1 and 1 before 3 in the new order."""
-    types = np.arange(100, dtype=np.int32)
-    ends = np.repeat(np.array([1, 2, 3], np.int32), 100)
-    csr = Csr(np.array([0, 300, 300, 300, 300]), ends, None, 4, np.concatenate([types + 1000 * k for k in (1, 2, 3)]))
-    found = permuted(csr, np.array([3, 1, 0, 2], np.int32))
-    assert found.indptr.tolist() == [0, 0, 0, 0, 300]
-    assert np.array_equal(found.indices, np.repeat([0, 1, 2], 100))
-    assert np.array_equal(found.types, np.concatenate([types + 1000 * k for k in (2, 1, 3)]))
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -53,7 +27,7 @@ def test_both_products_are_those_of_the_permuted_graph(name, pes, tmp_path):
 
 @pytest.mark.parametrize("scheme", partition.schemes())
 def test_node_data_follow_their_nodes(scheme, tmp_path, monkeypatch):
-    monkeypatch.setattr(nodes, "FEATURE_BYTES", 4 * 5 * 7)  # blocks of 7 nodes
+    monkeypatch.setattr(nodes, "BLOCK_BYTES", 4 * 5 * 7)  # blocks of 7 nodes
     rng = np.random.default_rng(0)
     data = {
         "features": rng.random((120, 5)).astype(np.float32),

@@ -1,27 +1,65 @@
+import itertools
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from support.graphs import awkward_graphs, build_layout, matrix, random_csr, typed_csr
+from support.graphs import products as in_memory
 
 from mgg import layout
+from mgg.graph.csr import Csr
+from mgg.graph.store import write_graph
 from mgg.layout.neighbors import neighbor_partitions
 from mgg.layout.parts import Product
-from mgg.layout.split import Splitter, mapped, sends, transposed
+from mgg.layout.split import save_product, transposed
+from mgg.layout.store import pe_folder
 
 GRAPHS = awkward_graphs()
+SENDS = ("ptr", "rows", "first")
 
 
-def both_products(csr, bounds):
-    """Every PE's product, forward and transposed."""
-    forward = [Splitter(csr, bounds).cut(pe) for pe in range(len(bounds) - 1)]
-    turned = mapped(csr, bounds, [cut.local.arcs for cut in forward])
-    splitter = Splitter(turned.csr, bounds, turned.position)
-    transpose = [splitter.cut(pe) for pe in range(len(bounds) - 1)]
-    for cuts in (forward, transpose):
-        halos = [(cut.halo_ptr, cut.halo_rows) for cut in cuts]
-        yield [Product(**vars(cut), **vars(sends(halos, pe))) for pe, cut in enumerate(cuts)]
+def both_products(folder, csr, bounds, pieces=1):
+    """Every PE's product, forward and transposed, of rows that come in so many pieces."""
+    facts = write_graph(folder / "graph", csr, name="cut", source={})
+    for pe in range(len(bounds) - 1):
+        (folder / pe_folder(pe)).mkdir()
+    for direction, whole in (("forward", csr), ("transpose", transposed(csr).csr)):
+        made = save_product(folder, direction, rows_of(whole, pieces), facts, bounds)
+        products = [read_product(folder / pe_folder(pe) / direction, bounds, pe, csr) for pe in range(len(bounds) - 1)]
+        assert made.remote_arcs == [product.remote.arcs for product in products]
+        assert made.halo_rows == [product.halo for product in products]
+        yield products
+
+
+def rows_of(csr, pieces):
+    """The rows in so many blocks, some of them without any."""
+    for lo, hi in itertools.pairwise(random_bounds(csr.rows, pieces, 1).tolist()):
+        part = slice(csr.indptr[lo], csr.indptr[hi])
+        weights = None if csr.weights is None else csr.weights[part]
+        yield lo, Csr(csr.indptr[lo : hi + 1] - csr.indptr[lo], csr.indices[part], weights, csr.columns)
+
+
+def read_product(prefix, bounds, pe, csr):
+    """The arrays of one direction of one PE, as they lie on the disk."""
+
+    def array(name):
+        return np.load(prefix.with_name(f"{prefix.name}.{name}.npy"))
+
+    halo_rows = array("halo_rows")
+    local, remote = (
+        Csr(
+            array(f"{part}.indptr"),
+            array(f"{part}.indices"),
+            None if csr.weights is None else array(f"{part}.weights"),
+            width,
+        )
+        for part, width in (("local", int(bounds[pe + 1] - bounds[pe])), ("remote", len(halo_rows)))
+    )
+    return Product(local, remote, array("halo_ptr"), halo_rows, *(array(f"send_{name}") for name in SENDS))
 
 
 def put_together(products, bounds):
@@ -46,10 +84,12 @@ def random_bounds(nodes, pes, seed):
 
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("pes", [1, 2, 5])
-def test_the_parts_of_both_products_make_up_the_graph(name, pes):
+def test_the_parts_of_both_products_make_up_the_graph(name, pes, tmp_path):
     csr = GRAPHS[name]
     bounds = np.arange(pes + 1) * csr.rows // pes
-    for products, whole in zip(both_products(csr, bounds), (matrix(csr), matrix(csr).T.tocsr()), strict=True):
+    for products, whole in zip(
+        both_products(tmp_path, csr, bounds, 7), (matrix(csr), matrix(csr).T.tocsr()), strict=True
+    ):
         assert (put_together(products, bounds) != whole).nnz == 0
 
 
@@ -65,13 +105,19 @@ def test_transposed_arcs_know_where_they_were(name):
 
 @settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(0, 300), st.integers(1, 6), st.integers(0, 10**6))
-def test_halos_sends_and_the_arc_map_agree(nodes, arcs, pes, seed):
+def test_halos_and_sends_agree(nodes, arcs, pes, seed):
     csr = random_csr(nodes, arcs, seed=seed, weighted=True)
     bounds = random_bounds(nodes, pes, seed)
-    forward, transpose = both_products(csr, bounds)
-    values = [np.concatenate((product.local.weights, product.remote.weights)) for product in forward]
-    for pe in range(pes):
-        for products in (forward, transpose):
+    with tempfile.TemporaryDirectory() as folder:
+        both = list(both_products(Path(folder), csr, bounds, seed % 5 + 1))
+    for products, whole in zip(both, (csr, transposed(csr).csr), strict=True):
+        expected = in_memory(whole, bounds)
+        for pe in range(pes):
+            for name in ("halo_ptr", "halo_rows", "send_ptr", "send_rows", "send_first"):
+                assert np.array_equal(getattr(products[pe], name), getattr(expected[pe], name)), name
+            for part in ("local", "remote"):
+                found, other = (getattr(each[pe], part) for each in (products, expected))
+                assert np.array_equal(found.indices, other.indices) and np.array_equal(found.weights, other.weights)
             product = products[pe]
             assert len(product.halo_of(pe)) == 0 and len(product.sends_to(pe)) == 0
             for other in range(pes):
@@ -80,11 +126,6 @@ def test_halos_sends_and_the_arc_map_agree(nodes, arcs, pes, seed):
                 assert np.array_equal(product.sends_to(other), here)
                 assert product.send_first[other] == products[other].halo_ptr[pe]
                 assert np.all((here >= 0) & (here < bounds[pe + 1] - bounds[pe]))
-        # A transposed arc carries the value of its forward arc, wherever that is.
-        mine = np.concatenate((transpose[pe].local.weights, transpose[pe].remote.weights))
-        owners, positions = transpose[pe].arc_owner, transpose[pe].arc_position
-        fetched = [values[owner][position] for owner, position in zip(owners, positions, strict=True)]
-        assert np.array_equal(mine, np.array(fetched, np.float32))
 
 
 @pytest.mark.parametrize("scheme", ["equal_nodes", "metis"])

@@ -4,10 +4,12 @@ import socket
 
 import numpy as np
 import pytest
-from support.graphs import build_layout, random_csr
+from support.graphs import build_layout, random_csr, typed_csr
 
 from mgg import hashed, layout, partition
 from mgg.errors import InputError, MachineError
+from mgg.graph.budget import resident
+from mgg.graph.external import Memory
 from mgg.graph.store import Graph, write_graph
 
 
@@ -49,6 +51,21 @@ def test_a_layout_is_the_same_bytes_every_time(made, tmp_path):
     assert files == sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file())
     for file in files:
         assert (made / file).read_bytes() == (again / file).read_bytes(), file
+
+
+@pytest.mark.parametrize("scheme", ["equal_nodes", "metis"])
+def test_bytes_depend_on_neither_memory_nor_threads(tmp_path, scheme):
+    folder = build_layout(tmp_path, typed_csr(500, 20_000, 3), 3, scheme=scheme)
+    again = Memory(resident() + 2**30, workers=3)
+    assert layout.build(tmp_path / "graph", tmp_path / "partition-3", tmp_path / "again", again).files
+    assert (folder / "layout.yaml").read_bytes() == (tmp_path / "again" / "layout.yaml").read_bytes()
+    assert not list((tmp_path / "again").glob(".*"))
+
+
+def test_too_little_memory_is_refused_beforehand(made, tmp_path):
+    with pytest.raises(InputError, match=r"^memory of 100 MiB is too small: at least \d+ MiB are needed$"):
+        layout.build(tmp_path / "graph", tmp_path / "partition-3", tmp_path / "out", Memory(100 * 2**20))
+    assert not (tmp_path / "out").exists()
 
 
 def test_arrays_start_at_64_bytes_and_need_no_pickle(made):
@@ -137,7 +154,7 @@ def test_a_failing_build_leaves_the_old_layout(made, tmp_path, monkeypatch):
     def broken(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "save_node_data", broken)
+    monkeypatch.setattr(store.Growing, "end", broken)
     with pytest.raises(MachineError, match="No space"):
         layout.build(tmp_path / "graph", tmp_path / "partition-3", made)
     assert {path: path.read_bytes() for path in made.rglob("*.npy")} == before

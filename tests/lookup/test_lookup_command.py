@@ -10,7 +10,7 @@ from support.lookup_program import owners
 from mgg import config
 from mgg.cli.group import cli
 from mgg.errors import CheckError, InputError
-from mgg.kernel import lookups
+from mgg.kernel.cpu import lookups
 from mgg.lookup import SIDES, criteo_like, samples
 from mgg.lookup_record import LookupRecord, crossover, crossovers, told
 from mgg.record import read_lines

@@ -8,7 +8,7 @@ from support import pyg
 from support.pyg import Reference, Transposed, torch
 
 from mgg.model import build, settings_of
-from mgg.model.module import Pass
+from mgg.model.module import Given, Pass
 from mgg.model.program import programs_of
 from mgg.vertex.ir import E
 from mgg.vertex.run import Work
@@ -115,9 +115,7 @@ def test_arcs_hold_what_is_predicted(neighborhood, directed, monkeypatch):
     del most[:]
     chain.backward(gradient, step, False)
     assert not step.arcs
-    # The z that comes in, normalized, but for the first layer; what the layer keeps, and what it makes of that.
-    held = [layer.memory(COLUMNS) for layer in reversed(programs_of(chain))]
-    assert [columns - COLUMNS * (k < LAYERS - 1) for k, columns in enumerate(most)] == [
-        each.arc + each.kept_arc for each in held
-    ]
+    # The z that comes in, normalized, but for the first layer, is kept by the one before.
+    held = [layer.memory(COLUMNS, Given(0, 0, arcs=1)).peak for layer in reversed(programs_of(chain))]
+    assert [columns - COLUMNS * (k < LAYERS - 1) for k, columns in enumerate(most)] == held
     assert [columns // COLUMNS for columns in most] == [4, 6, 5]

@@ -7,14 +7,15 @@ from support.models import featureless, needs_types, programmed, small
 
 from mgg import vertex as V
 from mgg.model import Pass, build, models, settings_of
-from mgg.model.arcwise import Attention, NormalizedArcs
-from mgg.model.init import initial_weights
+from mgg.model.initialization import initial_weights
 from mgg.model.layers import BatchNorm, Bias, Dropout, Elu, LayerNorm, Linear, MeanOfHeads, Relu, UnitRows
 from mgg.model.loss import cross_entropy, cross_entropy_gradient
 from mgg.model.module import Chain, Module, Residual
 from mgg.model.program import VertexLayer, Weight
 from mgg.model.propagate import PowerSteps, convolution, mean, normalized, sum_with_self
-from mgg.model.relational import Relational
+from mgg.model.zoo.appnp import dropped
+from mgg.model.zoo.gat import attention
+from mgg.model.zoo.rgcn import layer as relational_layer
 
 STEP = 1e-6
 
@@ -55,9 +56,14 @@ MODULES = {
     "unit rows": UnitRows(),
     "elu": Elu(),
     "mean of heads": MeanOfHeads(2),
-    "attention": Attention("a", 2, 2, 0.0, 0),
-    "attention of one head, dropout": Attention("a", 1, 4, 0.4, 1),
-    "arcs, dropout": NormalizedArcs(4, 0.4, 2),
+    "attention of one head, dropout": VertexLayer(
+        "a",
+        attention,
+        4,
+        {"weight": Weight((4, 4)), "target": Weight((1, 4)), "source": Weight((1, 4)), "rate": 0.4},
+        place=1,
+    ),
+    "arcs, dropout": VertexLayer("a", dropped, 4, {"rate": 0.4}, place=2),
     "layer norm": LayerNorm("a", 4),
     "residual in place": Residual(Doubled()),
     "residual": Residual(Chain(Dropout(0.3, 1), Linear("a", 4, 4), Relu())),
@@ -129,7 +135,7 @@ def test_modules(name, neighborhood, directed):
 
 
 def test_relational_by_the_input(relational):
-    module, rng = Relational("a", 4, 3, 3, 2), np.random.default_rng(1)
+    module, rng = relational_layer("a", 4, 3, 3, 2), np.random.default_rng(1)
     graph, weights = relational(), random_weights(module.parameters, rng)
     x, direction = rng.normal(size=(12, 4)), rng.normal(size=(12, 3))
 

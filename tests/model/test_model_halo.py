@@ -10,7 +10,7 @@ from mgg.backend import launch
 from mgg.kernel.bf16 import from_bf16, to_bf16
 from mgg.model.arrays import HostArrays
 from mgg.model.halo import FetchedHalo, NoHalo
-from mgg.model.product_halo import ProductHalo
+from mgg.model.halo.of_product import ProductHalo
 
 GRAPHS = awkward_graphs()
 WIDTH = 6

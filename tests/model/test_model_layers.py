@@ -6,14 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from mgg import vertex as V
 from mgg.model import Pass
-from mgg.model.arcwise import Attention, arc_dropout
 from mgg.model.layers import BatchNorm, Dropout, UnitRows
 from mgg.model.module import Chain, Kept
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.program import VertexLayer, Weight
 from mgg.model.propagate import PowerSteps, convolution, mean, normalized, sum_with_self
-from mgg.model.relational import Relational
+from mgg.model.relational import RelationalRows
+from mgg.model.zoo.gat import attention
+from mgg.model.zoo.rgcn import layer as relational_layer
 
 
 def nodes(ids):
@@ -146,13 +148,18 @@ def test_unit_rows():
     np.testing.assert_allclose(UnitRows().forward(x, Pass(nodes(range(3)), {}, {})), [[0.6, 0.8], [0, 0], [0, -1]])
 
 
+def attended(x, target, source, graph):
+    """GAT's layer without a product before."""
+    weights = {"weight": np.eye(x.shape[1]), "target": target, "source": source}
+    layer = VertexLayer("a", attention, x.shape[1], {k: Weight(w.shape) for k, w in weights.items()} | {"rate": 0.6})
+    return layer.forward(x, Pass(graph, {f"a.{name}": weight for name, weight in weights.items()}, {}))
+
+
 def test_attention_is_the_formula(neighborhood, directed):
     """Velickovic et al. 2018, equations 3 to 5, written out; a loop that the graph has is not counted twice."""
     rng = np.random.default_rng(0)
     x, target, source = rng.normal(size=(12, 6)), rng.normal(size=(2, 3)), rng.normal(size=(2, 3))
-    found = Attention("a", 2, 3, 0.6, 0).forward(
-        x, Pass(neighborhood(directed), {"a.target": target, "a.source": source}, {})
-    )
+    found = attended(x, target, source, neighborhood(directed))
     assert directed.diagonal().any()
     for v in range(12):
         others = np.union1d(np.flatnonzero(directed[v]), v)
@@ -164,17 +171,23 @@ def test_attention_is_the_formula(neighborhood, directed):
 
 
 def test_attention_survives_huge_scores(neighborhood, directed):
-    x, run = np.full((12, 1), 1e4), Pass(neighborhood(directed), {"a.target": [[1e3]], "a.source": [[1e3]]}, {})
-    run.weights = {name: np.array(value) for name, value in run.weights.items()}
-    np.testing.assert_allclose(Attention("a", 1, 1, 0.0, 0).forward(x, run), x)
+    x, huge = np.full((12, 1), 1e4), np.full((1, 1), 1e3)
+    np.testing.assert_allclose(attended(x, huge, huge, neighborhood(directed)), x)
+
+
+@V.program
+def masked(v):
+    found = [V.dropout(e.weight * V.concat(v.x, e.src.x), 0.5) for e in v.inedges]
+    return V.sum(found), V.keep(found)
 
 
 def test_masks_of_arcs_are_told_apart_by_ends_head_epoch_and_place(neighborhood):
     graph = neighborhood(np.ones((40, 40)))
 
     def masks(epoch=1, place=0):
-        dropout = arc_dropout(Pass(graph, {}, {}, training=True, epoch=epoch), 0.5, place)
-        return graph.arrays.arc_dropout(graph.arcs(weighted=False).by_target, np.ones((1600, 2)), dropout)
+        layer, run = VertexLayer("a", masked, 1, {}, place=place, keeps=("mask",)), Pass(graph, {}, {}, True, epoch)
+        layer.forward(np.ones((40, 1)), run)
+        return run.arcs["mask"]
 
     assert set(np.unique(masks())) == {0, 2}
     several = [*masks().T, masks(epoch=2)[:, 0], masks(place=1)[:, 0]]
@@ -187,7 +200,7 @@ def test_masks_of_arcs_are_told_apart_by_ends_head_epoch_and_place(neighborhood)
 
 def test_relational_is_the_formula(relational):
     rng, graph = np.random.default_rng(0), relational()
-    module, x = Relational("a", 3, 2, 3, 0), rng.normal(size=(12, 3))
+    module, x = relational_layer("a", 3, 2, 3, 0), rng.normal(size=(12, 3))
     weight = rng.normal(size=(4, 3, 2))
     found = module.forward(x, Pass(graph, {"a.weight": weight}, {}))
     local = graph.product.local
@@ -204,8 +217,8 @@ def test_relational_is_the_formula(relational):
 def test_relational_without_features_is_that_of_the_identity(relational):
     weight = np.random.default_rng(0).normal(size=(4, 12, 2))
     graph, weights = relational(), {"a.weight": weight}
-    whole = Relational("a", 12, 2, 3, 0).forward(np.eye(12), Pass(graph, weights, {}))
-    found = Relational("a", 12, 2, 3, 0, one_hot=True).forward(None, Pass(graph, weights, {}))
+    whole = relational_layer("a", 12, 2, 3, 0).forward(np.eye(12), Pass(graph, weights, {}))
+    found = RelationalRows("a", 12, 2, 3, 0).forward(None, Pass(graph, weights, {}))
     np.testing.assert_allclose(found, whole)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.graphs import make_layout, typed_csr
+from support.graphs import build_layout, typed_csr
 from support.models import needs_types, programmed, small
 
 from mgg import layout
@@ -90,7 +90,7 @@ def parts(tmp_path, split_at):
         folder = tmp_path / f"{typed}-{pes}"
         folder.mkdir()
         with split_at(BOUNDS[pes]):
-            return make_layout(folder, csr, pes, features=np.ones((24, 2), np.float32))
+            return build_layout(folder, csr, pes, features=np.ones((24, 2), np.float32))
 
     return made
 

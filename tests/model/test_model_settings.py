@@ -8,11 +8,12 @@ from scipy import sparse
 
 from mgg import vertex as V
 from mgg.errors import InputError
-from mgg.model import build, gcn, models, settings_of
+from mgg.model import build, models, settings_of
 from mgg.model.features import prepare_features
 from mgg.model.layers import BatchNorm, Linear, Relu
 from mgg.model.module import Chain, Residual
 from mgg.model.program import VertexLayer, Weight
+from mgg.model.zoo import gcn
 
 
 def test_models_are_found():
@@ -44,7 +45,7 @@ def test_gcn_of_other_depths(layers, widths):
     weights = [each for each in chain.parameters if each.name.endswith("weight")]
     assert [(each.name, each.shape) for each in weights] == [(f"layer{k}.weight", at) for k, at in enumerate(widths)]
     assert [each.decay > 0 for each in weights] == [k == 0 for k in range(layers)]
-    kinds = [type(module).__name__ for module in chain.leaves()]
+    kinds = [type(module).__name__ for module in chain.modules]
     assert kinds.count("Relu") == layers - 1 and kinds[-1] == "Bias"
 
 

@@ -1,5 +1,6 @@
 """The quality of a partition, against a count arc by arc with Python sets."""
 
+import networkx
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -7,9 +8,8 @@ from hypothesis import strategies as st
 from support.graphs import matrix, random_csr
 
 from mgg import partition
-from mgg.graph import shards
 from mgg.graph.csr import Csr, from_arcs
-from mgg.graph.store import write_graph
+from mgg.graph.store import shards, write_graph
 from mgg.partition import quality
 from mgg.partition.quality import measure
 
@@ -56,6 +56,16 @@ def brute_force(a, owner, pes, workgroup, dim):
     }
 
 
+def covers(a, owner):
+    """Rows and sums of least covers of all pairs of PEs: as many as networkx matches."""
+    graphs = {}
+    for row, column in zip(*a.nonzero(), strict=True):
+        if owner[row] != owner[column]:
+            graph = graphs.setdefault((owner[column], owner[row]), networkx.Graph())
+            graph.add_edge(("row", int(column)), ("sum", int(row)))
+    return sum(len(networkx.max_weight_matching(graph, maxcardinality=True)) for graph in graphs.values())
+
+
 def blocks_of(csr, rows):
     """``walk`` over blocks of so many rows."""
     whole = csr.to_scipy()
@@ -82,8 +92,10 @@ def test_quality_equals_a_count_arc_by_arc(nodes, arcs, pes, workgroup, seed, di
     owner = np.random.default_rng(seed).integers(0, pes, nodes).astype(np.uint16)
     if in_order:
         owner.sort()
-    found = measure(blocks_of(csr, rows), owner, pes=pes, workgroup=workgroup, dim=dim).model_dump()
+    cover = seed % 3 == 0
+    found = measure(blocks_of(csr, rows), owner, pes=pes, workgroup=workgroup, dim=dim, cover=cover).model_dump()
     expected = brute_force(matrix(csr), owner, pes, workgroup, dim)
+    expected["v_cover"] = 4 * dim * covers(matrix(csr), owner) if cover else None
     if pes > quality.MOST_PAIRED:
         expected["halo_rows_per_pair"] = None
     balance, group_balance = found.pop("imbalance"), found.pop("workgroup_imbalance")

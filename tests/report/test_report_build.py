@@ -15,7 +15,7 @@ from synthetic_records import ORIGIN, aggregate, split, sweep, train, write_all,
 import mgg.report
 from mgg.errors import InputError, MachineError
 from mgg.record import write_lines
-from mgg.report.columns import TABLES
+from mgg.report.tables.columns import TABLES
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:

@@ -6,15 +6,17 @@ import json
 import re
 
 import pytest
-from synthetic_records import aggregate, split, write_split
+from synthetic_records import ORIGIN, aggregate, split, train, write_run, write_split
 
+from mgg.graph_record import GraphRecord
 from mgg.record import write_lines
-from mgg.report import advisor
-from mgg.report.collect import collect
-from mgg.report.comparisons import compare
-from mgg.report.experiments import EXPERIMENTS
-from mgg.report.papers import outcomes, sections
-from mgg.report.tables import compute
+from mgg.report.page import described as described_graphs
+from mgg.report.papers import advisor
+from mgg.report.papers.catalogue import EXPERIMENTS
+from mgg.report.papers.sections import outcomes, sections
+from mgg.report.tables.collect import collect
+from mgg.report.tables.comparisons import compare
+from mgg.report.tables.compute import compute
 
 NAMES = [name for name in EXPERIMENTS if name.startswith("gnna_")]
 DEFAULTS = {
@@ -44,6 +46,29 @@ def tables(folder, records, splits=()):
     paths = [folder / "records.jsonl"]
     for number, each in enumerate(splits):
         paths.append(write_split(folder / f"split-{number}", each))
+    found = compute(collect(paths))
+    return found | {"figures": compare(NAMES, found["aggregate"], found["training"]), "jobs": []}
+
+
+def described(seconds, graph_hash):
+    """A graph, of which communities are known where ``seconds`` are."""
+    communities = {} if seconds is None else {
+        "communities": 5, "community_mean": 20.0, "community_deviation": 1.0, "community_largest": 22,
+        "span_rabbit": 300.0, "rabbit_seconds": seconds,
+    }  # fmt: skip
+    return GraphRecord(
+        dataset="cora", graph_hash=graph_hash, nodes=2708, arcs=10_556, symmetric=True, weighted=False, relations=0,
+        features=0, classes=0, order="natural", degree_mean=3.9, degree_deviation=5.2, degree_largest=168, empty_rows=0,
+        span=900.0, reorder_pays=True, **communities, **ORIGIN,
+    )  # fmt: skip
+
+
+def given(folder, graphs, runs=()):
+    """Tables of described graphs and trainings."""
+    paths = [write_run(folder / f"run-{number}", run) for number, run in enumerate(runs)]
+    if graphs:
+        write_lines(folder / "graphs.jsonl", graphs)
+        paths.append(folder / "graphs.jsonl")
     found = compute(collect(paths))
     return found | {"figures": compare(NAMES, found["aggregate"], found["training"])}
 
@@ -110,8 +135,38 @@ def test_spans_of_both_orders_stand_below_the_times(tmp_path):
 
 
 def test_every_figure_has_its_section_with_and_without_records(tmp_path):
-    assert len(NAMES) == 7
+    assert len(NAMES) == 12
     chosen = [(name, "") for name in NAMES]
     empty = tables(tmp_path, [aggregate()])
-    assert all(re.search("hold nothing to compare", each.parts[0].intro) for each in sections(empty, chosen)[:7])
-    assert all("hold nothing to compare" in each.text for each in outcomes(empty, chosen)[:7])
+    assert all(re.search("hold nothing to compare", each.parts[0].intro) for each in sections(empty, chosen)[:12])
+    assert all("hold nothing to compare" in each.text for each in outcomes(empty, chosen)[:12])
+
+
+def test_graphs_described_are_a_section(tmp_path):
+    """Spans before and after, of a graph whose communities are known, and of one whose are not."""
+    found = given(tmp_path, [described(0.6, "ab" * 32), described(None, "cd" * 32)])
+    lines = described_graphs.section(found).parts[0].grids[0].groups[0][1]
+    (known, unknown) = ({cell.text: cell.small for cell in cells} for _, cells in lines)
+    assert known["900"] == "" and known["300"] == "33.3 %" and known["600 ms"] == "" and known["renumber"] == ""
+    assert "900" in unknown and "300" not in unknown and "-" in unknown
+    assert described_graphs.section(given(tmp_path, [], [train()])) is None
+
+
+def test_a_page_of_described_graphs_alone_compares_nothing(report):
+    _, page = report([described(0.6, "ab" * 32)])
+    assert "What the graphs are like" in page and "What won" not in page
+
+
+def test_passes_without_gradients_are_compared(tmp_path):
+    """Not epochs, whose quotient is another; runs that timed none are left out."""
+    ours = {"technique": "gnnadvisor", "pes": 1}
+    theirs = {"technique": "pyg_csr", "side": "pyg_csr", "pes": 1}
+    runs = [
+        train(model=model, median=median, q1=median, q3=median, inference=inference, **side)
+        for side, median, seconds in ((ours, 0.01, 0.002), (theirs, 0.05, 0.004))
+        for model, inference in (("gcn", seconds), ("gin", None))
+    ]
+    rows = given(tmp_path, [], runs)["figures"]
+    assert {(row["figure"], row["model"], round(row["ratio"], 9), row["paper"]) for row in rows} == {
+        ("gnna_fig8", "gcn", 2.0, 4.03), ("gnna_fig9", "gcn", 5.0, 1.61), ("gnna_fig9", "gin", 5.0, 2.0),
+    }  # fmt: skip

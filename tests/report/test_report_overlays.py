@@ -1,4 +1,4 @@
-"""The list of the papers' figures in config/README.md holds every one of them, and every overlay."""
+"""The list of the papers' figures in docs/figures.md holds every one of them, and every overlay."""
 
 import re
 from itertools import groupby, pairwise
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mgg.report.experiments import EXPERIMENTS, FORESEEN
+from mgg.report.papers.catalogue import EXPERIMENTS, FORESEEN
 
-CONFIG = Path(__file__).parents[2] / "config"
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "config"
 OVERLAYS = {path.stem: path for path in (CONFIG / "experiments").glob("*.yaml")}
 #: Figures and tables of each paper, counted in the papers.
 COUNTS = {
@@ -23,7 +24,7 @@ COUNTS = {
 
 def listed():
     """Rows of the list: paper, figure or table, overlays, text."""
-    section = (CONFIG / "README.md").read_text(encoding="utf-8").split("## The papers' figures")[1].split("\n## ")[0]
+    section = (ROOT / "docs/figures.md").read_text(encoding="utf-8")
     table = section[section.index("| paper |") :].split("\n\n")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
     for above, row in pairwise(rows):

@@ -17,8 +17,8 @@ from urllib3.util.retry import Retry
 
 from mgg.errors import InputError, MachineError
 from mgg.graph import datasets
-from mgg.graph.download import fetch, without_secrets
 from mgg.graph.generate import generate
+from mgg.graph.io.download import fetch, without_secrets
 from mgg.graph.retrieve import retrieve
 
 ELSEWHERE = ["../up", "/etc/passwd", "a/../../up", "..", "~/up"]
@@ -73,7 +73,7 @@ def test_messages_keep_the_secrets_of_addresses(text: str, shown: str):
     "url", ["http://me:secret@localhost/a?token=secret", "https://me:secret@localhost:1/a?t=secret"]
 )
 def test_an_address_with_a_secret_that_fails(monkeypatch, tmp_path: Path, capsys, url: str):
-    monkeypatch.setattr("mgg.graph.download.PATIENCE", Retry(total=1, backoff_factor=0))
+    monkeypatch.setattr("mgg.graph.io.download.PATIENCE", Retry(total=1, backoff_factor=0))
     with pytest.raises((InputError, MachineError)) as failed:
         fetch(url, tmp_path / "a")
     assert "localhost" in str(failed.value)
@@ -93,7 +93,7 @@ def test_a_proxy_with_a_password_that_fails(
     monkeypatch, tmp_path: Path, capsys, caplog, scheme: str, proxy: str, error: type[Exception], said: str
 ):
     """Nothing goes beyond this machine: no proxy is there."""
-    monkeypatch.setattr("mgg.graph.download.PATIENCE", Retry(total=1, backoff_factor=0))
+    monkeypatch.setattr("mgg.graph.io.download.PATIENCE", Retry(total=1, backoff_factor=0))
     monkeypatch.setenv("MGG_ALLOW_HTTP", "1")
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
@@ -164,7 +164,7 @@ def test_an_audit_that_fails_is_no_success(audit: ModuleType, capsys, errors: st
 #: Modules that make objects, and with them calls, out of bytes; and where they may be named.
 UNSAFE = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 ALLOWED = {
-    ("mgg/graph/unpickle.py", "pickle"),  # the restricted reader itself
+    ("mgg/graph/io/unpickle.py", "pickle"),  # the restricted reader itself
     (
         "mgg/backend/mpi.py",
         "pickle",

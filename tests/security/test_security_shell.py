@@ -14,8 +14,9 @@ from support.slurm import StandIns
 from support.workflow import ROOT, TINY, Folder
 
 from mgg import config
-from mgg.aggregate import machines, parse_options, techniques
+from mgg.aggregate import all_techniques, parse_options
 from mgg.config import validate
+from mgg.cost import machines
 from mgg.errors import InputError
 from mgg.graph.budget import parse_size
 from mgg.model import models, settings_of
@@ -74,6 +75,9 @@ RESTRICTED: dict[str, Callable[[str], dict]] = {
     "predict.dtype": lambda odd: {"predict": {"dtype": odd}},
     "predict.network": lambda odd: {"predict": {"network": odd}},
     "predict.links:names": lambda odd: {"predict": {"links": {odd: {"latency": 1}}}},
+    "aggregate.emulate_network": lambda odd: {"aggregate": {"emulate_network": odd}},
+    "train.emulate_network": lambda odd: {"train": {"emulate_network": odd}},
+    "predict.emulate_network": lambda odd: {"predict": {"emulate_network": odd}},
     "report.figures": lambda odd: {"report": {"figures": [odd]}},
     "report.notes:names": lambda odd: {"report": {"notes": {odd: "text"}}},
     "results": lambda odd: {"results": f"-{odd}"},
@@ -175,7 +179,7 @@ def test_an_odd_number_is_refused(path: str):
         assert re.match(f"config: {re.escape(named)}: (?!unknown field)[^\n]+$", str(refused.value))
 
 
-OPTIONS = [(name, option) for name, each in techniques().items() for option in each.Options.model_fields]
+OPTIONS = [(name, option) for name, each in all_techniques().items() for option in each.Options.model_fields]
 SETTINGS = [(name, setting) for name in models() for setting in type(settings_of(name)).model_fields]
 
 

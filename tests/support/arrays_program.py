@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -11,24 +10,16 @@ import numpy as np
 
 from mgg.backend import launch
 from mgg.backend.api import World
-from mgg.graph.csr import Csr, from_arcs
 from mgg.kernel import random
 from mgg.model import features as model_features
-from mgg.model.arcs import ArcList, ArcLists, arcs_with_loops
 from mgg.model.arrays import HostArrays, arrays_of, pieces
-from mgg.model.arrays.scores import ArcDropout
 from mgg.model.features import dense_bytes, on_device, prepare_features
-from mgg.model.halo import NoHalo
-from support.attended import NAMES, attended
-from support.graphs import products
 
 #: Rows and columns; the first are more than a piece of the product of many rows, with a rest.
 SHAPES = ((513, 16), (2_999, 7), (40, 130), (1, 1), (0, 5), (70_001, 3))
 TOLERANCE = 1e-5
-SIDES = ("by_target", "by_source")
 #: Bytes to whose multiples memory is rounded up.
 ROUNDED = 512
-EMPTY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32), None, 0)
 
 
 def close(found: np.ndarray, expected: np.ndarray, what: str, least: float = 0.0) -> None:
@@ -108,6 +99,7 @@ class Comparison:
         self.run("elu_backward", x, np.maximum(y, -0.9))
         for heads in (1, 2, 3):
             self.heads(x, heads)
+        self.arcs(x)
 
     def scaled(self, x: np.ndarray, scale: np.ndarray) -> None:
         out = self.world.upload(np.full_like(x, np.nan))
@@ -184,49 +176,18 @@ class Comparison:
         self.host.head_products_backward(wide, vectors, score, by_x)
         self.device.head_products_backward(*(self.world.upload(part) for part in (wide, vectors, score)), theirs)
         close(self.world.download(theirs), by_x, "head_products_backward, in place")
-        if self.rows < 1_000 or (self.rows <= 3_000 and heads == 2):
-            self.arcs(wide, heads)
-            if self.rows == 40:  # tiles of columns, tiles of heads, and every number of lanes a head
-                self.arcs(self.normal(self.rows, 300), 1)
-                many = (5, 11, 33)[heads - 1]
-                self.arcs(self.normal(self.rows, 4 * many), many)
+        self.run("inner_products", wide, wide + 1, heads)
 
-    def arcs(self, x: np.ndarray, heads: int) -> None:
-        """Arc by arc: rows with no arc but their loop, with some, and one with most; by target and by source."""
-        rows, count = self.rows, (40 if self.rows == 40 else 6) * self.rows
-        targets = self.rng.integers(0, max(rows // 3 * 2, 1), count)
-        targets[: count // 3] = rows // 2
-        csr = from_arcs(targets, self.rng.integers(0, max(rows, 1), count), n=max(rows, 1)) if rows else EMPTY
-        product, ids = products(csr, np.array([0, rows]))[0], self.rng.integers(0, 2**32, rows)
-        scale = np.abs(self.normal(rows))
-        mine, theirs = (arcs_with_loops(product, NoHalo(), ids, scale, table) for table in (self.host, self.device))
-        self.attention(mine, theirs, x, heads)
-        if rows < 1_000:
-            theirs = replace(theirs, **{name: _with_64_bits(self.world, getattr(theirs, name)) for name in SIDES})
-            assert theirs.by_target.ends.dtype == np.int64
-            self.attention(mine, theirs, x, heads)
-
-    def attention(self, mine: ArcLists, theirs: ArcLists, x: np.ndarray, heads: int) -> None:
-        """Softmax and sums of both passes, with and without dropout, each the same bits again."""
-        target, source, means = (self.normal(self.rows, heads) for _ in range(3))
-        given = [target, source, x, means]
-        uploaded = [self.world.upload(part) for part in given]
-        seed, epoch, place, rate = 2**40, 3, 77, 0.6
-        for dropout in (None, ArcDropout(random.Draws(seed, epoch, place), rate)):
-            drawn = None if dropout is None else ArcDropout(self.draws(seed, epoch, place), rate)
-            expected = attended(self.host, mine, given, dropout)
-            parts, again = (
-                [self.world.download(part) for part in attended(self.device, theirs, uploaded, drawn)] for _ in range(2)
-            )
-            for name, one, other in zip(NAMES, parts, expected, strict=True):
-                close(one, other, f"{name} of {x.shape}, {heads} heads, {dropout}", 1.0)
-            assert all(np.array_equal(one, other) for one, other in zip(parts, again, strict=True))
-            if dropout is not None:
-                for side in SIDES:
-                    values = self.normal(len(getattr(mine, side).ends), heads)
-                    dropped = self.device.arc_dropout(getattr(theirs, side), self.world.upload(values), drawn)
-                    expected_values = self.host.arc_dropout(getattr(mine, side), values, dropout)
-                    assert np.array_equal(self.world.download(dropped), expected_values)
+    def arcs(self, x: np.ndarray) -> None:
+        """Sums of rows, of nodes with no arc, with some, and of one with most; the same bits again."""
+        counts = self.rng.integers(0, 9, 30) * (self.rows > 0)
+        counts[7] *= 500
+        ptr = np.concatenate([[0], np.cumsum(counts)])
+        for kind in (np.int32, np.int64):
+            ends = self.rng.integers(0, max(self.rows, 1), ptr[-1]).astype(kind)
+            for weights in (None, self.normal(ptr[-1])):
+                found = [self.world.download(self.run("arc_sums", ptr, ends, weights, x)) for _ in range(2)]
+                assert np.array_equal(*found)
 
     def draws(self, seed: int, epoch: int, place: int) -> random.Draws:
         """With the epoch on the device."""
@@ -327,10 +288,6 @@ def _moved(world: World, value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_moved(world, entry) for entry in value)
     return world.upload(value.copy()) if isinstance(value, np.ndarray) else value
-
-
-def _with_64_bits(world: World, arcs: ArcList) -> ArcList:
-    return replace(arcs, ends=world.upload(world.download(arcs.ends).astype(np.int64)))
 
 
 def _flat(values: Any) -> list[Any]:

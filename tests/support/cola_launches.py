@@ -1,6 +1,6 @@
 """Launches of technique cola's kernel on stand-ins for CuPy: ``python fake_gpu/run.py cola_launches.py``.
 
-What mgg/kernel/cuda_cola.py passes is held against the parameters in kernels/aggregate/cola.cu, then carried out as the
+What mgg/kernel/cuda/cola.py passes is held against the parameters in kernels/aggregate/cola.cu, then carried out as the
 kernel does, from addresses alone.
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from mgg.graph.csr import Csr
 from mgg.kernel.cola import HUB_ARCS, column_schedule
-from mgg.kernel.cuda_cola import WARPS, ColaKernel
+from mgg.kernel.cuda.cola import WARPS, ColaKernel
 from support.parameters import at, parameters, passed, source
 from support.strict import StrictArray, StrictOperators
 

@@ -48,10 +48,6 @@ MISTAKES = {
     "over another kind of folder": (
         ["layout", "{made}/graph", "{made}/part2", "--out", "{made}/graph"], "not an output",
     ),
-    "a model without programs to take apart": (
-        ["train", "{made}/layout2", "--model", "appnp", "--side", "unfused", "--out", "x"],
-        "side unfused: model appnp has no vertex program",
-    ),
     "a technique for a library": (
         ["train", "{made}/layout2", "--model", "gcn", "--side", "pyg", "--technique", "halo", "--out", "x"],
         "--technique: side pyg aggregates by itself",
@@ -86,14 +82,14 @@ MISTAKES = {
     ),
     "a setting that a model has not": (
         ["train", "{made}/layout2", "--model", "sgc", "--set", "sgc.alpha=2", "--out", "x"],
-        "setting of model sgc: alpha: unknown field; known: backward, class_weights, hops, learning_rate",
+        "setting of model sgc: alpha: unknown field; known: backward, class_weights, hops, kernels, learning_rate",
     ),
     "a model of one's own that is not there": (
         ["train", "{made}/layout2", "--model", "./mine.py", "--set", "mine.hidden=2", "--out", "x"],
         "model './mine.py': No such file or directory, seen from /",
     ),
     "a model of one's own with the name of MGG's": (
-        ["train", "{made}/layout2", "--model", str(ROOT / "mgg/model/gcn.py"), "--out", "x"],
+        ["train", "{made}/layout2", "--model", str(ROOT / "mgg/model/zoo/gcn.py"), "--out", "x"],
         "gcn is a model of MGG's: rename the file, or ask for --model gcn",
     ),
     "the content of a model of MGG's": (
@@ -117,7 +113,7 @@ MISTAKES = {
     ),
     "an option of the technique that it has not": (
         ["train", "{made}/layout2", "--model", "gcn", "--set", "halo.alpha=2", "--out", "x"],
-        "technique halo: option alpha: unknown field; known: workgroup",
+        "technique halo: option alpha: unknown field; known: boundary, split, stale, wire, workgroup",
     ),
     "option of an absent technique": (
         ["aggregate", "{made}/layout2", "--technique", "halo", "--dim", "4", "--set", "mgg.ps=2", "--out", "x"],

@@ -67,6 +67,10 @@ def compare(world: World, case: dict[str, Any]) -> dict[str, Any]:
         moved.append(world.counters.embeddings() - before)
         made = graphs(trainer)
         found.append([(loss, *vars(scores).values()) for loss, scores in curve])
+        once = trainer.inference()
+        for _ in range(3):
+            once()
+        assert graphs(trainer) >= made, "a pass is no graph where an epoch is one"
         trainer.keep()
         kept.append(flat(trainer.save()) | {"predicted": trainer.predict(trainer.kept())})
         trainer.close()

@@ -17,7 +17,7 @@ from pathlib import Path
 from mgg.backend import job_rank
 from mgg.cli import main
 from mgg.train import Trainer
-from mgg.train.checkpoint import Checkpoints
+from mgg.train.run.checkpoint import Checkpoints
 
 
 def note(what: str, epoch: int) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from pyarrow import parquet
 
 from mgg.record import PARTITION_FILE, AggregateRecord, read_lines, read_partition, read_run
-from mgg.report.columns import TABLES
+from mgg.report.tables.columns import TABLES
 from support import fault_program
 from support.attempts import newest_checkpoint, work_lost
 from support.left import half_written, processes, wait_until_quiet
@@ -54,7 +54,7 @@ OUTPUTS = {
     "report": "report/index.html",
 }
 #: What follows from times or was measured like them: fields of records, columns of the report's tables.
-FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "compute", "transfer", "used", "gpu_memory"}
+FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "prepare", "compute", "transfer", "used", "gpu_memory"}
 FROM_TIMES |= {"launches", "low", "high", "starred", "unstarred", "place", "machine"}
 FROM_TIMES |= {"run_id", "recorded_at", "hidden", "fastest", "close", "speedup", "efficiency", "ratio"}
 #: The same of records, which have the place below machine.

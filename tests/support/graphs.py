@@ -11,10 +11,9 @@ from scipy import sparse
 
 from mgg import layout, partition
 from mgg.graph.csr import Csr, from_arcs, row_ids
-from mgg.graph.sources import generators
+from mgg.graph.generators import generators
 from mgg.graph.store import write_graph
 from mgg.layout import Product
-from mgg.layout.split import Splitter, sends
 
 
 def random_csr(nodes: int, arcs: int, *, seed: int = 0, weighted: bool = False, symmetrize: bool = False) -> Csr:
@@ -60,10 +59,34 @@ def awkward_graphs() -> dict[str, Csr]:
 
 def products(csr: Csr, bounds: np.ndarray) -> list[Product]:
     """Every PE's product with ``csr``; PE q has rows ``bounds[q]`` to ``bounds[q + 1]``."""
-    splitter = Splitter(csr, bounds)
-    cuts = [splitter.cut(pe) for pe in range(len(bounds) - 1)]
-    halos = [(cut.halo_ptr, cut.halo_rows) for cut in cuts]
-    return [Product(**vars(cut), **vars(sends(halos, pe))) for pe, cut in enumerate(cuts)]
+    pes = range(len(bounds) - 1)
+    cuts = [_cut(csr, int(bounds[pe]), int(bounds[pe + 1])) for pe in pes]
+    ptrs = np.array([np.searchsorted(halo, bounds) for _, _, halo in cuts]).astype(np.int64)
+    rows = [
+        (halo - np.repeat(bounds[:-1], np.diff(ptr))).astype(csr.indices.dtype)
+        for (_, _, halo), ptr in zip(cuts, ptrs, strict=True)
+    ]
+    return [
+        Product(
+            *cuts[pe][:2], ptrs[pe], rows[pe], np.concatenate(([0], np.cumsum(ptrs[:, pe + 1] - ptrs[:, pe]))),
+            np.concatenate([rows[other][ptrs[other, pe] : ptrs[other, pe + 1]] for other in pes]), ptrs[:, pe],
+        )
+        for pe in pes
+    ]  # fmt: skip
+
+
+def _cut(csr: Csr, lo: int, hi: int) -> tuple[Csr, Csr, np.ndarray]:
+    """Local and remote arcs of rows lo..hi-1, and the columns that the latter have, each once."""
+    arcs = slice(csr.indptr[lo], csr.indptr[hi])
+    columns, rows = csr.indices[arcs], np.repeat(np.arange(hi - lo), np.diff(csr.indptr[lo : hi + 1]))
+    near = (columns >= lo) & (columns < hi)
+    halo, places = np.unique(columns[~near], return_inverse=True)
+    parts = []
+    for chosen, values, width in ((near, columns[near] - lo, hi - lo), (~near, places, len(halo))):
+        indptr = np.concatenate(([0], np.cumsum(np.bincount(rows[chosen], minlength=hi - lo)))).astype(np.int64)
+        weights, types = (None if each is None else each[arcs][chosen] for each in (csr.weights, csr.types))
+        parts.append(Csr(indptr, values.astype(csr.indices.dtype), weights, width, types))
+    return parts[0], parts[1], halo
 
 
 #: Files of layouts that were made here, by what they were made of: the latest, of so many bytes at most.

@@ -1,6 +1,6 @@
 """Launches of technique halo's kernels on stand-ins: ``python fake_gpu/run.py halo_launches.py beside|"in turn"``.
 
-What mgg/kernel/cuda_halo.py passes is held against the parameters in pull.cu, halo.cu and rows.cu, then carried out as
+What mgg/kernel/cuda/halo.py passes is held against the parameters in pull.cu, halo.cu and rows.cu, then carried out as
 the kernels do, from addresses alone. The pull comes as late as it may: a chunk at a time, when a sum waits for it.
 """
 
@@ -16,8 +16,8 @@ from cuda.bindings import driver
 from mgg.graph.csr import from_arcs
 from mgg.kernel.bf16 import from_bf16, to_bf16
 from mgg.kernel.cuda import CudaOperators
-from mgg.kernel.cuda_arguments import row_tiles, vector_width
-from mgg.kernel.cuda_halo import _THREADS, HaloKernel
+from mgg.kernel.cuda.arguments import row_tiles, vector_width
+from mgg.kernel.cuda.halo import _THREADS, HaloKernel
 from mgg.kernel.halo import HaloPeers, halo_schedule
 from support.graphs import awkward_graphs, products
 from support.parameters import at, packed, parameters, passed, source

@@ -14,7 +14,7 @@ from mgg.backend import World, launch
 from mgg.model import Pass, build, settings_of
 from mgg.model.features import on_device, prepare_features
 from mgg.model.neighborhood import Neighborhood
-from mgg.train.metrics import targets_of
+from mgg.train.targets.metrics import targets_of
 from support.ranks import mpiexec
 
 

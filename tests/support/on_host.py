@@ -29,6 +29,20 @@ def build(folder, name, before):
     return ctypes.CDLL(str(path))
 
 
+def generated(folder, build):
+    """The library of a generated file (``mgg.vertex.cuda.device.build_of_text``)."""
+    text = build.path.read_text(encoding="utf-8")
+    names = re.findall(r'extern "C" __global__ void __launch_bounds__\(\d+, \d+\) (\w+)\(', text)
+    macros = "".join(f"#define {key} {value}\n" for key, value in build.defines.items())
+    wrappers = "".join(f"HOST_KERNEL({name})\n" for name in names)
+    path = Path(folder) / f"{build.path.stem}.so"
+    command = ["g++", "-x", "c++", "-std=c++17", "-O0", "-fno-gnu-unique", f"-I{HERE / 'on_host'}"]
+    command += [f"-I{source_folder() / 'include'}", "-shared", "-fPIC", "-o", str(path), "-"]
+    source = f'#include "{HERE / "cuda_on_host.h"}"\n{macros}{text}{wrappers}'
+    subprocess.run(command, input=source, text=True, check=True)
+    return ctypes.CDLL(str(path))
+
+
 def launch(library, name, grid, threads, *arguments):
     """Launch a kernel with arrays and numbers, checking the size of each; None is a null pointer."""
     sizes = (ctypes.c_int * 512)()

@@ -13,10 +13,11 @@ import numpy as np
 from pydantic import BaseModel
 
 from mgg import layout, partition
-from mgg.aggregate import machines, parse_options
+from mgg.aggregate import parse_options
 from mgg.aggregate.job import Job
 from mgg.aggregate.measure import Protocol
 from mgg.aggregate.predict import Question, predict
+from mgg.cost import machines
 from mgg.graph.build import gather, scatter, shard
 from mgg.graph.described import check_files, description
 from mgg.graph.retrieve import retrieve
@@ -25,12 +26,12 @@ from mgg.job_record import JobRecord
 from mgg.kernel import compile as kernels
 from mgg.origin import origin
 from mgg.record import RUN_FILE, AggregateRecord, EpochRecord, add_lines, read_lines, run_file, write_lines
-from mgg.report.collect import collect
-from mgg.report.jobs import read_jobs
-from mgg.train.checkpoint import Checkpoint, Checkpoints, History, read_weights
+from mgg.report.tables.collect import collect
+from mgg.report.tables.jobs import read_jobs
 from mgg.train.evaluate import evaluate
-from mgg.train.identity import Identity
-from mgg.train.output import PREDICTIONS_FILE, WEIGHTS_FILE
+from mgg.train.run.checkpoint import Checkpoint, Checkpoints, History, read_weights
+from mgg.train.run.identity import Identity
+from mgg.train.run.output import PREDICTIONS_FILE, WEIGHTS_FILE
 from support.graphs import make_layout, planted
 from support.train_program import run
 

@@ -24,6 +24,7 @@ PHASE_OF |= {name: "dense" for name in vars(Arrays) if "product" in name}
 #: Models that do all of it, and small settings.
 TRAININGS: list[dict[str, Any]] = [
     {"model": "gat", "technique": "halo", "epochs": 2, "settings": {"hidden": 4}},
+    {"model": "gat", "technique": "halo", "epochs": 2, "settings": {"hidden": 4, "attention": "product"}},
     {"model": "gatv2", "technique": "halo", "epochs": 2, "settings": {"hidden": 4}},
     {"model": "appnp", "technique": "halo", "epochs": 2, "settings": {"hidden": 4, "steps": 2}},
 ]

@@ -1,6 +1,6 @@
 """In the place of numba: functions stay Python's."""
 
-from mgg.vertex import host
+from mgg.vertex.cpu import host
 
 
 def njit(**_):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mgg.aggregate import techniques
+from mgg.aggregate import all_techniques
 from mgg.backend import simulated
 from mgg.graph.csr import Csr
 from mgg.kernel.bf16 import from_bf16, to_bf16
@@ -54,7 +54,7 @@ def simulated_bytes(folder: Path, pes: int, labels: Iterable[str] | None = None)
         pes: its number of PEs.
         labels: techniques and variants, by default all techniques.
     """
-    stands_for = {label: _moves_as(label) for label in (techniques() if labels is None else labels)}
+    stands_for = {label: _moves_as(label) for label in (all_techniques() if labels is None else labels)}
     moved: list[dict[str, int]] = [{} for _ in range(pes)]
     only = list(dict.fromkeys(stands_for.values()))
     simulated.run(pes, lambda world: products(world, folder, [1], only=only, moved=moved[world.rank]))

@@ -32,7 +32,7 @@ from mgg.graph.csr import Csr, from_arcs, row_ids
 from mgg.graph.store import Graph, Manifest
 from mgg.model import build as build_model
 from mgg.model import settings_of
-from mgg.model.init import initial_weights
+from mgg.model.initialization import initial_weights
 from support.graphs import make_layout, random_csr, typed_csr
 from support.model_program import on_ranks, training_pass, whole
 

@@ -19,17 +19,18 @@ import cupy as cp
 import numpy as np
 
 from mgg import layout
-from mgg.aggregate import prepare, techniques
+from mgg.aggregate import all_techniques, prepare
 from mgg.backend import World, job_size, launch
+from mgg.backend.emulated.device_port import DevicePort
 from mgg.graph.csr import Csr, row_ids
 from mgg.kernel import compile as build
 from mgg.kernel import cuda
 from mgg.kernel.cola import column_schedule
-from mgg.kernel.cuda_attention import AttentionKernels, Masks
-from mgg.kernel.cuda_lookups import CudaLookups
+from mgg.kernel.cuda.lookups import CudaLookups
 from mgg.kernel.groups import Groups, Setting, groups_of
 from mgg.kernel.pitch import row_pitch
-from mgg.kernel.random import STREAMS
+from mgg.kernel.random import Draws
+from mgg.kernel.wire import words
 from mgg.layout import PeLayout, Product
 from mgg.layout.neighbors import neighbor_partitions
 from mgg.layout.split import transposed
@@ -85,12 +86,24 @@ def operators_alone(csr: Csr) -> None:
                 padded = cp.zeros((rows, row_pitch(dim, np.dtype(element).itemsize)), element)[:, :dim]
                 for into in (padded, cp.zeros((rows, dim + 2), element)[:, 1 : dim + 1]):
                     operators.write(b, into)
+                    across(operators, into, cp.asarray(some.astype(ids)))
                     operators.spmm_rows(
                         indptr, indices, weights, into, cp.zeros((rows, dim + 1), np.float32)[:, 1:], False
                     )
-            attention(operators, cp.asarray(csr.indptr), indices, pointer, targets, dim)
+            port = DevicePort(operators)
+            for seconds in (1e-5, 0.0):
+                port.take(seconds, 1e-6)
+            port.settle()
             lookups(CudaLookups(operators), cp.asarray(some[: rows // 3 * 3].astype(ids).reshape(-1, 3)), b)
     cp.cuda.Device().synchronize()
+
+
+def across(operators: cuda.CudaOperators, matrix: Any, rows: Any) -> None:
+    """Rows packed and unpacked."""
+    for bits in (2, 4, 8, 16):
+        packed = cp.zeros((len(rows), words(matrix.shape[1], bits)), np.uint32)
+        operators.pack_rows(matrix, rows, rows.astype(np.int64), Draws(0, cp.ones(1), 0), bits, packed)
+        operators.unpack_rows(packed[: len(matrix)], bits, matrix)
 
 
 def on_device(groups: Groups) -> Groups:
@@ -105,23 +118,6 @@ def lookups(kernels: CudaLookups, bags: Any, rows: Any) -> None:
     kernels.pool(bags, rows, rows, out)
     kernels.direct(bags, peers, out)
     kernels.mgg(bags, 0, peers, out)
-
-
-def attention(operators: cuda.CudaOperators, ptr: Any, ends: Any, source_ptr: Any, targets: Any, columns: int) -> None:
-    """Both ways over the arcs, ``columns`` a head; every row has a part in the scores, whether it has arcs or not."""
-    kernels, rows = AttentionKernels(operators), len(ptr) - 1
-    masks = Masks(cp.asarray(np.arange(rows)), cp.ones(1, np.float64), 7, STREAMS, 1, 0.5)
-    for heads in (1, 3, 40) if columns < 64 else (1,):
-        x, part = cp.ones((rows, heads * columns), np.float32), cp.ones((rows, heads), np.float32)
-        states = kernels.states(ptr, ends, part, part, 0.2)
-        for some in (None, masks):
-            kernels.sums(ptr, ends, kernels.shares(ptr, ends, states, part, 0.2, some), x)
-            for lists, turned in (((ptr, ends), False), ((source_ptr, targets), True)):
-                shares, _ = kernels.signed_shares(*lists, turned, states, part, 0.2, some)
-                kernels.dropout(*lists, turned, shares, masks)
-                kernels.signed_sums(*lists, shares, x)
-        kernels.products(x, x[:1].reshape(heads, columns), heads)
-        kernels.products(x, x, heads)
 
 
 def fetching_from_itself(part: PeLayout) -> PeLayout:
@@ -172,7 +168,7 @@ def main(backend: str, folders: list[Path]) -> None:
     backend, _, technique = backend.partition(":")
     labels = WITH_PEERS.get(technique, WITH_NVSHMEM)
     if backend == "threads":
-        labels = [*techniques(), *(label for label in VARIANTS if label not in WITH_NVSHMEM)]
+        labels = [*all_techniques(), *(label for label in VARIANTS if label not in WITH_NVSHMEM)]
 
     def program(world: World) -> None:
         for folder in folders:

@@ -47,8 +47,8 @@ ALIKE = {
     "generate graph reddit-like": "-t 16 --mem 4377 --nodes=1 --ntasks=1 --cpus-per-task=1",
     "partition digits 8": "-t 11 --mem 1500 --nodes=1 --ntasks=1 --cpus-per-task=1",
     "partition reddit-like 8": "-t 13 --mem 2078 --nodes=1 --ntasks=1 --cpus-per-task=1",
-    "layout digits 16": "-t 11 --mem 1503 --nodes=1 --ntasks=1 --cpus-per-task=1",
-    "layout reddit-like 16": "-t 16 --mem 7817 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "layout digits 16": "-t 11 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
+    "layout reddit-like 16": "-t 16 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
 }
 RANKS = {
     "dgx": {
@@ -81,13 +81,13 @@ LARGE = {
     "graph_shard ogbn-papers100M 2-of-2": "-t 74 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
     "graph_gather graph ogbn-papers100M": "-t 74 --mem 7052 --nodes=1 --ntasks=1 --cpus-per-task=1",
     "partition ogbn-papers100M 8": "-t 91 --mem 330190 --nodes=1 --ntasks=1 --cpus-per-task=1",
-    "layout ogbn-papers100M 8": "-t 172 --mem 306278 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "layout ogbn-papers100M 8": "-t 172 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
     # More than a day of work: the most that is asked for.
     "aggregate ogbn-papers100M 8": "-t 1440 --mem 413362 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
     "generate graph_natural products-like": "-t 60 --mem 50733 --nodes=1 --ntasks=1 --cpus-per-task=1",
     "order products-like": "-t 35 --mem 50733 --nodes=1 --ntasks=1 --cpus-per-task=4",
     "partition products-like 8": "-t 35 --mem 100964 --nodes=1 --ntasks=1 --cpus-per-task=1",
-    "layout products-like 8": "-t 60 --mem 80622 --nodes=1 --ntasks=1 --cpus-per-task=1",
+    "layout products-like 8": "-t 60 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
     "aggregate products-like 8": "-t 854 --mem 55693 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
     "train products-like gcn halo 8 0": "-t 552 --mem 79204 --nodes=2 --ntasks=8 --cpus-per-task=1 --signal=USR1@120"
     " --ntasks-per-node=4",

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgg import layout
-from mgg.aggregate import prepare, techniques
+from mgg.aggregate import all_techniques, prepare
 from mgg.backend import World, job_size, launch
 
 DIMS = (1, 3, 16, 41, 64, 100, 128, 602)
@@ -38,7 +38,8 @@ class Variant(NamedTuple):
 
 
 #: Every ablation and primitive of ``mgg``, and the ends of the ranges of its knobs; bf16; workgroups, and bf16 between
-#: them; every step of ``cola``; every idea of ``gnnadvisor`` switched, and its Decider.
+#: them; every step of ``cola``; every idea of ``gnnadvisor`` switched, and its Decider;
+#: every choice of ``seastar``.
 VARIANTS: dict[str, Variant] = {
     "mgg:warp": Variant("mgg", {"primitive": "warp"}),
     "mgg:thread": Variant("mgg", {"primitive": "thread"}),
@@ -60,6 +61,9 @@ VARIANTS: dict[str, Variant] = {
     "broadcast:grid": Variant("broadcast", {"grid": True}),
     "halo:1": Variant("halo", {"workgroup": 1}),
     "halo:2": Variant("halo", {"workgroup": 2}),
+    "halo:cover": Variant("halo", {"split": "cover"}),
+    "halo:2-cover": Variant("halo", {"workgroup": 2, "split": "cover"}),
+    "halo:columns": Variant("halo", {"split": "columns"}),
     "local:bf16": Variant("local", {}, "bf16"),
     "halo:bf16": Variant("halo", {}, "bf16"),
     "halo:1-bf16": Variant("halo", {"workgroup": 1}, "bf16"),
@@ -69,6 +73,8 @@ VARIANTS: dict[str, Variant] = {
     "cola:fetched": Variant("cola", {"workgroup": 2, "coalesced": False}),
     "cola:unfused": Variant("cola", {"workgroup": 2, "fusion": False}),
     "cola:waiting": Variant("cola", {"workgroup": 2, "pipelined": False}),
+    "dgcl:1": Variant("dgcl", {"workgroup": 1}),
+    "dgcl:2": Variant("dgcl", {"workgroup": 2, "batch": 1}),
     "gnnadvisor:atomic": Variant("gnnadvisor", {"sums": "atomic"}),
     "gnnadvisor:alone": Variant("gnnadvisor", {"leader": False}),
     "gnnadvisor:alone-atomic": Variant("gnnadvisor", {"leader": False, "sums": "atomic"}),
@@ -77,6 +83,10 @@ VARIANTS: dict[str, Variant] = {
     "gnnadvisor:most": Variant("gnnadvisor", {"ngs": 1024, "dw": 32, "tpb": 1024}),
     "gnnadvisor:paper": Variant("gnnadvisor", {"decide": "paper"}),
     "gnnadvisor:artifact": Variant("gnnadvisor", {"decide": "artifact"}),
+    "seastar:basic": Variant("seastar", {"groups": "block", "arcs": "sequence"}),
+    "seastar:parallel": Variant("seastar", {"arcs": "parallel", "blocks": "static"}),
+    "seastar:atomic": Variant("seastar", {"arcs": "sequence", "blocks": "atomic", "rows": "sorted"}),
+    "seastar:warp": Variant("seastar", {"groups": "warp", "blocks": "static", "rows": "sorted"}),
 }
 
 
@@ -108,7 +118,7 @@ def divides(options: dict[str, Any], pes: int) -> bool:
 def runnable(world: World, label: str) -> bool:
     """Whether the technique or variant can run on this world: some take one PE, on GPUs one process or NVSHMEM."""
     name, options, _ = variant(label)
-    plan = techniques()[name]
+    plan = all_techniques()[name]
     if (plan.single_pe and world.size > 1) or not divides(options, world.size):
         return False
     if plan.one_process and world.size > 1:
@@ -131,7 +141,7 @@ def products(
     """
     part = layout.load(folder, world.rank)
     found = {}
-    for label in only or techniques():
+    for label in only or all_techniques():
         if not runnable(world, label):
             continue
         technique, chosen, dtype = variant(label)

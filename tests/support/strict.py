@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import tempfile
 import time
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +18,11 @@ from mgg.backend.api import SymmetricArray
 from mgg.backend.host import HostClock
 from mgg.kernel import cpu
 from mgg.kernel.bf16 import from_bf16
+from mgg.kernel.random import Draws
 from mgg.model.arrays import HostArrays
 from support import device
 from support.device import submit
+from support.on_host import generated, launch
 
 
 class StrictArray:
@@ -171,6 +176,12 @@ def _index(index: Any) -> Any:
     return unwrap(index)
 
 
+@cache
+def _generated(path: Path, defines: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as folder:
+        return generated(folder, SimpleNamespace(path=path, defines=dict(defines)))
+
+
 class StrictOperators:
     """The CPU's operators for device arrays alone."""
 
@@ -178,8 +189,19 @@ class StrictOperators:
         assert source.dtype == out.dtype and source.dtype in (np.float32, np.uint16), (source.dtype, out.dtype)
         _submit(cpu.gather_rows, source, rows, out)
 
+    def pack_rows(self, source: Any, rows: Any, ids: Any, draws: Any, bits: int, out: Any) -> None:
+        seed, epoch, place = draws
+        plain, at = [unwrap(array) for array in (source, rows, ids, out)], unwrap(epoch)
+        submit(lambda: cpu.pack_rows(*plain[:3], Draws(seed, at, place), bits, plain[3]))
+
+    def unpack_rows(self, packed: Any, bits: int, out: Any) -> None:
+        plain = unwrap(packed), unwrap(out)
+        submit(lambda: cpu.unpack_rows(plain[0], bits, plain[1]))
+
     def spmm_rows(self, indptr: Any, indices: Any, weights: Any, b: Any, c: Any, accumulate: bool) -> None:
         _submit(cpu.spmm_rows, indptr, indices, weights, b, c, accumulate=accumulate)
+
+    spmm_pieces = spmm_rows
 
     def accumulator(self, rows: int, columns: int) -> StrictArray:
         return empty((rows, columns), cpu.accumulator(0, 1).dtype)
@@ -251,6 +273,16 @@ class StrictOperators:
                 acc[row] = parts[begin:end].sum(axis=0)
         out[...] = acc
 
+    def kernel(self, build: Any, name: str) -> Any:
+        """A generated kernel, compiled for the host."""
+        library = _generated(build.path, tuple(build.defines.items()))
+
+        def call(grid: Any, block: Any, given: Any) -> None:
+            plain = [unwrap(each) if isinstance(each, StrictArray) else np.asarray(each) for each in given]
+            submit(lambda: launch(library, name, grid, block[0], *plain))
+
+        return call
+
     def write(self, values: Any, out: Any) -> None:
         _submit(cpu.write, values, out)
 
@@ -313,6 +345,7 @@ class StrictHalo:
 
     def __init__(self, schedule: Any, sources: np.ndarray, halo_first: int, rows: int, peers: Any):
         self._schedule, self._sources, self._first, self._rows, self._peers = schedule, sources, halo_first, rows, peers
+        self.weights = None if schedule.weights is None else StrictArray(schedule.weights.copy())
         self._epoch = 0
 
     def _flag(self, pe: int, number: int) -> Any:
@@ -356,8 +389,9 @@ class StrictHalo:
         sums = np.zeros((len(target), dim))
         numbers = np.arange(len(target))
         cpu.spmm_partitions(
-            numbers, schedule.begin[:-1], schedule.begin[1:], schedule.indices, schedule.weights, b, sums
-        )
+            numbers, schedule.begin[:-1], schedule.begin[1:], schedule.indices,
+            None if self.weights is None else unwrap(self.weights), b, sums,
+        )  # fmt: skip
         out[...] = 0
         out[target[target >= 0]] = sums[target >= 0]
         parts = np.empty((schedule.slots, dim))
@@ -419,6 +453,7 @@ class StrictWorld:
 
     gpu = "strict"
     shmem = True
+    emulated = None
     xp = Namespace()
     operators = StrictOperators()
 

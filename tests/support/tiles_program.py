@@ -1,6 +1,6 @@
-"""How columns are dealt to lanes (mgg/kernel/cuda_arguments.py): ``python fake_gpu/run.py tiles_program.py``."""
+"""How columns are dealt to lanes (mgg/kernel/cuda/arguments.py): ``python fake_gpu/run.py tiles_program.py``."""
 
-from mgg.kernel.cuda_arguments import even_lanes, row_tiles
+from mgg.kernel.cuda.arguments import even_lanes, row_tiles
 from mgg.kernel.tiles import column_tiles
 
 for vectors in range(1, 300):

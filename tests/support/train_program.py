@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mgg import layout
-from mgg.aggregate import techniques
+from mgg.aggregate import all_techniques
 from mgg.backend import World, launch
 from mgg.errors import StoppedError
 from mgg.kernel.compile import Build
@@ -47,7 +47,7 @@ def graphs_for(model: str) -> tuple[str, ...]:
 
 def able(technique: str, pes: int) -> bool:
     """Whether a model trains with ``technique`` on so many PEs."""
-    return pes == 1 or not techniques()[technique].single_pe
+    return pes == 1 or not all_techniques()[technique].single_pe
 
 
 def layouts(backend: str, folder: str | Path, pes: int) -> Callable[[int], layout.PeLayout]:

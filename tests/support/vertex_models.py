@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mgg.vertex import ir
 from mgg.vertex.autodiff import gradients
 from mgg.vertex.ir import D, E, P, R, S, Value, binary, cast, constant, leaf, total, unary
-from mgg.vertex.passes import optimized
+from mgg.vertex.rewrites.passes import optimized
 from support.arc_graphs import TYPES
 
 NORM = leaf("norm", D, ())

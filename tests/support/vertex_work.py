@@ -1,9 +1,5 @@
 """Programs worked off step by step on the one PE that has a whole graph: on the host, or by kernels of GPUs."""
 
-import ctypes
-import re
-import subprocess
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,20 +8,22 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from mgg.graph.csr import Csr
-from mgg.kernel.compile import source_folder
 from mgg.kernel.schedule import row_schedule
 from mgg.layout.split import transposed
 from mgg.model.arrays.host import HostArrays
-from mgg.vertex import device, host, ir
+from mgg.vertex import ir
 from mgg.vertex.arcs import ArcTables, pointers
 from mgg.vertex.autodiff import gradients
+from mgg.vertex.cpu import host
+from mgg.vertex.cuda import device
+from mgg.vertex.cuda.execution import DEFAULT
 from mgg.vertex.interpret import evaluate
 from mgg.vertex.ir import D, E, P, R, S, T
-from mgg.vertex.passes import optimized
+from mgg.vertex.rewrites.passes import optimized
 from mgg.vertex.run import Part, Work
 from mgg.vertex.units import Rows, is_weight_sum, schedule
 from support.arc_graphs import drawn
-from support.on_host import HERE, launch
+from support.on_host import generated, launch
 from support.random_programs import programs, random_graph, values
 
 #: What programs that were traced add up, and their gradients; they have extremes of arcs alone.
@@ -71,10 +69,10 @@ def tables_of(graph):
     )  # fmt: skip
 
 
-def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), fused=True, kernels=None):
+def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), fused=True, kernels=None, how=DEFAULT):
     """Arrays of ``wanted``, of which the first ``outputs`` are made before the others and the ``seeds`` are known.
 
-    With ``kernels``, a ``KernelsOnHost``, a GPU's kernels make them, of float32.
+    With ``kernels``, a ``KernelsOnHost``, a GPU's kernels make them, of float32, and share arcs as ``how`` says.
     """
     shape = graph.vertices, graph.vertices
     real = np.float64 if kernels is None else np.float32
@@ -102,7 +100,7 @@ def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), f
         work, given = Work(steps, found, goals), draws
         if kernels is not None:
             work = device.DeviceWork(
-                work, device.DeviceTables(lambda: tables, tables.rows, np.ascontiguousarray, kernels)
+                work, device.DeviceTables(lambda: tables, tables.rows, np.ascontiguousarray, kernels), how=how
             )
             given = draws[0], np.array([float(draws[1])])
         work.run(found, part, given)
@@ -159,22 +157,10 @@ class KernelsOnHost:
     def kernel(self, build, name):
         """As ``CudaOperators.kernel``."""
         if build.source not in self._libraries:
-            self._libraries[build.source] = self._compiled(build)
+            self._libraries[build.source] = generated(self.folder, build)
 
         def call(grid, block, given):
             self.launched.append((build.source, name))
             launch(self._libraries[build.source], name, grid, block[0], *map(np.asarray, given))
 
         return call
-
-    def _compiled(self, build):
-        text = build.path.read_text(encoding="utf-8")
-        names = re.findall(r'extern "C" __global__ void __launch_bounds__\(\d+, \d+\) (\w+)\(', text)
-        macros = "".join(f"#define {key} {value}\n" for key, value in build.defines.items())
-        wrappers = "".join(f"HOST_KERNEL({name})\n" for name in names)
-        path = Path(self.folder) / f"{build.path.stem}.so"
-        command = ["g++", "-x", "c++", "-std=c++17", "-O0", "-fno-gnu-unique", f"-I{HERE / 'on_host'}"]
-        command += [f"-I{source_folder() / 'include'}", "-shared", "-fPIC", "-o", str(path), "-"]
-        source = f'#include "{HERE / "cuda_on_host.h"}"\n{macros}{text}{wrappers}'
-        subprocess.run(command, input=source, text=True, check=True)
-        return ctypes.CDLL(str(path))

@@ -26,8 +26,8 @@ TINY = {
 
 #: Folders of results that have one of each data set; those of several numbers of PEs; those of several places.
 STAGES = (
-    "retrieve", "graph", "graph_natural", "graph_scatter", "graph_shard", "partition", "layout", "tune", "predict",
-    "aggregate", "train",
+    "retrieve", "graph", "graph_natural", "graph_scatter", "graph_shard", "partition", "layout", "tune", "describe",
+    "predict", "aggregate", "train",
 )  # fmt: skip
 SPLIT = ("partition", "layout", "tune", "aggregate", "train")
 

@@ -6,8 +6,9 @@ import pytest
 from support.train_program import Stop, run
 from support.train_program import layouts as parts_of
 
-from mgg.aggregate import machines, rates
-from mgg.backend import host_memory, launch
+from mgg.backend import launch
+from mgg.backend.machine import host_memory
+from mgg.cost import machines, rates
 from mgg.errors import InputError, MachineError, StoppedError
 from mgg.model import build, settings_of
 from mgg.train import memory, train

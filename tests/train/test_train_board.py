@@ -10,7 +10,7 @@ import pytest
 from support.train_program import run
 
 from mgg.errors import InputError, MachineError
-from mgg.train.board import Board
+from mgg.train.progress.board import Board
 
 OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 3}
 needs_tensorboardx = pytest.mark.skipif(

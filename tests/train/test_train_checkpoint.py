@@ -19,10 +19,10 @@ from support.train_program import Stop, checkpoint_files, run, tables
 
 from mgg.errors import InputError, MachineError, StoppedError
 from mgg.record import EpochRecord
-from mgg.train import checkpoint
-from mgg.train.checkpoint import KEPT, Checkpoint, Checkpoints, History
-from mgg.train.digest import digest
-from mgg.train.identity import Identity
+from mgg.train.run import checkpoint
+from mgg.train.run.checkpoint import KEPT, Checkpoint, Checkpoints, History
+from mgg.train.run.digest import digest
+from mgg.train.run.identity import Identity
 
 EPOCH_FIELDS = [
     "epoch", "loss", "train_accuracy", "validation_loss", "validation_accuracy", "test_accuracy", "seconds",

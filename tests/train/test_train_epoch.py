@@ -55,11 +55,20 @@ def test_several_pes_launch_one_graph_where_no_host_is_needed(layouts):
     cases += [case(layouts, 2, model="rgcn", dtype="bf16")]
     cases += [
         case(layouts, 2, technique=technique)
-        for technique in ("mgg", "cola", "zero_copy", "features", "broadcast", "ring")
+        for technique in ("mgg", "cola", "zero_copy", "dgcl", "features", "broadcast", "ring")
     ]
     expected = [1] * (len(cases) - 2) + [0, 0]
     for each, answer, number in zip(cases, answers(2, cases), expected, strict=True):
         assert answer == SAME | {"graphs": number}, each
+
+
+def test_weights_that_arcs_get_anew_are_part_of_the_graph(layouts):
+    settings = {"hidden": 5, "heads": 2, "attention": "product"}
+    cases = [
+        case(layouts, 2, model="gat", technique=technique, settings=settings)
+        for technique in ("mgg", "halo", "zero_copy")
+    ]
+    assert answers(2, cases) == [SAME | {"graphs": 1}] * 3
 
 
 @pytest.mark.parametrize("left", [0, 10_000])

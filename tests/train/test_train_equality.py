@@ -6,7 +6,7 @@ from support.models import cases
 from support.train_program import FETCHING, SMALL, able, assert_close, gradients, graphs_for, result_arrays, run
 
 from mgg import layout
-from mgg.aggregate import techniques
+from mgg.aggregate import all_techniques
 from mgg.backend import launch
 from mgg.errors import InputError
 from mgg.model import models
@@ -16,7 +16,7 @@ from mgg.train import loss_and_gradients
 PAIRS = [
     (model, technique)
     for model in models()
-    for technique in techniques()
+    for technique in all_techniques()
     if technique == "halo" or model in ("gat", "gcn")
 ]
 
@@ -30,6 +30,14 @@ def test_loss_and_gradients_on_any_pes_and_technique(technique, model, graph, la
     for pes in (pes for pes in (1, 2, 4) if able(technique, pes)):
         for found in gradients("simulated", layouts(graph, pes), pes, technique=technique, **options):
             assert_close(found, expected)
+
+
+@pytest.mark.parametrize("chosen", [{"split": "cover"}, {"split": "cover", "workgroup": 2}, {"split": "columns"}])
+def test_gradients_where_sums_cross(chosen, layouts):
+    options = {"model": "gcn", "technique": "halo", "settings": SMALL["gcn"], "seed": 3, "epoch": 5}
+    expected = gradients("simulated", layouts("directed", 1), 1, **options)[0]
+    for found in gradients("simulated", layouts("directed", 4), 4, options=chosen, **options):
+        assert_close(found, expected)
 
 
 @pytest.mark.parametrize("graph", graphs_for("rgcn"))
@@ -57,6 +65,7 @@ def test_appnp_without_dropout_on_arcs_goes_by_products_with_a(technique, layout
     [
         ("halo", {"workgroup": 2}),
         ("halo", {"workgroup": 1}),
+        ("halo", {"workgroup": 2, "split": "cover"}),
         ("cola", {"workgroup": 2}),
         ("broadcast", {"replication": 2}),
     ],
@@ -159,14 +168,19 @@ def test_bytes_on_the_wire_are_those_of_the_aggregations(layouts):
 
 
 def test_attention_moves_each_halo_row_once_a_pass_and_its_gradient_once(layouts):
-    """Two layers of 2 x 4 and 10 columns, whatever the arcs: forward in training and evaluation, and backward."""
+    """Two layers of 2 x 4 and 10 columns, whatever the arcs: forward in training and evaluation, and backward.
+
+    Rows of 8 columns cross for both, before the second layer's weights; back go gradients by rows after the weights,
+    and a number a head, of which the gradients of the attention's weights are made.
+    """
     settings = {"hidden": 4, "heads": 2}
     options = {"model": "gat", "technique": "halo", "epochs": 1, "settings": settings}
     manifest = layout.read_manifest(layouts("planted", 4))
     for dtype, size in (("fp32", 4), ("bf16", 2)):
         record = run("simulated", layouts("planted", 4), 4, dtype=dtype, **options)[0].record
         # Gradients are fp32 in any case.
-        assert record.bytes_wire == (8 + 10) * (2 * size + 4) * sum(manifest.forward.halo_rows)
+        columns = (8 + 8) * 2 * size + (8 + 2 + 10 + 1) * 4
+        assert record.bytes_wire == columns * sum(manifest.forward.halo_rows)
 
 
 @pytest.mark.parametrize("model", cases(FETCHING))

@@ -36,23 +36,36 @@ def on_fakes(kind, ranks, out, calls):
     return on_ranks(kind, ranks, out, calls, "nvshmem", [FAKE])
 
 
-def test_gat_as_a_program_is_the_one_by_hand(layouts, tmp_path):
-    """The model file of the benchmark: rows of odd width, and several heads whose lanes make no numbers together."""
-    program = Path(FAKE).parents[3] / "benchmarks/gat_program.py"
-    calls = [
-        {"technique": "halo", "epoch": 5, "folder": str(layouts("directed", 2)), "settings": settings}
-        for settings in ({"hidden": 17, "heads": 1}, {"hidden": 5, "heads": 3, "output_heads": 2})
-    ]
-    found = on_fakes("gradients", 2, tmp_path / "out.npz", [{"model": str(program), **each} for each in calls])
-    for each, call in zip(found, calls, strict=True):
-        assert_close(each, gradients("simulated", pes=2, model="gat", **call)[0])
+def test_attention_as_products_of_techniques(layouts, tmp_path):
+    """By MGG's kernel; in the order of halo's work; from host memory; and of one PE."""
+    settings = {"hidden": 5, "heads": 3, "output_heads": 2}
+    for pes, sides in (
+        (
+            2,
+            [
+                ("mgg", {}),
+                ("mgg", {"ps": 3, "dist": 2, "wpb": 1, "merge": True}),
+                ("halo", {}),
+                ("zero_copy", {}),
+                ("ring", {}),
+            ],
+        ),
+        (1, [("local", {})]),
+    ):
+        same = {"model": "gat", "epoch": 5, "folder": str(layouts("directed", pes))}
+        product = {**settings, "attention": "product"}
+        calls = [{**same, "settings": product, "technique": name, "options": chosen} for name, chosen in sides]
+        expected = gradients("simulated", pes=pes, technique="halo", settings=settings, **same)[0]
+        for found in on_fakes("gradients", pes, tmp_path / "out.npz", calls):
+            assert_close(found, expected)
 
 
 def test_a_model_of_ones_own_and_its_inference(layouts, tmp_path):
     """The example of the documentation, whose layer goes by the table alone."""
-    text = (Path(FAKE).parents[3] / "docs/models.md").read_text(encoding="utf-8")
+    text = (Path(FAKE).parents[3] / "docs/own-model.md").read_text(encoding="utf-8")
     model = tmp_path / "gained.py"
-    model.write_text(re.search(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[1], encoding="utf-8")
+    (example,) = re.findall(r'^```python title="gained.py"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL)
+    model.write_text(example, encoding="utf-8")
     each = {"model": str(model), "technique": "halo", "epoch": 5, "folder": str(layouts("tasks", 2))}
     (found,) = on_fakes("gradients", 2, tmp_path / "out.npz", [each])
     assert_close(found, gradients("simulated", pes=2, **each)[0])
@@ -96,6 +109,11 @@ def test_loss_and_gradients(pes, graphs, layouts, tmp_path):
     options += [
         {"model": "gcn", "technique": "zero_copy", "settings": {"hidden": 7}, "folder": str(layouts("planted", pes))}
     ]
+    # Rows of odd width, and several heads whose lanes make no numbers together.
+    options += [
+        {"model": "gat", "technique": "halo", "settings": settings, "epoch": 5, "folder": str(layouts("directed", pes))}
+        for settings in ({"hidden": 17, "heads": 1}, {"hidden": 5, "heads": 3, "output_heads": 2})
+    ]
     options += [
         {"model": "rgcn", "technique": "halo", "settings": {"bases": bases}, "folder": str(layouts(graph, pes))}
         for bases, graph in ((0, "typed"), (3, "typed"), (2, "featureless"))
@@ -105,12 +123,13 @@ def test_loss_and_gradients(pes, graphs, layouts, tmp_path):
 
 
 def test_schedules_of_programs(layouts, tmp_path):
-    """Gradients that come home, and those made by whoever has the source: a softmax, and extremes."""
+    """Gradients that come home, and those made by whoever has the source: a softmax, and extremes; arcs by blocks."""
     options = [
         {"model": model, "technique": "halo", "settings": {**settings, "hidden": 4, "backward": backward}, "epoch": 5,
          "folder": str(layouts("planted", 2))}
         for model, settings, backward in (
-            ("gatv2", {"heads": 2}, "return"), ("gatv2", {"heads": 2}, "turned"), ("pna", {"layers": 2}, "turned")
+            ("gatv2", {"heads": 2}, "return"), ("gatv2", {"heads": 2}, "turned"), ("pna", {"layers": 2}, "turned"),
+            ("gatv2", {"heads": 2, "kernels": "groups=block,arcs=parallel,blocks=atomic,rows=sorted"}, "turned"),
         )
     ]  # fmt: skip
     for each, found in zip(options, on_fakes("gradients", 2, tmp_path / "out.npz", options), strict=True):
@@ -120,6 +139,7 @@ def test_schedules_of_programs(layouts, tmp_path):
 def test_generated_kernels_are_compiled_ahead(layouts, tmp_path):
     """All of them, and no others: of both schedules, of training and evaluation."""
     settings = [{"heads": 2, "hidden": 4, "backward": backward} for backward in ("return", "turned")]
+    settings.append(settings[1] | {"kernels": "arcs=sequence,rows=sorted"})
     same = {"model": "gatv2", "technique": "halo", "epochs": 1, "folder": str(layouts("planted", 2))}
     options = [{**same, "settings": each} for each in settings]
     for found in on_fakes("kernels", 2, tmp_path / "out.npz", options):

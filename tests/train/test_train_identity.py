@@ -2,7 +2,7 @@
 
 import pytest
 
-from mgg.train.identity import Identity, difference
+from mgg.train.run.identity import Identity, difference
 
 MINE = Identity(
     model="gcn", dataset="cora", graph_hash="a" * 64, pes=2, scheme="metis", layout="b" * 64, device="CPUs",
@@ -24,11 +24,16 @@ MINE = Identity(
             "with model file of sha256 eeeeeeeeeeee, this run has model file of sha256 none",
         ),
         ({"scheme": None, "layout": None, "device": None}, None),
+        (
+            {"emulated": "emulated 20 GB/s, 5 us"},
+            "with network emulated 20 GB/s, 5 us, this run has network none",
+        ),
         ({"options": {"ps": 32, "wpb": 2}}, "whose option ps is 32, this run has 16"),
         (
             {"settings": {"hidden": 8, "patience": 5, "dropout": 0.5}},
             "whose setting hidden is 8, this run has 16; setting patience is 5, this run has none",
         ),
+        ({"settings": {"hidden": 16, "dropout": 0.5}}, None),
         ({"settings": {"hidden": 16, "patience": None}}, "whose setting dropout is none, this run has 0.5"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from support.ranks import changed_environment
 
 from mgg.record import EpochRecord
-from mgg.train.output import metrics_table
+from mgg.train.run.output import metrics_table
 
 CODE = """
 import sys

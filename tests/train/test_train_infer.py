@@ -16,13 +16,14 @@ from support.train_program import run
 from mgg import layout
 from mgg.backend import simulated
 from mgg.errors import InputError
-from mgg.model import build, settings_of, sgc
+from mgg.model import build, settings_of
 from mgg.model.module import Chain
+from mgg.model.zoo import sgc
 from mgg.record import InferenceRecord, read_predicted, read_run
-from mgg.train.digest import digest
 from mgg.train.evaluate import evaluate
 from mgg.train.foreign import fitted, read
 from mgg.train.infer import infer
+from mgg.train.run.digest import digest
 
 
 def inferred(folder, pes, **options):
@@ -224,6 +225,11 @@ def test_nothing_is_written_where_something_is_wrong(layouts, tmp_path, caplog):
         ({"settings": {"hiden": 1}}, "setting of model gcn: hiden: unknown field; did you mean hidden"),
         ({"settings": {"hidden": 8}}, r"of another shape layer0\.weight"),
         ({"technique": "hallo"}, "technique 'hallo'"),
+        (
+            {"technique": "halo", "options": {"stale": 1}},
+            "technique halo: option stale: is of training",
+        ),
+        ({"technique": "halo", "options": {"boundary": 0.5}}, "technique halo: option boundary: is of training"),
         ({"out": tmp_path}, "exists and is not an output of this command"),
     ):
         with pytest.raises(InputError, match=said):

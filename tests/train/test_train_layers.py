@@ -6,9 +6,9 @@ import pytest
 from mgg import layout
 from mgg.backend import simulated
 from mgg.errors import InputError
-from mgg.model import gcn
 from mgg.model.layers import Linear
 from mgg.model.module import Chain
+from mgg.model.zoo import gcn
 from mgg.train import loss_and_gradients
 
 

@@ -14,12 +14,12 @@ from support.stopped import BASE
 from support.train_program import run
 
 from mgg.errors import InputError
-from mgg.train import lock
+from mgg.train.run import lock
 
 HOLDS = """
 import sys
 from pathlib import Path
-from mgg.train.lock import RunLock
+from mgg.train.run.lock import RunLock
 RunLock(Path(sys.argv[1])).take(45)
 print("held", flush=True)
 sys.stdin.read()
@@ -29,8 +29,8 @@ sys.stdin.read()
 CONTENDS = """
 import os, sys
 from pathlib import Path
-from mgg.train import lock
-from mgg.train.lock import RunLock
+from mgg.train.run import lock
+from mgg.train.run.lock import RunLock
 lock.PATIENCE, lock._NAP = 100, 1e-4
 out = Path(sys.argv[1])
 for _ in range(40):

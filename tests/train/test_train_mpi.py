@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support import train_program
 
-from mgg.aggregate import techniques
+from mgg.aggregate import all_techniques
 from mgg.model import models
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
@@ -21,7 +21,7 @@ def test_loss_and_gradients(pes, layouts, tmp_path):
             "graph": train_program.graphs_for(model)[-1],
         }
         for model in models()
-        for technique in techniques()
+        for technique in all_techniques()
         if train_program.able(technique, pes)
     ]
     graphs = [each.pop("graph") for each in options]

@@ -15,14 +15,16 @@ from support.workflow import ROOT
 from mgg import layout
 from mgg.backend import simulated
 from mgg.errors import InputError
-from mgg.model import build, check_names, find, gcn, settings_of
+from mgg.model import build, check_names, find, settings_of
+from mgg.model.zoo import gcn
 from mgg.record import read_run
 from mgg.train import Trainer, loss_and_gradients, train
 from mgg.train.evaluate import evaluate
-from mgg.train.foreseen import foreseen
+from mgg.train.expected_kernels import foreseen
+from mgg.train.trainer import built
 
-DOCS = (ROOT / "docs/models.md").read_text(encoding="utf-8")
-(EXAMPLE,) = re.findall(r"^```python\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
+DOCS = (ROOT / "docs/own-model.md").read_text(encoding="utf-8")
+(EXAMPLE,) = re.findall(r"^```python title=\"gained.py\"\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
 GCN = Path(gcn.__file__).read_text(encoding="utf-8")
 HEAD = "from mgg.model.settings import ModelSettings as Settings\n"
 
@@ -118,9 +120,8 @@ def test_a_copy_of_a_model_is_that_model(layouts, tmp_path):
 
     first, second = simulated.run(1, need)[0]
     assert first == second
-    attention = written(tmp_path, f"{GCN}KERNELS = ('attention',)\n", "own_gat.py")
-    names = [{each.source for each in foreseen(name, "halo", {}, "fp32")} for name in (model, "gcn", attention)]
-    assert names[0] == names[1] and names[2] - names[0] == {"attention"}
+    names = [foreseen(name, "halo", {}, "fp32") for name in (model, "gcn")]
+    assert names[0] == names[1]
 
 
 MISTAKES = {
@@ -193,6 +194,19 @@ def test_a_path_that_names_no_model_is_refused(case, tmp_path, monkeypatch):
     if case != "a name":
         with pytest.raises(InputError, match=said):
             check_names([path])
+
+
+def test_a_model_without_programs_has_nothing_to_take_apart(tmp_path):
+    text = HEAD + (
+        "from mgg.model.layers import Linear\nfrom mgg.model.module import Chain\n"
+        "def build(settings, sizes):\n    return Chain(Linear('layer0', sizes.features, sizes.classes))\n"
+    )
+    model = find(written(tmp_path, text))
+    assert built(model, settings_of(model), 4, 3, 9, 0, fused=True).parameters
+    with pytest.raises(InputError, match="side unfused: model mine has no vertex program"):
+        built(model, settings_of(model), 4, 3, 9, 0, fused=False)
+    with pytest.raises(InputError, match="setting kernels=groups=warp: model mine has no vertex program"):
+        built(model, settings_of(model, {"kernels": "groups=warp"}), 4, 3, 9, 0, fused=True)
 
 
 def test_names_are_checked_and_nothing_is_run(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from support.phases_program import PHASE_OF, TRAININGS, watch
 from support.train_program import result_arrays, run
 
-from mgg.aggregate import techniques
+from mgg.aggregate import all_techniques
 from mgg.backend.host import HostTimeline
 from mgg.backend.simulated import SimulatedWorld
 from mgg.model.arrays import HostArrays
@@ -18,7 +18,7 @@ from mgg.train.phases import PHASES
 OPTIONS = {"model": "gcn", "epochs": 4}
 
 
-@pytest.mark.parametrize("technique", [name for name, plan in techniques().items() if not plan.single_pe])
+@pytest.mark.parametrize("technique", [name for name, plan in all_techniques().items() if not plan.single_pe])
 def test_phases_change_nothing(technique, layouts, tmp_path):
     folder, options = layouts("planted", 2), {**OPTIONS, "technique": technique}
     counted = run("simulated", folder, 2, phases=True, out=tmp_path / "run", **options)[0]

@@ -12,10 +12,10 @@ from support.train_program import SMALL, assert_close, gradients, run
 from mgg import layout
 from mgg.graph import manifest as manifests
 from mgg.graph.csr import Csr, from_arcs, row_ids
-from mgg.graph.nodes import write_column
 from mgg.graph.store import Graph
+from mgg.graph.store.nodes import write_column
 from mgg.model import models
-from mgg.train import predictions
+from mgg.train.run import predictions
 
 OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 40}
 SPLITS = {"train": 1, "validation": 2, "test": 3}

@@ -10,14 +10,17 @@ from support.stopped import stop_at
 from support.train_program import run
 
 from mgg import layout
-from mgg.aggregate.costs import Split
-from mgg.aggregate.machines import H200
-from mgg.cli.predict import predict
+from mgg.cli.products.predict import predict
+from mgg.cost.machines import H200
+from mgg.cost.product import Split
 from mgg.errors import InputError
 from mgg.graph.csr import from_arcs
-from mgg.model import build, settings_of
+from mgg.model import build, find, settings_of
+from mgg.model.module import Given
 from mgg.model.program import programs_of
-from mgg.model.schedules import columns_of, picked, spent
+from mgg.model.program.schedules import columns_of, picked, spent
+from mgg.train.trainer import built
+from mgg.vertex.ir import D, S, walk
 
 OWN = """from mgg import vertex as V
 from mgg.model.module import Chain
@@ -85,6 +88,32 @@ def test_the_pick_is_part_of_the_run(job, tmp_path, monkeypatch, caplog):
         run("simulated", folder, 2, resume=True, out=tmp_path / "run", settings={"backward": "return"}, **options)
 
 
+def test_choices_of_kernels_change_nothing_on_cpus_and_are_told(job, caplog):
+    folder, options = job
+    usual = run("simulated", folder, 2, **options)[0].record
+    assert "kernels" not in caplog.text and usual.settings["kernels"] is None
+    found = run("simulated", folder, 2, settings={"kernels": "rows=sorted,groups=block"}, **options)[0].record
+    assert caplog.text.count("setting kernels=groups=block,rows=sorted: is for GPUs; on CPUs it changes nothing") == 1
+    assert found.settings["kernels"] == "groups=block,rows=sorted" and found.loss == usual.loss
+
+
+def test_choices_of_kernels_that_cannot_be_had(job):
+    said = "setting of model gatv2: kernels: 'groups=wrap': groups is one of adaptive, warp, block"
+    with pytest.raises(InputError, match=said):
+        run("simulated", job[0], 2, **job[1] | {"model": "gatv2"}, settings={"kernels": "groups=wrap"})
+
+
+def test_arcs_in_parallel_take_memory():
+    """Of an arc what it adds: gatv2's sums a head, a maximum, a denominator and columns of 8, padded to 16 bytes; and
+    where it is, in both lists of arcs."""
+    arcs = {}
+    for kernels in (None, "arcs=parallel"):
+        settings = settings_of("gatv2", {"heads": 2, "hidden": 8, "kernels": kernels})
+        (layer, *_) = programs_of(built(find("gatv2"), settings, 16, 3, 100, 0, fused=True))
+        arcs[kernels] = layer.memory(16, Given(0, 0, arcs=1, gpu=True)).peak
+    assert arcs["arcs=parallel"] >= arcs[None] + 4 + 4 + 16 + 2 * 5
+
+
 def split(halo):
     counts = np.array([10**7, 10**7])
     none = np.zeros(1, np.int64)
@@ -92,13 +121,14 @@ def split(halo):
 
 
 def test_rows_that_cross_decide():
-    """GATv2 gives 2 gradients of 8 columns a head back: by the scores, and by the sum. Turned it fetches of each target
-    the gradient over the sum of its softmax, the projection, and 2 numbers a head: largest score and mean gradient.
+    """GATv2 gives gradients of 8 columns a head back, by the scores and by the sum together. Turned it fetches of each
+    target the gradient over the sum of its softmax, the projection, and 2 numbers a head: largest score and mean
+    gradient.
     """
-    chain = build("gatv2", settings_of("gatv2", {"heads": 2}), 6, 3)
+    chain = build("gatv2", settings_of("gatv2", {"heads": 2}), 64, 3)
     layer = programs_of(chain)[0]
     home, turned = (columns_of(chain, layer, name) for name in ("return", "turned"))
-    assert (home.halo, home.arcs) == (2 * 2 * 8, 0)
+    assert (home.halo, home.arcs) == (2 * 8, 0)
     assert (turned.halo, turned.arcs) == (2 * (8 + 8 + 2), 0)
     few, many = split([10**5, 10**5]), split([9 * 10**6, 9 * 10**6])
     assert picked(chain, {"return": many, "turned": few}, H200)[0] == "turned"
@@ -108,6 +138,31 @@ def test_rows_that_cross_decide():
     assert costs[1].transfer - costs[0].transfer == pytest.approx(
         89 * 10**5 * (link.message + 4 * home.halo / link.bandwidth)
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "columns"),
+    [
+        # Gradients of scores, a number a head, are added to those of the rows that they are linear in.
+        ("gat", {"heads": 2, "hidden": 8, "output_heads": 1}, [2 * 8, 3]),
+        # Of keys and values together: rows of two heads of 8; the last layer has fewer, of keys and of values.
+        ("transformer", {"heads": 2, "hidden": 8}, [2 * 2 * 8, 2 * 8, 2 * 2 * 3]),
+        # Of what the gate and the sum read of one row of 70.
+        ("gatedgcn", {}, [70] * 4),
+    ],
+)
+def test_what_is_given_back_is_as_narrow_as_what_is_fetched(model, settings, columns):
+    chain = build(model, settings_of(model, settings), 64, 3)
+    assert [columns_of(chain, layer, "return").halo for layer in programs_of(chain)] == columns
+
+
+def test_a_first_layer_that_fetches_its_input_gives_nothing_back():
+    """Its matrices' gradients are sums over the copies of rows that every PE has."""
+    layer = programs_of(build("gatv2", settings_of("gatv2", {"heads": 2}), 6, 3))[0]
+    plan = layer.plan(training=True, gradients=True)
+    home = [v for v in plan.values if v.op == "total" and (v.inputs[0].space, v.space) == (S, D)]
+    without_x = walk([value for name, value in plan.by.items() if name != "x"])
+    assert [v.size for v in home] == [6] and not {*home} & {*without_x}
 
 
 def test_predict_tells_of_every_layer_and_pe(job):

@@ -16,7 +16,7 @@ from mgg.errors import InputError
 from mgg.model import settings_of
 from mgg.train import Trainer
 from mgg.train.evaluate import evaluate
-from mgg.train.metrics import targets_of
+from mgg.train.targets.metrics import targets_of
 
 OPTIONS = {"model": "gcn", "technique": "halo", "settings": {"dropout": 0.0, "hidden": 16, "learning_rate": 0.1}}
 

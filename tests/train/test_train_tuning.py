@@ -9,7 +9,7 @@ from support.train_program import checkpoint_files, result_arrays, run, tables
 
 from mgg.aggregate import technique, tuning
 from mgg.aggregate.measure import Protocol
-from mgg.aggregate.partitioned import Partitioned
+from mgg.aggregate.neighbor_partitions.plan import Partitioned
 from mgg.backend import simulated
 from mgg.errors import InputError
 from mgg.layout import load

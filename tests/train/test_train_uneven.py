@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.graphs import make_layout, typed_csr
+from support.graphs import build_layout, typed_csr
 from support.models import cases, programmed
 from support.train_program import SMALL, able, assert_close, gradients, graphs_for, multiplies, on_ranks
 
 from mgg import layout
-from mgg.aggregate import techniques
+from mgg.aggregate import all_techniques
 from mgg.graph.csr import Csr, row_ids
 from mgg.model import models
 from mgg.partition.schemes import Split
@@ -27,7 +27,7 @@ FAKE_GPU = Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py"
 PAIRS = [
     (model, technique)
     for model in models()
-    for technique in techniques()
+    for technique in all_techniques()
     if able(technique, PES) and (technique == "halo" or model == "gatv2" or not programmed(model))
 ]
 
@@ -62,7 +62,7 @@ def uneven_layouts(tmp_path_factory):
         patch.setattr(sys.modules["mgg.partition.build"], *at)
         for name, (types, node_data) in graphs.items():
             folder = tmp_path_factory.mktemp(name)
-            made |= {(name, pes): make_layout(folder, uneven(types), pes, **node_data) for pes in (1, PES)}
+            made |= {(name, pes): build_layout(folder, uneven(types), pes, **node_data) for pes in (1, PES)}
     return lambda name, pes: made[name, pes]
 
 

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from support.graphs import make_layout
+from support.graphs import build_layout
 from support.stopped import stop_at
 from support.train_graphs import GRAPHS
 from support.train_program import assert_close, gradients, on_ranks, result_arrays, run
@@ -95,7 +95,7 @@ def parts(tmp_path_factory):
             with pytest.MonkeyPatch.context() as patch:
                 built = sys.modules["mgg.partition.build"]
                 patch.setattr(built, "find_scheme", lambda _: lambda _graph, _pes: Split(np.array(bounds)))
-                made[graph, pes] = make_layout(folders[graph], csr, pes, **data)
+                made[graph, pes] = build_layout(folders[graph], csr, pes, **data)
         return made[graph, pes]
 
     return of

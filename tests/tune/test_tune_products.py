@@ -10,12 +10,14 @@ from support.graphs import make_layout, random_csr
 from mgg import layout
 from mgg.aggregate import prepare, tuning
 from mgg.aggregate.measure import Protocol
-from mgg.aggregate.partitioned import Partitioned
-from mgg.aggregate.tuned import able_on, limits_of
+from mgg.aggregate.neighbor_partitions.plan import Partitioned
+from mgg.aggregate.neighbor_partitions.settings import able_on, limits_of
 from mgg.backend import simulated
+from mgg.backend.emulated import emulating
 from mgg.errors import InputError, MachineError
 from mgg.files import cache_folder
 from mgg.layout import PeLayout
+from mgg.network import Network
 from mgg.tune.model import Limits
 from mgg.tune.setting import Setting
 
@@ -70,13 +72,30 @@ def test_pes_agree_by_the_slowest_ones_time_and_a_second_run_tries_nothing(folde
     assert first.entry.chosen.setting == BEST
     tried = [each.setting for each in first.entry.tried]
     assert len(tried) <= 16 and tried[0] == (1, 1, 1) and tried[-1] == first.default == (32, 16, 4)
-    assert all(len(each.seconds) == 3 for each in first.entry.tried)
+    series = {each.setting: len(each.seconds) // 3 for each in first.entry.tried}
+    finalists = {setting for setting, count in series.items() if count == 1 + tuning.ROUNDS}
+    assert len(finalists) == tuning.FINALISTS + 1 and {BEST, first.default} < finalists
+    assert {count for setting, count in series.items() if setting not in finalists} == {1}
     assert first.loads == {}, "the model is of GPUs"
     measured = Clock.starts
     again, _ = tuned(folder)
     assert again.entry == first.entry and not again.fresh and Clock.starts == measured
     tuned(folder, refresh=True)
     assert Clock.starts > measured
+
+
+def test_one_lucky_series_decides_nothing(folder, monkeypatch):
+    lucky, stop, seen = Setting(4, 2, 1), Clock.stop, []
+
+    def stopped(clock):
+        if clock.rank and Clock.now[1] == lucky:
+            seen.append(lucky)
+            if len(seen) <= 3:
+                return 0.5
+        return stop(clock)
+
+    monkeypatch.setattr(Clock, "stop", stopped)
+    assert tuned(folder)[0].entry.chosen.setting == BEST and len(seen) == 9
 
 
 def damaged(path, how):
@@ -167,6 +186,7 @@ def test_cached_takes_the_tables_setting_and_says_where_there_is_none(folder, ca
     ("options", "said"),
     [
         ({"tune": "cached", "ps": 4, "wpb": 2}, "tune: cached chooses ps, dist, wpb: leave ps, wpb out"),
+        ({"tune": "cached", "dist": 16}, "leave dist out"),  # the default, which the table replaces
         ({"tune": "cached", "neighbor_partition": False}, "leaves without effect"),
         ({"tune": "epochs"}, "option tune: epochs is for mgg train alone: take cached, after mgg tune"),
         ({"tune": "always"}, "tune"),
@@ -175,6 +195,15 @@ def test_cached_takes_the_tables_setting_and_says_where_there_is_none(folder, ca
 def test_options_that_cannot_be(folder, options, said):
     with pytest.raises(InputError, match=said):
         settings(folder, options)
+
+
+def test_the_table_is_of_no_emulated_network(folder):
+    def program(world):
+        part = layout.load(folder, world.rank)
+        prepare("mgg", emulating(world, Network(1e9, 0.0), 1), part, "forward", 8, {"tune": "cached"})
+
+    with pytest.raises(InputError, match="tune: cached: the table is of this machine's own network, and --emulate"):
+        simulated.run(2, program)
 
 
 def test_a_gpu_that_cannot_run_a_setting_is_not_asked(folder):

@@ -1,7 +1,7 @@
 import pytest
 from support.vertex_work import KernelsOnHost
 
-from mgg.vertex import device
+from mgg.vertex.cuda import device
 
 
 @pytest.fixture(scope="module")

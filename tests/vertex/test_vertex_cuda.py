@@ -10,7 +10,8 @@ from support import vertex_models
 from support.arc_graphs import awkward, drawn
 from support.vertex_work import drawn_work, worked_off
 
-from mgg.vertex import device, ir, products
+from mgg.vertex import ir, products
+from mgg.vertex.cuda import device
 from mgg.vertex.interpret import ArcGraph, evaluate
 from mgg.vertex.ir import D, E, P, S
 
@@ -199,6 +200,23 @@ def test_of_equal_entries_that_of_the_lowest_source_wins(extreme, kernels):
         for column, arc in enumerate(row):
             key = (arcs, graph.ids[sources], sign * leaves["x"][sources, column])
             assert arc == arcs[np.lexsort(key)[0]], (v, column)
+
+
+def test_what_is_empty_has_no_lanes_for_what_is_not(kernels):
+    """In a launch whose layout is that of an empty part nobody would write the others, nor add them up."""
+    graph = awkward()
+    x = ir.leaf("x", D, (2,))
+    total = ir.sum_axis(x, 0)
+    empty = ir.columns(ir.reshape(total, (1,)), 0, 0)
+    one = ir.unary("exp", ir.sum_axis(empty, 0))
+    rows, leaves = graph.vertices, drawn([x], graph)
+    sums = leaves["x"].sum(1)
+    for wanted, expected in (
+        ([total, ir.total(empty, P)], [sums, np.zeros(0)]),
+        ([total, one, ir.total(empty, P)], [sums, np.ones(rows), np.zeros(0)]),
+        ([empty, ir.total(one, P)], [np.zeros((rows, 0)), np.array(rows)]),
+    ):
+        compare(wanted, worked_off(wanted, graph, leaves, kernels=kernels), expected, 1e-6)
 
 
 def check(data, kernels):

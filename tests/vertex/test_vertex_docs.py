@@ -94,14 +94,18 @@ def test_explain_as_json(tmp_path):
 @pytest.mark.parametrize(
     ("model", "arguments", "said"),
     [
-        ("appnp", [], r"^model 'appnp': has no layer that is a vertex program \(VertexLayer, docs/vertex\.md\)$"),
+        (
+            "gat",
+            ["--set", "attention=product"],
+            r"^model 'gat': has no layer that is a vertex program \(VertexLayer, docs/vertex\.md\)$",
+        ),
         ("my_gcn", ["--set", "hiden=3"], "setting of model my_gcn: hiden: unknown field"),
         ("my_relational", [], r"my_relational\.py, line 10: .*shape \(0, 16, 16\) of W: .*types of arcs"),
         ("my_gatv2", ["--set", "gcn.hidden=3"], "'gcn' is neither the model"),
     ],
 )
 def test_explain_refuses(model, arguments, said, tmp_path):
-    path = model if model == "appnp" else written(tmp_path, model)
+    path = model if model == "gat" else written(tmp_path, model)
     with pytest.raises(InputError, match=said) as caught:
         mgg("vertex", "explain", path, *arguments)
     assert caught.value.exit_code == 2 and "\n" not in str(caught.value)

@@ -52,6 +52,8 @@ BAD = {
     "array on the left": ("def f(v):\n  import numpy as np\n  return np.ones(4) + v.x  #!", "NumPy takes no values"),
     "index": ("def f(v):\n  return v.x[0]  #!", "no index but a type"),
     "index beyond": ("def f(v, W):\n  return v.x * W[5]  #!", r"entry 5 of \[5, 2, 4\]"),
+    "empty slice": ("def f(v, W):\n  return v.x * W[3:1]  #!", r"entries 3:1:1 of \[5, 2, 4\]: some of 5 in a row"),
+    "slice with steps": ("def f(v, W):\n  return v.x * W[::2]  #!", r"entries 0:5:2 of \[5, 2, 4\]"),
     "correlate": ("def f(v):\n  return V.correlate(v.x, v.feet)  #!", r"correlate of \[4\] and \[3\]"),
     "repeat": ("def f(v):\n  return V.repeat(v.x, 0)  #!", "from 1 on"),
     "repeat along": ("def f(v):\n  return V.repeat(v.x, 2, 3)  #!", "there is none"),

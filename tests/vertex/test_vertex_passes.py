@@ -18,7 +18,7 @@ from mgg.vertex.autodiff import gradients
 from mgg.vertex.crossing import crossing, least_cut, mirrors, placed
 from mgg.vertex.interpret import evaluate
 from mgg.vertex.ir import D, E, P, R, S, T, Value, binary, cast, constant, leaf, total, unary
-from mgg.vertex.passes import COMMUTATIVE, optimized
+from mgg.vertex.rewrites.passes import COMMUTATIVE, optimized
 from mgg.vertex.units import schedule
 
 GRAPH = awkward()

@@ -9,7 +9,7 @@ from mgg.model import build, settings_of
 from mgg.model.program import programs_of
 from mgg.vertex import ir, products
 from mgg.vertex.autodiff import differentiated
-from mgg.vertex.grouped import cut
+from mgg.vertex.cuda.grouped import cut
 from mgg.vertex.interpret import ArcGraph, evaluate
 from mgg.vertex.ir import D, E, P, R, S, T
 from mgg.vertex.units import Rows, Unit, schedule

@@ -11,7 +11,8 @@ from support import plain
 from support.vertex_work import drawn_work, worked_off
 
 from mgg import files
-from mgg.vertex import host, products
+from mgg.vertex import products
+from mgg.vertex.cpu import host
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_gat(dropped):
     part = node("exp", E, (4,), node("subtract", E, (4,), score, to(E, top)))
     share = node("divide", E, (4,), part, to(E, node("total", D, (4,), part)))
     if dropped:
-        share = node("multiply", E, (4,), share, node("mask", E, (4,), rate=0.5, place=0))
+        share = node("multiply", E, (4,), share, node("mask", E, (4,), rate=0.5, place=0, flipped=False))
     same(trace.outputs[0], node("total", D, (4, 8), node("multiply", E, (4, 8), share, to(E, h))))
     assert trace.dropouts == ((0.5,) if dropped else ())
     assert list(trace.parameters) == ["W", "a", "b"]

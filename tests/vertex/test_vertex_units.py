@@ -11,7 +11,7 @@ from mgg import vertex as V
 from mgg.vertex import ir, products
 from mgg.vertex.explain import explain
 from mgg.vertex.ir import D, E, P, R, S, T, binary, cast, leaf, total, unary
-from mgg.vertex.passes import optimized
+from mgg.vertex.rewrites.passes import optimized
 from mgg.vertex.units import Rows, Unit, is_count, schedule
 
 F, Q, X, H = leaf("f", E, (3,)), leaf("q", E, (2,)), leaf("x", D, (3,)), leaf("h", D, (2, 3))

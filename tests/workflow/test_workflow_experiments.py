@@ -15,10 +15,11 @@ from mgg.aggregate import parse_options
 from mgg.aggregate.variants import expand
 from mgg.config import LOOKUP_SIDES
 from mgg.graph.datasets import catalog
-from mgg.graph.sources import communities
+from mgg.graph.generators import communities
 from mgg.lookup_record import LookupRecord
 from mgg.record import AggregateRecord, PredictionRecord, read_lines, read_partition, read_run
-from mgg.report.experiments import EXPERIMENTS, FORESEEN, stand_in
+from mgg.report.papers.catalogue import EXPERIMENTS, FORESEEN, stand_in
+from mgg.report.tables.numbers import quantity
 
 NAMES = sorted(path.stem for path in (ROOT / "config/experiments").glob("*.yaml"))
 #: What the page shows without being asked for a figure.
@@ -29,6 +30,7 @@ SMALLER = {"results": "results", "graph": {"scale": 0.001}, "aggregate": {"itera
 
 #: What experiments on one PE want beside config/laptop.yaml.
 ONE_PE = {"partition": {"pes": [1]}, "train": {"pes": [1]}}
+GNNA = ONE_PE | {"train": {"pes": [1], "epochs": 2}}
 
 
 def overlays(name: str) -> list[str]:
@@ -133,12 +135,15 @@ def test_tables_of_volumes_cut_as_the_paper_does():
     assert set(schemes.values()) == {"equal_nodes", None}
 
 
-def test_both_orders_of_a_graph_are_the_same_graph():
-    values = yaml.safe_load((ROOT / "config/experiments/cola_table10.yaml").read_text())
+@pytest.mark.parametrize(
+    ("name", "count"), [("cola_table10", 8), ("cola_reorder_cost", 8), ("gnna_fig12c", 4), ("gnna_fig13b", 4)]
+)
+def test_both_orders_of_a_graph_are_the_same_graph(name: str, count: int):
+    values = yaml.safe_load((ROOT / f"config/experiments/{name}.yaml").read_text())
     graphs = values["graph"]["datasets"]
-    for name in [name for name in graphs if name.endswith("-shuffled")]:
-        assert graphs[name.replace("-shuffled", "-reordered")] == graphs[name] | {"order": "rabbit"}
-    assert len(graphs) == 8
+    for graph in [graph for graph in graphs if graph.endswith("-shuffled")]:
+        assert graphs[graph.replace("-shuffled", "-reordered")] == graphs[graph] | {"order": "rabbit"}
+    assert len(graphs) == count
 
 
 @pytest.mark.slow
@@ -238,12 +243,78 @@ def test_atomics_from_graph_to_page(folder: Folder):
 
 
 @pytest.mark.slow
+def test_choices_of_generated_kernels_from_graph_to_page(folder: Folder):
+    """On CPUs all are the same loops, which the page says."""
+    folder.overlay({"partition": {"pes": [1]}, "aggregate": {"dims": [1, 16]}}, "one.yaml")
+    folder.overlay(SMALLER | {"graph": SMALLER["graph"] | {"datasets": {"reddit-like": {}}}}, "smaller.yaml")
+    run = folder.run(overlay=[*overlays("seastar_fig12"), "smaller.yaml", "one.yaml"])
+    assert run.returncode == 0, run.stdout
+    records = read_lines(folder.made("experiments/seastar_fig12/aggregate/reddit-like/p1.jsonl"), AggregateRecord)
+    assert len({(r.technique, *r.options.items()) for r in records}) == 8 and len(records) == 16
+    report = folder.results / "experiments/seastar_fig12/report"
+    with (report / "figures.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["dim"], row["rival"]) for row in rows} == set(
+        product(("1", "16"), (versus.rival.name for versus in EXPERIMENTS["seastar_fig12"].versus))
+    )
+    assert "CPU cores run the same code" in (report / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_what_plans_take_from_graph_to_table(folder: Folder):
+    rows = made(folder, "mgg_arxiv_table4", {"reddit-like": {}})
+    assert [(row["subject"], row["rival"], row["paper"]) for row in rows] == [("MGG", "DGCL", "1.83")]
+    records = read_lines(folder.made("experiments/mgg_arxiv_table4/aggregate/reddit-like/p2.jsonl"), AggregateRecord)
+    assert [record.technique for record in records] == ["mgg", "dgcl"] and all(r.prepare for r in records)
+    page = (folder.results / "experiments/mgg_arxiv_table4/report/index.html").read_text(encoding="utf-8")
+    assert all(f"paper {text}" in page for text in ("590 ms", "82.8 s", "6.95 ms", "12.7 ms"))
+
+
+@pytest.mark.slow
+def test_the_cost_of_renumbering_from_jobs_to_table(folder: Folder):
+    """Seconds are those of the job that renumbered the graph, as the workflow's own table has them."""
+    shuffled = {"generator": "web-like", "shuffle": True, "features": 4, "classes": 3}
+    graphs = {"a-like-shuffled": shuffled, "a-like-reordered": shuffled | {"order": "rabbit"}}
+    made(folder, "cola_reorder_cost", graphs)
+    report = folder.results / "experiments/cola_reorder_cost/report"
+    with (report / "jobs.csv").open(newline="") as file:
+        (job,) = [row for row in csv.DictReader(file) if row["rule"] == "order"]
+    text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", (report / "index.html").read_text(encoding="utf-8")))
+    assert "a-like, gcn, 2 PEs, seed 0 " + quantity(float(job["seconds"])) in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None, reason="no PyTorch Geometric to compare with")
+def test_what_stands_for_other_systems_from_graph_to_figure(folder: Folder):
+    """One run of figures 8, 9 and 11 and table 2, which share graphs, models and settings here."""
+    train = {**GNNA["train"], "models": ["gcn"], "sides": {"pyg_csr": ["gcn"], "pyg": ["gcn"]}}
+    figures = {"gnna_fig8": "4.03", "gnna_fig9": "1.61", "gnna_table2": "4.102"}
+    products = yaml.safe_load((ROOT / "config/experiments/gnna_fig11.yaml").read_text())["aggregate"]
+    sections = {"train": train, "aggregate": products, "report": {"figures": [*figures, "gnna_fig11"]}}
+    rows = made(folder, "gnna_fig8", {"reddit-like": {"features": 6, "classes": 3}}, **(GNNA | sections))
+    assert {row["figure"]: row["paper"][:5] for row in rows if row["model"]} == figures
+    assert {(row["rival"], row["dim"], row["paper"]) for row in rows if row["figure"] == "gnna_fig11"} == {
+        (rival, dim, paper) for rival, paper in (("a thread an arc", "2.89"), ("local", "")) for dim in ("16", "64")
+    }
+    assert all(float(row["ratio"]) > 0 for row in rows)
+
+
+@pytest.mark.slow
 def test_products_and_training_from_graph_to_figure(folder: Folder):
     rows = made(folder, "mgg_fig7", {"reddit-like": {"features": 6, "classes": 3}})
     assert sorted((row["dim"], row["model"], row["paper"]) for row in rows) == [
         ("", "gcn", "4.25"), ("", "gin", "4.57"), ("16", "", "4.25"), ("64", "", "4.57"),
     ]  # fmt: skip
     assert all(float(row["ratio"]) > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_models_over_a_technique_from_graph_to_table(folder: Folder):
+    rows = made(folder, "mgg_table2", {"reddit-like": {"features": 6, "classes": 3}})
+    assert sorted((row["model"], row["paper"]) for row in rows) == [("gat", "2.65"), ("sage", "4.97")]
+    run = "experiments/mgg_table2/train/reddit-like/gat-mgg-p2-s0"
+    record = read_run(folder.made(run))[0]
+    assert record.settings["attention"] == "product" and record.bytes_wire > 0
 
 
 @pytest.mark.slow

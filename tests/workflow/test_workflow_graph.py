@@ -11,7 +11,7 @@ import yaml
 from support.workflow import Folder, job_counts
 
 from mgg.graph.build import build
-from mgg.model import gcn
+from mgg.model.zoo import gcn
 from mgg.record import read_run
 
 DATASETS = {"digits": {}, "planted": {"scale": 0.05, "order": "degree"}}

@@ -17,7 +17,7 @@ WHILE_READ = """
 import importlib.abc, os, runpy, signal, sys
 class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name == "mgg.report.foreseen":
+        if name == "mgg.report.figures.files":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Finder())
 sys.argv[0] = "snakemake"
@@ -60,7 +60,7 @@ case "$*" in
   *"partition "*"--pes 4"*) echo "mgg: a mistake"; exit 2;;
   *"partition "*"--pes 1"*)
     until grep -qs "Error in rule partition" .snakemake/log/*.log; do sleep 0.1; done
-    sleep 1; kill -INT $PPID; sleep 1; echo; exit 130;;
+    sleep 2; kill -INT $PPID; sleep 2; echo; exit 130;;
 esac
 exec {python} -m mgg.cli "$@"
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.workflow import ROOT, Folder, job_counts
 
-from mgg.report.figure_files import FOLDERS
+from mgg.report.figures.files import FOLDERS
 
 
 @pytest.mark.sentinel

@@ -11,7 +11,7 @@ from support.workflow import ROOT, TINY, Folder
 
 #: A data set of each kind and predictions: every rule whose output the report shows.
 CONFIG = TINY | {
-    "graph": {"datasets": {"planted": {"scale": 0.05}, "digits": {}}},
+    "graph": {"datasets": {"planted": {"scale": 0.05}, "digits": {}}, "describe": True},
     "partition": {"pes": [2], "quality_pes": []},
     "predict": {"pes": [16], "techniques": ["halo"], "dims": [4]},
 }
@@ -19,6 +19,7 @@ CONFIG = TINY | {
 CAPTIONS = {
     r"retrieve/digits/.*\.yaml": "Where the files of data set digits came from",
     r"graph/planted/.*\.yaml": "The manifest of graph planted: nodes, arcs",
+    r"describe/planted\.jsonl": "What graph planted is like: degrees, communities",
     r"partition/digits/p2/partition\.json": "How digits was split over 2 PEs: .* for 64 columns",
     r"layout/planted/p2/.*": "What each of the 2 PEs holds of planted",
     r"aggregate/digits/p2\.jsonl": "products on digits with 2 PEs, a line each: techniques halo, widths 4, fp32;",
@@ -54,7 +55,7 @@ def test_snakemakes_report_has_every_stage_and_needs_no_network(shown: tuple[str
     said, text = shown
     assert "No files found for patterns" not in said
     categories = variable(text, "categories")
-    stages = {"retrieve", "graph", "partition", "layout", "aggregate", "train", "predict", "report"}
+    stages = {"retrieve", "graph", "describe", "partition", "layout", "aggregate", "train", "predict", "report"}
     assert set(categories) == stages
     overview = (ROOT / "workflow/report/workflow.rst").read_text(encoding="utf-8")
     assert all(f'"{stage}"' in overview for stage in stages)

@@ -25,7 +25,8 @@ rule aggregate:
         gpu=gpus(SETTINGS.aggregate.backend),
     params:
         launcher=launcher("aggregate"),
-        options=aggregate_options(SETTINGS.aggregate),
+        options=lambda wildcards: aggregate_options(SETTINGS.aggregate)
+        + network_options(SETTINGS.aggregate, wildcards.pes),
         # For the caption.
         techniques=",".join(SETTINGS.aggregate.techniques),
         dims=",".join(map(str, SETTINGS.aggregate.dims)),

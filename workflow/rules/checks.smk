@@ -5,10 +5,11 @@ from itertools import filterfalse
 from pathlib import Path
 
 from mgg.errors import InputError
-from mgg.graph import own
+from mgg.graph import user_files
 from mgg.graph.budget import parse_size
 from mgg.graph.datasets import find
-from mgg.graph.sources import find_loader, generators
+from mgg.graph.sources import find_loader
+from mgg.graph.generators import generators
 from mgg.naming import is_own_model, model_name
 
 # Options of generated graphs alone.
@@ -20,10 +21,11 @@ def check_names(settings):
 
     Imported here is what takes seconds: a cluster's job runs in two Snakemakes of its own, which check nothing.
     """
-    from mgg.aggregate import machines, parse_options, technique, variants
+    from mgg.aggregate import parse_options, technique, variants
+    from mgg.cost import machines
     from mgg import model
     from mgg.partition.schemes import scheme
-    from mgg.report.foreseen import check_figure
+    from mgg.report.papers.catalogue import check_figure
 
     with field("results"):
         check_results(settings.results)
@@ -81,13 +83,13 @@ def check_results(folder):
 
 def check_training(train):
     """Raise InputError for a technique that cannot do every training that the config asks for."""
-    from mgg.aggregate import technique, techniques
+    from mgg.aggregate import technique, all_techniques
 
     for name in train.techniques if train.models else ():
         if name == "auto":
             continue
         if train.dtype not in technique(name).dtypes:
-            able = ", ".join(other for other, plan in techniques().items() if train.dtype in plan.dtypes)
+            able = ", ".join(other for other, plan in all_techniques().items() if train.dtype in plan.dtypes)
             raise InputError(f"train.dtype: technique {name} takes no {train.dtype} embeddings; those that do: {able}")
         if technique(name).single_pe and max(train.pes) > 1:
             raise InputError(f"train.techniques: technique {name} runs on one PE, and train.pes has {max(train.pes)}")
@@ -142,16 +144,16 @@ def check_own(name, dataset):
     """Raise InputError for files of the user's own that are not there, or a name or option that they cannot have."""
     if dataset.model_dump(include=OF_GENERATORS | {"generator"}, exclude_defaults=True):
         raise InputError("source: generator, scale, seed, shuffle, features and classes are no options of own files")
-    own.check_name(name)
-    own.files_of(dataset.source)
-    made = own.made(dataset.source)
+    user_files.check_name(name)
+    user_files.files_of(dataset.source)
+    made = user_files.made(dataset.source)
     # Of files that are not read yet stage graph knows.
     if dataset.labels and made is not None and not made.classes and not made.tasks:
         raise InputError(f"labels: nodes of the graph folder {dataset.source} have none")
     if dataset.loader is not None:
         find_loader(dataset.loader)
-    elif not own.says_loader(own.path_of(dataset.source)):
-        raise InputError(own.needs_loader(own.path_of(dataset.source), "`loader`"))
+    elif not user_files.says_loader(user_files.path_of(dataset.source)):
+        raise InputError(user_files.needs_loader(user_files.path_of(dataset.source), "`loader`"))
 
 
 @contextmanager

@@ -18,10 +18,10 @@ from mgg.backend.choice import enough
 from mgg.backend.job import shares_gpus
 from mgg.errors import InputError
 from mgg.files import keep_others_out
-from mgg.graph import own
+from mgg.graph import user_files
 from mgg.graph.budget import parse_size
 from mgg.graph.datasets import catalog
-from mgg.graph.sources import generators
+from mgg.graph.generators import generators
 from mgg.naming import is_own_model, model_name, recipe, short_hash, split_name
 
 
@@ -197,6 +197,16 @@ def generator_options(dataset):
     return words + flags(shuffle=dataset.shuffle)
 
 
+def streamed(dataset):
+    """Whether a data set comes of a generator that keeps within graph.memory."""
+    return generators()[GENERATED[dataset]].streamed
+
+
+def memory_of_generator(wildcards, threads):
+    """The options that no result depends on."""
+    return ["--memory", SETTINGS.graph.memory, "--workers", threads] if streamed(wildcards.dataset) else []
+
+
 def spelled(name, grid):
     """A grid of options as mgg aggregate and mgg predict take it."""
     from mgg.aggregate import variants
@@ -216,13 +226,25 @@ def aggregate_options(section):
         if name in section.techniques
         for key, value in chosen.items()
     }
-    switches = flags(transpose=section.transpose, no_check=not section.check, breakdown=section.breakdown)
+    switches = flags(
+        transpose=section.transpose,
+        no_check=not section.check,
+        breakdown=section.breakdown,
+        faults=section.faults,
+        profile=section.profile,
+    )
     return words + switches + assignments(options) + sweep(section)
 
 
 def latency_options(section):
     """The options of mgg links --latency."""
     return ["--latency", "--backend", section.backend]
+
+
+def network_options(section, pes):
+    """What holds transfers between workgroups up in a job of stage aggregate or train; a PE alone has none."""
+    held = section.emulate_network
+    return ["--emulate-network", held] if held is not None and int(pes) > 1 else []
 
 
 def sweep(section):
@@ -291,7 +313,11 @@ def train_options(section, model, dataset, learner):
     settings = section.settings.get(model, {}) | section.dataset_settings.get(dataset, {}).get(model, {})
     technique = LEARNERS[learner][1] if LEARNERS[learner][0] == "--technique" else ""
     options = {f"{technique}.{key}": value for key, value in section.options.get(technique, {}).items()}
-    return words + assignments(settings | options) + metric + flags(phases=section.phases)
+    # A library keeps what it keeps.
+    if "--side" not in LEARNERS[learner] or "unfused" in LEARNERS[learner]:
+        words += ["--memory-per-pe", section.memory_per_pe] if section.memory_per_pe else []
+        words += ["--activations", section.activations] if section.activations != "auto" else []
+    return words + assignments(settings | options) + metric + flags(phases=section.phases, inference=section.inference)
 
 
 def predict_options(section):
@@ -304,6 +330,7 @@ def predict_options(section):
         for key, value in link.model_dump(exclude_none=True).items()
         for word in ("--link", f"{name}.{key}={value}")
     ]
+    words += ["--emulate-network", section.emulate_network] if section.emulate_network else []
     return words + sweep(section) + fields + (["--network", section.network] if section.network else [])
 
 
@@ -373,7 +400,7 @@ def has_labels(dataset):
     """Whether files of the user's own have labels: what the config says, else what a graph folder says itself."""
     if dataset.source is None or dataset.labels is not None:
         return bool(dataset.labels)
-    made = own.made(dataset.source)
+    made = user_files.made(dataset.source)
     return made is not None and bool(made.classes or made.tasks)
 
 
@@ -399,7 +426,7 @@ OWN_MODELS = {model_name(model): model for model in SETTINGS.train.models if is_
 MODELS = [model_name(model) for model in SETTINGS.train.models]
 OWN_FILES = Path(RESULTS, ".own_files.json").absolute()
 # A job's own Snakemake takes the names of the run that it belongs to.
-CONTENTS = own.Contents(known_contents(), trust=not workflow.is_main_process)
+CONTENTS = user_files.Contents(known_contents(), trust=not workflow.is_main_process)
 RECIPES = recipes(SETTINGS)
 # A graph, one of its partitions with the layout, and what is measured on that: paths below folders of results.
 GRAPH = "{dataset}@{recipe}"

@@ -2,7 +2,7 @@
 import logging
 from collections import deque
 
-from mgg.backend.slurm import UNANSWERED
+from mgg.backend.machine.slurm import UNANSWERED
 from snakemake_interface_logger_plugins.common import LogEvent
 
 # States of an attempt that never became a job of Slurm's: it said no, or nothing.

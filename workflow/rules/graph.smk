@@ -47,14 +47,17 @@ rule generate:
         made="graph|graph_natural",
     conda:
         "../../environment.yml"
+    threads: lambda wildcards: 4 if streamed(wildcards.dataset) else 1
     resources:
-        mem_mb=memory(reordered),
+        mem_mb=generated,
         runtime=MINUTES["generate"],
     params:
         generator=lambda wildcards: GENERATED[wildcards.dataset],
         options=lambda wildcards: generator_options(DATASETS[wildcards.dataset]),
+        memory=memory_of_generator,
     shell:
-        "mgg generate {params.generator:q} --name {wildcards.dataset:q} --out {output:q} {params.options:q} > {log:q} 2>&1"
+        "mgg generate {params.generator:q} --name {wildcards.dataset:q} --out {output:q} {params.options:q}"
+        " {params.memory:q} > {log:q} 2>&1"
 
 
 rule graph_scatter:

@@ -3,8 +3,10 @@
 import asyncio
 import atexit
 import logging
+import os
 import signal
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -31,7 +33,18 @@ class Interruption:
         # Programs that were started in the background ignore it.
         if workflow.is_main_process and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self.hear)
+            # The handler is called once the main thread gets to it; when the signal came, a thread notes at once.
+            reader, writer = os.pipe()
+            os.set_blocking(writer, False)
+            signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+            threading.Thread(target=self.note, args=[reader], daemon=True).start()
             atexit.register(self.tell, lambda line: print(line, file=sys.stderr, flush=True))
+
+    def note(self, reader):
+        """Note when the first one comes: Python writes the number of each signal there."""
+        while self.at is None:
+            if signal.SIGINT in os.read(reader, 1):
+                self.at = time.time()
 
     def hear(self, number, frame):
         """Handle the first one. Whoever presses again means the jobs: Snakemake waits for those that still write."""

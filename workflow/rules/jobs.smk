@@ -5,8 +5,8 @@ import logging
 from snakemake.benchmark import BENCHMARK_INTERVAL, BENCHMARK_INTERVAL_SHORT
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from mgg.job_record import JobRecord
-from mgg.record import Origin, read_lines, read_used, write_lines
+from mgg.job_record import JobRecord, read_used
+from mgg.record import Origin, read_lines, write_lines
 
 # No input of the report: a job that left no benchmark would be run again for it.
 JOBS = f"{RECORDS}/jobs.jsonl"

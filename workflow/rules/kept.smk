@@ -82,10 +82,11 @@ def named_outputs():
         split_at(stage, name, pes) for stage in ("partition", "layout") for name in DATASETS for pes in PARTITIONED
     ]
     measured = [path for here, paths in [*TUNINGS, *MEASURED] for path in (here, *paths)]
-    sources = [str(own.path_of(dataset.source)) for dataset in DATASETS.values() if dataset.source]
+    sources = [str(user_files.path_of(dataset.source)) for dataset in DATASETS.values() if dataset.source]
     sources += [os.path.expanduser(model) for model in OWN_MODELS.values()]
     samples = [f"{RESULTS}/lookup_samples/{SAMPLES}"] if SETTINGS.lookup.sides else []
-    below = [os.path.relpath(path, RESULTS) for path in [*splits, *samples, *predictions(), *measured, *sources]]
+    told = [*descriptions(), *predictions()]
+    below = [os.path.relpath(path, RESULTS) for path in [*splits, *samples, *told, *measured, *sources]]
     return [*(f"retrieve/{name}" for name in DATASETS), *natural, *graphs, *below]
 
 

@@ -3,7 +3,7 @@
 from pathlib import PurePath
 
 from mgg.backend.api import DEFAULT_TIMEOUT
-from mgg.backend.slurm_job import ALLOCATION
+from mgg.backend.machine.slurm_job import ALLOCATION
 from mgg.naming import place_name
 from mgg.origin import this_host
 from snakemake.iocontainers import Wildcards

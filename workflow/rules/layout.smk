@@ -16,8 +16,12 @@ rule layout:
         f"{RESULTS}/benchmarks/layout/{SPLIT}.jsonl"
     conda:
         "../../environment.yml"
+    threads: 4
     resources:
-        mem_mb=memory(laid_out),
+        mem_mb=budgeted(),
         runtime=MINUTES["layout"],
+    params:
+        memory=untracked(SETTINGS.graph.memory),
     shell:
-        "mgg layout {input.graph:q} {input.partition:q} --out {output:q} > {log:q} 2>&1"
+        "mgg layout {input.graph:q} {input.partition:q} --out {output:q} --memory {params.memory:q}"
+        " --workers {threads:q} > {log:q} 2>&1"

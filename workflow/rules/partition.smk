@@ -29,6 +29,7 @@ rule partition:
         scheme=SETTINGS.partition.scheme,
         workgroup=SETTINGS.partition.workgroup,
         dim=SETTINGS.partition.dim,
+        cover=["--cover"] if SETTINGS.partition.cover else [],
     shell:
         "mgg partition {input:q} --pes {wildcards.pes:q} --scheme {params.scheme:q} --workgroup {params.workgroup:q}"
-        " --dim {params.dim:q} --out {output:q} > {log:q} 2>&1"
+        " --dim {params.dim:q} {params.cover:q} --out {output:q} > {log:q} 2>&1"

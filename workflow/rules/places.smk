@@ -28,7 +28,10 @@ def timings():
     words = aggregate_options(SETTINGS.aggregate)
     cases = product(DATASETS if SETTINGS.aggregate.techniques else [], SETTINGS.partition.pes)
     pattern = f"{RECORDS}/aggregate/{TIMED}.jsonl"
-    return [measured("aggregate", pattern, words, dataset=dataset, pes=pes) for dataset, pes in cases]
+    return [
+        measured("aggregate", pattern, words + network_options(SETTINGS.aggregate, pes), dataset=dataset, pes=pes)
+        for dataset, pes in cases
+    ]
 
 
 def latencies():
@@ -46,7 +49,7 @@ def trainings():
         measured(
             "train",
             pattern,
-            train_options(train, model, dataset, name),
+            train_options(train, model, dataset, name) + network_options(train, pes),
             dataset=dataset,
             model=model,
             technique=name,
@@ -70,6 +73,12 @@ def lookups():
     """The same of stage lookup."""
     words, pattern = lookup_options(SETTINGS.lookup), f"{RECORDS}/lookup/{LOOKED_UP}.jsonl"
     return [measured("lookup", pattern, words, pes=pes) for pes in SETTINGS.lookup.pes if SETTINGS.lookup.sides]
+
+
+def descriptions():
+    """The output of each job of stage describe."""
+    names = DATASETS if SETTINGS.graph.describe else []
+    return [f"{RECORDS}/describe/{GRAPH}.jsonl".format(dataset=name, recipe=RECIPES[name]) for name in names]
 
 
 def predictions():

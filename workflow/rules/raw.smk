@@ -2,13 +2,13 @@
 def raw_files(wildcards):
     """Input function: what mgg retrieve made of a data set; of the user's own files each, whose contents name the graph."""
     source = DATASETS[wildcards.dataset].source
-    return ancient(own.files_of(source)) if source else raw_source(wildcards)
+    return ancient(user_files.files_of(source)) if source else raw_source(wildcards)
 
 
 def raw_source(wildcards):
     """What mgg graph reads."""
     source = DATASETS[wildcards.dataset].source
-    return str(own.path_of(source)) if source else f"{RESULTS}/retrieve/{wildcards.dataset}"
+    return str(user_files.path_of(source)) if source else f"{RESULTS}/retrieve/{wildcards.dataset}"
 
 
 def graph_options(wildcards):

@@ -1,6 +1,7 @@
 rule report:
     input:
         partition=[split_at("partition", dataset, pes) for dataset in DATASETS for pes in JUDGED],
+        describe=descriptions(),
         predict=predictions(),
         aggregate=[here for here, _ in TIMINGS],
         train=[here for here, _ in TRAININGS],

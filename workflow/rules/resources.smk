@@ -4,7 +4,7 @@
 # and doubles alike (site.smk).
 import math
 
-from mgg.backend.slurm import time_limits
+from mgg.backend.machine.slurm import time_limits
 from mgg.errors import MachineError
 from mgg.graph.size import expected_size
 
@@ -104,8 +104,19 @@ def products(section):
         sum(section.dims)
         * sets
         * len(section.dtypes)
-        * (section.launches * (section.warmup + section.iterations * (1 + section.breakdown)) + 4 * section.check)
+        * (
+            section.launches * (section.warmup + section.iterations * (1 + section.breakdown))
+            + section.iterations * section.faults
+            + 4 * section.check
+            + 4 * section.profile
+        )
     )
+
+
+def generated(wildcards, rulename):
+    """MB of a generator: of one that streams what its budget takes."""
+    need = budgeted() if streamed(wildcards.dataset) else memory(reordered)
+    return need(wildcards, rulename)
 
 
 def reordered(size):
@@ -114,13 +125,12 @@ def reordered(size):
 
 
 def partitioned(size):
-    """Bytes of the METIS partition, which has the graph in memory; other schemes walk over its shards."""
-    return 50 * size.nodes + (200 * size.arcs if SETTINGS.partition.scheme == "metis" else 10 * size.arcs)
+    """Bytes of the METIS partition, which has the graph in memory; other schemes walk over its shards.
 
-
-def laid_out(size):
-    """Bytes of a layout on its way to the disk: twice what one PE takes of a graph with weights and types."""
-    return 110 * size.arcs + 120 * size.nodes + 8 * size.nodes * size.features
+    V_cover takes the arcs between PEs, and once more those that leave one PE, with what matches them.
+    """
+    arcs = 200 if SETTINGS.partition.scheme == "metis" else 80 if SETTINGS.partition.cover else 10
+    return 50 * size.nodes + arcs * size.arcs
 
 
 def multiplied(size):

@@ -1,6 +1,6 @@
 # Outputs of several rules, and outputs in numbers, that `snakemake --report` takes along.
-from mgg.report.columns import ABOUT
-from mgg.report.figure_files import FOLDERS
+from mgg.report.tables.columns import ABOUT
+from mgg.report.figures.files import FOLDERS
 
 
 def graph_folder(made):

@@ -38,7 +38,10 @@ rule train:
         checkpoint_every=untracked(SETTINGS.train.checkpoint_every),
         stall_after=untracked(SETTINGS.train.stall_after),
         learner=lambda wildcards: LEARNERS[wildcards.technique],
-        options=lambda wildcards: train_options(SETTINGS.train, wildcards.model, wildcards.dataset, wildcards.technique),
+        options=lambda wildcards: train_options(
+            SETTINGS.train, wildcards.model, wildcards.dataset, wildcards.technique
+        )
+        + network_options(SETTINGS.train, wildcards.pes),
     shell:
         "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg train {input.layout:q} --model {params.model:q}"
         " {params.learner:q} --seed {wildcards.seed:q} {params.options:q}"

@@ -1,4 +1,4 @@
-// Products of rows with the matrix of their type, for all types in one launch (mgg/vertex/grouped.py), and sums over the
+// Products of rows with the matrix of their type, for all types in one launch (mgg/vertex/cuda/grouped.py), and sums over the
 // rows of each type of x^T y. Items are rows of arcs or runs, sorted by their types, and cut where a type ends.
 //
 // A block is one warp: it has a tile of the result in registers, 8 x COLUMNS / 8 numbers a lane, and brings a few terms at

@@ -1,4 +1,4 @@
-// What generated kernels of vertex programs are made of (mgg/vertex/cuda.py): a lane's part of a row, what lanes put
+// What generated kernels of vertex programs are made of (mgg/vertex/cuda/__init__.py): a lane's part of a row, what lanes put
 // together, and sums that lanes, warps and launches add up in a fixed order.
 //
 // A piece is a row or a part of a long one (mgg/kernel/schedule.py). GROUP lanes take it: LANES of them side by side the

@@ -14,15 +14,14 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph import manifest as manifests
-from mgg.graph import shards
 from mgg.graph.csr import index_dtype
 from mgg.graph.external import kernels, sharding
 from mgg.graph.external.scattering import Buckets, Counted, Scattered
 from mgg.graph.external.sharding import DEGREES_FILE, Shards
 from mgg.graph.manifest import Manifest, Shard
-from mgg.graph.nodes import write_column
-from mgg.graph.shards import Kind, part_name
-from mgg.graph.store import write_offsets
+from mgg.graph.store import shards, write_offsets
+from mgg.graph.store.nodes import write_column
+from mgg.graph.store.shards import Kind, part_name
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +74,7 @@ def gather(scattered: Scattered, folders: Sequence[Path], out: Path, *, verify: 
     )
     _check_counts(facts, manifest)
     manifests.save(out, manifest)
-    if facts.counted is None:
+    if facts.counted is None and "generator" not in facts.source:
         _tell(manifest, mirrored=facts.symmetric)
     return manifest
 

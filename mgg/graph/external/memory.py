@@ -26,6 +26,11 @@ class Memory:
     limit: int = DEFAULT
     workers: int = 1
 
+    @classmethod
+    def beside(cls) -> Memory:
+        """The default budget, beside what this process holds already: programs that call MGG have data of their own."""
+        return cls(DEFAULT + resident())
+
     def free(self, least: int) -> int:
         """Bytes that are left for arrays now, beside the interpreter and its libraries.
 

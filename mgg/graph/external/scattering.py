@@ -21,8 +21,8 @@ from mgg.graph.external.memory import Memory
 from mgg.graph.external.spool import PAYLOADS, Index, Spool, SpoolWriter
 from mgg.graph.external.wide import WideIdsError, numbered
 from mgg.graph.manifest import KINDS, Sha256, Shard, ShardName
-from mgg.graph.nodes import NodeData, write_nodes
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph
+from mgg.graph.store.nodes import NodeData, write_nodes
 from mgg.schema import Closed, parsed
 
 _log = logging.getLogger(__name__)

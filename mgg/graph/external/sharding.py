@@ -15,15 +15,15 @@ from pydantic import Field
 from mgg import hashed
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind
-from mgg.graph import shards
 from mgg.graph.budget import MIB
-from mgg.graph.csr import index_dtype
+from mgg.graph.csr import Csr, index_dtype
 from mgg.graph.external import kernels
 from mgg.graph.external.memory import Memory
 from mgg.graph.external.scattering import Scattered
 from mgg.graph.manifest import ARC_KINDS, Sha256, Shard, ShardName
-from mgg.graph.parts import PartWriter, Rows
-from mgg.graph.shards import Kind as PartKind
+from mgg.graph.store import shards
+from mgg.graph.store.parts import PartWriter, Rows
+from mgg.graph.store.shards import Kind as PartKind
 from mgg.schema import Closed, parsed
 
 FILE = "shards.yaml"
@@ -112,6 +112,23 @@ def shard(scattered: Scattered, folder: Path, memory: Memory, *, number: int = 1
     )  # fmt: skip
     hashed.save(folder / FILE, made.model_dump(exclude_none=True))
     return made
+
+
+def sorted_blocks(scattered: Scattered, memory: Memory) -> Iterator[tuple[int, Csr]]:
+    """The sorted rows of the whole graph in order, block by block, each block with its first row.
+
+    Raises:
+        InputError: the spool is not whole.
+        MachineError: a single row needs more than the memory.
+    """
+    ids, first = _Ids(scattered), 0
+    shares = _shares(memory, bool(scattered.spool.payloads))
+    with ThreadPoolExecutor(memory.workers) as pool:
+        for rows in _sorted_rows(scattered, ids, 0, ids.ids, shares, pool, count=False):
+            indptr = np.concatenate(([0], np.cumsum(rows.degrees)))
+            arcs = rows.arcs
+            yield first, Csr(indptr, arcs["adjacency"], arcs.get("weights"), ids.nodes, arcs.get("arc_types"))
+            first += len(rows.degrees)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Where graphs come from: one module a source, found by itself.
 
-A module registers a loader (raw files -> graph) with :func:`loader` or a generator (seed -> graph) with
-:func:`generator`; adding a source means adding one file to this folder.
+A module registers a loader (raw files -> graph) with :func:`loader`; adding a source means adding one file to this
+folder. Generators are in ``mgg.graph.generators``.
 """
 
 from __future__ import annotations
@@ -143,25 +143,8 @@ class StreamedGraph:
 Loader = Callable[..., StreamedGraph]
 
 
-@dataclass(frozen=True)
-class Generator:
-    """A seeded random graph: ``make(scale, seed, shuffle)``, the default seed, and whether its nodes have labels.
-
-    ``nodes``, ``arcs`` (at most) and ``features`` are those at scale 1, by which jobs are given memory and time.
-    """
-
-    name: str
-    make: Callable[[float, int, bool], GraphData]
-    seed: int
-    labels: bool = False
-    nodes: int = 0
-    arcs: int = 0
-    features: int = 0
-
-
-#: What ``loader`` and ``generator`` have registered.
+#: What ``loader`` has registered.
 LOADERS: Registry[Loader] = Registry(__name__, "loader", "loader", unknown="unknown {what} {name!r}")
-GENERATORS: Registry[Generator] = Registry(__name__, "generator", "generator", unknown="unknown {what} {name!r}")
 _SUFFIXES: dict[str, tuple[str, ...]] = {}
 _OF_TABLES: set[str] = set()
 L = TypeVar("L", bound=Loader)
@@ -170,7 +153,7 @@ L = TypeVar("L", bound=Loader)
 def loader(name: str, *suffixes: str, columns: bool = False) -> Callable[[L], L]:
     """Decorator: register a function as the loader ``name``, the default one of files that end in ``suffixes``.
 
-    ``columns``: it reads tables, and takes a :class:`mgg.graph.columns.Columns` beside the path.
+    ``columns``: it reads tables, and takes a :class:`mgg.graph.io.columns.Columns` beside the path.
     """
 
     def register(function: L) -> L:
@@ -182,19 +165,9 @@ def loader(name: str, *suffixes: str, columns: bool = False) -> Callable[[L], L]
     return register
 
 
-def generator(made: Generator) -> None:
-    """Register a generator."""
-    GENERATORS.add(made.name, made, getattr(made.make, "func", made.make).__module__)
-
-
 def loaders() -> dict[str, Loader]:
     """Every loader by name."""
     return LOADERS.all()
-
-
-def generators() -> dict[str, Generator]:
-    """Every generator by name."""
-    return GENERATORS.all()
 
 
 def loader_of(path: Path) -> str | None:

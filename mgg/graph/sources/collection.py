@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.archive import unpack
+from mgg.graph.io.archive import unpack
 from mgg.graph.sources import FeatureStream
 
 #: float32 values in a block of features: 16 MiB.
@@ -37,7 +37,7 @@ class Unpacked:
     """
 
     def __init__(self, source: Path) -> None:
-        """``source`` is a folder or an archive; InputError if it is neither (see :func:`mgg.graph.archive.unpack`)."""
+        """``source`` is a folder or an archive; InputError if it is neither (:func:`mgg.graph.io.archive.unpack`)."""
         self.source = self.path = source
         if not source.is_dir():
             _sweep(Path(tempfile.gettempdir()))

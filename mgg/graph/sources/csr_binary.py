@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.columns import what_is_read
+from mgg.graph.io.columns import what_is_read
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 _POINTERS, _COLUMNS, _WEIGHTS = SUFFIXES = ("_beg_pos.bin", "_csr.bin", "_weight.bin")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from mgg.errors import InputError
-from mgg.graph.npz import HEADER_ERRORS
+from mgg.graph.io.npz import HEADER_ERRORS
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 #: Ids that may occur.

@@ -11,11 +11,11 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.check import SPLITS
-from mgg.graph.columns import what_is_read
 from mgg.graph.described import SOURCE_FILE
-from mgg.graph.npz import Npz
+from mgg.graph.io.columns import what_is_read
+from mgg.graph.io.npz import Npz
+from mgg.graph.io.text import Column, Layout, lines, read_rows
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
-from mgg.graph.text import Column, Layout, lines, read_rows
 
 EDGES, NODES = "out1_graph_edges.txt", "out1_node_feature_label.txt"
 _PAIRS = Layout((Column("source"), Column("target")))

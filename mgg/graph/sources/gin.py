@@ -16,10 +16,10 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.check import split_vector
-from mgg.graph.columns import what_is_read
+from mgg.graph.io.columns import what_is_read
+from mgg.graph.io.text import Column, Layout, read_rows
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.sources.collection import Unpacked, numbered, one_hot
-from mgg.graph.text import Column, Layout, read_rows
 
 FOLDS = "10fold_idx"
 #: Text that is parsed at once, unless one graph is longer.

@@ -12,8 +12,8 @@ import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
 from mgg.graph.check import check_weights
-from mgg.graph.columns import what_is_read
-from mgg.graph.endings import find_file
+from mgg.graph.io.columns import what_is_read
+from mgg.graph.io.endings import find_file
 from mgg.graph.sources import AS_MATRIX, CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 SUFFIXES = (".mat",)

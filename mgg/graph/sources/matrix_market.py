@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.columns import what_is_read
-from mgg.graph.endings import packed, plain_name, told
+from mgg.graph.io.columns import what_is_read
+from mgg.graph.io.endings import packed, plain_name, told
+from mgg.graph.io.text import Column, Layout, Rows, counted, lines, read_rows
 from mgg.graph.sources import AS_MATRIX, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.sources.collection import Unpacked
-from mgg.graph.text import Column, Layout, Rows, counted, lines, read_rows
 
 SUFFIXES = packed(".mtx")
 #: An archive as SuiteSparse serves it.

@@ -13,10 +13,10 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.check import TOO_SMALL, check_weights, underflows
-from mgg.graph.columns import what_is_read
-from mgg.graph.endings import find_file, packed
+from mgg.graph.io.columns import what_is_read
+from mgg.graph.io.endings import find_file, packed
+from mgg.graph.io.text import lines
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
-from mgg.graph.text import lines
 
 SUFFIXES = packed(".graph", ".metis")
 MOST_NODES = 2**32

@@ -13,8 +13,8 @@ import numpy as np
 
 from mgg.errors import InputError, MachineError
 from mgg.graph.check import TOO_SMALL, check_weights, underflows
-from mgg.graph.columns import what_is_read
-from mgg.graph.endings import find_file
+from mgg.graph.io.columns import what_is_read
+from mgg.graph.io.endings import find_file
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 #: What NetworkX itself unpacks.

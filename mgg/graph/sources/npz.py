@@ -16,12 +16,12 @@ import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
 from mgg.graph.check import check_labels, check_splits, split_vector
-from mgg.graph.columns import what_is_read
-from mgg.graph.npz import Npz
+from mgg.graph.io.columns import what_is_read
+from mgg.graph.io.npz import Npz
+from mgg.graph.io.unpickle import csr_of
 from mgg.graph.sources import AS_MATRIX, CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.sources.npz_edges import edges, has_edges
 from mgg.graph.sources.scipy_npz import MEMBERS, finite_weights, has_matrix, matrix_arcs
-from mgg.graph.unpickle import csr_of
 
 TRAIN_PER_CLASS = 20
 VALIDATION_PER_CLASS = 30

@@ -15,8 +15,8 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.check import SPLITS, check_labels
-from mgg.graph.columns import what_is_read
-from mgg.graph.npz import Npz
+from mgg.graph.io.columns import what_is_read
+from mgg.graph.io.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
 from mgg.graph.sources.scipy_npz import finite_weights
 

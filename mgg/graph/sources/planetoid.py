@@ -19,9 +19,9 @@ import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
 from mgg.graph.check import split_vector
+from mgg.graph.io.unpickle import read_pickle
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.sources.npz import BLOCK_VALUES, MOST_COLUMNS
-from mgg.graph.unpickle import read_pickle
 
 #: Nodes for validation: those that follow the training nodes.
 VALIDATION = 500

@@ -21,10 +21,10 @@ import pyoxigraph
 
 from mgg.errors import InputError
 from mgg.graph.check import split_vector
-from mgg.graph.columns import what_is_read
-from mgg.graph.endings import packed, told
+from mgg.graph.io.columns import what_is_read
+from mgg.graph.io.endings import packed, told
+from mgg.graph.io.text import Block, blocks, lines
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
-from mgg.graph.text import Block, blocks, lines
 
 SUFFIXES = packed(".nt")
 #: How the tables of labels begin: all labeled entities, those for training, those for testing.

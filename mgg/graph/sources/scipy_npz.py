@@ -13,7 +13,7 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.check import check_weights
-from mgg.graph.npz import Npz
+from mgg.graph.io.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream
 
 #: What ``save_npz`` calls the members of any of its formats.

@@ -15,10 +15,10 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.budget import fit
-from mgg.graph.columns import Columns, known_edges, what_is_read
-from mgg.graph.endings import find_file, packed
+from mgg.graph.io.columns import Columns, known_edges, what_is_read
+from mgg.graph.io.endings import find_file, packed
+from mgg.graph.io.text import Column, Layout, counted, lines, read_rows
 from mgg.graph.sources import Arcs, ArcStream, StreamedGraph, loader, matrix_market, table
-from mgg.graph.text import Column, Layout, counted, lines, read_rows
 
 SUFFIXES = packed(".txt", ".edges", ".edgelist", ".jlg")
 #: Ids that may occur where the number of nodes is not known, and nodes that a header may announce.

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.columns import MASKS, Columns, Kind, Placed, check_said, known_edges, known_nodes, listed, place
-from mgg.graph.endings import find_file, packed
+from mgg.graph.io.columns import MASKS, Columns, Kind, Placed, check_said, known_edges, known_nodes, listed, place
+from mgg.graph.io.endings import find_file, packed
+from mgg.graph.io.tables import Headless, Table, Type, open_table, parquet_files
+from mgg.graph.io.text import Part
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
-from mgg.graph.tables import Headless, Table, Type, open_table, parquet_files
-from mgg.graph.text import Part
 
 SUFFIXES = (*packed(".csv", ".tsv"), ".parquet")
 EDGES, NODES = "edges", "nodes"
@@ -49,7 +49,7 @@ def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008 
     """Read an edge table, or a folder with ``edges.*`` and optional ``nodes.*`` (csv, tsv, either also .gz, parquet).
 
     What a column is its name says, in any order, without regard to case, ``-``, ``_`` and spaces, or else ``said``
-    (mgg/graph/columns.py has all names). The edge table has ``source`` (``src``, ``from``, ``src_id``, ``:START_ID``)
+    (all: mgg/graph/io/columns.py). The edge table has ``source`` (``src``, ``from``, ``src_id``, ``:START_ID``)
     and ``target`` (``dst``, ``to``, ``dst_id``, ``:END_ID``), and may have ``weight`` and ``type`` (whole numbers from
     0; relations are the largest + 1; or all Directed, or all Undirected, as Gephi has it). Two columns whose names say
     nothing are source and target, in this order; a warning tells which is which. A CSV file whose first line begins

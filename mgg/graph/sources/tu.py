@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.columns import what_is_read
+from mgg.graph.io.columns import what_is_read
+from mgg.graph.io.text import Column, Layout, counted, lines, read_rows
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.sources.collection import Unpacked, numbered, one_hot
-from mgg.graph.text import Column, Layout, counted, lines, read_rows
 
 _ARCS = "_A.txt"
 _ENDS = Layout((Column("row"), Column("column")), ",", comments=b"")

@@ -8,17 +8,13 @@ An operation that says so may change its first argument and return it: whoever m
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from mgg.backend.api import Array, World
 from mgg.kernel.random import Draws
 from mgg.model.arrays.host import LARGEST, HostArrays
-from mgg.model.arrays.scores import ArcDropout, Scores
-
-if TYPE_CHECKING:
-    from mgg.model.arcs import ArcList
 
 __all__ = ["LARGEST", "Arrays", "HostArrays", "arrays_of"]
 
@@ -49,6 +45,9 @@ class Arrays(Protocol):
 
     def rows(self, x: Array, places: Array) -> Array:
         """The rows of X at ``places`` (int64), a new array."""
+
+    def put_rows(self, x: Array, places: Array, y: Array) -> None:
+        """Y as the rows at ``places`` of X, which is in C order."""
 
     def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
         """Add row i of Y to row ``places[i]`` of X, in place; no place comes twice."""
@@ -137,58 +136,14 @@ class Arrays(Protocol):
     def inner_products(self, x: Array, y: Array, heads: int) -> Array:
         """Inner products of the rows of X and Y [rows, H * F], head by head, [rows, H]."""
 
-    def arc_scores(self, arcs: ArcList, to_target: Array, to_source: Array, slope: float) -> Scores:
-        """Scores LeakyReLU(``to_target`` + ``to_source``) at the arcs' ends, ready for their softmax row by row.
+    def arc_sums(self, ptr: Array, ends: Array, weights: Array | None, x: Array) -> Array:
+        """Sum over the arcs of each node of X at the other end, of X's type, [nodes, columns].
 
         Args:
-            arcs: by target.
-            to_target: [rows, H].
-            to_source: [rows + halo, H].
-            slope: of the LeakyReLU for negative numbers.
-        """
-
-    def arc_shares(self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None) -> Array:
-        """Softmax of the scores over the arcs of each target, head by head and after dropout, [arcs, H].
-
-        ``arcs`` are those of ``arc_scores``.
-        """
-
-    def arc_signed_shares(
-        self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None, means: Array | None = None
-    ) -> tuple[Array, Array]:
-        """``arc_shares`` for training: with the sign of each arc's score, and a sum over the arcs of each row.
-
-        Args:
-            arcs: those of ``arc_scores``, or the same by source with ``means``.
-            scores: what ``arc_scores`` returned; its states may change.
-            dropout: of the shares; the sums are of shares before it.
-            means: [rows, H], of every target the mean of its arcs' gradients, weighted with their shares.
-
-        Returns:
-            [arcs, H], and [rows, H], by target: the shares of arcs with a negative score; by source: all shares, times
-            the derivative of the LeakyReLU at the score, times the mean of the target.
-        """
-
-    def arc_dropout(self, arcs: ArcList, values: Array, dropout: ArcDropout) -> Array:
-        """``values`` [arcs, H] zeroed or scaled as by ``dropout``, a new array; numbers depend on both ends' ids."""
-
-    def arc_aggregate(self, arcs: ArcList, weights: Array, x: Array) -> Array:
-        """Sum over the arcs of each node of X [*, H * F] at the other end, weighted head by head.
-
-        Over the same arcs by their other end, with their weights, it is the gradient by X.
-
-        Args:
-            arcs: by either end.
-            weights: [arcs, H].
-            x: [*, H * F], rows by the ends.
-
-        Returns:
-            [nodes, H * F].
-        """
-
-    def arc_signed_aggregate(self, arcs: ArcList, shares: Array, x: Array) -> tuple[Array, Array]:
-        """``arc_aggregate`` with ``shares`` of ``arc_signed_shares``, whose sign does not count, and the part of it
-        that arcs with a negative score make; both [nodes, H * F].
+            ptr: int64 [nodes + 1], where the arcs of each node begin; never changes.
+            ends: int32 or int64 [arcs], rows of ``x``.
+            weights: [arcs], of X's type; None: all are 1.
+            x: [*, columns].
         """
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:

@@ -1,5 +1,4 @@
-"""The table of array operations on GPUs: cuBLAS, fused elementwise kernels (``cuda_kernels``), and what goes arc by arc
-(``mgg.kernel.cuda_attention``).
+"""The table of array operations on GPUs: cuBLAS, and fused elementwise kernels (``cuda_kernels``).
 
 Everything is float32 and row-major, goes to CuPy's current stream and never waits for it. Sums run in double precision,
 those over arcs in trees of float32, and in an order that depends on shapes and arcs alone, so that the same inputs give
@@ -11,24 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
 
 from mgg.backend.api import Array, World
-from mgg.kernel import cublas, random
-from mgg.kernel.cuda_attention import AttentionKernels, Masks
-from mgg.kernel.random import STREAMS, Draws
-from mgg.model.arcs import ArcList
+from mgg.kernel import random
+from mgg.kernel.cuda import cublas
+from mgg.kernel.random import Draws
 from mgg.model.arrays import cuda_kernels as kernels
 from mgg.model.arrays.host import LARGEST
 from mgg.model.arrays.pieces import pieces_of
-from mgg.model.arrays.scores import ArcDropout, Scores
 from mgg.model.features import DeviceCsr
 
 if TYPE_CHECKING:
-    from mgg.kernel.cuda import CudaOperators
+    pass
 
 #: Threads that sum columns; enough to fill a GPU.
 SUM_THREADS = 1 << 18
@@ -49,7 +46,6 @@ class CudaArrays:
 
     def __init__(self, world: World) -> None:
         self.upload, self.operators = world.upload, world.operators
-        self._attention = AttentionKernels(cast("CudaOperators", world.operators))
 
     def joined(self, parts: list[Array]) -> Array:
         """One vector of float64, several parts a launch. CuPy's own uploads the addresses where there are many."""
@@ -81,6 +77,10 @@ class CudaArrays:
     def rows(self, x: Array, places: Array) -> Array:
         """A copy of the rows."""
         return x[places]
+
+    def put_rows(self, x: Array, places: Array, y: Array) -> None:
+        """Row by row."""
+        x[places] = y
 
     def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
         """Row by row."""
@@ -196,7 +196,7 @@ class CudaArrays:
 
     def head_products(self, x: Array, vectors: Array) -> Array:
         """The inner products."""
-        return self._attention.products(x, vectors, len(vectors))
+        return _products(x, vectors, len(vectors), len(vectors))
 
     def head_products_backward(self, x: Array, vectors: Array, gradient: Array, by_x: Array) -> Array:
         """G^T X by head."""
@@ -206,44 +206,15 @@ class CudaArrays:
         kernels.vector_gradients(x, gradient, len(x), *vectors.shape, lanes, partial)
         return self._sum_rows(partial).reshape(*vectors.shape)
 
-    def arc_scores(self, arcs: ArcList, to_target: Array, to_source: Array, slope: float) -> Scores:
-        """With what the kernels keep of each row."""
-        states = self._attention.states(arcs.ptr, arcs.ends, to_target, to_source, slope)
-        return Scores(to_target, to_source, slope, states)
-
     def inner_products(self, x: Array, y: Array, heads: int) -> Array:
         """Row by row and head by head."""
-        return self._attention.products(x, y, heads)
+        return _products(x, y, heads, len(x) * heads)
 
-    def arc_shares(self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None) -> Array:
-        """The softmax."""
-        return self._attention.shares(
-            arcs.ptr, arcs.ends, scores.states, scores.to_source, scores.slope, _masks(arcs, dropout)
-        )
-
-    def arc_signed_shares(
-        self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None, means: Array | None = None
-    ) -> tuple[Array, Array]:
-        """With the means where the kernels look for them, beside what else they keep of each target."""
-        if means is not None:
-            scores.states[:, :, 3] = means
-        return self._attention.signed_shares(
-            arcs.ptr, arcs.ends, arcs.turned, scores.states, scores.to_source, scores.slope, _masks(arcs, dropout)
-        )
-
-    def arc_dropout(self, arcs: ArcList, values: Array, dropout: ArcDropout) -> Array:
-        """Masked values."""
-        masks = _masks(arcs, dropout)
-        assert masks is not None
-        return self._attention.dropout(arcs.ptr, arcs.ends, arcs.turned, values, masks)
-
-    def arc_aggregate(self, arcs: ArcList, weights: Array, x: Array) -> Array:
+    def arc_sums(self, ptr: Array, ends: Array, weights: Array | None, x: Array) -> Array:
         """The sums."""
-        return self._attention.sums(arcs.ptr, arcs.ends, weights, x)
-
-    def arc_signed_aggregate(self, arcs: ArcList, shares: Array, x: Array) -> tuple[Array, Array]:
-        """Both sums in one pass."""
-        return self._attention.signed_sums(arcs.ptr, arcs.ends, shares, x)
+        out = cupy.empty((len(ptr) - 1, x.shape[1]), np.float32)
+        self.operators.spmm_rows(ptr, ends, weights, x, out, False)
+        return out
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
         """Rows of norm 1, and the norms."""
@@ -397,9 +368,9 @@ def _lanes(x: Array) -> int:
     return max(1, min(rows // 32, SUM_THREADS // max(columns, 1)))
 
 
-def _masks(arcs: ArcList, dropout: ArcDropout | None) -> Masks | None:
-    """Dropout over a list of arcs, as the kernels take it."""
-    if dropout is None:
-        return None
-    draws = dropout.draws
-    return Masks(arcs.ids, draws.epoch, random.device_base(draws.seed), STREAMS, draws.place, dropout.rate)
+def _products(x: Array, y: Array, heads: int, rows: int) -> Array:
+    """Inner products of each of ``heads`` parts of the rows of X with a row of Y, as [``rows``, columns] all over."""
+    products = cupy.empty((len(x), heads), np.float32)
+    if products.size:
+        kernels.head_products(x, y, rows, x.shape[1] // heads, products)
+    return products

@@ -8,7 +8,7 @@ from __future__ import annotations
 from cupy import ElementwiseKernel
 
 from mgg.kernel import random
-from mgg.kernel.by_fours import ByFours
+from mgg.kernel.cuda.vectorized_elementwise import ByFours
 
 scale_rows = ByFours("mgg_scale_rows", "x", "raw float32 scale", "x * scale[row]")
 add_and_scale = ByFours("mgg_add_and_scale", "x y", "raw float32 scale", "(x + y) * scale[row]")
@@ -92,6 +92,16 @@ mean_of_heads_backward = ElementwiseKernel(
     "raw float32 gradient, int64 heads, int64 columns", "float32 out",
     "out = gradient[i / (heads * columns) * columns + i % columns] / (float)heads",
     "mgg_mean_of_heads_backward",
+)  # fmt: skip
+head_products = ElementwiseKernel(
+    "raw float32 x, raw float32 y, int64 rows, int64 columns", "float32 out",
+    """
+    const long long of_x = i * columns, of_y = i % rows * columns;
+    float sum = 0.0f;
+    for (long long k = 0; k < columns; ++k) sum += x[of_x + k] * y[of_y + k];
+    out = sum
+    """,
+    "mgg_head_products",
 )  # fmt: skip
 add_head_products_backward = ElementwiseKernel(
     "raw float32 gradient, raw float32 vectors, int64 heads, int64 columns", "float32 by_x",

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from mgg.backend.api import Array
-from mgg.kernel import arcs as kernel
-from mgg.kernel import random, sums
+from mgg.kernel import random
+from mgg.kernel.cpu import sums
 from mgg.kernel.random import Draws
-from mgg.model.arrays.scores import ArcDropout, Scores
 from mgg.model.loss import (
     binary_cross_entropy,
     binary_cross_entropy_gradient,
@@ -21,9 +21,6 @@ from mgg.model.loss import (
     cross_entropy_gradient,
     decisions,
 )
-
-if TYPE_CHECKING:
-    from mgg.model.arcs import ArcList
 
 #: Losses and gradients beyond it end a training: float32 must hold a gradient's square.
 LARGEST = 1e18
@@ -61,7 +58,15 @@ class HostArrays:
 
     def rows(self, x: Array, places: Array) -> Array:
         """A copy of the rows."""
-        return x[places]
+        if not x.flags.c_contiguous:
+            return x[places]
+        out = np.empty((len(places), *x.shape[1:]), x.dtype)
+        sums.pick_rows(_matrix(x), places, _matrix(out))
+        return out
+
+    def put_rows(self, x: Array, places: Array, y: Array) -> None:
+        """Row by row."""
+        sums.put_rows(_matrix(y), places, _matrix(x))
 
     def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
         """Row by row."""
@@ -185,52 +190,11 @@ class HostArrays:
         shape = (len(x), heads, x.shape[1] // heads)
         return np.einsum("nhf,nhf->nh", x.reshape(shape), y.reshape(shape))
 
-    def arc_scores(self, arcs: ArcList, to_target: Array, to_source: Array, slope: float) -> Scores:
-        """The highest score of each row, and 1 over the sum of the exponentials."""
-        states = np.empty((*to_target.shape, 2), to_target.dtype)
-        kernel.states(arcs.ptr, arcs.ends, to_target, to_source, slope, states)
-        return Scores(to_target, to_source, slope, states)
-
-    def arc_shares(self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None) -> Array:
-        """The softmax."""
-        shares = np.empty((len(arcs.ends), scores.to_target.shape[1]), scores.to_target.dtype)
-        ends = scores.to_target, scores.to_source
-        kernel.shares(arcs.ptr, arcs.ends, scores.states, *ends, scores.slope, shares)
-        if dropout is not None:
-            _drop(arcs, dropout, shares)
-        return shares
-
-    def arc_signed_shares(
-        self, arcs: ArcList, scores: Scores, dropout: ArcDropout | None, means: Array | None = None
-    ) -> tuple[Array, Array]:
-        """Both in one pass."""
-        to_target, to_source, slope, states = scores
-        shares, sums = (np.empty((n, to_target.shape[1]), to_target.dtype) for n in (len(arcs.ends), len(arcs.ptr) - 1))
-        if means is None:
-            kernel.signed_shares(arcs.ptr, arcs.ends, states, to_target, to_source, slope, shares, sums)
-        else:
-            kernel.signed_shares_back(arcs.ptr, arcs.ends, states, to_target, to_source, slope, means, shares, sums)
-        if dropout is not None:
-            _drop(arcs, dropout, shares)
-        return shares, sums
-
-    def arc_dropout(self, arcs: ArcList, values: Array, dropout: ArcDropout) -> Array:
-        """Masked values."""
-        left = values.copy()
-        _drop(arcs, dropout, left)
-        return left
-
-    def arc_aggregate(self, arcs: ArcList, weights: Array, x: Array) -> Array:
+    def arc_sums(self, ptr: Array, ends: Array, weights: Array | None, x: Array) -> Array:
         """The sums."""
-        out = np.empty((len(arcs.ptr) - 1, x.shape[1]), x.dtype)
-        sums.aggregate(arcs.ptr, arcs.ends, weights, x, out)
+        out = np.empty((len(ptr) - 1, x.shape[1]), x.dtype)
+        sums.spmm_rows(ptr, ends, np.empty(0, x.dtype) if weights is None else weights, x, out, False)
         return out
-
-    def arc_signed_aggregate(self, arcs: ArcList, shares: Array, x: Array) -> tuple[Array, Array]:
-        """Both sums in one pass."""
-        out, low = (np.empty((len(arcs.ptr) - 1, x.shape[1]), x.dtype) for _ in range(2))
-        sums.signed_aggregate(arcs.ptr, arcs.ends, shares, x, out, low)
-        return out, low
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
         """Rows of norm 1, and the norms."""
@@ -361,8 +325,6 @@ def _row_statistics(x: Array) -> tuple[np.ndarray, np.ndarray]:
     return wide.mean(axis=1), wide.var(axis=1)
 
 
-def _drop(arcs: ArcList, dropout: ArcDropout, values: np.ndarray) -> None:
-    """Multiply what each arc has [arcs, H] by 0 or 1 / (1 - rate), in place."""
-    (draws, rate), ids = dropout, arcs.ids
-    assert ids is not None
-    random.drop_arcs(draws.seed, draws.stream, ids, arcs.ptr, arcs.ends, values, rate, turned=arcs.turned)
+def _matrix(x: Array) -> Array:
+    """All axes but the first as one."""
+    return x.reshape(len(x), prod(x.shape[1:]))

@@ -1,5 +1,5 @@
-// As much of CUDA C++ as kernels/model, kernels/lookup, gather.cu, rows.cu, columns.cu, mgg.cu, gnnadvisor.cu and pull.cu
-// need, for the host: every thread of a warp is a context of its own, and shuffles are where they meet; the warps of a block
+// As much of CUDA C++ as generated kernels, kernels/lookup, gather.cu, rows.cu, columns.cu, mgg.cu, gnnadvisor.cu, wire.cu and
+// pull.cu need, for the host: every thread of a warp is a context of its own, and shuffles are where they meet; the warps of a block
 // come one after another, each up to where the block meets. A lane that leaves, or shuffles elsewhere than the others, ends
 // the program with a message.
 #pragma once
@@ -23,6 +23,7 @@
 #define __maxnreg__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
+using std::isnan;
 using std::max;
 using std::min;
 
@@ -32,6 +33,7 @@ struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 inline int2 make_int2(int x, int y) { return {x, y}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
@@ -41,6 +43,11 @@ inline float __uint_as_float(unsigned bits) {
     memcpy(&found, &bits, sizeof found);
     return found;
 }
+inline unsigned __float_as_uint(float number) {
+    unsigned found;
+    memcpy(&found, &number, sizeof found);
+    return found;
+}
 template <typename T>
 T __ldg(const T *p) {
     if (reinterpret_cast<size_t>(p) % sizeof(T)) fprintf(stderr, "a load is not aligned\n"), abort();
@@ -48,6 +55,11 @@ T __ldg(const T *p) {
 }
 template <typename T>
 T atomicAdd(T *p, T value) { return std::exchange(*p, *p + value); }
+inline unsigned atomicInc(unsigned *p, unsigned most) { return std::exchange(*p, *p >= most ? 0 : *p + 1); }
+template <typename T>
+T atomicMax(T *p, T value) { return std::exchange(*p, *p > value ? *p : value); }
+template <typename T>
+T atomicCAS(T *p, T expected, T value) { return std::exchange(*p, *p == expected ? value : *p); }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(unsigned bits) { return __builtin_ffs(static_cast<int>(bits)); }
 template <typename T>
@@ -173,6 +185,12 @@ __attribute__((noinline)) T from_lane(T value, int other, int line) {
     return found;
 }
 
+// What lane `other` of the lane's group of `width` has.
+template <typename T>
+T shuffle(T value, int line, int other, int width = kLanes) {
+    return from_lane(value, (warp->lane & ~(width - 1)) | (other & (width - 1)), line);
+}
+
 // Bit i: whether lane i says so.
 inline unsigned ballot(bool mine, int line) {
     unsigned found = 0;
@@ -224,7 +242,7 @@ Kernel<Arguments...> kernel_of(void (*)(Arguments...));
 #define gridDim host::warp->grid_size
 
 #define __shfl_xor_sync(mask, value, offset) host::from_lane(value, host::warp->lane ^ (offset), __LINE__)
-#define __shfl_sync(mask, value, other) host::from_lane(value, other, __LINE__)
+#define __shfl_sync(mask, value, ...) host::shuffle(value, __LINE__, __VA_ARGS__)
 #define __ballot_sync(mask, mine) host::ballot(mine, __LINE__)
 #define __syncwarp() host::meet(__LINE__)
 #define __threadfence() ((void)0)

@@ -1,4 +1,4 @@
-"""Kernels of kernels/model and ``gather_rows`` on the host: the same source, compiled by g++ as cuda_on_host.h says.
+"""Kernels of kernels/lookup and ``gather_rows`` on the host: the same source, compiled by g++ as cuda_on_host.h says.
 
 Arguments are held against the kernel's parameters, one by one: their number, their size and whether they are fractions.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from mgg.kernel.compile import source_folder
 from mgg.kernel.cuda import CudaOperators
-from mgg.kernel.cuda_schedule import DeviceSchedules
+from mgg.kernel.cuda.schedule import DeviceSchedules
 from support.device import submit
 from support.strict import StrictArray, StrictOperators, unwrap
 
@@ -32,6 +32,16 @@ class LaunchingOperators(StrictOperators):
     def gather_rows(self, source, rows, out):
         """As on a GPU: the build, the names of kernels and their arguments come from the code that launches there."""
         CudaOperators.gather_rows(self, source, rows, out)
+
+    def pack_rows(self, source, rows, ids, draws, bits, out):
+        """The same."""
+        CudaOperators.pack_rows(self, source, rows, ids, draws, bits, out)
+
+    def unpack_rows(self, packed, bits, out):
+        """The same."""
+        CudaOperators.unpack_rows(self, packed, bits, out)
+
+    _wire = CudaOperators._wire
 
     def gnnadvisor(self, groups, indices, weights, b, out, setting):
         """The same."""

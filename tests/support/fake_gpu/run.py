@@ -33,7 +33,7 @@ if __name__ == "__main__":
 
     from mgg.backend import nvshmem, threads
     from mgg.kernel import compile as kernels
-    from mgg.kernel import cublas
+    from mgg.kernel.cuda import cublas
 
     nvshmem._operators = lambda core: LaunchingOperators()
     threads._operators = LaunchingOperators

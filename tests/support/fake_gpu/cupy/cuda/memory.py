@@ -56,7 +56,8 @@ def alloc_pinned_memory(size):
 def copy(dst, src, size, kind, stream):
     """Between a device and page-locked memory."""
     host = src if kind == 1 else dst
-    assert any(held.ctypes.data <= host and host + size <= held.ctypes.data + held.size for held in _pinned)
+    pieces = {**registered, **{held.ctypes.data: held.size for held in _pinned}}
+    assert any(first <= host and host + size <= first + length for first, length in pieces.items())
     submit(lambda: ctypes.memmove(dst, src, size))
 
 

@@ -1,0 +1,161 @@
+"""Trainings held to a share of the memory that they need: python benchmarks/capped.py OUT, or below mpiexec -n P.
+
+An orkut-like graph of ``--scale``, with 128 random features and 32 classes, on CPU PEs (threads, or ranks below
+mpiexec) or, where there are any, on GPUs. For GCN, GraphSAGE and GAT: what a training is predicted to take with all
+activations kept; then, held to ``--share`` of that, or where that does not do, to the least share that does, by steps
+of a twentieth: loss and gradients beside those of the uncapped training, which have to agree to 1e-5; then what becomes
+of which layer's activations, predicted and actual peak (of GPUs what CuPy had; of CPU PEs arrays as Python traces them,
+all PEs of a process together, which mapped files are not), and seconds of an epoch beside the uncapped training's, by
+turns. OUT gets capped-pP.jsonl, one line a model.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import numpy as np
+
+from mgg import layout, partition
+from mgg.backend import World, job_size, launch
+from mgg.graph.generators import communities
+from mgg.graph.store import write_graph
+from mgg.model import settings_of
+from mgg.train import Trainer
+from mgg.train.memory import ShortError
+
+GRAPH, FEATURES, CLASSES = "orkut-like", 128, 32
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gcn": {"hidden": 128, "layers": 4},
+    "sage": {"hidden": 128, "layers": 4},
+    "gat": {"hidden": 16, "heads": 8},
+}
+TOLERANCE, STEP, ROUNDS, EPOCHS = 1e-5, 0.05, 3, 3
+
+
+def made(folder: Path, pes: int, scale: float) -> Path:
+    """A layout of the graph for ``pes`` PEs, which is made once."""
+    if not (folder / "layout").is_dir():
+        rng = np.random.default_rng(0)
+        csr = communities.make(GRAPH, scale, communities.SEED, False).csr
+        data = {
+            "features": rng.random((csr.rows, FEATURES), dtype=np.float32) - np.float32(0.5),
+            "labels": rng.integers(0, CLASSES, csr.rows).astype(np.int32),
+            "splits": np.where(rng.random(csr.rows) < 0.5, 1, rng.integers(2, 4, csr.rows)).astype(np.uint8),
+        }
+        write_graph(folder / "graph", csr, name=GRAPH, source={}, **data)
+        partition.build(folder / "graph", folder / "part", pes=pes, scheme="edge_balanced", workgroup=pes, dim=64)
+        layout.build(folder / "graph", folder / "part", folder / "layout")
+    return folder / "layout"
+
+
+class Trial:
+    """A model on this PE."""
+
+    def __init__(self, world: World, part: layout.PeLayout, model: str) -> None:
+        self.world, self.part, self.model = world, part, model
+
+    def trainer(self, cap: int | None) -> Trainer:
+        """Held to ``cap`` bytes a PE (collective)."""
+        technique = "local" if self.world.size == 1 else "halo"
+        return Trainer(
+            self.world, self.part, model=self.model, technique=technique, options={}, seed=0,
+            settings=settings_of(self.model, SETTINGS[self.model]), memory_per_pe=cap,
+        )  # fmt: skip
+
+    def fitting(self, share: float, need: int) -> tuple[float, Trainer]:
+        """The least share from ``share`` on that does, and its trainer (collective)."""
+        while True:
+            try:
+                return share, self.trainer(int(share * need))
+            except ShortError:
+                share += STEP
+
+    def peak(self, trainer: Trainer, done: list[float], epochs: int) -> int:
+        """Most bytes in ``epochs`` more epochs, whose seconds go to ``done`` (collective)."""
+        world = self.world
+        for _ in range(epochs):
+            world.barrier()
+            started = time.perf_counter()
+            trainer.epoch(len(done) + 1)
+            done.append(max(world.gather(time.perf_counter() - started)))
+        return world.peak_memory() or tracemalloc.get_traced_memory()[1]
+
+    def run(self, share: float) -> dict[str, Any]:
+        """What is told of it (collective)."""
+        world, first = self.world, self.trainer(None)
+        need = max(world.gather(first.need.total))
+        loss, expected = first.loss_and_gradients(1)
+        expected = {name: value.copy() for name, value in expected.items()}
+        first.close()
+        found: dict[str, Any] = {"model": self.model, "settings": SETTINGS[self.model], "need": need}
+        share, capped = self.fitting(share, need)
+        theirs, gradients = capped.loss_and_gradients(1)
+        errors = [np.abs(gradients[name] - value).max() / np.abs(value).max() for name, value in expected.items()]
+        found["error"] = float(max([*errors, abs(theirs - loss) / abs(loss)]))
+        assert found["error"] <= TOLERANCE, found
+        found |= {"share": share, "predicted": max(world.gather(capped.need.total)), "how": capped.activations}
+        capped.close()
+        seconds: dict[str, list[float]] = {"kept": [], "capped": []}
+        for _ in range(ROUNDS):
+            for name, cap in (("kept", None), ("capped", int(share * need))):
+                world.barrier()
+                if world.rank == 0:
+                    tracemalloc.start()
+                world.barrier()
+                trainer, done = self.trainer(cap), list[float]()
+                found[f"peak_{name}"] = self.peak(trainer, done, 1)
+                world.barrier()
+                if world.rank == 0:
+                    tracemalloc.stop()
+                world.barrier()
+                self.peak_free(trainer, done)
+                seconds[name] += done[1:]
+                trainer.close()
+        found |= {f"seconds_{name}": median(each) for name, each in seconds.items()}
+        found["ratio"] = found["seconds_capped"] / found["seconds_kept"]
+        return found
+
+    def peak_free(self, trainer: Trainer, done: list[float]) -> None:
+        """Epochs whose memory is not traced (collective)."""
+        for _ in range(EPOCHS):
+            self.world.barrier()
+            started = time.perf_counter()
+            trainer.epoch(len(done) + 1)
+            done.append(max(self.world.gather(time.perf_counter() - started)))
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--models", default=",".join(SETTINGS), show_default=True)
+@click.option("--pes", default=1, show_default=True, help="without mpiexec")
+@click.option("--scale", default=0.003, show_default=True, help="of the graph")
+@click.option("--share", default=1 / 3, show_default=True, help="of the memory")
+def main(out: Path, models: str, pes: int, scale: float, share: float) -> None:
+    """Time trainings within a share of their memory."""
+    pes = job_size() if job_size() > 1 else pes
+
+    def program(world: World) -> None:
+        folder = out / f"{GRAPH}-{scale}-p{pes}"
+        if world.rank == 0:
+            made(folder, pes, scale)
+        world.barrier()
+        part = layout.load(folder / "layout", world.rank)
+        for model in models.split(","):
+            line = Trial(world, part, model).run(share) | {"pes": pes, "gpu": world.gpu, "nodes": part.manifest.nodes}
+            if world.rank == 0:
+                click.echo(json.dumps(line))
+                with (out / f"capped-p{pes}.jsonl").open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+
+    out.mkdir(parents=True, exist_ok=True)
+    launch("auto", lambda: pes, program)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,365 @@
+"""Row-wise products of one GPU beside cuSPARSE's and PyTorch's: python benchmarks/gpu_peers.py OUT.
+
+Every graph, width and type: ``spmm_rows`` as technique ``local`` has it, its kernel of rows of B of any length
+(``pieces``), tunings of the one of short rows (``CANDIDATES``), each of cuSPARSE's algorithms through its own API,
+preprocessed, and torch.sparse.mm. Before it is timed each is checked against float64 on some rows, the longest among
+them; what is ours is checked on awkward matrices first, twice for equal bits. ``prepare`` is what a matrix costs before
+its first product (with ``--no-check`` ours has the loading of kernels in it), ``MiB`` what is kept for it beside the
+matrix.
+
+Times are medians of 20 launches after 5 (of 5 after 1 where one takes over 15 ms), by CUDA events. OUT gets
+gpu_peers.jsonl, one line a measurement.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import cupy as cp
+import numpy as np
+from cusparse import ALGORITHMS, BF16_ONE, Products
+from gpu_graphs import LONGEST, SAMPLE, generated_at_once
+from gpu_local import milliseconds
+from scipy import sparse
+
+from mgg.graph.csr import Csr
+from mgg.graph.generators import communities
+from mgg.kernel.bundles import NARROW, TUNING, BundleTuning, lanes_of
+from mgg.kernel.compile import build_of, cubin, find_nvcc, nvcc_version
+from mgg.kernel.cuda import CudaOperators
+from mgg.kernel.cuda.arguments import vector_width
+from mgg.kernel.pitch import row_pitch
+
+TOLERANCE = 1e-6
+DIMS = "16,32,64,128"
+TYPES = {"fp32": np.float32, "bf16": np.uint16}
+#: Widths of the check of ``local``, weighted and not, with rows padded as plans pad them.
+WIDTHS = (1, 3, 8, 16, 32, 41, 64, 100, 128, 256, 602)
+#: ``product(indptr, indices, weights, b, c)``: c = A b.
+Ours = Callable[[cp.ndarray, cp.ndarray, "cp.ndarray | None", cp.ndarray, cp.ndarray], object]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A tuning of the kernel of short rows of B; ``wide``: for longer ones, in tiles of eight lanes."""
+
+    tuning: BundleTuning = TUNING
+    macros: dict[str, int] = field(default_factory=dict)
+    wide: bool = False
+
+
+def _threads(threads: int, loads: int, blocks: int = 1) -> dict[str, int]:
+    """Threads of a block, loads in flight a lane, blocks a multiprocessor."""
+    return {"MGG_NARROW_THREADS": threads, "MGG_NARROW_LOADS": loads, "MGG_NARROW_BLOCKS": blocks}
+
+
+CANDIDATES = {
+    "512 threads": Candidate(macros=_threads(512, 16)),
+    "768 threads": Candidate(macros=_threads(768, 8)),
+    "two blocks": Candidate(BundleTuning(block=12_288), _threads(384, 8, 2)),
+    "stream C": Candidate(macros={"MGG_STREAM_C": 1}),
+    "tile 8": Candidate(BundleTuning(window=4_096), wide=True),
+    "tile 8 with 512 threads": Candidate(BundleTuning(window=4_096), _threads(512, 16), wide=True),
+}
+
+
+@dataclass
+class Made:
+    """A product that is ready to run, and what it took to be.
+
+    Attributes:
+        run: launches it; C is ``c``, float32 or bfloat16 (uint16) [rows, D].
+        seconds: of preparation.
+        bytes: kept for the matrix beside the matrix itself.
+    """
+
+    run: Callable[[], object]
+    c: cp.ndarray
+    seconds: float
+    bytes: int
+
+
+def expected_of(a: sparse.csr_matrix, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A B and |A| |B| in float64."""
+    b = b.astype(np.float64)
+    # abs(a) would sum repeated arcs first, and in place: ``a`` shares its arrays with the Csr that it was made from.
+    magnitude = sparse.csr_matrix((np.abs(a.data), a.indices, a.indptr), a.shape)
+    return a @ b, magnitude @ np.abs(b)
+
+
+def error_of(found: np.ndarray, product: np.ndarray, scale: np.ndarray) -> float:
+    """max |C - C*| / (|A| |B|); infinite where C must be 0 and is not."""
+    error = np.abs(found - product)
+    if np.any(error[scale == 0] != 0) or not np.all(np.isfinite(error)):
+        return np.inf
+    return float((error[scale > 0] / scale[scale > 0]).max(initial=0.0))
+
+
+def awkward() -> Iterator[tuple[str, Csr]]:
+    """Matrices with rows of every kind of length."""
+    rng = np.random.default_rng(3)
+    cases = {
+        "no rows": [],
+        "empty rows": [0] * 100,
+        "one arc": [0, 0, 1, 0],
+        "0 to 700": list(range(700)),
+        "a hub": [3, 0, 200_000, 1, 0, 77],
+        "hubs": [10_703, 1, 100_000, 511, 512, 513, 0, 1_024, 1_025],
+        "many short": rng.integers(0, 9, 100_000).tolist(),
+        "skewed": np.minimum(rng.pareto(0.8, 30_000) * 4, 20_000).astype(int).tolist(),
+    }
+    for name, lengths in cases.items():
+        indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+        arcs = int(indptr[-1])
+        weights = rng.standard_normal(arcs).astype(np.float32)
+        yield name, Csr(indptr, rng.integers(0, 4_000, arcs).astype(np.int32), weights, 4_000)
+
+
+def embeddings(operators: CudaOperators, rows: int, dim: int, dtype: Any) -> tuple[cp.ndarray, cp.ndarray]:
+    """Uniform in [-1, 1), padded as plans pad rows, and what of it is float32."""
+    values = cp.random.default_rng(dim).random((rows, dim), dtype=cp.float32) * 2 - 1
+    b = cp.zeros((rows, row_pitch(dim, np.dtype(dtype).itemsize)), dtype)[:, :dim]
+    operators.write(values, b)
+    if dtype == np.uint16:
+        operators.widen_bf16(b, values)
+    return b, values
+
+
+def timed(run: Callable[[], object]) -> float:
+    """Median milliseconds."""
+    first = milliseconds(run, 1, 1)
+    return milliseconds(run, 1, 5) if first > 15 else milliseconds(run)
+
+
+class Bench:
+    """A run: its records and what is compared."""
+
+    def __init__(self, out: Path, names: list[str], peers: bool) -> None:
+        self.file = (out / "gpu_peers.jsonl").open("w", encoding="utf-8")
+        self.operators = CudaOperators()
+        self.candidates = {name: CANDIDATES[name] for name in names}
+        self.peers, self.failed = peers, 0
+        self.times: dict[tuple[str, str, int], dict[str, float]] = {}
+
+    def record(self, **values: object) -> None:
+        """Keep one measurement."""
+        self.file.write(json.dumps(values) + "\n")
+        self.file.flush()
+
+    def accept(self, what: str, error: float) -> None:
+        """Count what exceeds the tolerance."""
+        if not error <= TOLERANCE:
+            self.failed += 1
+            click.echo(f"FAILED {what}: {error:.3g}")
+
+    def compile(self, types: list[str]) -> None:
+        """All kernels, side by side."""
+        builds = []
+        for bf16 in (kind == "bf16" for kind in types):
+            narrow = build_of("narrow_rows", 32, bf16=bf16)
+            builds += [build_of("rows", 32, bf16=bf16), narrow]
+            builds += [replace(narrow, defines={**narrow.defines, **each.macros}) for each in self.candidates.values()]
+        unlike = {str(build): build for build in (build_of("rows", 32), *builds)}
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda build: cubin(build.path, self.operators.arch, build.defines), unlike.values()))
+
+    def ours(self, b: cp.ndarray) -> dict[str, Ours]:
+        """What there is for products with ``b``."""
+        found: dict[str, Ours] = {
+            "local": lambda *given: self.operators.spmm_rows(*given, False),
+            "pieces": lambda *given: self.operators.spmm_pieces(*given, False),
+        }
+        lanes = lanes_of(b.shape[1], vector_width(b))
+        for label, each in self.candidates.items():
+            if each.wide == (not lanes):
+                found[label] = lambda *given, each=each: self.operators.spmm_narrow(
+                    *given, False, lanes or NARROW, each.tuning, each.macros
+                )
+        return found
+
+    def check(self, dims: list[int], types: list[str]) -> None:
+        """Awkward matrices: ``local`` at all widths, weighted or not, the others at ``dims``."""
+        largest = 0.0
+        for name, csr in awkward():
+            indptr, indices = cp.asarray(csr.indptr), cp.asarray(csr.indices)
+            for kind, dim in ((kind, dim) for kind in types for dim in sorted({*dims, *WIDTHS})):
+                b, values = embeddings(self.operators, csr.columns, dim, TYPES[kind])
+                for weights in (None, csr.weights):
+                    a = Csr(csr.indptr, csr.indices, weights, csr.columns).to_scipy(np.float64)
+                    expected = expected_of(a, values.get())
+                    on_device = None if weights is None else cp.asarray(weights)
+                    for label, product in self.ours(b).items():
+                        if label != "local" and (dim not in dims or not csr.rows):
+                            continue
+                        c = [cp.full((csr.rows, dim), cp.nan, cp.float32) for _ in range(2)]
+                        for each in c:
+                            product(indptr, indices, on_device, b, each)
+                        same = bool(cp.array_equal(c[0].view(cp.int32), c[1].view(cp.int32)))
+                        error = error_of(c[0].get(), *expected) if same else np.inf
+                        self.accept(f"{label}, {name}, {kind}, D = {dim}, weighted {weights is not None}", error)
+                        largest = max(largest, error)
+        click.echo(f"check: largest error {largest:.2g} of |A| |B|, {self.failed} failures")
+        self.record(part="check", error=largest, failed=self.failed)
+
+    def graph(self, name: str, csr: Csr, dims: list[int], types: list[str]) -> None:
+        """Everything on one graph."""
+        indptr, indices = cp.asarray(csr.indptr), cp.asarray(csr.indices)
+        lengths = np.diff(csr.indptr)
+        rng = np.random.default_rng(0)
+        sample = np.union1d(rng.integers(0, csr.rows, SAMPLE), np.argsort(lengths)[-LONGEST:])
+        a = csr.to_scipy(np.float64)[sample]
+        used, columns = np.unique(a.indices, return_inverse=True)
+        a = sparse.csr_matrix((a.data, columns, a.indptr), shape=(len(sample), len(used)))
+        rows, used = cp.asarray(sample), cp.asarray(used)
+        for kind in types:
+            for dim in dims:
+                b, values = embeddings(self.operators, csr.columns, dim, TYPES[kind])
+                expected = expected_of(a, values[used].get())
+                taken = self.times[name, kind, dim] = {}
+                for label, make in self.products(csr, indptr, indices, b, values):
+                    try:
+                        made = make()
+                    except RuntimeError as refusal:
+                        click.echo(f"{name}, {kind}, D = {dim}: {label} refuses: {refusal}")
+                        continue
+                    made.run()
+                    found = made.c[rows]
+                    loose = found.dtype == np.uint16  # C of 16 bits is as near as these allow
+                    if loose:
+                        wide = cp.empty(found.shape, cp.float32)
+                        self.operators.widen_bf16(cp.ascontiguousarray(found), wide)
+                        found = wide
+                    error = error_of(found.get(), *expected)
+                    if not loose:
+                        self.accept(f"{label}, {name}, {kind}, D = {dim}", error)
+                    taken[label] = timed(made.run)
+                    self.record(
+                        part="time", graph=name, nodes=csr.rows, arcs=csr.arcs, kind=kind, dim=dim, product=label,
+                        ms=taken[label], error=error, prepare=made.seconds, bytes=made.bytes,
+                    )  # fmt: skip
+                    click.echo(
+                        f"{name:<13} {kind} D {dim:>3} {label:<24}{taken[label]:>8.3f} ms"
+                        f" {taken[label] / taken['local']:>6.3f}  error {error:.1e}"
+                        f"  prepare {made.seconds * 1e3:>6.1f} ms  {made.bytes / 2**20:>7.1f} MiB"
+                    )
+                    del made, found
+                    cp.get_default_memory_pool().free_all_blocks()
+
+    def products(
+        self, csr: Csr, indptr: cp.ndarray, indices: cp.ndarray, b: cp.ndarray, values: cp.ndarray
+    ) -> Iterator[tuple[str, Callable[[], Made]]]:
+        """What is compared: its name, and what prepares it."""
+        for label, product in self.ours(b).items():
+            yield label, partial(self.prepared, product, csr, indptr, indices, b)
+        if self.peers:
+            ones = cp.full(csr.arcs, 1 if b.dtype == np.float32 else BF16_ONE, b.dtype)
+            pointers = indptr.astype(cp.int32)
+            for result in ("float32",) if b.dtype == np.float32 else ("float32", "uint16"):
+                products = Products(pointers, indices, ones, csr.columns, result)
+                for algorithm in ALGORITHMS:
+                    label = f"cuSPARSE {algorithm}" + (", bf16 C" if result == "uint16" else "")
+                    yield label, partial(self.cusparse, products, algorithm, b)
+            yield "torch.sparse.mm", partial(self.torch, csr, values, b.dtype)
+
+    def prepared(self, product: Ours, csr: Csr, indptr: cp.ndarray, indices: cp.ndarray, b: cp.ndarray) -> Made:
+        """A product of ours, whose first launch finds nothing of the matrix's cut."""
+        mine, c = indptr.copy(), cp.full((csr.rows, b.shape[1]), cp.nan, cp.float32)
+        stream, pool = cp.cuda.get_current_stream(), cp.get_default_memory_pool()
+        stream.synchronize()
+        used, started = pool.used_bytes(), time.perf_counter()
+        product(mine, indices, None, b, c)
+        stream.synchronize()
+        seconds = time.perf_counter() - started
+        return Made(lambda: product(mine, indices, None, b, c), c, seconds, pool.used_bytes() - used)
+
+    def cusparse(self, products: Products, algorithm: str, b: cp.ndarray) -> Made:
+        """One algorithm of cuSPARSE."""
+        b, c = cp.ascontiguousarray(b), products.operands(b.shape[1])[1]
+        run = products.launch(algorithm, b.shape[1])
+        seconds, size = products.prepared
+        stream = cp.cuda.get_current_stream().ptr
+        return Made(lambda: run(b.data.ptr, c.data.ptr, stream), c, seconds, size)
+
+    def torch(self, csr: Csr, values: cp.ndarray, dtype: Any) -> Made:
+        """torch.sparse.mm, which takes cuSPARSE's default algorithm; its bfloat16 result is bfloat16."""
+        import torch
+
+        kind = torch.float32 if dtype == np.float32 else torch.bfloat16
+        matrix = torch.sparse_csr_tensor(
+            torch.as_tensor(csr.indptr.astype(np.int32)).cuda(), torch.as_tensor(csr.indices).cuda(),
+            torch.ones(csr.arcs, device="cuda", dtype=kind), size=(csr.rows, csr.columns),
+        )  # fmt: skip
+        dense = torch.as_tensor(values, device="cuda").to(kind)
+        c = torch.sparse.mm(matrix, dense)
+        shown = cp.asarray(c) if kind == torch.float32 else cp.asarray(c.view(torch.int16)).view(np.uint16)
+        return Made(lambda: torch.sparse.mm(matrix, dense), shown, 0.0, 0)
+
+    def summary(self) -> None:
+        """Every product beside ``local``, and that beside the best of cuSPARSE."""
+        for kind in dict.fromkeys(kind for _, kind, _ in self.times):
+            cells = {key: taken for key, taken in self.times.items() if key[1] == kind}
+            click.echo(f"\n{kind}: times over those of local, by cell, and their geometric mean")
+            click.echo(" " * 24 + "".join(f"{name[:7]:>8}{dim:>4}" for name, _, dim in cells))
+            for label in dict.fromkeys(label for taken in cells.values() for label in taken):
+                ratios = [taken.get(label, np.nan) / taken["local"] for taken in cells.values()]
+                mean = float(np.exp(np.nanmean(np.log(ratios))))  # of the cells that it is for
+                click.echo(f"{label:<24}" + "".join(f"{each:>12.3f}" for each in ratios) + f"{mean:>9.3f}")
+            click.echo(f"{'local, ms':<24}" + "".join(f"{taken['local']:>12.3f}" for taken in cells.values()))
+            if self.peers:
+                theirs = [min(taken[label] for label in taken if "cuSPARSE" in label) for taken in cells.values()]
+                ratios = [taken["local"] / best for taken, best in zip(cells.values(), theirs, strict=True)]
+                click.echo(
+                    f"{'local / cuSPARSE':<24}" + "".join(f"{each:>12.3f}" for each in ratios)
+                    + f"{np.exp(np.mean(np.log(ratios))):>9.3f}"
+                )  # fmt: skip
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--graphs", default=",".join(list(communities.SHAPES)[:4]), show_default=True, help="separated by commas")
+@click.option("--dims", default=DIMS, show_default=True, help="columns, separated by commas")
+@click.option("--types", default=",".join(TYPES), show_default=True, help="separated by commas")
+@click.option("--candidates", default=",".join(CANDIDATES), show_default=True, help="separated by commas; may be empty")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
+@click.option("--peers/--no-peers", default=True, show_default=True, help="cuSPARSE and PyTorch, too")
+@click.option("--check/--no-check", default=True, show_default=True, help="awkward matrices first")
+def main(
+    out: Path, graphs: str, dims: str, types: str, candidates: str, scale: float, peers: bool, check: bool
+) -> None:
+    """Check and time, and print tables."""
+    out.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    bench = Bench(out, [name for name in candidates.split(",") if name], peers)
+    widths, kinds = [int(dim) for dim in dims.split(",")], types.split(",")
+    device = cp.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    click.echo(f"{device}, CuPy {cp.__version__}, nvcc {nvcc_version(find_nvcc())}")
+    bench.record(part="machine", device=device, scale=scale)
+    with ThreadPoolExecutor(1) as pool:
+        compiled = pool.submit(bench.compile, kinds)
+        made = generated_at_once(graphs.split(","), scale)
+        click.echo(f"graphs after {time.perf_counter() - started:.0f} s")
+        compiled.result()
+        click.echo(f"kernels after {time.perf_counter() - started:.0f} s")
+    if check:
+        bench.check(widths, kinds)
+        click.echo(f"checked after {time.perf_counter() - started:.0f} s")
+    for name, csr in made.items():
+        click.echo(f"{name}: {csr.rows:,} nodes, {csr.arcs:,} arcs, after {time.perf_counter() - started:.0f} s")
+        bench.graph(name, csr, widths, kinds)
+        cp.get_default_memory_pool().free_all_blocks()
+    bench.summary()
+    click.echo(f"{bench.failed} failures, {time.perf_counter() - started:.0f} s")
+    sys.exit(4 if bench.failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Hardware counters of products: profiles by Nsight Compute, page faults of unified memory."""

@@ -1,0 +1,73 @@
+"""Occupancy and use of multiprocessors, added to records of timings: each product again, under Nsight Compute."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mgg.aggregate.counters import ncu
+from mgg.aggregate.counters.profiled import Case
+from mgg.errors import InputError, MachineError
+from mgg.record import AggregateRecord, add_lines, read_lines
+
+ON_CPUS = "CPU ranks have no multiprocessors that could be profiled"
+_ON_HOSTS = "its PEs were on several hosts, and those of a profile are threads of one process"
+#: Seconds that a product may take under Nsight Compute, its start and the compiler included.
+TIMEOUT = 300.0
+_log = logging.getLogger(__name__)
+
+
+def add(layout: Path, path: Path, records: Sequence[AggregateRecord]) -> list[AggregateRecord]:
+    """Profile the products that this job has timed, and write what was found into their records.
+
+    Args:
+        layout: folder of the layout that they were measured on.
+        path: JSON lines, of which ``records`` are the last; whole or unchanged afterwards.
+        records: as they were written.
+
+    Returns:
+        The records as they are now; those that could not be profiled say why.
+
+    Raises:
+        MachineError: ncu is missing, or may not read the counters.
+    """
+    program = version = ""
+    if any(record.machine.gpus for record in records):
+        program = ncu.find()
+        version = ncu.version(program)
+        if any(record.emulated for record in records):
+            _log.warning("--profile: is of the same kernels without the emulated network, for which none of them waits")
+    told = [
+        record.model_copy(update=_fields(program, version, layout.resolve(), record, TIMEOUT)) for record in records
+    ]
+    before = read_lines(path, AggregateRecord)[: -len(records)]
+    add_lines(path, [*before, *told], replace=True)
+    return told
+
+
+def _fields(program: str, version: str, layout: Path, record: AggregateRecord, timeout: float) -> dict[str, Any]:
+    """What is found of one record."""
+    if not record.machine.gpus:
+        return {"profile_untold": ON_CPUS}
+    if record.machine.hosts > 1:
+        return {"profile_untold": _ON_HOSTS}
+    case = Case(
+        layout=layout,
+        pes=record.pes,
+        technique=record.technique,
+        options=record.options,
+        direction=record.direction,
+        dim=record.dim,
+        dtype=record.dtype,
+    )
+    command = [sys.executable, "-m", "mgg.aggregate.counters.profiled", case.model_dump_json()]
+    try:
+        kernels = ncu.profile(program, command, timeout)
+    except ncu.PermissionMissing:
+        raise
+    except (InputError, MachineError) as error:
+        return {"profile_untold": str(error), "profiler": version}
+    return {**ncu.means(kernels), "profiler": version}

@@ -1,0 +1,81 @@
+"""What techniques share that receive all rows of one PE at a time: the product in stages, one an owner of columns."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from mgg.aggregate.memory_model import Case, Need
+from mgg.aggregate.owners import by_owner
+from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.backend.api import Array, SymmetricArray
+
+
+class Stages:
+    """The remote arcs of a plan cut by owner, and room for the rows of an owner or two.
+
+    Args:
+        plan: whose product it is.
+        buffers: how many owners' rows are held at a time.
+    """
+
+    def __init__(self, plan: Plan, buffers: int):
+        world = plan.world
+        # A weak reference: a cycle would keep a plan's GPU memory until Python looks for cycles.
+        self._plan = cast(Plan, weakref.proxy(plan))
+        self._operators = world.operators
+        self._rows = [int(rows) for rows in np.diff(plan.layout.bounds)]
+        self._parts = [uploaded_csr(world, part) for part in by_owner(plan.host, halo_columns=False)]
+        self._orders: list[Array] | None = None
+        others = max((rows for pe, rows in enumerate(self._rows) if pe != world.rank), default=0)
+        self._buffers = [world.xp.empty(others * plan.max_dim, np.float32) for _ in range(buffers)]
+
+    def reweigh(self, local: Array, remote: Array) -> None:
+        """See ``Plan``."""
+        if self._orders is None:
+            host = self._plan.host
+            numbers = replace(host.remote, weights=np.arange(host.remote.arcs))
+            parts = by_owner(replace(host, remote=numbers), halo_columns=False)
+            self._orders = [self._plan.world.upload(part.weights) for part in parts if part.weights is not None]
+        weights: list[Any] = [csr.weights for csr in (self._plan.local, *self._parts)]
+        for each, given in zip(weights, [local, *(remote[order] for order in self._orders)], strict=True):
+            each[...] = given
+
+    def mine(self, source: SymmetricArray) -> Array:
+        """This PE's rows [rows, D]."""
+        return source.local[: self._plan.layout.rows]
+
+    def room(self, buffer: int, owner: int, dim: int) -> Array:
+        """Buffer ``buffer`` in the shape of ``owner``'s rows [rows, dim]."""
+        rows = self._rows[owner]
+        return self._buffers[buffer][: rows * dim].reshape(rows, dim)
+
+    def sums(self, out: Array) -> Array:
+        """Where the partial sums of ``out`` are added up."""
+        return self._plan.sums(out)
+
+    def local(self, source: SymmetricArray, sums: Array) -> None:
+        """Set ``sums`` to the product of the local arcs."""
+        csr = self._plan.local
+        self._operators.spmm_rows(csr.indptr, csr.indices, csr.weights, source.local, sums, False)
+
+    def remote(self, owner: int, block: Array, sums: Array) -> None:
+        """Add the product of the arcs whose columns ``owner`` has; ``block`` holds its rows."""
+        csr = self._parts[owner]
+        if len(csr.indices):
+            self._operators.spmm_rows(csr.indptr, csr.indices, csr.weights, block, sums, True)
+
+    def finish(self, sums: Array, out: Array) -> None:
+        """Round the sums into ``out``."""
+        self._operators.finish(sums, out)
+
+
+def staged_need(case: Case, buffers: int) -> Need:
+    """GPU memory of a plan with ``Stages`` and its product."""
+    base = case.base()
+    others = np.delete(case.heights, case.rank).max(initial=0)
+    columns = base.columns + buffers * case.matrix(others)
+    return Need(base.layout, columns, case.owner_parts(), case.local_cut() + case.owner_cuts())

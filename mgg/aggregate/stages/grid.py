@@ -1,0 +1,216 @@
+"""The 2D algorithm of CAGNET (Tripathy et al., SC'20): SUMMA over a square grid of PEs.
+
+P = q q PEs; PE (i, j) is number i q + j. Rows and columns of A are cut into q ranges, those of the PEs of a grid row,
+columns of B and C into q slices: PE (i, j) has the blocks A_ij, B_ij and C_ij, and C_ij = sum over k of A_ik B_kj. In
+stage k PE (i, k) broadcasts A_ik along its grid row, PE (k, j) B_kj along its grid column.
+
+A plan's input and output are whole rows: the PEs of a grid row trade them for slices of their range before, and back
+after. Row pointers never change, so that every PE of a grid row keeps those of all its blocks; what is broadcast of a
+block are its columns and weights.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgg.aggregate.memory_model import FLOAT, PIECE, TASK, Case, Need
+from mgg.aggregate.owners import by_owner
+from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.aggregate.stages.replicas import side_by_side, stacked
+from mgg.backend import World
+from mgg.backend.api import Array, SymmetricArray
+from mgg.cost.product import INDEX, Cost, Machine, Workload, meetings, slowest
+from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
+
+
+class Told(NamedTuple):
+    """What the others have to know of a PE for their memory: rows of its product, arcs by the range of their column."""
+
+    rows: int
+    arcs: tuple[int, ...]
+
+
+class Grid:
+    """One PE's part in the algorithm (collective).
+
+    Args:
+        plan: whose product it is; the number of its PEs is a square.
+    """
+
+    def __init__(self, plan: Plan):
+        world = plan.world
+        self._world, self._rows, side = world, plan.layout.rows, isqrt(world.size)
+        self._side, (self._i, self._j) = side, divmod(world.rank, side)
+        self._mates = world.team([self._i * side + j for j in range(side)])
+        self._column = world.team([i * side + self._j for i in range(side)])
+        heights = np.diff(plan.layout.bounds).reshape(side, side)
+        self._inputs = _starts(heights[self._i])  # where the rows of each mate begin in this range
+        self._heights = [int(rows) for rows in heights.sum(axis=1)]
+        self._results = _starts(world.gather(plan.host.rows)[self._i * side : (self._i + 1) * side])
+        mine = self._collect(plan, heights)
+        # Of every block of this grid row the pointers; of this PE's own columns and weights, too.
+        pointers = world.exchange([mine.indptr if pe in self._mates.pes else None for pe in range(world.size)])
+        self._pointers = [world.upload(pointers[pe]) for pe in self._mates.pes]
+        self._arcs = [int(pointers[pe][-1]) for pe in self._mates.pes]
+        self._block = uploaded_csr(world, mine)
+        self._ids = mine.indices.dtype
+        self._allocate(plan.max_dim, mine.weights is not None)
+
+    def _allocate(self, max_dim: int, weighted: bool) -> None:
+        world, width = self._world, -(-max_dim // self._side)
+        empty, arcs = world.xp.empty, max((arcs for j, arcs in enumerate(self._arcs) if j != self._j), default=0)
+        # Broadcasts move words of 4 bytes, whatever they stand for.
+        self._columns = empty(arcs * self._ids.itemsize // FLOAT, np.float32)
+        self._weights = empty(arcs, np.float32) if weighted else None
+        others = [rows for i, rows in enumerate(self._heights) if i != self._i]
+        self._slice = empty(self._heights[self._i] * width, np.float32)
+        self._stage = empty(max(others, default=0) * width, np.float32)
+        rows = self._results[-1]
+        self._sums = world.operators.accumulator(rows, width).reshape(-1)
+        # What accumulators of float32 hold is sent as it is.
+        same = self._sums.dtype == np.float32
+        self._partial = self._sums if same else empty(rows * width, np.float32)
+        results = self._results[self._j + 1] - self._results[self._j]
+        self._traded = empty(max(self._rows, results) * width, np.float32)
+
+    def _collect(self, plan: Plan, heights: np.ndarray) -> Any:
+        """This PE's block of A, from the rows of its mates (collective)."""
+        side, size = self._side, self._world.size
+        held = by_owner(plan.host, halo_columns=False)
+        held[self._world.rank] = plan.host.local
+        values: list[Any] = [None] * size
+        for place, mate in enumerate(self._mates.pes):
+            values[mate] = side_by_side(held[place * side : (place + 1) * side], _starts(heights[place]))
+        received = self._world.exchange(values)
+        return stacked([received[mate] for mate in self._mates.pes], self._results)
+
+    def aggregate(self, source: SymmetricArray, out: Array) -> None:
+        """Compute ``out`` [rows, D] from the inputs of all PEs."""
+        cuts = slices(out.shape[1], self._side)
+        width = cuts[self._j + 1] - cuts[self._j]
+        mine = _shaped(self._slice, self._heights[self._i], width)
+        self._to_slices(source.local[: self._rows], cuts, mine)
+        sums = _shaped(self._sums, self._results[-1], width)
+        for k in range(self._side):
+            columns, weights = self._arcs_of(k)
+            rows = mine if k == self._i else _shaped(self._stage, self._heights[k], width)
+            self._column.broadcast(rows, k * self._side + self._j)
+            # The first product sets every row.
+            self._world.operators.spmm_rows(self._pointers[k], columns, weights, rows, sums, k > 0)
+        partial = _shaped(self._partial, self._results[-1], width)
+        self._world.operators.finish(sums, partial)
+        self._to_rows(partial, cuts, out)
+
+    def _arcs_of(self, k: int) -> tuple[Array, Array | None]:
+        """Columns and weights of block A_ik, broadcast along the grid row."""
+        arcs, root = self._arcs[k], self._mates.pes[k]
+        columns, weights = self._block.indices.view(np.float32), self._block.weights
+        if k != self._j:
+            columns = self._columns[: arcs * self._ids.itemsize // FLOAT]
+            weights = None if self._weights is None else self._weights[:arcs]
+        self._mates.broadcast(columns, root)
+        if weights is not None:
+            self._mates.broadcast(weights, root)
+        return columns.view(self._ids), weights
+
+    def _to_slices(self, rows: Array, cuts: list[int], out: Array) -> None:
+        """Trade this PE's ``rows`` [rows, D] for its slice of all rows of its range, ``out``."""
+        starts = self._inputs
+        out[starts[self._j] : starts[self._j + 1]] = rows[:, cuts[self._j] : cuts[self._j + 1]]
+        for step in range(1, self._side):
+            to, sender = (self._j + step) % self._side, (self._j - step) % self._side
+            packed = _shaped(self._traded, len(rows), cuts[to + 1] - cuts[to])
+            packed[...] = rows[:, cuts[to] : cuts[to + 1]]
+            self._mates.shift(packed, out[starts[sender] : starts[sender + 1]], step)
+
+    def _to_rows(self, sums: Array, cuts: list[int], out: Array) -> None:
+        """Trade a slice of all rows of this range, ``sums``, for this PE's rows ``out`` [rows, D]."""
+        starts = self._results
+        out[:, cuts[self._j] : cuts[self._j + 1]] = sums[starts[self._j] : starts[self._j + 1]]
+        for step in range(1, self._side):
+            to, sender = (self._j + step) % self._side, (self._j - step) % self._side
+            arrived = _shaped(self._traded, len(out), cuts[sender + 1] - cuts[sender])
+            self._mates.shift(sums[starts[to] : starts[to + 1]], arrived, step)
+            out[:, cuts[sender] : cuts[sender + 1]] = arrived
+
+
+def slices(dim: int, side: int) -> list[int]:
+    """Where the slices of ``dim`` columns begin, and the last one ends; they differ by one column at most."""
+    return [dim * part // side for part in range(side + 1)]
+
+
+def told(case: Case) -> Told:
+    """What this PE says of itself."""
+    side, arcs = isqrt(case.size), _by_owner(case)
+    return Told(case.rows, tuple(int(part) for part in arcs.reshape(side, side).sum(axis=1)))
+
+
+def need(case: Case) -> Need:
+    """GPU memory: slices and what is traded, this PE's block, the largest other one of its grid row, all pointers."""
+    side, base = isqrt(case.size), case.base()
+    i, j = divmod(case.rank, side)
+    heights = case.heights.reshape(side, side).sum(axis=1)
+    mates = None if case.told is None else case.told[i * side : (i + 1) * side]
+    results = side * case.rows if mates is None else sum(mate.rows for mate in mates)
+    if mates is None:  # the mates' columns lie as this PE's do
+        shares = np.array(told(case).arcs) / max(1, int(_by_owner(case).sum()))
+        blocks = shares * sum(case.counts.arcs[i * side : (i + 1) * side])
+    else:
+        blocks = np.sum([mate.arcs for mate in mates], axis=0)
+    stage = np.delete(heights, i).max(initial=0)
+    traded = max(int(case.heights[case.rank]), case.rows)
+    columns = FLOAT * int(heights[i] + stage + results + traded) * -(-case.dim // side)
+    arcs = int(blocks[j] + np.delete(blocks, j).max(initial=0))
+    pieces = side * results + int(sum(blocks)) // LARGEST_TASK
+    made = side * case.pointers(results) + case.arc * arcs
+    return Need(0, base.columns + columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
+
+
+def cost(work: Workload, machine: Machine) -> Cost | None:
+    """Trades, stages and broadcasts, one after the other; of several workgroups, and of no grid, nothing is said.
+
+    Arcs are counted without weights, of which a split does not tell.
+    """
+    split, side, links = work.split, isqrt(work.split.pes), machine.links
+    if split.groups > 1 or side * side != split.pes:
+        return None
+    rows, arcs = (each.reshape(side, side).sum(axis=1) for each in (split.rows, split.arcs))
+    width, rate = work.moved / side, machine.rates["rows"]
+    arithmetic = rate.seconds(arcs, side * rows, width, 2 * width, side)
+    if not machine.gpu:
+        arithmetic = arithmetic + machine.rates["finish"].seconds(0, rows, 0, width)
+    if side == 1:
+        return slowest(arithmetic, 0.0, meetings(split, machine, 1))
+    trades = links["shift"].seconds(2 * rows / side * (side - 1), width, 2 * (side - 1))
+    dense = links["broadcast"].seconds(split.rows.sum(), width, side)
+    sparse = links["broadcast"].bandwidth
+    moves = trades + dense + side * links["broadcast"].latency + arcs * INDEX / sparse
+    return slowest(arithmetic, moves, meetings(split, machine, 1))
+
+
+def fits(world: World) -> str:
+    """Why these PEs are no grid; empty where they are."""
+    side = isqrt(world.size)
+    if side * side == world.size:
+        return ""
+    return f"the number of PEs must be a square, found {world.size}: take {side * side} or {(side + 1) ** 2}"
+
+
+def _by_owner(case: Case) -> np.ndarray:
+    """The arcs of this PE's rows by the PE that owns their column."""
+    arcs = case.remote_by_owner()
+    arcs[case.rank] = case.product.local.arcs
+    return arcs
+
+
+def _starts(lengths: Any) -> list[int]:
+    """Where ranges of these lengths begin, and the last one ends."""
+    return [0, *np.cumsum(lengths).tolist()]
+
+
+def _shaped(memory: Array, rows: int, columns: int) -> Array:
+    """The first elements of ``memory`` as a matrix."""
+    return memory[: rows * columns].reshape(rows, columns)

@@ -1,0 +1,138 @@
+"""Technique ``broadcast``: SUMMA in one dimension, 1.5 with replication or 2 (CAGNET, SC'20; CoLa 3.1.1)."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from mgg.aggregate.memory_model import PIECE, TASK, Case, Need
+from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.plan import Plan
+from mgg.aggregate.stages import Stages, grid, staged_need
+from mgg.aggregate.stages.replicas import Replicas
+from mgg.backend import World
+from mgg.backend.api import Array, SymmetricArray
+from mgg.cost.product import Cost, Machine, Workload, all_blocks, meetings, slowest, stages
+from mgg.errors import InputError
+from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
+from mgg.layout import PeLayout
+
+
+class BroadcastOptions(TechniqueOptions):
+    """Which of CAGNET's algorithms."""
+
+    replication: int = Field(
+        1, ge=1, description="PEs that hold each block of embeddings (c of the 1.5D algorithm); its square divides P"
+    )
+    grid: bool = Field(False, description="the 2D algorithm: SUMMA over a square grid of PEs; replication stays 1")
+
+    @model_validator(mode="after")
+    def _one_algorithm(self) -> BroadcastOptions:
+        if self.grid and self.replication > 1:
+            raise ValueError(f"grid: it has no replicas: leave replication at 1, found {self.replication}")
+        return self
+
+
+class Broadcast(Plan):
+    """P stages; in stage q every PE receives all rows of PE q and multiplies its columns of q.
+
+    With replication c, groups of c PEs share the stages: see ``replicas``. With a grid there are sqrt(P) stages on
+    blocks in two dimensions: see ``grid``.
+    """
+
+    name = "broadcast"
+    # On GPUs NCCL sums with replication. A group of two has one order of two addends; three take nine GPUs on one host.
+    deterministic = True
+    reads_inputs = False  # a broadcast sends what its root has written itself
+    pitched = False
+    Options = BroadcastOptions
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """As ``Stages`` takes; with replication, the matrices and the arcs of a group."""
+        assert isinstance(case.options, BroadcastOptions)
+        copies = case.options.replication
+        if case.options.grid:
+            return grid.need(case)
+        if copies == 1 or case.size % copies**2:  # the technique refuses the latter
+            return staged_need(case, 1)
+        base, groups = case.base(), case.size // copies
+        height = case.heights.reshape(groups, copies).max(axis=1)
+        mine = int(height[case.rank // copies])
+        first, place = divmod(case.rank, copies)
+        first, blocks = first * copies, groups // copies
+        # Padded rows of the product, which are not always those of the input.
+        results = max(mine, case.rows) if case.told is None else max(case.told[first : first + copies])
+        columns = base.columns + case.matrix(copies * (mine + results + height.max()) + results)
+        # Of the arcs of its group's rows, a PE takes those of every copies-th super-block: a share as of its own.
+        by_owner = case.remote_by_owner()
+        by_owner[case.rank] = case.product.local.arcs
+        own = by_owner.reshape(groups, copies).sum(axis=1)
+        arcs = int(sum(case.counts.arcs[first : first + copies]) * own[place::copies].sum() / max(own.sum(), 1))
+        made = blocks * case.pointers(copies * results) + case.arc * arcs
+        pieces = blocks * copies * results + arcs // LARGEST_TASK
+        return Need(0, columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
+
+    @classmethod
+    def told(cls, case: Case) -> object:
+        """The rows of its product; on a grid its arcs, too."""
+        assert isinstance(case.options, BroadcastOptions)
+        return grid.told(case) if case.options.grid else case.rows
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """The stages and V_CG, one after the other; with replication the model says nothing."""
+        assert isinstance(work.options, BroadcastOptions)
+        if work.options.replication > 1:
+            return None
+        if work.options.grid:
+            return grid.cost(work, machine)
+        return slowest(stages(work, machine), all_blocks(work, machine), meetings(work.split, machine, 1))
+
+    @classmethod
+    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
+        """The square of c divides P; a grid is a square."""
+        assert isinstance(options, BroadcastOptions)
+        if options.grid and (lack := grid.fits(world)):
+            raise InputError(f"technique broadcast: option grid: {lack}").on_every_pe()
+        copies, size = options.replication, world.size
+        if size % copies**2:
+            raise InputError(
+                f"technique broadcast: option replication: the square of {copies} must divide the number of PEs, {size}"
+            ).on_every_pe()
+
+    @classmethod
+    def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
+        """In one dimension without replicas."""
+        assert isinstance(options, BroadcastOptions)
+        return options.replication == 1 and not options.grid
+
+    def reweigh(self, local: Array, remote: Array) -> None:
+        """See ``Plan``."""
+        assert self._stages is not None
+        self._stages.reweigh(local, remote)
+
+    def _build(self) -> None:
+        assert isinstance(self.options, BroadcastOptions)
+        copies = self.options.replication
+        self._replicas = Replicas(self, copies) if copies > 1 else None
+        self._grid = grid.Grid(self) if self.options.grid else None
+        self._stages = Stages(self, buffers=1) if copies == 1 and self._grid is None else None
+
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
+        if self._replicas is not None:
+            self._replicas.aggregate(source, out)
+        if self._grid is not None:
+            self._grid.aggregate(source, out)
+        if self._stages is not None:
+            self._in_stages(self._stages, source, out)
+
+    def _in_stages(self, stages: Stages, source: SymmetricArray, out: Array) -> None:
+        sums = stages.sums(out)
+        stages.local(source, sums)
+        for root in range(self.world.size):
+            mine = root == self.world.rank
+            rows = stages.mine(source) if mine else stages.room(0, root, out.shape[1])
+            self.world.broadcast(rows, root)
+            if not mine:
+                stages.remote(root, rows, sums)
+        stages.finish(sums, out)

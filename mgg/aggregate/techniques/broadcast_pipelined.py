@@ -1,0 +1,63 @@
+"""Technique ``broadcast_pipelined``: broadcasts run ahead of the products (MG-GCN, as CoLa 6 compares with it)."""
+
+from __future__ import annotations
+
+from mgg.aggregate.memory_model import Case, Need
+from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.plan import Plan
+from mgg.aggregate.stages import Stages, staged_need
+from mgg.backend.api import Array, SymmetricArray, Work
+from mgg.cost.product import Cost, Machine, Workload, all_blocks, meetings, slowest, stages
+from mgg.layout import PeLayout
+
+
+class BroadcastPipelined(Plan):
+    """The stages of ``broadcast`` with two buffers: while one stage is multiplied, the next one's rows arrive."""
+
+    name = "broadcast_pipelined"
+    reads_inputs = False  # a broadcast sends what its root has written itself
+    pitched = False
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """As ``Stages`` takes with two buffers."""
+        return staged_need(case, 2)
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """The stages beside V_CG."""
+        moves = all_blocks(work, machine)
+        return slowest(stages(work, machine), moves, meetings(work.split, machine, 1), machine.staged)
+
+    @classmethod
+    def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
+        """Its stages have known orders of the arcs."""
+        return True
+
+    def reweigh(self, local: Array, remote: Array) -> None:
+        """See ``Plan``."""
+        self._stages.reweigh(local, remote)
+
+    def _build(self) -> None:
+        self._stages = Stages(self, buffers=2)
+
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
+        stages, rank, size = self._stages, self.world.rank, self.world.size
+        sums, dim = stages.sums(out), out.shape[1]
+        arriving = [self._start(root, source, dim) for root in range(min(2, size))]
+        stages.local(source, sums)
+        for root in range(size):
+            if root != rank:
+                arriving[root].wait()
+                stages.remote(root, stages.room(root % 2, root, dim), sums)
+            if root + 2 < size:  # its buffer is free once the product above is done
+                arriving.append(self._start(root + 2, source, dim))
+        arriving[-1].wait()  # and with it all before: the caller may overwrite the rows that this PE has sent
+        stages.finish(sums, out)
+
+    def _start(self, root: int, source: SymmetricArray, dim: int) -> Work:
+        mine = root == self.world.rank
+        rows = self._stages.mine(source) if mine else self._stages.room(root % 2, root, dim)
+        with self.world.aside() as work:
+            self.world.broadcast(rows, root)
+        return work

@@ -1,0 +1,220 @@
+"""Technique ``cola``: column-wise remote SpMM, each remote row fetched once, fused over workgroups (CoLa 3 to 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import Field
+
+from mgg.aggregate.memory_model import POINTER, TASK, Case, Need
+from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.owners import by_owner
+from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.aggregate.techniques.cola.on_cpus import BUFFER_BYTES, FetchedColumns
+from mgg.aggregate.techniques.cola.on_gpus import PulledColumns
+from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, makes_groups, mates_of, members_of
+from mgg.aggregate.workgroups.columns_by_mate import held_by_mates
+from mgg.aggregate.workgroups.memory import Told, room, told
+from mgg.aggregate.workgroups.outbox import Outbox
+from mgg.backend import World
+from mgg.backend.api import Array, SymmetricArray, Work
+from mgg.cost.product import Cost, Machine, Workload, finished, meetings, network_blocks, one_by_one, slowest
+from mgg.graph.csr import Csr
+from mgg.kernel.cola import HUB_ARCS
+from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
+from mgg.layout import PeLayout
+from mgg.layout.split import transposed
+
+
+class ColaOptions(WorkgroupOptions):
+    """Workgroups, and the paper's steps one by one (table 8)."""
+
+    fusion: bool = Field(True, description="a row crosses to a workgroup once, not once a PE (4.2)")
+    coalesced: bool = Field(True, description="rows for another workgroup cross in one message (4.3)")
+    pipelined: bool = Field(True, description="the rows of the next workgroup cross while those of one are used (5.1)")
+
+
+def fused_members(options: TechniqueOptions, layout: PeLayout) -> int:
+    """PEs of a workgroup; without fusion all PEs are one."""
+    assert isinstance(options, ColaOptions)
+    return members_of(options, layout) if options.fusion else layout.size
+
+
+class Cola(Plan):
+    """Row-wise SpMM on columns that this PE holds, column-wise on those that a mate holds, a workgroup a phase.
+
+    GPUs fetch a row and spread it in one launch, CPU ranks in batches.
+    """
+
+    name = "cola"
+    kernels = ("cola", "columns")
+    least_volume = True
+    deterministic = False  # on GPUs its float atomics make the last bits vary
+    Options = ColaOptions
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """Local arcs, remote ones by column, rows of hubs; with workgroups, what arrives and is packed."""
+        assert isinstance(case.options, ColaOptions)
+        product, halo = case.product, case.product.halo
+        hubs = int(np.count_nonzero(np.bincount(product.remote.indices, minlength=1) >= HUB_ARCS))
+        columns = case.base().columns + case.embeddings(hubs)
+        # Each remote arc once, by column or by row; of a column where it begins and where its row is.
+        arcs = case.arc * product.remote.arcs + 2 * POINTER * halo
+        tasks = TASK * (product.remote.arcs // LARGEST_TASK + halo // PIECES_PER_TASK)
+        members = fused_members(case.options, case.layout)
+        groups = case.size // members
+        if makes_groups(case.size, members):
+            buffers = min(2, groups - 1) + int(case.options.coalesced)
+            columns += buffers * case.embeddings(room(case, members).message)
+            received = np.diff(product.halo_ptr)[case.rank % members :: members].sum()  # none of them are its own
+            arcs += (groups - 1) * case.pointers(case.rows) - 2 * POINTER * int(received)
+        layout = case.pointers(case.rows) + case.arc * product.local.arcs
+        return Need(layout, columns, arcs, case.local_cut() + tasks)
+
+    @classmethod
+    def told(cls, case: Case) -> Told | None:
+        """With several workgroups, what of symmetric memory the PE needs."""
+        members = fused_members(case.options, case.layout)
+        return told(case, members) if makes_groups(case.size, members) else None
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """Row-wise on rows that this PE holds, column-wise on those of mates; beside it what crosses (5.1)."""
+        options, split = work.options, work.split
+        assert isinstance(options, ColaOptions)
+        if options.workgroup not in (None, split.members) or split.pes % split.members:
+            return None
+        rates, links, moved, summed = machine.rates, machine.links, work.moved, work.summed
+        mates = split.members if options.fusion else split.pes
+        phases = split.pes // mates
+        # What counterparts send arrives in this PE's memory and is multiplied there, by row.
+        own_rows, own_arcs = (split.received_rows, split.received_arcs) if phases > 1 else (0.0, 0.0)
+        halo, arcs = split.halo_rows - own_rows, split.remote_arcs - own_arcs
+        # A launch a phase on GPUs; CPU ranks fetch from each mate, a batch at a time.
+        calls = phases * (mates > 1) if machine.gpu else phases * (mates - 1) + halo * moved / BUFFER_BYTES
+        local = rates["rows"].seconds(split.local_arcs, split.rows, moved, summed)
+        touched = np.minimum((phases - 1) * split.rows, own_arcs)
+        own = rates["rows"].seconds(own_arcs, touched, moved, 2 * summed, phases - 1)
+        spread = rates["columns"].seconds(arcs, halo, summed, moved, calls)
+        if phases == 1:
+            fetched, crossing = one_by_one(work, machine, halo, split.outside_share_of_rows, calls), np.zeros(1)
+        else:
+            fetched = links[links.rows].seconds(halo, moved, calls)
+            # Each message waits for the phase before.
+            crossing = network_blocks(work, machine, split.fused_rows_a_pe, phases - 1, latencies=phases - 1)
+            if not options.coalesced:
+                crossing = crossing + split.fused_rows_a_pe * links[links.network].message
+        fixed = meetings(split, machine, phases + 1)
+        exposed = machine.staged if options.pipelined else 1.0
+        sums = local + own + spread + finished(work, machine)
+        return slowest(sums, fetched + crossing, fixed, exposed, beside=crossing)
+
+    @classmethod
+    def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
+        """The workgroup; all PEs where rows of other workgroups are fetched, which takes their addresses."""
+        assert isinstance(options, ColaOptions)
+        return mates_of(layout.rank, fused_members(options, layout)) if options.coalesced else range(layout.size)
+
+    @classmethod
+    def between_hosts(cls, options: TechniqueOptions) -> str:
+        """Without messages or fusion it is these, and not the workgroup, that reach beyond a host."""
+        assert isinstance(options, ColaOptions)
+        off = [name for name in ("fusion", "coalesced") if not getattr(options, name)]
+        if not off:
+            return super().between_hosts(options)
+        given = " and ".join(f"{name}=false" for name in off)
+        return (
+            f"with {given} rows are fetched by address: between hosts fusion and coalesced must be on, and workgroup=G,"
+            " where G divides the PEs of every host"
+        )
+
+    @classmethod
+    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
+        """The PEs make whole workgroups."""
+        check_members(cls.name, members_of(options, layout), world.size)
+
+    def _build(self) -> None:
+        world, options = self.world, self.options
+        assert isinstance(options, ColaOptions)
+        self._coalesced, self._pipelined = options.coalesced, options.pipelined
+        self._groups = Workgroups(world, self.host, fused_members(options, self.layout))
+        self._own = [uploaded_csr(world, self.host.local), *map(self._own_part, range(1, self._groups.count))]
+        self._make_room()
+        columns = transposed(self.host.remote).csr
+        self._columns = [self._columns_of(phase, columns) for phase in range(self._groups.count)]
+
+    def _columns_of(self, phase: int, columns: Csr) -> FetchedColumns | PulledColumns:
+        """What spreads the rows that mates hold in ``phase``, out of all remote arcs by column."""
+        joined = mates_of(self.world.rank, members_of(self.options, self.layout))
+        parts = held_by_mates(self.host, self._groups, phase, joined)
+        if self.world.gpu:
+            return PulledColumns(self.world, columns, parts, self._memory(phase))
+        return FetchedColumns(self.world, columns, parts)
+
+    def _own_part(self, phase: int) -> Csr:
+        """The arcs to rows that this PE itself receives for ``phase``; columns are places in what it receives."""
+        owner = self._groups.counterpart(phase)
+        part = by_owner(self.host, halo_columns=True)[owner]
+        places = self._groups.places[owner].astype(part.indices.dtype)
+        return uploaded_csr(
+            self.world, Csr(part.indptr, places[part.indices], part.weights, len(self._groups.wanted[owner]))
+        )
+
+    def _make_room(self) -> None:
+        """Two buffers for what arrives, one for what is packed."""
+        groups, world = self._groups, self.world
+        most = max(max(map(len, groups.wanted.values()), default=0), max(map(len, groups.asked.values()), default=0))
+        self._room = max(world.gather(most))
+        self._buffers = [self._allocate(self._room, groups.mates) for _ in range(min(2, groups.count - 1))]
+        if groups.count > 1 and self._coalesced:
+            memory = self._allocate(self._room, [world.rank])  # of one message at a time
+            self._outboxes = {
+                pe: Outbox(world, {pe: rows}, memory, self._embeddings) for pe, rows in groups.asked.items()
+            }
+        else:
+            self._lists = {pe: world.upload(rows) for pe, rows in groups.wanted.items()}
+
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
+        acc = self.sums(out) if self.host.halo else out
+        phases, coming = self._groups.count, None
+        for phase in range(phases):
+            if phase:
+                coming = coming or self._distribute(phase, source)
+                coming.wait()
+                self.world.barrier()  # what the mates receive is there, and what they received before is used
+                coming = None
+            if self._pipelined and phase + 1 < phases:
+                coming = self._distribute(phase + 1, source)
+            self._multiply(phase, source, acc)
+        self.world.operators.finish(acc, out)
+
+    def _distribute(self, phase: int, source: SymmetricArray) -> Work:
+        """Send, or fetch, the rows for ``phase`` (4.2.2, algorithm 2)."""
+        dim, world, groups = source.local.shape[1], self.world, self._groups
+        buffer = self._buffer(phase, dim)
+        with world.aside() as work:
+            if self._coalesced:
+                target = groups.target(phase)
+                self._outboxes[target].send(world, source.local, buffer, {target: 0})
+            else:
+                owner = groups.counterpart(phase)
+                rows = self._lists[owner]
+                world.get_rows(source, owner, rows, buffer.local[: len(rows)], "get_between")
+        return work
+
+    def _buffer(self, phase: int, dim: int) -> SymmetricArray:
+        return self._view(self._memory(phase), self._room, dim)
+
+    def _memory(self, phase: int) -> SymmetricArray:
+        """Where the rows for ``phase`` are."""
+        return self._buffers[phase % len(self._buffers)] if phase else self._input
+
+    def _multiply(self, phase: int, source: SymmetricArray, acc: Array) -> None:
+        """The product with the rows of one workgroup (algorithm 1)."""
+        held = self._buffer(phase, acc.shape[1]) if phase else source
+        own = self._own[phase]
+        if not phase or len(own.indices):
+            self.world.operators.spmm_rows(own.indptr, own.indices, own.weights, held.local, acc, phase > 0)
+        self._columns[phase](self.world, held, acc)

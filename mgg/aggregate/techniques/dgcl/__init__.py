@@ -1,0 +1,137 @@
+"""Technique ``dgcl``: all rows that a PE needs are gathered along planned trees, then multiplied (DGCL, EuroSys'21)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import Field
+
+from mgg.aggregate.memory_model import Case, Need
+from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.owners import global_columns
+from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.aggregate.techniques.dgcl.trees import planned
+from mgg.aggregate.workgroups import WorkgroupOptions, check_members, makes_groups, mates_of, members_of
+from mgg.aggregate.workgroups.memory import Told, room, told
+from mgg.aggregate.workgroups.outbox import Outbox
+from mgg.backend import World
+from mgg.backend.api import Array, SymmetricArray
+from mgg.graph.csr import Csr, index_dtype
+from mgg.layout import PeLayout
+
+
+class DgclOptions(WorkgroupOptions):
+    """The topology that trees are planned for: workgroups of PEs, and what a link between these costs."""
+
+    batch: int = Field(64, ge=1, description="rows, needed by the same PEs, that take one tree; 1 is the paper's")
+    slow: float = Field(
+        10.0, ge=1, allow_inf_nan=False, description="time of a row between workgroups over that between mates"
+    )
+
+
+@dataclass(frozen=True)
+class _Transfers:
+    """What a PE moves in a stage: rows of mates that it pulls, to where, and rows that it puts."""
+
+    pulls: list[tuple[int, Array, slice]]
+    outbox: Outbox | None
+    firsts: dict[int, int]
+
+
+class Dgcl(Plan):
+    """PEs that got a row forward it, stage by stage, until all that need it have it behind their own rows.
+
+    Within a workgroup rows are pulled, between workgroups put, a message for each pair of PEs and stage. Then one
+    product adds a row's arcs in the order of one PE's, so results have the same bits on any number of PEs.
+    """
+
+    name = "dgcl"
+    least_volume = True
+    sums_apart = False  # one product makes a sum
+    Options = DgclOptions
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """One matrix of rows and halo, one CSR, and what is packed: about what goes straight from its owner."""
+        product, members = case.product, members_of(case.options, case.layout)
+        held = int((case.heights + np.array(case.counts.halo_rows)).max())
+        if makes_groups(case.size, members):
+            held += room(case, members).sent
+        arcs = case.pointers(case.rows) + case.arc * (product.local.arcs + product.remote.arcs)
+        lists = case.ids * product.halo  # of rows that are pulled; those of rows that are put are as many or fewer
+        lengths = np.diff(product.local.indptr) + np.diff(product.remote.indptr)
+        columns = case.embeddings(held) + case.matrix(case.rows)
+        return Need(0, columns, arcs + lists, case.cut(lengths))
+
+    @classmethod
+    def told(cls, case: Case) -> Told | None:
+        """With several workgroups, what of symmetric memory the PE needs."""
+        members = members_of(case.options, case.layout)
+        return told(case, members) if makes_groups(case.size, members) else None
+
+    @classmethod
+    def least(cls, case: Case) -> int:
+        """The halo as a whole besides."""
+        return super().least(case) + case.embeddings(case.product.halo)
+
+    @classmethod
+    def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
+        """The workgroup."""
+        return mates_of(layout.rank, members_of(options, layout))
+
+    @classmethod
+    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
+        """The PEs make whole workgroups."""
+        check_members(cls.name, members_of(options, layout), world.size)
+
+    def _allocate_input(self, elements: int) -> SymmetricArray:
+        """With room for the halo behind the rows, so that both are one matrix."""
+        self._max_rows = max(self.world.gather(self.layout.rows + self.host.halo))
+        return super()._allocate_input(self._floats(self._max_rows))
+
+    def _build(self) -> None:
+        world, options = self.world, self.options
+        assert isinstance(options, DgclOptions)
+        members = members_of(options, self.layout)
+        plan = planned(world, self.layout, self.host, members, options.batch, options.slow)
+        self._product = uploaded_csr(world, self._in_place(plan.places))
+        most = max(world.gather(max((stage.sent for stage in plan.stages), default=0)))
+        memory = self._allocate(most, [world.rank]) if most else None
+        self._transfers = []
+        for stage in plan.stages:
+            pulls = [
+                (mate, world.upload(rows), slice(first, first + len(rows)))
+                for mate, (rows, first) in self._in_turn(stage.pulls)
+            ]
+            lists = {pe: rows for pe, (rows, _) in stage.puts.items()}
+            outbox = Outbox(world, lists, memory, self._embeddings) if memory is not None and lists else None
+            firsts = {pe: first for pe, (_, first) in stage.puts.items()}
+            self._transfers.append(_Transfers(pulls, outbox, firsts))
+        # What is put is there once all have met; what is pulled, and not passed on, is there at once.
+        self._met = [True] * (len(plan.stages) - 1) + plan.crosses[-1:]
+
+    def _in_turn(self, pulls: dict[int, tuple[np.ndarray, int]]) -> list[tuple[int, tuple[np.ndarray, int]]]:
+        """The mates, each PE's right neighbor first, so that no PE is everyone's first source."""
+        return sorted(pulls.items(), key=lambda each: (each[0] - self.world.rank) % self.world.size)
+
+    def _in_place(self, places: np.ndarray) -> Csr:
+        """All arcs of this PE's rows, those of a row by node; columns are rows of its matrix."""
+        whole, layout, host = global_columns(self.host, self.layout), self.layout, self.host
+        kind = index_dtype(self._max_rows)
+        where = np.empty(whole.columns, kind)
+        where[layout.lo : layout.lo + layout.rows] = np.arange(layout.rows)
+        where[host.halo_rows + np.repeat(layout.bounds[:-1], np.diff(host.halo_ptr))] = places
+        return Csr(whole.indptr, where[whole.indices], whole.weights, layout.rows + host.halo)
+
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
+        world, product = self.world, self._product
+        for stage, met in zip(self._transfers, self._met, strict=True):
+            for mate, rows, span in stage.pulls:
+                world.get_rows(source, mate, rows, source.local[span])
+            if stage.outbox is not None:
+                stage.outbox.send(world, source.local, source, stage.firsts)
+            if met:
+                world.barrier()
+        world.operators.spmm_rows(product.indptr, product.indices, product.weights, source.local, out, False)

@@ -1,0 +1,159 @@
+"""Which rows a PE gets from whom and when, where rows are forwarded along trees (DGCL): the plan of an all-gather."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mgg.aggregate.workgroups import mates_of
+from mgg.backend import World
+from mgg.graph.csr import index_dtype
+from mgg.kernel.trees import grow
+from mgg.layout import PeLayout, Product
+
+#: Stage -> rows of a PE's matrix, in the order in which they arrive.
+Leaving = dict[int, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one PE moves between two meetings of all PEs.
+
+    Attributes:
+        pulls: mate -> rows of its matrix, and the first row of this PE's matrix that they go to.
+        puts: PE of another workgroup -> rows of this PE's matrix, and the first row of that PE's that they go to.
+    """
+
+    pulls: dict[int, tuple[np.ndarray, int]] = field(default_factory=dict)
+    puts: dict[int, tuple[np.ndarray, int]] = field(default_factory=dict)
+
+    @property
+    def sent(self) -> int:
+        """Rows that are put."""
+        return sum(len(rows) for rows, _ in self.puts.values())
+
+
+@dataclass(frozen=True)
+class Forwarding:
+    """One PE's part of an all-gather.
+
+    Attributes:
+        stages: what it moves, in as many stages as on every PE.
+        places: int64 [H], the row of its matrix, behind its own, where each halo row arrives.
+        crosses: of each stage, whether any PE puts rows then.
+    """
+
+    stages: list[Stage]
+    places: np.ndarray
+    crosses: list[bool]
+
+
+def planned(world: World, layout: PeLayout, product: Product, members: int, batch: int, slow: float) -> Forwarding:
+    """The trees of all rows, the same on every PE, and this PE's part of them (collective).
+
+    Args:
+        world: the PEs.
+        layout: what this PE holds.
+        product: one direction of it, in host memory.
+        members: PEs of a workgroup.
+        batch: rows that take one tree.
+        slow: time of a row between workgroups over that between mates.
+    """
+    rank, pes = world.rank, range(world.size)
+    classes = _Classes(world, product, layout.rows)
+    chunks = np.concatenate([[0], np.cumsum(-(-classes.counts // batch))])
+    parents = np.empty((int(chunks[-1]), world.size), np.int16)
+    stages = np.empty_like(parents)
+    seconds = np.array([1.0, slow])
+    grow(classes.owners, classes.needed, classes.counts, chunks, batch, members, seconds, parents, stages)
+    count = int(stages.max(initial=-1)) + 1
+    far = parents // members != np.arange(world.size) // members
+    crosses = [bool(np.any(far & (stages == stage))) for stage in range(count)]
+
+    mine = classes.chunks_of_rows(chunks, batch)
+    halo = np.concatenate(world.exchange([mine[product.sends_to(pe)] for pe in pes]))
+    giver, arrives = parents[halo, rank], stages[halo, rank]
+    places = np.empty(len(halo), np.int64)
+    # What one PE sends in a stage lies together, by owner and row.
+    places[np.lexsort((np.arange(len(halo)), giver, arrives))] = layout.rows + np.arange(len(halo))
+    firsts = [
+        {int(stage): int(places[(giver == pe) & (arrives == stage)].min()) for stage in set(arrives[giver == pe])}
+        for pe in pes
+    ]
+    held, chunk = _held(rank, product, mine, halo, places)
+    leaving = [_leaving(held, stages[chunk, pe], parents[chunk, pe] == rank) for pe in pes]
+
+    # Mates are told which rows to pull; a PE of another workgroup tells where it wants what is put.
+    mates, made = mates_of(rank, members), [Stage() for _ in range(count)]
+    pulled: list[Leaving] = world.exchange([rows if pe in mates else {} for pe, rows in enumerate(leaving)])
+    wanted: list[dict[int, int]] = world.exchange([{} if pe in mates else each for pe, each in enumerate(firsts)])
+    for pe in pes:
+        for stage, rows in pulled[pe].items():
+            made[stage].pulls[pe] = rows, firsts[pe][stage]
+        for stage, first in wanted[pe].items():
+            made[stage].puts[pe] = leaving[pe][stage], first
+    return Forwarding(made, places, crosses)
+
+
+def _held(
+    rank: int, product: Product, mine: np.ndarray, halo: np.ndarray, places: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of this PE's matrix that others need, too, by owner and row, and their chunks."""
+    own, before = np.flatnonzero(mine >= 0), int(product.halo_ptr[rank])
+    held = np.concatenate([places[:before], own, places[before:]])
+    held = held.astype(index_dtype(int(held.max(initial=0)) + 1))
+    return held, np.concatenate([halo[:before], mine[own], halo[before:]])
+
+
+def _leaving(held: np.ndarray, stages: np.ndarray, taken: np.ndarray) -> Leaving:
+    """Those of ``held`` that are ``taken``, by stage."""
+    return {int(stage): held[taken & (stages == stage)] for stage in sorted(set(stages[taken]))}
+
+
+class _Classes:
+    """Rows of all PEs by the set of PEs that need them (collective).
+
+    Those that the fewest need come first: they leave no choice, and the others take the links that are left.
+
+    Args:
+        world: the PEs.
+        product: what this PE sends to whom.
+        rows: that this PE owns.
+
+    Attributes:
+        owners: int64 [C], the PE that has the rows of a class.
+        needed: bool [C, P], those that need them.
+        counts: int64 [C], how many they are.
+    """
+
+    def __init__(self, world: World, product: Product, rows: int) -> None:
+        needed = np.zeros((rows, world.size), bool)
+        for pe in range(world.size):
+            needed[product.sends_to(pe), pe] = True
+        self._all, self._rows = rows, np.flatnonzero(needed.any(axis=1))
+        sets, self._class, counts = np.unique(
+            np.packbits(needed[self._rows], axis=1), axis=0, return_inverse=True, return_counts=True
+        )
+        told = world.gather((sets, counts))
+        everyone = np.unpackbits(np.concatenate([each for each, _ in told]), axis=1, count=world.size).astype(bool)
+        owners = np.repeat(np.arange(world.size), [len(each) for each, _ in told])
+        order = np.argsort(everyone.sum(axis=1), kind="stable")
+        self.owners, self.needed = owners[order], everyone[order]
+        self.counts = np.concatenate([each for _, each in told])[order]
+        # This PE's classes keep their order among all.
+        self._mine = np.argsort(order)[owners == world.rank]
+
+    def chunks_of_rows(self, chunks: np.ndarray, batch: int) -> np.ndarray:
+        """The chunk of each row of this PE, int64 [rows]; -1: nobody needs it.
+
+        Args:
+            chunks: int64 [C + 1], first chunk of each class.
+            batch: rows of a chunk.
+        """
+        found = np.full(self._all, -1, np.int64)
+        order = np.argsort(self._class, kind="stable")
+        sorted_ = self._class[order]
+        within = np.arange(len(order)) - np.searchsorted(sorted_, sorted_)
+        found[self._rows[order]] = chunks[self._mine[sorted_]] + within // batch
+        return found

@@ -1,0 +1,150 @@
+"""Technique ``features``: embeddings are split by columns for the product, whose arcs every PE has (NeutronTP, RDM).
+
+Rows become columns and sums of columns become rows in two all-to-alls, so the bytes do not depend on how the graph is
+cut: 2 n D (P - 1) / P floats. It pays where halos are dense. Sums add a row's arcs in the order of one PE's, so results
+have the same bits on any number of PEs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgg.aggregate.memory_model import PIECE, TASK, Case, Need
+from mgg.aggregate.owners import global_columns
+from mgg.aggregate.plan import Plan, uploaded_csr
+from mgg.backend.api import Array, SymmetricArray
+from mgg.cost.product import FLOAT, Cost, Machine, Workload, meetings, network_blocks, slowest
+from mgg.graph.csr import Csr
+from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
+
+
+class Features(Plan):
+    """Every PE multiplies the whole matrix with its share of the columns."""
+
+    name = "features"
+    reads_inputs = False  # each PE sends its own rows
+    pitched = False
+    sums_apart = False  # one product makes a sum
+    rough = True  # no GPU has been measured: rows of D / P columns may be narrower than rates were fitted for
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """All arcs, and a P-th of all columns three times: as they arrive, their products, and what is on its way."""
+        base, width = case.base(), -(-case.dim // case.size)
+        nodes, arcs = int(case.heights.sum()), int(sum(case.counts.arcs))
+        heights = case.heights if case.told is None else np.array(case.told)
+        results = int(heights.sum())
+        packed = case.size * int(max(case.heights.max(), heights.max())) * width + width
+        columns = base.columns + FLOAT * ((nodes + results) * width + packed)
+        pieces = results + arcs // LARGEST_TASK
+        made = case.pointers(results) + case.arc * arcs
+        return Need(0, columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
+
+    @classmethod
+    def told(cls, case: Case) -> int:
+        """The rows of its product, which are not always those of the input."""
+        return case.rows
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """A product of all arcs with a P-th of the columns, of which each is one PE's, between two all-to-alls."""
+        split, links = work.split, machine.links
+        if split.pes == 1:
+            return None
+        nodes, share = int(split.rows.sum()), -(-work.dim // split.pes) / work.dim
+        arithmetic = machine.rates["rows"].seconds(
+            int(split.arcs.sum()), nodes, work.moved * share, work.summed * share
+        )
+        # A PE sends its rows but for the columns of its own, and of these columns all rows but its own.
+        rows = split.rows * (1 - share) + (nodes - split.rows) * share
+        near = np.asarray(links["shift"].seconds(rows, work.moved, 2 * (split.pes - 1)))
+        if split.groups == 1:
+            return slowest(arithmetic, near, meetings(split, machine))
+        outside = rows * (split.pes - split.members) / (split.pes - 1)
+        inside = np.asarray(links["shift"].seconds(rows - outside, work.moved, 2 * (split.members - 1)))
+        far = network_blocks(work, machine, outside, 2 * (split.pes - split.members), latencies=2)
+        return slowest(arithmetic, inside + far, meetings(split, machine))
+
+    def _build(self) -> None:
+        world, size = self.world, self.world.size
+        self.meets = True
+        mine = global_columns(self.host, self.layout)
+        parts: list[Csr] = world.exchange([mine] * size)
+        self._results = np.cumsum([0, *(part.rows for part in parts)]).tolist()
+        ends = np.cumsum([0, *(part.arcs for part in parts)])
+        whole = Csr(
+            np.concatenate([[0], *(part.indptr[1:] + end for part, end in zip(parts, ends, strict=False))]),
+            np.concatenate([part.indices for part in parts]),
+            None if mine.weights is None else np.concatenate([part.weights for part in parts]),
+            mine.columns,
+        )
+        self._whole = uploaded_csr(world, whole)
+        width = -(-self.max_dim // size)
+        # What goes to others lies in symmetric memory, as NVSHMEM sends from there over any network.
+        self._slot = max(self._max_rows, *(part.rows for part in parts))
+        for count in (mine.columns * width, whole.rows * width, size * self._slot * width + width):
+            self._symmetric.append(world.symmetric(count, world.addressable))
+        self._columns, self._products, self._packed = self._symmetric[-3:]
+
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
+        world, rank, whole = self.world, self.world.rank, self._whole
+        shares = _Shares(out.shape[1], world.size, self._slot)
+        rows, mine = source.local[: self.layout.rows], shares.width(rank)
+        for pe in self._in_turn():
+            if width := shares.width(pe):
+                packed = shares.slot(self._packed, pe)[: len(rows)]
+                packed[...] = rows[:, shares.columns(pe)]
+                self._put(self._columns.view(whole.columns, width), pe, self.layout.lo, packed)
+        world.barrier()
+        if mine:
+            products = self._products.view(self._results[-1], mine)
+            columns = self._columns.view(whole.columns, mine).local
+            world.operators.spmm_rows(whole.indptr, whole.indices, whole.weights, columns, products.local, False)
+            into, first = shares.view(self._packed, rank)
+            for pe in self._in_turn():
+                self._put(into, pe, first, products.local[self._results[pe] : self._results[pe + 1]])
+        world.barrier()
+        for pe in range(world.size):
+            if shares.width(pe):
+                out[:, shares.columns(pe)] = shares.slot(self._packed, pe)[: len(out)]
+
+    def _in_turn(self) -> list[int]:
+        """The PEs, this one first, so that no PE is everyone's first target."""
+        return [(self.world.rank + step) % self.world.size for step in range(self.world.size)]
+
+    def _put(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
+        if pe == self.world.rank:
+            target.local[first : first + len(values)] = values
+        elif len(values):
+            self.world.put_rows(target, pe, first, values)
+
+
+class _Shares:
+    """Which of ``dim`` columns each of ``size`` PEs has, and where a PE's rows of them lie, a slot of ``rows`` a PE.
+
+    Slots of the wider shares come first; in each the rows are contiguous.
+    """
+
+    def __init__(self, dim: int, size: int, rows: int) -> None:
+        self._narrow, self._wide, self._rows = dim // size, dim % size, rows
+
+    def width(self, pe: int) -> int:
+        """Columns of ``pe``."""
+        return self._narrow + (pe < self._wide)
+
+    def columns(self, pe: int) -> slice:
+        """Those of ``pe``."""
+        first = pe * self._narrow + min(pe, self._wide)
+        return slice(first, first + self.width(pe))
+
+    def view(self, memory: SymmetricArray, pe: int) -> tuple[SymmetricArray, int]:
+        """``memory`` as rows of as many columns as ``pe`` has, and the first row of its slot."""
+        width, wide = self.width(pe), min(pe, self._wide)
+        # The slots before it, rounded up to rows of this width.
+        first = -(-wide * self._rows * (self._narrow + 1) // width) + (pe - wide) * self._rows
+        return memory.view(first + self._rows, width), first
+
+    def slot(self, memory: SymmetricArray, pe: int) -> Array:
+        """The slot of ``pe`` [rows, its columns]."""
+        view, first = self.view(memory, pe)
+        return view.local[first:]

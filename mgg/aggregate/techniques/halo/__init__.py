@@ -1,0 +1,401 @@
+"""Technique ``halo``, ours: each needed remote row crosses once, while the PE works on what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from mgg.aggregate.boundary import Sample, boundary_bytes
+from mgg.aggregate.embeddings import Form
+from mgg.aggregate.memory_model import Case, Need
+from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.plan import Plan
+from mgg.aggregate.techniques.halo.memory import need_of_halo, told_of_halo
+from mgg.aggregate.techniques.halo.on_cpus import FetchedHalo
+from mgg.aggregate.techniques.halo.on_gpus import PulledHalo
+from mgg.aggregate.workgroups import Workgroups, check_members, mates_of, members_of
+from mgg.aggregate.workgroups.cover import HaloOptions, Leaving, Sent, SumsOfRows, Way, arriving, gains, leaving
+from mgg.aggregate.workgroups.intra_inter_group import Part, far_part, near_part
+from mgg.aggregate.workgroups.mailbox import Mailbox
+from mgg.aggregate.workgroups.memory import Told, told
+from mgg.aggregate.workgroups.outbox import Outbox
+from mgg.aggregate.workgroups.stale import Stale
+from mgg.aggregate.workgroups.wire import Wire, bits_of, crossing_bytes, rounding_bound
+from mgg.backend import World
+from mgg.backend.api import Array, SymmetricArray, Work
+from mgg.cost.product import Cost, Machine, Workload, fetched_rows, finished, meetings, network_blocks, slowest
+from mgg.kernel.compile import Build, build_of
+from mgg.layout import PeLayout
+
+
+class Halo(Plan):
+    """PEs fetch the rows that they need into a halo of their own; no float atomics, so the same bits every time.
+
+    On GPUs a launch pulls the halo beside one that works and hides the transfer. CPU ranks fetch, then work. With
+    several workgroups that is the near part; rows of other workgroups are put into mailboxes meanwhile, each once a
+    workgroup (CoLa 4.2), and then the far part is added, whose rows mates pull from each other's mailboxes. With option
+    ``split`` sums of rows are among what crosses (``covered.py``). With ``wire`` it is packed (``wire.py``); who gets
+    it unpacks it, so that mates find embeddings in mailboxes.
+    """
+
+    name = "halo"
+    kernels = ("halo", "pull")
+    least_volume = True
+    dtypes = ("fp32", "bf16")
+    Options = HaloOptions
+    _stale: Stale | None = None
+    _wire: Wire | None = None
+    _sample: Sample | None = None
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """See ``need_of_halo``; on one PE, one row-wise product."""
+        if case.size == 1:
+            return super().need(case)
+        sent = cls._leaves(case)
+        found = need_of_halo(case, members_of(case.options, case.layout), sent)
+        assert isinstance(case.options, HaloOptions)
+        if case.options.boundary == 1:
+            return found
+        base = case.base()  # the product over the sample has the arcs as they are, too
+        return replace(
+            found, layout=base.layout, columns=found.columns + boundary_bytes(case, sent),
+            schedules=found.schedules + case.local_cut(),
+        )  # fmt: skip
+
+    @classmethod
+    def told(cls, case: Case) -> Told | Sent | None:
+        """What of symmetric memory the PE needs, with several workgroups, sums or samples."""
+        members, sent = members_of(case.options, case.layout), cls._leaves(case)
+        assert isinstance(case.options, HaloOptions)
+        if sent is None and case.options.boundary < 1:
+            return told(case, members)
+        return told_of_halo(case, members, sent)
+
+    @classmethod
+    def _leaves(cls, case: Case) -> Leaving | None:
+        """What leaves the PE, where sums may."""
+        assert isinstance(case.options, HaloOptions)
+        way = case.options.way(case.direction)
+        if not gains(case.layout, way):
+            return None
+        return leaving(case.layout, case.direction, members_of(case.options, case.layout), way)
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """On GPUs a pull beside a launch that works, and the same for the far part; on CPU ranks fetches, then passes.
+
+        None for an option ``workgroup`` other than the split's, whose halos are not known, for a ``split`` whose sums
+        were not counted, for ``stale``, as what crosses beside an epoch is no product's, and for ``boundary``, whose
+        products are not those of the graph. Where it was not measured, packing a row is taken for a product with an
+        arc, and so is unpacking.
+        """
+        options, split = work.options, work.split
+        assert isinstance(options, HaloOptions)
+        if options.split != "rows" and split.pes > 1:
+            if options.split not in split.ways:
+                return None
+            split = split.ways[options.split]
+        if options.workgroup not in (None, split.members) or options.stale or options.boundary < 1:
+            return None
+        packed = crossing_bytes(options, work.dtype, 1, work.dim) if split.groups > 1 else None
+        cost = _cost(replace(work, split=split, crossing=packed), machine)
+        if packed is not None:
+            cost += slowest(_packed(work, machine, split.fused_rows_a_pe, packed), 0, 0)
+        if split.sums is None:
+            return cost
+        # Sums are made before anything crosses.
+        return slowest(machine.rates["rows"].seconds(split.sum_arcs, split.sums, work.moved, work.summed), 0, 0) + cost
+
+    @classmethod
+    def choices(cls) -> list[TechniqueOptions]:
+        """Rows, or the least of rows and sums."""
+        return [HaloOptions(), HaloOptions(split="cover")]
+
+    @classmethod
+    def least(cls, case: Case) -> int:
+        """The halo as a whole besides, where it is known."""
+        assert isinstance(case.options, HaloOptions)
+        known = not gains(case.layout, case.options.way(case.direction))
+        return super().least(case) + (case.embeddings(case.product.halo) if known else 0)
+
+    @classmethod
+    def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
+        """The workgroup."""
+        return mates_of(layout.rank, members_of(options, layout))
+
+    @classmethod
+    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
+        """The PEs make whole workgroups."""
+        check_members(cls.name, members_of(options, layout), world.size)
+
+    @classmethod
+    def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
+        """Rows of one workgroup, whose arcs are one part: sums are made with the weights of the layout."""
+        assert isinstance(options, HaloOptions)
+        plain = options.split == "rows" and options.boundary == 1
+        return members_of(options, layout) >= layout.size and (plain or layout.size == 1)
+
+    @classmethod
+    def builds(cls, options: TechniqueOptions, dtype: str, shmem: bool) -> list[Build]:
+        """And those that pack."""
+        made = super().builds(options, dtype, shmem)
+        packs = bits_of(options, dtype) is not None
+        return [*made, build_of("wire", 32, bf16=dtype == "bf16")] if packs else made
+
+    def rounding(self, halo: np.ndarray) -> np.ndarray | None:
+        """See ``Plan``."""
+        if self._wire is None:
+            return None
+        return rounding_bound(self.layout, self.direction, halo, self._members, self._wire.form.bits, self.dtype)
+
+    def begin(self, seed: int, epoch: Array | None) -> None:
+        """See ``Plan``."""
+        if self._wire is not None:
+            self._wire.begin(seed, epoch)
+        if self._sample is not None:
+            self._sample.begin(seed, epoch)
+
+    def reweigh(self, local: Array, remote: Array) -> None:
+        """See ``Plan``."""
+        self._near.reweigh(local, remote)
+
+    @cached_property
+    def _members(self) -> int:
+        return members_of(self.options, self.layout)
+
+    @property
+    def _way(self) -> Way:
+        assert isinstance(self.options, HaloOptions)
+        return self.options.way(self.direction)
+
+    def _rows_of_input(self) -> int:
+        """With room for sums behind the rows; from here on the product is that over the rows and sums of others."""
+        rows, world = super()._rows_of_input(), self.world
+        self._sent: Leaving | None = None
+        if not gains(self.layout, self._way):
+            return rows
+        self._sent = leaving(self.layout, self.direction, self._members, self._way)
+        self.host = arriving(world, self.layout, self.direction, self._sent)
+        return max(world.gather(self.layout.rows + self._sent.sums.rows))
+
+    def _build(self) -> None:
+        if self._sent is not None:
+            self._sums_of_rows = SumsOfRows(self.world, self._sent.sums, self.max_dim, self._element)
+        pulls = self._pulls = bool(self.world.gpu) and self.world.size > 1
+        self.meets = pulls and self.world.shmem
+        mates = mates_of(self.world.rank, self._members)
+        self._near = self._work(near_part(self.host, mates), self._input, self._max_rows, accumulate=False)
+        self._groups: Workgroups | None = None
+        assert isinstance(self.options, HaloOptions)
+        if self.options.boundary < 1 and self.world.size > 1:
+            self._sample = Sample(
+                self.world, self.layout, self.host, self._sent, self.options.boundary, self._embeddings,
+                lambda rows: self._alone(self._floats(rows)),
+            )  # fmt: skip
+        if self._members < self.world.size:
+            self._groups = Workgroups(self.world, self.host, self._members)
+            self._build_far(self._groups)
+
+    def _build_far(self, groups: Workgroups) -> None:
+        self._mailbox = mailbox = Mailbox(self.world, groups)
+        part = far_part(self.host, groups, mailbox.firsts, mailbox.rows)
+        sent, halo = sum(map(len, groups.asked.values())), part.halo if self._pulls else 0
+        sent, halo = (max(column) for column in zip(*self.world.gather((sent, halo)), strict=True))
+        self._mail = self._letters = self._allocate(mailbox.rows + halo, groups.mates)
+        bits, self._form = bits_of(self.options, self.dtype), cast(Form, self._embeddings)
+        if bits is not None:
+            sums = 0 if self._sent is None else self._sent.sums.rows
+            self._wire = Wire(self.world, self.layout, self.direction, bits, sums)
+            self._form = self._wire.form
+            self._letters = self._alone(self._form.floats(mailbox.rows, self.max_dim))
+        self._outbox = self._sender(self._alone(self._form.floats(sent, self.max_dim)))
+        assert isinstance(self.options, HaloOptions)
+        if self.options.stale:
+            self._stale = Stale(self.world, mailbox, sent, self._form, self._sender, self._alone)
+        self._far = self._work(part, self._mail, mailbox.rows, accumulate=True)
+
+    def _sender(self, memory: SymmetricArray) -> Outbox:
+        """What sends rows to other workgroups, from ``memory``."""
+        assert self._groups is not None
+        if self._wire is not None:
+            return self._wire.outbox(self._groups.asked, memory)
+        return Outbox(self.world, self._groups.asked, memory, self._embeddings)
+
+    def close(self) -> None:
+        """Free the symmetric arrays, when nothing is on its way to them (collective)."""
+        if self._stale is not None:
+            self._stale.settle()
+        super().close()
+
+    def _alone(self, floats: int) -> SymmetricArray:
+        """Symmetric memory that this PE alone addresses, freed with the plan (collective)."""
+        made = self.world.symmetric(floats, [self.world.rank])
+        self._symmetric.append(made)
+        return made
+
+    @property
+    def stale(self) -> Stale | None:
+        """Where the option ``stale`` is set and there are several workgroups."""
+        return self._stale
+
+    @property
+    def sample(self) -> Sample | None:
+        """Where the option ``boundary`` is below 1 and there are several PEs."""
+        return self._sample
+
+    def _work(self, part: Part, matrix: SymmetricArray, rows: int, *, accumulate: bool) -> PulledHalo | FetchedHalo:
+        """What fetches the halo of ``part`` and computes it (collective); ``rows`` of ``matrix`` are not its halo."""
+        if not self._pulls:
+            return FetchedHalo(self.world, part, matrix, rows, self._embeddings, self.max_dim, accumulate)
+        flags = None
+        if self.meets:
+            flags = self.world.symmetric(2 * len(part.pes), part.pes)
+            self._symmetric.append(flags)
+        return PulledHalo(self.world, part, matrix, rows, self._embeddings, flags, accumulate)
+
+    def _allocate_input(self, elements: int) -> SymmetricArray:
+        """With room for the halo behind the rows, so that both are one matrix."""
+        if self.world.gpu and self.world.size > 1:
+            mates = mates_of(self.world.rank, self._members)
+            halo = int(self.host.halo_ptr[mates.stop] - self.host.halo_ptr[mates.start])
+            elements += self._floats(max(self.world.gather(halo)))
+        return super()._allocate_input(elements)
+
+    def _begin(self, source: SymmetricArray) -> None:
+        if self._sent is not None:
+            self._sums_of_rows(source.local)
+
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
+        # GPUs add in the output itself: a row's sums are made in registers.
+        sums = self.accumulator(out.shape[1]) if self.host.halo and not self._pulls else out
+        self._step("all", source, sums)
+        self.world.operators.finish(sums, out)
+
+    def part(self, name: str, dim: int, out: Array) -> bool:
+        """The halo pulled alone, or all work with the halo as it is; GPUs do both side by side."""
+        if not self._pulls or (self._sample is not None and self._sample.drawn):
+            return False
+        source = self._input_view(dim)
+        if name == "compute":
+            self._begin(source)
+        self._step(name, source, out)
+        return True
+
+    def _step(self, step: str, source: SymmetricArray, sums: Array) -> None:
+        """``all``, ``transfer`` or ``compute``."""
+        groups, crosses = self._groups, step != "compute"
+        if self._sample is not None and self._sample.drawn:
+            self._sample(self.world, source, sums)
+            if self.meets:
+                self.world.barrier()  # others may write into this PE's mailbox again
+            return
+        if groups is None:
+            self._near(self.world, sums, step)
+            return
+        if self._stale is not None and self._stale.training:
+            self._late(self._stale, source, sums)
+            return
+        coming = self._send(groups, source) if crosses else None
+        self._near(self.world, sums, step)
+        if coming is not None:
+            coming.wait()
+            self._arrive(groups)
+            if self._wire is not None:
+                self._open(self._letters_of(source.local.shape[1]).local, source.local.shape[1])
+        self._far(self.world, sums, step)
+        if self.meets and crosses:
+            self.world.barrier()  # mates have read this PE's mailbox, so that others may write into it
+
+    def _late(self, stale: Stale, source: SymmetricArray, sums: Array) -> None:
+        """A product with what other workgroups sent an epoch ago, beside which they get what is for the next one."""
+        world = self.world
+        arrived, coming = stale.turn(source.local)
+        self._near(world, sums, "all")
+        if coming is not None:
+            coming.wait()
+            world.barrier()
+        self._open(arrived, source.local.shape[1])
+        self._far(world, sums, "all")
+
+    def _open(self, arrived: Array, dim: int) -> None:
+        """Have what ``arrived`` in the mailbox, as embeddings."""
+        mail = self._view(self._mail, self._mailbox.rows, dim).local
+        if self._wire is not None:
+            self._wire.unpack(arrived, mail[: self._mailbox.filled])
+        else:
+            mail[...] = arrived
+        if not self.meets:
+            self.world.barrier()  # mates read each other's
+
+    def _letters_of(self, dim: int) -> SymmetricArray:
+        """The mailbox, its rows as they cross."""
+        if self._wire is None:
+            return self._view(self._mail, self._mailbox.rows, dim)
+        return self._form.matrix(self._letters, self._mailbox.rows, dim)
+
+    def _send(self, groups: Workgroups, source: SymmetricArray) -> Work:
+        """Put this PE's rows into the mailboxes of the other workgroups, one message each, beside other work."""
+        world, letters = self.world, self._letters_of(source.local.shape[1])
+        with world.aside() as work:
+            self._outbox.send(world, source.local, letters, self._mailbox.slots)
+            for target in self._mailbox.slots if self.meets else ():
+                world.signal(target)
+        return work
+
+    def _arrive(self, groups: Workgroups) -> None:
+        """Wait until the mailboxes are filled: this PE's, where mates meet before they read each other's; else all."""
+        if self.meets:
+            for owner in groups.wanted:
+                self.world.wait_signal(owner)
+        else:
+            self.world.barrier()
+
+
+def _packed(work: Workload, machine: Machine, rows: np.ndarray, crossing: int) -> np.ndarray:
+    """Seconds in which each PE packs as many rows as it gets, and unpacks these."""
+    if "packed" in machine.rates:
+        return np.asarray(machine.rates["packed"].seconds(0, rows, 0, work.summed))
+    rate = machine.rates["rows"]
+    both = rate.seconds(rows, rows, work.moved, crossing) + rate.seconds(rows, rows, crossing, work.moved)
+    return np.asarray(both)
+
+
+def _cost(work: Workload, machine: Machine) -> Cost:
+    """What follows once the sums are made."""
+    split, moved, summed = work.split, work.moved, work.summed
+    if split.pes == 1:
+        return slowest(machine.rates["rows"].seconds(split.arcs, split.rows, moved, summed), 0, 0)
+    if machine.gpu:
+        return _launches(work, machine)
+    rate, passes = machine.rates["rows"], 1 if split.groups == 1 else 3  # mates'; own mailbox's, other mailboxes'
+    touched = np.minimum(passes * split.rows, split.remote_arcs)
+    local = rate.seconds(split.local_arcs, split.rows, moved, summed)
+    remote = rate.seconds(split.remote_arcs, touched, moved, summed, passes)
+    sums = local + remote + finished(work, machine)
+    return slowest(sums, fetched_rows(work, machine), meetings(split, machine))
+
+
+def _launches(work: Workload, machine: Machine) -> Cost:
+    """On GPUs a pull beside a launch that works for the near part, while messages cross, then for the far part.
+
+    That waits for messages and mates, and reads and writes the sums of the rows that it adds to.
+    """
+    split, moved, summed = work.split, work.moved, work.summed
+    rate, link = machine.rates["pulled"], machine.links[machine.links.rows]
+    far_arcs = split.remote_arcs * split.outside_share_of_arcs
+    far_rows = split.halo_rows * split.outside_share_of_rows
+    near = rate.seconds(split.arcs - far_arcs, split.rows, moved, summed)
+    pulls = min(1, split.members - 1)  # a PE without mates has nobody to pull from
+    fetched, fixed = link.seconds(split.halo_rows - far_rows, moved, pulls), meetings(split, machine)
+    if split.groups == 1:
+        return slowest(near, fetched, fixed, machine.exposed)
+    crossing = network_blocks(work, machine, split.fused_rows_a_pe, split.groups - 1)
+    far = rate.seconds(far_arcs, np.minimum(split.rows, far_arcs), moved, 2 * summed)
+    from_mates = link.seconds(far_rows - split.received_rows, moved, pulls)
+    first = slowest(near, fetched + crossing, fixed, machine.exposed)
+    return first + slowest(far, from_mates, 0, machine.exposed)

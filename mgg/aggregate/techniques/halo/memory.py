@@ -1,0 +1,79 @@
+"""What technique halo takes of a GPU's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+
+from mgg.aggregate.memory_model import POINTER, Case, Need
+from mgg.aggregate.workgroups import makes_groups, mates_of
+from mgg.aggregate.workgroups.cover import HaloOptions, Leaving, Sent, sums_that_arrive
+from mgg.aggregate.workgroups.memory import Room, Told, known, room, told
+from mgg.aggregate.workgroups.wire import crossing_bytes
+
+
+def told_of_halo(case: Case, members: int, sent: Leaving | None) -> Told | Sent | None:
+    """What the other PEs have to know of this one; ``sent``: what leaves it where sums may."""
+    if sent is not None:
+        return sent.told()
+    return told(case, members) if makes_groups(case.size, members) else None
+
+
+def need_of_halo(case: Case, members: int, sent: Leaving | None) -> Need:
+    """One matrix of rows and halo and the arcs in the order of the work, nothing of the layout as it is; with several
+    workgroups the near part's matrix, mailbox, all messages, the order of both parts; and what makes the sums.
+
+    Where sums may cross and the PEs have told nothing, what arrives is taken to be the rows; of ``columns`` it is known
+    how many sums arrive.
+    """
+    product, remote_arcs, halo = case.product, case.product.remote.arcs, case.product.halo
+    groups, height = makes_groups(case.size, members), int(case.heights.max())
+    most = room(case, members) if groups and (sent is None or case.told is None) else None
+    near = max(case.counts.halo_rows) if most is None else most.near
+    if sent is not None and case.told is not None:
+        everyone = cast(Sequence[Sent], case.told)
+        height, most = max(each.height for each in everyone), _room_of_sums(everyone, members)
+        near, halo = most.near, sum(int(each.crossing[case.rank]) for each in everyone)
+        remote_arcs += sum(int(each.sums[case.rank] - each.arcs[case.rank]) for each in everyone)
+    elif sent is not None:
+        height = max(height, case.rows + sent.sums.rows)
+        options = cast(HaloOptions, case.options)
+        remote_arcs = sums_that_arrive(case.product) if options.way(case.direction) == "columns" else remote_arcs
+    arcs = case.arc * (product.local.arcs + remote_arcs) + POINTER * halo
+    packed, held, lengths = 0, height + near, [np.diff(csr.indptr) for csr in (product.local, product.remote)]
+    if groups and most is not None:
+        held += most.mailbox + most.far
+        crosses = crossing_bytes(case.options, case.dtype, most.mailbox + most.sent, case.dim)
+        held += most.sent if crosses is None else 0
+        messages = told(case, members).messages if sent is None else sent.messages
+        listed = product.send_rows.dtype.itemsize + (0 if crosses is None else POINTER)
+        arcs += listed * int(sum(messages))
+        packed = crosses or 0
+        lengths = [lengths[0], *_near_and_far(case, members)]
+    columns, cuts = case.embeddings(held) + case.matrix(case.rows) + packed, case.cut(lengths[0])
+    cuts += sum(case.cut(each[each > 0]) for each in lengths[1:])
+    if sent is not None:
+        arcs += case.pointers(sent.sums.rows) + case.arc * sent.sums.arcs
+        columns += case.rounded(sent.sums.rows)
+        cuts += case.cut(np.diff(sent.sums.indptr))
+    return Need(0, columns, arcs, cuts)
+
+
+def _room_of_sums(everyone: Sequence[Sent], members: int) -> Room:
+    pes = np.arange(len(everyone))
+    crossing = np.array([each.crossing for each in everyone])
+    mates = pes[:, None] // members == pes // members
+    counterparts = pes[:, None] % members == pes % members
+    near, far = (crossing * mates).sum(axis=0), (crossing * ~(mates | counterparts)).sum(axis=0)
+    return known([Told(int(near[pe]), int(far[pe]), each.messages) for pe, each in enumerate(everyone)], members)
+
+
+def _near_and_far(case: Case, members: int) -> list[np.ndarray]:
+    """Remote arcs of each row, to rows of mates and of others."""
+    product, owners, mates = case.product, np.arange(case.size), mates_of(case.rank, members)
+    near = (owners >= mates.start) & (owners < mates.stop)
+    is_near = np.repeat(near, np.diff(product.halo_ptr))[product.remote.indices]
+    rows = np.repeat(np.arange(case.rows), np.diff(product.remote.indptr))
+    return [np.bincount(rows[kept], minlength=case.rows) for kept in (is_near, ~is_near)]

@@ -1,0 +1,38 @@
+"""Technique ``local``: one PE, a row-wise product that balances rows of any length (GNNAdvisor 4, Seastar 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mgg.aggregate.options import TechniqueOptions
+from mgg.aggregate.plan import Plan
+from mgg.backend.api import Array, SymmetricArray
+from mgg.cost.product import Cost, Machine, Workload, slowest
+from mgg.layout import PeLayout
+
+
+class Local(Plan):
+    """One row-wise product of the whole graph, straight into the output: what more PEs are compared with."""
+
+    name = "local"
+    dtypes = ("fp32", "bf16")
+    single_pe = True
+    reads_inputs = False  # there are no others
+
+    @classmethod
+    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+        """One row-wise product."""
+        split = work.split
+        return slowest(machine.rates["rows"].seconds(split.arcs, split.rows, work.moved, work.summed), 0, 0)
+
+    @classmethod
+    def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
+        """There is one array of weights."""
+        return True
+
+    def _arc_weights(self) -> Sequence[Array]:
+        return [self.local.weights]
+
+    def _aggregate(self, source: SymmetricArray, out: Array) -> None:
+        csr = self.local
+        self.world.operators.spmm_rows(csr.indptr, csr.indices, csr.weights, source.local, out, False)

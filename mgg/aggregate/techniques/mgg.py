@@ -1,0 +1,153 @@
+"""Technique ``mgg``: row-wise aggregation that fetches one remote row an arc while it works on local ones (MGG 4, 5).
+
+On CPU ranks the order of the work is the paper's, the unit of fetching is a thread block's share of remote arcs.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from mgg.aggregate.neighbor_partitions.plan import Partitioned
+from mgg.aggregate.neighbor_partitions.schedule import Schedule
+from mgg.aggregate.neighbor_partitions.settings import entry_of, key_of
+from mgg.aggregate.options import TechniqueOptions
+from mgg.backend import World
+from mgg.config import Assigned
+from mgg.errors import InputError
+from mgg.layout import PeLayout
+from mgg.tune.setting import NAMES, START
+
+_log = logging.getLogger(__name__)
+
+
+class PipelineOptions(TechniqueOptions):
+    """Knobs and ablations of the pipeline; the ranges are those of the paper's search (section 6)."""
+
+    ps: int = Field(32, ge=1, le=32, description="arcs of a neighbor partition")
+    dist: int = Field(
+        16, ge=1, le=16, description="pairs of local and remote partitions a warp (interleaving distance)"
+    )
+    wpb: int = Field(4, ge=1, le=16, description="warps a block")
+    neighbor_partition: bool = Field(True, description="cut rows into partitions of ps arcs (figure 10a)")
+    interleave: bool = Field(True, description="mix local and remote partitions (figure 10b)")
+    asynchronous: bool = Field(
+        True,
+        description="fetch remote rows while the local partition is summed (figure 6); over NVLink that is so with"
+        " primitive direct alone, and CPU ranks fetch first",
+    )
+
+    def schedule(self, primitive: str = "direct") -> Schedule:
+        """The schedule that the options ask for."""
+        ps = self.ps if self.neighbor_partition else None
+        return Schedule(ps, self.dist, self.wpb, self.interleave, self.asynchronous, primitive)
+
+
+class MggOptions(PipelineOptions):
+    """And how remote rows are fetched, and who chooses the knobs."""
+
+    tune: Literal["none", "cached", "epochs"] = Field(
+        "none",
+        description="who chooses ps, dist and wpb, which are left out then: none: their values here; cached: the table"
+        " of mgg tune; epochs: a search in the first epochs of a training (docs/tuning.md)",
+    )
+
+    primitive: Literal["direct", "warp", "thread", "block"] = Field(
+        "direct",
+        description="how GPUs fetch a remote row: loads of the peer's memory, or NVSHMEM's get by a warp, a thread or a"
+        " block (figure 10c); CPU ranks have one way",
+    )
+    ps_remote: int | None = Field(
+        None, ge=1, le=32, description="arcs of a partition of remote arcs, fewer for slow links (4.1); none: ps"
+    )
+    merge: bool = Field(
+        False,
+        description="a block asks once for a row that several of its arcs need (5.1); GPUs by primitive direct alone",
+    )
+
+    @model_validator(mode="after")
+    def _cuts(self) -> MggOptions:
+        if self.ps_remote is not None and not self.neighbor_partition:
+            raise ValueError("ps_remote: with neighbor_partition false rows stay whole: leave one of them out")
+        if self.merge and self.primitive != "direct":
+            raise ValueError(f"merge: rows are loaded once a block, primitive {self.primitive} gets them one an arc")
+        return self
+
+    @model_validator(mode="after")
+    def _one_chooses(self) -> MggOptions:
+        if self.tune != "none":
+            fields, told = type(self).model_fields, self.model_fields_set
+            # All options at once are what a job hands on, knobs at their defaults among them.
+            whole = told == set(fields)
+            given = [n for n in NAMES if getattr(self, n) != fields[n].default or (n in told and not whole)]
+            if given:
+                raise ValueError(f"tune: {self.tune} chooses {', '.join(NAMES)}: leave {', '.join(given)} out")
+            if not self.neighbor_partition:
+                raise ValueError(f"tune: {self.tune} chooses ps, which neighbor_partition: false leaves without effect")
+        return self
+
+
+#: Keys of the table for which it was said that they lack there: once a process is enough.
+_told: set[Path] = set()
+
+
+class Mgg(Partitioned):
+    """Local and remote neighbor partitions, paired: a warp owns up to dist pairs, a block wpb warps."""
+
+    name = "mgg"
+    Options = MggOptions
+
+    @classmethod
+    def settled(
+        cls, world: World, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str
+    ) -> TechniqueOptions:
+        """With the table's setting, where option tune says so; without an entry one line, and the defaults.
+
+        Raises:
+            InputError: the knobs are chosen in the epochs of a training, and this is none; or the network is emulated.
+        """
+        assert isinstance(options, MggOptions)
+        if options.tune == "epochs":
+            raise InputError(
+                f"technique {cls.name}: option tune: epochs is for mgg train alone: take cached, after mgg tune"
+            ).on_every_pe()
+        if options.tune == "none":
+            return options
+        if world.emulated is not None:
+            raise InputError(
+                f"technique {cls.name}: option tune: cached: the table is of this machine's own network, and"
+                " --emulate-network takes another: leave one of the two out"
+            ).on_every_pe()
+        key = key_of(world, layout, direction, dim, options, dtype)
+        entry = entry_of(world, key)
+        if entry is not None:
+            return options.model_copy(update=entry.chosen.setting.options())
+        if world.rank == 0 and key.path not in _told:
+            _told.add(key.path)
+            _log.warning(
+                "technique %s: option tune: cached: nothing was tuned for %s, D = %d, %s on these PEs, so the defaults"
+                " are taken: run mgg tune --dim %d on this layout", cls.name, direction, dim, dtype, dim,
+            )  # fmt: skip
+        return options
+
+    @classmethod
+    def by_width(cls, options: TechniqueOptions) -> bool:
+        """The table has a setting for each width."""
+        assert isinstance(options, MggOptions)
+        return options.tune == "cached"
+
+    @classmethod
+    def finest(cls, options: TechniqueOptions) -> int | None:
+        """The search's start, where the table chooses."""
+        assert isinstance(options, MggOptions)
+        return START.ps if options.tune != "none" else super().finest(options)
+
+    @classmethod
+    def schedule(cls, options: Assigned, shmem: bool) -> Schedule:
+        """The options' schedule."""
+        assert isinstance(options, MggOptions)
+        return replace(options.schedule(options.primitive), ps_remote=options.ps_remote, merge=options.merge)

@@ -1,0 +1,179 @@
+"""Which rows a workgroup needs from the others, once for all of its PEs: communication fusion (CoLa 4.2)."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from mgg.aggregate.options import TechniqueOptions
+from mgg.backend import World
+from mgg.backend.machine.topology import domain
+from mgg.errors import InputError
+from mgg.layout import PeLayout, Product
+
+AUTO = "auto"
+_log = logging.getLogger(__name__)
+
+
+class WorkgroupOptions(TechniqueOptions):
+    """Which PEs address each other's memory; rows for others are sent."""
+
+    workgroup: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
+        None,
+        description="PEs joined by fast links, a divisor of P; none: the partition's, as far as they divide P; auto: as"
+        " many as the machine joins, asked when the job starts",
+    )
+
+
+def settled(world: World, options: TechniqueOptions) -> TechniqueOptions:
+    """The same options with a number in place of ``workgroup: auto`` (collective)."""
+    if not (isinstance(options, WorkgroupOptions) and options.workgroup == AUTO):
+        return options
+    return options.model_copy(update={"workgroup": joined_here(world)[0]})
+
+
+def joined_here(world: World) -> tuple[int, str]:
+    """The most PEs, a divisor of P, whose workgroups fast links join, and which links these are (collective)."""
+    near, links = domain(world)
+    near &= set(world.addressable)
+    return _most(world, near), world.gather(links)[0]
+
+
+def tell_difference(world: World, layout: PeLayout, chosen: Iterable[TechniqueOptions]) -> None:
+    """Say on rank 0 where techniques take the layout's workgroups, and this machine joins others (collective)."""
+    if not any(isinstance(each, WorkgroupOptions) and each.workgroup is None for each in chosen):
+        return
+    (found, links), noted = joined_here(world), members_of(WorkgroupOptions(), layout)
+    if found != noted and world.rank == 0:
+        _log.warning(
+            "workgroups: this layout has them of %d PE%s, and here %d are joined (%s): workgroup=auto takes those, or"
+            " partition with --workgroup %d", noted, "s" * (noted > 1), found, links, found,
+        )  # fmt: skip
+
+
+def members_of(options: TechniqueOptions, layout: PeLayout) -> int:
+    """PEs of a workgroup: the option's, else those that the partition was made for, as far as they divide P."""
+    assert isinstance(options, WorkgroupOptions)
+    assert options.workgroup != AUTO, "settled before anything is made"
+    if options.workgroup is not None:
+        return int(options.workgroup)
+    made_for, size = layout.manifest.workgroup, layout.size
+    # The last host may have fewer PEs than the others: their common divisor divides those, too.
+    return size if made_for >= size else math.gcd(made_for, size)
+
+
+def mates_of(rank: int, members: int) -> range:
+    """The PEs of the workgroup of PE ``rank``."""
+    first = rank - rank % members
+    return range(first, first + members)
+
+
+def makes_groups(size: int, members: int) -> bool:
+    """Whether ``size`` PEs make several workgroups of ``members``."""
+    return members < size and size % members == 0
+
+
+def within_hosts(world: World) -> int:
+    """The most PEs, a divisor of P, whose workgroups all address their mates' memory (collective)."""
+    return _most(world, set(world.addressable))
+
+
+def _most(world: World, near: set[int]) -> int:
+    """The most PEs, a divisor of P, whose workgroups lie ``near`` each of their PEs (collective)."""
+    sizes = [members for members in range(1, world.size + 1) if world.size % members == 0]
+    mine = {members for members in sizes if set(mates_of(world.rank, members)) <= near}
+    return max(mine.intersection(*world.gather(mine)))
+
+
+def spanning(world: World, layout: PeLayout) -> str:
+    """That the partition's workgroup is beyond a host, and what would not be, for a message (collective)."""
+    sizes = sorted(set(world.gather(len(world.addressable))))
+    hosts = f"hosts of {' and '.join(map(str, sizes))} PE{'s' if sizes != [1] else ''}"
+    remedy = f"partition with --workgroup {within_hosts(world)} (config: partition.workgroup)"
+    return f"workgroup {layout.manifest.workgroup} spans {hosts}: {remedy}"
+
+
+def check_members(technique: str, members: int, size: int) -> None:
+    """Raise InputError on every PE where ``size`` PEs make no workgroups of ``members``."""
+    if size % members:
+        raise InputError(
+            f"technique {technique}: option workgroup: {members} must divide the number of PEs, {size}"
+        ).on_every_pe()
+
+
+class Workgroups:
+    """P = W G PEs in workgroups of G consecutive ones, seen from one PE (collective).
+
+    In phase j > 0 the rows of workgroup ``(group + j) mod W`` are used. Of these each PE receives those of the PE with
+    its own local rank, its counterpart, as many as any PE of its workgroup needs.
+
+    Args:
+        world: the PEs.
+        product: this PE's rows, in host memory.
+        members: G, which divides P.
+
+    Attributes:
+        rank: this PE.
+        count: W.
+        wanted: counterpart -> offsets in its rows of the rows that this workgroup needs, int [k], ascending.
+        asked: PE that has this one for a counterpart -> offsets in this PE's rows that its workgroup needs.
+        places: PE of another workgroup -> where this PE finds the halo rows that it owns, int64, in the order of the
+            halo: places in what the mate with its local rank received.
+    """
+
+    def __init__(self, world: World, product: Product, members: int) -> None:
+        self.rank, self._members = world.rank, members
+        self.count = world.size // members
+        self.wanted: dict[int, np.ndarray] = {}
+        self.asked: dict[int, np.ndarray] = {}
+        self.places: dict[int, np.ndarray] = {}
+        counterparts = [self.counterpart(phase) for phase in range(1, self.count)]
+        needs = world.exchange(
+            [
+                {owner: product.halo_of(owner) for owner in self._others(world.size) if self._meets(owner, pe)}
+                if pe in self.mates
+                else None
+                for pe in range(world.size)
+            ]
+        )
+        for owner in counterparts:
+            self.wanted[owner] = np.unique(np.concatenate([needs[mate][owner] for mate in self.mates]))
+        answers: list[Any] = [self.wanted.get(pe) for pe in range(world.size)]
+        for mate in self.mates:
+            answers[mate] = {owner: np.searchsorted(rows, needs[mate][owner]) for owner, rows in self.wanted.items()}
+        received = world.exchange(answers)
+        self.asked = {pe: received[pe] for pe in counterparts}
+        for mate in self.mates:
+            self.places |= received[mate]
+
+    @property
+    def mates(self) -> range:
+        """The PEs of this workgroup, this one among them."""
+        return mates_of(self.rank, self._members)
+
+    def _others(self, size: int) -> list[int]:
+        return [pe for pe in range(size) if pe not in self.mates]
+
+    def _meets(self, pe: int, mate: int) -> bool:
+        return pe % self._members == mate % self._members
+
+    def counterpart(self, phase: int) -> int:
+        """The PE whose rows this one receives for ``phase``."""
+        return (self.rank + phase * self._members) % (self.count * self._members)
+
+    def target(self, phase: int) -> int:
+        """The PE that receives this one's rows for ``phase`` (algorithm 3, line 10)."""
+        return (self.rank - phase * self._members) % (self.count * self._members)
+
+    def mate_of(self, pe: int) -> int:
+        """The PE of this workgroup with the local rank of ``pe``."""
+        return self.mates[pe % self._members]
+
+    def members_in(self, phase: int) -> range:
+        """The PEs of the workgroup whose rows are used in ``phase``."""
+        return mates_of(self.counterpart(phase), self._members)

@@ -1,0 +1,333 @@
+"""MGG from Python: the functions behind ``mgg graph``, ``mgg train``, ``mgg aggregate`` and ``mgg report``.
+
+``import mgg`` offers them as ``mgg.graph``, ``mgg.train``, ``mgg.aggregate`` and ``mgg.report``. What this module names
+in ``__all__`` stays compatible within a minor version; other modules of MGG may change with any release.
+
+A mistake raises :class:`mgg.errors.InputError`, something that the machine lacks :class:`mgg.errors.MachineError`; both
+messages are one line that says what to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mgg import config, origin
+from mgg.errors import InputError
+from mgg.record import AggregateRecord, TrainRecord, read_run, run_file
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from mgg.graph.manifest import Manifest
+
+__all__ = ["Graph", "Report", "Run", "Timings", "aggregate", "graph", "report", "train"]
+
+_log = logging.getLogger(__name__)
+_TRAIN, _AGGREGATE, _PARTITION = config.TrainConfig(), config.AggregateConfig(), config.PartitionConfig()
+_Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class _Output(os.PathLike[str]):
+    """What a function has written; stands for its path wherever a path is taken."""
+
+    path: Path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True)
+class Graph(_Output):
+    """A graph folder. Attributes: ``path``; ``manifest``, with ``nodes``, ``arcs``, ``features``, ``classes``."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Run(_Output):
+    """A finished training. Attributes: ``path`` of the run folder; ``record``, its ``mgg.record.TrainRecord``."""
+
+    record: TrainRecord
+
+    @property
+    def test_accuracy(self) -> float:
+        """Score of the test nodes, 0 to 1, at the epoch that the validation nodes choose (``record.metric``)."""
+        return self.record.test_accuracy
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """One row per epoch: ``epoch``, ``loss``, accuracies, ``seconds``; docs/training.md describes the columns."""
+        return _frame(read_run(self.path)[1])
+
+    @cached_property
+    def predictions(self) -> pd.DataFrame:
+        """One row per node: ``node`` (the source's id), ``prediction`` or ``logit``, ``label``, ``split``."""
+        import pandas as pd
+
+        from mgg.train.run.output import PREDICTIONS_FILE
+
+        return pd.read_parquet(run_file(self.path, PREDICTIONS_FILE))
+
+    @cached_property
+    def weights(self) -> dict[str, np.ndarray]:
+        """Weights of the best epoch by name, float32."""
+        from safetensors.numpy import load_file
+
+        from mgg.train.run.output import WEIGHTS_FILE
+
+        return load_file(run_file(self.path, WEIGHTS_FILE))
+
+
+@dataclass(frozen=True)
+class Timings(_Output):
+    """Timed products. Attributes: ``path`` of the JSON lines; ``records``, each a ``mgg.record.AggregateRecord``."""
+
+    records: list[AggregateRecord]
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row per record, a column per field (docs/format.md); ``median``, ``low`` and ``high`` are in seconds."""
+        return _frame(self.records)
+
+
+@dataclass(frozen=True)
+class Report(_Output):
+    """A report folder. Attributes: ``path``; ``page``, the page of the report."""
+
+    @property
+    def page(self) -> Path:
+        """``index.html``, which opens without a network."""
+        return self.path / "index.html"
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A table of docs/tables.md, ``training`` for example; raises InputError where the report has none of it."""
+        import pandas as pd
+
+        file = self.path / f"{name}.parquet"
+        if not file.is_file():
+            known = sorted(each.stem for each in self.path.glob("*.parquet"))
+            raise InputError(f"{self.path}: no table {name!r}; it has {', '.join(known)}")
+        return pd.read_parquet(file)
+
+
+def graph(
+    source: _Path, *, out: _Path | None = None, loader: str | None = None, columns: Sequence[str] | None = None,
+    column: Mapping[str, str | Sequence[str]] | None = None, symmetrize: bool = False,
+    repeats: config.Repeats | None = None, loops: config.Loops | None = None, order: str = "natural",
+    name: str | None = None, memory: str = "4GiB",
+) -> Graph:  # fmt: skip
+    """Turn a source into a graph folder, as ``mgg graph`` does.
+
+    Args:
+        source: the name of a data set, or a file or folder (docs/data.md).
+        out: the graph folder, which appears when it is whole; None: a temporary one that goes with the process.
+        loader: what reads the source, where its ending does not say it.
+        columns: of edges without a header: what their columns are, in order.
+        column: of tables: which columns have which role, for example ``{"id": "paper", "ignore": ["title", "year"]}``.
+        symmetrize: add the reverse of every arc.
+        repeats: what arcs that repeat one another weigh: ``first``, ``sum`` or ``max``.
+        loops: ``drop`` or ``keep`` arcs from a node to itself.
+        order: how nodes are numbered: ``natural``, ``degree``, ``rcm``, ``rabbit`` or ``auto``.
+        name: what the graph is called; None: as the data set, file or folder.
+        memory: what making it may take at its peak.
+
+    Raises:
+        InputError: an unknown name, or files that are not what the loader expects.
+        MachineError: too little memory, or a full disk.
+    """
+    from mgg.graph.budget import parse_size
+    from mgg.graph.build import build
+    from mgg.graph.external import Memory
+    from mgg.graph.external.memory import usable_cores
+    from mgg.graph.io.columns import Columns
+
+    assigned = [f"{role}={each}" for role, names in (column or {}).items() for each in _several(names)]
+    said = Columns.parsed(",".join(columns) if columns else None, assigned)
+    folder = _place(out, "graph")
+    found = source if isinstance(source, str) else Path(source)  # text may be the name of a data set
+    manifest = build(
+        found, folder, loader=loader, columns=said, symmetrize=symmetrize, repeats=repeats, loops=loops, order=order,
+        name=name, memory=Memory(parse_size(memory), usable_cores()),
+    )  # fmt: skip
+    return Graph(folder, manifest)
+
+
+def train(
+    source: _Path, *, model: _Path = "gcn", settings: Mapping[str, Any] | None = None, epochs: int = _TRAIN.epochs,
+    seed: int = 0, dtype: config.Dtype = _TRAIN.dtype, metric: str = _TRAIN.metric,
+    technique: str = _TRAIN.techniques[0], options: Mapping[str, Any] | None = None, pes: int | None = None,
+    backend: config.Backend = _TRAIN.backend, out: _Path | None = None, resume: bool = False,
+    weights: _Path | None = None, progress: bool = False,
+) -> Run:  # fmt: skip
+    """Train a model on a whole graph, as ``mgg train`` does.
+
+    Args:
+        source: a data set's name, a file, a graph folder or ``Graph``, or a layout folder. ``mgg.graph`` has the
+            options of files.
+        model: name of a model (docs/models.md), or the path of a file of your own.
+        settings: replace the model's published hyperparameters, for example ``{"hidden": 32}``.
+        epochs: passes over the graph.
+        seed: of weights and dropout.
+        dtype: of embeddings and halos, ``fp32`` or ``bf16``; sums and weights are fp32.
+        metric: what is scored and picks the best epoch: ``accuracy``, ``micro_f1``, ``roc_auc`` or ``auto``.
+        technique: how rows of other PEs are brought (docs/techniques.md), or ``auto``; ``options`` are its options.
+        pes: number of PEs, threads of this process; None: 1, or those of the layout. Under ``mpiexec`` each rank is a
+            PE; ``source`` is then a layout and ``out`` is given.
+        backend: ``auto``, ``simulated``, ``mpi`` or ``nvshmem``.
+        out: the run folder, which appears when it is whole; None: a temporary one that goes with the process.
+        resume: go on from the newest checkpoint of ``out``.
+        weights: start from these: a run, its weights, or a checkpoint.
+        progress: report epochs on standard error.
+
+    Raises:
+        InputError: an unknown name, setting or option, or a graph that lacks what training needs.
+        MachineError: too little memory, or a missing package.
+    """
+    from mgg import layout as layouts
+    from mgg.backend import World, launch_script, together
+    from mgg.train import Result
+    from mgg.train import train as run
+
+    origin.begin("train", {
+        "model": str(model), "settings": settings, "epochs": epochs, "seed": seed, "dtype": dtype, "metric": metric,
+        "technique": technique, "options": options, "backend": backend,
+    })  # fmt: skip
+    place, start = _place(out, "run"), Path(weights) if weights else None
+    folder = _layout(source, pes, out is not None)
+
+    def program(world: World) -> Result:
+        part = together(world, lambda: layouts.load(folder, world.rank))
+        return run(
+            world, part, model=str(model), technique=technique, options=dict(options or {}), epochs=epochs, seed=seed,
+            settings=dict(settings or {}), out=place, dtype=dtype, metric=metric, weights=start, resume=resume,
+            progress=progress,
+        )  # fmt: skip
+
+    found = launch_script(backend, lambda: layouts.read_manifest(folder).pes, program)
+    return Run(place, found[0].record)
+
+
+def aggregate(
+    source: _Path, *, technique: str | Sequence[str] = "halo", dim: int | Sequence[int] = 64,
+    dtype: config.Dtype | Sequence[config.Dtype] = "fp32", options: Mapping[str, Any] | None = None,
+    transpose: bool = False, launches: int = _AGGREGATE.launches, warmup: int = _AGGREGATE.warmup,
+    iterations: int = _AGGREGATE.iterations, check: bool = True, pes: int | None = None,
+    backend: config.Backend = _AGGREGATE.backend, out: _Path | None = None,
+) -> Timings:  # fmt: skip
+    """Check the product C = A B against float64 and time it, as ``mgg aggregate`` does.
+
+    Args:
+        source: as of ``train``.
+        technique: one or several names (docs/techniques.md).
+        dim: embedding columns, one or several numbers.
+        dtype: of the embeddings, ``fp32``, ``bf16`` or both.
+        options: of every technique that is named.
+        transpose: the transposed product of the backward pass.
+        launches: how often everything is measured, each time on plans prepared anew.
+        warmup: untimed products of a launch.
+        iterations: timed products of a launch.
+        check: compare the first launch with a float64 product.
+        pes: as of ``train``.
+        backend: as of ``train``.
+        out: file of JSON lines, which is replaced; None: a temporary one that goes with the process.
+
+    Raises:
+        InputError: an unknown technique or option, or nothing that could be measured.
+        CheckError: a result differs from the float64 product.
+    """
+    from mgg.aggregate.job import Job
+    from mgg.aggregate.measure import Protocol
+    from mgg.aggregate.variants import expand
+
+    names, dims, dtypes = _several(technique), _several(dim), _several(dtype)
+    asked = {"technique": names, "dim": dims, "dtype": dtypes, "options": options, "transpose": transpose}
+    origin.begin("aggregate", asked | {"launches": launches, "warmup": warmup, "iterations": iterations})
+    place = _place(out, "records.jsonl")
+    folder = _layout(source, pes, out is not None)
+    chosen = [(name, each) for name in names if name != "auto" for each in expand(name, options or {}, [])]
+    protocol = Protocol("transpose" if transpose else "forward", warmup, iterations, check, launches=launches)
+    records, refused = Job(folder, backend, dims, dtypes, protocol, "auto" in names, place, replace=True).run(chosen)
+    for error in refused:
+        _log.warning("not measured: %s", " ".join(str(error).split()))
+    return Timings(place, records)
+
+
+def report(*paths: _Path, out: _Path, title: str = config.ReportConfig().title, figures: Sequence[str] = ()) -> Report:
+    """Make the report of trainings, timings and partitions, as ``mgg report`` does.
+
+    Args:
+        paths: ``Run`` and ``Timings``, or paths of run folders, partitions and files of records.
+        out: the report folder.
+        title: heading of the page.
+        figures: figures of the papers to set beside, for example ``mgg_fig10a`` (docs/figures.md).
+
+    Raises:
+        InputError: no records, an altered one, or an unknown figure.
+    """
+    from mgg.report import build
+
+    build([Path(each) for each in paths], Path(out), title, figures)
+    return Report(Path(out))
+
+
+def _frame(records: Sequence[Any]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame([record.model_dump() for record in records])
+
+
+@cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="mgg-", ignore_cleanup_errors=True)
+
+
+def _place(out: _Path | None, name: str) -> Path:
+    """``out``, or a place of that name which goes with the process."""
+    return Path(out) if out is not None else Path(tempfile.mkdtemp(dir=_scratch().name)) / name
+
+
+def _several(values: Any) -> list[Any]:
+    """A value, or each of several; a text is one."""
+    return list(values) if isinstance(values, Sequence) and not isinstance(values, str) else [values]
+
+
+def _layout(source: _Path, pes: int | None, kept: bool) -> Path:
+    """The layout of a source, made if it is none.
+
+    Raises:
+        InputError: the layout is of another number of PEs, or ranks of a launcher would each make their own.
+    """
+    from mgg import layout as layouts
+    from mgg import partition
+    from mgg.backend import job_size
+    from mgg.graph.manifest import MANIFEST_FILE
+    from mgg.layout.store import MANIFEST
+
+    given = Path(source)
+    is_layout = (given / MANIFEST).is_file()
+    if job_size() > 1 and not (is_layout and kept):
+        raise InputError(
+            f"{source}: {job_size()} ranks need one layout folder (mgg partition, mgg layout) and a place for the"
+            " results (out=)"
+        ).on_every_pe()
+    if is_layout:
+        found = layouts.read_manifest(given).pes
+        if pes not in (None, found):
+            raise InputError(f"{source}: a layout of {found} PEs, and pes={pes}: leave pes out, or make another layout")
+        return given
+    folder = given if (given / MANIFEST_FILE).is_file() else graph(source).path
+    part, made = _place(None, "part"), _place(None, "layout")
+    partition.build(
+        folder, part, pes=pes or 1, scheme=_PARTITION.scheme, workgroup=_PARTITION.workgroup, dim=_PARTITION.dim
+    )
+    layouts.build(folder, part, made)
+    return made

@@ -1,0 +1,397 @@
+"""What Worlds of PEs with GPUs have in common: CuPy's arrays, clocks of CUDA events, facts about the devices."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any
+
+import cupy
+import numpy as np
+
+from mgg.backend.api import (
+    Array,
+    Clock,
+    Counters,
+    Emulated,
+    Outside,
+    SymmetricArray,
+    Timeline,
+    Work,
+    World,
+    name_short,
+)
+from mgg.backend.gpu import pinned
+from mgg.backend.gpu.graphs import Recorder, Repeated, copied
+from mgg.backend.gpu.streams import SideStream
+from mgg.errors import InputError, MachineError
+from mgg.kernel.operators import Operators
+
+
+class GpuArrays(ABC):
+    """What such a World does with arrays, on the PE's current stream; peers' memory is addressed directly."""
+
+    xp = cupy
+    rank: int
+    counters: Counters
+    emulated: Emulated | None = None
+    operators: Operators
+    sharing = 1  # processes that have a PE on this PE's GPU
+    symmetric_bytes = 0  # of symmetric memory in use that is not CuPy's
+    _most = 0
+    _control: Any  # the same PEs as CPU ranks or threads: carries what is in host memory
+
+    @abstractmethod
+    def met(self, what: str) -> None:
+        """See ``World``; told of what a CUDA graph has at each of its launches."""
+
+    @abstractmethod
+    def wait(self, event: Any) -> None:
+        """Wait until the GPU has come to ``event``; raises PeError after the time limit."""
+
+    def check_shmem(self) -> None:
+        """Nothing to see to, unless a backend has ``shmem``."""
+        return None
+
+    def upload(self, array: np.ndarray) -> Array:
+        """A copy in this PE's GPU."""
+        self.recorder.refuse("an upload")
+        return cupy.asarray(array)
+
+    def download(self, array: Array) -> np.ndarray:
+        """A copy in host memory, once the stream has made the array."""
+        self.finish()
+        return cupy.asnumpy(array)
+
+    def outside(self, size: int) -> Outside:
+        """Page-locked host memory."""
+        self.recorder.refuse("page-locked memory")
+        return pinned.anonymous(size)
+
+    def transfer(self, target: Array, source: Array) -> None:
+        """A copy in the order of the current stream."""
+        runtime = cupy.cuda.runtime
+        if isinstance(target, np.ndarray):
+            copied(target.ctypes.data, source.data.ptr, target.nbytes, runtime.memcpyDeviceToHost)
+        else:
+            copied(target.data.ptr, source.ctypes.data, source.nbytes, runtime.memcpyHostToDevice)
+
+    def clock(self) -> Clock:
+        """A clock of CUDA events."""
+        return _EventClock(self)
+
+    def timeline(self) -> Timeline:
+        """That of the current stream, by CUDA events; phases are NVTX ranges, too."""
+        return _EventTimeline(self)
+
+    def limit_work(self, seconds: float) -> None:
+        """Of the PE's host, which waits for the GPU as well."""
+        self._control.limit_work(seconds)
+
+    def watch(self, seconds: float | None) -> None:
+        """The hosts; of a GPU the limit of waits is one."""
+        self._control.watch(seconds)
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """What is known of this PE's CUDA graphs."""
+        return Recorder()
+
+    def end_recording(self) -> None:
+        """Called while a CUDA graph is being captured, after all that it has."""
+        return None
+
+    def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated:
+        """``work`` as a CUDA graph, where it can be one."""
+        return Repeated(self, work, entries)
+
+    @cached_property
+    def _side(self) -> SideStream:
+        return SideStream()
+
+    def aside(self) -> AbstractContextManager[Work]:
+        """The enclosed work goes to a second, more urgent stream."""
+        return self._side.aside()
+
+    def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array, operation: str = "get") -> None:
+        """Fetch rows of PE ``pe`` with loads of its memory."""
+        copy = source.copy_of(pe)
+        if len(rows):
+            self.operators.gather_rows(copy, rows, out)
+        if pe != self.rank:
+            self.counters.add(operation, out.nbytes)
+
+    def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool = False) -> None:
+        """Write rows of PE ``pe`` with a copy into its memory, or send them where that has no address here."""
+        if len(values) and pe in target.peers:
+            target.peers[pe][first : first + len(values)] = values
+        elif len(values):
+            self._send_rows(target, pe, first, values, alone)
+        if pe != self.rank:
+            self.counters.add("put", values.nbytes)
+
+    @abstractmethod
+    def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool) -> None:
+        """Write rows of a PE beyond the reach of ``target``."""
+
+    def all_reduce(self, values: Array) -> Array:
+        """Sum in rank order, where ``values`` are: the same bits as on CPU ranks (collective)."""
+        if not isinstance(values, np.ndarray):
+            return self._reduced(values)
+        self.recorder.refuse("an all-reduce")
+        return self._control.all_reduce(values)
+
+    def _reduced(self, values: Array) -> Array:
+        """``all_reduce`` of what is on the GPU; through the hosts, unless a backend has a better way."""
+        return self.upload(self._control.all_reduce(self.download(values)))
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every PE's value; the streams go on (collective)."""
+        self.recorder.refuse("a gather")
+        found: list[Any] = self._control.gather(value)
+        return found
+
+    def exchange(self, values: Sequence[Any]) -> list[Any]:
+        """Give each PE its value; the streams go on (collective)."""
+        self.recorder.refuse("an exchange")
+        received: list[Any] = self._control.exchange(values)
+        return received
+
+    def free_memory(self) -> int:
+        """Bytes of its GPU's memory that this PE may still allocate; what CuPy keeps for later use counts as free."""
+        return self._nobodys() + int(cupy.get_default_memory_pool().free_bytes())
+
+    def measure_memory(self) -> None:
+        """Give back what allocators keep, and begin to look for the most."""
+        self.give_back()
+        self._most = 0
+
+    def peak_memory(self) -> int:
+        """The most that the pools and the symmetric arrays have had at a time."""
+        self.note_memory()
+        return self._most
+
+    def note_memory(self) -> None:
+        """Look at the memory before some of it is given back: until then pools only grow."""
+        pools = int(cupy.get_default_memory_pool().total_bytes()) + sum(each.bytes for each in self.recorder.memories)
+        self._most = max(self._most, self.symmetric_bytes + pools)
+
+    def give_back(self) -> None:
+        """Free the GPU memory that CuPy keeps for later use in this process."""
+        self.note_memory()
+        give_back()
+
+    def _nobodys(self) -> int:
+        """This PE's share of the bytes of its GPU's memory that no process has."""
+        return int(cupy.cuda.runtime.memGetInfo()[0]) // self.sharing
+
+    def finish(self) -> None:
+        """Wait until the current stream has done its work; raises PeError after the time limit."""
+        self.recorder.refuse("a wait for the GPU")
+        event = cupy.cuda.Event(disable_timing=True)
+        event.record(cupy.cuda.get_current_stream())
+        self.wait(event)
+
+
+class _EventClock:
+    """Times the work of the current stream with CUDA events."""
+
+    def __init__(self, world: GpuArrays):
+        self._world = world
+        self._first, self._last = cupy.cuda.Event(), cupy.cuda.Event()
+
+    def start(self) -> None:
+        """Begin, in the order of the stream."""
+        self._first.record(cupy.cuda.get_current_stream())
+
+    def stop(self) -> float:
+        """Wait for the stream; seconds since ``start``."""
+        self._last.record(cupy.cuda.get_current_stream())
+        self._world.wait(self._last)
+        return float(cupy.cuda.get_elapsed_time(self._first, self._last)) * 1e-3
+
+
+class _EventTimeline:
+    """Phases of the current stream: an event at each change, read when ``collect`` has waited for the last one."""
+
+    def __init__(self, world: GpuArrays):
+        self._world = world
+        self._stack = ["other"]
+        self._marks: list[tuple[str, Any]] = []  # what begins at each event
+        self._mark()
+
+    def enter(self, phase: str) -> None:
+        """Begin a phase, in the order of the stream."""
+        cupy.cuda.nvtx.RangePush(phase)
+        self._stack.append(phase)
+        self._mark()
+
+    def leave(self) -> None:
+        """End it."""
+        cupy.cuda.nvtx.RangePop()
+        self._stack.pop()
+        self._mark()
+
+    def collect(self) -> dict[str, float]:
+        """The sums, which start anew."""
+        self._mark()
+        self._world.wait(self._marks[-1][1])
+        spent: dict[str, float] = {}
+        for (phase, begin), (_, end) in zip(self._marks, self._marks[1:], strict=False):
+            spent[phase] = spent.get(phase, 0.0) + float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3
+        self._marks = self._marks[-1:]
+        return spent
+
+    def _mark(self) -> None:
+        event = cupy.cuda.Event()
+        event.record(cupy.cuda.get_current_stream())
+        self._marks.append((self._stack[-1], event))
+
+
+def check_symmetric(control: World, size: int, needed: int, free: int) -> None:
+    """Say, before a symmetric array is allocated, that it does not fit (collective).
+
+    Args:
+        control: the PEs, for control data.
+        size: bytes of the array on this PE.
+        needed: bytes that it takes of the GPU.
+        free: bytes that the GPU has left for this PE.
+
+    Raises:
+        InputError: the PEs ask for different sizes.
+        MachineError: a GPU has too little memory left.
+    """
+    everywhere = control.gather((size, needed, free))
+    sizes = {asked for asked, _, _ in everywhere}
+    if len(sizes) > 1:
+        raise InputError(
+            f"the PEs ask for symmetric arrays of {min(sizes)} to {max(sizes)} bytes: they have different layouts"
+        ).on_every_pe()
+    if short := name_short([(more, left) for _, more, left in everywhere]):
+        raise MachineError(
+            f"a symmetric array of {size} bytes on each PE does not fit: {short}: use more PEs or fewer columns"
+        ).on_every_pe()
+
+
+def check_managed(pe: int, size: int) -> None:
+    """Raise MachineError where unified memory of ``size`` bytes would not fit the GPU of PE ``pe``, the current one."""
+    if size > cupy.cuda.runtime.memGetInfo()[0]:
+        give_back()
+    free = int(cupy.cuda.runtime.memGetInfo()[0])
+    if size > free:
+        raise MachineError(
+            f"PE {pe}: {size} bytes of unified memory are needed, which may all move to its GPU, and that has {free}"
+            " left: use fewer columns or a smaller graph"
+        )
+
+
+def managed_memory(size: int) -> Any:
+    """A pointer to ``size`` bytes of unified memory, plain: where its pages are follows from who touches them."""
+    return cupy.cuda.malloc_managed(max(size, 1))
+
+
+def parts(rank: int, size: int, memory: Any, elements: int, device: int, handle: Any = None) -> SymmetricArray:
+    """A piece of memory that ``device`` addresses, cut into the copies of ``size`` PEs, one after another.
+
+    Args:
+        rank: this PE.
+        size: number of PEs.
+        memory: a ``cupy.cuda.MemoryPointer`` to the piece.
+        elements: floats of a copy.
+        device: number of this PE's GPU.
+        handle: what the backend needs to free the piece.
+    """
+    seen = cupy.cuda.UnownedMemory(memory.ptr, max(size * elements * 4, 1), memory, device)
+    whole = cupy.ndarray((size * elements,), np.float32, cupy.cuda.MemoryPointer(seen, 0))
+    peers = {pe: whole[pe * elements : (pe + 1) * elements] for pe in range(size)}
+    return SymmetricArray(rank, peers, handle, whole)
+
+
+def missing() -> str | None:
+    """What this process lacks to use a GPU, in one line; None where nothing is missing."""
+    runtime = cupy.cuda.runtime
+    try:
+        supported, needed = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+        if supported and supported // 1000 < needed // 1000:
+            return (
+                f"the NVIDIA driver supports CUDA {_version(supported)} and CuPy needs {needed // 1000}.0:"
+                " update the driver, or take --backend mpi"
+            )
+        count = runtime.getDeviceCount() if supported else 0
+    except (RuntimeError, ImportError, OSError) as error:
+        return f"no GPU to use ({' '.join(str(error).split())}): take --backend mpi"
+    if not count:
+        return "no GPU here: no NVIDIA driver, or CUDA_VISIBLE_DEVICES hides them all; take --backend mpi"
+    return None
+
+
+def device_count() -> int:
+    """GPUs that this process may use."""
+    return int(cupy.cuda.runtime.getDeviceCount())
+
+
+def bus_ids() -> list[str]:
+    """PCI bus id of each GPU that this process may use: what tells the GPUs of a host apart."""
+    return [cupy.cuda.runtime.deviceGetPCIBusId(number) for number in range(device_count())]
+
+
+def named(device: int) -> tuple[str, str]:
+    """Model and PCI bus id of a GPU."""
+    return properties(device)["name"].decode(), bus_ids()[device]
+
+
+def give_back() -> None:
+    """Free the GPU memory that CuPy keeps for later use in this process: another one is to have it."""
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+def describe() -> list[str]:
+    """A line a GPU: name, memory, architecture, and the GPUs whose memory it can address."""
+    count = device_count()
+    lines = []
+    for device in range(count):
+        facts = properties(device)
+        peers = [other for other in range(count) if can_address(device, other)]
+        reach = f"addresses GPU {', '.join(map(str, peers))}" if peers else "addresses no other GPU"
+        size = f"{facts['totalGlobalMem'] / 2**30:.0f} GiB"
+        lines.append(f"{facts['name'].decode()}, {size}, {architecture(device)}, {reach}")
+    return lines
+
+
+def start_profiler() -> None:
+    """Tell a profiler that was started with this process to look from here on; nothing without one."""
+    cupy.cuda.runtime.profilerStart()
+
+
+def stop_profiler() -> None:
+    """The end of what it is to look at."""
+    cupy.cuda.runtime.profilerStop()
+
+
+def driver() -> str:
+    """The newest CUDA that the driver supports, and CuPy's."""
+    runtime = cupy.cuda.runtime
+    return f"CUDA {_version(runtime.driverGetVersion())}; CuPy uses {_version(runtime.runtimeGetVersion())}"
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def properties(device: int) -> dict[str, Any]:
+    """CUDA's facts about a GPU."""
+    facts: dict[str, Any] = cupy.cuda.runtime.getDeviceProperties(device)
+    return facts
+
+
+def architecture(device: int) -> str:
+    """What nvcc calls the architecture of a GPU, for example ``sm_90``."""
+    facts = properties(device)
+    return f"sm_{facts['major']}{facts['minor']}"
+
+
+def can_address(device: int, other: int) -> bool:
+    """Whether GPU ``device`` can address the memory of another one, ``other``."""
+    return device != other and bool(cupy.cuda.runtime.deviceCanAccessPeer(device, other))

@@ -1,0 +1,48 @@
+"""The second stream of a PE with a GPU: what ``World.aside`` submits to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import cupy
+
+from mgg.kernel.cuda.dependent_launch import urgent_stream
+
+
+class EventWork:
+    """Work on the second stream up to an event."""
+
+    def __init__(self) -> None:
+        self._event = cupy.cuda.Event(disable_timing=True)
+
+    def done_here(self) -> None:
+        """The current stream has been given all of the work."""
+        self._event.record(cupy.cuda.get_current_stream())
+
+    def wait(self) -> None:
+        """Let the current stream wait for the work."""
+        cupy.cuda.get_current_stream().wait_event(self._event)
+
+
+class SideStream:
+    """A stream beside the current one, made at its first use on the device that is current then.
+
+    Its blocks come first: transfers are to start before waiting arithmetic.
+    """
+
+    @cached_property
+    def _stream(self) -> Any:
+        return urgent_stream()
+
+    @contextmanager
+    def aside(self) -> Iterator[EventWork]:
+        """The enclosed work goes to the second stream, behind what the current stream has been given so far."""
+        before, work = EventWork(), EventWork()
+        before.done_here()
+        with self._stream:
+            before.wait()
+            yield work
+            work.done_here()

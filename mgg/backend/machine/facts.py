@@ -1,0 +1,74 @@
+"""What records tell of a job: its machine, its versions, what it used."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+from typing import Any
+
+from mgg.backend.api import World
+from mgg.backend.machine import usage
+from mgg.origin import PLACE, cpu_model, origin, this_host
+from mgg.record import Machine
+
+
+def job_machine(world: World) -> Machine:
+    """The machine of the whole job, for records (collective)."""
+    members = world.gather((my_cores(), platform.node(), world.gpu_bus, world.gpu))
+    # Each once, however many PEs share it.
+    gpus = {(host, bus): gpu for _, host, bus, gpu in members if gpu}
+    return this_machine(set().union(*(member[0] for member in members)), gpus.values())
+
+
+def job_fields(world: World) -> dict[str, Any]:
+    """The fields of a record that tell of its job, the same for every kind of record (collective).
+
+    To be asked for when all that the record is about is done: what the job has used until then is among them.
+    """
+    return {
+        "backend": world.name,
+        "pes": world.size,
+        "machine": job_machine(world),
+        "versions": these_versions(),
+        "used": usage.of_all(world.gather(usage.this_process())),
+        "gpu_memory": max((each for each in world.gather(world.peak_memory()) if each is not None), default=None),
+        **_origin(world),
+    }
+
+
+def _origin(world: World) -> dict[str, str | None]:
+    """Where the job's records come from, as its first PE says (collective)."""
+    hosts = world.gather(this_host([world.gpu]))
+    return world.gather(origin(hosts) if world.rank == 0 else None)[0]
+
+
+def my_cores() -> set[tuple[str, int]]:
+    """The cores this process may use, as pairs of host name and core number."""
+    return {(platform.node(), core) for core in os.sched_getaffinity(0)}
+
+
+def this_machine(cores: set[tuple[str, int]] | None = None, gpus: Iterable[str] = ()) -> Machine:
+    """Describe where a job runs: this process's host, and the ``cores`` of all PEs (by default this process's)."""
+    cores = my_cores() if cores is None else cores
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    system = f"{platform.system()} {platform.release()}"
+    hosts = len({host for host, _ in cores})
+    return Machine(
+        cpu=cpu_model(), cores=len(cores), hosts=hosts, memory_bytes=memory, gpus=list(gpus), system=system,
+        place=os.environ.get(PLACE),
+    )  # fmt: skip
+
+
+def these_versions() -> dict[str, str]:
+    """Versions of MGG, Python and the installed libraries that compute or communicate."""
+    versions = {"python": ".".join(str(part) for part in sys.version_info[:3])}
+    libraries = ("mgg", "numpy", "scipy", "numba", "pyarrow", "mpi4py", "mpich")
+    for name in (*libraries, "cupy-cuda13x", "nvshmem4py-cu13", "nvidia-nvshmem-cu13"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,83 @@
+"""Which PEs fast links join: NVLink, or PCIe of one socket, as nvidia-smi tells them; CPU ranks their host's memory."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+
+from mgg.backend.api import World
+
+#: Of GPUs by bus id the words of nvidia-smi for what joins each with each.
+Joined = dict[str, dict[str, str]]
+
+
+def matrix() -> str:
+    """What ``nvidia-smi topo -m`` prints; empty where it cannot be asked."""
+    return _told("topo", "-m")
+
+
+def connections(printed: str) -> dict[int, list[str]]:
+    """The rows of GPUs in that matrix: what joins each with all, itself as X (NV18: 18 NVLinks; the others: PCIe)."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", printed)
+    rows = [row.split() for row in plain.splitlines() if re.match(r"GPU\d+\s+(X|NV\d|SYS|NODE|PHB|PXB|PIX)", row)]
+    return {int(row[0].removeprefix("GPU")): row[1 : len(rows) + 1] for row in rows}
+
+
+def joined(printed: str, numbers: str) -> Joined:
+    """What joins the GPUs of this host.
+
+    Args:
+        printed: ``matrix``.
+        numbers: lines ``number, bus id`` of the same GPUs, as nvidia-smi --query-gpu=index,pci.bus_id prints them.
+    """
+    buses = dict(line.split(", ", 1) for line in numbers.splitlines() if ", " in line)
+    rows = connections(printed)
+    names = [_short(buses.get(str(number), "")) for number in rows]
+    return {name: dict(zip(names, words, strict=False)) for name, words in zip(names, rows.values(), strict=True)}
+
+
+def domain(world: World) -> tuple[set[int], str]:
+    """The PEs that fast links join with this one, itself among them, and what these links are (collective).
+
+    GPUs of a host that NVLink joins; where it joins none of them, those of one socket. What nvidia-smi does not tell
+    is taken for joined within a host. Nothing goes beyond a host, as no PE addresses memory there, nor beyond a
+    workgroup where the network between these is emulated.
+    """
+    if world.emulated is not None:
+        return set(world.emulated.mates(world.rank, world.size)), "workgroups of the emulated network"
+    members = world.gather((platform.node(), _short(world.gpu_bus)))
+    node, mine = members[world.rank]
+    host = [pe for pe, (other, _) in enumerate(members) if other == node]
+    asks = bool(world.gpu) and world.rank == host[0]
+    links = world.gather(
+        joined(matrix(), _told("--query-gpu=index,pci.bus_id", "--format=csv,noheader")) if asks else {}
+    )
+    told, buses = links[host[0]], [members[pe][1] for pe in host]
+    if not world.gpu:
+        return set(host), "memory of one host"
+    if any(one not in told or other not in told[one] for one in buses for other in buses):
+        return set(host), "one host, of which nvidia-smi tells no links"
+    nvlink = any(told[one][other].startswith("NV") for one in buses for other in buses)
+    near = {pe for pe, bus in zip(host, buses, strict=True) if bus == mine or _fast(told[mine][bus], nvlink)}
+    return near, "NVLink" if nvlink else "PCIe of one socket"
+
+
+def _fast(words: str, nvlink: bool) -> bool:
+    return words.startswith("NV") if nvlink else words != "SYS"
+
+
+def _short(bus: str) -> str:
+    """A bus id in lower case, its domain without leading zeros: the driver and nvidia-smi write them differently."""
+    return bus.lower().lstrip("0")
+
+
+def _told(*words: str) -> str:
+    """What nvidia-smi prints; empty where it cannot be asked."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", *words], capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout

@@ -1,0 +1,86 @@
+"""Watches a rank and those of its host: one that neither works nor waits, or comes no further, ends the job by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from mgg.backend.api import name_pes
+from mgg.backend.watchdog.deadman import Deadman
+from mgg.backend.watchdog.rank_status import Arrivals
+from mgg.backend.watchdog.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
+from mgg.errors import PeError
+
+#: Seconds that a PE which stands still and is not stopped has to say so before others do.
+OWN_WORD = 3.0
+_GPU_WORD = 0.5  # seconds that a PE which works has to find out itself that it waits for a GPU that does not finish
+
+
+class Watch:
+    """A thread that shows how this PE's thread works, and looks for PEs of this host that neither work nor wait.
+
+    Args:
+        arrivals: where the PEs write what they do.
+        rank: this PE, whose thread makes the watch.
+        seconds: that a PE may stand still.
+        end: says a line and ends the job.
+
+    Attributes:
+        work: seconds that this PE may work without coming further; None: as long as it likes.
+        asked: the PE of another host whose memory this one reads or writes now.
+    """
+
+    def __init__(self, arrivals: Arrivals, rank: int, seconds: float, end: Callable[[str], None]):
+        self.seconds, self._end = seconds, end
+        self._arrivals, self._rank, self._watched = arrivals, rank, threading.get_native_id()
+        self.work: float | None = None
+        self.asked: int | None = None
+        self._stalls, self._progress = Stalls(), Stalls()
+        self._period = min(1.0, seconds / 10)
+        # Made by the thread that is watched: it could keep Python from running before another had come to it.
+        self._deadman = Deadman(
+            seconds + LAST_WORD, PeError.exit_code, self._last_word(arrivals.places().get(rank, "")), self._period
+        )
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    def at(self, place: str) -> None:
+        """Where this PE is, for a message that Python does not get to write."""
+        self._deadman.say(self._last_word(place))
+
+    def others(self) -> list[int]:
+        """The other PEs of this host that stand still and have not said so themselves."""
+        return [pe for pe in self._stalls.longer_than(self.seconds + OWN_WORD) if pe != self._rank]
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._closed.set()
+        self._thread.join()
+        self._arrivals.work(0)
+
+    def _run(self) -> None:
+        period, mine = self._period, [self._rank]
+        while not self._closed.wait(period):
+            self._deadman.alive()
+            self._arrivals.work(max(1, ticks_of(self._watched)))
+            signs = self._arrivals.signs()
+            self._stalls.look({pe: sign for pe, sign in signs.items() if sign[3] >= 0 and sign[4] > 0}, period)
+            self._progress.look({self._rank: signs[self._rank][:4]}, period)
+            # The PE's own thread is blocked or at work, and cannot say so itself.
+            work = self.work
+            if self._rank in self._stalls.longer_than(self.seconds):
+                self._end(unmoved(mine, self._arrivals.places(), self.seconds))
+            elif work is not None and self._progress.longer_than(work + _GPU_WORD):
+                self._end(self._no_further(work))
+        self._deadman.close()
+
+    def _last_word(self, place: str) -> str:
+        return f"mgg: {seized([self._rank], {self._rank: place}, self.seconds)}"
+
+    def _no_further(self, seconds: float) -> str:
+        places, asked = self._arrivals.places(), self.asked
+        if asked is None:
+            return no_further([self._rank], places, seconds)
+        # MPI may need the other rank for that, and waits for it without a limit of ours.
+        return f"{name_pes([asked])} has not let {name_pes([self._rank], places)} have its rows for {seconds:g} s"

@@ -1,0 +1,87 @@
+"""``mgg describe``: what a graph, and a model on it, are like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mgg.cli.options import FOLDER, common, show, speaks, split_assignments
+from mgg.config import MAX_DIM, GraphConfig
+from mgg.errors import InputError
+from mgg.origin import origin
+
+
+@click.command()
+@click.argument("graph", type=FOLDER)
+@click.option("--model", help="a model, or the file of one of your own: the widths of its layers, too")
+@click.option("--columns", type=click.IntRange(1, MAX_DIM), help="of its input  [default: the graph's features]")
+@click.option(
+    "--classes", type=click.IntRange(1, MAX_DIM), help="columns of its output  [default: the graph's classes]"
+)
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="setting of the model")
+@click.option(
+    "--communities/--no-communities", default=True, show_default=True, help="find them, which needs the graph in memory"
+)
+@click.option(
+    "--memory", "budget", default=GraphConfig().memory, show_default=True, help="that communities may take, as 1GiB"
+)
+@click.option("--out", type=FOLDER, help="file to which a record for mgg report is added")
+@click.option("--replace", is_flag=True, help="replace the records in --out")
+@common
+def describe(
+    graph: Path, model: str | None, columns: int | None, classes: int | None, assignments: tuple[str, ...],
+    communities: bool, budget: str, out: Path | None, replace: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Print what decides how GRAPH is aggregated: degrees, averaged edge span, communities; and a model's layers."""
+    from mgg.graph.budget import parse_size
+    from mgg.graph.extract import extract
+    from mgg.graph.store import Graph
+    from mgg.graph_record import GraphRecord
+    from mgg.record import add_lines, check_lines_output
+
+    if out is not None:
+        check_lines_output(out, GraphRecord, replace=replace)
+    elif replace:
+        raise InputError("describe: --replace is about the records in --out: leave it out, or name a file")
+    opened, limit = Graph.open(graph), parse_size(budget) if communities else None
+    layers = _layers(opened.manifest, model, columns, classes, assignments)
+    found = extract(opened, limit, lambda what: click.echo(f"{what} ...", err=True) if speaks() else None)
+    if out is not None:
+        facts = {"dataset": found["name"], "graph_hash": opened.hash} | found
+        facts = {name: value for name, value in facts.items() if name != "name"}
+        add_lines(out, [GraphRecord(**facts, **origin())], replace=replace)
+    written = {} if out is None else {"out": str(out)}
+    if model is None:
+        show(found | written, as_json)
+        return
+    if as_json:
+        show(found | {"model": model, "layers": layers} | written, True)
+        return
+    show(found | written | {"model": model}, False)
+    for each in layers:
+        widths = ", ".join(map(str, each["aggregated"]))
+        show({each["layer"]: f"{each['inputs']} -> {each['outputs']}, aggregates {widths}: type {each['type']}"}, False)
+
+
+def _layers(
+    facts: Any, model: str | None, columns: int | None, classes: int | None, assignments: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """Those of the model on the graph; raises InputError for options that say nothing without a model."""
+    from mgg.model import build, find, settings_of
+    from mgg.model.extract import layers_of
+    from mgg.naming import model_name
+
+    if model is None:
+        given = {"--columns": columns, "--classes": classes, "--set": assignments}
+        if unused := [name for name, value in given.items() if value]:
+            raise InputError(f"{unused[0]}: says something of a model: name one with --model")
+        return []
+    outputs = classes or facts.classes or facts.tasks
+    if not outputs:
+        raise InputError(f"{facts.name}: the graph has no classes: give the model's output columns by --classes")
+    settings, _ = split_assignments(assignments, [], model_name(model))
+    found, inputs = find(model), columns or facts.features
+    chain = build(found, settings_of(found, settings), inputs, outputs, facts.nodes, facts.relations)
+    return layers_of(chain, inputs)

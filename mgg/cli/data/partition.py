@@ -1,0 +1,43 @@
+"""``mgg partition``: which PE owns which rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mgg import config
+from mgg.cli.options import FOLDER, common, show
+
+_PARTITION = config.PartitionConfig()
+
+
+@click.command()
+@click.argument("graph", type=FOLDER)
+@click.option("--pes", type=click.IntRange(1, config.MAX_PES), required=True, help="number of PEs")
+@click.option("--scheme", default=_PARTITION.scheme, show_default=True, help="edge_balanced, equal_nodes or metis")
+@click.option(
+    "--workgroup",
+    type=click.IntRange(1),
+    default=_PARTITION.workgroup,
+    show_default=True,
+    help="PEs joined by fast links",
+)
+@click.option(
+    "--dim",
+    type=click.IntRange(1, config.MAX_DIM),
+    default=_PARTITION.dim,
+    show_default=True,
+    help="columns of the stated volumes",
+)
+@click.option("--cover", is_flag=True, help="count V_cover, too: what halo.split=cover moves without workgroups")
+@click.option("--out", type=FOLDER, required=True, help="partition folder")
+@common
+def partition(
+    graph: Path, pes: int, scheme: str, workgroup: int, dim: int, cover: bool, out: Path, as_json: bool
+) -> None:
+    """Choose which PE owns which rows of GRAPH; prints the quality of the choice as JSON."""
+    from mgg.partition import build
+
+    made = build(graph, out, pes=pes, scheme=scheme, workgroup=workgroup, dim=dim, cover=cover)
+    show({"pes": pes, "scheme": scheme, "workgroup": workgroup, **made.quality.model_dump(), "out": str(out)}, True)

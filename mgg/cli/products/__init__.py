@@ -1,0 +1,1 @@
+"""Commands around products: aggregate, lookup, tune, predict, links."""

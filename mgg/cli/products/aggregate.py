@@ -1,0 +1,154 @@
+"""``mgg aggregate``: check and time products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from mgg import config
+from mgg.cli.options import (
+    BACKEND_HELP,
+    BACKENDS,
+    EMULATE,
+    FOLDER,
+    CommaList,
+    common,
+    show,
+    speaks,
+    split_assignments,
+    split_variants,
+)
+from mgg.errors import InputError
+from mgg.network import Network
+
+if TYPE_CHECKING:
+    from mgg.record import AggregateRecord
+
+_AGGREGATE = config.AggregateConfig()
+_AUTO = "auto"
+
+
+def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterable[str]) -> list[tuple[str, Any]]:
+    """What --technique, --set and --variant name: each technique with each of its sets of options."""
+    from mgg.aggregate.variants import expand
+
+    techniques = [name for name in techniques if name != _AUTO]
+    if assignments and not techniques:
+        raise InputError("--set: technique auto picks at default options; name the technique that has this option")
+    plain, qualified = split_assignments(assignments, techniques)
+    grids = split_variants(variants, techniques)
+    return [(name, options) for name in techniques for options in expand(name, plain | qualified[name], grids[name])]
+
+
+def _of_faults(record: AggregateRecord) -> str:
+    """What a line says of page faults that were asked for."""
+    if record.faults_untold:
+        return f"  page faults not counted: {record.faults_untold}"
+    if record.page_faults is None or record.migrated_bytes is None:
+        return ""
+    return f"  {record.page_faults:g} page faults, {record.migrated_bytes:.0f} bytes of pages moved"
+
+
+def _of_profile(record: AggregateRecord) -> str:
+    """What a line says of a profile that was asked for."""
+    if record.profile_untold:
+        return f"  not profiled: {record.profile_untold}"
+    if record.occupancy is None or record.occupancy_limit is None or record.sm_utilization is None:
+        return ""
+    reached = f"occupancy {record.occupancy:.1%} of {record.occupancy_limit:.1%}"
+    return f"  {reached}, SM utilization {record.sm_utilization:.1%}"
+
+
+@click.command()
+@click.argument("layout", type=FOLDER)
+@click.option(
+    "--technique",
+    "techniques",
+    type=CommaList(),
+    required=True,
+    help="technique, or several: mgg,halo (docs/techniques.md); auto: the one that the cost model picks",
+)
+@click.option("--dim", "dims", type=CommaList(int), required=True, help="embedding columns, or several: 16,64")
+@click.option(
+    "--dtype", "dtypes", type=CommaList(choices=get_args(config.Dtype)), default=_AGGREGATE.dtypes,
+    help=f"type of the embeddings, or both: fp32,bf16  [default: {','.join(_AGGREGATE.dtypes)}]",
+)  # fmt: skip
+@click.option("--transpose", is_flag=True, help="the transposed (backward) product")
+@click.option("--set", "assignments", multiple=True, metavar="[TECHNIQUE.]KEY=VALUE", help="option of a technique")
+@click.option(
+    "--variant", "variants", multiple=True, metavar="TECHNIQUE[:KEY=VALUE[,VALUE...]]...",
+    help="time a technique with these options on top of --set, instead of once; lists stand for all combinations;"
+    " repeat for more, for example --variant mgg --variant mgg:ps=2,4:dist=1,8",
+)  # fmt: skip
+@click.option(
+    "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
+)
+@click.option(
+    "--launches",
+    type=click.IntRange(1, config.MAX_PRODUCTS),
+    default=_AGGREGATE.launches,
+    show_default=True,
+    help="how often everything is measured, each time on plans prepared anew; the first launch is checked",
+)
+@click.option(
+    "--warmup",
+    type=click.IntRange(0, config.MAX_PRODUCTS),
+    default=_AGGREGATE.warmup,
+    show_default=True,
+    help="untimed products of a launch",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(1, config.MAX_PRODUCTS),
+    default=_AGGREGATE.iterations,
+    show_default=True,
+    help="timed ones of a launch",
+)
+@EMULATE
+@click.option("--no-check", is_flag=True, help="skip the comparison with a float64 product")
+@click.option("--breakdown", is_flag=True, help="also time each product with its transfers left out")
+@click.option("--faults", is_flag=True, help="also count page faults of GPUs, for techniques over unified memory")
+@click.option("--profile", is_flag=True, help="also find occupancy and SM utilization, by Nsight Compute (ncu)")
+@click.option("--out", type=FOLDER, required=True, help="records, JSON lines; those of the same layout in it stay")
+@click.option("--replace", is_flag=True, help="replace the records in --out instead")
+@common
+def aggregate(
+    layout: Path, techniques: list[str], dims: list[int], dtypes: list[str], transpose: bool,
+    assignments: tuple[str, ...], variants: tuple[str, ...], backend: str, launches: int, warmup: int, iterations: int,
+    network: Network | None, no_check: bool, breakdown: bool, faults: bool, profile: bool, out: Path, replace: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Check and time the aggregation of LAYOUT; more than one PE: mpiexec -n P mgg aggregate ..."""
+    from mgg.aggregate.job import Job
+    from mgg.aggregate.measure import Protocol
+
+    chosen = _chosen(techniques, assignments, variants)
+    direction = "transpose" if transpose else "forward"
+    protocol = Protocol(direction, warmup, iterations, not no_check, breakdown, faults, launches=launches)
+    job = Job(layout, backend, dims, dtypes, protocol, _AUTO in techniques, out, replace, profile, network)
+    records, refused = job.run(chosen)
+    if speaks():
+        for error in refused:
+            click.echo(f"mgg: not measured: {' '.join(str(error).split())}", err=True)
+        if faults and not any(record.faults_untold or record.page_faults is not None for record in records):
+            click.echo("mgg: --faults: nothing counted: technique mgg_uvm alone is over unified memory", err=True)
+    if as_json:
+        show({"out": str(out), "records": [record.model_dump() for record in records]}, True)
+        return
+    for record in records:
+        line = f"D={record.dim} P={record.pes}  {record.median * 1e3:.3f} ms"
+        if len(record.launches) > 1:
+            line += f" ({record.low * 1e3:.3f} to {record.high * 1e3:.3f} in {len(record.launches)} launches)"
+        line += f"  {record.bytes_wire} bytes on the wire"
+        if record.predicted is not None:
+            line += f"  foretold {record.predicted * 1e3:.3f} ms{', picked by auto' if record.chosen else ''}"
+        line += _of_faults(record) + _of_profile(record)
+        if record.emulated is not None:
+            line += f"  {record.emulated}"
+        told = {key: value for key, value in record.options.items() if record.defaults.get(key) != value}
+        given = f" ({', '.join(f'{key}={value}' for key, value in told.items())})" if told else ""
+        dtype = f" {record.dtype}" if len(dtypes) > 1 else ""
+        show({f"{record.technique}{given} {record.direction}{dtype}": line}, False)

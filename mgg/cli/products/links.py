@@ -1,0 +1,91 @@
+"""``mgg links``: measure what joins the PEs of a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mgg import config
+from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, common, show, speaks
+from mgg.errors import InputError
+
+if TYPE_CHECKING:
+    from mgg.cost.product import Machine
+
+_AGGREGATE = config.AggregateConfig()
+
+
+@click.command()
+@click.option("--pes", type=click.IntRange(1, config.MAX_PES), help="number of PEs without a launcher  [default: 1]")
+@click.option(
+    "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
+)
+@click.option("--refresh", is_flag=True, help="measure anew what was measured before")
+@click.option("--latency", is_flag=True, help="measure transfers of 0.25 to 8 MiB instead, row by row and at once")
+@click.option("--out", type=FOLDER, help="file for mgg predict --machine; with --latency records for mgg report")
+@click.option("--replace", is_flag=True, help="with --latency: replace the records in --out")
+@common
+def links(
+    pes: int | None, backend: str, refresh: bool, latency: bool, out: Path | None, replace: bool, as_json: bool
+) -> None:  # fmt: skip
+    """Measure what the links and operators of this job take, and keep it for technique auto; mpiexec -n P mgg links."""
+    if latency:
+        if refresh:
+            raise InputError("links: --refresh is about what is kept, and --latency measures every time: leave it out")
+        _latency(pes, backend, out, replace, as_json)
+        return
+    if replace:
+        raise InputError("links: --replace is about the records of --latency; without it --out is always written anew")
+    from mgg.backend import World, job_size, launch, together
+    from mgg.cost.machines import found_or_measured, write
+    from mgg.files import check_file_output
+
+    def program(world: World) -> tuple[Machine, Path | None]:
+        if out is not None:
+            together(world, lambda: check_file_output(out, "links") if world.rank == 0 else None)
+        return found_or_measured(world, refresh)
+
+    found = launch(backend, lambda: pes or job_size() or 1, program)
+    machine, kept = found[0]
+    if out is not None and speaks():
+        write(out, machine)
+    if as_json:
+        show(machine.model_dump(), True)
+        return
+    if kept is not None:
+        show({"kept": f"measured before, in {kept}; --refresh measures anew"}, False)
+    for name, link in machine.links.links.items():
+        each = f", {link.message * 1e9:.3g} ns a row" if link.message else ""
+        show(
+            {name: f"{link.bandwidth / 1e9:.4g} GB/s, {link.latency * 1e6:.3g} us a request{each} ({link.source})"},
+            False,
+        )
+    fitted = " (part of the fitted calls of operators)" if machine.gpu else ""
+    show({"barrier": f"{machine.links.barrier * 1e6:.3g} us{fitted}"}, False)
+
+
+def _latency(pes: int | None, backend: str, out: Path | None, replace: bool, as_json: bool) -> None:
+    """Measure transfers by their size, print them and write their records."""
+    from mgg.backend import World, job_size, launch, together
+    from mgg.cost.latency import measure
+    from mgg.latency_record import LatencyRecord
+    from mgg.record import add_lines, check_lines_output
+
+    def program(world: World) -> list[LatencyRecord]:
+        if out is not None:
+            together(
+                world, lambda: check_lines_output(out, LatencyRecord, replace=replace) if world.rank == 0 else None
+            )
+        return measure(world)
+
+    records = launch(backend, lambda: pes or job_size() or 1, program)[0]
+    if out is not None and speaks():
+        add_lines(out, records, replace=replace)
+    if as_json:
+        show({"latencies": [record.model_dump() for record in records]}, True)
+        return
+    for record in records:
+        name = f"{record.link}, {record.bytes / 2**20:g} MiB, {record.grain}"
+        show({name: f"{record.median * 1e6:.4g} us, {record.bytes / record.median / 1e9:.4g} GB/s"}, False)

@@ -1,0 +1,1 @@
+"""Commands around models: train, infer, evaluate, vertex."""

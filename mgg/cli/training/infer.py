@@ -1,0 +1,55 @@
+"""``mgg infer``: what a model that was trained elsewhere says of every node."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from mgg.cli.options import FOLDER, common, show, split_assignments
+from mgg.cli.training.train import BACKEND, DTYPE, TECHNIQUE, one
+from mgg.errors import InputError
+
+
+@click.command()
+@click.argument("layout", type=FOLDER)
+@click.option("--model", required=True, callback=one, help="model: its name (docs/models.md), or a file of your own")
+@click.option("--weights", type=FOLDER, required=True, help=".safetensors or .npz file of its weights, by name")
+@click.option(
+    "--map", "maps", multiple=True, metavar="THEIRS=OURS",
+    help="what an array of the file is called here; OURS.T takes the transpose, OURS.reshape the values in their"
+    " order, an empty OURS leaves it out",
+)  # fmt: skip
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE",
+    help="setting of the model's layers, also MODEL.KEY=VALUE, or option of the technique: TECHNIQUE.KEY=VALUE",
+)  # fmt: skip
+@TECHNIQUE
+@BACKEND
+@DTYPE
+@click.option("--out", type=FOLDER, required=True, help="folder of the predictions")
+@common
+def infer(
+    layout: Path, model: str, weights: Path, maps: tuple[str, ...], assignments: tuple[str, ...], technique: str,
+    backend: str, dtype: str, out: Path, as_json: bool,
+) -> None:  # fmt: skip
+    """Predict for all nodes of LAYOUT with weights trained elsewhere; more than one PE: mpiexec -n P mgg infer ..."""
+    from mgg.backend import launch, together
+    from mgg.kernel.ahead import ahead
+    from mgg.layout import load, read_manifest
+    from mgg.naming import model_name
+    from mgg.train.expected_kernels import foreseen
+    from mgg.train.infer import infer as run
+
+    settings, given = split_assignments(assignments, [technique], model_name(model))
+    options = {"technique": technique, "options": given[technique], "dtype": dtype}
+    with suppress(InputError):  # is told by every PE alike, once there is a job
+        ahead.expect(foreseen(model, **options))
+    options |= {"model": model, "weights": weights, "maps": maps, "settings": settings, "out": out}
+    record = launch(
+        backend, lambda: read_manifest(layout).pes,
+        lambda world: run(world, together(world, lambda: load(layout, world.rank)), **options),
+    )[0]  # fmt: skip
+    shown = {name: getattr(record, name) for name in ("model", "technique", "pes", "dataset", "nodes", "weights")}
+    show(shown | {"out": str(out)}, as_json)

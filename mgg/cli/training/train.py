@@ -1,0 +1,235 @@
+"""``mgg train``: train a model on the whole graph."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+from click.core import ParameterSource
+
+from mgg import config
+from mgg.cli import stop
+from mgg.cli.options import BACKEND_HELP, BACKENDS, EMULATE, FOLDER, SECONDS, common, show, split_assignments
+from mgg.errors import InputError, MachineError
+from mgg.network import Network
+from mgg.record import Side
+from mgg.schema import MAX_INT64
+
+_TRAIN = config.TrainConfig()
+
+
+def one(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """A callback of options that other commands take lists for."""
+    if "," in value:
+        raise click.BadParameter(f"takes one, found {value!r}: run mgg train once for each of them")
+    return value
+
+
+class Training(click.Command):
+    """Knows of an option that does not exist whether it is a setting of a model."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As of every command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from mgg.model import models, settings_of
+
+            name = error.option_name.lstrip("-").replace("-", "_")
+            if all(name not in type(settings_of(model)).model_fields for model in models()):
+                raise
+            said = f"No such option {error.option_name!r}: {name} is a setting of the model, --set {name}=VALUE"
+            raise click.UsageError(said, ctx) from None
+
+
+#: Options that mgg infer has, too.
+TECHNIQUE = click.option(
+    "--technique",
+    callback=one,
+    default=_TRAIN.techniques[0],
+    show_default=True,
+    help="aggregation technique (docs/techniques.md), or auto",
+)
+BACKEND = click.option(
+    "--backend", type=click.Choice(BACKENDS), default=_TRAIN.backend, show_default=True, help=BACKEND_HELP
+)
+DTYPE = click.option(
+    "--dtype", type=click.Choice(get_args(config.Dtype)), default=_TRAIN.dtype, show_default=True,
+    help="type of embeddings and halos; sums and weights are fp32",
+)  # fmt: skip
+
+
+def _library(side: Side) -> Any:
+    """What makes the learner of a library's side; None of MGG's own.
+
+    Raises:
+        InputError: a technique is named, which would say nothing.
+        MachineError: the library is not installed.
+    """
+    if side == "mgg" or side == "unfused":  # noqa: PLR1714 - by which mypy knows the others
+        return None
+    if click.get_current_context().get_parameter_source("technique") is not ParameterSource.DEFAULT:
+        raise InputError(f"--technique: side {side} aggregates by itself: leave it out")
+    try:
+        from mgg.interop.library import LibraryTrainer
+        from mgg.interop.sampling import SampledTrainer
+    except ImportError as error:
+        raise MachineError(f"side {side}: {error}").on_every_pe() from None
+    return partial(SampledTrainer if side == "pyg_sampled" else LibraryTrainer, side=side)
+
+
+@click.command(cls=Training)
+@click.argument("layout", type=FOLDER)
+@click.option(
+    "--model", required=True, callback=one,
+    help="model: a file of mgg/model (docs/models.md), gcn for example, or a file of your own, ./my_model.py",
+)  # fmt: skip
+@click.option("--model-hash", metavar="SHA256", help="refuse your own file where its content is another")
+@TECHNIQUE
+@BACKEND
+@EMULATE
+@DTYPE
+@click.option(
+    "--side", type=click.Choice(get_args(Side)), default="mgg",
+    show_default=True,
+    help="what trains: mgg; unfused: vertex programs with a pass over arcs for each value; pyg, pyg_csr, pyg_bmm,"
+    " pyg_sampled: PyTorch Geometric (docs/interop.md)",
+)  # fmt: skip
+@click.option(
+    "--metric", default=_TRAIN.metric, show_default=True,
+    help="what is scored and picks the best epoch: accuracy; micro_f1 or roc_auc for several yes-or-no labels a node",
+)  # fmt: skip
+@click.option(
+    "--epochs",
+    type=click.IntRange(1, config.MAX_EPOCHS),
+    default=_TRAIN.epochs,
+    show_default=True,
+    help="passes over the graph",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, MAX_INT64),
+    default=_TRAIN.seeds[0],
+    show_default=True,
+    help="seed of weights and dropout",
+)
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE",
+    help="setting of the model (docs/models.md, docs/training.md), also MODEL.KEY=VALUE, or option of the technique:"
+    " TECHNIQUE.KEY=VALUE",
+)  # fmt: skip
+@click.option(
+    "--checkpoint-every", type=SECONDS, default=_TRAIN.checkpoint_every, show_default=True,
+    metavar="SECONDS", help="write checkpoints so often that a fault costs no more work than this",
+)  # fmt: skip
+@click.option("--resume", is_flag=True, help="go on from the newest checkpoint, if there is one")
+@click.option("--weights", type=FOLDER, help="start from these: a run, its weights.safetensors, or a checkpoint")
+@click.option(
+    "--stall-after", type=SECONDS, default=_TRAIN.stall_after, show_default=True,
+    metavar="SECONDS", help="name a PE that neither works nor waits for others for so long, and end",
+)  # fmt: skip
+@click.option(
+    "--memory-per-pe", metavar="SIZE",
+    help="memory that a PE may take at most, of its GPU or of its host, 20GiB for example  [default: what is free]",
+)  # fmt: skip
+@click.option(
+    "--activations", type=click.Choice(get_args(config.Activations)), default=_TRAIN.activations, show_default=True,
+    help="what layers keep for the backward pass: keep, recompute, host: page-locked host memory, of CPU PEs mapped"
+    " files; auto: all kept where that fits, else what takes least time",
+)  # fmt: skip
+@click.option("--phases", is_flag=True, help="record how long aggregations, dense products and communication take")
+@click.option("--inference", is_flag=True, help="after the last epoch, time passes without dropout and gradients")
+@click.option("--tensorboard", type=FOLDER, help="folder of TensorBoard event files  [default: none]")
+@click.option("--out", type=FOLDER, required=True, help="run folder")
+@common
+def train(
+    layout: Path, model: str, model_hash: str | None, technique: str, backend: str, network: Network | None, dtype: str,
+    side: Side, metric: str, epochs: int, seed: int, assignments: tuple[str, ...], checkpoint_every: float,
+    resume: bool, weights: Path | None, stall_after: float, memory_per_pe: str | None, activations: config.Activations,
+    phases: bool, inference: bool, tensorboard: Path | None, out: Path, as_json: bool,
+) -> None:  # fmt: skip
+    """Train a model on the whole graph of LAYOUT; more than one PE: mpiexec -n P mgg train ..."""
+    from mgg.backend import World, launch, together
+    from mgg.backend.emulated import emulating
+    from mgg.backend.machine.start_times import start_times
+    from mgg.graph.budget import parse_size
+    from mgg.kernel.ahead import ahead
+    from mgg.layout import load, read_manifest
+    from mgg.model import find
+    from mgg.naming import is_own_model, model_name
+    from mgg.train import Result
+    from mgg.train import train as run
+    from mgg.train.expected_kernels import foreseen
+
+    if model_hash and not is_own_model(model):
+        raise InputError(f"--model-hash: {model} is a model of MGG's, and no file of your own")
+    library = _library(side)
+    allowed = parse_size(memory_per_pe) if memory_per_pe else None
+    if library and (allowed or activations != "auto"):
+        raise InputError(f"--memory-per-pe, --activations: side {side} keeps what it keeps: leave them out")
+    settings, options = split_assignments(assignments, [] if library else [technique], model_name(model))
+
+    with suppress(InputError):  # is told by every PE alike, once there is a job
+        ahead.expect([] if library else foreseen(model, technique, options[technique], dtype))
+    start_times.done("Python, imports")
+
+    def program(world: World) -> Result:
+        found = together(world, lambda: find(model, model_hash))
+        part = together(world, lambda: load(layout, world.rank))
+        start_times.done("layout")
+        world = emulating(world, network, part.manifest.workgroup)
+        return run(
+            world,
+            part,
+            model=found,
+            technique=technique,
+            options=options.get(technique),
+            epochs=epochs,
+            seed=seed,
+            settings=settings,
+            out=out,
+            dtype=dtype,
+            metric=metric,
+            weights=weights,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            stall_after=stall_after,
+            phases=phases,
+            inference=inference,
+            progress=True,
+            tensorboard=tensorboard,
+            stop=stop.asked,
+            side=side,
+            library=library,
+            activations=activations,
+            memory_per_pe=allowed,
+        )
+
+    record = launch(backend, lambda: read_manifest(layout).pes, program)[0].record
+    fields = (
+        "model",
+        "technique",
+        "pes",
+        "epochs",
+        "loss",
+        "metric",
+        "best_epoch",
+        "validation_accuracy",
+        "test_accuracy",
+        "median",
+    )
+    shown = {name: getattr(record, name) for name in fields}
+    if not as_json:
+        shown["seconds an epoch, median"] = shown.pop("median")
+        if record.validation_accuracy is None:
+            del shown["validation_accuracy"]
+    if record.inference is not None:
+        shown["inference" if as_json else "seconds a pass without gradients, median"] = record.inference
+    if record.emulated is not None:
+        shown["network"] = record.emulated
+    if record.activations:
+        shown["activations"] = record.activations
+    show(shown | {"out": str(out)}, as_json)

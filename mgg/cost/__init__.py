@@ -1,0 +1,1 @@
+"""What products take on a machine: terms of the cost model, links, rates of operators, machines (docs/costs.md)."""

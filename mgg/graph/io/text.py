@@ -1,0 +1,599 @@
+"""Text files of numbers, of any size: decompressed, cut into blocks of whole lines, parsed by Arrow side by side.
+
+UTF-16 and UTF-32 with a byte order mark become UTF-8, and lines may end in LF, CR LF or CR.
+
+Arrow parses well-formed blocks. A block that it refuses is tidied (comments, blank lines, irregular spaces) and parsed
+again; one that is still refused is read line by line to name the first bad line. Memory is a few blocks, whatever the
+file unpacks to.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import lzma
+import os
+import re
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+from isal import igzip, isal_zlib
+
+from mgg.errors import InputError
+from mgg.graph.check import TOO_SMALL, check_weights, underflows
+from mgg.graph.io.arrow import to_arrow, to_numpy
+
+#: No line is longer, in bytes.
+LONGEST_LINE = 2**20
+#: Bytes read at once. A block has at most BLOCK + LONGEST_LINE = 3 MiB, so less than 2^20 lines of two numbers.
+BLOCK = 2 * 2**20
+#: Blocks parsed side by side.
+WORKERS = min(4, len(os.sched_getaffinity(0)))
+
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz"}
+_BOM = b"\xef\xbb\xbf"
+#: Byte order marks of other encodings; that of little-endian UTF-16 begins that of UTF-32, too.
+_WIDE = {
+    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
+#: What is said of a name where a node's id should be.
+NUMBER_FIRST = ": number the nodes first (docs/data.md, Nodes with names)"
+_WHOLE = re.compile(r"-?[0-9]+")
+#: No number that is looked at to name a mistake is longer, in characters.
+LONGEST_NUMBER = 4096
+# A digit can match in one place only, so that no text takes more than linear time.
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(inf|infinity)|-?nan", re.IGNORECASE)
+_NO_NUMBER = "not a number"
+#: One is in every text with a number below those of float64; no "|", with which they would be searched slowly.
+_TINY = tuple(map(re.compile, (rb"e-[0-9]{3}", rb"E-[0-9]{3}", b"0" * 200)))
+_HEXADECIMAL = re.compile(rb"(?<![^\s,\"-])0[xX]")
+_PLUS = re.compile(rb"(?<![^\s,\"])\+(?=[0-9.])")
+_TYPES = {
+    "int64": pa.int64(), "whole": pa.int64(), "id": pa.int64(), "float32": pa.float32(), "float64": pa.float64(),
+    "text": pa.string(),
+}  # fmt: skip
+#: Types of whole numbers that may be written as decimals.
+_LOOSE = ("whole", "id")
+#: Beyond, float64 does not tell whole numbers apart.
+_EXACT = 2**53
+_DECIMAL = r"^[+-]?[0-9]+(\.0*)?$"
+#: What NetworkX writes behind an edge: its attributes as a Python dict.
+_NO_ATTRIBUTES = re.compile(rb"[ \t,;]*\{\}(?=[ \t]*\r?$)", re.MULTILINE)
+_WEIGHT_ATTRIBUTE = re.compile(rb"([ \t,;])[ \t]*\{'weight': ?([^{}',]+)\}(?=[ \t]*\r?$)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A field of every line.
+
+    Attributes:
+        name: what errors call it.
+        type: int64, whole (int64, also written as 1.0 or 1e3), id (the same, of a node that may have a name instead),
+            float32, float64, text (kept as an Arrow array) or skip (not looked at).
+        empty: whether it may be empty: nan in a float column, "" in one of text.
+        remedy: what errors add where a field is no number.
+    """
+
+    name: str
+    type: Literal["int64", "whole", "id", "float32", "float64", "text", "skip"] = "int64"
+    empty: bool = False
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How lines are divided into fields.
+
+    Attributes:
+        columns: all fields of a line, in order.
+        delimiter: a comma, a tab, or a space, which stands for any run of spaces and tabs.
+        comments: characters that begin a comment line.
+        quoted: fields may stand in double quotes.
+        attributes: lines may end in the dict that NetworkX writes: an empty one is no field, a weight is one.
+        decimal_comma: a comma stands for a decimal point.
+    """
+
+    columns: tuple[Column, ...]
+    delimiter: str = " "
+    comments: bytes = b"#%"
+    quoted: bool = False
+    attributes: bool = False
+    decimal_comma: bool = False
+
+    def plain(self, data: bytes) -> bytes:
+        """The text, with as many lines, without what other programs write otherwise: dicts and decimal commas."""
+        if self.attributes and b"{" in data:
+            data = _WEIGHT_ATTRIBUTE.sub(rb"\1\2", _NO_ATTRIBUTES.sub(b"", data))
+        return data.replace(b",", b".") if self.decimal_comma else data
+
+    def content(self, line: bytes) -> bytes | None:
+        """The line without spaces around it; None where it is blank or a comment."""
+        line = line.strip() if self.delimiter == " " else line.strip(b" \r")
+        return None if not line or line[0] in self.comments else line
+
+    def commented(self, data: bytes) -> bool:
+        """Whether a line may be a comment; Arrow knows none and takes one for a row where its fields happen to fit."""
+        if not any(data.find(mark) >= 0 for mark in self.comments):
+            return False
+        return re.search(rb"^[ \t\r\v\f]*[" + re.escape(self.comments) + rb"]", data, re.MULTILINE) is not None
+
+    def fields(self, line: bytes) -> list[str]:
+        """The fields of a line that is neither blank nor a comment."""
+        text = line.decode("utf-8", "replace")
+        quoted = self.quoted and '"' in text
+        if self.delimiter == " " and not quoted:
+            return text.split()
+        if quoted:
+            text = " ".join(text.split()) if self.delimiter == " " else text
+            with suppress(csv.Error):  # a field of more than 128 KiB: it is no number, with or without its quotes
+                return [field.strip() for field in next(csv.reader([text], delimiter=self.delimiter))]
+        return [field.strip() for field in text.split(self.delimiter)]
+
+    def tidy(self, data: bytes) -> bytes:
+        """The same lines as Arrow wants them: no comments or blanks, one delimiter between fields, no plus signs."""
+        if self.delimiter == " " and not any(data.find(mark) >= 0 for mark in self.comments):
+            data = _squeezed(data)
+        else:
+            lines = (self.content(line) for line in data.split(b"\n"))
+            data = b"\n".join([self._regular(line) for line in lines if line])
+        return _PLUS.sub(b"", data) if b"+" in data else data
+
+    def _regular(self, line: bytes) -> bytes:
+        """A line without spaces around its fields."""
+        if self.delimiter == " ":
+            return b" ".join(line.split())
+        if b" " not in line or (self.quoted and b'"' in line):
+            return line
+        delimiter = self.delimiter.encode()
+        return delimiter.join([field.strip() for field in line.split(delimiter)])
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lines of a file; ``first`` is the number of the first one, from 1."""
+
+    file: Path
+    first: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Part(ABC):
+    """Some consecutive rows of a table.
+
+    Attributes:
+        columns: one array [rows] for each column of the table, None for those that were not read.
+        count: number of rows.
+    """
+
+    columns: list
+    count: int
+
+    @abstractmethod
+    def name(self, column: int) -> str:
+        """What a column is called."""
+
+    @abstractmethod
+    def error(self, row: int, problem: str) -> InputError:
+        """The error that names the file and where in it a row of this part is."""
+
+    def ids(self, column: int, least: int, most: int) -> np.ndarray:
+        """int64 [rows]: a column of node ids; InputError that names the place of the first outside least..most."""
+        ids = self.columns[column]
+        if ids.size and (ids.min() < least or ids.max() > most):
+            row = int(np.flatnonzero((ids < least) | (ids > most))[0])
+            raise self.error(row, f"{self.name(column)} is {ids[row]}, outside {least}..{most}")
+        return ids
+
+    def weights(self, column: int) -> np.ndarray:
+        """Numbers [rows]: a column of weights; InputError that names the place of the first beyond float32."""
+        found = check_weights(
+            self.columns[column], lambda row, problem: self.error(row, f"{self.name(column)} {problem}")
+        )
+        for row, text in self.lost(column).items():
+            raise self.error(row, f"{self.name(column)} is {text}, {TOO_SMALL}")
+        return found
+
+    def lost(self, column: int) -> dict[int, str]:
+        """Row and text of the numbers that were read as 0 and are not: none but in text."""
+        return {}
+
+    def finite(self, column: int) -> np.ndarray:
+        """float32 [rows]: a column of numbers; InputError that names the place of the first not finite as float32."""
+        values = self.columns[column]
+        with np.errstate(over="ignore"):
+            narrow = values.astype(np.float32, copy=False)
+        bad = np.flatnonzero(~np.isfinite(narrow))
+        if bad.size:
+            raise self.error(int(bad[0]), f"{self.name(column)} is {values[bad[0]]}, not a finite float32")
+        return narrow
+
+
+@dataclass(frozen=True)
+class Rows(Part):
+    """The fields of the lines of a block that are neither blank nor comments.
+
+    Attributes:
+        block: where they are from.
+        layout: how they were divided.
+    """
+
+    block: Block
+    layout: Layout
+
+    def name(self, column: int) -> str:
+        """What the layout calls a column."""
+        return self.layout.columns[column].name
+
+    def lost(self, column: int) -> dict[int, str]:
+        """As of every part."""
+        zeros = np.flatnonzero(self.columns[column] == 0)
+        if not zeros.size or not any(each.search(self.block.data) for each in _TINY):
+            return {}
+        columns = [replace(each, type="skip") for each in self.layout.columns]
+        columns[column] = replace(columns[column], type="text")
+        texts = _parse(self.block, replace(self.layout, columns=tuple(columns))).columns[column].take(zeros)
+        return {int(row): _shown(text) for row, text in zip(zeros, texts.to_pylist(), strict=True) if underflows(text)}
+
+    def line(self, row: int) -> int:
+        """The number in the file, from 1, of the line that gave a row."""
+        lines = enumerate(self.block.data.split(b"\n"), self.block.first)
+        kept = (number for number, line in lines if self.layout.content(line) is not None)
+        return next(number for index, number in enumerate(kept) if index == row)
+
+    def error(self, row: int, problem: str) -> InputError:
+        """The error that names the file and the line of a row."""
+        return InputError(f"{self.block.file}: line {self.line(row)}: {problem}")
+
+
+def lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Number (from 1) and text of every line, without its end; for headers: the rest goes faster with read_rows."""
+    for block in blocks(file):
+        text = block.data.removesuffix(b"\n")
+        for number, line in enumerate(text.split(b"\n"), block.first):
+            yield number, line.removesuffix(b"\r").decode("utf-8", "replace")
+
+
+def blocks(file: Path, skip: int = 0) -> Generator[Block, None, None]:
+    """The file in blocks of whole lines, without its first ``skip`` lines.
+
+    Files compressed by gzip, bzip2, xz or Zstandard are known by their first bytes, whatever their names.
+
+    Raises:
+        InputError: the file cannot be read, is cut off or corrupt (with what was read before), or has a line of more
+            than LONGEST_LINE bytes.
+    """
+    carry, first, total = b"", 1, 0
+    with closing(_Reader(file)) as reader:
+        while fresh := reader.read(total, first - 1):
+            data = carry + fresh
+            if first == 1:
+                data = data.removeprefix(_BOM)
+            total += len(fresh)
+            _check_lengths(file, first, data)
+            end = data.rfind(b"\n") + 1
+            carry = data[end:]
+            if end:
+                yield from _without(Block(file, first, data[:end]), skip)
+                # NumPy counts six times as fast as bytes.count, which is felt here.
+                first += int(np.count_nonzero(np.frombuffer(data, np.uint8, end) == ord("\n")))
+    if carry:
+        yield from _without(Block(file, first, carry), skip)
+
+
+def read_rows(file: Path, layout: Layout, skip: int = 0) -> Iterator[Rows]:
+    """Parse all lines after the first ``skip`` ones, in order.
+
+    Raises:
+        InputError: the file cannot be read (see :func:`blocks`), or names the first line that has another number of
+            fields, or a field that is no number of its column's type.
+    """
+    source = blocks(file, skip)
+    pool = ThreadPoolExecutor(WORKERS + 1)
+    waiting: deque = deque()
+    failure = None
+    # No "finally": a reader that is given up may be collected in the middle of anything, also of the pool's own locks,
+    # so nothing may wait there. The pool's threads end by themselves once the pool is gone.
+    reading = pool.submit(next, source, None)
+    while True:
+        try:
+            block = reading.result()
+        except InputError as error:
+            failure = error
+            break
+        if block is None:
+            break
+        reading = pool.submit(next, source, None)
+        waiting.append(pool.submit(_parse, block, layout))
+        if len(waiting) > WORKERS:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+    pool.shutdown()
+    if failure is not None:
+        raise failure
+
+
+def counted(rows: Iterator[Rows], file: Path, expected: int, announced: str) -> Iterator[Rows]:
+    """The same rows; InputError unless they are ``expected`` in all; ``announced`` says where that number stands."""
+    seen = 0
+    for part in rows:
+        seen += part.count
+        if seen > expected:
+            raise part.error(part.count - (seen - expected), f"one more than the {expected} that {announced} announces")
+        yield part
+    if seen < expected:
+        raise InputError(f"{file}: ends after {seen} of the {expected} lines that {announced} announces")
+
+
+#: What the decompressors raise; isal's own type is declared as an instance.
+_BROKEN: tuple[type[Exception], ...] = (OSError, EOFError, lzma.LZMAError, pa.ArrowException, isal_zlib.IsalError)  # type: ignore[assignment]
+
+
+class _Reader:
+    """Reads a file that may be compressed and reports what is wrong with it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        try:
+            with file.open("rb") as raw:
+                start = raw.read(8)
+            self.kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "")
+            self.stream = self._open()
+        except OSError as error:
+            raise InputError(f"{file}: cannot be read: {error.strerror or error}") from None
+        self.decoder: codecs.IncrementalDecoder | None = None
+        self.classic = False
+        self.head: bytes | None = None
+
+    def _open(self):  # type: ignore[no-untyped-def]  # pyarrow has no types
+        if self.kind == "gzip":
+            return igzip.open(self.file)  # three times as fast as zlib, which would hold the parsers up
+        if self.kind == "xz":
+            return lzma.open(self.file)
+        raw = pa.OSFile(str(self.file))
+        return pa.CompressedInputStream(raw, self.kind) if self.kind else raw
+
+    def read(self, total: int, lines: int) -> bytes:
+        """Some bytes, b"" at the end; an error tells the bytes and whole lines that came before."""
+        if self.head is None:
+            self._begin(total, lines)
+        fresh, self.head = self.head or self._decoded(total, lines), b""
+        return fresh.replace(b"\r", b"\n") if self.classic else fresh
+
+    def _begin(self, total: int, lines: int) -> None:
+        """Read the first line, which shows the encoding and what ends a line."""
+        self.head = self._raw(total, lines)
+        while len(self.head) < 4 and (fresh := self._raw(total, lines)):
+            self.head += fresh
+        encoding = next((name for mark, name in _WIDE.items() if self.head.startswith(mark)), None)
+        if encoding:
+            self.decoder = codecs.getincrementaldecoder(encoding)()
+            self.head = self._utf8(self.head, final=False)
+        while b"\n" not in self.head and len(self.head) < LONGEST_LINE and (fresh := self._decoded(total, lines)):
+            self.head += fresh
+        if 3 * self.head[:64].count(0) > len(self.head[:64]):  # every other one of UTF-16's, three of four of UTF-32's
+            raise InputError(f"{self.file}: looks like UTF-16 without a byte order mark: save it as UTF-8")
+        self.classic = b"\r" in self.head and b"\n" not in self.head
+
+    def _decoded(self, total: int, lines: int) -> bytes:
+        """What comes next, as UTF-8; a decoder may need several reads for a character."""
+        if self.decoder is None:
+            return self._raw(total, lines)
+        while raw := self._raw(total, lines):
+            if text := self._utf8(raw, final=False):
+                return text
+        return self._utf8(b"", final=True)
+
+    def _utf8(self, raw: bytes, *, final: bool) -> bytes:
+        assert self.decoder is not None
+        try:
+            return self.decoder.decode(raw, final).encode()
+        except UnicodeError as error:
+            raise InputError(f"{self.file}: begins as {error.encoding} and is none: {error.reason}") from None  # type: ignore[attr-defined]
+
+    def _raw(self, total: int, lines: int) -> bytes:
+        try:
+            return self.stream.read(BLOCK)
+        except _BROKEN as error:
+            what = f"cut off or corrupt {self.kind} data" if self.kind else "cannot be read"
+            raise InputError(
+                f"{self.file}: {what} after {total} bytes of text ({lines} lines): {' '.join(str(error).split())}"
+            ) from None
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+def _check_lengths(file: Path, first: int, data: bytes) -> None:
+    """Raise InputError if a line is too long: such a line fills a whole stretch of half that length."""
+    half = LONGEST_LINE // 2
+    for at in range(0, len(data), half):
+        if data.find(b"\n", at, at + half) < 0:
+            start, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+            if (len(data) if end < 0 else end) - start > LONGEST_LINE:
+                number = first + data.count(b"\n", 0, start)
+                raise InputError(f"{file}: line {number} is longer than {LONGEST_LINE} bytes: not a text of numbers")
+
+
+def _without(block: Block, skip: int) -> Iterator[Block]:
+    """The block without those of its lines that are among the first ``skip`` of the file."""
+    at, first = 0, block.first
+    while first <= skip and at < len(block.data):
+        end = block.data.find(b"\n", at)
+        at = len(block.data) if end < 0 else end + 1
+        first += 1
+    if at < len(block.data):
+        yield Block(block.file, first, block.data[at:] if at else block.data)
+
+
+def _parse(block: Block, layout: Layout) -> Rows:
+    block = replace(block, data=layout.plain(block.data))
+    if block.data.isspace():
+        return _rows(block, layout, None)
+    # Where a field may be empty, Arrow takes two spaces for one.
+    irregular = layout.delimiter == " " and any(column.empty for column in layout.columns)
+    if not irregular and not layout.commented(block.data):
+        with suppress(pa.ArrowInvalid):
+            spaced = block.data.replace(b"\t", b" ") if layout.delimiter == " " else block.data
+            return _rows(block, layout, _arrow(spaced, layout))
+    tidy = layout.tidy(block.data)
+    if not tidy:
+        return _rows(block, layout, None)
+    if any(column.type in _LOOSE for column in layout.columns):
+        with suppress(pa.ArrowInvalid):
+            return _rows(block, layout, _arrow(tidy, layout))
+    try:
+        return _rows(block, layout, _arrow(tidy, layout, loose=True))
+    except pa.ArrowInvalid as error:
+        _explain(block, layout)
+        raise InputError(f"{block.file}: from line {block.first} on: {' '.join(str(error).split())}") from None
+
+
+def _squeezed(data: bytes) -> bytes:
+    """The text with one space for each run of blanks in a line, and none at its ends."""
+    text = np.frombuffer(data, np.uint8)
+    blank = (text == ord(" ")) | (text == ord("\t")) | (text == ord("\r"))
+    again = np.ones(len(text), bool)
+    np.logical_or(blank[:-1], text[:-1] == ord("\n"), out=again[1:])
+    again &= blank
+    single = np.where(blank, np.uint8(ord(" ")), text)[~again].tobytes()
+    return single.replace(b" \n", b"\n").strip()
+
+
+def _arrow(data: bytes, layout: Layout, *, loose: bool = False) -> pa.Table:
+    """Parse lines; ArrowInvalid if they are not exactly in the layout; ``loose``: 1.0 and 1e3 are whole numbers."""
+    # Arrow also reads hexadecimal numbers and takes a lone carriage return for the end of a line.
+    if (b"x" in data or b"X" in data) and _HEXADECIMAL.search(data):
+        raise pa.ArrowInvalid("hexadecimal number")
+    if b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
+        raise pa.ArrowInvalid("carriage return inside a line")
+    types = {str(i): _TYPES[column.type] for i, column in enumerate(layout.columns) if column.type != "skip"}
+    decimals = [str(i) for i, column in enumerate(layout.columns) if loose and column.type in _LOOSE]
+    types |= dict.fromkeys(decimals, pa.string())
+    empty = any(column.empty for column in layout.columns)
+    table = pyarrow.csv.read_csv(
+        pa.py_buffer(data),
+        read_options=pyarrow.csv.ReadOptions(
+            use_threads=False,
+            block_size=len(data) + 1,
+            column_names=[str(i) for i in range(len(layout.columns))],
+        ),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=layout.delimiter, quote_char='"' if layout.quoted else False, double_quote=False
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            null_values=[""] if empty else [],
+            strings_can_be_null=False,
+        ),
+    )
+    for index, column in enumerate(layout.columns):
+        if empty and column.type != "skip" and not column.empty and table.column(str(index)).null_count:
+            raise pa.ArrowInvalid(f"empty {column.name}")
+    for name in decimals:
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, pa.chunked_array([_whole(table.column(name).combine_chunks())]))
+    return table
+
+
+def _whole(fields: pa.Array) -> pa.Array:
+    """int64 from text; ArrowInvalid where one is no whole number, or not exactly one."""
+    digits = pc.match_substring_regex(fields, _DECIMAL)
+    integers = pc.replace_substring_regex(pc.if_else(digits, fields, "0"), r"^\+|\.0*$", "").cast(pa.int64())
+    numbers = to_numpy(pc.if_else(digits, "1", fields).cast(pa.float64()))
+    lost = any(map(underflows, pc.filter(fields, pc.equal(to_arrow(numbers), 0.0)).to_pylist()))
+    if lost or not ((numbers == np.floor(numbers)) & (np.abs(numbers) <= _EXACT)).all():
+        raise pa.ArrowInvalid("not a whole number")
+    return pc.if_else(digits, integers, to_arrow(numbers.astype(np.int64)))
+
+
+def _rows(block: Block, layout: Layout, table: pa.Table | None) -> Rows:
+    columns: list = []
+    for index, column in enumerate(layout.columns):
+        if column.type == "skip":
+            columns.append(None)
+            continue
+        kind = _TYPES[column.type]
+        chunks = [] if table is None else table.column(str(index)).chunks
+        # Concatenating copies, even a single chunk, which is what a block nearly always gives.
+        values = chunks[0] if len(chunks) == 1 else pa.concat_arrays([pa.array([], kind), *chunks])
+        columns.append(values if column.type == "text" else _numbers(values))
+    return Rows(columns, 0 if table is None else table.num_rows, block, layout)
+
+
+def _numbers(values: pa.Array) -> np.ndarray:
+    """A column of numbers; what is empty is nan."""
+    return values.to_numpy(zero_copy_only=False) if values.null_count else to_numpy(values)
+
+
+def _explain(block: Block, layout: Layout) -> None:
+    """Raise InputError for the first line that does not follow the layout."""
+    for number, line in enumerate(block.data.split(b"\n"), block.first):
+        content = layout.content(line)
+        if content is None:
+            continue
+        fields = layout.fields(content)
+        if len(fields) != len(layout.columns):
+            names = ", ".join(column.name for column in layout.columns[:4])
+            more = ", ..." if len(layout.columns) > 4 else ""
+            raise InputError(
+                f"{block.file}: line {number}: {len(fields)} fields, expected {len(layout.columns)} ({names}{more})"
+            )
+        for field, column in zip(fields, layout.columns, strict=True):
+            problem = _CHECKS[column.type](field) if field or not column.empty else None
+            if problem:
+                remedy = column.remedy if problem.startswith("not a ") else ""
+                raise InputError(f"{block.file}: line {number}: {column.name} is {_shown(field)}, {problem}{remedy}")
+
+
+def _shown(field: str) -> str:
+    return ascii(field if len(field) <= 40 else field[:37] + "...")
+
+
+def _not_whole(field: str) -> str | None:
+    if not _WHOLE.fullmatch(field.removeprefix("+")):
+        return "not a whole number"
+    # A number of 20 digits or more, leading zeros aside, needs no conversion to be known as too large.
+    digits = field.lstrip("+-").lstrip("0") or "0"
+    most = 2**63 if field.startswith("-") else 2**63 - 1
+    return "beyond 2^63" if len(digits) > 19 or int(digits) > most else None
+
+
+def _not_loose(field: str) -> str | None:
+    if _not_number(field) or re.fullmatch(_DECIMAL, field):
+        return _not_whole(re.sub(r"\.0*$", "", field))
+    number = float(field)
+    if not number.is_integer() or (number == 0 and underflows(field)):
+        return "not a whole number"
+    return "beyond 2^53, and written so that its last digits are lost" if abs(number) > _EXACT else None
+
+
+def _no_id(field: str) -> str | None:
+    problem = _not_loose(field)
+    named = problem is not None and field != "" and _not_number(field) == _NO_NUMBER
+    return f"{problem}{NUMBER_FIRST}" if named else problem
+
+
+def _not_number(field: str) -> str | None:
+    if len(field) > LONGEST_NUMBER:
+        return f"longer than {LONGEST_NUMBER} characters"
+    return None if _NUMBER.fullmatch(field) else _NO_NUMBER
+
+
+_CHECKS: dict[str, Callable[[str], str | None]] = {
+    "int64": _not_whole, "whole": _not_loose, "id": _no_id, "float32": _not_number, "float64": _not_number,
+    "text": lambda field: None, "skip": lambda field: None,
+}  # fmt: skip

@@ -1,0 +1,137 @@
+"""How a matrix's rows are cut for a GPU, in its memory: made once a matrix, for every kernel that goes row by row."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from mgg.kernel.bundles import TUNING, Bundles, BundleTuning, bundled
+from mgg.kernel.schedule import RowSchedule, row_schedule
+
+
+@dataclass(frozen=True)
+class RowTuning:
+    """How the row-wise kernel is launched; ``tasks_per_block`` changes no bit of the result.
+
+    Attributes:
+        task: work of a warp's task and longest piece, arcs; None lets the matrix decide.
+        tile: most lanes a row of B, 1 to 32 and a power of two: wider matrices are worked off in tiles of columns.
+        tasks_per_block: tasks of a block; more give more reuse in L1, fewer a better balance.
+    """
+
+    task: int | None = None
+    tile: int = 32
+    tasks_per_block: int = 64
+
+
+#: Columns from which blocks are small, from which they are smallest and, for matrices whose mean row has so many arcs,
+#: from which tiles are narrow: L1 keeps fewer rows of B the wider they are, and long rows name the same ones often
+#: enough to pay for reading the arcs once a tile. Measured on an H200.
+WIDE, WIDEST, WIDE_LONG, LONG_ROW = 48, 96, 64, 200
+
+
+def row_tuning(columns: int, mean_row: float) -> RowTuning:
+    """The tuning for B's columns (of four bytes) and the matrix's mean number of arcs a row."""
+    if columns >= WIDE_LONG and mean_row >= LONG_ROW:
+        return RowTuning(tile=8, tasks_per_block=24)
+    if columns >= WIDEST:
+        return RowTuning(tasks_per_block=12)
+    return RowTuning(tasks_per_block=24 if columns >= WIDE else RowTuning.tasks_per_block)
+
+
+@dataclass(frozen=True)
+class DeviceSchedule:
+    """A ``RowSchedule`` in a GPU's memory, and what follows from it.
+
+    Attributes:
+        blocks: int32, first task of each block of threads.
+        slot_rows: int32 [slots], the row of each partial sum.
+        mean_row: arcs a row of the matrix.
+    """
+
+    begin: cp.ndarray
+    target: cp.ndarray
+    tasks: cp.ndarray
+    blocks: cp.ndarray
+    split_rows: cp.ndarray
+    split_first: cp.ndarray
+    slots: int
+    slot_rows: cp.ndarray
+    mean_row: float
+
+
+class DeviceSchedules:
+    """The cuts of matrices; they live as long as the indptr array that they were made from.
+
+    Args:
+        tuning: of all of them; without it, ``row_tuning`` decides.
+        processors: multiprocessors of the GPU.
+    """
+
+    def __init__(self, tuning: RowTuning | None, processors: int) -> None:
+        self._tuning, self._processors = tuning, processors
+        self._matrices: dict[int, _Matrix] = {}
+
+    @property
+    def tuned(self) -> bool:
+        """Whether a tuning was given."""
+        return self._tuning is not None
+
+    def of(self, indptr: cp.ndarray, columns: int, accumulate: bool = False) -> tuple[RowTuning, DeviceSchedule]:
+        """Tuning and cut of a matrix's rows, made at the first call for ``indptr`` and a tuning (waits for the GPU).
+
+        Args:
+            indptr: of the matrix, with one row or more.
+            columns: of B.
+            accumulate: the product is added to C, so rows without arcs are left out.
+        """
+        matrix, pointer = self._matrix(indptr), None
+        if matrix.mean_row is None:
+            pointer = cp.asnumpy(indptr)
+            matrix.mean_row = int(pointer[-1] - pointer[0]) / (len(pointer) - 1)
+        tuning = self._tuning or row_tuning(columns, matrix.mean_row)
+        name = (tuning.task, tuning.tasks_per_block, accumulate)
+        if name not in matrix.made:
+            cut = row_schedule(cp.asnumpy(indptr) if pointer is None else pointer, tuning.task, empty=not accumulate)
+            # At least four rounds of blocks where there is work for so many.
+            most = min(tuning.tasks_per_block, max(12, len(cut.tasks) // (self._processors * 8)))
+            matrix.made[name] = _upload(cut, most, matrix.mean_row)
+        return tuning, matrix.made[name]
+
+    def bundles(self, indptr: cp.ndarray, groups: int, accumulate: bool, tuning: BundleTuning = TUNING) -> Bundles:
+        """The order of work where rows of B are short, made at the first call for ``indptr`` and ``groups``, which are
+        rows side by side in a warp (waits for the GPU).
+        """
+        bundles, name = self._matrix(indptr).bundles, (groups, accumulate, tuning)
+        if name not in bundles:
+            bundles[name] = bundled(cp, indptr, groups, tuning, self._processors, empty=not accumulate)
+        return bundles[name]
+
+    def _matrix(self, indptr: cp.ndarray) -> _Matrix:
+        key = id(indptr)
+        if key not in self._matrices:
+            self._matrices[key] = _Matrix(weakref.ref(indptr, lambda _: self._matrices.pop(key, None)))
+        return self._matrices[key]
+
+
+@dataclass
+class _Matrix:
+    """What is known of a matrix."""
+
+    indptr: Any
+    mean_row: float | None = None
+    made: dict[tuple[int | None, int, bool], DeviceSchedule] = field(default_factory=dict)
+    bundles: dict[tuple[int, bool, BundleTuning], Bundles] = field(default_factory=dict)
+
+
+def _upload(schedule: RowSchedule, most: int, mean_row: float) -> DeviceSchedule:
+    slot_rows = np.repeat(schedule.split_rows, np.diff(schedule.split_first))
+    return DeviceSchedule(
+        cp.asarray(schedule.begin), cp.asarray(schedule.target), cp.asarray(schedule.tasks),
+        cp.asarray(schedule.blocks(most)), cp.asarray(schedule.split_rows), cp.asarray(schedule.split_first),
+        schedule.slots, cp.asarray(slot_rows), mean_row,
+    )  # fmt: skip

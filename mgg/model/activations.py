@@ -1,0 +1,253 @@
+"""What layers keep for their backward pass, layer by layer: kept, made again, or held beside the device's memory.
+
+A layer here is a *stage* of a model: modules that follow one another, of which one has neighbors. Made again are the
+outputs of its modules, by a second forward pass from its input: the same operations on the same numbers, random ones
+included, so they have the same bits. What is held elsewhere goes there while the next module works, and comes back
+while the stage behind it goes back. On CPU PEs it stays where it went: a mapped file is read in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+from weakref import ref
+
+import numpy as np
+
+from mgg.backend.api import Array, Outside, World
+from mgg.model.layers import Dropout
+from mgg.model.module import Chain, Composite, Features, Module, Pass
+
+Mode = Literal["keep", "recompute", "host"]
+#: Smaller arrays, bytes, stay where they are: a transfer of them takes longer than it saves.
+LEAST = 2**14
+
+
+@dataclass
+class Stage:
+    """Modules that follow one another.
+
+    Attributes:
+        modules: they.
+        mode: what becomes of what they save.
+    """
+
+    modules: list[Module]
+    mode: Mode = "keep"
+
+    @property
+    def spared(self) -> bool:
+        """Whether it may be in another mode than ``keep``."""
+        return all(module.spared for module in self.modules)
+
+    @property
+    def name(self) -> str:
+        """Of its first parameter, without its last part; empty where it has none."""
+        named = [parameter.name for module in self.modules for parameter in module.parameters]
+        return named[0].split(".")[0] if named else ""
+
+    def forget(self) -> None:
+        """Let go of what they save."""
+        for module in self.modules:
+            module.forget()
+
+
+def stages_of(chain: Chain) -> list[Stage]:
+    """The stages of ``chain``: each begins with a dropout or with a module that has neighbors.
+
+    So no module that works in place comes first, and the input of a stage stays as it is.
+    """
+    stages: list[Stage] = []
+    for module in chain.modules:
+        begins = isinstance(module, Dropout | Composite) or _has_neighbors(module)
+        if not stages or (begins and any(map(_has_neighbors, stages[-1].modules))):
+            stages.append(Stage([]))
+        stages[-1].modules.append(module)
+    return stages
+
+
+def _has_neighbors(module: Module) -> bool:
+    return bool(module.width or module.fetched or module.weighed.columns or isinstance(module, Composite))
+
+
+@dataclass(frozen=True)
+class _Away:
+    """An array in memory of ``outside``: where, and how it lay on the device."""
+
+    number: int
+    shape: tuple[int, ...]
+    dtype: Any
+    pitch: int  # elements from row to row
+
+    @property
+    def bytes(self) -> int:
+        """From the first number to the last."""
+        return ((self.shape[0] - 1) * self.pitch + prod(self.shape[1:])) * int(self.dtype.itemsize)
+
+
+class Staged:
+    """The modules of a model, whose stages keep what their modes say.
+
+    Args:
+        world: the PE's.
+        stages: they, in order.
+    """
+
+    def __init__(self, world: World, stages: Sequence[Stage]) -> None:
+        self._world, self._stages = world, stages
+        self._pieces: list[Outside] = []
+        self._given: dict[int, tuple[Any, dict[str, Array]]] = {}
+        self._gone: dict[tuple[int, int], tuple[Any, Any]] = {}  # what has gone in this pass, and where to
+        self._count = 0
+        self._leaving: tuple[Any, list[Array]] | None = None
+        self._coming: dict[int, tuple[Any, dict[_Away, Array]]] = {}
+
+    def forward(self, x: Features, run: Pass) -> Array:
+        """The output of a training pass."""
+        self._gone, self._count = {}, 0
+        for place, stage in enumerate(self._stages):
+            if stage.mode == "recompute":
+                self._given[place] = x, dict(run.state)
+            for module in stage.modules:
+                x = module.forward(x, run)
+                self._settle()
+                if stage.mode == "host":
+                    self._send(module, run)
+            if stage.mode == "recompute":
+                stage.forget()
+        self._settle()
+        return x
+
+    def backward(self, gradient: Array, run: Pass) -> None:
+        """Leaves the gradients by all parameters in ``run.gradients``."""
+        trained = (module for stage in self._stages for module in stage.modules if module.parameters)
+        first = next(trained, None)
+        result: Array | None = gradient
+        del gradient
+        for place in range(len(self._stages) - 1, -1, -1):
+            if first is None:  # nobody asks for gradients any more
+                break
+            stage = self._stages[place]
+            self._bring(place)
+            if stage.mode == "recompute":
+                self._again(place, run)
+            for module in reversed(stage.modules):
+                assert result is not None
+                result = module.backward(result, run, module is not first)
+                if module is first:
+                    first = None
+                    break
+            if stage.mode != "keep":
+                stage.forget()
+
+    def _again(self, place: int, run: Pass) -> None:
+        """Make again what a stage saves; the running statistics have moved on already."""
+        (x, state), moved = self._given.pop(place), run.state
+        run.state = state
+        for module in self._stages[place].modules:
+            x = module.forward(x, run)
+        run.state = moved
+
+    def _send(self, module: Module, run: Pass) -> None:
+        """Let what ``module`` saves go; it is there until the next one is through."""
+        leaving: list[Array] = []
+        with self._world.aside() as work:
+            module.each_saved(lambda array: self._put(array, run, leaving))
+        self._leaving = work, leaving
+
+    def _settle(self) -> None:
+        """From here on what has gone last may be written over."""
+        if self._leaving is not None:
+            self._leaving[0].wait()
+            self._leaving = None
+
+    def _put(self, array: Any, run: Pass, leaving: list[Array]) -> Any:
+        """Where ``array`` is from now on; itself where it stays."""
+        if array is run.constant or not hasattr(array, "strides") or array.nbytes < LEAST:
+            return array
+        if not _whole_rows(array):
+            return array
+        # Modules save the same array one after the other: the output of one is the input of the next.
+        at = _address(array), array.nbytes
+        known = self._gone.get(at)
+        if known is not None and known[0]() is not None:
+            return known[1]
+        away: Any = _Away(self._count, array.shape, array.dtype, array.strides[0] // array.itemsize)
+        self._count += 1
+        if self._world.gpu:
+            leaving.append(array)
+            self._world.transfer(self._memory(away.number, away.bytes), array)
+        else:
+            memory = self._memory(away.number, array.nbytes)
+            away = memory.view(array.dtype).reshape(array.shape)
+            self._world.transfer(away, array)
+        self._gone[at] = ref(array), away
+        return away
+
+    def _memory(self, number: int, size: int) -> np.ndarray:
+        """uint8 [size] of the piece of memory ``number``, which every pass writes anew."""
+        if number == len(self._pieces):
+            self._pieces.append(self._world.outside(size))
+        elif len(self._pieces[number].bytes) < size:
+            self._pieces[number].close()
+            self._pieces[number] = self._world.outside(size)
+        return self._pieces[number].bytes[:size]
+
+    def _bring(self, place: int) -> None:
+        """Have what stage ``place`` saves back, and that of the stage before it on its way."""
+        if not self._world.gpu:
+            return
+        self._order(place)
+        if place in self._coming:
+            work, found = self._coming.pop(place)
+            work.wait()
+            for module in self._stages[place].modules:
+                module.each_saved(lambda array: found.get(array, array) if isinstance(array, _Away) else array)
+        self._order(place - 1)
+
+    def _order(self, place: int) -> None:
+        if place < 0 or self._stages[place].mode != "host" or place in self._coming:
+            return
+        found: dict[_Away, Array] = {}
+
+        def made(array: Any) -> Any:
+            if isinstance(array, _Away) and array not in found:
+                found[array] = self._world.xp.empty(array.shape[0] * array.pitch, array.dtype)
+            return array
+
+        # Memory is the current stream's: what that has done with it so far comes before the transfers.
+        for module in self._stages[place].modules:
+            module.each_saved(made)
+        with self._world.aside() as work:
+            for away, array in found.items():
+                self._world.transfer(array, self._pieces[away.number].bytes[: away.bytes])
+        for away, array in found.items():
+            rows = array.reshape(away.shape[0], away.pitch)[:, : prod(away.shape[1:])]
+            found[away] = rows.reshape(away.shape)
+        self._coming[place] = work, found
+
+    def close(self) -> None:
+        """Give the memory outside back."""
+        for stage in self._stages:
+            stage.forget()
+        self._settle()
+        self._gone, self._coming, self._given = {}, {}, {}
+        for piece in self._pieces:
+            piece.close()
+        self._pieces.clear()
+
+
+def _whole_rows(array: Any) -> bool:
+    """Whether the numbers of each row follow each other."""
+    step = array.itemsize
+    for length, stride in zip(array.shape[:0:-1], array.strides[:0:-1], strict=True):
+        if length > 1 and stride != step:
+            return False
+        step *= length
+    return bool(array.strides[0] >= step)
+
+
+def _address(array: Any) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)

@@ -1,0 +1,80 @@
+"""Rows of other PEs by any technique, for models that work arc by arc: a technique's product brings them.
+
+A technique computes A B for any A that PEs hold by rows. With the matrix that selects this PE's halo the product is
+the halo, and with its transpose each row's owner gets the sum of what the PEs found for their copies: so rows cross the
+wire as the technique sends them, whatever the model does with them afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgg.aggregate import TechniqueOptions, prepare
+from mgg.aggregate.neighbor_partitions.settings import untuned
+from mgg.aggregate.workgroups import members_of
+from mgg.backend.api import Array, World
+from mgg.layout import PeLayout
+from mgg.layout.selection import returning, selection
+from mgg.model.arrays import Arrays
+from mgg.model.halo import host_halo, widened
+
+
+def takes_product(technique: str, options: TechniqueOptions, layout: PeLayout) -> bool:
+    """Whether the halo comes by a product: always but with technique halo in one workgroup, whose scheme needs none."""
+    return technique != "halo" or members_of(options, layout) < layout.size
+
+
+class ProductHalo:
+    """The halo of one of several PEs, of which at least one has halo rows; see ``Halo``."""
+
+    def __init__(
+        self, world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, dtype: str,
+        arrays: Arrays, *, returns: bool = True,
+    ) -> None:  # fmt: skip
+        """Prepare both products for up to ``width`` columns, of which ``dtype`` is fetched (collective).
+
+        Without ``returns`` nothing is given back.
+
+        Raises:
+            InputError: what ``aggregate.prepare`` refuses.
+            MachineError: a GPU has too little memory left.
+        """
+        self._world, self._arrays = world, arrays
+        self._product, self._rows = layout.forward, layout.rows
+        self._rounded = dtype == "bf16"
+        self._return: Any = None
+        options = untuned(options)
+        self._bring = prepare(technique, world, selection(layout), "forward", width, options, dtype)
+        self.plans = [self._bring]
+        if returns:
+            back = returning(layout, world.gather(layout.forward.send_ptr))
+            self._return = prepare(technique, world, back, "forward", width, options)
+            self.plans.append(self._return)
+
+    def fetch(self, x: Array) -> Array:
+        """See ``Halo``."""
+        columns, rows = x.shape[1], self._rows
+        everything = self._world.xp.empty((rows + self._product.halo, columns), np.float32)
+        self._bring.write(columns, x)
+        # What others get is rounded where embeddings are bf16, and so is this PE's own.
+        everything[:rows] = widened(self._world, self._bring.input(columns)) if self._rounded else x
+        self._bring(columns, everything[rows:])
+        return everything
+
+    def give_back(self, gradient: Array) -> Array:
+        """See ``Halo``."""
+        columns = gradient.shape[1]
+        self._return.write(columns, gradient[self._rows :])
+        return self._arrays.combined(gradient[: self._rows], 1, self._return(columns), 1)
+
+    def host(self, values: np.ndarray) -> np.ndarray:
+        """See ``Halo``."""
+        return host_halo(self._world, self._product, values)
+
+    def close(self) -> None:
+        """Free the symmetric arrays (collective)."""
+        self._bring.close()
+        if self._return is not None:
+            self._return.close()

@@ -1,0 +1,76 @@
+"""Models of the user's own: files that have what a file of this package has, known by their path."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import threading
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from types import ModuleType
+
+from mgg.errors import InputError
+from mgg.naming import is_own_model, model_name
+from mgg.record import INFERENCE_FILE, MODEL_FOLDER, RUN_FILE, run_file
+
+#: Without dots: in MODEL.KEY=VALUE the first one ends the name.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+#: By path and sha256: PEs that are threads share what a file made, and a file that has changed is read anew.
+_MADE: dict[tuple[Path, str], ModuleType] = {}
+_LOCK = threading.RLock()
+
+
+def read(model: str, taken: Collection[str]) -> tuple[Path, bytes]:
+    """Path and content of the file that ``model`` names; nothing of it is run.
+
+    Args:
+        model: the path, from the working folder.
+        taken: names that it may not have.
+
+    Raises:
+        InputError: it is no ``.py`` file, cannot be read, has a name that it cannot have, or is what is left of a copy
+            in a run's folder that was altered.
+    """
+    path, name = Path(model).expanduser(), model_name(model)
+    if path.suffix != ".py":
+        raise InputError(f"model {model!r}: is no .py file: a model of your own is one (docs/own-model.md)")
+    if name in taken:
+        raise InputError(f"model {model!r}: {name} is a model of MGG's: rename the file, or ask for --model {name}")
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"model {model!r}: results are called by the file's name: rename it to letters, digits, '_' and '-', the"
+            " first one a letter or a digit, at most 128"
+        )
+    run = path.parent.parent
+    if path.parent.name == MODEL_FOLDER and any((run / each).is_file() for each in (RUN_FILE, INFERENCE_FILE)):
+        run_file(run, f"{MODEL_FOLDER}/{path.name}")
+    try:
+        return path.absolute(), path.read_bytes()
+    except OSError as error:
+        seen_from = "" if path.is_absolute() else f", seen from {Path.cwd()}"
+        raise InputError(f"model {model!r}: {error.strerror}{seen_from}") from None
+
+
+def module_of(path: Path, content: bytes) -> ModuleType:
+    """The module that ``content`` of the file ``path`` makes; whatever it raises goes to the caller."""
+    digest = hashlib.sha256(content).hexdigest()
+    with _LOCK:
+        if (path, digest) not in _MADE:
+            # Never from __pycache__, which goes by time and size: what runs is what the hash is of.
+            module = ModuleType(f"mgg_own_{path.stem}_{digest[:16]}")
+            module.__file__ = str(path)
+            sys.modules[module.__name__] = module  # pydantic and inspect look there
+            exec(compile(content, str(path), "exec", dont_inherit=True), vars(module))  # noqa: S102  # nosec B102
+            _MADE[path, digest] = module
+        return _MADE[path, digest]
+
+
+def check_names(models: Iterable[str], taken: Collection[str]) -> None:
+    """Raise InputError as ``read`` for files among ``models``, and where two of them would have one name."""
+    files: dict[str, str] = {}
+    for model in filter(is_own_model, models):
+        read(model, taken)
+        name = model_name(model)
+        if (other := files.setdefault(name, model)) != model:
+            raise InputError(f"models {other!r} and {model!r}: results of both would be called {name}: rename one")

@@ -1,0 +1,1 @@
+"""Figures as SVG: bars, lines and the timeline of jobs."""

@@ -1,0 +1,156 @@
+"""Bar charts of the report: groups of bars with their values behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from mgg.report.figures.svg import INK, SERIES, draw
+from mgg.report.tables.compute import Rows, group
+from mgg.report.tables.numbers import number
+
+LONGEST = 26  # characters of a label in a figure; the tables have the whole one
+_ROW = 0.185  # inches a bar
+_WIDE = 30  # ratios that differ by more than this factor are drawn on a logarithmic axis
+
+
+def shorten(text: str, longest: int) -> str:
+    """The middle of ``text`` left out where it has more than ``longest`` characters."""
+    half = (longest - 1) // 2
+    return text if len(text) <= longest else f"{text[:half]}…{text[-(longest - 1 - half) :]}"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar; ``ends`` is the whisker, ``note`` the text behind the bar; no ``color``: only hatched."""
+
+    name: str
+    value: float
+    note: str
+    color: str | None = None
+    ends: tuple[float, float] | None = None
+    strong: bool = False
+
+    @property
+    def end(self) -> float:
+        """Where the bar or its whisker ends."""
+        return max(self.value, self.ends[1]) if self.ends else self.value
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars under one heading."""
+
+    heading: str
+    bars: list[Bar]
+
+
+def ratios(rows: Rows, names: Mapping[tuple[str, str], str], key: str, subject: str, rival: str, paper: str) -> str:
+    """The rival's time over the subject's, and the number called ``paper``; ``rows`` of figures with a ``case``."""
+    groups = []
+    for (dataset, code), found in group(rows, "dataset", "graph_hash").items():
+        bars = []
+        for row in found:
+            bars.append(Bar(shorten(row["case"], LONGEST), row["ratio"], number(row["ratio"]), SERIES[0]))
+            if row["paper"]:
+                bars.append(Bar(paper, row["paper"], f"{row['paper']:g}"))
+        groups.append(Bars(names[dataset, code], bars))
+    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in groups for bar in each.bars]
+    alt = f"Bar chart: time of {rival} over that of {subject}. {'; '.join(told)}."
+    return drawn(groups, f"{shorten(rival, 24)} / {shorten(subject, 24)}, time", key=key, alt=alt)
+
+
+def paired(
+    groups: Mapping[str, Sequence[tuple[str, float, float | None]]], axis: str, key: str, quotients: bool = False
+) -> str:
+    """By heading bars of (name, our value, the paper's if any), the paper's hatched.
+
+    ``quotients``: values are quotients of times, whose bars start at 1 on a logarithmic axis where they differ widely.
+    """
+    found = []
+    for heading, values in groups.items():
+        bars = []
+        for name, ours, paper in values:
+            bars.append(Bar(shorten(name, LONGEST), ours, number(ours), SERIES[0]))
+            if paper is not None:
+                bars.append(Bar("in the paper", paper, number(paper)))
+        found.append(Bars(heading, bars))
+    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in found for bar in each.bars]
+    heights = [bar.value for each in found for bar in each.bars]
+    log = quotients and max(heights) > _WIDE * min(heights) > 0
+    return drawn(found, axis, key=key, alt=f"Bar chart: {axis}. {'; '.join(told)}.", log=log)
+
+
+def limited(groups: Mapping[str, Sequence[tuple[str, float, bool]]], limit: float, axis: str, key: str) -> str:
+    """By heading bars of (name, value, whether it is within ``limit``), and a line at the limit."""
+    found = [
+        Bars(
+            heading,
+            [
+                Bar(shorten(name, LONGEST), value, number(value) + ("" if within_ else " beyond"), SERIES[0])
+                for name, value, within_ in values
+            ],
+        )
+        for heading, values in groups.items()
+    ]
+    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in found for bar in each.bars]
+    return drawn(found, axis, key=key, alt=f"Bar chart: {axis}, limit {limit:g}. {'; '.join(told)}.", limit=limit)
+
+
+def drawn(
+    groups: Sequence[Bars], axis: str, *, key: str, alt: str, limit: float | None = None, log: bool = False
+) -> str:
+    """The groups one below the other; ``limit``: a line across all of them; ``log``: bars from 1, logarithmic."""
+    bars = [bar for each in groups for bar in each.bars]
+    top = max(limit or 0.0, *(bar.end for bar in bars)) or 1.0
+
+    def plot(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        axes.grid(axis="y", visible=False)
+        ticks: list[float] = []
+        place = 0.0
+        for each in groups:
+            axes.text(0.01, place, each.heading, weight="bold", va="center", transform=axes.get_yaxis_transform())
+            for bar in each.bars:
+                place += 1
+                ticks.append(place)
+                _bar(axes, bar, place, top, log, limit or 0.0)
+            place += 1.3
+        if limit is not None:
+            axes.axvline(limit, color=INK, linestyle=(0, (4, 2)), linewidth=1.2)
+        axes.set_yticks(ticks, [bar.name for bar in bars])
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylim(place - 0.7, -0.7)
+        # Room for the notes behind the longest bar.
+        if log:
+            axes.set_xscale("log")
+            axes.set_xlim(min(1.0, *(bar.value for bar in bars)) / 1.5, top * (top**0.25))
+            axes.axvline(1, color=INK, linewidth=0.8)
+            axes.xaxis.set_major_locator(LogLocator(10))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        else:
+            axes.set_xlim(0, top * (1.5 if any(bar.strong for bar in bars) else 1.25))
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+        axes.set_xlabel(axis)
+
+    return draw(plot, key=key, alt=alt, height=0.6 + _ROW * (len(bars) + 1.3 * len(groups)))
+
+
+def _bar(axes: Axes, bar: Bar, place: float, top: float, log: bool, limit: float) -> None:
+    start = 1.0 if log else 0.0
+    at: Any = {"y": place, "width": bar.value - start, "left": start, "edgecolor": INK}
+    if bar.color:
+        axes.barh(**at, height=0.7, color=bar.color, linewidth=1.6 if bar.strong else 0)
+    else:
+        axes.barh(**at, height=0.55, facecolor="none", linewidth=0.8, hatch="////")
+    if bar.ends:
+        axes.plot(bar.ends, [place, place], color=INK, linewidth=1.2, marker="|", markersize=5)
+    weight = "bold" if bar.strong else "normal"
+    behind = max(bar.end, 1.0) * 1.08 if log else max(bar.end, limit) + 0.015 * top
+    axes.text(behind, place, bar.note, va="center", fontsize=8.5, weight=weight)

@@ -1,0 +1,227 @@
+"""The jobs of the workflow over time: a figure a run, with a row a job, or narrow lanes where there are many."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from mgg.report.figures.bars import LONGEST, shorten
+from mgg.report.figures.svg import INK, SERIES, draw
+from mgg.report.page.parts import Cell, Drawing, Grid, Part
+from mgg.report.tables.compute import Row, Rows, group
+from mgg.report.tables.numbers import ABSENT, Unit, clock_unit, count, duration, percent, utc
+from mgg.report.tables.stages import stage_place
+
+#: Runs that the page draws, the latest; table jobs has all.
+SHOWN = 4
+#: Jobs of a run that have a row each.
+ROWS = 48
+_ROW = 0.185  # inches a job
+_LANES = 1.1  # inches that all lanes of a rule take at most
+
+
+def parts(jobs: Rows) -> list[Part]:
+    """The timeline of the latest runs, and where their time went; none where no job says when it ran."""
+    runs = group([row for row in jobs if row["run"] is not None], "run")
+    if not runs:
+        return []
+    shown = sorted(runs.items(), reverse=True)[:SHOWN]
+    drawings = [Drawing(Markup(_drawn(rows, f"j{number}")), _caption(rows)) for (number,), rows in shown]
+    told = []
+    if len(runs) > 1:
+        told.append(
+            f"These results come from {len(runs)} runs of the workflow, the latest first; nothing ran between them."
+        )
+    if len(runs) > SHOWN:
+        told.append(f"The {SHOWN} latest are drawn; table jobs has all.")
+    told.append("A pointer on a bar tells what the job was. A job that was run again is in its last run alone.")
+    return [Part("Jobs over time", " ".join(told), [_grid([row for rows in runs.values() for row in rows])], drawings)]
+
+
+def _begin(row: Row) -> float:
+    """When a job began to wait, or to run."""
+    return float(row["start"] - (row["waited"] or 0.0))
+
+
+def _end(row: Row) -> float:
+    return float(row["start"] + row["seconds"])
+
+
+def _caption(rows: Rows) -> str:
+    first = min(rows, key=_begin)
+    whole = max(map(_end, rows)) - _begin(first)
+    thin = len(rows) <= ROWS and any(row["waited"] for row in rows)
+    waits = " Thin lines: from submission to the start of the command." if thin else ""
+    return f"Run of {utc(_begin(first))} UTC: {count(len(rows), 'job')} in {duration(whole)}.{waits}"
+
+
+def _grid(rows: Rows) -> Grid:
+    whole = sum(row["seconds"] for row in rows) or 1.0
+    waiting = any(row["waited"] is not None for row in rows)
+    lines = []
+    for stage in sorted({row["stage"] for row in rows}, key=stage_place):
+        found = [row for row in rows if row["stage"] == stage]
+        longest = max(found, key=lambda row: (row["seconds"], row["wildcards"]))
+        total = sum(row["seconds"] for row in found)
+        waits = [row["waited"] for row in found if row["waited"] is not None]
+        cells = [
+            Cell(str(len(found))),
+            Cell(duration(total), percent(total / whole)),
+            Cell(duration(longest["seconds"]), shorten(_name(longest), LONGEST)),
+        ]
+        if waiting:
+            cells.append(Cell(duration(max(waits)) if waits else ABSENT))
+        lines.append((stage, cells))
+    columns = ["jobs", "in all", "longest", *(["longest wait"] if waiting else [])]
+    return Grid("Time of all jobs by stage", "stage", columns, [("", lines)])
+
+
+def _name(row: Row) -> str:
+    """What tells a job from the others of its rule."""
+    short = {"pes": "p", "seed": "s"}
+    return " ".join(f"{short.get(key, '')}{value}" for key, value in json.loads(row["wildcards"]).items())
+
+
+def _title(row: Row) -> str:
+    """What a pointer on the job is told."""
+    words = [row["rule"], *(f"{key}={value}" for key, value in json.loads(row["wildcards"]).items())]
+    told = [" ".join(words), duration(row["seconds"]), f"{row['started']} UTC"]
+    told += [f"Slurm job {row['slurm_job']}"] if row["slurm_job"] else []
+    told += [f"waited {duration(row['waited'])}"] if row["waited"] is not None else []
+    told += [f"attempt {row['attempts']}"] if row["attempts"] > 1 else []
+    return ", ".join(told)
+
+
+def _color(stage: str) -> str:
+    """Colors come again where there are more stages: headings name the rules."""
+    return SERIES[stage_place(stage)[0] % len(SERIES)]
+
+
+def _rules(rows: Rows) -> list[Rows]:
+    """The jobs by rule, in the order of stages and starts."""
+    found = group(rows, "stage", "rule").values()
+    return sorted(found, key=lambda jobs: (stage_place(jobs[0]["stage"]), min(map(_begin, jobs))))
+
+
+def _drawn(rows: Rows, key: str) -> str:
+    begin = min(map(_begin, rows))
+    unit = clock_unit(max(map(_end, rows)) - begin)
+    rules = _rules(rows)
+    gids = {id(row): f"job{number}" for number, row in enumerate(row for jobs in rules for row in jobs)}
+    titles = {gids[id(row)]: _title(row) for row in rows}
+    told = [f"{jobs[0]['rule']}: {_spread(jobs)}" for jobs in rules]
+    alt = f"Timeline. {_caption(rows)} {'; '.join(told)}."
+    chart = _Chart(begin, unit, gids)
+    draw_rule, height = (chart.lanes, _lanes_height(rules)) if len(rows) > ROWS else (chart.rows, _rows_height(rules))
+
+    def plot(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        axes.grid(axis="y", visible=False)
+        axes.set_yticks([])
+        place = 0.0
+        for jobs in rules:
+            place = draw_rule(axes, jobs, place)
+        axes.set_ylim(place - 0.2, -0.7)
+        whole = (max(map(_end, rows)) - begin) / unit.size
+        # Room for the times behind the last bars.
+        axes.set_xlim(0, (whole or 1.0) * (1.02 if len(rows) > ROWS else 1.2))
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+        axes.set_xlabel(f"time since the start ({unit.name})")
+        axes.tick_params(axis="y", length=0)
+
+    return draw(plot, key=key, alt=alt, height=height, titles=titles)
+
+
+def _spread(jobs: Rows) -> str:
+    times = [row["seconds"] for row in jobs]
+    most = duration(max(times))
+    return f"{count(len(jobs), 'job')}, {most if len(jobs) == 1 else f'{duration(min(times))} to {most}'}"
+
+
+def _rows_height(rules: Sequence[Rows]) -> float:
+    return 0.6 + _ROW * sum(len(jobs) + 1.3 for jobs in rules)
+
+
+def _lanes_height(rules: Sequence[Rows]) -> float:
+    return 0.6 + _ROW * sum(_lanes_rows(_packed(jobs)) + 1.3 for jobs in rules)
+
+
+def _lanes_rows(lanes: Sequence[Rows]) -> float:
+    """Rows' worth of height that lanes take."""
+    return min(len(lanes), _LANES / _ROW)
+
+
+def _packed(jobs: Iterable[Row]) -> list[Rows]:
+    """Lanes in which no two jobs overlap, each job in the first that is free."""
+    lanes: list[Rows] = []
+    for row in sorted(jobs, key=lambda row: (row["start"], _name(row))):
+        lane = next((lane for lane in lanes if _end(lane[-1]) <= row["start"]), None)
+        if lane is None:
+            lanes.append(lane := [])
+        lane.append(row)
+    return lanes
+
+
+class _Chart:
+    """Draws the jobs of a rule below a place of the y axis, which counts rows; returns the next place."""
+
+    def __init__(self, begin: float, unit: Unit, gids: dict[int, str]) -> None:
+        self._begin = begin
+        self._unit = unit
+        self._gids = gids
+
+    def _heading(self, axes: Axes, text: str, place: float) -> None:
+        axes.text(0.01, place, text, weight="bold", va="center", transform=axes.get_yaxis_transform())
+
+    def _bar(self, axes: Axes, row: Row, place: float, height: float) -> None:
+        start, color = (row["start"] - self._begin) / self._unit.size, _color(row["stage"])
+        # An edge keeps a job of a second visible in a run of hours.
+        bars = axes.barh(
+            place,
+            row["seconds"] / self._unit.size,
+            left=start,
+            height=height,
+            color=color,
+            edgecolor=color,
+            linewidth=0.7,
+        )
+        bars[0].set_gid(self._gids[id(row)])
+
+    def rows(self, axes: Axes, jobs: Rows, place: float) -> float:
+        """A row a job, with its name and seconds."""
+        self._heading(axes, jobs[0]["rule"], place)
+        for row in sorted(jobs, key=lambda row: (row["start"], _name(row))):
+            place += 1
+            self._bar(axes, row, place, 0.7)
+            if row["waited"]:
+                ends = [(moment - self._begin) / self._unit.size for moment in (_begin(row), row["start"])]
+                axes.plot(ends, [place, place], color=INK, linewidth=0.8)
+            axes.text(
+                -0.01,
+                place,
+                shorten(_name(row), LONGEST),
+                ha="right",
+                va="center",
+                transform=axes.get_yaxis_transform(),
+            )
+            axes.annotate(
+                duration(row["seconds"]), ((_end(row) - self._begin) / self._unit.size, place), (3, 0),
+                textcoords="offset points", va="center", fontsize=8.5,
+            )  # fmt: skip
+        return place + 1.3
+
+    def lanes(self, axes: Axes, jobs: Rows, place: float) -> float:
+        """Jobs side by side, as many lanes as ran at a time."""
+        self._heading(axes, f"{jobs[0]['rule']}: {_spread(jobs)}", place)
+        lanes = _packed(jobs)
+        step = _lanes_rows(lanes) / len(lanes)
+        for number, lane in enumerate(lanes):
+            for row in lane:
+                self._bar(axes, row, place + 0.5 + (number + 0.5) * step, 0.75 * step)
+        return place + _lanes_rows(lanes) + 1.3

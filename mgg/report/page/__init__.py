@@ -1,0 +1,1 @@
+"""The page: its sections, its sentences and its template."""

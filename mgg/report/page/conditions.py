@@ -1,0 +1,40 @@
+"""Under which conditions the comparisons of a section were measured, as far as they make them mean less."""
+
+from __future__ import annotations
+
+from mgg.report.papers.catalogue import stand_in
+from mgg.report.tables.compute import Rows, shared
+from mgg.report.tables.numbers import listing
+
+#: More stand-ins than this are named in the table of graphs alone.
+MOST = 4
+
+
+def remarks(graphs: Rows, rows: Rows) -> list[str]:
+    """Sentences on the devices, stand-ins and shared cores of ``rows``, which name machine, graph, device and PEs."""
+    sentences = []
+    on_cpus = [row["device"] != "GPUs" for row in rows]
+    if any(on_cpus):
+        these = "These PEs" if all(on_cpus) else "Some of these PEs"
+        sentences.append(f"{these} were CPU cores, which move and compute in other ways than the paper's GPUs.")
+    sentences += stand_ins(graphs, rows)
+    beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
+    if beyond:
+        sentences.append(
+            f"With {listing([str(p) for p in beyond])} PEs they shared {shared(rows)}, which blurs all of it."
+        )
+    return sentences
+
+
+def stand_ins(graphs: Rows, rows: Rows) -> list[str]:
+    """A sentence on the generated graphs among those of ``rows``: what each stands for, and how large both are."""
+    shown = {(row["dataset"], row["graph_hash"]) for row in rows}
+    told = []
+    for row in graphs:
+        real = stand_in(row["dataset"]) if (row["dataset"], row["graph_hash"]) in shown else None
+        if real:
+            mine = f"{row['nodes']:,} nodes, {row['arcs']:,} arcs"
+            told.append(f"{row['dataset']} ({mine}) for {real.name} ({real.nodes:,} nodes, {real.counted})")
+    if len(told) > MOST:
+        return [f"{len(told)} generated graphs stand for the paper's; table “Graphs” says which for which."]
+    return [f"Generated graphs stand for the paper's: {listing(told)}."] if told else []

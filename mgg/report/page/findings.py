@@ -1,0 +1,402 @@
+"""The sentences at the top of the report: what was compared, what came out, what to be careful about."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import NamedTuple
+
+from mgg.record import METRIC_NAMES
+from mgg.report.papers import intergroup_bytes
+from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, shared, sound
+from mgg.report.tables.numbers import count, listing, number, percent, quantity
+from mgg.report.tables.spread import undecided
+
+
+class Finding(NamedTuple):
+    """A sentence and the word that it is about."""
+
+    topic: str
+    text: str
+
+
+#: On more graphs than this findings are summed up instead of told one by one.
+MOST = 4
+#: Why no time of an epoch is called the fastest.
+ONE_LAUNCH = "A training is one launch: how much the next one would differ is not known, and none is starred."
+
+Tables = dict[str, Rows]
+Names = dict[tuple[str, str], str]
+
+
+def compared(tables: Tables) -> list[str]:
+    """What the records hold, one sentence a kind of record."""
+    sentences = []
+    rows = tables["aggregate"]
+    if rows:
+        techniques = sorted({row["label"] for row in rows})
+        if len(techniques) > 12:
+            techniques = sorted({row["technique"] for row in rows})
+        graphs = listing(sorted({row["dataset"] for row in rows}))
+        widths = listing([str(d) for d in sorted({row["dim"] for row in rows})])
+        sentences.append(
+            f"{count(len(rows), 'timing')} of one aggregation: {count(len(techniques), 'technique')} "
+            f"({listing(techniques, 12)}) on {graphs}, with {_pes(rows)} and embeddings {widths} numbers wide (D)."
+        )
+    runs = tables["training"]
+    if runs:
+        graphs = listing(sorted({row["dataset"] for row in runs}))
+        models = listing(sorted({row["model_label"] for row in runs}))
+        sentences.append(f"{count(len(runs), 'training run')}: {models} on {graphs}, with {_pes(runs)}.")
+    splits = [row for row in tables["quality"] if row["pes"] > 1]
+    if splits:
+        schemes = listing(sorted({row["scheme"] for row in splits}))
+        graphs = listing(sorted({row["dataset"] for row in splits}))
+        sentences.append(f"{count(len(splits), 'partition')} ({schemes}) of {graphs}, over {_pes(splits)}.")
+    return sentences
+
+
+class Answer(NamedTuple):
+    """A question of somebody who opens the page, the shortest answer, the findings behind it, what to take care of."""
+
+    question: str
+    answer: str
+    findings: list[Finding]
+    cautions: list[str]
+
+
+def answers(tables: Tables, everything: Tables) -> list[Answer]:
+    """What ran, what won, can it be trusted; ``everything`` has the settings that the page leaves out, too."""
+    aggregate, training = tables["aggregate"], tables["training"]
+    ran = [count(len(everything["aggregate"]), "timing")] if aggregate else []
+    ran += [count(len(training), "training")] if training else []
+    ran += [] if ran else [count(len(tables["quality"]) or len(tables["graphs"]), "record")]
+    found = [Answer("What ran", listing(ran), [Finding("", text) for text in compared(everything)], [])]
+    if aggregate or training:
+        won = _findings(_winners(tables["fastest"]), _faster(aggregate), _undecided(tables["fastest"]))
+        names = graph_names(tables["graphs"])
+        won += _findings(_not_faster(aggregate), _epochs(tables["accuracy"], names))
+        found.append(Answer("What won", _won(tables), won, []))
+        right = _findings(_checks(tables["checks"]))
+        found.append(Answer("Can I trust it", _trusted(tables), right, cautions(tables)))
+    return found
+
+
+def _findings(*found: list[tuple[str, str]]) -> list[Finding]:
+    return [Finding(topic, text) for each in found for topic, text in each]
+
+
+def _won(tables: Tables) -> str:
+    """The technique with the most stars, else that there is none."""
+    several = [row for row in tables["fastest"] if row["pes"] > 1]
+    wins = Counter(row["label"] for row in several if not row["unstarred"])
+    if not several:
+        return "Nothing to compare on several PEs"
+    if not wins:
+        return "No technique stands out"
+    label = min(wins, key=lambda label: (-wins[label], label))
+    return f"{label}, in {wins[label]} of {len(several)}"
+
+
+def _trusted(tables: Tables) -> str:
+    """How many results were right, and on how many points to take care."""
+    passed, failed, unchecked = (
+        sum(row[name] for row in tables["checks"]) for name in ("passed", "failed", "unchecked")
+    )
+    points = len(cautions(tables))
+    care = f"{count(points, 'caution')}" if points else "no cautions"
+    return f"{passed} of {passed + failed + unchecked} results right, {care}" if tables["checks"] else care
+
+
+def others(tables: Tables) -> list[Finding]:
+    """The other results, computed from the tables."""
+    names = graph_names(tables["graphs"])
+    return _findings(
+        _each_winner(tables["fastest"], names), _bytes(tables["aggregate"]), _accuracy(tables["accuracy"], names),
+        _splits(tables["quality"], names),
+    )  # fmt: skip
+
+
+def cautions(tables: Tables) -> list[str]:
+    """What makes these numbers mean less than they seem to."""
+    found = []
+    machines = tables["machines"]
+    rows = [*tables["aggregate"], *tables["training"]]
+    if len(machines) > 1:
+        found.append(
+            f"These records come from {len(machines)} machines, sets of software versions or places (see “What ran"
+            " where”). Times from different ones are not comparable; the page never compares them, nor should you."
+        )
+    beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
+    if beyond:
+        where = {row["machine"] for row in rows if row["oversubscribed"]}
+        cores = listing(
+            [f"{_capacity(row)} of machine {row['machine']}" for row in machines if row["machine"] in where]
+        )
+        found.append(
+            f"Runs with {listing([str(pes) for pes in beyond])} PEs had more PEs than the {cores}: they took turns, "
+            "and their times say nothing about scaling."
+        )
+    on_gpus = {row["graph_hash"] for row in rows if row["device"] == "GPUs"}
+    mixed = sorted({row["pes"] for row in rows if row["device"] != "GPUs" and row["graph_hash"] in on_gpus})
+    if mixed:
+        found.append(
+            f"Some runs computed on GPUs, but those with {listing([str(pes) for pes in mixed])} PEs on CPU cores (more "
+            "PEs than the host has GPUs, or another backend). They are never compared with those on GPUs."
+        )
+    if any(row["device"] == "CPU threads" for row in rows):
+        found.append(
+            "Backend “simulated” runs the PEs as threads of one process that share its memory: right for results and "
+            "bytes, but its times are not those of a cluster."
+        )
+    if any(row["device"] != "GPUs" for row in rows):
+        found.append(
+            "These PEs were CPU ranks or threads: where other work shares the cores, another job can differ by more "
+            "than its launches, and another technique can be the fastest in it."
+        )
+    unchecked = sum(row["unchecked"] for row in tables["checks"])
+    if unchecked:
+        found.append(f"{count(unchecked, 'timing')} came without a check of the result (marked “not checked”).")
+    failed = sum(row["failed"] for row in tables["checks"])
+    if failed:
+        found.append(f"{count(failed, 'result')} failed the check: wrong results are shown, but never as the fastest.")
+    return found
+
+
+def _pes(rows: Rows) -> str:
+    pes = sorted({row["pes"] for row in rows})
+    return f"{listing([str(p) for p in pes], 12)} PE{'' if pes == [1] else 's'}"
+
+
+def _capacity(machine: Row) -> str:
+    if machine["gpus"]:
+        return "GPUs"
+    low, high = machine["cores_min"], machine["cores_max"]
+    return count(low, "core") if low == high else f"{low} to {high} cores"
+
+
+def _winners(fastest: Rows) -> list[tuple[str, str]]:
+    several = [row for row in fastest if row["pes"] > 1]
+    starred = [row for row in several if not row["unstarred"]]
+    if not starred:
+        return []
+    wins = Counter(row["label"] for row in starred)
+    ranked = sorted(wins, key=lambda label: (-wins[label], label))
+    told = listing([f"{label} in {wins[label]}" for label in ranked])
+    text = f"{told} of {_comparisons(several)}: the slowest of its launches was faster than the fastest of any other."
+    return [("Fastest in these runs", text)]
+
+
+def _each_winner(fastest: Rows, names: Names) -> list[tuple[str, str]]:
+    """Of each graph the starred technique on the most PEs."""
+    found = []
+    graphs = group([row for row in fastest if row["pes"] > 1 and not row["unstarred"]], "dataset", "graph_hash")
+    for graph, rows in graphs.items() if len(graphs) <= MOST else ():
+        row = max(rows, key=lambda row: (row["pes"], row["dim"]))
+        text = f"{row['label']} with {count(row['pes'], 'PE')} and D = {row['dim']}: "
+        text += f"{quantity(row['median'])} a product; next: {row['runner_up']}, {number(row['ratio'])} times as long."
+        found.append((f"Fastest on {names[graph]}", text))
+    return found
+
+
+def _comparisons(rows: Rows) -> str:
+    return f"{count(len(rows), 'comparison')} of several PEs (graph, D, PEs)"
+
+
+def _undecided(fastest: Rows) -> list[tuple[str, str]]:
+    """In how many comparisons there is no fastest technique, and why."""
+    several = [row for row in fastest if row["pes"] > 1]
+    if not several:
+        text = "With 1 PE alone no technique moves anything, so these times name no fastest technique."
+        return [("Fastest in these runs", text)] if fastest else []
+    reasons = Counter(row["unstarred"] for row in several if row["unstarred"])
+    if not reasons:
+        return []
+    told = listing([f"{why} in {number_}" for why, number_ in reasons.most_common()])
+    return [("Not told apart", f"No star in {reasons.total()} of {_comparisons(several)}: {told}.")]
+
+
+def _scaled(aggregate: Rows) -> tuple[Rows, Rows]:
+    """Products on several PEs with a time on 1 PE beside them; and of these those that are faster than all on 1 PE."""
+    ones = group((row for row in sound(aggregate) if row["pes"] == 1), *SETTING, "dim")
+    rows = [row for row in sound(aggregate) if row["speedup"] and row["pes"] > 1]
+    faster = [
+        row
+        for row in rows
+        if not (row["speedup"] <= 1 or row["oversubscribed"] or undecided(row, *ones[_without_pes(row)]))
+    ]
+    return rows, faster
+
+
+def _without_pes(row: Row) -> tuple[object, ...]:
+    return tuple(row[column] for column in (*SETTING, "dim"))
+
+
+def _product(row: Row) -> str:
+    return f"{row['label']} with {count(row['pes'], 'PE')} on {row['dataset']}, D = {row['dim']}"
+
+
+def _faster(aggregate: Rows) -> list[tuple[str, str]]:
+    _, faster = _scaled(aggregate)
+    if not faster:
+        return []
+    best = max(faster, key=lambda row: row["speedup"])
+    text = f"At most {number(best['speedup'])} times faster than the best time of 1 PE ({_product(best)})."
+    return [("Products on several PEs", text)]
+
+
+def _not_faster(aggregate: Rows) -> list[tuple[str, str]]:
+    """Why no product on several PEs is said to be faster than on 1 PE."""
+    rows, faster = _scaled(aggregate)
+    honest = [row for row in rows if not row["oversubscribed"]]
+    if faster or not rows:
+        return []
+    if not honest:
+        text = f"Not measured: every one had more PEs than {shared(rows)}."
+    else:
+        best = max(honest, key=lambda row: row["speedup"])
+        if best["speedup"] <= 1:
+            text = f"No single product was faster than the best of 1 PE (nearest: {_product(best)})."
+        else:
+            ones = group((row for row in sound(aggregate) if row["pes"] == 1), *SETTING, "dim")[_without_pes(best)]
+            text = f"None can be told from the best time of 1 PE: {undecided(best, *ones)} (nearest: {_product(best)})."
+    return [("Products on several PEs", text)]
+
+
+def _epochs(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
+    """Epochs of a model on several PEs beside those on 1 PE, whatever the techniques, the largest ratios first."""
+    told, beyond = [], []
+    columns = ("dataset", "graph_hash", "machine", "device", "dtype", "scheme", "model_label", "metric")
+    for (dataset, code, *_), rows in group(accuracy, *columns).items():
+        ones = [row["epoch"] for row in rows if row["pes"] == 1]
+        several = [row for row in rows if row["pes"] > 1]
+        honest = [row for row in several if not row["oversubscribed"]]
+        if ones and honest:
+            best = min(honest, key=lambda row: (row["epoch"], row["pes"]))
+            told.append((min(ones) / best["epoch"], min(ones), best, names[dataset, code]))
+        elif ones:
+            beyond += several
+    if not told:
+        text = f"Not measured: every training on several PEs had more of them than {shared(beyond)}."
+        return [("Epochs on several PEs", text)] if beyond else []
+    told.sort(key=lambda each: -each[0])
+    text = " ".join(_epoch(*each) for each in told[:MOST])
+    if rest := [each[0] for each in told[MOST:]]:
+        text += f" {count(len(rest), 'other')}: {_range(rest)} times as fast."
+    return [("Epochs on several PEs", text)]
+
+
+def _epoch(ratio: float, one: float, best: Row, name: str) -> str:
+    said = f"{number(ratio)} times as fast" if ratio >= 1 else f"{number(1 / ratio)} times as long"
+    where = f"{best['model_label']} on {name}, {best['label']}"
+    return f"{where}: {quantity(one)} on 1 PE, {quantity(best['epoch'])} on {best['pes']} PEs, {said}."
+
+
+#: What it means that the bytes equal a volume of the CoLa paper in every product; "<": all are less than the smallest
+#: of them; "": neither.
+_MOVED = {
+    "V_FC": "each row that a PE needs exactly once (V_FC)",
+    "V_FR": "exactly one row for every arc between PEs (V_FR)",
+    "V_CG": "exactly all rows to all PEs (V_CG)",
+    "<": "less than each row that a PE needs once (V_FC)",
+    "": "none of these volumes (V_FC, V_FR, V_CG) in every case",
+}
+
+
+def _bytes(aggregate: Rows) -> list[tuple[str, str]]:
+    rows = [row for row in aggregate if row["pes"] > 1]
+    if not rows:
+        return []
+    moved: dict[str, list[str]] = {}
+    for (label,), found in group(rows, "label").items():
+        always = (name for name in ("V_FC", "V_FR", "V_CG") if all(name in row["equals"].split(", ") for row in found))
+        less = all(row["bytes_wire"] < row["v_fc"] for row in found)
+        moved.setdefault(next(always, "<" if less else ""), []).append(label)
+    parts = [f"{listing(moved[volume])} moved {_MOVED[volume]}" for volume in _MOVED if volume in moved]
+    ratios = [row["v_cg"] / row["v_fc"] for row in rows if row["v_fc"]]
+    text = f"Counted where they cross PEs: {'; '.join(parts)}."
+    if ratios:
+        text += f" All rows to all PEs (V_CG) is {_range(ratios)} times the needed rows once (V_FC) here."
+    if told := intergroup_bytes.outcome(rows):
+        text += f" {told}"
+    return [("Bytes on the wire", text)]
+
+
+def _range(values: list[float]) -> str:
+    low, high = number(min(values)), number(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _checks(checks: Rows) -> list[tuple[str, str]]:
+    passed = sum(row["passed"] for row in checks)
+    failed = sum(row["failed"] for row in checks)
+    errors = [row["error"] for row in checks if row["error"] is not None and math.isfinite(row["error"])]
+    if not passed + failed:
+        return []
+    text = f"{passed} of {passed + failed} checked results agree with a float64 product"
+    if errors:
+        text += f"; the largest error is {max(errors):.1e}"
+    return [("Correct results", f"{text}.")]
+
+
+def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
+    graphs = group(accuracy, "dataset", "graph_hash", "metric")
+    if len(graphs) > MOST:
+        told = [row["test_mean"] for rows in graphs.values() for row in _told(rows)]
+        text = f"{percent(min(told))} to {percent(max(told))} on the test nodes, of each graph the best run on its"
+        text += " validation nodes"
+        if some := sum(len(_told(rows)) > 1 for rows in graphs.values()):
+            text += f"; all runs of {count(some, 'graph')} without such nodes"
+        return [(f"Accuracy on {len(graphs)} graphs", f"{text}.")]
+    return [
+        (f"Accuracy on {names[dataset, code]}", _accuracy_text(rows, metric))
+        for (dataset, code, metric), rows in graphs.items()
+    ]
+
+
+def _told(rows: Rows) -> Rows:
+    """Of the runs on a graph the best on its validation nodes; all without such nodes, since test nodes choose none."""
+    known = [row for row in rows if row["validation_mean"] is not None]
+    best = max(known, key=lambda row: (row["validation_mean"], row["model_label"], -row["pes"]), default=None)
+    return [best] if best else rows
+
+
+def _accuracy_text(rows: Rows, metric: str) -> str:
+    told = _told(rows)
+    right = "% of the test nodes right" if metric == "accuracy" else f"% {METRIC_NAMES[metric]} on the test nodes"
+    if len(told) > 1:
+        models = listing(sorted({row["model_label"] for row in told}))
+        scores = _range([100 * row["test_mean"] for row in told])
+        return f"{scores} {right} ({models}, {_pes(told)}; no validation nodes to choose the best by)."
+    (best,) = told
+    seeds = f"mean of {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
+    spread = f" ± {100 * best['test_deviation']:.1f}" if best["test_deviation"] is not None else ""
+    chosen = "; the best on the validation nodes" if len(rows) > 1 else ""
+    score = percent(best["test_mean"]).removesuffix(" %")
+    return f"{score}{spread} {right} ({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}{chosen})."
+
+
+#: V_FC and V_CG in words.
+_NEEDED, _ALL = "each needed row once a PE (V_FC)", "all rows to all PEs (V_CG)"
+
+
+def _splits(quality: Rows, names: Names) -> list[tuple[str, str]]:
+    found = []
+    graphs = group((row for row in quality if row["v_fc"]), "dataset", "graph_hash")
+    if len(graphs) > MOST:
+        pes = max(row["pes"] for rows in graphs.values() for row in rows)
+        shares = [100 * row["v_fc"] / row["v_cg"] for rows in graphs.values() for row in rows if row["pes"] == pes]
+        return [(f"Splitting {len(graphs)} graphs", f"{pes} PEs: {_NEEDED} is {_range(shares)} % of {_ALL}.")]
+    for graph, rows in graphs.items():
+        most = [row for row in rows if row["pes"] == max(each["pes"] for each in rows)]
+        best = min(most, key=lambda row: (row["v_fc"], row["scheme"], row["workgroup"], row["dim"]))
+        rivals = sorted({row["scheme"] for row in most if row["dim"] == best["dim"] and row["v_fc"] > best["v_fc"]})
+        least = f", less than {listing(rivals)}" if rivals else ""
+        share = percent(best["v_fc"] / best["v_cg"])
+        text = f"{best['pes']} PEs, {best['scheme']}: {_NEEDED} is {share} of {_ALL}{least}."
+        if best["vi_fc"]:
+            share = percent(best["vi_cola"] / best["vi_fc"])
+            text += f" Between workgroups of {best['workgroup']}, a row once a workgroup (VI_CoLa) is {share} of a row"
+            text += " once a PE (VI_FC)."
+        found.append((f"Splitting {names[graph]}", text))
+    return found

@@ -1,0 +1,91 @@
+"""What the cost model predicts for numbers of PEs that nothing ran on: curves and tables, named as predictions."""
+
+from __future__ import annotations
+
+import json
+
+from markupsafe import Markup
+
+from mgg.report.figures import charts
+from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section
+from mgg.report.tables.compute import Row, Rows, graph_names, group
+from mgg.report.tables.numbers import ABSENT, count, listing, number, time_unit, within
+
+#: What predictions must share to stand in one figure.
+CASE = ("dataset", "graph_hash", "scheme", "model_machine", "network", "workgroup", "dtype", "dim", "links")
+
+
+def section(tables: dict[str, Rows]) -> Section | None:
+    """A part for each graph, machine and width; None without predictions."""
+    rows = tables["predictions"]
+    if not rows:
+        return None
+    names = graph_names(tables["graphs"])
+    parts = [
+        _part(found, names[found[0]["dataset"], found[0]["graph_hash"]], f"f{number_}")
+        for number_, found in enumerate(group(rows, *CASE).values(), 1)
+    ]
+    intro = (
+        "Predicted, not measured: times by the cost model (docs/costs.md) for numbers of PEs that nothing here ran on, "
+        "from how each graph splits and the links named below."
+    )
+    return Section("predictions", "Predictions", intro, parts)
+
+
+def _part(rows: Rows, name: str, key: str) -> Part:
+    first = rows[0]
+    series = {
+        f"{label(found[0])}, predicted": [
+            (row["pes"], row["seconds"]) for row in sorted(found, key=lambda row: row["pes"])
+        ]
+        for found in group(rows, "technique", "options").values()
+    }
+    drawings = []
+    if len({row["pes"] for row in rows}) > 1:
+        svg = charts.lines(series, "PEs (predicted)", key, f"{name}, D = {first['dim']}, predicted")
+        text = f"{name}, D = {first['dim']}: predicted time of one aggregation over PEs. Nothing of it was measured."
+        drawings.append(Drawing(Markup(svg), text))
+    heading = f"{name}, predicted for {first['model_machine']}, D = {first['dim']}"
+    return Part(heading, links_text(first), [grid(rows, name)], drawings)
+
+
+def label(row: Row) -> str:
+    """The technique of a prediction, and those of its options that are not at their defaults."""
+    options = ", ".join(f"{key}={value}" for key, value in json.loads(row["options"]).items())
+    return f"{row['technique']} ({options})" if options else str(row["technique"])
+
+
+def links_text(row: Row) -> str:
+    """The links of a prediction in words."""
+    links = json.loads(row["links"])
+    told = [
+        f"{name} {number(link['bandwidth'] / 1e9)} GB/s and {number(link['latency'] * 1e6)} µs"
+        + (f" ({number(link['message'] * 1e6)} µs a row)" if link["message"] else "")
+        for name, link in links.items()
+        if name == row["network"] or not name.startswith("infiniband")
+    ]
+    return (
+        f"Workgroups of {count(row['workgroup'], 'PE')}, joined by {row['network']}; {row['dtype']}, partition scheme "
+        f"{row['scheme']}. Constants of {row['model_machine']}: {row['basis']}. Links: {listing(told, 12)}."
+    )
+
+
+def grid(rows: Rows, name: str) -> Grid:
+    """Predicted times, a row a technique and set of its options, a column a number of PEs."""
+    unit = time_unit([row["seconds"] for row in rows])
+    pes = sorted({row["pes"] for row in rows})
+    lines = []
+    for found in group(rows, "technique", "options").values():
+        at = {row["pes"]: row for row in found}
+        cells = [
+            Cell(within(at[p]["seconds"], unit), f"transfer {within(at[p]['transfer'], unit)}", at[p]["chosen"])
+            if p in at
+            else Cell(ABSENT)
+            for p in pes
+        ]
+        lines.append((label(found[0]), cells))
+    note = (
+        "Below each time that of the transfers, some of which goes on beside arithmetic. Marked: what auto would pick."
+    )
+    caption = f"{name}: predicted time of one aggregation ({unit.name})"
+    return Grid(caption, "technique", [count(p, "PE") for p in pes], [("predicted", lines)], note)

@@ -1,0 +1,519 @@
+"""The page: one self-contained HTML text from the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from mgg.record import METRIC_NAMES
+from mgg.report.figures import charts
+from mgg.report.page import described, findings, glossary, lookups, phases, predictions, quality
+from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section
+from mgg.report.papers import advisor, catalogue
+from mgg.report.papers import predictions as predicted
+from mgg.report.papers import sections as papers
+from mgg.report.papers.catalogue import stand_in
+from mgg.report.tables import choice, jobs, mgg_sweep
+from mgg.report.tables.columns import ABOUT, TABLES
+from mgg.report.tables.compute import NOT_NOTED, SETTING, Row, Rows, graph_names, group, shared, varied
+from mgg.report.tables.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
+
+
+class Page(NamedTuple):
+    """The HTML of a report, and its sections that have figures, by their kind."""
+
+    html: str
+    illustrated: dict[str, list[Section]]
+
+
+def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str, str]] = ()) -> Page:
+    """The whole report; every text from the records is escaped.
+
+    ``experiments``: names of the papers' figures to show, each with a remark or "".
+    """
+    folder = Path(__file__).parent
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"linked": glossary.linked, "hinted": glossary.hinted, "technique": glossary.technique}
+    everything, tables = tables, tables | {"aggregate": advisor.telling(mgg_sweep.telling(tables["aggregate"]))}
+    sections_told = (described, lookups, choice, predictions)
+    told = [found for each in sections_told if (found := each.section(tables))]
+    experiments, ahead = catalogue.divided(experiments)
+    labels = [row["label"] for row in tables["aggregate"]]
+    styles = charts.Styles(labels)
+    sections = {
+        "aggregate": _sections(tables, styles),
+        "train": _training(tables),
+        "papers": [*papers.sections(everything, experiments), *predicted.sections(tables, ahead), *told],
+        "jobs": jobs.section(tables),
+    }
+    html = environment.get_template("page.html.j2").render(
+        title=title,
+        answers=findings.answers(tables, everything),
+        overview=_overview(tables, styles),
+        findings=[
+            *papers.outcomes(everything, experiments),
+            *choice.findings(tables),
+            *findings.others(tables),
+        ],
+        fastest=_fastest(tables),
+        machines=_machines(tables["machines"]),
+        graphs=_graphs(tables),
+        partitions=_partitions(tables),
+        quality=quality.section(tables),
+        papers=sections["papers"],
+        where="What ran where" if tables["machines"] else "Graphs",
+        sections=sections["aggregate"],
+        checks=_checks(tables),
+        training=sections["train"],
+        running=sections["jobs"],
+        has_timings=bool(tables["aggregate"]),
+        has_runs=bool(tables["training"]),
+        files=[
+            (name, ABOUT[name].removeprefix("one row "), f"{len(everything[name]):,}")
+            for name in TABLES
+            if everything[name]
+        ],
+        empty=[name for name in TABLES if not everything[name]],
+        terms=glossary.terms(),
+    )
+    return Page(html, sections)
+
+
+def _overview(tables: dict[str, Rows], styles: charts.Styles) -> list[Drawing]:
+    """Two figures for the first screen: of the largest graph's widest products, else of the first training."""
+    rows = tables["aggregate"]
+    if not rows:
+        parts = (part for section in _training(tables, "o") for part in section.parts)
+        return [drawing for part in parts for drawing in part.drawings][:2]
+    names = graph_names(tables["graphs"])
+    largest = max(tables["graphs"], key=lambda row: (any(map(_is_of(row), rows)), row["arcs"]))
+    of_graph = [row for row in rows if _is_of(largest)(row)]
+    found = max(group(of_graph, *SETTING, "dim").values(), key=lambda each: (len(each), each[0]["dim"]))
+    where = f"{names[largest['dataset'], largest['graph_hash']]}, D = {found[0]['dim']}"
+    svg = charts.times(found, styles, "ot", where)
+    drawings = [Drawing(Markup(svg), f"{where}: median time of one aggregation, fastest to slowest launch.")]
+    known = [row for row in found if row["speedup"] is not None and row["check"] != "failed"]
+    if len({row["pes"] for row in known}) > 1:
+        drawings.append(Drawing(Markup(charts.scaling(known, styles, "os", where)), f"{where}: speedup over 1 PE."))
+    elif found[0]["pes"] > 1:
+        drawings.append(Drawing(Markup(charts.volumes(found, styles, "ob", where)), f"{where}: bytes on the wire."))
+    return drawings
+
+
+def _is_of(graph: Row) -> Callable[[Row], bool]:
+    return lambda row: (row["dataset"], row["graph_hash"]) == (graph["dataset"], graph["graph_hash"])
+
+
+def _pivot(
+    rows: Rows,
+    caption: str,
+    cell: Callable[[Row], Cell],
+    *,
+    note: str = "",
+) -> Grid:
+    """Rows of one setting: a row group a width, a row a technique, a column a number of PEs."""
+    pes = sorted({each["pes"] for each in rows})
+    groups = []
+    for (dim,), of_dim in group(rows, "dim").items():
+        lines = []
+        for (label,), found in group(of_dim, "label").items():
+            at = {each["pes"]: cell(each) for each in found}
+            lines.append((label, [at.get(p, Cell(ABSENT)) for p in pes]))
+        groups.append((f"D\N{NO-BREAK SPACE}= {dim}", lines))
+    return Grid(caption, "technique", _pes_headings(rows), groups, note)
+
+
+def _pes_headings(rows: Rows) -> list[str]:
+    """A column heading for each number of PEs in ``rows``."""
+    headings = []
+    for (pes,), found in group(rows, "pes").items():
+        headings.append(count(pes, "PE") + (f" (more than {shared(found)})" if shared(found) else ""))
+    return headings
+
+
+def _setting(row: Row) -> str:
+    """The conditions of a comparison in words."""
+    product = "forward product A B" if row["direction"] == "forward" else "transposed product A^T B"
+    return f"machine {row['machine']}, {row['device']}, {product}, {row['dtype']}, partition scheme {row['scheme']}"
+
+
+#: What the signs beside times mean; a pointer on the star tells when it is given.
+_SIGNS = f"{charts.STAR} the fastest, {charts.NEAR} too close to call: launches overlap."
+
+
+def _fastest(tables: dict[str, Rows]) -> Grid | None:
+    rows = [row for row in tables["fastest"] if row["pes"] > 1]
+    if not rows:
+        return None
+    names = graph_names(tables["graphs"])
+    several = len(group(rows, *SETTING)) > len(group(rows, "dataset", "graph_hash"))
+    pes = sorted({row["pes"] for row in rows})
+    groups = []
+    for _, found in group(rows, "dataset", "graph_hash", *SETTING).items():
+        heading = names[found[0]["dataset"], found[0]["graph_hash"]]
+        lines = []
+        for (dim,), of_dim in group(found, "dim").items():
+            at = {row["pes"]: _winner(row) for row in of_dim}
+            lines.append((f"D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{dim}", [at.get(p, Cell(ABSENT)) for p in pes]))
+        groups.append((f"{heading} ({_setting(found[0])})" if several else heading, lines))
+    note = f"{_SIGNS} x: time of the next technique over that of the fastest."
+    long = any(len(label) > charts.LONGEST for row in rows for label in (row["label"], row["runner_up"]))
+    caption = "Fastest of each comparison in these runs"
+    return Grid(caption, "width", _pes_headings(rows), groups, note, prose=long)
+
+
+def _winner(row: Row) -> Cell:
+    sign = "" if row["unstarred"] else f"{charts.STAR} "
+    sign = f"{charts.NEAR} " if row["close"] else sign
+    why = f"; {row['unstarred']}" if row["unstarred"] else ""
+    return Cell(
+        f"{sign}{row['label']}, {quantity(row['median'])}", f"next: {row['runner_up']}, {number(row['ratio'])} x{why}"
+    )
+
+
+def _machines(rows: Rows) -> Grid | None:
+    """A column a machine: its properties are sentences rather than numbers."""
+    if not rows:
+        return None
+    fields: dict[str, Callable[[Row], str]] = {
+        "processor": lambda row: row["cpu"],
+        "cores": lambda row: _span(row["cores_min"], row["cores_max"]),
+        "memory": lambda row: f"{row['memory']} GiB",
+        "GPUs": lambda row: row["gpus"] or "none",
+        "system": lambda row: row["system"],
+        "place": lambda row: row["place"] or "by hand",
+        "network": lambda row: row["emulated"] or "as it is",
+        "backends": lambda row: row["backends"],
+        "records": lambda row: f"{count(row['timings'], 'timing')}, {count(row['runs'], 'training run')}",
+        "versions": lambda row: row["versions"],
+        "commit": lambda row: row["commit"] or "unknown",
+        "id": lambda row: row["machine_id"],
+    }
+    lines = [(name, [Cell(text(row)) for row in rows]) for name, text in fields.items()]
+    return Grid("Machines and software", "machine", [row["machine"] for row in rows], [("", lines)], prose=True)
+
+
+def _span(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}, by job"
+
+
+def _graphs(tables: dict[str, Rows]) -> Grid:
+    names = graph_names(tables["graphs"])
+    lines = [
+        (
+            names[row["dataset"], row["graph_hash"]],
+            [
+                Cell(f"{row['nodes']:,}"),
+                Cell(f"{row['arcs']:,}"),
+                Cell(number(row["arcs_per_node"])),
+                Cell(row["graph_hash"][:12]),
+            ],
+        )
+        for row in tables["graphs"]
+    ]
+    columns = ["nodes", "arcs", "arcs a node", "hash"]
+    note = ""
+    if any(stand_in(row["dataset"]) for row in tables["graphs"]):
+        columns.append("stands for")
+        for (_, cells), row in zip(lines, tables["graphs"], strict=True):
+            real = stand_in(row["dataset"])
+            cells.append(Cell(real.name, f"{real.nodes:,} nodes, {real.counted}") if real else Cell(ABSENT))
+        note = "A graph that stands for another one is generated; nothing measured on it is a number of the other."
+    return Grid("Graphs", "graph", columns, [("", lines)], note, words=["stands for"])
+
+
+def _partitions(tables: dict[str, Rows]) -> Grid | None:
+    """How the timed products were split, as far as the section on partitions does not say it."""
+    names = graph_names(tables["graphs"])
+    told = {(row["graph_hash"], row["scheme"], "forward", row["pes"]) for row in tables["quality"]}
+    rows = [
+        row
+        for row in tables["partitions"]
+        if row["pes"] > 1 and (row["graph_hash"], row["scheme"], row["direction"], row["pes"]) not in told
+    ]
+    groups = []
+    for key, found in group(rows, "dataset", "graph_hash").items():
+        lines = []
+        for row in found:
+            cut = f"{row['edge_cut']:,} ({percent(row['edge_cut_share'])})"
+            cells = [number(row["imbalance"]), cut, f"{row['halo_rows']:,}"]
+            lines.append((f"{row['pes']} PEs, {row['scheme']}, {row['direction']}", [Cell(text) for text in cells]))
+        groups.append((names[key], lines))
+    if not groups:
+        return None
+    columns = ["imbalance (1 is even)", "edge cut, arcs", "halo rows, all PEs"]
+    return Grid("How each graph was split", "PEs, scheme, product", columns, groups)
+
+
+def _sections(tables: dict[str, Rows], styles: charts.Styles) -> list[Section]:
+    names = graph_names(tables["graphs"])
+    graphs = {(row["dataset"], row["graph_hash"]): row for row in tables["graphs"]}
+    sections = []
+    for number_, (key, rows) in enumerate(group(tables["aggregate"], "dataset", "graph_hash").items(), 1):
+        graph = graphs[key]
+        intro = f"{graph['nodes']:,} nodes, {graph['arcs']:,} arcs."
+        anchor = f"graph-{number_}"
+        parts: list[Part] = []
+        for index, (setting, found) in enumerate(group(rows, *SETTING).items(), 1):
+            fastest = group(tables["fastest"], *SETTING).get(setting, [])
+            parts += _setting_parts(found, fastest, styles, f"g{number_}s{index}", names[key])
+        sections.append(Section(anchor, f"Graph {names[key]}", intro, parts))
+    return sections
+
+
+def _setting_parts(rows: Rows, fastest: Rows, styles: charts.Styles, key: str, name: str) -> list[Part]:
+    parts = [_time_part(rows, fastest, styles, key, name)]
+    if any(row["pes"] > 1 for row in rows):
+        parts += [_scaling_part(rows, styles, key, name), _bytes_part(rows, styles, key, name)]
+    return parts
+
+
+def _time_part(rows: Rows, fastest: Rows, styles: charts.Styles, key: str, name: str) -> Part:
+    unit, where = time_unit([row["median"] for row in rows]), _setting(rows[0])
+    # The first section tells what techniques do; elsewhere a pointer on a name does.
+    legend = [glossary.legend(row["technique"] for row in rows)] if key == "g1s1" else []
+
+    def cell(row: Row) -> Cell:
+        sign = charts.mark(row)
+        marks = {"failed": "; wrong result", "not checked": "; not checked", "passed": ""}[row["check"]]
+        speedup = "" if row["speedup"] is None else f", {number(row['speedup'])}x"
+        small = f"{within(row['low'], unit)}\N{EN DASH}{within(row['high'], unit)}{speedup}{marks}"
+        hint = "" if row["efficiency"] is None else f"efficiency {percent(row['efficiency'])}"
+        return Cell(f"{sign} {within(row['median'], unit)}".lstrip(), small, sign == charts.STAR, hint=hint)
+
+    note = " ".join([_SIGNS, *_no_star(fastest), *legend])
+    caption = f"{name}: median time of one aggregation ({unit.name}); small: fastest to slowest launch, speedup"
+    grid = _pivot(rows, caption, cell, note=note)
+    drawings = [
+        Drawing(
+            Markup(charts.times(found, styles, f"{key}t{dim}", f"{name}, D = {dim}")),
+            f"{name}, D = {dim}: median time of one aggregation.",
+        )
+        for (dim,), found in group(rows, "dim").items()
+    ]
+    return Part("Time", f"{where[:1].upper()}{where[1:]}; {_launches(rows)}, slowest PE of each.", [grid], drawings)
+
+
+def _launches(rows: Rows) -> str:
+    """How the products of ``rows`` were timed."""
+    return listing(
+        sorted(
+            f"{count(launches, 'launch', 'launches')} of {count(products // launches, 'timed product')} after "
+            f"{warmup} untimed"
+            for launches, products, warmup in {(row["launches"], row["iterations"], row["warmup"]) for row in rows}
+        )
+    )
+
+
+def _no_star(fastest: Rows) -> list[str]:
+    """For each reason a sentence on the comparisons, of table fastest, that it leaves without a star."""
+    told = []
+    rows = [row for row in fastest if row["pes"] > 1]
+    for (why,), found in group((row for row in rows if row["unstarred"]), "unstarred").items():
+        at = {pes: len(each) for (pes,), each in group(rows, "pes").items()}
+        whole = [pes for (pes,), each in group(found, "pes").items() if len(each) == at[pes]]
+        cases = [count(pes, "PE") for pes in whole]
+        cases += [f"D = {row['dim']} on {count(row['pes'], 'PE')}" for row in found if row["pes"] not in whole]
+        told.append(f"No star{'' if len(found) == len(rows) else f' for {listing(cases)}'}: {why}.")
+    return told
+
+
+def _scaling_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Part:
+    known = [row for row in rows if row["speedup"] is not None and row["check"] != "failed"]
+    if not known:
+        text = "There is no sound time with 1 PE to compare with, so speedups are unknown."
+        return Part("Scaling", text)
+
+    drawings = []
+    baselines = []
+    for (dim,), found in group(known, "dim").items():
+        one = min((row for row in found if row["pes"] == 1), key=lambda row: (row["median"], row["label"]))
+        baselines.append(f"D = {dim}: {one['label']}, {quantity(one['median'])}")
+        if len({row["pes"] for row in found}) > 1:
+            svg = Markup(charts.scaling(found, styles, f"{key}s{dim}", f"{name}, D = {dim}"))
+            drawings.append(Drawing(svg, f"{name}, D = {dim}: speedup against the best time with 1 PE."))
+    return Part("Scaling", f"Speedup over the best time with 1 PE: {'; '.join(baselines)}.", (), drawings)
+
+
+def _bytes_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Part:
+    widest = max(row["dim"] for row in rows if row["pes"] > 1)
+    found = [row for row in rows if row["pes"] > 1 and row["dim"] == widest]
+    unit = bytes_unit([row["bytes_wire"] for row in found])
+
+    def cell(row: Row) -> Cell:
+        rate = f"{number(row['bytes_wire'] / row['median'] / 1e9)} GB/s"
+        return Cell(within(row["bytes_wire"], unit), f"= {row['equals']}, {rate}" if row["equals"] else rate)
+
+    caption = f"{name}: bytes on the wire of one aggregation ({unit.name}), all PEs"
+    grid = _pivot(found, caption, cell)
+    pes = sorted({row["pes"] for row in found})
+    volumes = []
+    for column, title in (("v_fc", "V_FC"), ("v_fr", "V_FR"), ("v_cg", "V_CG")):
+        at = {row["pes"]: row[column] for row in found}
+        volumes.append((title, [Cell(within(at[p], unit)) for p in pes]))
+    # Plain headings: bytes mean the same with more PEs than cores.
+    grid = Grid(
+        grid.caption,
+        grid.corner,
+        [count(p, "PE") for p in pes],
+        [*grid.groups, ("CoLa paper, for comparison", volumes)],
+    )
+    drawing = Drawing(
+        Markup(charts.volumes(found, styles, f"{key}b", f"{name}, D = {widest}")),
+        f"{name}, D = {widest}: bytes counted where they crossed PEs; hatched: by formula.",
+    )
+    text = (
+        f"Beside V_FC (each needed row once), V_FR (a row per arc) and V_CG (all rows to all PEs), for D = {widest}. "
+        "GB/s: bytes over the median time."
+    )
+    return Part("Bytes on the wire", text, [grid], [drawing])
+
+
+def _checks(tables: dict[str, Rows]) -> Grid | None:
+    names = graph_names(tables["graphs"])
+    groups = []
+    several = len(group(tables["checks"], "machine", "device", "dtype")) > 1
+    # Of swept techniques the settings that the page shows elsewhere, and every one that failed.
+    labels = {row["label"] for row in tables["aggregate"]}
+    rows = [row for row in tables["checks"] if row["label"] in labels or row["failed"]]
+    for key, found in group(rows, "dataset", "graph_hash").items():
+        lines = []
+        for row in found:
+            where = f" ({row['machine']}, {row['device']}, {row['dtype']})" if several else ""
+            verdict = "FAILED" if row["failed"] else "passed" if row["passed"] else "not checked"
+            cells = [
+                Cell(f"{row['error']:.1e}" if row["error"] is not None else ABSENT),
+                Cell(f"{row['tolerance']:.0e}" if row["tolerance"] is not None else ABSENT),
+                Cell(str(row["passed"])),
+                Cell(str(row["failed"])),
+                Cell(str(row["unchecked"])),
+                Cell(verdict, best=bool(row["failed"])),
+            ]
+            lines.append((f"{row['label']}{where}", cells))
+        groups.append((names[key], lines))
+    columns = ["largest error", "tolerance", "passed", "failed", "not checked", "verdict"]
+    return Grid("Result checks", "technique", columns, groups) if groups else None
+
+
+def _training(tables: dict[str, Rows], key: str = "t") -> list[Section]:
+    names = graph_names(tables["graphs"])
+    epochs = group(tables["epochs"], "run")
+    sections = []
+    graphs = group(tables["training"], "dataset", "graph_hash")
+    for index, (graph, runs) in enumerate(graphs.items(), 1):
+        rows = [row for row in tables["accuracy"] if (row["dataset"], row["graph_hash"]) == graph]
+        name = names[graph]
+        drawings: list[Drawing] = []
+        for number_, ((label,), found) in enumerate(group(runs, "model_label").items(), 1):
+            points = {
+                name: [e for run in some for e in epochs[run["run"],]] for name, some in _curve_runs(found).items()
+            }
+            drawings += _curve_drawings(points, f"{key}{index}m{number_}", f"{label} on {name}", _metric_name(found))
+        parts = [Part("Accuracy and curves", _metric_text(rows), [_accuracy_grid(rows, runs, name)], drawings)]
+        by_phase = phases.part(runs, f"{key}{index}p", name)
+        parts += [by_phase] if by_phase else []
+        sections.append(Section(f"train-{index}", f"Training on {name}", "", parts))
+    return sections
+
+
+#: What the runs of a row of table accuracy share.
+_GROUP = ("machine", "device", "dtype", "scheme", "model_label", "label", "pes", "metric")
+_MEANINGS = {
+    "accuracy": "Accuracy is the share of nodes put into the right class",
+    "micro_f1": "Micro-F1 is that of all yes-or-no labels of the nodes together",
+    "roc_auc": "ROC-AUC is the mean over the yes-or-no labels of the nodes",
+}
+
+
+def _metric_name(rows: Rows) -> str:
+    """What the scores of ``rows`` are."""
+    return listing(sorted({METRIC_NAMES[row["metric"]] for row in rows}))
+
+
+def _metric_text(rows: Rows) -> str:
+    told = [_MEANINGS[metric] for metric in sorted({row["metric"] for row in rows})]
+    return (
+        f"{'. '.join(told)}, at the epoch with the best validation score, or by the setting selection with the least"
+        " validation loss, or the last (SGC, R-GCN, RGAT)."
+    )
+
+
+def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
+    metric = _metric_name(rows)
+    unit = time_unit([row["epoch"] for row in rows])
+    volume = bytes_unit([row["bytes_wire"] for row in rows])
+    columns = ["PEs", f"test {metric}", "lowest to highest", "validation", "training", "seeds"]
+    columns += [f"time per epoch ({unit.name})", f"bytes per epoch ({volume.name})"]
+    held = [row["gpu_memory"] for row in rows if row["gpu_memory"] is not None]
+    room = bytes_unit(held)
+    columns += [f"GPU memory ({room.name})"] if held else []
+    varying = varied(rows, "machine", "device", "dtype", "scheme")
+    groups = []
+    for (model,), found in group(rows, "model_label").items():
+        lines = []
+        for row in found:
+            where = f" ({', '.join(row[column] or NOT_NOTED for column in varying)})" if varying else ""
+            spread = f" ± {100 * row['test_deviation']:.1f}" if row["test_deviation"] is not None else ""
+            cells = [
+                str(row["pes"]) + (f" (more than {shared([row])})" if shared([row]) else ""),
+                f"{percent(row['test_mean']).removesuffix(' %')}{spread} %",
+                f"{percent(row['test_min'])} to {percent(row['test_max'])}" if row["seeds"] > 1 else ABSENT,
+                percent(row["validation_mean"]),
+                percent(row["train_mean"]),
+                str(row["seeds"]),
+                within(row["epoch"], unit),
+                within(row["bytes_wire"], volume),
+                *([within(row["gpu_memory"], room)] if held else []),
+            ]
+            epochs = [run for run in runs if all(run[column] == row[column] for column in _GROUP)]
+            spread = (
+                f"{within(min(e['q1'] for e in epochs), unit)}\N{EN DASH}{within(max(e['q3'] for e in epochs), unit)}"
+            )
+            small = {6: spread if epochs else ""}
+            lines.append((f"{row['label']}{where}", [Cell(text, small.get(n, "")) for n, text in enumerate(cells)]))
+        groups.append((f"model {model}", lines))
+    note = f"Test {metric}: mean over seeds ± deviation. Small: quartiles of the epochs. {findings.ONE_LAUNCH}"
+    return Grid(f"{name}: {metric} at the epoch that counts, and cost", "technique", columns, groups, note)
+
+
+def _curve_runs(runs: Rows) -> dict[str, Rows]:
+    """Runs by curve: one for each technique and number of PEs; where that is too many, one for each technique."""
+    varying = varied(runs, "device", "dtype", "machine", "scheme")
+    fine: dict[str, Rows] = {}
+    for (label, pes, *rest), found in group(runs, "label", "pes", *varying).items():
+        fine[", ".join([label, count(pes, "PE"), *(what or NOT_NOTED for what in rest)])] = found
+    if len(fine) <= 6:
+        return fine
+    return {f"{label}, all numbers of PEs": found for (label,), found in group(runs, "label").items()}
+
+
+def _curve_drawings(points: dict[str, Rows], key: str, name: str, metric: str) -> Iterable[Drawing]:
+    several = any(len({row["run"] for row in rows}) > 1 for rows in points.values())
+    hint = " Line: median of the runs; band: lowest to highest." if several else ""
+    kinds: list[tuple[str, str, str, dict[str, Any]]] = [
+        ("loss", "training loss", "training loss (nats)", {}),
+        ("validation_loss", "validation loss", "validation loss (nats)", {}),
+        ("validation_accuracy", f"validation {metric}", f"validation {metric} (%)", {"share": True}),
+    ]
+    for column, what, axis, options in kinds:
+        lines = [line for line in charts.curves(points, column) if line.middle or column == "loss"]
+        if not lines:
+            continue  # runs without validation nodes
+        ends = [
+            f"{line.name} {percent(line.middle[-1]) if options else number(line.middle[-1])}"
+            for line in lines
+            if line.middle
+        ]
+        alt = f"Line chart: {what} over epochs, {name}. Last epoch: {listing(ends, 12)}."
+        svg = Markup(charts.training(lines, axis, f"{key}{column}", alt, **options))
+        yield Drawing(svg, f"{name}: {what} over epochs.{hint}")

@@ -1,0 +1,78 @@
+"""Bytes that crossed between workgroups, beside what CoLa says of them: VI_CoLa, and VI_FC without fusion."""
+
+from __future__ import annotations
+
+import json
+
+from mgg.report.page.parts import Cell, Grid, Part
+from mgg.report.tables.compute import COMPARISON, Row, Rows, graph_names, group
+from mgg.report.tables.numbers import bytes_unit, count, listing, within
+
+#: Columns and what the page calls them.
+_SHOWN = {
+    "bytes_wire": "bytes on the wire",
+    "bytes_between": "of these between workgroups",
+    "vi_fc": "VI_FC",
+    "vi_cola": "VI_CoLa",
+}
+
+_ONCE = "a row once a workgroup (VI_CoLa)"
+
+
+def outcome(aggregate: Rows) -> str:
+    """Whether what crossed is VI_CoLa, or VI_FC without fusion, in a sentence; empty where nothing was counted."""
+    told = []
+    for fused, column, name in ((True, "vi_cola", _ONCE), (False, "vi_fc", "a row once a PE (VI_FC)")):
+        rows = [row for row in _counted(aggregate) if _fused(row) == fused and not _otherwise(row)]
+        if rows:
+            equal = sum(row["bytes_between"] == row[column] for row in rows)
+            subject = listing(sorted({row["technique"] for row in rows})) + ("" if fused else " without fusion")
+            told.append(f"{subject} moved {name} in {equal} of {count(len(rows), 'case')}")
+    return f"Between workgroups {', '.join(told)}." if told else ""
+
+
+def part(tables: dict[str, Rows], technique: str) -> Part | None:
+    """Bytes of ``technique`` in workgroups, a line a graph, another without fusion; None where none were counted."""
+    rows = [row for row in _counted(tables["aggregate"]) if row["technique"] == technique]
+    if not rows:
+        return None
+    names, groups = graph_names(tables["graphs"]), []
+    unit = bytes_unit([row["bytes_wire"] for row in rows])
+    shared = [column for column in (*COMPARISON, "workgroup") if column not in ("dataset", "graph_hash")]
+    for found in group(rows, *shared).values():
+        one = found[0]
+        heading = f"{count(one['pes'], 'PE')} in workgroups of {one['workgroup']}, D = {one['dim']}, {one['direction']}"
+        heading += f", {one['dtype']}, partition scheme {one['scheme']} ({one['machine']}, {one['device']})"
+        # Variants of a technique that move the same are one line.
+        lines = {
+            (
+                names[row["dataset"], row["graph_hash"]]
+                + ("" if _fused(row) else ", without fusion")
+                + _otherwise(row),
+                *(within(row[column], unit) for column in _SHOWN),
+            )
+            for row in found
+        }
+        groups.append((heading, [(name, [Cell(text) for text in texts]) for name, *texts in sorted(lines)]))
+    columns = [f"{name} ({unit.name})" for name in _SHOWN.values()]
+    note = "Counted where they crossed, of one product, all PEs; steps that move the same are one line."
+    return Part(
+        "Bytes between workgroups", outcome(rows), [Grid(f"Bytes of {technique}", "graph", columns, groups, note)]
+    )
+
+
+def _fused(row: Row) -> bool:
+    """A row crosses once a workgroup, not once a PE: so it does unless a technique was told otherwise."""
+    return bool(json.loads(row["options"]).get("fusion", True))
+
+
+def _otherwise(row: Row) -> str:
+    """What says that sums crossed, too, or how rows were packed, of which these volumes say nothing."""
+    options = json.loads(row["options"])
+    told = {"split": options.get("split", "rows"), "wire": options.get("wire") or row["dtype"]}
+    plain = {"split": "rows", "wire": row["dtype"]}
+    return "".join(f", {key}: {value}" for key, value in told.items() if value != plain[key])
+
+
+def _counted(aggregate: Rows) -> Rows:
+    return [row for row in aggregate if row["bytes_between"] is not None and row["vi_cola"] is not None]

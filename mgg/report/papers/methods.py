@@ -1,0 +1,142 @@
+"""Techniques beside each other: comparisons with one subject as one table, a column a technique."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from mgg.report.figures import bars
+from mgg.report.page.conditions import remarks
+from mgg.report.page.parts import Cell, Drawing, Grid, Part
+from mgg.report.papers.kinds import Experiment, Versus
+from mgg.report.papers.verdicts import left_out, paper_mean, table, telling
+from mgg.report.tables.comparisons import mean_ratio, of, unit_of, values
+from mgg.report.tables.compute import Row, Rows, graph_names, group
+from mgg.report.tables.numbers import ABSENT, Unit, count, number, within
+
+#: What the comparisons of one block of a table share; the graph is a line of the block.
+_BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "dim")
+
+
+def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
+    """The comparisons of the figure ``name`` that ``rows``, not empty, of table figures hold."""
+    blocks = [(_heading(found[0]), found) for found in _blocks(rows)]
+    names = graph_names(tables["graphs"])
+    grids = [_times(shown.versus, rows, blocks, names) if _one_subject(shown) else _means(shown, blocks)]
+    said = " ".join([*left_out(rows), *remarks(tables["graphs"], rows)])
+    if not telling(rows):
+        return Part("Here", said, grids)
+    drawn = {heading: _bars(told(shown), telling(found)) for heading, found in blocks if telling(found)}
+    svg = bars.paired(
+        drawn,
+        f"{_what(shown.versus)} over that of {told(shown)[0].subject.name}"
+        if _one_subject(shown)
+        else "shuffled / reordered, time",
+        f"{name}m",
+        quotients=True,
+    )
+    caption = "Geometric means over the graphs"
+    hatched = any(paper is not None for values in drawn.values() for _, _, paper in values)
+    caption += "; hatched: the paper's for the same cases." if hatched else "."
+    return Part("Here", said, [table(told(shown), rows), *grids], [Drawing(Markup(svg), caption)])
+
+
+def told(shown: Experiment) -> list[Versus]:
+    """The comparisons that are summed up in words: of one subject all, else those of a technique with itself."""
+    if _one_subject(shown):
+        return list(shown.versus)
+    return [versus for versus in shown.versus if versus.subject.technique == versus.rival.technique]
+
+
+def _what(versus: Sequence[Versus]) -> str:
+    return "memory" if versus[0].memory else "time"
+
+
+def _one_subject(shown: Experiment) -> bool:
+    return len({versus.subject.name for versus in shown.versus}) == 1
+
+
+def _blocks(rows: Rows) -> list[Rows]:
+    known = [{**row, "dim": row["dim"] or 0} for row in rows]
+    return list(group(known, *_BLOCK).values())
+
+
+def _heading(row: Row) -> str:
+    what = [count(row["pes"], "PE"), row["model"] or f"D = {row['dim']}", row["direction"], row["dtype"]]
+    return f"{', '.join(filter(None, what))} ({row['machine']}, {row['device']})"
+
+
+def _bars(versus: Sequence[Versus], rows: Rows) -> list[tuple[str, float, float | None]]:
+    """For each comparison the name, our mean and the paper's."""
+    found = [(each.rival.name.removesuffix(", shuffled"), of(each, rows)) for each in versus]
+    most = {each.rival.name for each in versus if each.claimed == "most"}  # no mean of the paper's
+    return [(name, mean_ratio(some), None if name in most else paper_mean(some)) for name, some in found if some]
+
+
+def _times(
+    versus: Sequence[Versus], rows: Rows, blocks: Sequence[tuple[str, Rows]], names: dict[tuple[str, str], str]
+) -> Grid:
+    """A line a graph, the subject behind those that the paper compares it with."""
+    unit, what = unit_of(rows), _what(versus)
+    subject = versus[0].subject.name
+    place = sum(bool(each.claims) for each in versus)
+    groups = []
+    for heading, found in blocks:
+        lines = []
+        for key, of_graph in group(found, "dataset", "graph_hash").items():
+            best = min(min(values(row)) for row in of_graph)
+            cells = [_rival(each, of(each, of_graph), unit, best) for each in versus]
+            mine, _ = values(of_graph[0])
+            cells.insert(place, Cell(within(mine, unit), "", mine == best))
+            lines.append((names[key], cells))
+        means = [_mean(of(each, found), _upto(each)) for each in versus]
+        means.insert(place, Cell("1 x"))
+        groups.append((heading, [*lines, ("geometric mean", means)] if len(lines) > 1 else lines))
+    columns = [f"{each.rival.name} ({unit.name})" for each in versus]
+    columns.insert(place, f"{subject} ({unit.name})")
+    measured = (
+        "The most memory that was held of a GPU at a time, on the PE with the most."
+        if what == "memory"
+        else "Medians of the slowest PE: of a product, or of an epoch where a model is named."
+    )
+    note = (
+        f"{measured} Below it the {what} over that of {subject} here, and in the paper for this graph or the one that "
+        "it stands for."
+    )
+    return Grid(f"{what.capitalize()} of each, and over that of {subject}", "graph", columns, groups, note)
+
+
+def _upto(versus: Versus) -> str:
+    return "up to " if versus.claimed == "most" else ""
+
+
+def _rival(versus: Versus, rows: Rows, unit: Unit, best: float) -> Cell:
+    if not rows:
+        return Cell(ABSENT)
+    row = rows[0]
+    paper = f"; paper {_upto(versus)}{number(row['paper'])} x" if row["paper"] else ""
+    _, other = values(row)
+    return Cell(within(other, unit), f"{number(row['ratio'])} x{paper}", other == best)
+
+
+def _mean(rows: Rows, upto: str = "") -> Cell:
+    if not rows:
+        return Cell(ABSENT)
+    paper = paper_mean(rows)
+    return Cell(f"{number(mean_ratio(rows))} x", f"paper {upto}{number(paper)} x" if paper else "")
+
+
+def _means(shown: Experiment, blocks: Sequence[tuple[str, Rows]]) -> Grid:
+    """A line a subject, a column a rival, as in CoLa's table 10."""
+    others = [versus for versus in shown.versus if versus not in told(shown)]
+    rivals = list(dict.fromkeys(versus.rival.name for versus in others))
+    groups = []
+    for heading, found in blocks:
+        lines = []
+        for subject in dict.fromkeys(versus.subject.name for versus in others):
+            at = {each.rival.name: _mean(of(each, found)) for each in others if each.subject.name == subject}
+            lines.append((subject, [at.get(rival, Cell(ABSENT)) for rival in rivals]))
+        groups.append((heading, lines))
+    note = "Geometric means over the graphs of the column's time over the line's."
+    return Grid("Every order of each", "", rivals, groups, note)

@@ -1,0 +1,163 @@
+"""The section on the knobs of MGG's kernel: best and default setting, and the planes that were swept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from markupsafe import Markup
+
+from mgg.report.figures import charts
+from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section
+from mgg.report.tables import mgg_sweep
+from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group
+from mgg.report.tables.mgg_sweep import Times
+from mgg.report.tables.numbers import ABSENT, count, listing, number, percent, quantity, time_unit, within
+from mgg.tune.setting import NAMES, START, Setting
+
+SHADES = 8
+
+
+def section(tables: dict[str, Rows]) -> Section | None:
+    """The section of sweeps that no figure of a paper shows; None where nothing was swept."""
+    intro = (
+        "MGG's kernel at different sizes of neighbor partitions (ps), interleaving distances (dist) and warps a block "
+        "(wpb)."
+    )
+    found = parts(tables)
+    return Section("knobs", "Knobs of the kernel, swept", intro, found) if found else None
+
+
+def parts(tables: dict[str, Rows]) -> list[Part]:
+    """A summary and the planes of each sweep; nothing where nothing was swept."""
+    names = graph_names(tables["graphs"])
+    found = mgg_sweep.sweeps(tables["aggregate"])
+    if not found:
+        return []
+    summary = Part(
+        "Best, default, and the paper's search", outcome(tables["knobs"]), [_summary(tables["knobs"], names)]
+    )
+    return [summary, *(_sweep(rows, names, f"k{index}") for index, rows in enumerate(found.values(), 1))]
+
+
+def outcome(rows: Rows) -> str:
+    """What the paper's search would have found, from table knobs."""
+    text = (
+        f"The search of MGG's section 6 starts at {START} and raises ps, dist and wpb in turn; it is played on the "
+        "times measured here."
+    )
+    ended = [row for row in rows if row["search"] is not None]
+    if ended:
+        gains = [1 - row["search"] / row["start"] for row in ended]
+        over = max(row["search"] / row["best"] for row in ended)
+        steps = listing(sorted({str(row["search_steps"]) for row in ended}, key=int))
+        text += (
+            f" It would measure {steps} settings, take {percent(max(gains))} off its start at most, and end at most "
+            f"{number(over)} times the best measured time."
+        )
+    return text
+
+
+def _summary(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
+    unit = time_unit([row["best"] for row in rows])
+    groups = []
+    for key, found in group(rows, "dataset", "graph_hash", *SETTING).items():
+        lines = []
+        for row in found:
+            best, end, usual = (_at(row, which) for which in ("best", "search", "default"))
+            gain = f"{number(row['default'] / row['best'])} x" if row["default"] else ABSENT
+            cells = [
+                Cell(within(row["best"], unit), best, True),
+                Cell(within(row["default"], unit), usual),
+                Cell(gain),
+                Cell(within(row["start"], unit), str(START)),
+                Cell(within(row["search"], unit), f"{end}; {row['search_steps']} settings" if end else ""),
+                Cell(str(row["settings"])),
+            ]
+            lines.append((f"{count(row['pes'], 'PE')}, D = {row['dim']}", cells))
+        groups.append((f"{names[key[0], key[1]]} ({found[0]['machine']}, {found[0]['device']})", lines))
+    columns = [f"best ({unit.name})", f"default ({unit.name})", "default / best", f"start ({unit.name})"]
+    columns += [f"end of the search ({unit.name})", "settings measured"]
+    return Grid("Best and default setting", "PEs, width", columns, groups, "Small: ps, dist, wpb.")
+
+
+def _at(row: Row, which: str) -> str:
+    values = [row[f"{which}_{name}"] for name in NAMES]
+    return "" if None in values else str(Setting(*values))
+
+
+def _sweep(rows: Rows, names: dict[tuple[str, str], str], key: str) -> Part:
+    """The two planes of the paper's figure: ps and dist at the lowest wpb, wpb and dist at the search's ps."""
+    first, times = rows[0], mgg_sweep.times(rows)
+    tried = {at: number for number, at in enumerate(mgg_sweep.search(mgg_sweep.spread(rows)), 1)}
+    end = min(tried or times, key=lambda at: (times[at], at))
+    marks = {at: f"searched {number}" for at, number in tried.items()}
+    if tried:
+        marks[end] = f"search ends ({tried[end]})"
+    usual = mgg_sweep.default(first)
+    if usual:
+        marks[usual] = f"default, {marks[usual]}" if usual in marks else "default"
+    lowest = min(at.wpb for at in times)
+    planes = [
+        ("ps", f"wpb = {lowest}", {at: time for at, time in times.items() if at.wpb == lowest}),
+        ("wpb", f"ps = {end.ps}", {at: time for at, time in times.items() if at.ps == end.ps}),
+    ]
+    where = f"{names[first['dataset'], first['graph_hash']]}, {count(first['pes'], 'PE')}, D = {first['dim']}"
+    intro = f"{len(times)} settings."
+    grids, drawings, walked = [], [], []
+    for knob, fixed, plane in planes:
+        if len({getattr(at, knob) for at in plane}) == 1:
+            intro += f" With {fixed} only one {knob} was measured."
+            continue
+        grids.append(_plane(plane, knob, f"{where}: {knob} (down) and dist (across), {fixed}", marks))
+        svg = charts.lines(_curves(plane, knob), f"{knob} ({fixed})", f"{key}{knob}", f"{where}, {fixed}")
+        drawings.append(Drawing(Markup(svg), f"{where}: median time of one aggregation over {knob}, {fixed}."))
+        walked.append(_walked(plane, knob, fixed, tried, end))
+    if tried and walked:
+        caption = f"{where}: what the search tried, in its order, among all that was measured."
+        drawings.insert(0, Drawing(Markup(charts.walk(walked, f"{key}w", where)), caption))
+    return Part(f"{where} ({first['machine']}, {first['device']})", intro, grids, drawings)
+
+
+def _walked(plane: Times, knob: str, fixed: str, tried: Mapping[Setting, int], end: Setting) -> charts.Plane:
+    """What the search tried of a plane; the fastest is that of the plane."""
+
+    def at(setting: Setting) -> tuple[int, int]:
+        return setting.dist, getattr(setting, knob)
+
+    return charts.Plane(
+        title=fixed,
+        x="dist",
+        y=knob,
+        measured=[at(each) for each in sorted(plane)],
+        tried={number: at(each) for each, number in tried.items() if each in plane},
+        end=at(end) if end in plane else None,
+        best=at(min(plane, key=lambda each: (plane[each], each))),
+    )
+
+
+def _curves(plane: Times, knob: str) -> dict[str, list[tuple[int, float]]]:
+    """For each dist the times over the other knob."""
+    return {
+        f"dist = {dist}": sorted((getattr(at, knob), time) for at, time in plane.items() if at.dist == dist)
+        for dist in sorted({at.dist for at in plane})
+    }
+
+
+def _plane(plane: Times, knob: str, caption: str, marks: Mapping[Setting, str]) -> Grid:
+    unit = time_unit(list(plane.values()))
+    low, high = min(plane.values()), max(plane.values())
+    at = {(getattr(each, knob), each.dist): each for each in plane}
+
+    def cell(value: int, dist: int) -> Cell:
+        here = at.get((value, dist))
+        if here is None:
+            return Cell(ABSENT)
+        time = plane[here]
+        heat = round(SHADES * (time - low) / (high - low)) if high > low else 0
+        return Cell(within(time, unit), marks.get(here, ""), time == low, heat)
+
+    dists = sorted({each.dist for each in plane})
+    values = sorted({getattr(each, knob) for each in plane})
+    lines = [(f"{knob} = {value}", [cell(value, dist) for dist in dists]) for value in values]
+    note = f"Median times in {unit.name}; the stronger the shade, the longer. Longest: {quantity(high)}."
+    return Grid(caption, knob, [f"dist = {dist}" for dist in dists], [("", lines)], note)

@@ -1,0 +1,173 @@
+"""What came out of a comparison, in words, and whether that is what the paper says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import geometric_mean
+from typing import NamedTuple
+
+from mgg.report.page.parts import Cell, Grid
+from mgg.report.papers.kinds import Versus
+from mgg.report.tables.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, UNDECIDED, mean_ratio, of
+from mgg.report.tables.compute import Row, Rows, group
+from mgg.report.tables.numbers import ABSENT, listing, number
+from mgg.report.tables.spread import FEW
+
+EVEN = 1.03  # a mean ratio within 3 % of 1 says nothing
+MIXED = "mixed"  # the mean goes one way, most of the comparisons do not
+#: What the page calls the paper's number.
+CLAIMED = {
+    "average": "paper's average",
+    "graph": "in the paper",
+    "table": "in the paper",
+    "bound": "paper: more than",
+    "most": "paper: up to",
+}
+
+
+class Outcome(NamedTuple):
+    """What the comparisons of one number, or direction, of a paper came to, all of them on one kind of device.
+
+    Attributes:
+        rows: the comparisons, of table figures.
+        mean: geometric mean of their ratios.
+        paper: that of the paper's numbers for them; None: it has none.
+        verdict: in words; empty: the paper says nothing about them.
+        untold: why CPU cores say nothing about them; empty: these are GPUs, or CPU cores do.
+    """
+
+    rows: Rows
+    mean: float
+    paper: float | None
+    verdict: str
+    untold: str
+
+    @property
+    def found(self) -> Counter[str]:
+        """The comparisons by their own verdicts."""
+        return Counter(row["verdict"] for row in self.rows)
+
+
+def telling(rows: Rows) -> Rows:
+    """The rows of table figures whose sides did not do the same for want of a second workgroup."""
+    return [row for row in rows if row["untold"] != ONE_WORKGROUP]
+
+
+def left_out(rows: Rows) -> list[str]:
+    """A sentence on the others of ``rows``."""
+    others = sorted({row["pes"] for row in rows if row["untold"] == ONE_WORKGROUP})
+    if not others:
+        return []
+    return [
+        f"{listing([str(pes) for pes in others])} PEs were one workgroup, where the steps change nothing and are not "
+        "judged: partition.pes must be larger than the workgroup."
+    ]
+
+
+def outcomes(versus: Versus, rows: Rows) -> list[Outcome]:
+    """One for each of the paper's numbers, or for each direction that the numbers of a table give, and device.
+
+    Products and epochs of a training are never averaged, though the paper may have one number for both.
+    """
+    known = [
+        {
+            **row,
+            "claim": row["paper"] or 0.0,
+            "gpus": row["device"] == "GPUs",
+            "trained": bool(row["model"]),
+            "way": str(versus.expects_slower(row["paper"])),
+        }
+        for row in telling(rows)
+    ]
+    claims = group(known, "way" if versus.claimed == "table" else "claim", "gpus", "trained")
+    return [_outcome(versus, found) for found in claims.values()]
+
+
+def verdict(versus: Versus, rows: Rows) -> str:
+    """The outcomes as sentences."""
+    found = outcomes(versus, rows)
+    devices = {each.rows[0]["gpus"] for each in found}
+    several = len({(each.rows[0]["claim"], each.rows[0]["way"])[versus.claimed == "table"] for each in found}) > 1
+    both = _both([each.rows[0] for each in found])
+    sentences = []
+    for each in found:
+        sentence = _sentence(versus, each, several, both)
+        where = "On GPUs, " if each.rows[0]["gpus"] else "On CPU cores, "
+        sentences.append(where + sentence if len(devices) > 1 else sentence)
+    return " ".join(sentences)
+
+
+def table(told: Sequence[Versus], rows: Rows) -> Grid:
+    """The outcomes as a table, a line each."""
+    lines = []
+    mixed, both = len({row["device"] == "GPUs" for row in rows}) > 1, _both(rows)
+    for versus in told:
+        for each in outcomes(versus, of(versus, rows)):
+            name = f"{versus.rival.name} / {versus.subject.name}"
+            name += f", {each.rows[0]['device']}" if mixed else ""
+            name += f", {_kind(each.rows[0])}" if both else ""
+            found = each.found
+            agree = f"{found[AGREES]} of {len(each.rows)}" if each.verdict else ABSENT
+            close = str(sum(found[why] for why in UNDECIDED)) if each.verdict else ABSENT
+            upto = "up to " if versus.claimed == "most" and each.paper else ""
+            cells = [number(each.mean), f"{upto}{number(each.paper)}", each.verdict or ABSENT, agree, close]
+            lines.append((name, [Cell(text) for text in cells]))
+    note = "Geometric means; the paper's are of the same cases, as far as it prints them."
+    columns = ["here", "in the paper", "verdict", "the paper's way", "undecided"]
+    what = "memory" if told[0].memory else "time"
+    return Grid("What came out", f"{what} over {what}", columns, [("", lines)], note)
+
+
+def paper_mean(rows: Rows) -> float | None:
+    """The geometric mean of the paper's numbers for the comparisons ``rows``; None where it has none."""
+    told = [row["paper"] for row in rows if row["paper"]]
+    return (told[0] if len(set(told)) == 1 else geometric_mean(told)) if told else None
+
+
+def _both(rows: Rows) -> bool:
+    """Whether there are products and epochs among them."""
+    return len({bool(row["model"]) for row in rows}) > 1
+
+
+def _kind(row: Row) -> str:
+    return "epochs" if row["model"] else "products"
+
+
+def _outcome(versus: Versus, rows: Rows) -> Outcome:
+    mean, paper = mean_ratio(rows), paper_mean(rows)
+    expected = versus.expects_slower(paper)
+    untold = versus.untold_on_cpus if all(row["device"] != "GPUs" for row in rows) else ""
+    if untold or expected is None:
+        return Outcome(rows, mean, paper, "", untold)
+    found = Counter(row["verdict"] for row in rows)
+    verdict = AGREES if (mean > 1) == expected else DISAGREES
+    if 2 * sum(found[why] for why in UNDECIDED) > len(rows):
+        verdict = max(UNDECIDED, key=lambda why: found[why])
+    elif 1 / EVEN < mean < EVEN:
+        verdict = CLOSE
+    elif 2 * found[verdict] < len(rows):
+        verdict = MIXED
+    return Outcome(rows, mean, paper, verdict, untold)
+
+
+def _sentence(versus: Versus, outcome: Outcome, several: bool, both: bool) -> str:
+    rows, found = outcome.rows, outcome.found
+    over = f"the geometric mean of {len(rows)} comparisons" if len(rows) > 1 else "one comparison"
+    over += f" of {_kind(rows[0])}" if both else ""
+    much = "as much memory as" if versus.memory else "as long as"
+    text = f"“{versus.rival.name}” took {number(outcome.mean)} times {much} “{versus.subject.name}” ({over})"
+    if several:
+        by_graph = versus.claimed in ("graph", "table")
+        cases = [row["dataset"] if by_graph else row["model"] or f"D = {row['dim']}" for row in rows]
+        text = f"{listing(sorted(set(cases)))}: {text}"
+    if outcome.untold:
+        return f"{text}: {outcome.untold}."
+    if not outcome.verdict:
+        return f"{text}."
+    text += f": {outcome.verdict}" + (f" ({CLAIMED[versus.claimed]} {outcome.paper:.3g})" if outcome.paper else "")
+    if len(rows) > 1:
+        text += f"; {found[AGREES]} of {len(rows)} go the paper's way"
+        text += f", {found[CLOSE]} {CLOSE}" if found[CLOSE] else ""
+        text += f", {found[FEW]} with {FEW}" if found[FEW] else ""
+    return f"{text}."

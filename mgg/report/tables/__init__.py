@@ -1,0 +1,1 @@
+"""The records as rows, the columns of every table, and what is computed from them."""

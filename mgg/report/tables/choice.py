@@ -1,0 +1,139 @@
+"""How far technique auto was from the best, and the cost model from the clock."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from mgg.report.page.findings import Finding
+from mgg.report.page.parts import Cell, Grid, Part, Section
+from mgg.report.tables.compute import COMPARISON, Row, Rows, graph_names, group, shared, sound
+from mgg.report.tables.numbers import count, number, percent, time_unit, within
+from mgg.report.tables.origins import joined
+from mgg.report.tables.spread import undecided
+
+#: What auto is meant to stay within of the best.
+GOAL = 1.05
+
+
+def compute(aggregate: Rows) -> Rows:
+    """Rows of table choices: comparisons of several techniques in which auto picked one."""
+    rows = []
+    for found in group(sound(aggregate), *COMPARISON).values():
+        picks = [row for row in found if row["chosen"]]
+        if not picks or len(found) < 2:
+            continue
+        pick = picks[0]
+        best = min(found, key=lambda row: (row["median"], row["label"]))
+        kept = {column: pick[column] for column in (*COMPARISON, "median", "predicted", "oversubscribed")}
+        rows.append(
+            kept
+            | {
+                "pick": pick["label"],
+                "best": best["label"],
+                "best_median": best["median"],
+                "ratio": pick["median"] / best["median"],
+                "close": pick is not best and bool(undecided(pick, best)),
+                "compared": len(found),
+                **joined(found),
+            }
+        )
+    return rows
+
+
+def findings(tables: dict[str, Rows]) -> list[Finding]:
+    """A sentence for the head of the page."""
+    rows = tables["choices"]
+    return [Finding("Technique auto", _said(rows))] if rows else []
+
+
+def section(tables: dict[str, Rows]) -> Section | None:
+    """Picks beside the fastest, predictions beside the clock; None where auto was not asked."""
+    told = [row for row in sound(tables["aggregate"]) if row["predicted"] is not None]
+    if not told:
+        return None
+    names = graph_names(tables["graphs"])
+    parts = []
+    if tables["choices"]:
+        parts.append(Part("Its pick beside the fastest", _said(tables["choices"]), [_picks(tables["choices"], names)]))
+    else:
+        parts.append(Part("Its pick", "Nothing else was measured, so that there is nothing to compare its pick with."))
+    parts.append(Part("Foretold beside measured", _errors(told), [_foretold(told, names)]))
+    intro = (
+        "Technique auto picks, before anything is measured, the technique for which a model of arithmetic and links "
+        "says the shortest time (docs/costs.md)."
+    )
+    return Section("choice", "The choice of technique auto", intro, parts)
+
+
+def _said(rows: Rows) -> str:
+    exact = sum(row["ratio"] == 1 for row in rows)
+    near = sum(row["ratio"] <= GOAL or row["close"] for row in rows)
+    mean = statistics.geometric_mean(row["ratio"] for row in rows)
+    worst = max(rows, key=lambda row: row["ratio"])
+    text = (
+        f"Of {count(len(rows), 'comparison')} it picked the fastest technique in {exact}; in {near} its pick is within "
+        f"{percent(GOAL - 1)} of the fastest, or too close to call. Its picks took {number(mean)} times the fastest, "
+        f"geometric mean, at most {number(worst['ratio'])} ({worst['pick']} instead of {worst['best']}, "
+        f"{worst['dataset']}, {count(worst['pes'], 'PE')}, D = {worst['dim']})."
+    )
+    beyond = shared(rows)
+    return f"{text} Some had more PEs than {beyond}." if beyond else text
+
+
+def _errors(rows: Rows) -> str:
+    logs = [math.log(row["predicted"] / row["median"]) for row in rows]
+    off = math.exp(statistics.fmean(abs(log) for log in logs)) - 1
+    bias = math.exp(statistics.fmean(logs))
+    return (
+        f"Predictions of {count(len(rows), 'product')} were off by {percent(off)} on average (geometric mean of the "
+        f"larger over the smaller); predicted over measured is {number(bias)}, geometric mean."
+    )
+
+
+def _where(row: Row) -> str:
+    product = "" if row["direction"] == "forward" else ", transposed"
+    return f"{count(row['pes'], 'PE')}, D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{row['dim']}{product}, {row['device']}"
+
+
+def _picks(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
+    unit = time_unit([row["median"] for row in rows])
+    groups = []
+    for key, found in group(rows, "dataset", "graph_hash").items():
+        lines = []
+        for row in found:
+            sign = "≈ " if row["close"] else ""
+            cells = [
+                Cell(row["pick"], f"{within(row['median'], unit)} {unit.name}"),
+                Cell(row["best"], f"{within(row['best_median'], unit)} {unit.name}"),
+                Cell(f"{sign}{number(row['ratio'])}", best=row["ratio"] == 1),
+                Cell(str(row["compared"])),
+            ]
+            lines.append((_where(row), cells))
+        groups.append((names[key], lines))
+    note = "Ratio: median of auto's pick over that of the fastest; ≈: their launches overlap."
+    return Grid("Auto's pick and the fastest technique", "case", ["pick", "fastest", "ratio", "compared"], groups, note)
+
+
+def _foretold(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
+    labels = sorted({row["label"] for row in rows})
+    unit = time_unit([row["median"] for row in rows])
+    groups = []
+    for key, of_graph in group(rows, "dataset", "graph_hash").items():
+        lines = []
+        for _, found in group(of_graph, *COMPARISON).items():
+            at = {row["label"]: row for row in found}
+            cells = [
+                Cell(
+                    within(at[label]["predicted"], unit),
+                    f"measured {within(at[label]['median'], unit)}",
+                    at[label]["chosen"],
+                )
+                if label in at
+                else Cell("-")
+                for label in labels
+            ]
+            lines.append((_where(found[0]), cells))
+        groups.append((names[key], lines))
+    note = "Large: predicted, small: measured. Marked: what auto picked."
+    return Grid(f"Predicted and measured time of one aggregation ({unit.name})", "case", labels, groups, note)

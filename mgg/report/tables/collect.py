@@ -1,0 +1,353 @@
+"""Read the records of a report, refuse what would mislead, and name machines, techniques and models."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mgg.errors import InputError
+from mgg.graph_record import GraphRecord
+from mgg.latency_record import LatencyRecord
+from mgg.lookup_record import LookupRecord
+from mgg.record import (
+    PARTITION_FILE,
+    RUN_FILE,
+    AggregateRecord,
+    Common,
+    EpochRecord,
+    Origin,
+    PartitionRecord,
+    PredictionRecord,
+    TrainRecord,
+    holds,
+    read_lines,
+    read_partition,
+    read_run,
+)
+
+GIB = 2**30
+#: Libraries that train in place of MGG: what is measured of the two sides is to be compared.
+BESIDE = ("torch", "torch-geometric")
+
+T = TypeVar("T")
+Key = tuple[str, ...]
+#: By what was measured: the results of it, and their files.
+Found = dict[Key, list[tuple[T, Path]]]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """An aggregate record with the names that the report gives to its machine and technique."""
+
+    record: AggregateRecord
+    machine: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run with the names that the report gives to its machine, technique and model."""
+
+    record: TrainRecord
+    epochs: Sequence[EpochRecord]
+    machine: str
+    label: str
+    model_label: str
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A record of lookups with the name that the report gives to its machine."""
+
+    record: LookupRecord
+
+    machine: str
+
+
+@dataclass(frozen=True)
+class Latency:
+    """A transfer's time with the name that the report gives to its machine."""
+
+    record: LatencyRecord
+    machine: str
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Every record of a report once, in an order that does not depend on the order of the files."""
+
+    timings: Sequence[Timing]
+    runs: Sequence[Run]
+    partitions: Sequence[PartitionRecord]
+    predictions: Sequence[PredictionRecord] = ()
+    lookups: Sequence[Lookup] = ()
+    latencies: Sequence[Latency] = ()
+    described: Sequence[GraphRecord] = ()
+
+    @property
+    def entries(self) -> list[Timing | Run]:
+        """Timings, then runs."""
+        return [*self.timings, *self.runs]
+
+
+def collect(paths: Iterable[str | Path]) -> Collection:
+    """Read aggregate records, latencies, lookups, predictions and facts of graphs (``.jsonl`` files), training runs and
+    partitions (folders).
+
+    A record that is given twice counts once. Of different results of one measurement the newest counts, since both
+    side by side would mislead; a warning says what was left out.
+
+    Raises:
+        InputError: names the file, line or field that is wrong, or two files that contradict each other: results of one
+            measurement by one run, or of the same second.
+    """
+    timings: Found[AggregateRecord] = defaultdict(list)
+    runs: Found[tuple[TrainRecord, list[EpochRecord]]] = defaultdict(list)
+    partitions: Found[PartitionRecord] = defaultdict(list)
+    predictions: Found[PredictionRecord] = defaultdict(list)
+    latencies: Found[LatencyRecord] = defaultdict(list)
+    lookups: Found[LookupRecord] = defaultdict(list)
+    described: Found[GraphRecord] = defaultdict(list)
+    as_they_are: dict[type[Origin], tuple[Found[Any], Callable[[Any], Key]]] = {
+        PredictionRecord: (predictions, _prediction_key),
+        GraphRecord: (described, _described_key),
+        LatencyRecord: (latencies, _latency_key),
+    }
+    for path in map(Path, paths):
+        if (path / PARTITION_FILE).is_file():
+            partition = read_partition(path)
+            partitions[_partition_key(partition)].append((partition, path))
+        elif path.is_dir():
+            run = _read_run(path)
+            runs[_train_key(run[0])].append((run, path))
+        elif kind := next((each for each in as_they_are if holds(path, each)), None):
+            found, key = as_they_are[kind]
+            for each in read_lines(path, kind):
+                found[key(each)].append((each, path))
+        elif holds(path, LookupRecord):
+            for number, lookup in enumerate(read_lines(path, LookupRecord), 1):
+                _check_values(lookup, f"{path}: record {number}")
+                lookups[_lookup_key(lookup)].append((lookup, path))
+        else:
+            for number, record in enumerate(read_lines(path, AggregateRecord), 1):
+                _check_values(record, f"{path}: record {number}")
+                timings[_aggregate_key(record)].append((record, path))
+    if not (timings or runs or partitions or predictions or latencies or lookups or described):
+        raise InputError(
+            "report: no records given; name .jsonl files of mgg aggregate, mgg lookup, mgg predict, mgg describe or mgg"
+            " links --latency, run folders of mgg train or folders of mgg partition"
+        )
+    named = _name(_in_order(timings), _in_order(runs), _in_order(partitions), _in_order(latencies), _in_order(lookups))
+    return replace(named, predictions=_in_order(predictions), described=_in_order(described))
+
+
+def canonical(values: Any) -> str:
+    """JSON with sorted keys: equal values give equal text."""
+    return json.dumps(values, sort_keys=True, ensure_ascii=False)
+
+
+def environment(record: Common | LatencyRecord | LookupRecord) -> tuple[Hashable, ...]:
+    """What two records must share for their times to be comparable: hardware, system, software, how they started,
+    and the network that they were held to.
+
+    Not part of it are the cores and the number of GPUs, which a scheduler grants job by job on one and the same
+    machine, and the versions of libraries that are beside MGG, not below it.
+    """
+    machine = record.machine
+    memory = round(machine.memory_bytes / GIB)
+    versions = canonical({name: version for name, version in record.versions.items() if name not in BESIDE})
+    emulated = getattr(record, "emulated", None) or ""
+    gpus = tuple(sorted(set(machine.gpus)))
+    return (machine.cpu, memory, gpus, machine.system, versions, machine.place or "", emulated)
+
+
+def _in_order(found: Found[T]) -> list[T]:
+    return [_newest(key, found[key]) for key in sorted(found)]
+
+
+def _newest(key: Key, results: list[tuple[T, Path]]) -> T:
+    """The newest result of one measurement; raises InputError where two have the same run or time."""
+    # Compared as text: a loss that diverged is NaN, and NaN differs from itself.
+    distinct = {repr(result): (result, path) for result, path in sorted(results, key=lambda each: str(each[1]))}
+    ordered = sorted(distinct.values(), key=lambda each: (_origin(each[0]).recorded_at, str(each[1])))
+    told = ", ".join(key[:-1])
+    for index, (result, path) in enumerate(ordered):
+        for other, second in ordered[index + 1 :]:
+            one, two = _origin(result), _origin(other)
+            same = one.run_id == two.run_id or one.recorded_at == two.recorded_at
+            if same and _measured(result) != _measured(other):
+                files = f"{path}: holds" if path == second else f"{path} and {second}: hold"
+                raise InputError(f"{files} two different results of one measurement ({told}); give only one")
+    newest = ordered[-1][0]
+    older = {str(path) for result, path in ordered if _measured(result) != _measured(newest)}
+    if older:
+        _log.warning("%s: left out, as there is a newer result of the same measurement (%s)", ", ".join(older), told)
+    return newest
+
+
+def _origin(result: Any) -> Origin:
+    record: Origin = result[0] if isinstance(result, tuple) else result
+    return record
+
+
+def _measured(result: Any) -> str:
+    """What a result says, wherever it comes from."""
+    record = _origin(result)
+    return repr((record.model_dump(exclude=set(Origin.model_fields)), result[1:] if isinstance(result, tuple) else ()))
+
+
+def _read_run(folder: Path) -> tuple[TrainRecord, list[EpochRecord]]:
+    if not (folder / RUN_FILE).is_file():
+        raise InputError(
+            f"{folder}: holds no {RUN_FILE}; give a run folder of mgg train, a folder of mgg partition or a .jsonl file"
+        )
+    record, epochs = read_run(folder)
+    _check_values(record, str(folder / RUN_FILE))
+    return record, epochs
+
+
+def _check_values(record: AggregateRecord | TrainRecord | LookupRecord, where: str) -> None:
+    """Refuse times that no clock gives: they would become infinite speedups and false winners."""
+    fields = ("q1", "median", "q3") if isinstance(record, TrainRecord) else ("low", "median", "high")
+    for field in {*fields, "q1", "q3"}:
+        value = getattr(record, field)
+        if not (math.isfinite(value) and value > 0):
+            raise InputError(f"{where}: field {field}: {value} is not a time in seconds; measure it again")
+    values = [getattr(record, field) for field in fields]
+    if values != sorted(values):
+        raise InputError(f"{where}: fields {', '.join(fields)} are not in ascending order; measure it again")
+    if record.pes < 1:
+        raise InputError(f"{where}: field pes: {record.pes} is not a number of PEs; measure it again")
+
+
+def _common_key(record: Common) -> Key:
+    """The end of every key: what was measured, and last the environment, which is too long for a message."""
+    where = repr(environment(record))
+    return (f"technique {record.technique}", f"options {canonical(record.options)}", f"P {record.pes}", where)
+
+
+def _aggregate_key(record: AggregateRecord) -> Key:
+    what = (f"{record.backend}, {record.dtype}", record.scheme, record.direction, f"D {record.dim}")
+    return (f"graph {record.dataset}", record.graph_hash[:12], *what, *_common_key(record))
+
+
+def _lookup_key(record: LookupRecord) -> Key:
+    what = (record.backend, f"side {record.side}", f"D {record.dim}", f"batches of {record.batch}", f"P {record.pes}")
+    return (f"samples {record.dataset}", record.samples_hash[:12], *what, repr(environment(record)))
+
+
+def _train_key(record: TrainRecord) -> Key:
+    chosen = "picked by auto" if record.chosen else "named"
+    scheme = f"partition scheme {record.scheme or 'not noted'}"
+    run = (f"model {record.model}", canonical(_given(record)), f"seed {record.seed}", record.metric, scheme, chosen)
+    what = (f"{record.backend}, {record.dtype}, side {record.side}", *run)
+    return (f"graph {record.dataset}", record.graph_hash[:12], *what, *_common_key(record))
+
+
+def _given(record: TrainRecord) -> dict[str, Any]:
+    """What a run was given beside its seed: runs of a model that differ here are different ones."""
+    started = "random" if record.weights is None else record.weights[:12]
+    file = {} if record.model_file is None else {"file": record.model_file[:12]}
+    return record.settings | {"epochs": record.asked_epochs or record.epochs, "weights": started} | file
+
+
+def _partition_key(record: PartitionRecord) -> Key:
+    what = (f"partition scheme {record.scheme}", f"P {record.pes}", f"workgroup {record.workgroup}")
+    return (f"graph {record.name}", record.graph_hash[:12], *what, f"D {record.quality.dim}", "")
+
+
+def _prediction_key(record: PredictionRecord) -> Key:
+    how = (f"technique {record.technique}", f"options {canonical(record.options)}")
+    what = (f"prediction for {record.machine}, {record.dtype}", *how, f"P {record.pes}")
+    split = f"scheme {record.scheme}, workgroup {record.workgroup}, network {record.network}"
+    links = canonical(record.links)
+    return (f"graph {record.dataset}", record.graph_hash[:12], *what, f"D {record.dim}", split, links)
+
+
+def _described_key(record: GraphRecord) -> Key:
+    return (f"facts of graph {record.dataset}", record.graph_hash[:12], "")
+
+
+def _latency_key(record: LatencyRecord) -> Key:
+    what = (f"{record.grain} transfer of {record.bytes} bytes", f"rows of {record.row_bytes}", f"link {record.link}")
+    return (*what, record.backend, f"P {record.pes}", repr(environment(record)))
+
+
+def _name(
+    records: list[AggregateRecord],
+    runs: list[tuple[TrainRecord, list[EpochRecord]]],
+    partitions: list[PartitionRecord],
+    latencies: list[LatencyRecord],
+    lookups: list[LookupRecord],
+) -> Collection:
+    everything: list[AggregateRecord | TrainRecord] = [*records, *(run for run, _ in runs)]
+    found = sorted({environment(record) for record in (*everything, *latencies, *lookups)}, key=repr)
+    machines = {identity: f"M{number}" for number, identity in enumerate(found, 1)}
+
+    techniques = _Labels()
+    models = _Labels()
+    for record in everything:
+        # One comparison: records that differ in nothing but the technique and its options (or the model's settings).
+        where = (record.graph_hash, record.backend, record.dtype, record.pes, environment(record))
+        if isinstance(record, AggregateRecord):
+            techniques.add((*where, record.scheme, record.direction, record.dim), record.technique, record.options)
+        else:
+            # Seeds are not part of a comparison: what differs beside them is no mean over seeds.
+            settings = _given(record)
+            given = (record.model, canonical(settings), record.scheme)
+            techniques.add((*where, *given), record.technique, record.options)
+            models.add((record.graph_hash,), record.model, settings)
+    timings = [Timing(r, machines[environment(r)], techniques.label(r.technique, r.options)) for r in records]
+    named = [
+        Run(
+            run,
+            epochs,
+            machines[environment(run)],
+            f"{'auto: ' if run.chosen else ''}{techniques.label(run.technique, run.options)}"
+            f"{', unfused' if run.side == 'unfused' else ''}",
+            models.label(run.model, _given(run)),
+        )
+        for run, epochs in runs
+    ]
+    moved = [Latency(each, machines[environment(each)]) for each in latencies]
+    looked_up = [Lookup(record, machines[environment(record)]) for record in lookups]
+    return Collection(timings, named, partitions, latencies=moved, lookups=looked_up)
+
+
+class _Labels:
+    """Short names: a technique's options are named only where one comparison holds the technique more than once.
+
+    So options that a tuner sets job by job do not tear apart what belongs together.
+    """
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[Hashable, ...], dict[str, dict[str, Any]]] = defaultdict(dict)
+
+    def add(self, cell: tuple[Hashable, ...], name: str, options: dict[str, Any]) -> None:
+        """Note that the comparison ``cell`` holds ``name`` with ``options``."""
+        self._cells[(name, *cell)][canonical(options)] = options
+
+    def label(self, name: str, options: dict[str, Any]) -> str:
+        """``name``, followed by the options that tell it from its namesakes."""
+        if name not in self._varying:
+            return name
+        shown = [f"{key}={options[key]}" for key in self._varying[name] if key in options]
+        return f"{name} ({', '.join(shown) or 'no options'})"
+
+    @cached_property
+    def _varying(self) -> dict[str, list[str]]:
+        """For each name that shares a comparison with itself: the options that differ there."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for (name, *_), namesakes in self._cells.items():
+            for key in {key for options in namesakes.values() for key in options}:
+                if len({canonical([key in options, options.get(key)]) for options in namesakes.values()}) > 1:
+                    found[str(name)].add(key)
+        return {name: sorted(keys) for name, keys in found.items()}

@@ -1,0 +1,187 @@
+"""Table figures: every comparison of a paper's figure that the records hold, both times, and what the paper says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from statistics import geometric_mean
+
+from mgg.report.papers.catalogue import EXPERIMENTS, claimed_as
+from mgg.report.papers.kinds import Side, Versus, at, model_on
+from mgg.report.tables.collect import canonical
+from mgg.report.tables.compute import SETTING, Row, Rows, group, sound
+from mgg.report.tables.numbers import Unit, bytes_unit, count, time_unit
+from mgg.report.tables.origins import joined
+from mgg.report.tables.spread import FEW, undecided
+
+AGREES, DISAGREES, CLOSE = "the paper's direction", "not the paper's direction", "too close to call"
+#: Verdicts of comparisons that go neither way.
+UNDECIDED = (CLOSE, FEW)
+#: Where a comparison says nothing.
+CPUS, ONE_WORKGROUP = "CPU cores", "one workgroup"
+#: The smallest ratio that a mean takes: transfers may be too short to be seen at all.
+LEAST = 0.01
+#: Columns that two training runs share to be compared.
+_RUN = (
+    "machine", "dataset", "graph_hash", "device", "dtype", "scheme", "model", "settings", "weights", "pes", "seed",
+    "asked_epochs",
+)  # fmt: skip
+
+
+def compare(names: Sequence[str], aggregate: Rows, training: Rows) -> Rows:
+    """Rows of table figures, in the order of ``names``; what only one side was measured of gives none."""
+    rows = []
+    for name in names:
+        for versus in EXPERIMENTS[name].versus:
+            found = [*_products(versus, aggregate), *_runs(versus, training)]
+            rows += [{"figure": name, **row} for row in found]
+    return rows
+
+
+def mean_ratio(rows: Rows) -> float:
+    """The geometric mean of the rival's time over the subject's; transfers too short to be seen count as ``LEAST``."""
+    return geometric_mean([max(row["ratio"], LEAST) for row in rows])
+
+
+def of(versus: Versus, rows: Rows) -> Rows:
+    """The rows of table figures that compare the sides of ``versus``."""
+    return [row for row in rows if (row["subject"], row["rival"]) == (versus.subject.name, versus.rival.name)]
+
+
+def values(row: Row) -> tuple[float, float]:
+    """What the subject and the rival of a row of table figures took: seconds, or bytes of a GPU's memory."""
+    kind = "median" if row["subject_memory"] is None else "memory"
+    return row[f"subject_{kind}"], row[f"rival_{kind}"]
+
+
+def unit_of(rows: Rows) -> Unit:
+    """The unit in which ``rows`` of table figures, all of times or all of memory, are shown."""
+    mine = [values(row)[0] for row in rows]
+    return time_unit(mine) if rows[0]["subject_memory"] is None else bytes_unit(mine)
+
+
+def cases(rows: Rows) -> list[str]:
+    """What each comparison of one figure and graph is of: PEs, width or model, and the options that tell it apart."""
+    options = [json.loads(row["options"]) for row in rows]
+    varying = sorted({key for each in options for key in each if len({canonical(o.get(key)) for o in options}) > 1})
+    found = []
+    for row, each in zip(rows, options, strict=True):
+        told = [each[key] if isinstance(each[key], str) else f"{key}={each[key]}" for key in varying if key in each]
+        found.append(", ".join([count(row["pes"], "PE"), row["model"] or f"D = {row['dim']}", *told]))
+    return found
+
+
+def _products(versus: Versus, aggregate: Rows) -> Iterable[Row]:
+    rows = [{**row, "transfers": _transfers(row)} for row in sound(aggregate)]
+    columns: tuple[str, ...] = SETTING
+    if _endings(versus):
+        # The same graph in another order: another data set, told by its name.
+        rows = [{**row, "stem": _stem(row["dataset"], _endings(versus))} for row in rows]
+        columns = ("stem", *(column for column in SETTING if column not in ("dataset", "graph_hash")))
+    for found in group(rows, *columns, "dim", "pes").values():
+        for subject, rival in _pairs(versus, found):
+            dataset, pes = claimed_as(subject["dataset"]), subject["pes"]
+            claim = versus.claim(at(dataset, pes), dataset, f"D={subject['dim']}")
+            what = {column: subject[column] for column in (*SETTING, "dim", "pes")} | {"model": ""}
+            yield what | _outcome(versus, subject, rival, claim)
+
+
+def _endings(versus: Versus) -> tuple[str, ...]:
+    return tuple(filter(None, (versus.subject.ending, versus.rival.ending)))
+
+
+def _stem(dataset: str, endings: tuple[str, ...]) -> str:
+    return next((dataset.removesuffix(ending) for ending in endings if dataset.endswith(ending)), dataset)
+
+
+def _runs(versus: Versus, training: Rows) -> Iterable[Row]:
+    for found in group(training, *_RUN).values():
+        for subject, rival in _pairs(versus, found):
+            dataset, model = claimed_as(subject["dataset"]), subject["model"]
+            claim = versus.claim(model_on(model, dataset), dataset, model)
+            kept = ("machine", "dataset", "graph_hash", "device", "scheme", "dtype", "model", "pes")
+            what = {column: subject[column] for column in kept} | {"direction": "", "dim": None}
+            yield what | _outcome(versus, subject, rival, claim)
+
+
+def _transfers(row: Row) -> float | None:
+    """What a product takes beyond the same launches without transfers."""
+    return None if row["compute"] is None else max(row["median"] - row["compute"], 0.0)
+
+
+def _pairs(versus: Versus, rows: Rows) -> Iterable[tuple[Row, Row]]:
+    """Rows to set against each other: of one technique those that differ in nothing else, of two the best of each."""
+    subjects, rivals = (timings(side, rows) for side in (versus.subject, versus.rival))
+    if versus.subject.technique == versus.rival.technique and not _endings(versus):
+        ignored = {*versus.subject.options, *versus.rival.options}
+        alike = {_others(row, ignored): row for row in rivals}
+        yield from ((row, alike[_others(row, ignored)]) for row in subjects if _others(row, ignored) in alike)
+    elif subjects and rivals:
+        first, second = (min(found, key=lambda row: (row["median"], row["label"])) for found in (subjects, rivals))
+        yield first, second
+
+
+def timings(side: Side, rows: Rows) -> Rows:
+    """The rows of table aggregate, or training, that are ``side``."""
+
+    def fits(row: Row) -> bool:
+        options = json.loads(row["options"])
+        return (
+            row["technique"] == side.technique
+            and row.get("side", "mgg") == side.trained_by
+            and row["dataset"].endswith(side.ending)
+            and all(options.get(key) == value for key, value in side.options.items())
+        )
+
+    return [row for row in rows if fits(row) and row.get(side.column) is not None]
+
+
+def _others(row: Row, ignored: Iterable[str]) -> str:
+    return canonical({key: value for key, value in json.loads(row["options"]).items() if key not in ignored})
+
+
+def _untold(versus: Versus, subject: Row) -> str:
+    """Where nothing is learned of this comparison; empty: it is."""
+    members = subject.get("workgroup") or json.loads(subject["options"]).get("workgroup")
+    if versus.alike_in_one_workgroup and members and members >= subject["pes"]:
+        return ONE_WORKGROUP
+    return CPUS if versus.untold_on_cpus and subject["device"] != "GPUs" else ""
+
+
+def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> Row:
+    mine, other = subject[versus.subject.column], rival[versus.rival.column]
+    ratio = other / max(mine, 1e-9)  # what is left of a product without transfers may be too short for the clock
+    memory = versus.memory
+    return {
+        "subject": versus.subject.name,
+        "rival": versus.rival.name,
+        "options": subject["options"],
+        "subject_median": None if memory else mine,
+        "rival_median": None if memory else other,
+        "subject_memory": mine if memory else None,
+        "rival_memory": other if memory else None,
+        "ratio": ratio,
+        "paper": claim,
+        "verdict": _verdict(versus, subject, rival, ratio, claim),
+        "untold": _untold(versus, subject),
+        "oversubscribed": subject["oversubscribed"],
+        **joined((subject, rival)),
+    }
+
+
+def _verdict(versus: Versus, subject: Row, rival: Row, ratio: float, claim: float | None) -> str:
+    expected = versus.expects_slower(claim)
+    if expected is None or _untold(versus, subject):
+        return ""
+    if versus.subject.column == "median" and (why := _undecided(subject, rival)):
+        return why
+    return AGREES if (ratio > 1) == expected else DISAGREES
+
+
+def _undecided(subject: Row, rival: Row) -> str:
+    """The verdict where the times of two products, or epochs, cannot be told apart; empty: they can."""
+    if "model" in subject:
+        # A training is one launch: there is no spread but that of its epochs.
+        return CLOSE if subject["q1"] <= rival["q3"] and rival["q1"] <= subject["q3"] else ""
+    why = undecided(subject, rival)
+    return FEW if why == FEW else CLOSE if why else ""

@@ -1,0 +1,103 @@
+"""How the workflow ran: its jobs over time, and what they asked for beside what they used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mgg.job_record import JobRecord
+from mgg.record import read_lines
+from mgg.report.figures import timeline
+from mgg.report.page.parts import Part, Section
+from mgg.report.tables import requests
+from mgg.report.tables.collect import canonical
+from mgg.report.tables.compute import Row, Rows
+from mgg.report.tables.numbers import utc
+from mgg.report.tables.origins import origin_of
+from mgg.report.tables.stages import stage_place
+
+HEADING = "How the workflow ran"
+#: Seconds without any job after which the next one belongs to another run. Behind a scheduler Snakemake may take
+#: minutes to see that a job has ended.
+_LULL = {False: 60.0, True: 600.0}
+
+
+def read_jobs(path: Path | None) -> list[JobRecord]:
+    """The records of the workflow's jobs; none where there is no such file.
+
+    Raises:
+        InputError: the file is there and holds something else.
+    """
+    return read_lines(path, JobRecord) if path is not None and path.is_file() else []
+
+
+def compute(records: Sequence[JobRecord]) -> Rows:
+    """Rows of table jobs, in the order of their stages and starts."""
+    rows = [_row(record) for record in records]
+    for number, run in enumerate(_runs([row for row in rows if row["start"] is not None]), 1):
+        for row in run:
+            row["run"] = number
+    return sorted(
+        rows,
+        key=lambda row: (
+            row["run"] or 0,
+            stage_place(row["stage"]),
+            row["start"] or 0.0,
+            row["rule"],
+            row["wildcards"],
+        ),
+    )
+
+
+def section(tables: dict[str, Rows]) -> list[Section]:
+    """The section, if there are records of jobs."""
+    parts: list[Part] = [*timeline.parts(tables["jobs"]), *requests.parts(tables["jobs"], tables["requests"])]
+    return [Section("jobs", HEADING, "", parts)] if parts else []
+
+
+def _row(record: JobRecord) -> Row:
+    start = None
+    if record.ended is not None and record.seconds is not None:
+        start = max(record.ended - record.seconds, record.submitted or 0.0)
+    cores = record.cpu_seconds / record.seen if record.cpu_seconds is not None and record.seen else None
+    return {
+        "run": None,
+        "stage": record.stage,
+        "rule": record.rule,
+        "wildcards": canonical(record.wildcards),
+        "attempts": record.attempts,
+        "slurm_job": record.slurm_job,
+        "start": start,
+        "started": None if start is None else utc(start),
+        "waited": None if start is None or record.submitted is None else start - record.submitted,
+        "seconds": record.seconds,
+        "granted": record.granted,
+        "seen": record.seen,
+        "runtime_asked": record.runtime_asked,
+        "runtime_share": _share(record.seconds, record.runtime_asked),
+        "memory_asked": record.memory_asked,
+        "memory": record.memory,
+        "memory_share": _share(record.memory, record.memory_asked),
+        "ranks": record.ranks,
+        "cores_asked": record.cores_asked,
+        "cores": cores,
+        "cores_share": _share(cores, record.cores_asked),
+        **origin_of(record),
+    }
+
+
+def _share(used: float | None, asked: float | None) -> float | None:
+    return used / asked if used is not None and asked else None
+
+
+def _runs(rows: Rows) -> list[Rows]:
+    """Rows with a start by run of the workflow: jobs with no lull between them, in which no job ran or waited."""
+    found: list[Rows] = []
+    until = 0.0
+    for row in sorted(rows, key=lambda row: row["start"] - (row["waited"] or 0.0)):
+        begin = row["start"] - (row["waited"] or 0.0)
+        if not found or begin - until > _LULL[row["granted"]]:
+            found.append([])
+        found[-1].append(row)
+        until = max(until, row["start"] + row["seconds"])
+    return found

@@ -1,0 +1,167 @@
+"""What jobs asked for beside what they used: which requests were far too large or too small, and by how much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mgg.report.page.parts import Cell, Grid, Part
+from mgg.report.tables.compute import Row, Rows, group
+from mgg.report.tables.numbers import ABSENT, duration, number, percent, quantity
+from mgg.report.tables.origins import joined
+from mgg.report.tables.stages import stage_place
+
+#: A request is far too large where no job of its rule used so much of it, and too small where one used more.
+LARGE, SMALL = 0.25, 0.9
+#: What the advice leaves free: a request is to be so many times what a job was seen to use.
+ROOM = 2.0
+FITS, TOO_LARGE, TOO_SMALL, UNKNOWN = "fits", "far too large", "too small", "unknown"
+#: A job passed at a further attempt: records do not say what the first one lacked, if anything.
+AGAIN = "tried again"
+
+
+class Resource(NamedTuple):
+    """A kind of request: columns of table jobs, its name in a profile, its unit there, the least worth asking for."""
+
+    name: str
+    asked: str
+    used: str
+    field: str
+    unit: float
+    least: float
+    show: Callable[[float], str]
+
+
+RESOURCES = (
+    Resource("time", "runtime_asked", "seconds", "runtime", 60.0, 600.0, duration),
+    Resource("memory", "memory_asked", "memory", "mem_mb", 1e6, 1e9, lambda value: quantity(value, "memory")),
+    Resource("cores", "cores_asked", "cores", "cpus_per_task", 1.0, 1.0, "{:.3g}".format),
+)
+
+
+def compute(jobs: Rows) -> Rows:
+    """Rows of table requests from those of table jobs: one a rule and resource that its jobs asked for."""
+    rows = []
+    for (rule,), found in group(jobs, "rule").items():
+        rows += [row for resource in RESOURCES if (row := _row(rule, found, resource))]
+    return sorted(rows, key=lambda row: stage_place(row["stage"]))
+
+
+def _row(rule: str, jobs: Rows, resource: Resource) -> Row | None:
+    asked = [_each(job, resource.asked, resource) for job in jobs if job[resource.asked]]
+    if not asked:
+        return None
+    known = [job for job in jobs if job[resource.asked] and job[resource.used] is not None]
+    share = max((job[resource.used] / job[resource.asked] for job in known), default=None)
+    verdict = _verdict(jobs, known, share, resource)
+    most = max(asked)
+    factor = None
+    if verdict in (TOO_LARGE, TOO_SMALL) and share is not None:
+        factor = max(ROOM * share, min(1.0, resource.least / most))
+        # A factor that the least request leaves near 1 is no advice.
+        verdict, factor = (FITS, None) if verdict == TOO_LARGE and factor > ROOM * LARGE else (verdict, factor)
+    return {
+        "stage": jobs[0]["stage"],
+        "rule": rule,
+        "resource": resource.name,
+        "jobs": len(jobs),
+        "known": len(known),
+        "asked": most,
+        "used": max((_each(job, resource.used, resource) for job in known), default=None),
+        "share": share,
+        "verdict": verdict,
+        "factor": factor,
+        "enough": None if factor is None else float(math.ceil(most * factor / resource.unit)),
+        **joined(jobs),
+    }
+
+
+def _each(job: Row, column: str, resource: Resource) -> float:
+    """What stands in a column for the whole job; of cores what each rank has of them, as profiles state it."""
+    return float(job[column]) / (job["ranks"] if resource.name == "cores" else 1)
+
+
+def _verdict(jobs: Rows, known: Rows, share: float | None, resource: Resource) -> str:
+    """Of a rule's requests; cores only where a scheduler had reserved them, for elsewhere jobs share them."""
+    if resource.name == "cores" and not all(job["granted"] for job in known):
+        return FITS if known else UNKNOWN
+    if share is None:
+        return UNKNOWN
+    # What several ranks tell of their memory counts shared pages in each of them: it may exceed what there was.
+    exact = [job for job in known if resource.name == "time" or job["ranks"] == 1]
+    if resource.name != "cores" and any(job[resource.used] > SMALL * job[resource.asked] for job in exact):
+        return TOO_SMALL
+    if any(job["attempts"] > 1 for job in jobs):
+        return AGAIN
+    # What half of a job's time was not looked at may have been more.
+    unseen = resource.name != "time" and any(
+        not job["seconds"] or 2 * (job["seen"] or 0) < job["seconds"] for job in known
+    )
+    if len(known) < len(jobs) or unseen:
+        return UNKNOWN
+    return TOO_LARGE if share < LARGE else FITS
+
+
+def parts(jobs: Rows, requests: Rows) -> list[Part]:
+    """The tables of the page; none where no job says what it asked for."""
+    if not requests:
+        return []
+    granted = any(job["granted"] for job in jobs)
+    change = _changes(requests) if granted else None
+    told = "No request was far too large or too small." if change is None else "The second table says what to change."
+    text = (
+        f"A scheduler reserved what these jobs asked for. {told}"
+        if granted
+        else "Nothing was reserved on this machine: shown is what the jobs would ask a cluster for."
+    )
+    grids = [_grid(requests), *([change] if change else [])]
+    return [Part("Requested and used", f"{text} Memory and cores are at least what is shown.", grids, folded=True)]
+
+
+def _grid(requests: Rows) -> Grid:
+    """A line a rule: the most used of each resource and what was asked for."""
+    lines = []
+    for rule in dict.fromkeys(row["rule"] for row in requests):
+        at = {row["resource"]: row for row in requests if row["rule"] == rule}
+        jobs = next(iter(at.values()))["jobs"]
+        lines.append((rule, [Cell(str(jobs)), *(_cell(at.get(resource.name), resource) for resource in RESOURCES)]))
+    note = "Small: what was asked for; a pointer tells the largest share that a job used. Cores are those of a rank."
+    columns = ["jobs", "time", "memory", "cores busy"]
+    return Grid("Most used by a job of each rule", "rule", columns, [("", lines)], note)
+
+
+def _cell(row: Row | None, resource: Resource) -> Cell:
+    if row is None:
+        return Cell(ABSENT)
+    asked = f"of {resource.show(row['asked'])}"
+    if row["used"] is None:
+        return Cell(ABSENT, asked)
+    loud = f", {row['verdict']}" if row["verdict"] in (TOO_SMALL, AGAIN) else ""
+    return Cell(resource.show(row["used"]), f"{asked}{loud}", hint=percent(row["share"]))
+
+
+def _changes(requests: Rows) -> Grid | None:
+    """The requests to change, with the factor and what is then enough for the largest job."""
+    fields = {resource.name: resource for resource in RESOURCES}
+    lines = []
+    for row in requests:
+        if row["factor"] is not None:
+            resource = fields[row["resource"]]
+            cells = [
+                f"{resource.field}: {row['enough']:,.0f}".replace(",", ""),
+                f"x {number(row['factor'], 2)}",
+                resource.show(row["asked"]),
+                resource.show(row["used"]),
+                row["verdict"],
+            ]
+            lines.append((row["rule"], [Cell(text) for text in cells]))
+    if not lines:
+        return None
+    columns = ["in the profile", "factor", "asked", "most used", "request"]
+    note = (
+        f"Far too large: no job used {percent(LARGE)} of it; too small: one used more than {percent(SMALL)}. The value "
+        f"(minutes, MB) is {ROOM:g} times the largest share that was used, at least 10 minutes and 1 GB. It fits the "
+        "largest of these jobs, the factor each of them."
+    )
+    return Grid("Lines to change under set-resources of the profile", "rule", columns, [("", lines)], note)

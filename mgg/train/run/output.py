@@ -1,0 +1,106 @@
+"""The folder of a finished run: its record, its epochs (JSON lines and Parquet), and of the best epoch weights and
+predictions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_type_hints
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from safetensors.numpy import save
+
+from mgg.files import Kind, replace_folder, write_file
+from mgg.graph.io.arrow import to_arrow
+from mgg.hashed import file_hash
+from mgg.model import Array
+from mgg.record import (
+    INFERENCE_FILE,
+    METRICS_FILE,
+    METRICS_TABLE,
+    MODEL_FOLDER,
+    RUN_FILE,
+    EpochRecord,
+    InferenceRecord,
+    TrainRecord,
+    as_json,
+)
+from mgg.train.run.digest import digest
+from mgg.train.run.predictions import GROUP_BYTES
+
+WEIGHTS_FILE = "weights.safetensors"
+PREDICTIONS_FILE = "predictions.parquet"
+KIND = Kind(RUN_FILE, (METRICS_FILE, METRICS_TABLE, WEIGHTS_FILE, PREDICTIONS_FILE, MODEL_FOLDER))
+INFERENCE = Kind(INFERENCE_FILE, (PREDICTIONS_FILE, MODEL_FOLDER))
+
+
+def write_run(
+    out: Path, record: TrainRecord, epochs: Sequence[EpochRecord], weights: dict[str, Array], predictions: pa.Table,
+    model: bytes | None = None,
+) -> None:  # fmt: skip
+    """Write the folder, whole or not at all; it replaces an earlier run's.
+
+    Args:
+        out: the folder.
+        record: what ran and how it ended.
+        epochs: one record an epoch, in order.
+        weights: weights and running statistics of ``record.best_epoch``, by name.
+        predictions: the table of ``predictions.collect`` for these weights.
+        model: what is in the user's own file that the model is; None: the model is MGG's.
+
+    Raises:
+        InputError: ``out`` is something else than a run, or its parent cannot be written.
+        MachineError: the disk is full or fails.
+    """
+    facts = record.model_dump(mode="json", include={"model", "dataset", "graph_hash", "settings", "best_epoch"})
+    with replace_folder(out, KIND) as folder:
+        arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
+        # One entry: safetensors writes several in an order that changes from run to run.
+        said = json.dumps(facts | {"sha256": digest(json.dumps(facts, sort_keys=True), arrays)}, sort_keys=True)
+        write_file(folder / WEIGHTS_FILE, save(arrays, {"mgg": said}))
+        write_predictions(predictions, folder / PREDICTIONS_FILE)
+        lines = "".join(epoch.model_dump_json(exclude_none=True) + "\n" for epoch in epochs)
+        write_file(folder / METRICS_FILE, lines.encode())
+        pa.parquet.write_table(metrics_table(epochs), folder / METRICS_TABLE, compression="zstd")
+        _finish(folder / RUN_FILE, record, model)
+
+
+def write_inference(out: Path, record: InferenceRecord, predictions: pa.Table, model: bytes | None = None) -> None:
+    """Write the folder of predictions alone, whole or not at all; arguments and errors as of ``write_run``."""
+    with replace_folder(out, INFERENCE) as folder:
+        write_predictions(predictions, folder / PREDICTIONS_FILE)
+        _finish(folder / INFERENCE_FILE, record, model)
+
+
+def _finish(path: Path, record: TrainRecord | InferenceRecord, model: bytes | None) -> None:
+    """Write the model's file, where there is one, and the record, which names all files."""
+    folder = path.parent
+    if model is not None:
+        write_file(folder / MODEL_FOLDER / f"{record.model}.py", model)
+    found = (each for each in sorted(folder.rglob("*")) if each.is_file())
+    files = {str(each.relative_to(folder)): file_hash(each) for each in found}
+    write_file(path, as_json(record, indent=2, files=files).encode())
+
+
+def write_predictions(predictions: pa.Table, path: Path) -> None:
+    """Write the table of ``predictions.collect``, a row group at a time."""
+    rows = max(1, GROUP_BYTES * len(predictions) // max(1, predictions.nbytes))
+    pa.parquet.write_table(predictions, path, compression="zstd", row_group_size=rows)
+
+
+def metrics_table(epochs: Sequence[EpochRecord]) -> pa.Table:
+    """The epochs as a table: a column a field, int64 or float64, null where something was not measured."""
+    hints = get_type_hints(EpochRecord)
+    fields, columns = [], []
+    for name, field in EpochRecord.model_fields.items():
+        given = [getattr(epoch, name) for epoch in epochs]
+        values = np.array(
+            [0 if each is None else each for each in given], np.int64 if hints[name] is int else np.float64
+        )
+        columns.append(to_arrow(values, np.array([each is not None for each in given], bool)))
+        fields.append(pa.field(name, columns[-1].type, metadata={"description": field.description or ""}))
+    return pa.table(columns, schema=pa.schema(fields))

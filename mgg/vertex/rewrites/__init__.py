@@ -1,0 +1,1 @@
+"""Rewrites of vertex programs that keep their values (Seastar, EuroSys'21, section 6)."""

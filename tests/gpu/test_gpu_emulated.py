@@ -1,0 +1,80 @@
+"""Emulated networks on GPUs: right products, no faster than the network; late and sampled rows as on CPU ranks."""
+
+import json
+
+import numpy as np
+import pytest
+from support.graphs import make_layout, random_csr
+from support.ranks import mpiexec
+from support.train_graphs import directed
+from support.train_program import run
+
+pytestmark = pytest.mark.gpu(2)
+
+HELD = """
+import sys
+from mgg import layout
+from mgg.aggregate import oracle, prepare
+from mgg.backend import job_size, launch
+from mgg.backend.emulated import emulating
+from mgg.network import Network
+
+NETWORK = Network(1e7, 1e-3)
+
+def program(world):
+    part = layout.load(sys.argv[-1], world.rank)
+    held = emulating(world, NETWORK, 1)
+    wrong, fast = 0.0, False
+    for technique in ("halo", "cola", "ring", "broadcast", "features"):
+        plan = prepare(technique, held, part, "forward", 64, {"workgroup": 1} if technique in ("halo", "cola") else {})
+        plan.write(64, world.upload(oracle.embeddings(part.node_ids, 64)))
+        clock, before = world.clock(), world.counters.embeddings()
+        for _ in range(3):
+            clock.start()
+            found = plan(64)
+            taken, moved = clock.stop(), world.counters.embeddings() - before
+            before += moved
+            wrong = max(wrong, oracle.reference(part, "forward", 64).error(world.download(found)))
+            fast |= taken < moved / NETWORK.bandwidth + NETWORK.latency
+        plan.close()
+    return max(world.gather(wrong)) <= oracle.TOLERANCE["fp32"], any(world.gather(fast))
+
+print("right, too fast:", launch("nvshmem", job_size, program)[0])
+"""
+
+LATE = """
+import json
+import sys
+from mgg import layout
+from mgg.backend import job_size, launch
+from mgg.train import train
+
+def program(world):
+    return train(world, layout.load(sys.argv[-2], world.rank), **json.loads(sys.argv[-1]))
+
+print("losses:", *(epoch.loss for epoch in launch("nvshmem", job_size, program)[0].epochs))
+"""
+
+
+def test_products_are_right_and_no_faster_than_the_network(tmp_path):
+    folder = make_layout(tmp_path, random_csr(400, 6000), 2)
+    done = mpiexec(2, ["-c", HELD, str(folder)])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("right, too fast: (True, False)") == 2, done.stdout
+
+
+@pytest.mark.parametrize("chosen", [{"workgroup": 1, "stale": 1}, {"boundary": 0.4}, {"workgroup": 1, "boundary": 0.4}])
+def test_losses_of_late_and_sampled_rows_are_those_of_cpu_ranks(tmp_path, chosen):
+    csr, data = directed()
+    folder = make_layout(tmp_path, csr, 2, **data)
+    options = {
+        "model": "gcn", "technique": "halo", "epochs": 8, "seed": 2, "options": chosen,
+        "settings": {"hidden": 8, "learning_rate": 0.05},
+    }  # fmt: skip
+    expected = [epoch.loss for epoch in run("simulated", folder, 2, **options)[0].epochs]
+    done = mpiexec(2, ["-c", LATE, str(folder), json.dumps(options)])
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        if line.startswith("losses:"):
+            np.testing.assert_allclose([float(each) for each in line.split()[1:]], expected, rtol=1e-4)
+    assert done.stdout.count("losses:") == 2

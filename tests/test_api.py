@@ -1,0 +1,108 @@
+"""The Python API: what the command line makes, from a script."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from support.ranks import mpiexec
+
+import mgg
+from mgg import api, record
+from mgg.cli.group import cli
+from mgg.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory):
+    """digits on two PEs, by the command line."""
+    folder = tmp_path_factory.mktemp("api")
+    for words in (
+        ["graph", "digits", "--out", f"{folder}/graph"],
+        ["partition", f"{folder}/graph", "--pes", "2", "--out", f"{folder}/part"],
+        ["layout", f"{folder}/graph", f"{folder}/part", "--out", f"{folder}/layout"],
+    ):
+        cli(words, standalone_mode=False)
+    return folder / "layout"
+
+
+def test_importing_it_loads_nothing_else():
+    code = (
+        "import sys, mgg; print(*(name for name in sys.modules if name.partition('.')[0] in ('numpy', 'click', 'mgg')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["mgg"]
+
+
+def test_subpackages_are_functions_and_stay_packages():
+    from mgg.train import Trainer
+
+    assert mgg.train.Trainer is Trainer and mgg.train.__wrapped__ is api.train
+    assert all(callable(getattr(mgg, name)) for name in mgg._CALLED)
+    assert set(mgg._CALLED) == {name for name in api.__all__ if name.islower()}
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        mgg.trian  # noqa: B018
+
+
+def test_a_training_has_the_curve_of_the_command_line(layout, tmp_path):
+    words = ["--model", "gcn", "--epochs", "4", "--seed", "3", "--set", "hidden=8", "--backend", "simulated"]
+    cli(["train", str(layout), *words, "--out", str(tmp_path / "cli")], standalone_mode=False)
+    run = mgg.train(layout, model="gcn", epochs=4, seed=3, settings={"hidden": 8}, backend="simulated")
+    theirs, epochs = record.read_run(tmp_path / "cli")
+    assert run.metrics["loss"].tolist() == [epoch.loss for epoch in epochs]
+    assert (run.test_accuracy, run.record.settings) == (theirs.test_accuracy, theirs.settings)
+    predicted = run.predictions
+    test = predicted[predicted["split"] == 3]
+    assert (test["prediction"] == test["label"]).mean() == pytest.approx(run.test_accuracy)
+    assert sum(array.size for array in run.weights.values()) >= run.record.parameters
+
+
+def test_a_graph_of_a_file_and_its_product(tmp_path):
+    """Against SciPy's count of the arcs; the product itself is checked where it is timed."""
+    rng = np.random.default_rng(0)
+    pairs = np.unique(rng.integers(0, 30, (90, 2)), axis=0)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    np.savetxt(tmp_path / "mine.csv", pairs, fmt="%d", delimiter=",", header="von,nach", comments="")
+    with pytest.raises(InputError, match="von"):
+        mgg.graph(tmp_path / "mine.csv", column={"source": "vonn"})
+    made = mgg.graph(
+        tmp_path / "mine.csv", column={"source": "von", "target": "nach"}, symmetrize=True, out=tmp_path / "g"
+    )
+    matrix = sp.coo_array((np.ones(len(pairs)), pairs.T))
+    assert made.path == tmp_path / "g" and made.manifest.arcs == (matrix + matrix.T).nnz
+    timed = mgg.aggregate(made, technique=["mgg", "halo"], dim=[2, 5], pes=2, launches=1, iterations=2)
+    assert timed.table[["technique", "dim", "pes"]].values.tolist() == [
+        [name, dim, 2] for name in ("mgg", "halo") for dim in (2, 5)
+    ]
+    assert (timed.table["error"] <= timed.table["tolerance"]).all()
+    assert record.read_lines(timed.path, record.AggregateRecord) == timed.records
+    report = mgg.report(timed, out=tmp_path / "report")
+    assert report.page.is_file() and sorted(report.table("aggregate")["dim"]) == [2, 2, 5, 5]
+    with pytest.raises(InputError, match=r"no table 'trainings'; it has .*aggregate"):
+        report.table("trainings")
+
+
+def test_another_number_of_pes_than_the_layouts_is_refused(layout):
+    with pytest.raises(InputError, match="a layout of 2 PEs, and pes=4"):
+        mgg.train(layout, model="gcn", pes=4)
+
+
+@pytest.mark.slow
+def test_what_is_temporary_goes_with_the_process():
+    code = "import mgg; print(mgg.graph('digits').path.parents[1])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() and not Path(done.stdout.strip()).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_ranks_are_pes(layout, tmp_path):
+    code = f"import mgg; run = mgg.train({str(layout)!r}, model='gcn', epochs=3, out='run'); print(run.record.pes)"
+    (tmp_path / "script.py").write_text(code)
+    done = mpiexec(2, ["script.py"], cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.split() == ["2", "2"], done.stderr
+    (tmp_path / "script.py").write_text("import mgg; mgg.train('digits', model='gcn')")
+    done = mpiexec(2, ["script.py"], cwd=tmp_path)
+    assert done.returncode != 0 and "digits: 2 ranks need one layout folder" in done.stderr

@@ -1,0 +1,24 @@
+# What each graph is like, where graph.describe asks for it: the report alone reads it.
+rule describe:
+    input:
+        f"{RESULTS}/graph/{GRAPH}",
+    output:
+        report(
+            f"{RECORDS}/describe/{GRAPH}.jsonl",
+            caption="../report/describe.rst",
+            category="describe",
+            labels={"data set": "{dataset}"},
+        ),
+    log:
+        f"{RECORDS}/logs/describe/{GRAPH}.log",
+    benchmark:
+        f"{RECORDS}/benchmarks/describe/{GRAPH}.jsonl"
+    conda:
+        "../../environment.yml"
+    resources:
+        mem_mb=budgeted(reordered),
+        runtime=MINUTES["order"],
+    params:
+        memory=untracked(SETTINGS.graph.memory),
+    shell:
+        "mgg describe {input:q} --memory {params.memory:q} --replace --out {output:q} > {log:q} 2>&1"
