@@ -36,10 +36,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def mps(tmp_path_factory):
-    """The variables of a CUDA MPS of these tests' own."""
+    """The variables of a CUDA MPS of these tests' own.
+
+    Its daemon sees all GPUs of the host: the numbers in CUDA_VISIBLE_DEVICES of a client count the daemon's GPUs.
+    """
     folder = tmp_path_factory.mktemp("mps")
     variables = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
-    subprocess.run([MPS, "-d"], env=os.environ | variables, check=True, timeout=60)
+    everything = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    subprocess.run([MPS, "-d"], env=everything | variables, check=True, timeout=60)
     yield variables
     subprocess.run([MPS], env=os.environ | variables, input="quit\n", text=True, check=True, timeout=60)
 
