@@ -136,7 +136,7 @@ def sent_home(outputs: Sequence[Value]) -> list[Value]:
 
     Of what is added up over the copies of a row, and worked on linearly, each copy can be worked on before. So what is
     given back is cut where it is narrowest. Of equal cuts it is the first: work of a vertex is not done again for each
-    copy. Parameters' gradients are made of vertices' rows: on GPUs sums over copies were wrong.
+    copy.
     """
     outputs = _together(outputs)
     order = list(ir.walk(outputs))
@@ -149,7 +149,7 @@ def sent_home(outputs: Sequence[Value]) -> list[Value]:
     wanted = {v for v in outputs if v in linear}
     wanted.update(x for v in order if v not in linear for x in v.inputs if x in linear)
     many = 1 + len(linear) ** 2
-    costs = {v: v.size * many + place for v, place in linear.items()}
+    costs = {v: (v.size if v.space is D else 0) * many + place for v, place in linear.items()}
     cut = [v for v in least_cut(wanted, costs, given) if v not in given]
     known = {_key(v): v for v in order}
     made: dict[Value, Value] = {v: v.inputs[0] for v in given}
@@ -168,7 +168,7 @@ def sent_home(outputs: Sequence[Value]) -> list[Value]:
             made[v] = known.setdefault(_key(new), new)
         return made[v]
 
-    return _replaced(outputs, {v: ir.total(copied(v), D, v.where) for v in cut})
+    return _replaced(outputs, {v: ir.total(copied(v), D, v.where) if v.space is D else copied(v) for v in cut})
 
 
 class _Copies:
@@ -190,7 +190,7 @@ class _Copies:
     def carries(self, v: Value, linear: Container[Value]) -> bool:
         """Whether ``v`` is linear in its operands among ``linear``, and sources can have the others."""
         of = [x in linear and x.space is D for x in v.inputs]
-        if not any(of) or v.space is not D or v.op not in _LINEAR:
+        if not any(of) or v.op not in _LINEAR:
             return False
         one_of_two = len(of) == 2 and v.op not in ("add", "subtract", "concat")
         if one_of_two and (of[1] if v.op in ("divide", "matmul") else all(of)):

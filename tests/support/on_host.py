@@ -44,11 +44,17 @@ def generated(folder, build):
 
 
 def launch(library, name, grid, threads, *arguments):
-    """Launch a kernel with arrays and numbers, checking the size of each; None is a null pointer."""
+    """Launch a kernel with arrays and numbers; None is a null pointer.
+
+    Checked are the size of each, and the type of floating-point numbers behind pointers.
+    """
     sizes = (ctypes.c_int * 512)()
     wanted = sizes[: getattr(library, f"host_sizes_{name}")(sizes)]
     given = [np.zeros(1, np.uint64) if each is None else _number(each) for each in arguments]
-    assert [each.itemsize for each in given] == wanted, name
+    assert [each.itemsize for each in given] == [size & 255 for size in wanted], name
+    for place, (argument, size) in enumerate(zip(arguments, wanted, strict=True)):
+        numbers = size >> 8 and argument is not None  # a pointer to floating-point numbers of this size
+        assert not numbers or argument.dtype == f"f{size >> 8}", (name, place, argument.dtype)
     pointers = (ctypes.c_void_p * len(given))(*(each.ctypes.data for each in given))
     getattr(library, f"host_{name}")(pointers, (ctypes.c_uint * 2)(*grid), ctypes.c_uint(threads))
 

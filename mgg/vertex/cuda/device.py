@@ -214,6 +214,9 @@ class DeviceWork:
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
         """As ``Work.run``; the epoch of ``draws`` is float64 [1] on the GPU."""
+        for value in self._read & found.keys():  # totals of earlier work are float64, and kernels read ``part.real``
+            if found[value].dtype == np.float64 != part.real:
+                found[value] = found[value].astype(part.real)
         for step, gone in zip(self._steps, self._gone, strict=True):
             if isinstance(step, Launch):
                 launch = self._launch if step.over is None else partial(part.dense.arc_work, self._launch)

@@ -224,10 +224,18 @@ struct Kernel {
                 run_block(count);
             }
     }
-    // The size of each argument, negative where it is a floating-point number.
+    // The size of each argument, negative where it is a floating-point number; of a pointer to such numbers also theirs,
+    // in the second byte.
+    template <typename Argument>
+    static constexpr int size() {
+        using Entry = std::remove_pointer_t<Argument>;
+        if constexpr (std::is_floating_point_v<Argument>) return -int(sizeof(Argument));
+        if constexpr (std::is_floating_point_v<Entry>) return int(sizeof(Argument) | sizeof(Entry) << 8);
+        return int(sizeof(Argument));
+    }
     static int sizes(void (*)(Arguments...), int *found) {
         int count = 0;
-        ((found[count++] = std::is_floating_point<Arguments>::value ? -int(sizeof(Arguments)) : int(sizeof(Arguments))), ...);
+        ((found[count++] = size<Arguments>()), ...);
         return count;
     }
 };

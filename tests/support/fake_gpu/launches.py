@@ -76,8 +76,9 @@ def _launch(name, launch, wanted, grid, block, given, shared_mem=0):
     assert len(given) == len(wanted), f"{name} has {len(wanted)} parameters, not {len(given)}"
     values = []
     for number, (one, size) in enumerate(zip(given, wanted, strict=True)):
-        argument = one
+        argument, entry = one, size >> 8 if size > 0 else 0
         if isinstance(one, StrictArray):
+            assert not entry or one.dtype == f"f{entry}", f"{name}, argument {number}: {one.dtype} behind the pointer"
             # Rows are padded where the kernel is told how far they are from each other.
             if not one.flags.c_contiguous:
                 stride, item = given[number + 1], one.itemsize
@@ -85,7 +86,7 @@ def _launch(name, launch, wanted, grid, block, given, shared_mem=0):
                 assert isinstance(stride, np.int32) and steps == (item * stride, item), f"{name}, argument {number}"
             argument = np.uint64(unwrap(one).ctypes.data if one.size else 0)
         kind = -argument.itemsize if argument.dtype.kind == "f" else argument.itemsize
-        assert kind == size, f"{name}, argument {number}: {argument.dtype}"
+        assert kind == (size & 255 if entry else size), f"{name}, argument {number}: {argument.dtype}"
         values.append(np.full(1, argument))
     pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
     shape = (ctypes.c_uint * 2)(*grid, *[1] * (2 - len(grid)))
