@@ -77,6 +77,8 @@ RESTRICTED: dict[str, Callable[[str], dict]] = {
     "predict.links:names": lambda odd: {"predict": {"links": {odd: {"latency": 1}}}},
     "aggregate.emulate_network": lambda odd: {"aggregate": {"emulate_network": odd}},
     "train.emulate_network": lambda odd: {"train": {"emulate_network": odd}},
+    "train.memory_per_pe": lambda odd: {"train": {"memory_per_pe": odd}},
+    "train.activations": lambda odd: {"train": {"activations": odd}},
     "predict.emulate_network": lambda odd: {"predict": {"emulate_network": odd}},
     "report.figures": lambda odd: {"report": {"figures": [odd]}},
     "report.notes:names": lambda odd: {"report": {"notes": {odd: "text"}}},
