@@ -214,8 +214,8 @@ class DeviceWork:
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
         """As ``Work.run``; the epoch of ``draws`` is float64 [1] on the GPU."""
-        for value in self._read & found.keys():  # totals of earlier work are float64, and kernels read ``part.real``
-            if found[value].dtype == np.float64 != part.real:
+        for value in self._read & found.keys():  # sums of earlier work are float64, and kernels read ``part.real``
+            if value.space is P and found[value].dtype == np.float64 != part.real:
                 found[value] = found[value].astype(part.real)
         for step, gone in zip(self._steps, self._gone, strict=True):
             if isinstance(step, Launch):
