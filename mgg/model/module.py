@@ -269,9 +269,9 @@ class Residual(Composite):
         self.module = module
 
     def memory(self, columns: int, given: Given) -> Held:
-        """The module's, and the sum."""
-        held = self.module.memory(columns, replace(given, inputs=True))
-        return held._replace(peak=held.peak + given.rows * held.columns)
+        """The module's, and the sum, which is the next module's input: that module does not count it."""
+        held, total = self.module.memory(columns, replace(given, inputs=True)), given.rows * columns
+        return held._replace(kept=held.kept + total, peak=held.peak + total)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """X + f(X), a new array: activations keep their output."""

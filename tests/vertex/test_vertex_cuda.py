@@ -244,3 +244,15 @@ def test_programs(kernels):
         check(data, kernels)
 
     many()
+
+
+def test_a_sum_of_all_rows_is_read_by_later_work(kernels):
+    """The sum is float64 where it is made, and kernels read float32."""
+    graph = crowded()
+    x, seed = ir.leaf("x", D, (41,)), ir.leaf("seed", D, (41,))
+    sums = ir.total(ir.cast(x, S), P)
+    arcs = vertex_models.times(vertex_models.of_source(seed), ir.cast(sums, E))
+    wanted = [ir.total(vertex_models.of_source(x), D), sums, ir.total(arcs, D)]
+    leaves = drawn(wanted, graph)
+    found, _, _ = made(wanted, graph, leaves, kernels, outputs=1, seeds=[seed])
+    compare(wanted, found, evaluate(wanted, graph, leaves), 1e-6)
