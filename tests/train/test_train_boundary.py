@@ -1,16 +1,18 @@
 """Trainings that work with a random share of each PE's halo (BNS-GCN), beside a simulation of all PEs in NumPy."""
 
+import json
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
-from support.graphs import make_layout
 from support.late import LateWorld
 from support.ranks import mpiexec
 from support.simulated_gcn import EPOCHS, GRAPHS, SEED, SETTINGS, losses_of
 from support.stopped import stop_at
 from support.train_program import run, tables
-from test_train_stale import FAKE, losses
+from test_train_stale import losses
+from test_train_stale import simulated as late_losses
 
 from mgg import layout
 from mgg.aggregate import measure, oracle, parse_options, prepare
@@ -20,21 +22,8 @@ from mgg.backend import launch
 from mgg.errors import CheckError, InputError
 from mgg.kernel.random import STREAMS, uniform_at
 
+FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
 SHARE = 0.4
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """``folders(name, pes)``: a layout."""
-    made = {}
-
-    def folder(name, pes):
-        if (name, pes) not in made:
-            csr, data = GRAPHS[name]()
-            made[name, pes] = make_layout(tmp_path_factory.mktemp("boundary"), csr, pes, **data)
-        return made[name, pes]
-
-    return folder
 
 
 @cache
@@ -170,19 +159,21 @@ def test_mistakes_are_one_line(folders, caplog):
 
 
 ON_RANKS = """
-import sys
+import json, sys
 from mgg import layout
 from mgg.backend import launch
 from mgg.train import train
 
-backend, folder, epochs, members = sys.argv[-4:]
+backend, folder, epochs, chosen, settings = sys.argv[-5:]
 
 def program(world):
-    part = layout.load(folder, world.rank)
-    chosen = {"options": {"workgroup": int(members), "boundary": SHARE}, "settings": SETTINGS, "seed": 2}
-    found = train(world, part, model="gcn", technique="halo", epochs=int(epochs), **chosen)
+    part, common = layout.load(folder, world.rank), {"epochs": int(epochs), "settings": json.loads(settings)}
+    found = [
+        train(world, part, model="gcn", technique="halo", seed=2, options=options, **common)
+        for options in json.loads(chosen)
+    ]
     if world.rank == 0:
-        print(*(epoch.loss for epoch in found.epochs), flush=True)
+        print(json.dumps([[epoch.loss for epoch in each.epochs] for each in found]), flush=True)
 
 launch(backend, lambda: 4, program)
 """
@@ -190,13 +181,18 @@ launch(backend, lambda: 4, program)
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize(("backend", "members"), [("mpi", 4), ("nvshmem", 4), ("nvshmem", 2)])
-def test_ranks_and_gpus(folders, backend, members):
+@pytest.mark.parametrize(("backend", "a_host", "stale", "boundary"), [
+    ("mpi", None, (1, 2), 4), ("nvshmem", 2, (1, 2), 2), ("nvshmem", 4, (), 4),
+])  # fmt: skip
+def test_ranks_and_gpus(folders, backend, a_host, stale, boundary):
+    """One start of the ranks for trainings with late rows in workgroups of ``stale`` PEs, and one with a sample."""
     folder = folders("directed", 4)
-    start = [FAKE] if backend == "nvshmem" else []
-    hosts = {"FAKE_PES_A_HOST": str(members), "FAKE_GPUS": str(members)} if backend == "nvshmem" else {}
-    code = ON_RANKS.replace("SETTINGS", repr(SETTINGS)).replace("SHARE", str(SHARE))
-    done = mpiexec(4, [*start, "-c", code, backend, str(folder), str(EPOCHS), str(members)], **hosts)
+    start = [FAKE] if a_host else []
+    hosts = {"FAKE_PES_A_HOST": str(a_host), "FAKE_GPUS": str(a_host)} if a_host else {}
+    chosen = [{"workgroup": members, "stale": 1} for members in stale] + [{"workgroup": boundary, "boundary": SHARE}]
+    arguments = [backend, str(folder), str(EPOCHS), json.dumps(chosen), json.dumps(SETTINGS)]
+    done = mpiexec(4, [*start, "-c", ON_RANKS, *arguments], **hosts)
     assert done.returncode == 0, done.stderr
-    found = [float(each) for each in done.stdout.split()]
-    np.testing.assert_allclose(found, simulated("directed", layout.load(folder, 0).bounds), rtol=2e-5)
+    bounds = layout.load(folder, 0).bounds
+    expected = [late_losses("directed", bounds, members, late=True) for members in stale]
+    np.testing.assert_allclose(json.loads(done.stdout), [*expected, simulated("directed", bounds)], rtol=2e-5)

@@ -1,12 +1,8 @@
 """Trainings whose rows of other workgroups are an epoch late (PipeGCN), beside a simulation of all PEs in NumPy."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from support.graphs import make_layout
 from support.late import LateWorld
-from support.ranks import mpiexec
 from support.simulated_gcn import EPOCHS, GRAPHS, SETTINGS, losses_of
 from support.stopped import stop_at
 from support.train_program import checkpoint_files, run, tables
@@ -15,22 +11,6 @@ from mgg import layout
 from mgg.backend import launch
 from mgg.errors import InputError
 from mgg.train import train
-
-FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """``folders(name, pes)``: a layout."""
-    made = {}
-
-    def folder(name, pes):
-        if (name, pes) not in made:
-            csr, data = GRAPHS[name]()
-            made[name, pes] = make_layout(tmp_path_factory.mktemp("stale"), csr, pes, **data)
-        return made[name, pes]
-
-    return folder
 
 
 def simulated(name, bounds, members, late):
@@ -123,39 +103,3 @@ def test_a_resumed_run_has_the_same_bits(folders, tmp_path, members):
 def test_what_is_never_late_is_refused(folders):
     with pytest.raises(InputError, match="option stale: model gat fetches rows of other PEs"):
         run("simulated", folders("few nodes", 2), 2, model="gat", technique="halo", options={"stale": 1}, epochs=1)
-
-
-ON_RANKS = """
-import sys
-from mgg import layout
-from mgg.backend import launch
-from mgg.train import train
-
-backend, folder, epochs, members = sys.argv[-4:]
-settings = SETTINGS
-
-def program(world):
-    part = layout.load(folder, world.rank)
-    chosen = {"options": {"workgroup": int(members), "stale": 1}, "settings": settings, "seed": 2}
-    found = train(world, part, model="gcn", technique="halo", epochs=int(epochs), **chosen)
-    if world.rank == 0:
-        print(*(epoch.loss for epoch in found.epochs), flush=True)
-
-launch(backend, lambda: 4, program)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-@pytest.mark.parametrize("members", [1, 2])
-@pytest.mark.parametrize("backend", ["mpi", "nvshmem"])
-def test_ranks_and_gpus(folders, backend, members):
-    folder = folders("directed", 4)
-    start = [FAKE] if backend == "nvshmem" else []
-    hosts = {"FAKE_PES_A_HOST": "2", "FAKE_GPUS": "2"} if backend == "nvshmem" else {}
-    code = ON_RANKS.replace("SETTINGS", repr(SETTINGS))
-    done = mpiexec(4, [*start, "-c", code, backend, str(folder), str(EPOCHS), str(members)], **hosts)
-    assert done.returncode == 0, done.stderr
-    found = [float(each) for each in done.stdout.split()]
-    expected = simulated("directed", layout.load(folder, 0).bounds, members, late=True)
-    np.testing.assert_allclose(found, expected, rtol=2e-5)
