@@ -42,8 +42,7 @@ def spmm_rows(
     indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, b: np.ndarray, c: np.ndarray, accumulate: bool
 ) -> None:
     """Row-wise SpMM (CoLa 2.1) into ``c`` [rows, D], float32 or an accumulator; ``b`` float32 or bfloat16 [*, D]."""
-    b = from_bf16(b) if b.dtype == np.uint16 else b
-    sums.spmm_rows(indptr, indices, _NONE if weights is None else weights, b, c, accumulate)
+    sums.spmm_rows(indptr, indices, _NONE if weights is None else weights, b, c, accumulate, 0, len(indptr) - 1)
 
 
 def accumulator(rows: int, columns: int) -> np.ndarray:
