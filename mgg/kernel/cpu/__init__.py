@@ -12,6 +12,7 @@ import numpy as np
 from mgg.kernel import wire
 from mgg.kernel.bf16 import from_bf16, to_bf16
 from mgg.kernel.cpu import sums
+from mgg.kernel.cpu.threads import deal
 from mgg.kernel.random import Draws, stream_key
 
 _NONE = np.empty(0, np.float32)
@@ -42,7 +43,8 @@ def spmm_rows(
     indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, b: np.ndarray, c: np.ndarray, accumulate: bool
 ) -> None:
     """Row-wise SpMM (CoLa 2.1) into ``c`` [rows, D], float32 or an accumulator; ``b`` float32 or bfloat16 [*, D]."""
-    sums.spmm_rows(indptr, indices, _NONE if weights is None else weights, b, c, accumulate, 0, len(indptr) - 1)
+    given = _NONE if weights is None else weights
+    deal(indptr, lambda first, last: sums.spmm_rows(indptr, indices, given, b, c, accumulate, first, last))
 
 
 def accumulator(rows: int, columns: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Sums of weighted rows on CPU ranks: the loops of products and of what goes arc by arc; and copies of single rows.
 
 Sums are float64, in the order of the arcs. Those of a block of columns stay in registers while its arcs pass. LLVM does
-not keep a NumPy array there, so that loop is written in its vectors. It also fetches rows ``AHEAD`` arcs before they are
+not keep a NumPy array there, so that loop is written in its vectors. It also fetches rows some arcs before they are
 added, since a product mostly waits for them. The product of two float32 numbers is exact in float64, so processors with
 and without fused multiply-add get the same bits.
 All of it is in one file, since numba does not compile a function anew when another file that is inlined changes.
@@ -20,8 +20,8 @@ from numba.extending import intrinsic
 
 #: Columns of a vector.
 LANES = 8
-#: Arcs from the row that is added to the one that is fetched.
-AHEAD = 16
+#: Arcs from the row that is added to the one that is fetched: of blocks up to 64 columns, and of wider ones.
+_AHEAD, _WIDE_AHEAD = 32, 16
 #: Bytes of a line of the caches.
 _LINE = 64
 #: Whether registers hold the sums of 128 columns: 16 of 32, of 8 float64 each. Elsewhere they hold 32.
@@ -69,20 +69,19 @@ def _block(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     with builder.if_then(before):
         for lane in lanes:
             builder.store(_widen(builder, memory.load(out, target, lane)), sums[lane])
-    size = cgutils.unpack_tuple(builder, indices.shape)[0]
-    last = builder.sub(size, _INT(1))
+    last = builder.sub(cgutils.unpack_tuple(builder, indices.shape)[0], _INT(1))
     exact = element != ir.DoubleType() and factor != ir.DoubleType()
     with builder.if_else(builder.icmp_signed("!=", cgutils.unpack_tuple(builder, weights.shape)[0], _INT(0))) as sides:
         for side, weighted in zip(sides, (True, False), strict=True):
             with side, cgutils.for_range_slice(builder, start, stop, _INT(1), intp=_INT) as (k, _):
-                later = builder.add(k, _INT(AHEAD))
+                later = builder.add(k, _INT(_AHEAD if count <= 8 else _WIDE_AHEAD))
                 later = builder.select(builder.icmp_signed("<", later, last), later, last)
                 memory.fetch(memory.row(b, _id(builder, indices, later), element), element, len(lanes))
                 here = memory.row(b, _id(builder, indices, k), element)
                 if weighted:
                     weight = builder.load(builder.gep(weights.data, [k]))
-                    weight = weight if exact is False and factor == ir.DoubleType() else builder.fpext(weight, ir.DoubleType())
-                    weight = _all(builder, weight)
+                    double = weight if factor == ir.DoubleType() else builder.fpext(weight, ir.DoubleType())
+                    weight = _all(builder, double)
                 for lane in lanes:
                     entries = _widen(builder, memory.load(here, element, lane))
                     flags = ("contract",) if weighted and exact else ()
@@ -136,7 +135,8 @@ class _Columns:
     def fetch(self, row: Any, scalar: Any, vectors: int) -> None:
         """Ask for the lines of ``vectors`` vectors."""
         call = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [_BYTES, _WORD, _WORD, _WORD])
-        for offset in range(0, vectors * LANES * _bytes(scalar), _LINE):
+        size = vectors * LANES * _bytes(scalar)
+        for offset in (*range(0, size, _LINE), size - 1):  # rows need not begin with a line
             # To read, in all caches, data.
             self._builder.call(call, [self._builder.gep(row, [_INT(offset)]), _WORD(0), _WORD(3), _WORD(1)])
 
@@ -185,7 +185,7 @@ def _name(scalar: Any) -> str:
     return f"v{LANES}{'i' if isinstance(scalar, ir.IntType) else 'f'}{8 * _bytes(scalar)}"
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, inline="always")  # a call counts references to all arrays, for every row
 def _add_arcs(arcs, indices, weights, b, c, row, before, after):  # type: ignore[no-untyped-def]
     """``_add_block`` for all columns."""
     columns, column = c.shape[1], 0
