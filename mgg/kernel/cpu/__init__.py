@@ -12,8 +12,8 @@ import numpy as np
 from mgg.kernel import wire
 from mgg.kernel.bf16 import from_bf16, to_bf16
 from mgg.kernel.cpu import sums
-from mgg.kernel.cpu.threads import deal
 from mgg.kernel.random import Draws, stream_key
+from mgg.kernel.threads import deal
 
 _NONE = np.empty(0, np.float32)
 

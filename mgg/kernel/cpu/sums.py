@@ -30,15 +30,14 @@ _SUMS, _MASK = ir.VectorType(ir.DoubleType(), LANES), ir.VectorType(ir.IntType(1
 _INT, _WORD, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
 
 
-@intrinsic(prefer_literal=True)
-def _add_block(typing, vectors, arcs, indices, weights, b, c, row, column, before, after):  # type: ignore[no-untyped-def]
+def _typed(_, vectors, arcs, indices, weights, b, c, row, column, before, after):  # type: ignore[no-untyped-def]
     """Sum ``weights[k] * b[indices[k]]`` over the arcs k, for a block of columns, into ``c[row]``.
 
     Args:
         vectors: literal; the block is columns ``column .. column + LANES * vectors``. 0: those left, under LANES.
         arcs: int64 (first, one after the last).
-        indices: ids [arcs], one after the other.
-        weights: float32 or float64 [arcs], likewise; empty: ones.
+        indices: ids [arcs].
+        weights: float32 or float64 [arcs]; empty: ones.
         b: float32, float64 or uint16 (bfloat16) [*, D]; the entries of a row follow one another.
         c: float32 or float64 [rows, D], likewise.
         row, column: int64.
@@ -49,6 +48,9 @@ def _add_block(typing, vectors, arcs, indices, weights, b, c, row, column, befor
         return None
     given = (vectors, arcs, indices, weights, b, c, row, column, before, after)
     return types.void(*given), _block
+
+
+_add_block: Any = intrinsic(prefer_literal=True)(_typed)
 
 
 def _block(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -79,7 +81,7 @@ def _block(context: Any, builder: Any, signature: Any, values: Any) -> Any:
                 memory.fetch(memory.row(b, _id(builder, indices, later), element), element, len(lanes))
                 here = memory.row(b, _id(builder, indices, k), element)
                 if weighted:
-                    weight = builder.load(builder.gep(weights.data, [k]))
+                    weight = _entry(builder, weights, k)
                     double = weight if factor == ir.DoubleType() else builder.fpext(weight, ir.DoubleType())
                     weight = _all(builder, double)
                 for lane in lanes:
@@ -161,8 +163,15 @@ def _all(builder: Any, scalar: Any) -> Any:
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_WORD, LANES), None))
 
 
+def _entry(builder: Any, array: Any, k: Any) -> Any:
+    """Entry ``k`` of an array of one dimension."""
+    offset = builder.mul(k, cgutils.unpack_tuple(builder, array.strides)[0])
+    place = builder.gep(builder.bitcast(array.data, _BYTES), [offset])
+    return builder.load(builder.bitcast(place, array.data.type))
+
+
 def _id(builder: Any, indices: Any, k: Any) -> Any:
-    found = builder.load(builder.gep(indices.data, [k]))
+    found = _entry(builder, indices, k)
     return found if found.type == _INT else builder.sext(found, _INT)
 
 

@@ -23,6 +23,11 @@ class _Team:
     pool: ThreadPoolExecutor | None = None
 
 
+def threads_of_pe() -> int:
+    """How many each PE of this process has."""
+    return _Team.count
+
+
 @contextmanager
 def threads_per_pe(count: int, pes: int) -> Iterator[None]:
     """Until the end each of ``pes`` PEs of this process has ``count`` threads."""
