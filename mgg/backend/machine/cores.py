@@ -142,24 +142,27 @@ def check_threads(world: World, threads: int, host: str) -> None:
         host: where this one is.
     """
     members: list[tuple[str, frozenset[int], str]] = world.gather((host, frozenset(os.sched_getaffinity(0)), binder()))
+    masks: dict[str, list[frozenset[int]]] = {}
+    for name, mine, _ in members:
+        masks.setdefault(name, []).append(mine)
+    every = {name: frozenset[int]().union(*each) for name, each in masks.items()}
     for pe, (name, mine, by) in enumerate(members):
-        here = [bound for other, bound, _ in members if other == name]
-        every = frozenset[int]().union(*here)
-        if len(mine) < threads and mine != every:
+        if len(mine) < threads and mine != every[name]:
             raise InputError(
                 f"--threads {threads}: PE {pe} is bound to {_counted(mine)} by {by}: start ranks with {threads} cores"
                 f" each (mpiexec --map-by slot:PE={threads} or -bind-to core:{threads}, srun --cpus-per-task={threads})"
             ).on_every_pe()
-        if len(every) < threads * len(here):
-            pes, most = f"{len(here)} PEs" if len(here) > 1 else "the PE", max(1, len(every) // len(here))
+    for name, here in masks.items():
+        if len(every[name]) < threads * len(here):
+            pes, most = f"{len(here)} PEs" if len(here) > 1 else "the PE", max(1, len(every[name]) // len(here))
             raise InputError(
-                f"--threads {threads}: {pes} on {name} may use {_counted(every)}: give {most} at most, or the job more"
+                f"--threads {threads}: {pes} on {name} may use {_counted(every[name])}: give {most} at most,"
+                " or the job more"
             ).on_every_pe()
 
 
-def _counted(cores: Iterable[int]) -> str:
-    count = len(list(cores))
-    return f"{count} core{'s' * (count > 1)}"
+def _counted(cores: frozenset[int]) -> str:
+    return f"{len(cores)} core{'s' * (len(cores) > 1)}"
 
 
 def said(
