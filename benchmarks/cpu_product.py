@@ -25,6 +25,7 @@ from scipy import sparse
 from mgg.graph.csr import Csr
 from mgg.graph.generators import communities
 from mgg.kernel import cpu
+from mgg.kernel.threads import threads_per_pe
 
 TOLERANCE = 1e-5
 Product = Callable[[], np.ndarray]
@@ -112,11 +113,16 @@ def check(ways: dict[str, Product], csr: Csr, b: np.ndarray) -> None:
                 raise ValueError(f"{way}: row {row} is not the float64 product")
 
 
-def seconds(product: Product) -> float:
-    """Of one product."""
-    start = time.perf_counter()
-    product()
-    return time.perf_counter() - start
+def measured(ways: dict[str, Product], csr: Csr, b: np.ndarray, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of each round, by side, after a check."""
+    check(ways, csr, b)
+    taken: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, product in ways.items():
+            start = time.perf_counter()
+            product()
+            taken[way].append(1e3 * (time.perf_counter() - start))
+    return taken
 
 
 @click.command()
@@ -133,19 +139,14 @@ def main(out: Path, graphs: str, scale: float, dims: str, threads: int, rounds: 
     library, ratios = compiled(), []
     click.echo("| graph | D | ours, ms | SciPy, ms | torch, ms | loop, ms | best / ours |")
     click.echo("| --- | --- | --- | --- | --- | --- | --- |")
-    with (out / f"cpu_product-t{threads}.jsonl").open("w") as file:
+    with threads_per_pe(threads, 1), (out / f"cpu_product-t{threads}.jsonl").open("w") as file:
         for name in graphs.split(","):
             csr = communities.make(name, scale, communities.SEED, False).csr
             for dim in map(int, dims.split(",")):
                 b = np.random.default_rng(0).standard_normal((csr.columns, dim), np.float32)
-                ways = sides(library, csr, b, threads)
-                check(ways, csr, b)
-                taken = {way: [] for way in ways}
-                for _ in range(rounds):
-                    for way, product in ways.items():
-                        taken[way].append(1e3 * seconds(product))
+                taken = measured(sides(library, csr, b, threads), csr, b, rounds)
                 medians = {way: float(np.median(each)) for way, each in taken.items()}
-                best = min((way for way in ways if way != "ours"), key=medians.__getitem__)
+                best = min((way for way in taken if way != "ours"), key=medians.__getitem__)
                 ratio = float(np.median(np.array(taken[best]) / taken["ours"]))
                 ratios.append(ratio)
                 cells = " | ".join(f"{each:.1f}" for each in medians.values())
